@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from opsk.calibration.accuracy.predictions import predictions_of
+from opsk.calibration.accuracy.predictions import predict_runs
 from opsk.calibration.runs.conventions import measured_step_s
 from opsk.calibration.runs.runs import Run, read_runs
 
@@ -35,7 +35,7 @@ class TimedRow:
 def timed_rows(path: Path) -> list[TimedRow]:
     """Return the rows of a table whose time can be compared."""
     runs = [run for run in read_runs(path).runs if run.is_time_scored]
-    found, _ = predictions_of(runs)
+    found, _ = predict_runs(runs)
     return [
         TimedRow(run=run, predicted_s=prediction.quantities["step_s"].expected, measured_s=float(seconds))
         for run, prediction, seconds in zip(runs, found, measured_step_s(runs), strict=True)

@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.found import Found, arguments, run
 from benchmarks.process_use import cpu_s, median_p99, rss_bytes
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from tests.fakes.advisor_process import Client
 
 NODES, QUESTIONS = 1024, 100_000
@@ -94,7 +94,7 @@ class RunningAdvisor:
             design = rail_optimized_fabric(
                 nodes=self.nodes, hcas=8, leaves=leaves, spines=32, pods=8, cores_per_spine=8
             )
-            dump.write_text(as_ibnetdiscover(design))
+            dump.write_text(render_ibnetdiscover(design))
             fabric = f'fabric = ["{dump}"]\n'
         config = self.folder / "opsk.toml"
         config.write_text(

@@ -27,8 +27,8 @@ from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.catalog import cluster
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.search import searched
-from opsk.planning.search.space import space_of
+from opsk.planning.search.search import search_space
+from opsk.planning.search.space import build_space
 from opsk.workload.plan import Plan, Precision, Recompute, Software
 
 BLOCKS = 5
@@ -85,7 +85,7 @@ def opsk_search(*, walk: bool) -> Searched:
     model, machine = named("GPT-3 175B"), cluster("selene")
     request = PlanRequest(model=model, cluster=machine, template=template, gpus=GPUS, global_batch=BATCH)
     start = time.process_time()
-    *_, found = searched(space_of(request), walk=walk)
+    *_, found = search_space(build_space(request), walk=walk)
     taken = time.process_time() - start
     return Searched(cpu_s=taken, completed=found.evaluated, refused=found.bounded)
 

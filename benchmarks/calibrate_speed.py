@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.found import Found, NotRunError, arguments, run
 from benchmarks.process_use import timed
 from opsk.calibration.accuracy.cross_validation import cross_validate
-from opsk.calibration.calibration import timed_runs
+from opsk.calibration.calibration import select_timed_runs
 from opsk.calibration.fitting.fit import TimedRuns, fit_time
 from opsk.calibration.runs.runs import read_runs
 
@@ -32,7 +32,7 @@ def measure(asked: argparse.Namespace) -> Found:
     if asked.runs is None:
         raise NotRunError("no table of runs is named")
     table, reading_s, _ = timed(lambda: read_runs(asked.runs))
-    runs = timed_runs(table.runs[:LONGEST_SHORT] if asked.short else table.runs)
+    runs = select_timed_runs(table.runs[:LONGEST_SHORT] if asked.short else table.runs)
     prepared = TimedRuns(runs)
     fit, *_ = timed(lambda: fit_time(runs))
     found = Found(figures={"fit_s": median_s(lambda: fit_time(runs), 1 if asked.short else 3)})

@@ -13,8 +13,8 @@ from benchmarks.found import Found, arguments, run
 from benchmarks.large_fabric import NODES, large_fabric
 from benchmarks.process_use import own_peak_bytes, timed
 from opsk.fabric.dumps.dialects import read_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
-from opsk.fabric.graph import summary
+from opsk.fabric.dumps.render import render_ibnetdiscover
+from opsk.fabric.graph import summarise_fabric
 from opsk.fabric.rails import find_rails
 
 SHORT_NODES = 64
@@ -34,10 +34,10 @@ def measure(asked: argparse.Namespace) -> Found:
 
 def read_s(nodes: int) -> float:
     """Read a fabric of so many nodes; print and return the CPU seconds."""
-    text = as_ibnetdiscover(large_fabric(nodes, cores_per_spine=32))
+    text = render_ibnetdiscover(large_fabric(nodes, cores_per_spine=32))
     fabric, _, read_cpu_s = timed(lambda: read_fabric(text, source="benchmark"))
     rails, _, rails_cpu_s = timed(lambda: find_rails(fabric))
-    numbers = summary(fabric)
+    numbers = summarise_fabric(fabric)
     print(
         f"{nodes:6,} nodes  {len(text) / 1e6:5.1f} MB, {numbers.hcas:6,} HCAs, {numbers.isl_cables:6,} cables between "
         f"switches: read {read_cpu_s:.2f} s, find {rails.rail_count} rails of {len(rails.units)} units "

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.results import Result
-from opsk.cli.render.chart import Line, Lines, laid_out
-from opsk.cli.render.chart_svg import chart_svg
+from opsk.cli.render.chart import Line, Lines, lay_out_chart
+from opsk.cli.render.chart_svg import render_chart_svg
 
 Points = Sequence[tuple[float, float]]
 LEAST_FITTED = 3
@@ -102,7 +102,7 @@ def picture(results: Mapping[str, Result]) -> str:
         for panel in PANELS
         if panel.benchmark in lines
     ]  # fmt: skip
-    return chart_svg(laid_out(panels))
+    return render_chart_svg(lay_out_chart(panels))
 
 
 def _short(cost: float) -> float:

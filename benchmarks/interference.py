@@ -23,10 +23,10 @@ from opsk.planning.interference.contention import interference
 from opsk.planning.interference.load import JobShape, Load, default_load, job_shape
 from opsk.planning.interference.node_choice import choose_nodes
 from opsk.planning.interference.running import RunningLoads
-from opsk.planning.interference.wires import Wires, wires_of
+from opsk.planning.interference.wires import FabricLinks, build_links
 from opsk.planning.placement.reference_jobs import DENSE
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.workload.plan import Plan
 
 SHORT_NODES = 512
@@ -66,14 +66,14 @@ def measure(asked: argparse.Namespace) -> Found:
 def judged(nodes: int, jobs: int, *, spines: int, cores_per_spine: int, hidden: bool = True) -> Found:
     """Judge candidates on one fabric."""
     rails = find_rails(fabric := large_fabric(nodes, spines=spines, cores_per_spine=cores_per_spine))
-    routes = routes_of(fabric, rails)
-    wires, wall, processor = best_of(1, lambda: wires_of(fabric, rails, routes))
-    print(f"numbering {wires.links:,} links, once a fabric: {wall:.2f} s, {processor:.2f} s of CPU")
+    routes = build_routes(fabric, rails)
+    fabric_links, wall, processor = best_of(1, lambda: build_links(fabric, rails, routes))
+    print(f"numbering {fabric_links.links:,} links, once a fabric: {wall:.2f} s, {processor:.2f} s of CPU")
     steps = steps_of(as_cabled(catalogue_cluster("titan"), rails), hidden=hidden)
     dice, names = random.Random(1), [f"n{number}" for number in range(nodes)]
-    loads, wall, processor = best_of(1, lambda: running_jobs(wires, steps, dice, names, jobs))
+    loads, wall, processor = best_of(1, lambda: running_jobs(fabric_links, steps, dice, names, jobs))
     print(f"laying {len(loads)} jobs' traffic, once: {wall:.1f} s, {processor:.1f} s of CPU")
-    running, wall, processor = best_of(1, lambda: RunningLoads.of(wires.links, loads))
+    running, wall, processor = best_of(1, lambda: RunningLoads.of(fabric_links.links, loads))
     print(
         f"preparing {running.job.size:,} entries: {wall:.3f} s, {processor:.3f} s of CPU; "
         f"{(running.present > 1).sum():,} links are asked for too much"
@@ -86,12 +86,12 @@ def judged(nodes: int, jobs: int, *, spines: int, cores_per_spine: int, hidden: 
     for size in (16, 128):
         shape = job_shape(DENSE, plan_of(size), 8, step=steps[size])
         chosen = dice.sample(free, size)
-        found.figures["candidate_s"] = max(found.figures["candidate_s"], judge(wires, shape, chosen, running))
-        choice, wall, processor = best_of(1, lambda shape=shape: choose_nodes(wires, shape, free, running))  # type: ignore[misc]
+        found.figures["candidate_s"] = max(found.figures["candidate_s"], judge(fabric_links, shape, chosen, running))
+        choice, wall, processor = best_of(1, lambda shape=shape: choose_nodes(fabric_links, shape, free, running))  # type: ignore[misc]
         print(f"  best and worst of {choice.considered} sets of nodes: {wall:.2f} s, {processor:.2f} s of CPU")
     found.curves["jobs"] = [
-        (len(loads) // part, judge(wires, shape, chosen, RunningLoads.of(wires.links, loads[: len(loads) // part])))
-        for part in GROWTH
+        (len(loads) // part, judge(fabric_links, shape, chosen, RunningLoads.of(fabric_links.links, loads[: len(loads)
+        // part]))) for part in GROWTH
     ]
     return found
 
@@ -103,9 +103,9 @@ def steps_of(cluster: ClusterSpec, *, hidden: bool) -> dict[int, StepModel]:
     return dict.fromkeys({*SIZES, 128}, replace(COMMUNICATION_ONLY, other_s=2.0, is_whole=True))
 
 
-def judge(wires: Wires, shape: JobShape, nodes: list[str], running: RunningLoads) -> float:
+def judge(fabric_links: FabricLinks, shape: JobShape, nodes: list[str], running: RunningLoads) -> float:
     """Judge one candidate; return the least CPU time [s]."""
-    candidate, wall, processor = best_of(1, lambda: default_load("", wires, shape, nodes))
+    candidate, wall, processor = best_of(1, lambda: default_load("", fabric_links, shape, nodes))
     print(f"candidate of {len(nodes)} scattered nodes: laying its traffic {wall:.3f} s, {processor:.3f} s of CPU")
     found, wall, processor = best_of(5, lambda: interference(candidate, running))
     print(
@@ -117,7 +117,7 @@ def judge(wires: Wires, shape: JobShape, nodes: list[str], running: RunningLoads
 
 
 def running_jobs(
-    wires: Wires, steps: dict[int, StepModel], dice: random.Random, names: Sequence[str], jobs: int
+    fabric_links: FabricLinks, steps: dict[int, StepModel], dice: random.Random, names: Sequence[str], jobs: int
 ) -> list[Load]:
     """Return jobs on disjoint nodes: every other one in a row, the rest scattered over a pod or over the machine."""
     free = list(names)
@@ -133,7 +133,7 @@ def running_jobs(
         taken = set(nodes)
         free = [node for node in free if node not in taken]
         shape = job_shape(DENSE, plan_of(len(nodes)), 8, step=steps[len(nodes)])
-        loads.append(default_load(str(number), wires, shape, nodes))
+        loads.append(default_load(str(number), fabric_links, shape, nodes))
     return loads
 
 

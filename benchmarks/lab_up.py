@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.found import Found, NotRunError, arguments, run
 from benchmarks.process_use import timed
-from opsk.lab.programs import missing
+from opsk.lab.programs import find_missing
 from opsk.lab.record import LabRecord
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
@@ -23,7 +23,7 @@ SHORT_NODES = 1
 
 def measure(asked: argparse.Namespace) -> Found:
     """Print and return how long it takes."""
-    if absent := missing():
+    if absent := find_missing():
         raise NotRunError("not installed: " + ", ".join(absent))
     shape = LabShape(nodes=SHORT_NODES) if asked.short else LabShape()
     with tempfile.TemporaryDirectory(prefix="opsk-bench-") as folder:

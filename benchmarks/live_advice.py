@@ -28,17 +28,17 @@ from benchmarks.found import Found, arguments, run
 from benchmarks.process_use import cpu_s, median_p99, on_one_core, own_peak_bytes, rss_bytes, timed
 from opsk.config import AdvisorConfig, SiteConfig
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_jobcheck.cluster_state.handing import LiveReader, LiveWriter, fingerprint
 from opsk_jobcheck.cluster_state.heading import LiveHead
 from opsk_jobcheck.cluster_state.polling import Round
 from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
-from opsk_jobcheck.service.answering import Answerer, Conversation
+from opsk_jobcheck.service.answering import Answerer, Session
 from opsk_jobcheck.service.listening import Peer
-from opsk_jobcheck.service.site import site_adviser
-from opsk_jobcheck.service.watcher import Watch
+from opsk_jobcheck.service.site import build_site_adviser
+from opsk_jobcheck.service.watcher import StateBuilder
 from opsk_jobcheck.service.watching import FOLDER_VARIABLE
 from opsk_jobcheck.service.worker import read_frame
 from opsk_jobcheck.service.workers import ONE_THREAD, WORKER_COMMAND
@@ -89,9 +89,9 @@ def measured_in(folder: Path, nodes: int, questions: int) -> Found:
         nodes=nodes, hcas=8, leaves=nodes // 4, spines=32, pods=max(nodes // 128, 1),
         cores_per_spine=8 if nodes > 128 else 0,
     )  # fmt: skip
-    dump.write_text(as_ibnetdiscover(fabric))
+    dump.write_text(render_ibnetdiscover(fabric))
     site = SiteConfig(cluster="superpod-h100", fabric=(dump,))
-    watch = Watch(site, site_adviser(site, with_wires=True), NoSlurm())  # type: ignore[arg-type]
+    watch = StateBuilder(site, build_site_adviser(site, with_fabric_links=True), NoSlurm())  # type: ignore[arg-type]
     seen = made_up(random.Random(1), nodes)
     state, laid_s, laid_cpu_s = timed(lambda: watch.state(seen))
     print(
@@ -100,9 +100,9 @@ def measured_in(folder: Path, nodes: int, questions: int) -> Found:
     )
     other, _, cpu = timed(lambda: watch.state(Round(nodes=seen.nodes, jobs=seen.jobs[1:])))
     print(f"one job less: {cpu:.2f} s of CPU")
-    writer = LiveWriter(folder, fingerprint(watch.wires))
+    writer = LiveWriter(folder, fingerprint(watch.fabric_links))
     writer.write(state, asked_at_s=time.monotonic())
-    reader = LiveReader(folder, time.monotonic, fingerprint(watch.wires))
+    reader = LiveReader(folder, time.monotonic, fingerprint(watch.fabric_links))
     print(f"reading a new state: {timed(reader.state)[2] * 1e3:.1f} ms of CPU")
     found = Found(figures={"watcher_bytes": own_peak_bytes()})
     with Worker(site, folder) as worker:
@@ -241,9 +241,9 @@ async def stored(folder: Path, questions: int) -> list[float]:
     question = AdviseQuestion(kind="advise", command="sbatch", argv=("job.sh",), script=EXAMPLE.read_text())
     times = []
     for _ in range(questions):
-        talk = Conversation(peer=Peer(pid=1, uid=0, gid=0))
+        session = Session(peer=Peer(pid=1, uid=0, gid=0))
         start = time.perf_counter()
-        answer = answerer.advise(question, talk)
+        answer = answerer.advise(question, session)
         if not isinstance(answer, Answer):
             await answer
         times.append(time.perf_counter() - start)

@@ -17,7 +17,7 @@ from benchmarks.process_use import own_peak_bytes, timed
 from opsk.fabric.rails import Rails, find_rails
 from opsk.planning.placement.placement import place
 from opsk.planning.routing.routes import Routes
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
@@ -52,7 +52,7 @@ def measure(asked: argparse.Namespace) -> Found:
     """Print and return the figures."""
     nodes, largest = (SHORT_NODES, plan_of(2)) if asked.short else (NODES, PLAN)
     rails = find_rails(fabric := large_fabric(nodes))
-    routes, _, routes_s = timed(lambda: routes_of(fabric, rails))
+    routes, _, routes_s = timed(lambda: build_routes(fabric, rails))
     print(f"routes, once a fabric: {routes_s:.2f} s")
     names, used = [f"n{number}" for number in range(nodes)], largest.gpus // 8
     dice = random.Random(1)

@@ -16,16 +16,16 @@ from benchmarks.large_fabric import NODES, large_fabric
 from benchmarks.placement import GROWTH, MODEL, PLAN, SHORT_NODES, plan_of
 from benchmarks.process_use import own_peak_bytes, timed
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.hb_domains import hb_domains
+from opsk.fabric.hb_domains import find_hb_domains
 from opsk.fabric.rails import Rails, find_rails
 from opsk.hardware.catalog import cluster
 from opsk.planning.placement.step_model import as_cabled, step_model
-from opsk.planning.remap.named import Machine, named_failure
+from opsk.planning.remap.named import Machine, parse_failures
 from opsk.planning.remap.remap import remap
 from opsk.planning.remap.situation import Hosts, Situation, prepare
 from opsk.planning.remap.terms import Terms
 from opsk.planning.routing.routes import Routes
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.slurm.commands.remap_commands import SlurmSite
 from opsk.workload.plan import Plan
 
@@ -38,7 +38,7 @@ def measure(asked: argparse.Namespace) -> Found:
     """Print and return the figures."""
     nodes, plan = (SHORT_NODES, plan_of(2)) if asked.short else (NODES, PLAN)
     rails = find_rails(fabric := large_fabric(nodes))
-    routes = routes_of(fabric, rails)
+    routes = build_routes(fabric, rails)
     names = [f"n{number}" for number in range(nodes)]
     scattered, used = random.Random(1).sample(names, nodes), plan.gpus // 8
     found = Found(figures={"worst_s": 0.0})
@@ -66,7 +66,7 @@ def measure(asked: argparse.Namespace) -> Found:
 
 def _machine(fabric: Fabric, rails: Rails, situation: Situation) -> Machine:
     """Return what can fail, as a job sees it."""
-    domains, _ = hb_domains(rails.attachments)
+    domains, _ = find_hb_domains(rails.attachments)
     return Machine(fabric=fabric, rails=rails, domains=domains, nodes=situation.job.nodes, node_gpus=8)
 
 
@@ -89,7 +89,7 @@ def _job(rails: Rails, routes: Routes, order: Sequence[str], plan: Plan) -> Situ
 
 def _ask(situation: Situation, machine: Machine, word: str) -> tuple[float, float]:
     """Print how long all options take; the CPU time of the first question, and the least of more [s]."""
-    failure = named_failure([word], machine)
+    failure = parse_failures([word], machine)
     terms = Terms(job="4711", site=SlurmSite(release=(25, 11)))
     runs = [timed(lambda: remap(situation, failure, terms)) for _ in range(1 + REPEATED)]
     kinds = ", ".join(option.kind.value for option in runs[0][0].options)

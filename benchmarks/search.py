@@ -21,8 +21,8 @@ from benchmarks.found import Found, arguments, run
 from benchmarks.process_use import own_peak_bytes, timed
 from opsk.hardware.catalog import cluster
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.search import searched
-from opsk.planning.search.space import space_of
+from opsk.planning.search.search import search_space
+from opsk.planning.search.space import build_space
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision, Software
 from opsk.workload.public_models.lookup import public_model
@@ -95,7 +95,7 @@ GROWTH = (64, 256, 1024, 4096, 16384)
 
 def searched_once(request: PlanRequest, *, runs: int, walk: bool) -> dict[str, Any]:
     """Return the times of a search [s], the peak memory of this process [bytes], and what was found."""
-    times = [timed(lambda: list(searched(space_of(request), walk=walk or None))[-1]) for _ in range(runs)]
+    times = [timed(lambda: list(search_space(build_space(request), walk=walk or None))[-1]) for _ in range(runs)]
     found = times[-1][0]
     best = found.best[0] if found.best else None
     return {

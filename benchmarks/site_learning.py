@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.found import Found, NotRunError, arguments, run
-from opsk.calibration.calibration import timed_runs
+from opsk.calibration.calibration import select_timed_runs
 from opsk.calibration.fitting.fit import FitSettings, NearFit, TimedRun, fit_time
-from opsk.calibration.fitting.site_fit import LinearSite, linear_site
+from opsk.calibration.fitting.site_fit import LinearSite, build_linear_site
 from opsk.calibration.runs.runs import read_runs
 from opsk.costmodel.table import FloatColumn
 
@@ -51,7 +51,7 @@ def learned(runs: Sequence[TimedRun], near: NearFit, draws: int) -> Iterator[Lea
     for source in sorted(name for name, size in sizes.items() if size >= FEWEST_RUNS):
         own = [item for item in runs if item.source == source]
         rest = fit_time([item for item in runs if item.source != source], near=near)
-        site = linear_site(own, rest.efficiency, log_sigma=rest.offset_log_sigma)
+        site = build_linear_site(own, rest.efficiency, log_sigma=rest.offset_log_sigma)
         generator = np.random.default_rng(len(own))
         pairs = [_draw(site, generator.permutation(len(own))) for _ in range(draws)]
         yield Learned(
@@ -73,7 +73,7 @@ def measure(asked: argparse.Namespace) -> Found:
         raise NotRunError("no table of runs is named")
     aside = {name.strip() for name in asked.without.split(",")}
     table = read_runs(asked.runs)
-    runs = [item for item in timed_runs(table.runs) if item.source not in aside]
+    runs = [item for item in select_timed_runs(table.runs) if item.source not in aside]
     if asked.short:
         runs = [replace(item, source=str(place % 2)) for place, item in enumerate(runs[:LONGEST_SHORT])]
     fit = fit_time(runs, FitSettings())

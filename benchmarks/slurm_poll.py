@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.found import Found, NotRunError, arguments, run
 from benchmarks.process_use import cpu_s, family_cpu_s
-from opsk.lab.programs import missing
+from opsk.lab.programs import find_missing
 from opsk.slurm.commands.command import CommandClient
 from tests.fakes.storms import StormLab, storm_lab
 
@@ -31,7 +31,7 @@ CLIENTS = 8
 
 def measure(asked: argparse.Namespace) -> Found:
     """Print and return the figures."""
-    if absent := missing():
+    if absent := find_missing():
         raise NotRunError("not installed: " + ", ".join(absent))
     with tempfile.TemporaryDirectory(prefix="opsk-poll-") as folder:
         Path(folder).chmod(0o755)

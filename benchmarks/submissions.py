@@ -25,7 +25,7 @@ from pathlib import Path
 from benchmarks.found import Found, NotRunError, arguments, run
 from benchmarks.process_use import children_cpu_s
 from opsk.config import load_site
-from opsk.lab.programs import missing
+from opsk.lab.programs import find_missing
 from tests.fakes.storms import CASES, HEALTHY, RECIPES, StormLab, restarted, storm_lab
 
 MIXES = {"other": 0.0, "again": 0.2, "mix": 0.2, "named": 0.2}
@@ -45,7 +45,7 @@ FIRST = 4
 
 def measure(asked: argparse.Namespace) -> Found:
     """Print ratios and storms, and return what they were."""
-    if absent := missing():
+    if absent := find_missing():
         raise NotRunError("not installed: " + ", ".join(absent))
     with tempfile.TemporaryDirectory(prefix="opsk-storm-") as folder:
         Path(folder).chmod(0o755)

@@ -38,7 +38,7 @@ def child() -> None:
     import asyncio
 
     from opsk_tui.app import TopApp
-    from opsk_tui.data.state import Known
+    from opsk_tui.data.state import ViewIndex
 
     imported = time.perf_counter()
     from tests.fakes.big_cluster import BigCluster, BigFeed
@@ -69,7 +69,7 @@ def child() -> None:
         def take(self, view) -> None:  # type: ignore[no-untyped-def]
             if "full" in pending:
                 pending.clear()
-                self.known = Known(view, self.user)
+                self.known = ViewIndex(view, self.user)
                 for screen in self.screen_stack:
                     screen.refresh(layout=True)
             before = time.process_time()

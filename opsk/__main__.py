@@ -1,4 +1,4 @@
-"""Lets ``python -m opsk`` stand in for the ``opsk`` command."""
+"""Runs the ``opsk`` command for ``python -m opsk``."""
 
 from opsk.cli.main import main
 

@@ -1,4 +1,4 @@
-"""What has this site decided? One TOML file, ``/etc/opsk/opsk.toml`` or the one that ``OPSK_CONFIG`` names."""
+"""Reads the site configuration: one TOML file, ``/etc/opsk/opsk.toml`` or the one that ``OPSK_CONFIG`` names."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ KEYS_PAGE = "docs/reference/site-configuration.md"
 PolicyAction = Literal["off", "shadow", "annotate", "advise", "hold", "reject"]
 _ONE_OR_MORE = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
 _Patterns = Annotated[tuple[str, ...], _ONE_OR_MORE]
-"""One pattern or a list; ``*`` and ``?`` stand for any signs, as in file names."""
+"""One pattern or a list; ``*`` and ``?`` are wildcards, as in file names."""
 
 
 class PolicyRule(BaseModel):
-    """What the site wants done about the jobs of some partitions, accounts and QOS.
+    """A policy of the site for the jobs of some partitions, accounts and QOS.
 
     Parameters
     ----------
     partition, account, qos
-        Which jobs it is for: one pattern or a list, of which one must match; left out, every one does.
+        Matching jobs: one pattern or a list, of which one must match; left out, all match.
     action
         ``off``: nothing is computed; ``shadow``: computed and written to the audit log only; ``annotate``: only the
         record in the job; ``advise``: shown as well; ``hold``, ``reject``: as ``advise``, and a batch job that is
         certain to run out of memory is held or refused.
     oom_probability
-        From which probability of running out of memory on ``hold`` and ``reject`` act.
+        Probability of running out of memory from which ``hold`` and ``reject`` act.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -47,31 +47,31 @@ class PolicyRule(BaseModel):
 
 
 class AdvisorConfig(BaseModel):
-    """Settings of the advisor that answers questions at ``sbatch``.
+    """Settings of the advisor that answers requests at ``sbatch``.
 
     Parameters
     ----------
     socket, socket_mode
         The Unix socket and who may connect: 0o666 every user of the machine, 0o660 only the socket's group.
     submit_users
-        Who may ask on behalf of others: the user that slurmctld runs as. The advisor's own user always may.
+        Users that may send requests for others: the user of slurmctld. The advisor's own user always may.
     workers
         Number of processes that compute advice; one slow script keeps at most one of them busy.
     short_advice_from
-        While so many questions wait for one of them, what was not searched for before is left out of the advice: it
-        says whether the job fits and how fast it goes, and that this is not all. 0 never leaves it out.
+        While so many requests wait for each worker, new searches are left out of the advice: it has the fit and the
+        speed of the job, and a note that this is not all. 0 disables this.
     audit_log
-        File of JSON lines: what was asked and answered, and how long it took; ``None`` writes them to stderr.
+        File of JSON lines: requests, answers and their duration; ``None`` writes them to stderr.
     default_partition
-        Where jobs go that name none: ``cli_filter`` is not shown it, and rules by partition need it.
+        Partition of jobs that name none: ``cli_filter`` does not see it, and rules by partition need it.
     policy
-        Rules, the first that matches counts; without one that does, jobs are advised on.
+        Rules, of which the first match applies; jobs without a match are advised.
     live_interval_s
-        How often Slurm is asked for running jobs and free nodes [s], beside the answers; seldom more often than every
-        20 times as long as it takes to answer. 0 never asks. Nothing is asked where no ``fabric`` is given.
+        Interval of queries to Slurm for running jobs and free nodes [s]; at least about 20 times Slurm's response time.
+        0 disables them, as does a missing ``fabric``.
     live_folder
-        Where ``opsk advisor --watch`` asks Slurm on the advisor's behalf and hands over what it learnt: the advisor
-        then needs no network. ``None``: the advisor starts a process of its own for it.
+        Folder where ``opsk advisor --watch`` writes Slurm's state for the advisor, which then needs no network.
+        ``None``: the advisor starts a process for the queries itself.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -94,10 +94,10 @@ _Days = Annotated[int, Field(ge=0, le=36500)]
 
 
 class RetentionConfig(BaseModel):
-    """How many days ``opsk store prune`` keeps what is over, by kind; 0 keeps it for ever.
+    """Days for which ``opsk store prune`` keeps finished records, by kind; 0 keeps them for ever.
 
-    The newest snapshot of a fabric, jobs that somebody still tells of, failures that are not well again and remaps of
-    which something can still become are kept whatever is said here.
+    The newest snapshot of a fabric, jobs that are still reported, failures that are not resolved, and remaps that are
+    still open are always kept.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -119,7 +119,7 @@ class StoreConfig(BaseModel):
     url
         SQLAlchemy URL of the database; ``None`` is a SQLite file in the user's state folder.
     retention_days
-        How long what is over is kept, by kind.
+        Retention of finished records, by kind.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -129,7 +129,7 @@ class StoreConfig(BaseModel):
 
 
 class SlurmConfig(BaseModel):
-    """Settings of how Slurm is asked.
+    """Settings of the queries to Slurm.
 
     Parameters
     ----------
@@ -143,14 +143,14 @@ class SlurmConfig(BaseModel):
 
 
 class StorageConfig(BaseModel):
-    """What storage traffic there is on the fabric, for sites that do not measure it.
+    """Storage traffic on the fabric, for sites that do not measure it.
 
     Parameters
     ----------
     read_bytes_per_s, write_bytes_per_s
-        What all running jobs together read from storage and write to it, as much on each of their nodes.
+        Total storage traffic of all running jobs, spread evenly over their nodes.
     job_read_bytes_per_s, job_write_bytes_per_s
-        What each running job reads and writes, on top of that.
+        Storage traffic of each running job, in addition.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -162,23 +162,22 @@ class StorageConfig(BaseModel):
 
 
 class PostmortemConfig(BaseModel):
-    """What is kept of jobs that fail, and what is done by itself.
+    """Settings of the evidence on failed jobs, and of automatic reports.
 
     Parameters
     ----------
     folder
-        Where nodes keep evidence and reports lie, one folder a job, on storage that all nodes have; ``None`` keeps
-        nothing.
+        Folder of evidence and reports, one subfolder per job, on storage that all nodes share; ``None`` disables it.
     spool
-        Folder of each node for what is on its way there.
+        Local folder of each node for evidence that is not stored there yet.
     automatic
-        Jobs that failed are reported on by the first of their nodes.
+        The first node of a failed job writes the report.
     wait_s
-        How long it waits for what the other nodes and Slurm have to say [s].
+        How long it waits for the evidence of other nodes and Slurm [s].
     missed_after_s
-        ``opsk collect --missed`` reports on jobs that ended with all their nodes so long ago [s].
+        Time after which ``opsk collect --missed`` reports on jobs that ended together with all their nodes [s].
     days
-        Failures of so many days count when it is asked whether a part fails again and again.
+        Days of earlier failures that count as recurrence.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -192,29 +191,29 @@ class PostmortemConfig(BaseModel):
 
 
 class TopConfig(BaseModel):
-    """Where ``opsk top`` gets its data from, and how often.
+    """Data sources of ``opsk top``, and refresh intervals.
 
     Parameters
     ----------
     prometheus
-        URL of the site's Prometheus (``https://prometheus:9090``); ``None``: the exporters are asked directly.
+        URL of the site's Prometheus (``https://prometheus:9090``); ``None``: the exporters are scraped directly.
     prometheus_labels
         Labels that this cluster's series have there, where one Prometheus has several clusters.
     exporter_port
-        Port of the exporters on the nodes; 0 asks none.
+        Port of the exporters on the nodes; 0 scrapes none.
     exporter_targets
         File of targets as Prometheus's file_sd reads it (YAML or JSON), instead of all nodes that Slurm names.
     tls
-        Exporters are asked by https.
+        Exporters are scraped with https.
     ca_file
-        Certificates that those of Prometheus and exporters are checked by, instead of the system's.
+        CA certificates for Prometheus and exporters, instead of the system's.
     user, password_file
-        For Prometheus and exporters; the file must be readable by those who use ``opsk top``.
+        Credentials for Prometheus and exporters; users of ``opsk top`` must be able to read the file.
     refresh_s
-        How often the screen is refreshed [s].
+        Refresh interval of the screen [s].
     slurm_interval_s
-        Slurm is asked no more often than this, however many screens there are on this host [s]; 0: the advisor shares
-        nothing, and every user's screens ask by themselves.
+        Minimum interval of queries to Slurm, for all screens on this host together [s]; 0: the advisor shares nothing,
+        and every user's screens query Slurm themselves.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -235,9 +234,9 @@ class SiteConfig(BaseModel):
     """The whole site configuration.
 
     ``cluster`` is a catalogue name or the path of a cluster TOML; ``fabric`` are dumps of the compute fabric that the
-    advice is based on; ``efficiency`` is a file that ``opsk calibrate`` wrote, instead of the efficiencies that ship.
-    ``fabric_roles`` says what hosts or switches are for, where their cabling and names do not: host lists, with ``*``
-    for any signs, under ``compute``, ``storage`` and ``management``. ``adaptive_routing`` says that the switches route
+    advice is based on; ``efficiency`` is a file of ``opsk calibrate``, instead of the shipped efficiencies.
+    ``fabric_roles`` sets the role of hosts or switches that their cabling and names do not show: host lists, with ``*``
+    as wildcard, under ``compute``, ``storage`` and ``management``. ``adaptive_routing`` means that the switches route
     adaptively, where no forwarding tables are given. ``exporter`` is read and checked by the exporter alone.
     """
 
@@ -274,17 +273,17 @@ def load_site(path: Path | None = None) -> SiteConfig:
             return SiteConfig()
         raise ConfigError(f"{chosen}: {error.strerror}", hint="name another file in OPSK_CONFIG") from error
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {_words(item)}" for item in error.errors())
+        wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {_format_violation(item)}" for item in error.errors())
         raise ConfigError(f"{chosen}: {wrong}", hint=f"all keys: {KEYS_PAGE}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{chosen}: {error}") from error
 
 
-def _words(item: ErrorDetails) -> str:
-    """Say what is wrong with one key as an administrator would."""
+def _format_violation(item: ErrorDetails) -> str:
+    """Format the violation of one key for administrators."""
     place = tuple(part for part in item["loc"] if isinstance(part, str))
     if item["type"] == "extra_forbidden":
-        known = _keys_beside(place)
+        known = _list_sibling_keys(place)
         closest = difflib.get_close_matches(place[-1], known, n=1)
         return f"unknown key, closest: {closest[0]}" if closest else f"unknown key, known: {', '.join(known)}"
     if place == ("advisor", "policy"):
@@ -294,8 +293,8 @@ def _words(item: ErrorDetails) -> str:
     return item["msg"].replace("Input should", "should")
 
 
-def _keys_beside(place: tuple[str, ...]) -> list[str]:
-    """Return the keys that stand in the same table as the one at a place."""
+def _list_sibling_keys(place: tuple[str, ...]) -> list[str]:
+    """Return the keys of the table that contains the given key."""
     model: Any = SiteConfig
     for name in place[:-1]:
         model = PolicyRule if name == "policy" else model.model_fields[name].annotation

@@ -1,4 +1,4 @@
-"""Which errors does opsk raise, and with which exit status does each end a command?
+"""Defines the errors that opsk raises and the exit status of each.
 
 Every error says what is wrong and where in its message, and what to do in ``hint``. Only the command line turns an
 error into an exit status; see ``ExitStatus``.
@@ -15,22 +15,22 @@ class ExitStatus(IntEnum):
     ANSWER = 0
     """An answer was given: fits, tight, unknown, nothing wrong."""
     BAD_NEWS = 1
-    """An answer was given and it is bad news: out of memory, drift, a failure class."""
+    """An answer was given and it is negative: out of memory, drift, a failure class."""
     USAGE = 2
     """Wrong usage, or an input that cannot be read at all."""
     UNAVAILABLE = 3
-    """A needed service or program is not there."""
+    """A required service or program is not available."""
 
 
 class OpskError(Exception):
-    """Root of all errors that opsk raises on purpose.
+    """Base class of all errors that opsk raises.
 
     Parameters
     ----------
     message
         What is wrong, and where.
     hint
-        What to do about it; empty when the message says it.
+        What to do about it; empty when the message includes it.
     """
 
     exit_status = ExitStatus.USAGE
@@ -42,7 +42,7 @@ class OpskError(Exception):
 
 
 class InputError(OpskError):
-    """An input given by a person or read from a file cannot be used at all."""
+    """An input of a user or a file cannot be used."""
 
 
 class ConfigError(InputError):
@@ -50,7 +50,7 @@ class ConfigError(InputError):
 
 
 class UnavailableError(OpskError):
-    """A service or program that the request needs is not there."""
+    """A required service or program is not available."""
 
     exit_status = ExitStatus.UNAVAILABLE
 

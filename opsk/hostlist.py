@@ -1,7 +1,7 @@
-"""How is a Slurm host list (``n[0-3,7],login1``) turned into node names, and node names into one that Slurm accepts?
+"""Expands Slurm host lists (``n[0-3,7],login1``) into node names, and folds node names into host lists.
 
 The grammar is Slurm's (slurm.conf(5), NodeName): ranges in brackets, leading zeros fix the width, several brackets make
-a product. Node groups and set operators of other tools mean nothing here.
+a product. Node groups and set operators of other tools are not supported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def expand(text: str) -> tuple[str, ...]:
     Raises
     ------
     InputError
-        For brackets that do not match, signs that Slurm does not allow, or more than ``MAX_NODES`` names.
+        For brackets that do not match, characters that Slurm does not allow, or more than ``MAX_NODES`` names.
 
     Examples
     --------
@@ -41,13 +41,13 @@ def expand(text: str) -> tuple[str, ...]:
         raise InputError(f"host list {text[:80]!r} has signs that no host list has", hint="write it as n[0-3],m1")
     names: dict[str, None] = {}
     for part in _split(text):
-        pieces = _pieces(part)
+        pieces = _parse_pieces(part)
         size = 1
         for piece in pieces:
             size *= sum(last - first + 1 for first, last, _ in piece) if isinstance(piece, list) else 1
         if size > MAX_NODES - len(names):
             raise InputError(f"host list {text[:80]!r} names more than {MAX_NODES} nodes")
-        names.update(dict.fromkeys(map("".join, product(*map(_texts, pieces)))))
+        names.update(dict.fromkeys(map("".join, product(*map(_expand_piece, pieces)))))
     return tuple(names)
 
 
@@ -57,7 +57,7 @@ def fold(names: Iterable[str]) -> str:
     Raises
     ------
     InputError
-        For a name that no node can have; it could break out of the command that the list is for.
+        For an invalid node name, which could inject text into the command that uses the list.
 
     Examples
     --------
@@ -73,17 +73,17 @@ def fold(names: Iterable[str]) -> str:
         match = _TRAILING_NUMBER.match(name)
         prefix, number = match.groups() if match else (name, "")
         numbers.setdefault(prefix, set()).add(number)
-    return ",".join(part for prefix in sorted(numbers) for part in _folded(prefix, numbers[prefix]))
+    return ",".join(part for prefix in sorted(numbers) for part in _fold_prefix(prefix, numbers[prefix]))
 
 
 def _split(text: str) -> list[str]:
     """Split at commas outside brackets; nested or unmatched brackets are an error."""
     parts, depth, start = [], 0, 0
-    for position, sign in enumerate(text):
-        depth += (sign == "[") - (sign == "]")
+    for position, char in enumerate(text):
+        depth += (char == "[") - (char == "]")
         if depth not in (0, 1):
             raise InputError(f"host list {text[:80]!r}: brackets do not match")
-        if sign == "," and depth == 0:
+        if char == "," and depth == 0:
             parts.append(text[start:position])
             start = position + 1
     if depth:
@@ -92,15 +92,15 @@ def _split(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def _pieces(part: str) -> list[str | list[tuple[int, int, int]]]:
+def _parse_pieces(part: str) -> list[str | list[tuple[int, int, int]]]:
     """Return the texts and, for each bracket, the ranges (first, last, width) that one part consists of."""
     texts = re.split(r"\[([^\[\]]*)\]", part)
     if sum(map(len, texts[::2])) > MAX_NAME_LENGTH:
         raise InputError(f"host list part {part[:80]!r}...: longer than a host name can be")
-    return [_ranges(text, part) if index % 2 else text for index, text in enumerate(texts)]
+    return [_parse_ranges(text, part) if index % 2 else text for index, text in enumerate(texts)]
 
 
-def _ranges(inside: str, part: str) -> list[tuple[int, int, int]]:
+def _parse_ranges(inside: str, part: str) -> list[tuple[int, int, int]]:
     ranges = []
     for item in inside.split(","):
         match = _RANGE.fullmatch(item)
@@ -111,13 +111,13 @@ def _ranges(inside: str, part: str) -> list[tuple[int, int, int]]:
     return ranges
 
 
-def _texts(piece: str | list[tuple[int, int, int]]) -> list[str]:
+def _expand_piece(piece: str | list[tuple[int, int, int]]) -> list[str]:
     if isinstance(piece, str):
         return [piece]
     return [f"{number:0{width}d}" for first, last, width in piece for number in range(first, last + 1)]
 
 
-def _folded(prefix: str, numbers: set[str]) -> list[str]:
+def _fold_prefix(prefix: str, numbers: set[str]) -> list[str]:
     """Return the parts for one prefix: the bare name, then plain numbers, then those of each padded width."""
     padded = {len(number) for number in numbers if len(number) > 1 and number.startswith("0")}
     families: dict[int, list[int]] = {}
@@ -131,11 +131,11 @@ def _folded(prefix: str, numbers: set[str]) -> list[str]:
                 runs[-1][1] = member
             else:
                 runs.append([member, member])
-        texts = [_run_text(first, last, width) for first, last in runs]
+        texts = [_format_run(first, last, width) for first, last in runs]
         inside = ",".join(texts)
         parts.append(f"{prefix}{inside}" if len(texts) == 1 and "-" not in inside else f"{prefix}[{inside}]")
     return parts
 
 
-def _run_text(first: int, last: int, width: int) -> str:
+def _format_run(first: int, last: int, width: int) -> str:
     return f"{first:0{width}d}" if first == last else f"{first:0{width}d}-{last:0{width}d}"

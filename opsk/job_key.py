@@ -1,8 +1,8 @@
-"""Name a job by cluster and number, for whatever is kept or locked by job.
+"""Identifies a job by cluster and number, for everything that is stored or locked per job.
 
-Each cluster counts its jobs from 1: a number alone names one job in each of them. Whatever is kept or locked by job is
-called ``CLUSTER.JOB``; ``deploy/slurm/opsk-prolog`` makes the same names. Files of opsk 0.1 are called by number alone:
-their cluster is not known.
+Each cluster counts its jobs from 1, so that a number alone is ambiguous. Files and locks are named ``CLUSTER.JOB``;
+``deploy/slurm/opsk-prolog`` makes the same names. Files of opsk 0.1 are named by number alone: their
+cluster is unknown.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 _CLUSTER = r"[0-9A-Za-z_-]{1,40}"
 _PLAIN = re.compile(_CLUSTER)
 _UNSAFE = re.compile(r"[^0-9A-Za-z_+-]")
-_LONGEST_JOB = 32
+_MAX_JOB_CHARS = 32
 _NAME = re.compile(rf"(?:({_CLUSTER})\.)?([0-9]{{1,10}})")
 
 
 def cluster_part(cluster: str) -> str:
-    """Return what stands for a cluster in names of files: its own name, or ``c-`` and a hash of one with odd signs.
+    """Return a cluster's part of file names: its name, or ``c-`` and a hash of a name with other characters.
 
     Examples
     --------
@@ -33,12 +33,12 @@ def cluster_part(cluster: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobKey:
-    """What names one job.
+    """Identifies one job.
 
     Parameters
     ----------
     cluster
-        ``ClusterName`` of slurm.conf; empty where nobody tells it.
+        ``ClusterName`` of slurm.conf; empty where it is unknown.
     job
         Slurm's number of the job, or its id as people write it (``4711_3``).
     """
@@ -48,16 +48,16 @@ class JobKey:
 
     @property
     def file_name(self) -> str:
-        """One word that is safe in any path, ``CLUSTER.JOB``; ``JOB`` where the cluster is not known."""
-        job = _UNSAFE.sub("", self.job)[:_LONGEST_JOB] or "job"
+        """A name that is safe in any path, ``CLUSTER.JOB``; ``JOB`` where the cluster is not known."""
+        job = _UNSAFE.sub("", self.job)[:_MAX_JOB_CHARS] or "job"
         return f"{cluster_part(self.cluster)}.{job}" if self.cluster else job
 
     @classmethod
     def of_file_name(cls, name: str) -> JobKey | None:
-        """Return the job of which a folder or file is called so; ``None`` where it is no such name."""
-        found = _NAME.fullmatch(name)
-        return cls(cluster=found[1] or "", job=found[2]) if found is not None else None
+        """Parse the name of a folder or file; ``None`` where it names no job."""
+        match = _NAME.fullmatch(name)
+        return cls(cluster=match[1] or "", job=match[2]) if match is not None else None
 
     def __str__(self) -> str:
-        """Return the job in words."""
+        """Return the job as text."""
         return f"job {self.job} of cluster {self.cluster}" if self.cluster else f"job {self.job}"

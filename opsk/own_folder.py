@@ -1,7 +1,7 @@
-"""Where does a process keep files for itself or its children? In a folder that is gone after it, killed or not.
+"""Creates temporary folders for a process and its children, which disappear after it even if it is killed.
 
-A killed process removes nothing: the next of its kind does, of folders whose owner is gone. The kernel lets go of the
-lock on a folder when its owner dies.
+A killed process removes nothing: the next process of its kind removes folders whose owner is gone. The kernel releases
+the lock on a folder when its owner dies.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from pathlib import Path
 _OWNER = ".owner"
 
 
-class OwnFolder:
-    """A new folder below the service's run-time directory, else that for temporary files; it is this process's own.
+class ProcessFolder:
+    """A new folder of this process, in the service's run-time directory or the one for temporary files.
 
     Parameters
     ----------
     purpose
-        Begins its name, and that of the folders that are looked through for ones that were left.
+        Prefix of its name; folders with this prefix are searched for stale ones.
     """
 
     def __init__(self, purpose: str) -> None:
         top = Path(os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0] or tempfile.gettempdir())
-        for left in top.glob(f"{purpose}-*"):
+        for stale in top.glob(f"{purpose}-*"):
             with suppress(OSError):
-                _remove_if_left(left)
+                _remove_if_stale(stale)
         self.path = Path(tempfile.mkdtemp(prefix=f"{purpose}-", dir=top))
         draft = self.path / f"{_OWNER}.new"
         self._handle = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        draft.replace(self.path / _OWNER)  # without it nobody takes the folder for one that was left
+        draft.replace(self.path / _OWNER)  # folders without it are not considered stale
 
     def __enter__(self) -> Path:
-        """Return where it is."""
+        """Return the path."""
         return self.path
 
     def __exit__(self, *_: object) -> None:
@@ -52,16 +52,16 @@ class OwnFolder:
             os.close(self._handle)
 
 
-def _remove_if_left(folder: Path) -> None:
-    """Remove a folder of this user's whose owner is gone.
+def _remove_if_stale(folder: Path) -> None:
+    """Remove a folder of this user whose owner is gone.
 
     Raises
     ------
     OSError
-        It is none, or its owner lives.
+        It has no owner file, or its owner is alive.
     """
-    facts = folder.lstat()
-    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         return
     handle = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

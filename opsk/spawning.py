@@ -1,7 +1,7 @@
-"""How does Python start Python without importing what lies in the current directory?
+"""Starts Python child processes that import nothing from the current directory.
 
-``python -m`` and ``python -c`` put the current directory first on the path: whoever can write there, a user in his home
-or anybody in /tmp, would run code as whoever types ``opsk`` there. ``-P`` (Python 3.11) leaves it out.
+``python -m`` and ``python -c`` put the current directory first on the path: whoever can write there, a user in their
+home or anybody in /tmp, could run code as the caller of ``opsk``. ``-P`` (Python 3.11) leaves it out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _VARIABLE = "PYTHONSAFEPATH"
 
 @contextmanager
 def safe_imports() -> Iterator[None]:
-    """Let the processes that multiprocessing starts meanwhile leave the current directory out too."""
+    """Make processes that multiprocessing starts in this context leave out the current directory, too."""
     before = os.environ.get(_VARIABLE)
     os.environ[_VARIABLE] = "1"
     try:

@@ -1,4 +1,4 @@
-r"""Formats values for people and programs, and makes text of others safe to show.
+r"""Formats values for people and programs, and escapes untrusted text.
 
 Everything that a user, a log or a device supplies goes through `escape` or `blank_controls` before it reaches a
 terminal, a report or a metric.
@@ -21,14 +21,14 @@ from opsk.units import GIB, MIB
 _MAX_ASCII = 0x7F
 _BLANKS = "\n\r\t\v\f"
 MAX_MESSAGE_CHARS = 200
-"""Longest message of another program that is passed on."""
+"""Maximum length of messages of other programs."""
 
 
 def escape(text: str) -> str:
-    r"""Return text with characters that cannot be seen written as ``\xNN`` or ``\uNNNN``, safe for a terminal.
+    r"""Return text with invisible characters written as ``\xNN`` or ``\uNNNN``, safe for a terminal.
 
-    These are control characters, invisible and direction marks, lone surrogates, and what is not in Unicode.
-    New lines, tabs and other blanks become spaces: one hostile value can never start a line of its own.
+    These are control characters, invisible and direction marks, lone surrogates, and unassigned code points. New lines,
+    tabs and other blanks become spaces: an untrusted value can never start a new line.
     """
     if text.isprintable():
         return text
@@ -42,7 +42,7 @@ def _escape(char: str) -> str:
 
 
 def blank_controls(text: str, *, max_chars: int = MAX_MESSAGE_CHARS) -> str:
-    """Return the start of a text as one printable line, with a space for each character that cannot be seen."""
+    """Return the start of a text as one printable line, with a space for each invisible character."""
     return "".join(char if char.isprintable() else " " for char in text[:max_chars])
 
 
@@ -58,7 +58,7 @@ def to_json_values(value: Any) -> Any:
         return [to_json_values(entry) for entry in value]
     if isinstance(value, set | frozenset):
         return sorted((to_json_values(entry) for entry in value), key=lambda entry: (str(type(entry)), str(entry)))
-    if hasattr(value, "tolist"):  # a numpy array or scalar, without importing numpy for those who use none
+    if hasattr(value, "tolist"):  # a numpy array or scalar, without importing numpy
         return to_json_values(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
@@ -89,7 +89,7 @@ def format_bytes(size_bytes: float) -> str:
 
 
 def format_share(ratio: float) -> str:
-    """Format a share for people, in percent; what is not quite all or nothing is not rounded to it."""
+    """Format a share for people, in percent; shares just below 100 % or above 0 % are not rounded to these."""
     text = f"{ratio:.0%}"
     if text == "100%" and ratio < 1:
         return "> 99%"

@@ -1,7 +1,7 @@
-"""Converts quantities at the borders of the program; the only file with 8, 1e9 and 2**30 in it.
+"""Converts units of quantities at the boundary of the program; the only file with 8, 1e9 and 2**30 in it.
 
-Inside the code there are only bytes, seconds, bytes/s, FLOP, FLOP/s, watts, joules and ratios. Link speeds are printed
-in Gbit/s by the field, memory in GiB, rates in TFLOP/s: these functions stand at the border.
+Inside the code there are only bytes, seconds, bytes/s, FLOP, FLOP/s, watts, joules and ratios. The field prints link
+speeds in Gbit/s, memory in GiB and rates in TFLOP/s; these functions convert at the boundary.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def percent(value: float) -> float:
 
 
 def per_minute(value: float) -> float:
-    """Return turns (or events) a second for so many a minute."""
+    """Return turns (or events) per second for a number per minute."""
     return value / 60.0
 
 

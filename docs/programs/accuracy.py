@@ -5,7 +5,7 @@
 ``--calibration FILE`` is what ``opsk calibrate RUNS.csv --from-priors --without nano,prim,atr,lgrt,mlp --json``
 printed, with the errors of sources left out; ``--unseen FILE`` what ``opsk validate RUNS.csv --efficiency FIT --json``
 printed with that fit, of which only the sources that were put aside are shown.
-``--calculon SEARCHES`` adds predictions of Calculon's best plans (``calculon_tables.py``). ``accuracy-why.toml`` explains
+``--calculon SEARCHES`` adds predictions of Calculon's best plans (``calculon_tables.py``). ``accuracy-why.toml`` says
 why the worst rows miss. The page depends on these files and the code alone.
 """
 

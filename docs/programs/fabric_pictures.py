@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from opsk.app.inputs.fabric_dump import read_dump
-from opsk.cli.render.fabric_svg import fabric_svg
+from opsk.cli.render.fabric_svg import render_fabric_svg
 from opsk.fabric.rails import find_rails
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,7 +18,7 @@ def main() -> None:
     fabric = read_dump(ROOT / DUMP)
     rails = find_rails(fabric)
     for name, kind in PICTURES.items():
-        drawn = fabric_svg(fabric, rails, kind=kind, title=DUMP)
+        drawn = render_fabric_svg(fabric, rails, kind=kind, title=DUMP)
         (ROOT / "docs" / "images" / name).write_text(drawn, encoding="utf-8")
         print(f"wrote docs/images/{name}")
 

@@ -24,7 +24,7 @@ import psutil  # noqa: E402
 from opsk_exporters.catalogue import COLLECTORS  # noqa: E402
 from opsk_exporters.core.collector import NoDataError, Scraper  # noqa: E402
 from opsk_exporters.core.families import Families  # noqa: E402
-from opsk_exporters.core.server import registry  # noqa: E402
+from opsk_exporters.core.server import build_registry  # noqa: E402
 from opsk_exporters.slurm.queue import MAX_JOBS, PREDICTED  # noqa: E402
 from opsk_exporters.sources import Sources  # noqa: E402
 from tests.fakes.every_metric import every_collector, every_node  # noqa: E402
@@ -129,7 +129,7 @@ def about_itself() -> Iterator[Named]:
     named: dict[str, Named] = {}
     with noted(named):
         access: Any = mock.Mock(problem="", refused={"password": 0})
-        shown = tuple(registry(Scraper([Nothing()], missing={"none": "not installed"}), access=access).collect())
+        shown = tuple(build_registry(Scraper([Nothing()], missing={"none": "not installed"}), access=access).collect())
     yield from named.values()
     for metric in shown:
         suffix = {"counter": "_total", "info": "_info"}.get(metric.type, "")
@@ -176,7 +176,7 @@ def series(*, gpus: int = 0, hcas: int = 0, jobs: int = 0) -> dict[str, int]:
                 found = ()
             counts[name] = sum(len(metric.samples) for metric in found)
         alone, with_one = (
-            sum(len(metric.samples) for metric in registry(Scraper(each)).collect()) for each in ([], [Nothing()])
+            sum(len(metric.samples) for metric in build_registry(Scraper(each)).collect()) for each in ([], [Nothing()])
         )
         counts[ITSELF] = alone + (with_one - alone) * len(COLLECTORS)
     return counts

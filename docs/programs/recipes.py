@@ -2,7 +2,7 @@
 
     python docs/programs/recipes.py RUNS.csv
 
-``recipe_search.py`` defines what a recipe is and how it is compared; ``recipes-why.toml`` has the comments on the figures.
+``recipe_search.py`` defines what a recipe is and how it is compared; ``recipes-why.toml`` comments on the figures.
 Takes a few minutes on two cores; the page depends on these files and the code alone.
 """
 

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
+from opsk.lab.status import build_slurm_environment
 from opsk.lab.stopping import take_down
 
 OPSK = (sys.executable, "-P", "-m", "opsk")
@@ -86,7 +86,7 @@ def lab_at_work() -> Iterator[Path]:
     record, _ = up(top / "lab", shape=SHAPE, parts=parts, progress=print, exporters=SHAPE.nodes)
     before = dict(os.environ)
     try:
-        os.environ |= {"PATH": f"{top / 'bin'}{os.pathsep}{search_path()}", **slurm_environment(record)}
+        os.environ |= {"PATH": f"{top / 'bin'}{os.pathsep}{build_search_path()}", **build_slurm_environment(record)}
         os.environ["XDG_STATE_HOME"] = str(top / "state")
         site = record.folder.site
         with site.open("a", encoding="utf-8") as file:

@@ -14,17 +14,18 @@ from sqlalchemy import Boolean, Double, Integer, LargeBinary
 from sqlmodel import SQLModel
 
 from opsk.store.database import tables
-from opsk.store.database.schema import newest
+from opsk.store.database.schema import newest_revision
 from opsk.store.database.tables import Document, UtcDateTime, Words
 from opsk.store.writing import Record
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "store.md"
+_REVISION = newest_revision()
 _HEAD = f"""# What the store holds
 
 <!-- Written by docs/programs/store_tables.py from the tables and records themselves: change those, not this page. -->
 
-Where it is kept: [choose a database](../howto/choose-a-database.md). This is revision `{newest()}` of its tables.
+Where it is kept: [choose a database](../howto/choose-a-database.md). This is revision `{_REVISION}` of its tables.
 Times are UTC, to the microsecond. A text keeps all of Unicode; NUL and what is no Unicode become �, and one that is too
 long is cut. `key` is the hash of what tells one record from others, so that what is sent twice is kept once.
 

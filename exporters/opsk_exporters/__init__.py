@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Exports metrics of nodes, jobs and Slurm to Prometheus."""

@@ -1,6 +1,6 @@
-"""Which collectors are there, and how is each one made? A package that is missing costs its collector only.
+"""Lists the collectors and how to create each; a missing package disables only its collector.
 
-Each entry imports its module when it is asked for: a collector that is switched off costs neither memory nor time.
+Each entry imports its module when it is called: a collector that is switched off costs neither memory nor time.
 """
 
 from __future__ import annotations
@@ -119,12 +119,12 @@ def _training(sources: Sources) -> Collector:
         cgroups=settings.cgroup_root,
         procfs=settings.procfs,
         folder=settings.jobs_folder,
-        wanted=settings.training_logs,
+        enabled=settings.training_logs,
     )
 
 
 def _xids(sources: Sources) -> Collector:
-    """Return the collector of XIDs and of what else the kernel says."""
+    """Return the collector of XIDs and other kernel events."""
     from opsk_exporters.gpu.xids import make
 
     return make(kernel_log=sources.settings.kernel_log, gpus=sources.nvidia, listen=sources.driver.listen)
@@ -146,15 +146,15 @@ COLLECTORS: Mapping[str, Factory] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """The collectors of a node, and why some that were wanted are not among them, by name."""
+class CollectorSet:
+    """The collectors of a node, and why some that were requested are missing, by name."""
 
     collectors: tuple[Collector, ...]
     missing: Mapping[str, str]
 
 
-def selected(settings: Settings) -> tuple[str, ...]:
-    """Return the names of the collectors that the settings want.
+def select_collectors(settings: Settings) -> tuple[str, ...]:
+    """Return the names of the collectors that the settings enable.
 
     Raises
     ------
@@ -166,15 +166,15 @@ def selected(settings: Settings) -> tuple[str, ...]:
     if unknown:
         wrong = ", ".join(map(repr, unknown))
         raise ConfigError(f"{wrong} is no collector", hint=f"there are: {', '.join(sorted(COLLECTORS))}")
-    wanted = sorted(COLLECTORS) if settings.collectors is None else settings.collectors
-    left = tuple(name for name in wanted if name not in settings.without)
-    if not left:
+    requested = sorted(COLLECTORS) if settings.collectors is None else settings.collectors
+    names = tuple(name for name in requested if name not in settings.without)
+    if not names:
         raise ConfigError("an empty list is no collector", hint=f"there are: {', '.join(sorted(COLLECTORS))}")
-    return left
+    return names
 
 
-def make_collectors(names: Iterable[str], sources: Sources, *, asked_for: bool = False) -> Made:
-    """Make collectors; one whose package is not installed is left out and said.
+def make_collectors(names: Iterable[str], sources: Sources, *, asked_for: bool = False) -> CollectorSet:
+    """Make collectors; one whose package is not installed is left out, with a warning.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def make_collectors(names: Iterable[str], sources: Sources, *, asked_for: bool =
     Raises
     ------
     UnavailableError
-        A collector that was asked for by name cannot be made.
+        A collector that was requested by name cannot be created.
     """
     collectors, missing = [], {}
     for name in names:
@@ -202,4 +202,4 @@ def make_collectors(names: Iterable[str], sources: Sources, *, asked_for: bool =
                 ) from error
             missing[name] = why
             LOG.warning("collector %s: left out, %s", name, escape(why))
-    return Made(collectors=tuple(collectors), missing=missing)
+    return CollectorSet(collectors=tuple(collectors), missing=missing)

@@ -1,4 +1,4 @@
-"""How is the exporter started? ``opsk exporter``."""
+"""Implements the command ``opsk exporter``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from opsk.errors import ConfigError, InputError, UnavailableError
-from opsk_exporters.catalogue import COLLECTORS, make_collectors, selected
+from opsk_exporters.catalogue import COLLECTORS, make_collectors, select_collectors
 from opsk_exporters.core import socket_activation
 from opsk_exporters.core.collector import Scraper
 from opsk_exporters.core.exposition import Writer
@@ -27,8 +27,8 @@ from opsk_exporters.sources import Sources
 
 LOG = logging.getLogger("opsk.exporter")
 _POLL_S = 0.5
-_DEAF_AFTER_S = 30.0
-"""A server that has not looked for connections for so long is given up: systemd starts another."""
+_UNRESPONSIVE_AFTER_S = 30.0
+"""A server that has not polled for connections for so long gets no watchdog signal: systemd restarts it."""
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -83,20 +83,20 @@ def exporter(
     can reach it; give it a --web-config before others can. Settings that last: section [exporter] of opsk.toml.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="opsk exporter: %(message)s")
-    said = {
+    options = {
         "listen": listen,
         "web_config": web_config,
-        "collectors": _names("--collectors", collectors),
-        "without": _names("--without", without),
+        "collectors": _parse_names("--collectors", collectors),
+        "without": _parse_names("--without", without),
         "deadline_s": deadline,
         **places,
     }
-    settings = with_options(load_settings(), said)
+    settings = with_options(load_settings(), options)
     address = ListenAddress.parse(settings.listen)
     keep_small()
     if (once and textfile) or (every and not textfile):
         raise InputError("--once and --textfile exclude each other, and --every is for --textfile")
-    with closing(Sources(settings)) as sources, closing(_scraper(sources)) as scraper:
+    with closing(Sources(settings)) as sources, closing(_build_scraper(sources)) as scraper:
         if once:
             _print_once(scraper)
         elif textfile:
@@ -106,9 +106,9 @@ def exporter(
             _serve(address, Pages(scraper, access), access)
 
 
-def with_options(settings: Settings, said: dict[str, Any]) -> Settings:
-    """Return settings in which what the command line says beats the file; a deadline there is every collector's."""
-    given = {name: value for name, value in said.items() if value is not None}
+def with_options(settings: Settings, options: dict[str, Any]) -> Settings:
+    """Return settings in which the options override the file; a deadline option applies to every collector."""
+    given = {name: value for name, value in options.items() if value is not None}
     if "deadline_s" in given:
         given["deadlines_s"] = {}
     if "collectors" in given and "without" not in given:
@@ -116,7 +116,7 @@ def with_options(settings: Settings, said: dict[str, Any]) -> Settings:
     return replace(settings, **given)
 
 
-def _names(option: str, text: str | None) -> tuple[str, ...] | None:
+def _parse_names(option: str, text: str | None) -> tuple[str, ...] | None:
     """Read a list of collectors; ``None`` when there is none."""
     if text is None:
         return None
@@ -128,11 +128,11 @@ def _names(option: str, text: str | None) -> tuple[str, ...] | None:
     return names
 
 
-def _scraper(sources: Sources) -> Scraper:
-    """Return the collectors that the settings want."""
+def _build_scraper(sources: Sources) -> Scraper:
+    """Create the collectors that the settings enable."""
     settings = sources.settings
     try:
-        names = selected(settings)
+        names = select_collectors(settings)
     except ConfigError as error:
         raise ConfigError(f"exporter: {error.message}", hint=error.hint) from error
     made = make_collectors(names, sources, asked_for=settings.collectors is not None)
@@ -154,7 +154,7 @@ def _print_once(scraper: Scraper) -> None:
 
 
 def _write_files(pages: Pages, path: Path, every_s: float | None) -> None:
-    """Write scrapes to a file: one, or until SIGTERM or SIGINT; then it goes, since it would be shown as new."""
+    """Write scrapes to a file: one, or until SIGTERM or SIGINT; then remove it, since it would be exported as new."""
     writer = Writer()
     if every_s is None:
         write_textfile(path, writer.text(pages.metrics()))
@@ -173,7 +173,7 @@ def _write_files(pages: Pages, path: Path, every_s: float | None) -> None:
 
 
 def _write_again(pages: Pages, writer: Writer, path: Path, every_s: float, stopped: threading.Event) -> None:
-    """Write scrapes to a file until told to stop."""
+    """Write scrapes to a file until stopped."""
     failed = ""
     while not stopped.wait(every_s):
         try:
@@ -195,23 +195,25 @@ def _stop_event() -> threading.Event:
 
 def _serve(address: ListenAddress, pages: Pages, access: WebAccess | None) -> None:
     """Serve until SIGTERM or SIGINT."""
-    handed = socket_activation.sockets()
-    servers = [open_server(address, pages, access, each) for each in handed] or [open_server(address, pages, access)]
+    handed = socket_activation.receive_sockets()
+    servers = [open_server(address, pages, access, listening) for listening in handed] or [
+        open_server(address, pages, access)
+    ]
     stopped = _stop_event()
     for server in servers:
         threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True).start()
         click.echo(f"opsk exporter: {server.shown_address}/metrics", err=True)
     socket_activation.notify("READY=1")
-    _tend(servers, stopped)
+    _feed_watchdog(servers, stopped)
     socket_activation.notify("STOPPING=1")
     for server in servers:
         server.shutdown()
         server.server_close()
 
 
-def _tend(servers: list[ExporterServer], stopped: threading.Event) -> None:
-    """Wait for the end; meanwhile tell systemd's watchdog that connections are taken, as long as they are."""
+def _feed_watchdog(servers: list[ExporterServer], stopped: threading.Event) -> None:
+    """Wait for the end; meanwhile signal systemd's watchdog, as long as connections are accepted."""
     every_s = socket_activation.watchdog_s()
     while not stopped.wait(every_s):
-        if all(server.is_alive(_DEAF_AFTER_S) for server in servers):
+        if all(server.is_alive(_UNRESPONSIVE_AFTER_S) for server in servers):
             socket_activation.notify("WATCHDOG=1")

@@ -1,7 +1,7 @@
-"""What do the exporters add to a lab? One process for each of the first few nodes, and more.
+"""Adds the exporters to a lab: one process for each of the first nodes, and the processes that they need.
 
-Each reads devices that the lab makes up (`opsk.lab.watched`); of the machine below it shows only what psutil sees. One
-more process moves these devices on, and a Prometheus scrapes all of it where one is wanted.
+Each reads simulated devices (`opsk.lab.watched`); of the real machine it shows only what psutil reads. One more process
+updates these devices, and a Prometheus scrapes all of them if requested.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from __future__ import annotations
 import sys
 
 from opsk.lab.parts import LabPart, LabSite, PartDaemon
-from opsk.lab.prometheus import find_prometheus, prometheus_command, write_prometheus
+from opsk.lab.prometheus import build_prometheus_command, find_prometheus, write_prometheus
 from opsk.lab.watched import (
-    exporter_environment,
+    build_exporter_environment,
+    build_stand_in,
+    format_slurm_lines,
     install_watched,
     machine_folder,
     prepare_watched,
-    slurm_lines,
-    stand_in,
 )
 
 OPSK = (sys.executable, "-P", "-m", "opsk")
 
 
 def exporter_part(site: LabSite) -> LabPart:
-    """Return the exporters of one lab, and the Prometheus that scrapes them where one is wanted."""
+    """Return the exporters of one lab, and the Prometheus that scrapes them if requested."""
     if not site.exporters:
         return LabPart(install=lambda: None)
-    found = stand_in(site)
-    notes = [] if found.library else [f"exporters show no GPUs: {found.why_not}"]
+    library = build_stand_in(site)
+    notes = [] if library.library else [f"exporters show no GPUs: {library.why_not}"]
     others = site.shape.nodes - len(site.exporters)
     if others:
         notes.append(f"{others} of {site.shape.nodes} nodes have no exporter: --exporters {site.shape.nodes}")
@@ -45,16 +45,16 @@ def exporter_part(site: LabSite) -> LabPart:
         )
     ]
     for node, port in site.exporters.items():
-        environment = exporter_environment(site, machine_folder(site, node), found.library)
+        environment = build_exporter_environment(site, machine_folder(site, node), library.library)
         command = (*OPSK, "exporter", "--listen", f"127.0.0.1:{port}")
         daemons.append(PartDaemon(name=f"exporter-{node}", command=command, socket=port, environment=environment))
     if program is not None:
-        words = prometheus_command(site, program)
+        words = build_prometheus_command(site, program)
         daemons.append(PartDaemon(name="prometheus", command=words, socket=site.prometheus_port))
     return LabPart(
         install=install,
         daemons=tuple(daemons),
-        slurm_lines=slurm_lines(site),
+        slurm_lines=format_slurm_lines(site),
         prepare=lambda launcher: prepare_watched(site, launcher, OPSK),
         notes=tuple(notes),
     )

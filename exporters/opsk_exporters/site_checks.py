@@ -1,4 +1,4 @@
-"""Is what the site has set for the exporter sound? What ``opsk doctor`` looks at, beside the exporters themselves."""
+"""Checks the exporter's settings of the site; ``opsk doctor`` runs it together with the checks of the exporters."""
 
 from __future__ import annotations
 

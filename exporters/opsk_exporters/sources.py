@@ -1,7 +1,7 @@
-"""What do several collectors of one node share? Each thing is made when the first of them asks for it.
+"""Creates the data sources that several collectors of one node share, each when the first collector needs it.
 
-GPUs are asked once a scrape however many collectors want to know, and power that one collector has read is told to the
-next. Nothing here is imported before it is needed: a node without a driver pays nothing for it.
+GPUs are read once a scrape however many collectors need them, and power that one collector has read is passed to the
+next. Modules are imported only when they are needed: a node without a driver pays nothing for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from opsk.errors import TelemetryError
 from opsk.telemetry.background import Background, close
 from opsk.telemetry.gpu.samples import GpuDriverMissingError, GpuReading, GpuSource
 from opsk.telemetry.gpu.shared import SharedGpus
-from opsk.telemetry.power.balance import GpuPowerWatch, WatchedGpus, cpu_joules
+from opsk.telemetry.power.balance import GpuPowerWatch, WatchedGpus, sum_cpu_joules
 from opsk.telemetry.power.rapl import RaplReader
 from opsk_exporters.core.settings import Settings
 from opsk_exporters.gpu.fallback import NvmlOrProgram
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from opsk_exporters.gpu.source import NvidiaDriver
 
 _SHARE_OF_DEADLINE = 0.6
-"""Of a collector's deadline, how long it waits for a driver: it must still be able to say that the driver hangs."""
+"""Of a collector's deadline, how long it waits for a driver: it must still be able to report that the driver hangs."""
 _SHARE_FOR_ENERGY = 0.1
 
 
 @dataclass(slots=True)
 class AllGpus:
-    """The GPUs of several makers as one source, for whoever cares only which GPU is whose.
+    """The GPUs of several makers as one source, for callers that need only the allocation of GPUs.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class AllGpus:
             except GpuDriverMissingError as error:
                 if number in self._seen:
                     raise TelemetryError(f"there were GPUs, and now their driver is gone: {error}") from error
-                error.__traceback__ = None  # it is kept and raised again: frames would gather in it
+                error.__traceback__ = None  # it is stored and raised again: frames would accumulate in it
         if not readings:
             raise GpuDriverMissingError("no GPU driver is here")
         return replace(
@@ -87,7 +87,7 @@ class Sources:
 
     @cached_property
     def nvidia(self) -> GpuSource:
-        """NVIDIA's GPUs, read once for all who ask at the same time."""
+        """NVIDIA's GPUs, read once for all concurrent callers."""
         watched = WatchedGpus(self._given_nvidia or NvmlOrProgram(self.driver.gpus), self.power_watch)
         return SharedGpus(watched, patience_s=_SHARE_OF_DEADLINE * self.settings.deadline_of("gpu"))
 
@@ -105,7 +105,7 @@ class Sources:
 
     @cached_property
     def _shared_amd(self) -> SharedGpus:
-        """AMD's GPUs, for those who ask at the same time."""
+        """AMD's GPUs, read once for all concurrent callers."""
         return SharedGpus(self.amd, patience_s=_SHARE_OF_DEADLINE * self.settings.deadline_of("amdgpu"))
 
     @cached_property
@@ -115,17 +115,17 @@ class Sources:
 
     @cached_property
     def _processors_j(self) -> Background[float | None]:
-        """The same for whoever must not hang with a sick file."""
-        return Background("processors", lambda: cpu_joules(self.processors.zones()))
+        """The same for callers that must not hang with a faulty file."""
+        return Background("processors", lambda: sum_cpu_joules(self.processors.zones()))
 
     def close(self) -> None:
-        """Let go of everything that was made: its threads end as soon as what they read answers."""
+        """Close all created sources: their threads end as soon as their reads return."""
         for name in ("nvidia", "_shared_amd", "_processors_j", "driver"):
             close(self.__dict__.get(name))
 
     def processors_j(self) -> float | None:
         """Return the energy of all processors so far [J]; ``None`` where it cannot be read in time."""
-        return self._processors_j.fresh(_SHARE_FOR_ENERGY * self.settings.deadline_of("jobs")).in_time
+        return self._processors_j.refresh(_SHARE_FOR_ENERGY * self.settings.deadline_of("jobs")).fresh_value
 
     @cached_property
     def driver(self) -> NvidiaDriver:

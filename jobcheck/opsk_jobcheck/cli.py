@@ -1,4 +1,4 @@
-"""The command ``opsk check``: the advice of ``sbatch`` without submitting."""
+"""Implements ``opsk check``, which prints the advice of ``sbatch`` without submitting."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser
 from opsk_jobcheck.advice.document import document
-from opsk_jobcheck.advice.rendering import Detail, detail_of, is_ascii_only, lines, per_task
-from opsk_jobcheck.cluster_state.wanted import wanted_nodes
-from opsk_jobcheck.scripts.sbatch.directives import directive_options
+from opsk_jobcheck.advice.rendering import Detail, is_ascii_only, lines, mark_array_task, parse_detail
+from opsk_jobcheck.cluster_state.wanted import parse_node_constraints
+from opsk_jobcheck.scripts.sbatch.directives import read_directive_options
 from opsk_jobcheck.scripts.script import read_script
-from opsk_jobcheck.scripts.typed import typed_request
-from opsk_jobcheck.service.one_reading import asked_now
-from opsk_jobcheck.service.site import site_adviser
+from opsk_jobcheck.scripts.typed import build_typed_request
+from opsk_jobcheck.service.one_reading import add_live_state
+from opsk_jobcheck.service.site import build_site_adviser
 from opsk_jobcheck.submission.request import SlurmRequest
 
 MAX_SCRIPT_BYTES = 4 * MIB
@@ -71,18 +71,20 @@ def check(
     Exit status: 0 fits, tight or unknown; 1 will run out of memory; 2 the script cannot be read.
     """
     site = load_site()
-    adviser = site_adviser(site, cluster=cluster, fabric=(fabric,) if fabric else (), with_wires=live)
-    request = typed_request(_split(options), os.environ, nodes=nodes, arguments=arguments or None)
+    adviser = build_site_adviser(site, cluster=cluster, fabric=(fabric,) if fabric else (), with_fabric_links=live)
+    request = build_typed_request(_split_options(options), os.environ, nodes=nodes, arguments=arguments or None)
     workload, is_readable = read_with_files(script, request)
     if live:
-        adviser = _live(adviser, site)
-    advice = adviser.advise(workload, wanted_nodes(_text(script), request))
+        adviser = _add_live(adviser, site)
+    advice = adviser.advise(workload, parse_node_constraints(_read_text(script), request))
     if as_json:
         click.echo(format_json(document(advice)))
     elif is_readable:
-        wanted = Detail(detail) if detail else detail_of(os.environ)
-        is_array = request.is_array or "array" in directive_options(_text(script).decode("utf-8", errors="replace"))
-        for line in _shown(advice, wanted, is_array=is_array, ascii_only=_shows_ascii_only()):
+        detail_level = Detail(detail) if detail else parse_detail(os.environ)
+        is_array = request.is_array or "array" in read_directive_options(
+            _read_text(script).decode("utf-8", errors="replace")
+        )
+        for line in _render(advice, detail_level, is_array=is_array, ascii_only=_shows_ascii_only()):
             colour = next((colour for mark, colour in MARKS.items() if f" {mark} " in f" {line}"), None)
             click.secho(line, fg=colour, color=_has_colour())
     if not is_readable:
@@ -93,8 +95,8 @@ def check(
     return int(ExitStatus.BAD_NEWS if is_bad else ExitStatus.ANSWER)
 
 
-def _split(options: str) -> list[str]:
-    """Return options as a shell would part them.
+def _split_options(options: str) -> list[str]:
+    """Return options split as a shell would.
 
     Raises
     ------
@@ -107,37 +109,37 @@ def _split(options: str) -> list[str]:
         raise InputError(f"--sbatch: {error}", hint="write it as one word: --sbatch '--nodes=4 --gpus=32'") from error
 
 
-def _shown(advice: Advice, detail: Detail, *, is_array: bool, ascii_only: bool) -> tuple[str, ...]:
-    """Return what a person sees: the advice, or why there is none."""
+def _render(advice: Advice, detail: Detail, *, is_array: bool, ascii_only: bool) -> tuple[str, ...]:
+    """Return the lines for the user: the advice, or why there is none."""
     if advice.workload.opted_out:
         return ("the script says #OPSK off: sbatch would print no advice",)
     if not advice.workload.is_training:
         return ("no training job that opsk knows: sbatch would print no advice",)
-    return per_task(lines(advice, detail, ascii_only=ascii_only), is_array=is_array, ascii_only=ascii_only)
+    return mark_array_task(lines(advice, detail, ascii_only=ascii_only), is_array=is_array, ascii_only=ascii_only)
 
 
 def _has_colour() -> bool:
-    """Tell whether stdout is a terminal that shows colours, and whose user wants them."""
+    """Return whether stdout is a terminal that shows colours, and whose user allows them."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
 
 
 def _shows_ascii_only() -> bool:
-    """Tell whether other signs than ASCII would be lost on stdout."""
+    """Return whether characters other than ASCII would be lost on stdout."""
     encoding = (sys.stdout.encoding or "utf-8").lower().replace("-", "")
     return encoding != "utf8" or is_ascii_only(os.environ)
 
 
-def _live(adviser: Adviser, site: SiteConfig) -> Adviser:
-    """Return the adviser with what runs now; as it is, with a word on stderr, where Slurm does not say."""
+def _add_live(adviser: Adviser, site: SiteConfig) -> Adviser:
+    """Return the adviser with the live state; unchanged, with a message on stderr, where Slurm does not answer."""
     try:
-        return asked_now(site, adviser, slurm_client())
+        return add_live_state(site, adviser, slurm_client())
     except OpskError as error:
         click.echo(f"opsk: nodes that are free now are not known: {escape(error.message)}", err=True)
         return adviser
 
 
-def _text(script: Path) -> bytes:
-    """Return the script once more; nothing where it cannot be read, which has been said then."""
+def _read_text(script: Path) -> bytes:
+    """Return the script again; empty where it cannot be read, which was reported before."""
     try:
         return read_regular(script, limit_bytes=MAX_SCRIPT_BYTES)
     except InputError:
@@ -145,7 +147,7 @@ def _text(script: Path) -> bytes:
 
 
 def read_with_files(script: Path, request: SlurmRequest) -> tuple[Workload, bool]:
-    """Read a script, and once more with the text of the files that it names, as the user who runs this command.
+    """Read a script, and again with the text of the files that it names, as the user who runs this command.
 
     Returns the workload, and whether the script could be read at all; if not, its one problem says why.
     """
@@ -159,18 +161,20 @@ def read_with_files(script: Path, request: SlurmRequest) -> tuple[Workload, bool
     if b"\0" in text:
         return workload, False
     files: dict[str, str] = {}
-    asked: set[str] = set()
-    while wanted := [path for path in workload.wanted_files if path not in asked][: MAX_NAMED_FILES - len(asked)]:
-        asked |= set(wanted)
-        read = {path: content for path in wanted if (content := _named_file(path, script)) is not None}
-        if read:  # a second script names a configuration file, which names another
-            files |= read
+    requested: set[str] = set()
+    while missing := [path for path in workload.missing_files if path not in requested][
+        : MAX_NAMED_FILES - len(requested)
+    ]:
+        requested |= set(missing)
+        texts = {path: content for path in missing if (content := _read_named_file(path, script)) is not None}
+        if texts:  # a second script names a configuration file, which names another
+            files |= texts
             workload = read_script(text, file=name, request=request, files=files)
     return workload, True
 
 
-def _named_file(name: str, script: Path) -> str | None:
-    """Return the text of a file that a script names: seen from here, as sbatch would start it, else beside the script.
+def _read_named_file(name: str, script: Path) -> str | None:
+    """Return the text of a file that a script names: relative to the working directory, else to the script.
 
     ``None`` when it cannot be read.
     """
@@ -183,7 +187,7 @@ def _named_file(name: str, script: Path) -> str | None:
 
 
 def read_regular(path: Path, *, limit_bytes: int) -> bytes:
-    """Return the bytes of a regular file; waits for nothing.
+    """Return the bytes of a regular file; never blocks.
 
     Raises
     ------
@@ -192,7 +196,7 @@ def read_regular(path: Path, *, limit_bytes: int) -> bytes:
     """
     shown = escape(str(path))
     try:
-        # opening alone may do something: a watchdog starts, a tape winds back, whoever writes into a FIFO goes on
+        # opening alone may have effects: a watchdog starts, a tape rewinds, a blocked writer of a FIFO resumes
         if not stat.S_ISREG(path.stat().st_mode):
             raise InputError(f"{shown}: not a regular file", hint="name the script that sbatch gets")
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -200,7 +204,7 @@ def read_regular(path: Path, *, limit_bytes: int) -> bytes:
             facts = os.fstat(descriptor)
             if not stat.S_ISREG(facts.st_mode):
                 raise InputError(f"{shown}: not a regular file", hint="name the script that sbatch gets")
-            # files of /proc claim to be empty: reading some waits, or takes messages away from others
+            # files of /proc have size 0: reading some of them blocks, or consumes messages of other readers
             content = stream.read(limit_bytes + 1) if facts.st_size else b""
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

@@ -1,4 +1,4 @@
-"""What do the submit hooks add to a lab? The hooks beside its slurm.conf, and an advisor of its own."""
+"""Builds the parts of a lab that the submit hooks add: the hooks beside its slurm.conf, and an advisor of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the submit hooks in force, and does the advisor answer them? What ``opsk doctor`` looks at on the submit path."""
+"""Checks the submit path for ``opsk doctor``: whether the hooks are in force, and whether the advisor answers them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pathlib import Path
 
 from opsk import __version__
 from opsk.app.doctor.finding import Finding, Site, note, sound, unknown, wrong
-from opsk.app.doctor.slurm import controller_here, slurm_folder
+from opsk.app.doctor.slurm import find_slurm_folder, is_controller_host
 from opsk.units import MIB
 from opsk_jobcheck.cluster_state.heading import MAX_AGE_S, LiveHead
-from opsk_jobcheck.service.hooks import ADVICE, HOOKS, SETTINGS, hook_settings, hook_text
+from opsk_jobcheck.service.hooks import ADVICE, HOOKS, SETTINGS, read_hook, render_hook_settings
 from opsk_jobcheck.submission.protocol import HEADER_BYTES, VERSION, frame
 
 INSTALL = "opsk advisor --install-hooks {folder}"
 PLUGINS = {"job_submit.lua": "JobSubmitPlugins", "cli_filter.lua": "CliFilterPlugins"}
-SETTLED = ("socket", "submit_deadline_ms", "cli_deadline_ms", "policy")
+DERIVED_SETTINGS = ("socket", "submit_deadline_ms", "cli_deadline_ms", "policy")
 """Settings of the hooks that follow from the site configuration."""
 DEADLINE_S = 1.0
 PINGS = 5
 SLOW_OF_DEADLINE = 0.5
-"""An advisor that takes more of the hooks' deadline for nothing at all is slow."""
+"""An advisor that takes more of the hooks' deadline for a ping is slow."""
 LOG_TAIL_BYTES = 4 * MIB
 RECENT_S = 3600.0
 _BREAKER = re.compile(r"opsk: the advisor gives no answer \((.{0,300})\): not asked for (\d{1,4}) s")
@@ -38,22 +38,22 @@ _PLUGIN_LINE = re.compile(
     r"^[ \t]*(JobSubmitPlugins|CliFilterPlugins)[ \t]*=[ \t]*([^\s#]+)", re.MULTILINE | re.IGNORECASE
 )
 _INCLUDE = re.compile(r"^[ \t]*Include[ \t]+(\S+)", re.MULTILINE | re.IGNORECASE)
-_MOST_INCLUDES = 32
-_MOST_CONF_BYTES = 4 * MIB
+_MAX_INCLUDES = 32
+_MAX_CONF_BYTES = 4 * MIB
 
 
 def submit_checks(site: Site) -> Iterator[Finding]:
-    """Look at hooks, their settings, the advisor's socket, the advisor, and the hooks' circuit breaker."""
+    """Check the hooks, their settings, the advisor's socket, the advisor, and the hooks' circuit breaker."""
     if site.slurm is not None:
-        yield from _hooks(site, site.slurm)
-        yield from _breaker(site, site.slurm)
-    yield from _advisor(site)
+        yield from _check_hooks(site, site.slurm)
+        yield from _check_breaker(site, site.slurm)
+    yield from _check_advisor(site)
     if site.config.advisor.live_folder is not None:
-        yield watcher_finding(site.config.advisor.live_folder)
+        yield check_watcher(site.config.advisor.live_folder)
 
 
-def watcher_finding(folder: Path) -> Finding:
-    """Say how old what the watcher handed over is; the advisor leaves out what is too old."""
+def check_watcher(folder: Path) -> Finding:
+    """Return the age of the watcher's state; the advisor ignores states that are too old."""
     hint = "systemctl enable --now opsk-watcher; journalctl -u opsk-watcher"
     if not folder.is_dir():
         return wrong("watcher", "live_folder is not there: advice knows no running jobs", folder, hint)
@@ -67,26 +67,26 @@ def watcher_finding(folder: Path) -> Finding:
     return sound("watcher", f"heard of Slurm {age_s:.0f} s ago", folder)
 
 
-def _hooks(site: Site, slurm: Mapping[str, str]) -> Iterator[Finding]:
-    """Say which hooks are missing, old, not opsk's, or not loaded."""
-    folder = slurm_folder(slurm)
-    written = plugins_written(folder / "slurm.conf")
-    here = controller_here(slurm, socket.gethostname())
+def _check_hooks(site: Site, slurm: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield which hooks are missing, old, not opsk's, or not loaded."""
+    folder = find_slurm_folder(slurm)
+    written = read_plugins(folder / "slurm.conf")
+    is_controller = is_controller_host(slurm, socket.gethostname())
     for name in HOOKS:
-        wanted = name == "cli_filter.lua" or here
-        is_loaded = "lua" in _plugins(slurm.get(PLUGINS[name], ""))
-        yield from _loaded(
+        is_needed = name == "cli_filter.lua" or is_controller
+        is_loaded = "lua" in _parse_plugins(slurm.get(PLUGINS[name], ""))
+        yield from _check_loaded(
             name, folder, is_loaded=is_loaded, is_written="lua" in written.get(PLUGINS[name].lower(), ())
         )
-        if wanted:
-            yield from _hook(name, folder, is_loaded=is_loaded)
+        if is_needed:
+            yield from _check_hook(name, folder, is_loaded=is_loaded)
     if any((folder / name).is_file() for name in HOOKS):
-        yield from _settings(site, folder)
+        yield from _check_settings(site, folder)
     if (folder / "cli_filter.lua").is_file():
-        yield from _what_follows(folder)
+        yield from _check_advice_file(folder)
 
 
-def _loaded(name: str, folder: Path, *, is_loaded: bool, is_written: bool) -> Iterator[Finding]:
+def _check_loaded(name: str, folder: Path, *, is_loaded: bool, is_written: bool) -> Iterator[Finding]:
     line = f"{PLUGINS[name]}=lua"
     if is_loaded:
         return
@@ -100,7 +100,7 @@ def _loaded(name: str, folder: Path, *, is_loaded: bool, is_written: bool) -> It
         )
 
 
-def _hook(name: str, folder: Path, *, is_loaded: bool) -> Iterator[Finding]:
+def _check_hook(name: str, folder: Path, *, is_loaded: bool) -> Iterator[Finding]:
     path, install = folder / name, INSTALL.format(folder=folder)
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -112,7 +112,7 @@ def _hook(name: str, folder: Path, *, is_loaded: bool) -> Iterator[Finding]:
     except OSError as error:
         yield unknown("hook", f"cannot be read: {error.strerror}", path, "run opsk doctor as root")
         return
-    if text == hook_text(name):
+    if text == read_hook(name):
         yield sound("hook", f"{name} is that of opsk {__version__}", path)
     elif "of opsk:" in text[:200]:
         yield wrong("hook-old", f"{name} is not that of opsk {__version__}", path, install)
@@ -123,11 +123,11 @@ def _hook(name: str, folder: Path, *, is_loaded: bool) -> Iterator[Finding]:
         yield wrong("hook-own", f"{name} is this site's own, and does not load opsk's", path, hint)
 
 
-def _what_follows(folder: Path) -> Iterator[Finding]:
-    """Look at what ``cli_filter.lua`` goes on with, where it looks for it."""
-    path = _first_of(ADVICE, folder)
+def _check_advice_file(folder: Path) -> Iterator[Finding]:
+    """Check the file that ``cli_filter.lua`` loads, in its search path."""
+    path = _find_first(ADVICE, folder)
     try:
-        is_ours = path.read_text(encoding="utf-8", errors="replace") == hook_text(ADVICE)
+        is_ours = path.read_text(encoding="utf-8", errors="replace") == read_hook(ADVICE)
     except FileNotFoundError:
         what = "is missing: cli_filter.lua lets all through and says nothing"
         hint = f"{INSTALL.format(folder=folder)}, or where Slurm is configless {INSTALL.format(folder='/etc/opsk')}"
@@ -142,23 +142,25 @@ def _what_follows(folder: Path) -> Iterator[Finding]:
             yield wrong("hook-old", what, path, INSTALL.format(folder=path.parent))
 
 
-def _first_of(name: str, folder: Path) -> Path:
-    """Return which file the hooks read: the one beside them, else that of this host."""
-    return next((each for each in (folder / name, Path("/etc/opsk") / name) if each.is_file()), folder / name)
+def _find_first(name: str, folder: Path) -> Path:
+    """Return the file that the hooks read: the one beside them, else that of this host."""
+    return next(
+        (candidate for candidate in (folder / name, Path("/etc/opsk") / name) if candidate.is_file()), folder / name
+    )
 
 
-def _settings(site: Site, folder: Path) -> Iterator[Finding]:
+def _check_settings(site: Site, folder: Path) -> Iterator[Finding]:
     """Compare the settings of the hooks with the site configuration that they came from."""
-    path = _first_of(SETTINGS, folder)
+    path = _find_first(SETTINGS, folder)
     try:
         present = dict(_SETTING.findall(path.read_text(encoding="utf-8", errors="replace")))
     except OSError as error:
         yield wrong("hook-settings", f"cannot be read: {error.strerror}", path, INSTALL.format(folder=folder))
         return
-    expected = dict(_SETTING.findall(hook_settings(site.config)))
+    expected = dict(_SETTING.findall(render_hook_settings(site.config)))
     other = [
         f"{key} = {present.get(key, 'nothing')}, not {expected[key]}"
-        for key in SETTLED
+        for key in DERIVED_SETTINGS
         if present.get(key) != expected[key]
     ]
     if other:
@@ -168,32 +170,32 @@ def _settings(site: Site, folder: Path) -> Iterator[Finding]:
         yield sound("hook-settings", "as the site configuration has them", path)
 
 
-def _plugins(value: str) -> tuple[str, ...]:
+def _parse_plugins(value: str) -> tuple[str, ...]:
     return tuple(word.strip().rpartition("/")[2] for word in value.split(","))
 
 
-def plugins_written(conf: Path) -> dict[str, tuple[str, ...]]:
-    """Return the plugins that slurm.conf and the files it includes name, by parameter in small letters."""
-    found: dict[str, tuple[str, ...]] = {}
-    left = [conf]
-    for _ in range(_MOST_INCLUDES):
-        if not left:
+def read_plugins(conf: Path) -> dict[str, tuple[str, ...]]:
+    """Return the plugins that slurm.conf and the files it includes name, by parameter in lower case."""
+    plugins: dict[str, tuple[str, ...]] = {}
+    pending = [conf]
+    for _ in range(_MAX_INCLUDES):
+        if not pending:
             break
-        path = left.pop(0)
+        path = pending.pop(0)
         try:
             with path.open("rb") as file:
-                text = file.read(_MOST_CONF_BYTES).decode("utf-8", errors="replace")
+                text = file.read(_MAX_CONF_BYTES).decode("utf-8", errors="replace")
         except OSError:
             continue
-        found |= {name.lower(): _plugins(value) for name, value in _PLUGIN_LINE.findall(text)}
-        left += [conf.parent / name for name in _INCLUDE.findall(text)]
-    return found
+        plugins |= {name.lower(): _parse_plugins(value) for name, value in _PLUGIN_LINE.findall(text)}
+        pending += [conf.parent / name for name in _INCLUDE.findall(text)]
+    return plugins
 
 
-def _breaker(site: Site, slurm: Mapping[str, str]) -> Iterator[Finding]:
-    """Look in slurmctld's log for the hook's circuit breaker."""
+def _check_breaker(site: Site, slurm: Mapping[str, str]) -> Iterator[Finding]:
+    """Search slurmctld's log for the hook's circuit breaker."""
     path = Path(slurm.get("SlurmctldLogFile", ""))
-    if not path.is_absolute() or not controller_here(slurm, socket.gethostname()):
+    if not path.is_absolute() or not is_controller_host(slurm, socket.gethostname()):
         hint = "run opsk doctor on slurmctld's host" if path.is_absolute() else "journalctl -u slurmctld | grep opsk:"
         yield note("breaker", "whether slurmctld's hook has stopped asking is not known here", hint=hint)
         return
@@ -205,16 +207,16 @@ def _breaker(site: Site, slurm: Mapping[str, str]) -> Iterator[Finding]:
         yield unknown("breaker", f"slurmctld's log cannot be read: {error.strerror}", path, "run opsk doctor as root")
         return
     for line in reversed(lines):
-        found = _BREAKER.search(line)
-        if found is not None:
-            yield breaker_finding(line, found[1], int(found[2]), path, site.now_s)
+        match = _BREAKER.search(line)
+        if match is not None:
+            yield interpret_breaker(line, match[1], int(match[2]), path, site.now_s)
             return
     yield sound("breaker", "slurmctld's hook has always got answers, as far as the log goes back", path)
 
 
-def breaker_finding(line: str, why: str, pause_s: int, path: Path, now_s: float) -> Finding:
-    """Return what the breaker's last line in the log says of now."""
-    at_s = _line_s(line)
+def interpret_breaker(line: str, why: str, pause_s: int, path: Path, now_s: float) -> Finding:
+    """Return the present state of the breaker from its last line in the log."""
+    at_s = _parse_line_time(line)
     if at_s is None:
         return note("breaker", f"slurmctld's hook stopped asking once: {why}; its log does not say when", path)
     ago_s = now_s - at_s
@@ -229,20 +231,20 @@ def breaker_finding(line: str, why: str, pause_s: int, path: Path, now_s: float)
     return sound("breaker", f"last open {ago}: {why}", path)
 
 
-def _line_s(line: str) -> float | None:
-    """Return when a line of slurmctld's log was written; its times are those of this host's zone unless they say so."""
-    found = _LINE_TIME.match(line)
+def _parse_line_time(line: str) -> float | None:
+    """Return when a line of slurmctld's log was written; times without a zone are in this host's zone."""
+    match = _LINE_TIME.match(line)
     try:
-        return datetime.fromisoformat(found[1]).astimezone(UTC).timestamp() if found else None
+        return datetime.fromisoformat(match[1]).astimezone(UTC).timestamp() if match else None
     except (ValueError, OverflowError):
         return None
 
 
-def _advisor(site: Site) -> Iterator[Finding]:
-    """Look at the socket, then ask."""
+def _check_advisor(site: Site) -> Iterator[Finding]:
+    """Check the socket, then ping the advisor."""
     path = site.config.advisor.socket
     try:
-        found = path.lstat()
+        facts = path.lstat()
     except FileNotFoundError:
         hint = f"systemctl enable --now opsk-advisor; journalctl -u opsk-advisor. Is {path.parent} there?"
         yield wrong("advisor", "does not run: its socket is not there", path, hint)
@@ -250,15 +252,15 @@ def _advisor(site: Site) -> Iterator[Finding]:
     except OSError as error:
         yield wrong("socket", f"cannot be reached: {error.strerror}", path, f"chmod 0755 {path.parent}")
         return
-    if not stat.S_ISSOCK(found.st_mode):
+    if not stat.S_ISSOCK(facts.st_mode):
         yield wrong("socket", "there is something else than a socket", path, "remove it, and restart opsk-advisor")
         return
-    yield from socket_modes(path, found.st_mode, site.config.advisor.socket_mode)
+    yield from check_socket_modes(path, facts.st_mode, site.config.advisor.socket_mode)
     yield from asked(path, site.config.advisor.submit_deadline_s)
 
 
-def socket_modes(path: Path, mode: int, expected: int) -> Iterator[Finding]:
-    """Say who can connect that should not, or the other way round, and which folder above bars users."""
+def check_socket_modes(path: Path, mode: int, expected: int) -> Iterator[Finding]:
+    """Yield who can connect that should not, or the other way round, and which parent folder bars users."""
     if stat.S_IMODE(mode) != expected:
         hint = "systemctl restart opsk-advisor sets it; socket_mode under [advisor] says which"
         yield wrong("socket-mode", f"mode {stat.S_IMODE(mode):#o}, the site says {expected:#o}", path, hint)
@@ -274,8 +276,8 @@ def socket_modes(path: Path, mode: int, expected: int) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pinged:
-    """What came of a few pings: the time that the middle one took, and which opsk answered; or why none did."""
+class PingResult:
+    """The result of a few pings: the median time, and the opsk release that answered; or why none did."""
 
     took_s: float = 0.0
     release: str = ""
@@ -283,8 +285,8 @@ class Pinged:
     is_other: bool = False
 
 
-def ping(path: Path, *, deadline_s: float = DEADLINE_S) -> Pinged:
-    """Ask the advisor whether it is there."""
+def ping(path: Path, *, deadline_s: float = DEADLINE_S) -> PingResult:
+    """Ping the advisor."""
     body = json.dumps({"v": VERSION, "kind": "ping"}).encode("ascii")
     took, answer = [], b""
     try:
@@ -294,25 +296,27 @@ def ping(path: Path, *, deadline_s: float = DEADLINE_S) -> Pinged:
             for _ in range(PINGS):
                 began = time.monotonic()
                 peer.sendall(frame(body))
-                length = int.from_bytes(_exactly(peer, HEADER_BYTES), "big")
-                answer = _exactly(peer, min(length, 1 << 16))
+                length = int.from_bytes(_receive_exactly(peer, HEADER_BYTES), "big")
+                answer = _receive_exactly(peer, min(length, 1 << 16))
                 took.append(time.monotonic() - began)
     except TimeoutError:
-        return Pinged(problem=f"takes connections and gives no answer within {deadline_s:g} s")
+        return PingResult(problem=f"takes connections and gives no answer within {deadline_s:g} s")
     except ConnectionRefusedError:
-        return Pinged(problem="does not run: its socket is there, and nobody listens")
+        return PingResult(problem="does not run: its socket is there, and nobody listens")
     except OSError as error:
-        return Pinged(problem=f"does not answer: {error.strerror or error}")
+        return PingResult(problem=f"does not answer: {error.strerror or error}")
     try:
-        said = json.loads(answer)
-        if said["v"] != VERSION or said["status"] != "pong":
-            return Pinged(problem=f"speaks another version: {str(said.get('error', said))[:120]}", is_other=True)
-        return Pinged(took_s=sorted(took)[len(took) // 2], release=str(said.get("release", "")))
+        document = json.loads(answer)
+        if document["v"] != VERSION or document["status"] != "pong":
+            return PingResult(
+                problem=f"speaks another version: {str(document.get('error', document))[:120]}", is_other=True
+            )
+        return PingResult(took_s=sorted(took)[len(took) // 2], release=str(document.get("release", "")))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Pinged(problem="answers what is no answer of an advisor", is_other=True)
+        return PingResult(problem="answers what is no answer of an advisor", is_other=True)
 
 
-def _exactly(peer: socket.socket, count: int) -> bytes:
+def _receive_exactly(peer: socket.socket, count: int) -> bytes:
     data = b""
     while len(data) < count:
         part = peer.recv(count - len(data))
@@ -323,7 +327,7 @@ def _exactly(peer: socket.socket, count: int) -> bytes:
 
 
 def asked(path: Path, submit_deadline_s: float) -> Iterator[Finding]:
-    """Ask the advisor, and say how it answers."""
+    """Ping the advisor, and yield the findings on its answer."""
     found = ping(path)
     if found.problem:
         check = "advisor-version" if found.is_other else "advisor"

@@ -1,1 +1,1 @@
-"""Use cases of the commands, the screens, the exporters and the advisor, without a way to show them."""
+"""Holds the use cases of the commands, screens, exporters and advisor, without any output."""

@@ -1,4 +1,4 @@
-"""How does a command get at the site's store? SQLModel and Alembic are imported here, when one is asked for."""
+"""Opens the site's store; SQLModel and Alembic are imported only when it is used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 
-def site_url() -> str:
+def find_store_url() -> str:
     """Return the URL of the store that the site names.
 
     Raises
@@ -27,7 +27,7 @@ def site_url() -> str:
     return load_site().store.url or default_url()
 
 
-def site_store(*, writing: bool = True) -> Engine:
+def open_site_store(*, writing: bool = True) -> Engine:
     """Open the store that the site names.
 
     Raises
@@ -35,7 +35,7 @@ def site_store(*, writing: bool = True) -> Engine:
     StoreError
         It is not installed, or cannot be opened.
     """
-    url = site_url()
+    url = find_store_url()
     from opsk.store.database.engine import open_store
 
     return open_store(url, writing=writing)

@@ -1,1 +1,1 @@
-"""How far is the cost model from measured runs, and which parameters bring it closest?"""
+"""Measures how far the cost model is from measured runs, and fits the parameters that bring it closest."""

@@ -1,4 +1,4 @@
-"""What does a calibration find: parameters, how well they predict sources left out, and how wide ranges must be?"""
+"""Calibrates the cost model: fits parameters, validates them on sources left out, and fits the widths of ranges."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from opsk.calibration.accuracy.cross_validation import CrossValidation, ErrorFigures, cross_validate, figures_by
+from opsk.calibration.accuracy.cross_validation import CrossValidation, ErrorFigures, cross_validate, group_figures
 from opsk.calibration.accuracy.residuals import (
-    memory_offset_log_sigma,
-    memory_offsets,
-    memory_residuals,
-    time_residuals,
+    compute_memory_residuals,
+    compute_time_residuals,
+    estimate_memory_offset_log_sigma,
+    estimate_memory_offsets,
 )
-from opsk.calibration.efficiency_file import efficiency_toml, meanings, origin_of, unit_of
+from opsk.calibration.efficiency_file import find_unit, format_origin, parse_field_meanings, render_efficiency_toml
 from opsk.calibration.fitting.fit import Fit, FitSettings, Start, TimedRun, fit_time
-from opsk.calibration.fitting.site_fit import linear_site
-from opsk.calibration.fitting.spread import COVERAGE, FittedSpread, Residuals, coverage, coverage_unseen, fitted_spread
+from opsk.calibration.fitting.site_fit import build_linear_site
+from opsk.calibration.fitting.spread import COVERAGE, FittedSpread, Residuals, coverage, coverage_unseen, fit_spread
 from opsk.calibration.runs.conventions import measured_step_s
 from opsk.calibration.runs.runs import Run
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareEfficiency, Spread
-from opsk.costmodel.efficiency.nearness import ASPECTS, Case, case_of
+from opsk.costmodel.efficiency.nearness import ASPECTS, Case, build_case
 from opsk.costmodel.table import FloatColumn
 from opsk.costmodel.uncertainty.inputs import TIME_INPUTS
 from opsk.errors import InputError
 
 
-def timed_runs(runs: Iterable[Run]) -> list[TimedRun]:
-    """Return the runs whose time was measured and is scored; rates are turned into times by each row's convention."""
+def select_timed_runs(runs: Iterable[Run]) -> list[TimedRun]:
+    """Return the runs whose time was measured and is scored; rates are converted to times by each row's convention."""
     scored = [run for run in runs if run.is_time_scored]
     return [
         TimedRun(
@@ -48,18 +48,18 @@ def timed_runs(runs: Iterable[Run]) -> list[TimedRun]:
 
 
 _MEANINGS: Mapping[str, Mapping[str, str]] = {
-    "gpu": meanings(GpuEfficiency),
-    "software": meanings(SoftwareEfficiency),
-    "links": meanings(LinkEfficiency),
+    "gpu": parse_field_meanings(GpuEfficiency),
+    "software": parse_field_meanings(SoftwareEfficiency),
+    "links": parse_field_meanings(LinkEfficiency),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """All that was found; ``origins`` says of every value of ``efficiency`` where it comes from.
+    """The result of a calibration; ``origins`` is the origin of every value of ``efficiency``.
 
-    ``is_learnt`` says whether ``efficiency`` has what was found of times: not where a site's runs, each predicted from
-    the others, come no nearer than with the efficiencies that the fit started from.
+    ``is_learnt`` states whether ``efficiency`` has the fitted times: not where a site's runs, each predicted from
+    the others, are predicted no better than with the efficiencies that the fit started from.
     """
 
     runs: tuple[TimedRun, ...]
@@ -81,30 +81,30 @@ def calibrate(
     leave_out: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Calibration:
-    """Fit the efficiencies to runs, and say how good they are.
+    """Fit the efficiencies to runs, and validate them.
 
     Parameters
     ----------
     runs
         Measured runs, of a table or of a site's store.
     settings
-        How runs are weighed.
+        How runs are weighted.
     base
-        Where what is not fitted is taken from: memory, and a spread of which there are no runs; a site's fit starts
+        Source of values that are not fitted: memory, and a spread without runs; a site's fit starts
         there.
     processes
         Sources that are left out at the same time.
     leave_out
-        Whether sources are left out at all; without, ranges stay as wide as those of ``base``.
+        Whether to cross-validate; without, ranges stay as wide as those of ``base``.
     progress
-        Called with a line for people after each step.
+        Called with a progress message after each step.
 
     Raises
     ------
     InputError
-        There is nothing to fit to, or nothing to leave out.
+        There are no runs to fit to, or no sources to leave out.
     """
-    timed = tuple(timed_runs(runs))
+    timed = tuple(select_timed_runs(runs))
     if not timed:
         raise InputError(f"none of {len(runs)} runs has a measured time that can be scored", hint="see opsk validate")
     progress(f"fitting to {len(timed)} runs of {len({run.source for run in timed})} sources")
@@ -122,31 +122,33 @@ def calibrate(
             progress=lambda source, done, total: progress(f"left out {source} ({done} of {total})"),
         )
     is_site = (settings or FitSettings()).start is Start.BASE
-    time = None if validated is None else time_residuals(timed, validated.log_errors)
-    is_learnt = not is_site or linear_site(timed, base, log_sigma=fit.offset_log_sigma).teaches(np.arange(len(timed)))
+    time = None if validated is None else compute_time_residuals(timed, validated.log_errors)
+    is_learnt = not is_site or build_linear_site(timed, base, log_sigma=fit.offset_log_sigma).improves(
+        np.arange(len(timed))
+    )
     if not is_learnt:
         progress("runs that are left out are predicted no better than before: times stay as they are predicted now")
-    learnt = fit.efficiency if is_learnt else base
-    memory, cases = memory_residuals(runs, learnt)
-    wide = None if is_site else _widths(time, memory)
-    offset = learnt.offset
+    fitted = fit.efficiency if is_learnt else base
+    memory, cases = compute_memory_residuals(runs, fitted)
+    widths = None if is_site else _fit_widths(time, memory)
+    offset = fitted.offset
     spread = base.spread
-    if wide is not None:
+    if widths is not None:
         spread = replace(
-            _spread(spread, *wide),
+            _build_spread(spread, *widths),
             time_offset_log_sigma=fit.offset_log_sigma,
-            memory_offset_log_sigma=memory_offset_log_sigma(memory, cases),
+            memory_offset_log_sigma=estimate_memory_offset_log_sigma(memory, cases),
         )
     elif cases:
-        offset = memory_offsets(memory, cases, learnt)
+        offset = estimate_memory_offsets(memory, cases, fitted)
     efficiency = replace(
-        learnt,
+        fitted,
         spread=spread,
         offset=offset,
-        fit=_description(timed, fit, base if is_site else None),
-        fitted=(_cases(timed, fit) if is_learnt else frozenset()) | (base.fitted if is_site else frozenset()),
+        fit=_describe_fit(timed, fit, base if is_site else None),
+        fitted=(_collect_cases(timed, fit) if is_learnt else frozenset()) | (base.fitted if is_site else frozenset()),
         fitted_memory=frozenset(cases) | (base.fitted_memory if is_site else frozenset()),
-        widths={**(base.widths if is_site else {}), **learnt.widths},
+        widths={**(base.widths if is_site else {}), **fitted.widths},
     )
     return Calibration(
         runs=timed,
@@ -155,81 +157,85 @@ def calibrate(
         time=time,
         memory=memory,
         efficiency=efficiency,
-        origins=_origins(fit, efficiency, spread if wide is not None else None) if is_learnt else {},
+        origins=_format_origins(fit, efficiency, spread if widths is not None else None) if is_learnt else {},
         is_learnt=is_learnt,
     )
 
 
-def _widths(time: Residuals | None, memory: Residuals) -> tuple[FittedSpread | None, FittedSpread | None]:
-    """Return the spreads of time and memory; none where nothing was left out, or measured."""
+def _fit_widths(time: Residuals | None, memory: Residuals) -> tuple[FittedSpread | None, FittedSpread | None]:
+    """Fit the spreads of time and memory; ``None`` where nothing was left out, or measured."""
     return (
-        None if time is None else fitted_spread(time),
-        fitted_spread(memory) if len(memory.log_errors) else None,
+        None if time is None else fit_spread(time),
+        fit_spread(memory) if len(memory.log_errors) else None,
     )
 
 
-def _spread(base: Spread, time: FittedSpread | None, memory: FittedSpread | None) -> Spread:
-    """Return the spread that the errors of sources left out ask for."""
+def _build_spread(base: Spread, time: FittedSpread | None, memory: FittedSpread | None) -> Spread:
+    """Return the spread that fits the errors of sources left out."""
     values: dict[str, float] = {}
-    for name, found in (("time", time), ("memory", memory)):
-        if found is not None:
-            values[f"{name}_log_sigma"] = found.log_sigma
-            values[f"{name}_assumed_log_sigma"] = found.assumed_log_sigma
-            values |= {f"{name}_new_{aspect}_log_sigma": sigma for aspect, sigma in found.new.items()}
+    for name, fitted in (("time", time), ("memory", memory)):
+        if fitted is not None:
+            values[f"{name}_log_sigma"] = fitted.log_sigma
+            values[f"{name}_assumed_log_sigma"] = fitted.assumed_log_sigma
+            values |= {f"{name}_new_{aspect}_log_sigma": sigma for aspect, sigma in fitted.new.items()}
     return replace(base, **values)
 
 
-def _origins(fit: Fit, efficiency: Efficiency, spread: Spread | None) -> dict[str, str]:
-    """Return where each value comes from, by its name in the file."""
-    found = {
+def _format_origins(fit: Fit, efficiency: Efficiency, spread: Spread | None) -> dict[str, str]:
+    """Return the origin of each value, by its name in the file."""
+    origins = {
         f"software.{family.value}.{item.name}": "no runs: what the families with runs share"
         for family in efficiency.software
         for item in fields(SoftwareEfficiency)
     }
-    free = {fit.space.parameters[place].name for place in fit.free.free}
-    for place, (item, known) in enumerate(zip(fit.space.parameters, fit.parameters, strict=True)):
-        parent = fit.space.parents[place]
+    free = {fit.space.parameters[index].name for index in fit.free.free}
+    for index, (item, known) in enumerate(zip(fit.space.parameters, fit.parameters, strict=True)):
+        parent = fit.space.parents[index]
         is_drawn = known.name not in free and parent >= 0 and fit.space.parameters[parent].name in free
-        found[item.name] = origin_of(known, is_drawn=is_drawn)
+        origins[item.name] = format_origin(known, is_drawn=is_drawn)
     for offset in fit.offsets:
         name = f"offset.{offset.software or 'other'}.time_log"
-        found.setdefault(name, f"± {offset.log_sigma:.2g} from {offset.runs} runs")
+        origins.setdefault(name, f"± {offset.log_sigma:.2g} from {offset.runs} runs")
     if spread is not None:
-        found |= {f"spread.{item.name}": f"{COVERAGE:.0%} of the errors of sources left out" for item in fields(Spread)}
-        found |= {f"spread.{name}_offset_log_sigma": "offsets of sources and software" for name in ("time", "memory")}
-        found["spread.memory_fit_log_sigma"] = "not fitted"
-    return found
+        origins |= {
+            f"spread.{item.name}": f"{COVERAGE:.0%} of the errors of sources left out" for item in fields(Spread)
+        }
+        origins |= {f"spread.{name}_offset_log_sigma": "offsets of sources and software" for name in ("time", "memory")}
+        origins["spread.memory_fit_log_sigma"] = "not fitted"
+    return origins
 
 
-def _cases(runs: Sequence[TimedRun], fit: Fit) -> frozenset[Case]:
+def _collect_cases(runs: Sequence[TimedRun], fit: Fit) -> frozenset[Case]:
     """Return the cases of all runs that the fit used."""
     return frozenset(
-        case_of(run.model, run.plan, run.cluster) for run, weight in zip(runs, fit.weights, strict=True) if weight > 0
+        build_case(run.model, run.plan, run.cluster)
+        for run, weight in zip(runs, fit.weights, strict=True)
+        if weight > 0
     )
 
 
-def _description(runs: Sequence[TimedRun], fit: Fit, base: Efficiency | None) -> str:
-    """Return what a fit was fitted to, in one line."""
+def _describe_fit(runs: Sequence[TimedRun], fit: Fit, base: Efficiency | None) -> str:
+    """Describe the runs of a fit, in one line."""
     sources = sorted({run.source for run, weight in zip(runs, fit.weights, strict=True) if weight > 0})
     text = f"{np.count_nonzero(fit.weights)} timed runs of {len(sources)} sources: {', '.join(sources)}"
-    return text if base is None else f"{text}; from the fit to {base.fit}"[:MOST_TEXT]
+    return text if base is None else f"{text}; from the fit to {base.fit}"[:MAX_TEXT]
 
 
-MOST_TEXT = 2000
+MAX_TEXT = 2000
 """Longest description that an efficiency file may have."""
 
 
-def calibration_text(calibration: Calibration) -> str:
+def render_calibration(calibration: Calibration) -> str:
     """Return the efficiency file of a calibration."""
-    return efficiency_toml(calibration.efficiency, calibration.origins)
+    return render_efficiency_toml(calibration.efficiency, calibration.origins)
 
 
 def calibration_document(calibration: Calibration) -> dict[str, Any]:
     """Return the JSON document of ``opsk calibrate``."""
     fit, validated = calibration.fit, calibration.cross_validation
     return {
-        "parameters": dict(_parameters(fit)),
-        "cross_validation": None if validated is None else _figures(calibration.runs, validated.log_errors),
+        "parameters": dict(_iterate_parameters(fit)),
+        "cross_validation": None if validated is None else _summarise_errors(calibration.runs, validated.log_errors),
         "fit": {
             "description": calibration.efficiency.fit,
             "used": int(np.count_nonzero(fit.weights)),
@@ -237,25 +243,25 @@ def calibration_document(calibration: Calibration) -> dict[str, Any]:
             "steps": fit.steps,
             "stated_log_sigma": fit.stated_log_sigma,
             "assumed_log_sigma": fit.assumed_log_sigma,
-            **_figures(calibration.runs, fit.log_errors),
+            **_summarise_errors(calibration.runs, fit.log_errors),
         },
         "offsets": [asdict(offset) for offset in fit.offsets],
         "offset_log_sigma": fit.offset_log_sigma,
-        "spread": {**asdict(calibration.efficiency.spread), "coverage": _coverage(calibration)},
+        "spread": {**asdict(calibration.efficiency.spread), "coverage": _compute_coverage(calibration)},
     }
 
 
-def _parameters(fit: Fit) -> Iterator[tuple[str, dict[str, Any]]]:
+def _iterate_parameters(fit: Fit) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield every parameter by its name."""
-    for place, known in zip(fit.space.parameters, fit.parameters, strict=True):
+    for parameter, known in zip(fit.space.parameters, fit.parameters, strict=True):
         yield (
             known.name,
             {
                 "value": known.value,
                 "prior": known.prior,
                 "standard_error": known.standard_error,
-                "unit": unit_of(place.field),
-                "what": _MEANINGS[place.section].get(place.field, ""),
+                "unit": find_unit(parameter.field),
+                "what": _MEANINGS[parameter.section].get(parameter.field, ""),
                 "identified": known.is_identified,
                 "width": known.width,
                 "prior_source": known.source,
@@ -264,24 +270,24 @@ def _parameters(fit: Fit) -> Iterator[tuple[str, dict[str, Any]]]:
         )
 
 
-def _figures(runs: Sequence[TimedRun], log_errors: FloatColumn) -> dict[str, Any]:
+def _summarise_errors(runs: Sequence[TimedRun], log_errors: FloatColumn) -> dict[str, Any]:
     """Return the figures of errors overall, of stated and of assumed runs, and of every source."""
     is_stated = np.array([run.is_stated for run in runs])
     sets = {"overall": log_errors, "stated": log_errors[is_stated], "assumed": log_errors[~is_stated]}
-    found = {name: ErrorFigures.of(errors) for name, errors in sets.items()}
-    by_source = figures_by(np.array([run.source for run in runs]), log_errors)
+    figures_by_set = {name: ErrorFigures.of(errors) for name, errors in sets.items()}
+    by_source = group_figures(np.array([run.source for run in runs]), log_errors)
     return {
-        **{name: None if figures is None else asdict(figures) for name, figures in found.items()},
+        **{name: None if figures is None else asdict(figures) for name, figures in figures_by_set.items()},
         "by_source": {name: asdict(figures) for name, figures in by_source.items()},
     }
 
 
-def _coverage(calibration: Calibration) -> dict[str, Any]:
-    """Return the share of runs that their ranges hold: fitted, left out, and of memory, and by class."""
+def _compute_coverage(calibration: Calibration) -> dict[str, Any]:
+    """Return the share of runs within their ranges: fitted, left out, and of memory, and by class."""
     spread = calibration.efficiency.spread
     time, memory = calibration.time, calibration.memory
-    fitted = time_residuals(calibration.runs, calibration.fit.log_errors)
-    time_spread, memory_spread = _fitted_of(spread, "time"), _fitted_of(spread, "memory")
+    fitted = compute_time_residuals(calibration.runs, calibration.fit.log_errors)
+    time_spread, memory_spread = _extract_fitted_spread(spread, "time"), _extract_fitted_spread(spread, "memory")
     has_memory = len(memory.log_errors) > 0
     return {
         "time": coverage(fitted, time_spread)["overall"],
@@ -294,8 +300,8 @@ def _coverage(calibration: Calibration) -> dict[str, Any]:
     }
 
 
-def _fitted_of(spread: Spread, quantity: str) -> FittedSpread:
-    """Return the part of a spread that is of ``time`` or ``memory``."""
+def _extract_fitted_spread(spread: Spread, quantity: str) -> FittedSpread:
+    """Return the part of a spread for ``time`` or ``memory``."""
     return FittedSpread(
         log_sigma=getattr(spread, f"{quantity}_log_sigma"),
         assumed_log_sigma=getattr(spread, f"{quantity}_assumed_log_sigma"),

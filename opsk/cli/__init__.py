@@ -1,1 +1,1 @@
-"""The ``opsk`` command: one module a sub-command; each parses, calls the library, prints."""
+"""Implements the ``opsk`` command: a package or module per sub-command, which parses, calls the library, prints."""

@@ -1,4 +1,4 @@
-"""Turn whatever ends a command into at most two lines on stderr and an exit status."""
+"""Turns any error of a command into at most two lines on stderr and an exit status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opsk.errors import ExitStatus, OpskError
 from opsk.text import escape
 
 TRACEBACK = "OPSK_TRACEBACK"
-"""Set to 1, this environment variable shows the traceback of an internal error as well."""
+"""Environment variable; 1 shows the traceback of an internal error as well."""
 INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
 
@@ -31,13 +31,13 @@ def run_reporting_errors(command: Callable[[], object]) -> int:
     Returns
     -------
     int
-        An `opsk.errors.ExitStatus`; 130 after Ctrl-C. What the operating system refuses (no space, no right) and an
-        internal error of opsk end with ``UNAVAILABLE``: no answer was given, and the input may well be right.
+        An `opsk.errors.ExitStatus`; 130 after Ctrl-C. Errors of the operating system (no space, no permission) and
+        internal errors of opsk end with ``UNAVAILABLE``: no answer was given, and the input may be correct.
     """
     try:
         status = command()
     except click.ClickException as error:
-        # A shell's * names files as users called them, and click repeats names as they are.
+        # A shell's * may expand to hostile file names, and click repeats them unescaped.
         error.show(file=(shown := io.StringIO()))
         click.echo("\n".join(map(escape, shown.getvalue().splitlines())), err=True)
         return error.exit_code
@@ -74,7 +74,7 @@ def _show_traceback(error: Exception) -> None:
 
 
 def _describe_os_error(error: OSError) -> tuple[str, str]:
-    """Return what the operating system refused and where, and what to do about it."""
+    """Return the message and hint of an error of the operating system."""
     reason = error.strerror or str(error) or type(error).__name__
     message = f"{os.fsdecode(error.filename)}: {reason}" if isinstance(error.filename, str | bytes) else reason
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -83,7 +83,7 @@ def _describe_os_error(error: OSError) -> tuple[str, str]:
 
 
 def _place_of(error: Exception) -> str:
-    """Return the innermost line of opsk's own code that the error went through, as `` (at opsk.cli.main:12)``."""
+    """Return the innermost line of opsk's code in the traceback, as `` (at opsk.cli.main:12)``."""
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))

@@ -1,7 +1,7 @@
-"""Find the command of ``opsk WORD`` and run it.
+"""Finds the command of ``opsk WORD`` and runs it.
 
-Commands of the core live beside this file; front ends register theirs in the entry-point group ``opsk.commands``.
-Only the command that was named is imported, so that ``opsk check`` needs neither Textual nor SQL.
+Commands of the core are in this package; front ends register theirs in the entry-point group ``opsk.commands``. Only
+the named command is imported, so that ``opsk check`` needs neither Textual nor SQL.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ CORE_COMMANDS = {
     "collect": "opsk.cli.postmortem.collect:collect",
     "predict": "opsk.cli.predict.command:predict",
     "remap": "opsk.cli.remap.command:remap",
+    "scaling": "opsk.cli.scaling.command:scaling",
     "setup": "opsk.cli.setup.command:setup",
     "store": "opsk.cli.store.command:store",
     "srun-options": "opsk.cli.place.srun_options:srun_options",
     "throughput": "opsk.cli.throughput.command:throughput",
     "validate": "opsk.cli.calibration.validate:validate",
 }
-"""Command word to ``module:object`` of the commands that the core itself brings."""
+"""Name to ``module:object`` of the core's commands."""
 
 LINEAR_ALGEBRA_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Set to 1 unless the caller says otherwise: on a busy login node such threads wait for each other's cores.
+"""Set to 1 unless the caller has set them: on a busy login node such threads wait for each other's cores.
 
-Beside two busy processes, ``python -m benchmarks.placement`` took 7 s for what one thread does in 2.
+With two busy processes, ``python -m benchmarks.placement`` took 7 s instead of 2 s with one thread.
 """
 
 
@@ -51,23 +52,23 @@ class LazyCommands(click.Group):
     """A click group that imports a command only when it is named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return all command words, sorted."""
-        from importlib.metadata import entry_points  # loads 60 modules: not for the core's own commands
+        """Return the names of all commands, sorted."""
+        from importlib.metadata import entry_points  # loads 60 modules: not needed for the core's commands
 
         return sorted({*CORE_COMMANDS, *entry_points(group="opsk.commands").names})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one command, or ``None`` when there is no such word."""
+        """Import and return one command; ``None`` when there is none of this name."""
         if cmd_name in CORE_COMMANDS:
             module, _, attribute = CORE_COMMANDS[cmd_name].partition(":")
             command = getattr(import_module(module), attribute)
         else:
             from importlib.metadata import entry_points
 
-            found = entry_points(group="opsk.commands", name=cmd_name)
-            if not found:
+            entries = entry_points(group="opsk.commands", name=cmd_name)
+            if not entries:
                 return None
-            command = next(iter(found)).load()
+            command = next(iter(entries)).load()
         if not isinstance(command, click.Command):
             raise TypeError(f"entry point opsk.commands:{cmd_name} is no click command")
         return command

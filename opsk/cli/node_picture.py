@@ -1,4 +1,4 @@
-"""How are nodes shown to people: their GPUs, which NIC serves each, what joins them, and what is wrong?"""
+"""Prints nodes for people: their GPUs, the NIC of each, HB domains, and problems."""
 
 from __future__ import annotations
 
@@ -10,58 +10,58 @@ from rich.text import Text
 
 from opsk.text import escape, to_json_values
 
-_MOST_NODES = 20
-_MOST_PROBLEMS = 6
-_MOST_DOMAINS = 20
+_MAX_NODES = 20
+_MAX_PROBLEMS = 6
+_MAX_DOMAINS = 20
 _WIDTH_WITHOUT_TERMINAL = 140
 _KINDS = {"node": "inside a node", "multi_node": "over several nodes", "none": "without NVLink"}
 
 
-def node_picture(document: dict[str, Any]) -> None:
+def print_nodes(document: dict[str, Any]) -> None:
     """Print the nodes of an answer of ``opsk fabric`` for people."""
     shown = to_json_values({"nodes": document["nodes"], "hb_domains": document["hb_domains"]})
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
-    for node in shown["nodes"][:_MOST_NODES]:
-        _node(console, node)
-    if len(shown["nodes"]) > _MOST_NODES:
-        _line(console, f"... and {len(shown['nodes']) - _MOST_NODES} more nodes (--json shows all)")
-    _domains(console, shown["hb_domains"])
+    for node in shown["nodes"][:_MAX_NODES]:
+        _print_node(console, node)
+    if len(shown["nodes"]) > _MAX_NODES:
+        _print_line(console, f"... and {len(shown['nodes']) - _MAX_NODES} more nodes (--json shows all)")
+    _print_domains(console, shown["hb_domains"])
 
 
-def _line(console: Console, text: str, style: str = "") -> None:
+def _print_line(console: Console, text: str, style: str = "") -> None:
     console.print(Text(escape(text), style=style), soft_wrap=True)
 
 
-def _node(console: Console, node: dict[str, Any]) -> None:
-    """Print one node: a line of what is in it, one a NIC with its GPUs, and its problems."""
+def _print_node(console: Console, node: dict[str, Any]) -> None:
+    """Print one node: a summary line, a line per NIC with its GPUs, and its problems."""
     models = Counter(gpu["model"] or "GPU" for gpu in node["gpus"])
     what = ", ".join(f"{count} x {model}" for model, count in models.items()) or "no GPU"
     paths = Counter(node["gpu_paths"].values())
     joined = f", joined by {', '.join(f'{path} ({count} pairs)' for path, count in paths.items())}" if paths else ""
-    _line(console, f"{node['node']}: {what}, {len(node['nics'])} NICs{joined}", "bold")
+    _print_line(console, f"{node['node']}: {what}, {len(node['nics'])} NICs{joined}", "bold")
     if node["fabric_domain"]:
-        _line(console, f"  NVLink domain {node['fabric_domain']}")
+        _print_line(console, f"  NVLink domain {node['fabric_domain']}")
     served: defaultdict[str, list[str]] = defaultdict(list)
     for gpu, nic in node["affinity"].items():
         served[nic].append(f"GPU {gpu} ({node['affinity_paths'][gpu]})")
     for nic, gpus in served.items():
-        _line(console, f"  {nic} serves {', '.join(gpus)}")
-    for problem in node["problems"][:_MOST_PROBLEMS]:
-        _line(console, f"  {problem}", "yellow")
-    if len(node["problems"]) > _MOST_PROBLEMS:
-        _line(console, f"  ... and {len(node['problems']) - _MOST_PROBLEMS} more (--json shows all)", "yellow")
+        _print_line(console, f"  {nic} serves {', '.join(gpus)}")
+    for problem in node["problems"][:_MAX_PROBLEMS]:
+        _print_line(console, f"  {problem}", "yellow")
+    if len(node["problems"]) > _MAX_PROBLEMS:
+        _print_line(console, f"  ... and {len(node['problems']) - _MAX_PROBLEMS} more (--json shows all)", "yellow")
 
 
-def _domains(console: Console, domains: list[dict[str, Any]]) -> None:
-    """Print how many HB domains of each kind and size there are, and those over several nodes by name."""
+def _print_domains(console: Console, domains: list[dict[str, Any]]) -> None:
+    """Print the number of HB domains by kind and size, and the names of those over several nodes."""
     sizes = Counter((domain["kind"], domain["gpus"]) for domain in domains)
     for (kind, gpus), count in sizes.items():
         size = f" of {gpus} GPUs" if gpus is not None else ""
-        _line(console, f"HB domains {_KINDS.get(kind, kind)}: {count}{size}")
+        _print_line(console, f"HB domains {_KINDS.get(kind, kind)}: {count}{size}")
     several = [domain for domain in domains if domain["kind"] == "multi_node"]
-    for domain in several[:_MOST_DOMAINS]:
-        _line(console, f"  {domain['name']}: {len(domain['nodes'])} nodes")
-    if len(several) > _MOST_DOMAINS:
-        _line(console, f"  ... and {len(several) - _MOST_DOMAINS} more (--json shows all)")
+    for domain in several[:_MAX_DOMAINS]:
+        _print_line(console, f"  {domain['name']}: {len(domain['nodes'])} nodes")
+    if len(several) > _MAX_DOMAINS:
+        _print_line(console, f"  ... and {len(several) - _MAX_DOMAINS} more (--json shows all)")

@@ -1,7 +1,7 @@
-"""How do the keys of a plan file become flags of a command, in sections that a person can read?
+"""Turns the keys of a plan file into flags of a command, grouped into sections.
 
-Every field of the values behind the tables has a flag, so that file and flags can never differ. What a flag was given
-is text until it goes through the border of the plan file.
+Every field of the values behind the tables has a flag, so that file and flags cannot differ. The value of a flag stays
+text until the plan file's validation reads it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from opsk.app.inputs.plan_fields import KINDS, LIKE, VALUES, from_text
+from opsk.app.inputs.plan_fields import KINDS, LIKE, VALUES, parse_flag
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -24,9 +24,9 @@ SECTIONS: dict[str, str] = {
     "run": "Whole run",
     "checkpoint": "Checkpoints",
 }
-"""Tables of a plan file to the titles under which their flags are shown."""
+"""Tables of a plan file to the titles of their sections in the help."""
 DETAILS = {"model": "q_lora_rank", "plan": "etp"}
-"""The first key of a table that only few need: it and those after it are shown last, as details."""
+"""First key of each table that is rarely needed: it and those after it are shown last, as details."""
 _PREFIXES = {"": "", "model": "model-", "plan": "", "run": "", "checkpoint": "checkpoint-"}
 _WORDS: Mapping[str, Mapping[str, str]] = {
     "": {
@@ -203,10 +203,10 @@ class TableOption(click.Option):
 
 
 class SectionedCommand(click.Command):
-    """A command whose help shows the flags of each table under a title of their own."""
+    """A command whose help shows the flags of each table in a separate section."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's own options first, then those of every table."""
+        """Write the options of the command first, then those of every table."""
         sections: dict[str, list[click.Option]] = {title: [] for title in ("Options", *SECTIONS.values())}
         for option in self.get_params(ctx):
             if isinstance(option, TableOption):
@@ -224,44 +224,44 @@ def table_flags(command: Command) -> Command:
     """Give a command a flag for every key of every table; they arrive as ``TABLE.KEY``."""
     for table in reversed(SECTIONS):
         for key in reversed(list(KINDS[table])):
-            command = click.option(*_names(table, key), cls=TableOption, table=table, key=key, **_form(table, key))(
-                command
-            )
+            command = click.option(
+                *_build_declarations(table, key), cls=TableOption, table=table, key=key, **_build_attributes(table, key)
+            )(command)
     return command
 
 
-def tables_of(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags that were given as the tables of a plan file."""
+def build_tables(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given flags as the tables of a plan file."""
     tables: dict[str, Any] = {}
     for table in SECTIONS:
         for key in KINDS[table]:
-            value = flags.get(_destination(table, key))
+            value = flags.get(_format_parameter_name(table, key))
             if value is None:
                 continue
             content = tables.setdefault(table, {}) if table else tables
-            content[key] = from_text(table, key, value) if isinstance(value, str) else value
+            content[key] = parse_flag(table, key, value) if isinstance(value, str) else value
     return tables
 
 
-def _destination(table: str, key: str) -> str:
-    """Return the name under which a flag's value arrives."""
+def _format_parameter_name(table: str, key: str) -> str:
+    """Return the parameter name of a flag."""
     return f"{table or 'top'}_{key}"
 
 
-def _names(table: str, key: str) -> list[str]:
+def _build_declarations(table: str, key: str) -> list[str]:
     """Return the declarations of a flag."""
     prefix, words = _PREFIXES[table], key.replace("_", "-")
     if (table, key) == ("model", LIKE):
-        return ["--model", _destination(table, key)]
+        return ["--model", _format_parameter_name(table, key)]
     if KINDS[table][key] is bool:
-        return [f"--{prefix}{words}/--{prefix}no-{words}", _destination(table, key)]
-    return [f"--{prefix}{words}", _destination(table, key)]
+        return [f"--{prefix}{words}/--{prefix}no-{words}", _format_parameter_name(table, key)]
+    return [f"--{prefix}{words}", _format_parameter_name(table, key)]
 
 
-def _form(table: str, key: str) -> dict[str, Any]:
-    """Return how a flag's value looks, and its help."""
+def _build_attributes(table: str, key: str) -> dict[str, Any]:
+    """Return the metavar, default and help of a flag."""
     kind, words = KINDS[table][key], _WORDS[table].get(key, "")
-    form: dict[str, Any] = {"default": None, "help": f"{words}{_default_words(table, key)}"}
+    form: dict[str, Any] = {"default": None, "help": f"{words}{_format_default(table, key)}"}
     if kind is bool:
         return form
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -271,8 +271,8 @@ def _form(table: str, key: str) -> dict[str, Any]:
     return {**form, "metavar": "NAME|FILE" if key in (LIKE, "cluster") else metavars[kind]}
 
 
-def _default_words(table: str, key: str) -> str:
-    """Return what to say of a number's default that is not plain from the help: only numbers other than 0 and 1."""
+def _format_default(table: str, key: str) -> str:
+    """Return the text on the default of a number; empty for 0 and 1."""
     if table not in VALUES:
         return ""
     defaults = {item.name: item.default for item in fields(VALUES[table])}

@@ -1,1 +1,1 @@
-"""How much memory, time and energy does a plan take? One vectorised model, a table of plans in, a table out."""
+"""Predicts the memory, time and energy of plans with one vectorised model: a table of plans in, a table out."""

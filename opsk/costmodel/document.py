@@ -1,4 +1,4 @@
-"""How does one row of a prediction look as JSON? The shape that ``opsk predict`` and ``opsk check`` share."""
+"""Converts one row of a prediction to the JSON object that ``opsk predict`` and ``opsk check`` share."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from opsk.costmodel.table import MOMENTS, EnergyTable, FloatColumn, MemoryTable, PredictionTable, Range, TimeTable
-from opsk.costmodel.uncertainty.verdict import verdict_of
+from opsk.costmodel.uncertainty.verdict import compute_verdict
 
 
 def prediction_document(table: PredictionTable, index: int) -> dict[str, Any]:
     """Return memory, time and energy of row ``index`` as plain values; ranges are ``{low, expected, high}``."""
     return {
-        "verdict": verdict_of(_entry(table.memory.fit_probability, index)).value,
+        "verdict": compute_verdict(_entry(table.memory.fit_probability, index)).value,
         "memory": _memory(table.memory, index),
         "time": _time(table.time, index),
         "energy": energy_document(table.energy, index),
@@ -38,7 +38,7 @@ def _memory(memory: MemoryTable, index: int) -> dict[str, Any]:
 
 
 def _time(time: TimeTable, index: int) -> dict[str, Any]:
-    """Return the time of a step; ``communication`` has all of each axis, and what nothing hides."""
+    """Return the time of a step; ``communication`` has the total and the exposed time of each axis."""
     return {
         "step_s": range_document(time.step_s, index),
         "tokens_per_s_per_gpu": range_document(time.tokens_per_s_per_gpu, index),
@@ -83,5 +83,5 @@ def _entries(columns: Mapping[str, FloatColumn], index: int) -> dict[str, float]
 
 
 def _entry(column: Any, index: int) -> float:
-    """Return one entry of a column, or the one value that holds for all plans."""
+    """Return one entry of a column, or the value that all plans share."""
     return float(column[index] if np.ndim(column) else column)

@@ -1,9 +1,8 @@
-"""How much energy do a step, a token and a whole run take: GPUs by what they do, hosts, network, and the building?
+"""Computes the energy of a step, a token and a whole run: GPUs by state, hosts, network, and the building.
 
-Energy is time times power, E = t x P (as Yin et al. 2023 have it). The GPU's power is that of its states
-(`opsk.costmodel.power`) weighed with their time in the step. Left out: storage, login and management nodes, the energy
-of failed and repeated steps, and that communication which hides beside computation adds to its power (the board's limit
-caps both).
+Energy is time times power, E = t x P (Yin et al. 2023). The GPU's power is that of its states (`opsk.costmodel.power`)
+weighted with their time in the step. Not modelled: storage, login and management nodes, the energy of failed and
+repeated steps, and the power that communication adds while it overlaps computation (the board's limit caps both).
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ def step_energy(
 ) -> EnergyTable:
     """Return the energy of one step and of one token, and the power of a GPU, its host share, and the job.
 
-    Matrix products are taken to need their FLOP at the rate that large ones reach; the rest of the computing time is
+    Matrix products are assumed to need their FLOP at the rate that large ones reach; the rest of the computing time is
     bound by memory. The range combines those of the step time and of the power, as independent errors.
 
     Parameters
     ----------
     pue
-        Power usage effectiveness: power of the building over that of what computes [ratio, 1 or more].
+        Power usage effectiveness: power of the building over that of its equipment [ratio, 1 or more].
     """
     parts, gpus, state = time.components, shares.gpus, STATE_FRACTIONS
     computing_s = parts["compute"] + parts["recompute"]
@@ -58,7 +57,7 @@ def step_energy(
     equipment_j = gpu_j + components["host"] + components["network"]
     components["facility"] = (pue - 1.0) * equipment_j
     job_j = pue * equipment_j
-    step_j = _range(job_j, time.step_s)
+    step_j = _compute_range(job_j, time.step_s)
     tokens = model.seq * shares.global_batch
     return EnergyTable(
         step_j=step_j,
@@ -71,41 +70,41 @@ def step_energy(
     )
 
 
-def _range(expected_j: FloatColumn, step_s: Range) -> Range:
-    """Return the range of an energy whose time and power err independently of each other."""
+def _compute_range(expected_j: FloatColumn, step_s: Range) -> Range:
+    """Return the range of an energy whose time and power have independent errors."""
     time_log = log(step_s.high / step_s.expected)
-    factor = exp(hypot(time_log, CONFIDENCE_SIGMAS * POWER_LOG_SIGMA))
-    return Range(low=expected_j / factor, expected=expected_j, high=expected_j * factor)
+    ratio = exp(hypot(time_log, CONFIDENCE_SIGMAS * POWER_LOG_SIGMA))
+    return Range(low=expected_j / ratio, expected=expected_j, high=expected_j * ratio)
 
 
-def at_pue(energy: EnergyTable, pue: float) -> EnergyTable:
-    """Return an energy that was computed for a building without losses (PUE 1) for one with another PUE.
+def apply_pue(energy: EnergyTable, pue: float) -> EnergyTable:
+    """Convert an energy that was computed for a PUE of 1 to another PUE.
 
     Source: PUE is the energy of the whole facility over that of its computing equipment (ISO/IEC 30134-2).
     """
     equipment_j = energy.step_j.expected
     return replace(
         energy,
-        step_j=scaled(energy.step_j, pue),
-        j_per_token=scaled(energy.j_per_token, pue),
+        step_j=scale_range(energy.step_j, pue),
+        j_per_token=scale_range(energy.j_per_token, pue),
         job_w=pue * energy.job_w,
         components={**energy.components, "facility": (pue - 1.0) * equipment_j},
     )
 
 
 def run_energy(energy: EnergyTable, steps: float) -> Range:
-    """Return the energy of a run of so many steps [J]; a number of tokens is `steps_of` so many.
+    """Return the energy of a run of so many steps [J]; `count_steps` converts tokens to steps.
 
     1,000 steps of 3.6 MJ are 3.6 GJ, 1,000 kWh.
     """
-    return scaled(energy.step_j, steps)
+    return scale_range(energy.step_j, steps)
 
 
-def steps_of(tokens: float, *, seq: int, global_batch: int) -> float:
-    """Return the steps that a number of tokens needs, the last one perhaps in part."""
+def count_steps(tokens: float, *, seq: int, global_batch: int) -> float:
+    """Return the steps that a number of tokens needs, including a fraction of the last one."""
     return tokens / (seq * global_batch)
 
 
-def scaled(values: Range, factor: float) -> Range:
+def scale_range(values: Range, factor: float) -> Range:
     """Return a range times a number."""
     return Range(low=factor * values.low, expected=factor * values.expected, high=factor * values.high)

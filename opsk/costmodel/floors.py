@@ -1,22 +1,22 @@
-"""What can no plan of a family go below, in time, memory and energy? Bounds for a search, proved and tested.
+"""Computes lower bounds of time, memory and energy for families of plans; a search prunes with them.
 
 A *family* is all plans that share a row's layout, micro-batch and sequence parallelism, whatever their recomputation,
-schedule and interleaving; `node_floors` leaves the sharding open too. Each bound leaves out what the family is free in
-(bubble, messages between stages, recomputation) or takes it at its best (data-parallel communication that hides beside
+schedule and interleaving; `node_floors` leaves the sharding open too. Each bound omits what a family may choose
+(bubble, messages between stages, recomputation) or takes it at its best (data-parallel communication that overlaps
 a whole recomputed forward, sharding over all replicas). So a family whose floor is above what is known to be possible
 holds nothing better.
 
-Why they hold. With e exposed communication and r repeated work of a layer, every plan's stages take
-``work + layers (e + r)`` for a micro-batch: e grows with the passes through a layer, and r is not negative. The head is
-on the last stage or, with ZB-V, on the first: the better of the two counts. Memory: what lies on a stage at the
-optimizer step and at the end of the backward does not depend on what is open; before it, at least one micro-batch's
-checkpoints lie there. The stage that decides is the one whose device memory is largest, and device memory is at most
-``1 + slack + fragmentation`` times what is needed, plus what the optimizer step takes for a moment.
+Proof. With e exposed communication and r repeated work of a layer, every plan's stages take ``work + layers (e + r)``
+for a micro-batch: e grows with the passes through a layer, and r is not negative. The head is on the last stage or,
+with ZB-V, on the first: the better of the two counts. Memory: what a stage holds at the optimizer step and at the end
+of the backward does not depend on the open choices; before it, it holds at least one micro-batch's checkpoints. The
+stage that decides is the one whose device memory is largest, and device memory is at most
+``1 + slack + fragmentation`` times what is needed, plus what the optimizer step needs temporarily.
 
-Where the first d of L layers are dense and the others have experts, interleaving deals them out anew. The i-th layer of
+Where the first d of L layers are dense and the others have experts, interleaving redistributes them. The i-th layer of
 every round of chunks goes to the first stage before the last, so whatever the number of rounds, of n layers the first
 stage has at least ``n d / L`` dense ones, and the last at most so many. Work and parameters of a stage are linear in
-its number of layers with experts, so they are bounded by those at both ends of what it may be.
+its number of layers with experts, so they are bounded by those at both ends of its range.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ import numpy as np
 
 from opsk.costmodel.efficiency.efficiency import Efficiency, SoftwareColumns
 from opsk.costmodel.elementwise import any_of
-from opsk.costmodel.machine import Machine, machine_of
+from opsk.costmodel.machine import Machine, build_machine
 from opsk.costmodel.memory.activations import layer_bytes
-from opsk.costmodel.memory.buffers import buffers_of, nccl_bytes
+from opsk.costmodel.memory.buffers import compute_buffers, nccl_bytes
 from opsk.costmodel.memory.modules import moves_activations
 from opsk.costmodel.memory.peak import peak_memory
 from opsk.costmodel.memory.states import state_bytes
 from opsk.costmodel.power import STATE_FRACTIONS
 from opsk.costmodel.sizes.flops import step_flop
 from opsk.costmodel.sizes.parameters import ParameterCount, count_parameters
-from opsk.costmodel.sizes.pipeline import Stages, stages_of
-from opsk.costmodel.sizes.shape import ShapeColumns, shape_of
-from opsk.costmodel.sizes.shares import Shares, shares_of
+from opsk.costmodel.sizes.pipeline import Stages, build_stages
+from opsk.costmodel.sizes.shape import ShapeColumns, build_shape
+from opsk.costmodel.sizes.shares import Shares, compute_shares
 from opsk.costmodel.table import OFFLOADS, RECOMPUTES, FloatColumn, IntColumn, PlanTable
 from opsk.costmodel.time.communication import data_parallel, layer_communication, tied_embedding
 from opsk.costmodel.time.layer_time import LayerTime, layer_time
 from opsk.costmodel.time.optimizer_time import optimizer_s, trained_parameters
-from opsk.costmodel.time.step_time import stage_work, step_parts, straggling
-from opsk.costmodel.uncertainty.offset import factor_of
+from opsk.costmodel.time.step_time import compute_straggler_share, stage_work, step_parts
+from opsk.costmodel.uncertainty.offset import compute_offset_factor
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Offload, Recompute
 
 _NONE, _FULL = RECOMPUTES.index(Recompute.NONE), RECOMPUTES.index(Recompute.FULL)
 _ANY_RECOMPUTE = tuple(range(len(RECOMPUTES)))
-_KEPT, _OFFLOADED = OFFLOADS.index(Offload.NONE), OFFLOADS.index(Offload.ACTIVATIONS)
+_NO_OFFLOAD, _OFFLOADED = OFFLOADS.index(Offload.NONE), OFFLOADS.index(Offload.ACTIVATIONS)
 _ROUNDING = 1.0 - 1e-12
 """Sums in another order differ in the last digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floors:
-    """For each row of a table what no plan of its family goes below: time, memory and energy [s, bytes, J].
+    """Lower bounds for all plans of the family of each row: time, memory and energy [s, bytes, J].
 
-    ``needed_bytes`` bounds `MemoryTable.needed_bytes`, which decides whether a plan fits. ``recompute_s`` is what a
-    whole recomputation adds to the time at least, a share of it for a share of the layers; 0 where it is not known.
+    ``needed_bytes`` bounds `MemoryTable.needed_bytes`, which decides whether a plan fits. ``recompute_s`` is the
+    least time that a whole recomputation adds, a share of it for a share of the layers; 0 where it is not known.
     """
 
     step_s: FloatColumn
@@ -80,7 +80,7 @@ class Floors:
 
     @classmethod
     def joined(cls, parts: Sequence[Floors]) -> Floors:
-        """Return the floors of all parts, one after the other."""
+        """Concatenate the floors of all parts."""
         return cls(
             **{
                 item.name: np.concatenate([getattr(part, item.name) for part in parts] or [np.zeros(0)])
@@ -91,10 +91,10 @@ class Floors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Family:
-    """What bounds are made of.
+    """The inputs of the bounds.
 
-    ``extremes`` are the stages with the fewest and with the most layers with experts that interleaving can give them,
-    one entry where that changes nothing.
+    ``extremes`` are the stages with the fewest and with the most layers with experts that interleaving can give them;
+    one entry where both are equal.
     """
 
     model: ShapeColumns
@@ -108,7 +108,7 @@ class _Family:
 
     @property
     def stages(self) -> Stages:
-        """The stages, for all but their layers with experts."""
+        """The stages; their layers with experts are one of the extremes."""
         return self.extremes[0]
 
 
@@ -117,8 +117,8 @@ def node_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, effic
 
     Recomputation, schedule and interleaving of the rows must be none, 1F1B and 1.
     """
-    family = _family(model, plans, cluster, efficiency)
-    parameters = _least_parameters(family)
+    family = _build_family(model, plans, cluster, efficiency)
+    parameters = _min_parameters(family)
     states_s = optimizer_s(plans, family.shares, trained_parameters(family.shares, parameters), family.machine)
     step_s = _step_s(family, np.maximum(_layers_s(family), _links_s(family)) + states_s)
     return Floors(
@@ -134,8 +134,8 @@ def family_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, eff
 
     Recomputation, schedule and interleaving of the rows must be none, 1F1B and 1.
     """
-    family = _family(model, plans, cluster, efficiency)
-    parameters = _least_parameters(family)
+    family = _build_family(model, plans, cluster, efficiency)
+    parameters = _min_parameters(family)
     states_s = optimizer_s(plans, family.shares, trained_parameters(family.shares, parameters), family.machine)
     computed_s = _layers_s(family) + _replicas_s(family, parameters)
     step_s = _step_s(family, np.maximum(computed_s, _links_s(family, parameters)) + states_s)
@@ -150,19 +150,19 @@ def family_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, eff
 def order_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficiency: Efficiency) -> Floors:
     """Return the floors of families with the sharding, the schedule and the interleaving of the row.
 
-    Only the recomputation is open; the time is looked at with none, and with no activation waiting for the host.
+    Only the recomputation is open; the time is computed without it, and without waits for offloaded activations.
     """
-    kept = np.where(plans.offload == _OFFLOADED, _KEPT, plans.offload)
-    nothing = np.zeros(1, dtype=np.int64)
+    offload = np.where(plans.offload == _OFFLOADED, _NO_OFFLOAD, plans.offload)
+    no_modules = np.zeros(1, dtype=np.int64)
     none = replace(plans, recompute=np.full(len(plans), _NONE))
-    family = _family(model, none, cluster, efficiency)
+    family = _build_family(model, none, cluster, efficiency)
     shape, shares, machine = family.model, family.shares, family.machine
-    stages = stages_of(shape, shares)
+    stages = build_stages(shape, shares)
     family = replace(family, extremes=(stages,))
     parameters = count_parameters(shape, shares, stages)
     parts, _, _ = step_parts(
         shape,
-        replace(none, offload=kept, offload_modules=nothing),
+        replace(none, offload=offload, offload_modules=no_modules),
         shares,
         stages,
         parameters,
@@ -170,29 +170,29 @@ def order_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, effi
         family.software,
         alone=True,
     )
-    without = sum(column for name, column in parts.items() if name not in ("dp", "straggler", "overhead"))
+    other_s = sum(column for name, column in parts.items() if name not in ("dp", "straggler", "overhead"))
     steps = state_bytes(plans, shares, parameters).step.max(axis=0)
     forward_s = shares.micro_batches * stages.layers.min(axis=0) * family.times.average.forward
-    slower = 1.0 + straggling(shares, machine, family.software)
-    step_s = _step_s(family, without + _replicas_s(family, parameters))
+    slowdown = 1.0 + compute_straggler_share(shares, machine, family.software)
+    step_s = _step_s(family, other_s + _replicas_s(family, parameters))
     return Floors(
         step_s=step_s,
         step_j=_step_j(family, step_s),
-        needed_bytes=(_least_device_bytes(family, parameters) - steps)
-        / _cached(efficiency)
+        needed_bytes=(_min_device_bytes(family, parameters) - steps)
+        / _max_overhead(efficiency)
         * _offset(family, "memory")
         * _ROUNDING,
-        recompute_s=forward_s * slower * _offset(family, "time") * _ROUNDING,
+        recompute_s=forward_s * slowdown * _offset(family, "time") * _ROUNDING,
     )
 
 
-def _least_device_bytes(family: _Family, parameters: ParameterCount) -> FloatColumn:
-    """Return the device memory of the fullest stage under that recomputation which is best for each stage [bytes].
+def _min_device_bytes(family: _Family, parameters: ParameterCount) -> FloatColumn:
+    """Return the device memory of the fullest stage under the recomputation that is best for each stage [bytes].
 
-    That is the full one: ``n`` kept layers of ``c`` bytes each and one that is brought back, ``n c + (S - c)``, are the
-    least where ``c`` is. Not so where most of what is kept lies in host memory, where little else than the input is
-    kept of a layer, or where a stage has less than one of a kind: of a decoder beside an encoder's, or with experts
-    where these lie between dense ones. Recomputing some layers lies between all and none.
+    That is the full one: ``n`` stored layers of ``c`` bytes each and one that is restored, ``n c + (S - c)``, are the
+    least where ``c`` is. Not so where most of what is stored is in host memory, where little else than the input is
+    stored of a layer, or where a stage has less than one layer of a kind: of a decoder next to an encoder's, or with
+    experts where these alternate with dense ones. Recomputing some layers is between all and none.
     """
     layer = layer_bytes(family.model, family.plans, family.shares)
     rest = np.minimum(layer.plain, layer.sparse) - layer.attention_core
@@ -204,7 +204,7 @@ def _least_device_bytes(family: _Family, parameters: ParameterCount) -> FloatCol
         peak_memory(
             family.model,
             plans,
-            shares_of(family.model, plans),
+            compute_shares(family.model, plans),
             family.stages,
             parameters,
             family.machine.capacity_bytes,
@@ -214,25 +214,25 @@ def _least_device_bytes(family: _Family, parameters: ParameterCount) -> FloatCol
         for code in ((_FULL,) if is_plain else _ANY_RECOMPUTE)
         for plans in (replace(family.plans, recompute=np.full(len(family.plans), code)),)
     ]
-    found: FloatColumn = np.minimum.reduce(by_stage).max(axis=0)
-    return found
+    result: FloatColumn = np.minimum.reduce(by_stage).max(axis=0)
+    return result
 
 
-def _cached(efficiency: Efficiency) -> float:
-    """Return how many times what a stage needs it has at the most, but for the optimizer step."""
+def _max_overhead(efficiency: Efficiency) -> float:
+    """Return the largest ratio of allocated to needed memory of a stage, without the optimizer step."""
     return 1.0 + efficiency.memory.slack_fraction + efficiency.memory.fragmentation_fraction
 
 
-def _family(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficiency: Efficiency) -> _Family:
+def _build_family(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficiency: Efficiency) -> _Family:
     """Return the columns that all bounds of some rows share."""
-    shape = shape_of(model)
-    shares = shares_of(shape, plans)
-    machine, software = machine_of(cluster, plans.precision, efficiency), efficiency.for_software(plans)
+    shape = build_shape(model)
+    shares = compute_shares(shape, plans)
+    machine, software = build_machine(cluster, plans.precision, efficiency), efficiency.for_software(plans)
     return _Family(
         model=shape,
         plans=plans,
         shares=shares,
-        extremes=_extremes(shape, shares),
+        extremes=_find_extremes(shape, shares),
         times=layer_time(shape, plans, shares, machine, software),
         machine=machine,
         software=software,
@@ -240,22 +240,22 @@ def _family(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficienc
     )
 
 
-def _extremes(model: ShapeColumns, shares: Shares) -> tuple[Stages, ...]:
+def _find_extremes(model: ShapeColumns, shares: Shares) -> tuple[Stages, ...]:
     """Return the stages with the fewest and the most layers with experts that interleaving can give them."""
-    stages = stages_of(model, shares)
+    stages = build_stages(model, shares)
     if not any_of(model.is_moe * model.dense_layers * (1.0 - model.dense_interleaved)):
         return (stages,)
     mean = stages.layers * (model.moe_layers / model.layers)
-    fewest = np.where(stages.index == shares.pp - 1, mean, np.maximum(stages.layers - model.dense_layers, 0.0))
-    most = np.where(stages.index == 0, mean, np.minimum(stages.layers, model.moe_layers))
+    minimum = np.where(stages.index == shares.pp - 1, mean, np.maximum(stages.layers - model.dense_layers, 0.0))
+    maximum = np.where(stages.index == 0, mean, np.minimum(stages.layers, model.moe_layers))
     return tuple(
         replace(stages, moe_layers=layers, plain_layers=stages.layers - layers)
-        for layers in (np.where(shares.pp > 1, bound, stages.moe_layers) for bound in (fewest, most))
+        for layers in (np.where(shares.pp > 1, bound, stages.moe_layers) for bound in (minimum, maximum))
     )
 
 
-def _least_parameters(family: _Family) -> ParameterCount:
-    """Return the fewest parameters of every stage, those of the head left out: schedules may put it elsewhere."""
+def _min_parameters(family: _Family) -> ParameterCount:
+    """Return the fewest parameters of every stage, without the head: schedules may place it elsewhere."""
     pp = family.shares.pp
     counts = [
         count_parameters(family.model, family.shares, replace(stages, is_last=np.where(pp > 1, 0.0, stages.is_last)))
@@ -269,19 +269,19 @@ def _least_parameters(family: _Family) -> ParameterCount:
 
 
 def _step_s(family: _Family, parts_s: FloatColumn) -> FloatColumn:
-    """Return a step with the overhead of the software and the wait for the slowest node [s]."""
-    whole = (
+    """Return the time of a step including the overhead of the software and the wait for the slowest node [s]."""
+    total_s = (
         parts_s + family.software.step_overhead_s + tied_embedding(family.model, family.shares, family.machine).total
     )
-    slower = 1.0 + straggling(family.shares, family.machine, family.software)
-    found: FloatColumn = whole * slower * _offset(family, "time") * _ROUNDING
-    return found
+    slowdown = 1.0 + compute_straggler_share(family.shares, family.machine, family.software)
+    result: FloatColumn = total_s * slowdown * _offset(family, "time") * _ROUNDING
+    return result
 
 
 def _offset(family: _Family, quantity: str) -> FloatColumn:
     """Return what multiplies the time or the memory of every plan of the family."""
-    found = factor_of(family.efficiency.offset, family.plans, quantity)
-    return np.ones(len(family.plans)) if found is None else found
+    factor = compute_offset_factor(family.efficiency.offset, family.plans, quantity)
+    return np.ones(len(family.plans)) if factor is None else factor
 
 
 def _step_j(family: _Family, step_s: FloatColumn) -> FloatColumn:
@@ -300,14 +300,14 @@ def _step_j(family: _Family, step_s: FloatColumn) -> FloatColumn:
     dense_s = dense_s * np.minimum(_offset(family, "time"), 1.0)
     state = STATE_FRACTIONS
     gpu_j = machine.tdp_w * (state.idle * step_s + (state.computing - state.idle) * dense_s)
-    found: FloatColumn = shares.gpus * (gpu_j + (machine.host_w + machine.network_w) * step_s)
-    return found
+    result: FloatColumn = shares.gpus * (gpu_j + (machine.host_w + machine.network_w) * step_s)
+    return result
 
 
 def _layers_s(family: _Family) -> FloatColumn:
     """Return the time of all micro-batches on the slowest stage with nothing recomputed [s].
 
-    Where stages are alike, a head on the first one, beside the embedding, is never better.
+    Where stages are equal, a head on the first one, next to the embedding, is never better.
     """
     model, shares, times = family.model, family.shares, family.times
     layer = layer_communication(model, shares, times, family.machine, family.software)
@@ -315,12 +315,12 @@ def _layers_s(family: _Family) -> FloatColumn:
     slowest_s = _slowest_s(family, exposed_s, family.stages.is_last)
     if len(family.extremes) > 1 or (shares.first_stage_layers + shares.last_stage_layers).any():
         slowest_s = np.minimum(slowest_s, _slowest_s(family, exposed_s, family.stages.is_first))
-    found: FloatColumn = shares.micro_batches * slowest_s
-    return found
+    result: FloatColumn = shares.micro_batches * slowest_s
+    return result
 
 
 def _slowest_s(family: _Family, exposed_s: FloatColumn, is_last: FloatColumn) -> FloatColumn:
-    """Return what the slowest stage takes for a micro-batch at least, the head being where it is told [s]."""
+    """Return the least time of the slowest stage for a micro-batch, with the head on the stage ``is_last`` [s]."""
     works = [
         stage_work(family.model, family.shares, replace(stages, is_last=is_last), family.times)
         for stages in family.extremes
@@ -330,10 +330,10 @@ def _slowest_s(family: _Family, exposed_s: FloatColumn, is_last: FloatColumn) ->
 
 
 def _replicas_s(family: _Family, parameters: ParameterCount) -> FloatColumn:
-    """Return what of the data-parallel communication nothing can hide, shape (plans,) [s].
+    """Return the data-parallel communication that nothing can hide, shape (plans,) [s].
 
-    The widest window is a stage that also holds embedding and head and repeats a whole forward. Where activations wait
-    for the host the window has no bound, and so the communication no floor.
+    The widest window is a stage that also holds embedding and head and repeats a whole forward. Where activations are
+    offloaded the window has no bound, and so the communication no floor.
     """
     plans, shares, times = family.plans, family.shares, family.times
     is_offloaded = moves_activations(plans, _OFFLOADED)
@@ -359,10 +359,10 @@ def _replicas_s(family: _Family, parameters: ParameterCount) -> FloatColumn:
 
 
 def _links_s(family: _Family, parameters: ParameterCount | None = None) -> FloatColumn:
-    """Return for how long the busier of NVLink and NIC carries what every plan of the family sends [s].
+    """Return the time that the busier of NVLink and NIC needs for what every plan of the family sends [s].
 
     No plan's computation and communication take less (`opsk.costmodel.time.step_time`). Without ``parameters`` the
-    data-parallel communication is left out.
+    data-parallel communication is omitted.
     """
     shares, machine = family.shares, family.machine
     layer = layer_communication(family.model, shares, family.times, machine, family.software)
@@ -377,31 +377,33 @@ def _links_s(family: _Family, parameters: ParameterCount | None = None) -> Float
             family.model, family.plans, shares, parameters, trained, machine, family.software, nothing, nothing
         ).of_slowest()
         busy = [carried + getattr(replicas, link) for carried, link in zip(busy, ("hb", "nic"), strict=True)]
-    found: FloatColumn = np.maximum(*busy)
-    return found
+    result: FloatColumn = np.maximum(*busy)
+    return result
 
 
 def _needed_bytes(family: _Family, parameters: ParameterCount, *, gathers: bool) -> FloatColumn:
-    """Return the least that a plan of the family needs on its deciding stage [bytes]."""
+    """Return the least memory that a plan of the family needs on its deciding stage [bytes]."""
     model, plans, shares, memory = family.model, family.plans, family.shares, family.efficiency.memory
     states = state_bytes(plans, shares, parameters)
     layer = layer_bytes(model, plans, shares)
-    at_rest = states.weights + states.optimizer + memory.workspace_bytes
+    permanent = states.weights + states.optimizer + memory.workspace_bytes
     checkpoints = np.minimum(np.minimum(layer.plain, layer.sparse) - layer.attention_core, layer.checkpoint)
     is_moved = moves_activations(plans, _OFFLOADED) | (plans.recompute_modules > 0)
-    kept = family.stages.layers * np.where(is_moved, 0.0, np.maximum(checkpoints, 0.0))
-    before = at_rest + states.gradients_at_start + kept + layer.working
-    after = at_rest + states.gradients
+    checkpoint_bytes = family.stages.layers * np.where(is_moved, 0.0, np.maximum(checkpoints, 0.0))
+    before = permanent + states.gradients_at_start + checkpoint_bytes + layer.working
+    after = permanent + states.gradients
     ending = after + np.minimum(layer.plain, layer.sparse) + layer.working
     if gathers:
-        buffers = buffers_of(model, plans, shares, parameters)
+        buffers = compute_buffers(model, plans, shares, parameters)
         before = before + buffers.gathered
         ending = ending + buffers.gathered
     fullest = np.maximum(np.maximum(before, ending), after + states.step)
-    beside = nccl_bytes(model, plans, shares, family.machine.nccl_channels, family.efficiency) + memory.context_bytes
-    # a step's own buffers would count with the head that is left out here: then the largest stage proves nothing
-    largest = (fullest + beside).max(axis=0) / _cached(family.efficiency)
+    outside_allocator = (
+        nccl_bytes(model, plans, shares, family.machine.nccl_channels, family.efficiency) + memory.context_bytes
+    )
+    # a step's own buffers would count with the head that is omitted here: then the largest stage is no bound
+    largest = (fullest + outside_allocator).max(axis=0) / _max_overhead(family.efficiency)
     of_largest = np.where(states.step.max(axis=0) == 0.0, largest, 0.0)
-    least = np.maximum((fullest + beside).min(axis=0), of_largest)
-    found: FloatColumn = least * _offset(family, "memory") * _ROUNDING
-    return found
+    minimum = np.maximum((fullest + outside_allocator).min(axis=0), of_largest)
+    result: FloatColumn = minimum * _offset(family, "memory") * _ROUNDING
+    return result

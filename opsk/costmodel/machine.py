@@ -1,4 +1,4 @@
-"""What rates do a cluster's GPUs and links really give, peak times efficiency?"""
+"""Computes the rates that a cluster's GPUs and links reach: peak times efficiency."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency
-from opsk.costmodel.efficiency.kernel_rates import generation_of
+from opsk.costmodel.efficiency.kernel_rates import find_generation
 from opsk.costmodel.power import host_w, network_w
 from opsk.costmodel.table import PRECISIONS, FloatColumn, IntColumn
 from opsk.errors import InputError
@@ -19,7 +19,7 @@ from opsk.workload.plan import Precision
 HB_CHANNELS, PCIE_CHANNELS = 24.0, 4.0
 """Channels that NCCL opens for a communicator over NVLink (its logs on A100 and H100) and over PCIe; from memory."""
 NO_LINK_BYTES_PER_S = 1.0
-"""Where there is no link: so slow that no plan which needs it looks possible, and still a number."""
+"""Rate of a missing link: so slow that no plan that needs it is chosen, and still a finite number."""
 USUAL_SHARES: Mapping[str, Mapping[str, float]] = {
     "volta": {"16-bit": 0.72},
     "turing": {"16-bit": 0.45},
@@ -34,7 +34,7 @@ USUAL_SHARES: Mapping[str, Mapping[str, float]] = {
     "cdna4": {"16-bit": 0.57, "fp8": 0.49, "fp4": 0.46},
 }
 """Sustained shares of the usual GPU of each generation, as the catalogue has them: V100, T4, A100 SXM, L40S, H100 SXM,
-B200, B300, RTX PRO 6000, MI250X, MI300X, MI355X. What a generation's fractions are fitted to is mostly theirs."""
+B200, B300, RTX PRO 6000, MI250X, MI300X, MI355X. A generation's fractions are mostly fitted to these GPUs."""
 _IS_FP8 = np.array([precision.peak_format == "fp8" for precision in PRECISIONS])
 _IS_FP4 = np.array([precision.peak_format == "fp4" for precision in PRECISIONS])
 _FORMATS = tuple(precision.peak_format for precision in PRECISIONS)
@@ -48,9 +48,9 @@ class Machine:
 
     ``peak_flop_per_s`` is the catalogue's dense peak (for MFU); ``matmul_`` and ``plain_flop_per_s`` are the reached
     rates of large projections, and of products that stay in 16 bits; ``attention_flop_per_s`` is that of fused
-    attention if its kernels reached what products do, and ``generation`` the chip generation whose kernels run
+    attention if its kernels were as fast as products, and ``generation`` the chip generation whose kernels run
     (`opsk.costmodel.time.attention`). ``launch_factor`` is `GpuSpec.launch_factor`.
-    ``host_w`` and ``network_w`` are what one GPU's share of its host and of the compute network draws.
+    ``host_w`` and ``network_w`` are the power of one GPU's share of its host and of the compute network.
     ``nccl_channels`` are those of a communicator. ``is_rail_only`` and ``reduces_in_network`` are 1.0 for a fabric
     without spines between rails, and for one whose switches reduce. ``capacity_bytes`` is what processes can be given
     of the GPU's memory.
@@ -81,32 +81,32 @@ class Machine:
     capacity_bytes: FloatColumn
 
 
-def machine_of(cluster: ClusterSpec, precision: IntColumn, efficiency: Efficiency) -> Machine:
+def build_machine(cluster: ClusterSpec, precision: IntColumn, efficiency: Efficiency) -> Machine:
     """Return the reached rates of a cluster for a column of precisions.
 
-    GPUs without NVLink or Infinity Fabric talk over PCIe inside their node.
+    GPUs without NVLink or Infinity Fabric communicate over PCIe inside their node.
 
     Raises
     ------
     InputError
         The GPU has no peak for a number format that a plan uses.
     """
-    kept = _kept(cluster, efficiency)
+    cached = _get_cached_rates(cluster, efficiency)
     if isinstance(precision, np.ndarray):
-        _refuse_missing_peaks(cluster.node.gpu, set(precision.tolist()))
-        return _machine(kept.rates[:, precision], kept.numbers)
+        _validate_peaks(cluster.node.gpu, set(precision.tolist()))
+        return _assemble_machine(cached.rates[:, precision], cached.numbers)
     code = int(precision)
-    if code not in kept.machines:
-        _refuse_missing_peaks(cluster.node.gpu, {code})
-        kept.machines[code] = _machine(kept.rates[:, code].tolist(), kept.numbers)
-    return kept.machines[code]
+    if code not in cached.machines:
+        _validate_peaks(cluster.node.gpu, {code})
+        cached.machines[code] = _assemble_machine(cached.rates[:, code].tolist(), cached.numbers)
+    return cached.machines[code]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """What is kept of a cluster: ``rates`` for every precision, ``numbers``, and ``machines`` of single precisions.
+class _CachedRates:
+    """The cached values of a cluster: ``rates`` by precision, ``numbers``, and ``machines`` of single precisions.
 
-    ``owners`` are the objects that it was computed from.
+    ``owners`` are the objects that they were computed from.
     """
 
     rates: FloatColumn
@@ -115,30 +115,30 @@ class _Kept:
     machines: dict[int, Machine] = field(default_factory=dict)
 
 
-def _kept(cluster: ClusterSpec, efficiency: Efficiency) -> _Kept:
-    """Return rates and numbers of a cluster, as computed the last time for the very same objects.
+def _get_cached_rates(cluster: ClusterSpec, efficiency: Efficiency) -> _CachedRates:
+    """Return rates and numbers of a cluster, cached by the identity of the objects.
 
-    Specs hold mappings and cannot be hashed, so identity is the key; what is kept keeps its objects alive, so that no
-    identity is given away again.
+    Specs hold mappings and cannot be hashed, so identity is the key; an entry keeps its objects alive, so that their
+    identities are not reused.
     """
     reached = efficiency.for_gpu(cluster.node.gpu.architecture)
     key = (id(cluster), id(reached), id(efficiency.links))
-    found = _KEPT.get(key)
-    if found is None:
-        if len(_KEPT) >= MOST_KEPT:
-            _KEPT.clear()
+    cached = _CACHE.get(key)
+    if cached is None:
+        if len(_CACHE) >= MAX_CACHED:
+            _CACHE.clear()
         rates, numbers = _rates(cluster.node.gpu, efficiency), _numbers(cluster, efficiency)
-        found = _KEPT[key] = _Kept(rates=rates, numbers=numbers, owners=(cluster, reached, efficiency.links))
-    return found
+        cached = _CACHE[key] = _CachedRates(rates=rates, numbers=numbers, owners=(cluster, reached, efficiency.links))
+    return cached
 
 
-MOST_KEPT = 64
-"""Clusters whose rates are kept; a service answers for one, a search for a few."""
-_KEPT: dict[tuple[int, int, int], _Kept] = {}
+MAX_CACHED = 64
+"""Clusters whose rates are cached; a service uses one, a search a few."""
+_CACHE: dict[tuple[int, int, int], _CachedRates] = {}
 
 
-def machines_of(clusters: Sequence[ClusterSpec], precision: IntColumn, efficiency: Efficiency) -> Machine:
-    """Return the same for a cluster of its own for every plan.
+def build_machines(clusters: Sequence[ClusterSpec], precision: IntColumn, efficiency: Efficiency) -> Machine:
+    """Return the same for plans that have a cluster each.
 
     Raises
     ------
@@ -147,18 +147,18 @@ def machines_of(clusters: Sequence[ClusterSpec], precision: IntColumn, efficienc
     """
     kinds = {id(cluster): index for index, cluster in reversed(list(enumerate(clusters)))}
     order = np.unique([kinds[id(cluster)] for cluster in clusters])
-    place = np.searchsorted(order, [kinds[id(cluster)] for cluster in clusters])
+    spec_index = np.searchsorted(order, [kinds[id(cluster)] for cluster in clusters])
     gpus = [clusters[index].node.gpu for index in order]
     for rank, gpu in enumerate(gpus):
-        _refuse_missing_peaks(gpu, set(precision[place == rank].tolist()))
+        _validate_peaks(gpu, set(precision[spec_index == rank].tolist()))
     by_gpu = {id(gpu): _rates(gpu, efficiency) for gpu in {id(gpu): gpu for gpu in gpus}.values()}
     rates = np.stack([by_gpu[id(gpu)] for gpu in gpus], axis=1)
     numbers = np.array([_numbers(clusters[index], efficiency) for index in order]).T
-    return _machine(rates[:, place, precision], numbers[:, place])
+    return _assemble_machine(rates[:, spec_index, precision], numbers[:, spec_index])
 
 
-def _machine(rates: Iterable[Any], numbers: Iterable[Any]) -> Machine:
-    """Return the machine of rates that depend on the number format, and of those that do not."""
+def _assemble_machine(rates: Iterable[Any], numbers: Iterable[Any]) -> Machine:
+    """Return the machine with the rates that depend on the number format, and those that do not."""
     return Machine(**dict(zip(_RATES, rates, strict=True)), **dict(zip(_NUMBERS, numbers, strict=True)))
 
 
@@ -194,26 +194,26 @@ def _rates(gpu: GpuSpec, efficiency: Efficiency) -> FloatColumn:
     """Return ``_RATES`` of a GPU for every precision, shape (4, precisions)."""
     reached = efficiency.for_gpu(gpu.architecture)
     peak, plain = _peaks(gpu, _FORMATS), _peaks(gpu, _PLAIN_FORMATS)
-    plain = plain * reached.matmul_fraction * _relative(gpu, _PLAIN_FORMATS)
-    products = peak * _fractions(reached) * _relative(gpu, _FORMATS)
+    plain = plain * reached.matmul_fraction * _relative_shares(gpu, _PLAIN_FORMATS)
+    products = peak * _fractions(reached) * _relative_shares(gpu, _FORMATS)
     return np.stack([peak, products, plain * reached.attention_factor, plain])
 
 
-def _relative(gpu: GpuSpec, formats: tuple[str, ...]) -> FloatColumn:
+def _relative_shares(gpu: GpuSpec, formats: tuple[str, ...]) -> FloatColumn:
     """Return the sustained share of every format over that of the generation's usual GPU."""
     usual = USUAL_SHARES.get(gpu.architecture, {})
-    shares = [(_own_share(gpu, _kind(name)), usual.get(_kind(name))) for name in formats]
-    return np.array([own / other if own and other else 1.0 for own, other in shares])
+    shares = [(_sustained_share(gpu, _kind(name)), usual.get(_kind(name))) for name in formats]
+    return np.array([share / other if share and other else 1.0 for share, other in shares])
 
 
-def _own_share(gpu: GpuSpec, kind: str) -> float | None:
+def _sustained_share(gpu: GpuSpec, kind: str) -> float | None:
     """Return the sustained share of a kind of formats; ``None`` where the catalogue has none."""
     names = ("bf16", "fp16") if kind == "16-bit" else (kind,)
     return next((gpu.sustained_share[name] for name in names if name in gpu.sustained_share), None)
 
 
 def _kind(number_format: str) -> str:
-    """Return the format whose share stands for another's: those of 16 bits and more share one."""
+    """Return the kind of a format: formats of 16 bits and more share one."""
     return number_format if number_format in ("fp8", "fp4") else "16-bit"
 
 
@@ -231,7 +231,7 @@ def _numbers(cluster: ClusterSpec, efficiency: Efficiency) -> list[float]:
     outside = node.nic_bytes_per_s_per_gpu / max(cluster.oversubscription, 1.0)
     return [
         reached.matmul_size,
-        generation_of(gpu.architecture),
+        find_generation(gpu.architecture),
         gpu.launch_factor,
         gpu.hbm_bytes_per_s * reached.hbm_fraction,
         float(node.hb_domain_gpus if has_hb else node.gpus),
@@ -257,11 +257,11 @@ def _peaks(gpu: GpuSpec, formats: tuple[str, ...]) -> FloatColumn:
     return np.array([gpu.peak_flop_per_s.get(name, 0.0) for name in formats])
 
 
-def _refuse_missing_peaks(gpu: GpuSpec, precisions: set[int]) -> None:
-    """Refuse number formats for which the catalogue has no peak."""
+def _validate_peaks(gpu: GpuSpec, precisions: set[int]) -> None:
+    """Check that the catalogue has a peak for each number format."""
     used = {PRECISIONS[index] for index in precisions}
     missing = sorted({name.peak_format for name in used} - gpu.peak_flop_per_s.keys())
     if missing or (used - {Precision.FP32, Precision.FP16} and "bf16" not in gpu.peak_flop_per_s):
-        have = ", ".join(sorted(gpu.peak_flop_per_s))
-        wanted = ", ".join(missing or ["bf16"])
-        raise InputError(f"{gpu.name} has no {wanted} peak in the catalogue", hint=f"it has {have}")
+        available = ", ".join(sorted(gpu.peak_flop_per_s))
+        required = ", ".join(missing or ["bf16"])
+        raise InputError(f"{gpu.name} has no {required} peak in the catalogue", hint=f"it has {available}")

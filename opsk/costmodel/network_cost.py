@@ -1,7 +1,7 @@
-"""What does a compute network cost, and how much power does it draw? Switches and transceivers of Clos and rail-only.
+"""Computes the cost and the power of a compute network: switches and transceivers of Clos and rail-only networks.
 
 Full bisection, or leaves with fewer uplinks than downlinks. Storage and management networks, cables, optical switches
-and spare parts are left out.
+and spare parts are not included.
 "Endpoints" are NIC ports on the compute fabric: one a GPU, or fewer where GPUs share NICs.
 """
 
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from opsk.errors import InputError
 
 _MAX_TIERS = 5
-"""A fat tree of more tiers is not built; it would also need more endpoints than there are GPUs on earth."""
+"""Larger fat trees are not built."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkParts:
-    """What has to be bought for one network.
+    """The parts of one network.
 
     Parameters
     ----------
     endpoints
-        NIC ports that it joins.
+        NIC ports that it connects.
     radix
         Ports of one switch.
     tiers
@@ -66,7 +66,7 @@ def clos_tiers(*, endpoints: int, radix: int) -> int:
     InputError
         A size is not positive, the radix is odd, or no tree of such switches is large enough.
     """
-    _refuse_impossible(endpoints=endpoints, radix=radix)
+    _validate(endpoints=endpoints, radix=radix)
     for tiers in range(1, _MAX_TIERS + 1):
         if 2 * (radix // 2) ** tiers >= endpoints:
             return tiers
@@ -113,12 +113,12 @@ def oversubscribed_network(*, endpoints: int, radix: int, oversubscription: floa
     InputError
         As `clos_tiers` does, or a leaf would have no uplink, or the ratio is below 1.
     """
-    _refuse_impossible(endpoints=endpoints, radix=radix)
-    most = radix - 1
-    if not 1 <= oversubscription <= most:
+    _validate(endpoints=endpoints, radix=radix)
+    max_ratio = radix - 1
+    if not 1 <= oversubscription <= max_ratio:
         raise InputError(
             f"oversubscription {oversubscription:g} cannot be built of switches with {radix} ports",
-            hint=f"1 (full bisection) up to {most}, which leaves a leaf one uplink",
+            hint=f"1 (full bisection) up to {max_ratio}, which leaves a leaf one uplink",
         )
     if oversubscription == 1 or endpoints <= radix:
         return clos_network(endpoints=endpoints, radix=radix)
@@ -149,7 +149,7 @@ def rail_only_network(*, endpoints: int, rails: int, radix: int) -> NetworkParts
     InputError
         As `clos_tiers` does, or the rails are not all of one size.
     """
-    _refuse_impossible(endpoints=endpoints, radix=radix, rails=rails)
+    _validate(endpoints=endpoints, radix=radix, rails=rails)
     if endpoints % rails:
         raise InputError(
             f"{endpoints} endpoints do not spread evenly over {rails} rails", hint="rails are the NICs of an HB domain"
@@ -166,19 +166,19 @@ def rail_only_network(*, endpoints: int, rails: int, radix: int) -> NetworkParts
 
 
 def network_cost_usd(parts: NetworkParts, prices: PartPrices | None = None) -> float:
-    """Return what switches and transceivers cost [USD]. Source: rail-only paper, equation 4."""
+    """Return the cost of switches and transceivers [USD]. Source: rail-only paper, equation 4."""
     prices = prices or PartPrices()
     return prices.usd_per_switch_port * parts.switch_ports + prices.usd_per_transceiver * parts.transceivers
 
 
 def network_power_w(parts: NetworkParts, prices: PartPrices | None = None) -> float:
-    """Return the most that switches and transceivers draw [W]. Source: rail-only paper, equation 5."""
+    """Return the maximum power of switches and transceivers [W]. Source: rail-only paper, equation 5."""
     prices = prices or PartPrices()
     return prices.w_per_switch_port * parts.switch_ports + prices.w_per_transceiver * parts.transceivers
 
 
-def _refuse_impossible(*, endpoints: int, radix: int, rails: int = 1) -> None:
-    """Refuse sizes of which no network can be built, naming all that is wrong."""
+def _validate(*, endpoints: int, radix: int, rails: int = 1) -> None:
+    """Validate the sizes; the error lists all that is wrong."""
     wrong = [
         f"{name} is {value}, must be at least 1"
         for name, value in (("endpoints", endpoints), ("rails", rails))

@@ -1,4 +1,4 @@
-"""How long does work take forward, and backward by input and by weight?"""
+"""Defines the times of the forward pass, and of the backward pass by input and by weight."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Passes:
         return self.forward + self.by_input + self.by_weight
 
     def __add__(self, other: Passes) -> Passes:
-        """Return both, one after the other."""
+        """Return the sum of both, one after the other."""
         return Passes(
             forward=self.forward + other.forward,
             by_input=self.by_input + other.by_input,
@@ -32,5 +32,5 @@ class Passes:
         )
 
     def times(self, count: FloatColumn) -> Passes:
-        """Return ``count`` of them."""
+        """Return the time of ``count`` such passes."""
         return Passes(forward=self.forward * count, by_input=self.by_input * count, by_weight=self.by_weight * count)

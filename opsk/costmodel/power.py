@@ -1,6 +1,6 @@
-"""How many watts do a GPU in each of its states, its share of the host, and its share of the network draw?
+"""Computes the power of a GPU in each of its states, of its share of the host, and of its share of the network.
 
-Published measurements agree on order and ends, and less on what lies between: see `STATE_FRACTIONS`.
+Published measurements agree on the order and the extremes, and less on the values between: see `STATE_FRACTIONS`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class StateFractions:
     Parameters
     ----------
     computing
-        Large matrix products: tensor cores busy, clocks held down by the limit itself.
+        Large matrix products: tensor cores busy, clocks reduced by the power limit.
     memory_bound
         Norms, activation functions, dropout, optimizer: memory busy, tensor cores not.
     communicating
         A collective that nothing hides: copy kernels, links and some memory traffic.
     waiting
-        A kernel that spins for another rank, in the pipeline's bubble or behind a straggler: clocks up, nothing moves.
+        A kernel that spins for another rank, in the pipeline's bubble or for a straggler: high clocks, no work.
     idle
         No kernel at all, with a context and full clocks.
     """
@@ -65,11 +65,11 @@ SWITCH_PORTS = 64
 _SOURCE_BYTES_PER_S = 50e9
 """Link rate that the watts of `opsk.costmodel.network_cost.PartPrices` are of: 400 Gbit/s, one direction [bytes/s]."""
 _MAX_ENDPOINTS = 2 * (SWITCH_PORTS // 2) ** 5
-"""What five tiers of such switches join; nobody builds more."""
+"""Endpoints of five tiers of such switches; larger networks are not built."""
 
 
 def host_w(node: NodeSpec) -> float:
-    """Return what one GPU's share of its host draws while training [W].
+    """Return the power of one GPU's share of its host while training [W].
 
     A DGX H100: 0.6 x (10,200 - 8 x 700) / 8 = 345 W.
     """
@@ -80,7 +80,7 @@ def host_w(node: NodeSpec) -> float:
 
 
 def network_w(cluster: ClusterSpec) -> float:
-    """Return what one GPU's share of the compute network's switches and transceivers draws [W].
+    """Return the power of one GPU's share of the compute network's switches and transceivers [W].
 
     Their power hardly depends on the load, so a job is charged for its NICs' share of the whole network, also where it
     stays inside a node. 127 nodes with 8 NICs of 400 Gbit/s: 48 switches and 4,064 transceivers, 91.9 kW, 90 W a GPU.

@@ -1,4 +1,4 @@
-"""What will a plan need and how fast will it run? The one entry point of the cost model."""
+"""Predicts the memory, time and energy of plans; the one entry point of the cost model."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.energy import step_energy
-from opsk.costmodel.machine import Machine, machine_of, machines_of
+from opsk.costmodel.machine import Machine, build_machine, build_machines
 from opsk.costmodel.memory.peak import peak_memory
 from opsk.costmodel.sizes.parameters import ParameterCount, count_parameters
-from opsk.costmodel.sizes.pipeline import Stages, stages_of
-from opsk.costmodel.sizes.shape import ShapeColumns, shape_of, shapes_of
-from opsk.costmodel.sizes.shares import Shares, shares_of
-from opsk.costmodel.table import FloatColumn, PlanTable, PredictionTable, first_of
+from opsk.costmodel.sizes.pipeline import Stages, build_stages
+from opsk.costmodel.sizes.shape import ShapeColumns, build_shape, build_shapes
+from opsk.costmodel.sizes.shares import Shares, compute_shares
+from opsk.costmodel.table import FloatColumn, PlanTable, PredictionTable, take_first_row
 from opsk.costmodel.time.step_time import step_seconds, step_time
-from opsk.costmodel.uncertainty.offset import factor_of, fuller, slower
+from opsk.costmodel.uncertainty.offset import compute_offset_factor, scale_memory, scale_time
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
 MAX_SIZE = 10**9
-"""No size of a model comes near this; a larger one is a slip, and products of such sizes overflow."""
+"""No size of a model comes near this; a larger one is a typo, and products of such sizes overflow."""
 
 _SIZES = tuple(item.name for item in fields(ModelShape) if item.type == "int")
 
@@ -36,25 +36,25 @@ def predict(
 ) -> PredictionTable:
     """Return memory, time and energy of every plan of the table.
 
-    Rules of frameworks (heads divisible by tp, ...) are not checked here, see `opsk.costmodel.rules`; what breaks them
-    gets the numbers of its real-valued shares.
+    Rules of frameworks (heads divisible by tp, ...) are not checked here, see `opsk.costmodel.rules`; plans that break
+    them are predicted with real-valued shares.
 
     Raises
     ------
     InputError
         The cluster's GPU has no peak for a number format that a plan uses, or the model is larger than any could be.
     """
-    shape = _checked_shape(model)
-    machine = machine_of(cluster, plans.precision, efficiency)
+    shape = _validate_shape(model)
+    machine = build_machine(cluster, plans.precision, efficiency)
     return _predict(shape, plans, machine, efficiency)
 
 
 def predict_one(
     model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency = DEFAULT
 ) -> PredictionTable:
-    """Return the same of a single plan in a fraction of the time that `predict` takes for it.
+    """Return the same for a single plan, much faster than `predict`.
 
-    Every column is a plain number of Python's; those of the candidate stages have shape (3,).
+    Every column is a plain Python number; those of the candidate stages have shape (3,).
 
     Raises
     ------
@@ -62,9 +62,9 @@ def predict_one(
         As `predict` does.
     """
     try:
-        return predict(model, PlanTable.one(plan), cluster, efficiency)
-    except (ArithmeticError, ValueError):  # nothing divided by nothing is a number of numpy's only
-        return first_of(predict(model, PlanTable.of([plan]), cluster, efficiency))
+        return predict(model, PlanTable.single(plan), cluster, efficiency)
+    except (ArithmeticError, ValueError):  # only numpy divides zero by zero
+        return take_first_row(predict(model, PlanTable.of([plan]), cluster, efficiency))
 
 
 def predict_rows(
@@ -85,7 +85,7 @@ def predict_rows(
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRows:
-    """Plans with a model and a cluster each, to be predicted with one set of efficiencies after another."""
+    """Plans with a model and a cluster each, for repeated prediction with different efficiencies."""
 
     model: ShapeColumns
     plans: PlanTable
@@ -95,60 +95,60 @@ class PreparedRows:
     def of(cls, models: Sequence[ModelShape], plans: PlanTable, clusters: Sequence[ClusterSpec]) -> PreparedRows:
         """Return rows of which entry i of models, plans and clusters belong together."""
         for model in models:
-            _refuse_absurd(model)
-        return cls(model=shapes_of(models), plans=plans, clusters=clusters)
+            _validate_sizes(model)
+        return cls(model=build_shapes(models), plans=plans, clusters=clusters)
 
     def predict(self, efficiency: Efficiency = DEFAULT) -> PredictionTable:
         """Return what `predict_rows` does."""
-        machine = machines_of(self.clusters, self.plans.precision, efficiency)
+        machine = build_machines(self.clusters, self.plans.precision, efficiency)
         return _predict(self.model, self.plans, machine, efficiency)
 
     @cached_property
     def layout(self) -> tuple[Shares, Stages, ParameterCount]:
-        """What of a prediction no efficiency changes."""
-        shares = shares_of(self.model, self.plans)
-        stages = stages_of(self.model, shares)
+        """The parts of a prediction that do not depend on efficiencies."""
+        shares = compute_shares(self.model, self.plans)
+        stages = build_stages(self.model, shares)
         return shares, stages, count_parameters(self.model, shares, stages)
 
     def step_s(self, efficiency: Efficiency) -> FloatColumn:
-        """Return the expected time of one step of every row alone, which is all that a fit needs [s]."""
+        """Return only the expected time of one step of every row, which is all that a fit needs [s]."""
         shares, stages, parameters = self.layout
-        machine = machines_of(self.clusters, self.plans.precision, efficiency)
+        machine = build_machines(self.clusters, self.plans.precision, efficiency)
         software = efficiency.for_software(self.plans)
         with np.errstate(over="ignore", under="ignore"):
-            found = step_seconds(self.model, self.plans, shares, stages, parameters, machine, software)
-        factor = factor_of(efficiency.offset, self.plans, "time")
-        return found if factor is None else found * factor
+            result = step_seconds(self.model, self.plans, shares, stages, parameters, machine, software)
+        factor = compute_offset_factor(efficiency.offset, self.plans, "time")
+        return result if factor is None else result * factor
 
 
 def _predict(model: ShapeColumns, plans: PlanTable, machine: Machine, efficiency: Efficiency) -> PredictionTable:
     """Return the prediction of columns that broadcast against each other."""
     with np.errstate(over="ignore", under="ignore"):
-        shares = shares_of(model, plans)
+        shares = compute_shares(model, plans)
         software = efficiency.for_software(plans)
-        stages = stages_of(model, shares)
+        stages = build_stages(model, shares)
         parameters = count_parameters(model, shares, stages)
         memory = peak_memory(
             model, plans, shares, stages, parameters, machine.capacity_bytes, machine.nccl_channels, efficiency
         )
         time = step_time(model, plans, shares, stages, parameters, machine, software, efficiency.spread)
-        if (factor := factor_of(efficiency.offset, plans, "time")) is not None:
-            time = slower(time, factor)
-        if (factor := factor_of(efficiency.offset, plans, "memory")) is not None:
-            memory = fuller(memory, factor, efficiency.spread)
+        if (factor := compute_offset_factor(efficiency.offset, plans, "time")) is not None:
+            time = scale_time(time, factor)
+        if (factor := compute_offset_factor(efficiency.offset, plans, "memory")) is not None:
+            memory = scale_memory(memory, factor, efficiency.spread)
         energy = step_energy(model, shares, time, machine)
     return PredictionTable(memory=memory, time=time, energy=energy)
 
 
 @lru_cache(maxsize=256)
-def _checked_shape(model: ModelShape) -> ShapeColumns:
-    """Return the columns of a model that is not too large; a model is looked at once."""
-    _refuse_absurd(model)
-    return shape_of(model)
+def _validate_shape(model: ModelShape) -> ShapeColumns:
+    """Return the columns of a validated model; cached."""
+    _validate_sizes(model)
+    return build_shape(model)
 
 
-def _refuse_absurd(model: ModelShape) -> None:
-    """Refuse sizes that leave the range of floating point."""
+def _validate_sizes(model: ModelShape) -> None:
+    """Reject sizes that exceed the range of floating point."""
     sizes = {name: getattr(model, name) for name in _SIZES}
     wrong = [f"{name} is {value:.3g}" for name, value in sizes.items() if value > MAX_SIZE]
     if wrong:

@@ -1,9 +1,9 @@
-"""Which rules of model and plan together does a plan break? What no framework would start is not predicted.
+"""Checks a plan against the rules of its model and framework; plans that no framework would start are not predicted.
 
 Sources: argument checks of Megatron-LM (megatron/training/arguments.py, transformer_config.py and pipeline_parallel/
 schedules.py in megatron/core); DeepSpeed (runtime/pipe/engine.py, configuration of ZeRO); PyTorch
-(distributed/pipelining/schedules.py); Transformer Engine (pytorch/utils.py). Left out: what they only warn of, such as
-experts and tensor parallelism without sequence parallelism.
+(distributed/pipelining/schedules.py); Transformer Engine (pytorch/utils.py). Not checked: what they only warn of, such
+as experts and tensor parallelism without sequence parallelism.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOW_TOKENS = 8
 
 
 class Rule(StrEnum):
-    """What a rule is about; the docstring of its function says which fields of a plan it looks at."""
+    """The subject of a rule; the docstring of its function states which fields of a plan it checks."""
 
     TENSOR = "tensor"
     SIZE = "size"
@@ -51,7 +51,7 @@ class Rule(StrEnum):
 ALL_RULES = tuple(Rule)
 
 
-def violations(model: ModelShape, plan: Plan, rules: Iterable[Rule] = ALL_RULES) -> tuple[str, ...]:
+def find_violations(model: ModelShape, plan: Plan, rules: Iterable[Rule] = ALL_RULES) -> tuple[str, ...]:
     """Return every rule that the plan breaks for this model, with its numbers; empty when it can run.
 
     Embedding, head and multi-token prediction may count as layers of the pipeline's split.
@@ -59,7 +59,7 @@ def violations(model: ModelShape, plan: Plan, rules: Iterable[Rule] = ALL_RULES)
     Parameters
     ----------
     rules
-        The rules to look at: a search asks for those of some axes alone.
+        The rules to check: a search checks only those of some axes.
     """
     return tuple(violation for rule in rules for violation in _RULES[rule](model, plan))
 
@@ -67,36 +67,36 @@ def violations(model: ModelShape, plan: Plan, rules: Iterable[Rule] = ALL_RULES)
 BLOCK_SCALED = frozenset({Precision.MXFP8, Precision.NVFP4})
 BLOCK_SCALING_CHIPS = ("blackwell", "cdna4")
 """Chip generations whose matrix units scale blocks of 16 or 32 elements themselves (OCP microscaling formats)."""
-MOST_PARAMETERS = 1e15
-"""A thousand times the largest models that were trained; more is a slip."""
-MOST_TOKENS = 10**8
-"""Ten times the longest sequences that anybody trained on."""
+MAX_PARAMETERS = 1e15
+"""A thousand times the largest models that were trained; more is a typo."""
+MAX_TOKENS = 10**8
+"""Ten times the longest sequences used in training."""
 
 
-def violations_on(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
+def find_cluster_violations(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
     """Return every rule that the plan breaks for this model on this cluster."""
-    return (*violations(model, plan), *excess_gpus(plan, cluster), *missing_formats(plan, cluster))
+    return (*find_violations(model, plan), *excess_gpus(plan, cluster), *missing_formats(plan, cluster))
 
 
 def excess_gpus(plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
     """Return a violation when the plan needs more GPUs than the cluster has."""
-    have = cluster.nodes * cluster.node.gpus
-    if plan.gpus <= have:
+    available = cluster.nodes * cluster.node.gpus
+    if plan.gpus <= available:
         return ()
     product = f"tp {plan.tp} x pp {plan.pp} x cp {plan.cp} x dp {plan.dp}"
-    return (f"{product} = {plan.gpus} GPUs, cluster {cluster.name} has {have}",)
+    return (f"{product} = {plan.gpus} GPUs, cluster {cluster.name} has {available}",)
 
 
 def missing_formats(plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
     """Return a violation when the cluster's GPU has no products in the plan's number format."""
-    gpu, wanted = cluster.node.gpu, plan.precision.peak_format
+    gpu, required = cluster.node.gpu, plan.precision.peak_format
     if plan.precision in BLOCK_SCALED and gpu.architecture and not gpu.architecture.startswith(BLOCK_SCALING_CHIPS):
         return (
             f"precision {plan.precision} needs scaling by blocks in hardware, {gpu.name} ({gpu.architecture}) has none",
         )
-    if wanted in gpu.peak_flop_per_s:
+    if required in gpu.peak_flop_per_s:
         return ()
-    return (f"precision {plan.precision} needs {wanted}, {gpu.name} has {', '.join(sorted(gpu.peak_flop_per_s))}",)
+    return (f"precision {plan.precision} needs {required}, {gpu.name} has {', '.join(sorted(gpu.peak_flop_per_s))}",)
 
 
 def _tensor_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
@@ -123,11 +123,11 @@ def _split_widths(model: ModelShape) -> Iterator[tuple[str, int]]:
 
 
 def _size_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
-    """No size is beyond all reason."""
-    if (parameters := total_parameters(model)) > MOST_PARAMETERS:
-        yield f"the model has {parameters:.3g} parameters, more than {MOST_PARAMETERS:.0e}: check layers and hidden"
-    if model.seq > MOST_TOKENS:
-        yield f"seq {model.seq} is more than {MOST_TOKENS:.0e} tokens"
+    """No size exceeds a plausible maximum."""
+    if (parameters := total_parameters(model)) > MAX_PARAMETERS:
+        yield f"the model has {parameters:.3g} parameters, more than {MAX_PARAMETERS:.0e}: check layers and hidden"
+    if model.seq > MAX_TOKENS:
+        yield f"seq {model.seq} is more than {MAX_TOKENS:.0e} tokens"
 
 
 def _layer_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
@@ -151,22 +151,22 @@ def _layer_words(model: ModelShape) -> str:
 
 
 def _uneven_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
-    """Stages by hand add up with the others, which are even."""
-    asked = {"first_stage_layers": plan.first_stage_layers, "last_stage_layers": plan.last_stage_layers}
-    asked = {name: layers for name, layers in asked.items() if layers}
-    words = " and ".join(f"{name} {layers}" for name, layers in asked.items())
+    """Explicit stages and even other stages add up to all layers."""
+    requested = {"first_stage_layers": plan.first_stage_layers, "last_stage_layers": plan.last_stage_layers}
+    requested = {name: layers for name, layers in requested.items() if layers}
+    words = " and ".join(f"{name} {layers}" for name, layers in requested.items())
     if plan.pp == 1:
         yield f"{words}: needs pp of at least 2"
         return
-    left, stages = model.layers + model.encoder_layers - sum(asked.values()), plan.pp - len(asked)
-    if left < stages or (not stages and left):
-        yield f"{words}: leaves {left} of {_layer_words(model)} for the {stages} other stages of pp {plan.pp}"
-    elif stages and left % (stages * plan.vpp):
+    remaining, stages = model.layers + model.encoder_layers - sum(requested.values()), plan.pp - len(requested)
+    if remaining < stages or (not stages and remaining):
+        yield f"{words}: leaves {remaining} of {_layer_words(model)} for the {stages} other stages of pp {plan.pp}"
+    elif stages and remaining % (stages * plan.vpp):
         yield (
-            f"{words}: leaves {left} of {_layer_words(model)}, which is not a multiple of the "
+            f"{words}: leaves {remaining} of {_layer_words(model)}, which is not a multiple of the "
             f"{stages} other stages x vpp {plan.vpp} = {stages * plan.vpp}"
         )
-    for name, layers in asked.items():
+    for name, layers in requested.items():
         if layers % plan.vpp:
             yield f"{name} {layers} is not a multiple of vpp {plan.vpp}"
 
@@ -275,7 +275,7 @@ def _adapter_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
 
 
 def _offload_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
-    """What is kept in host memory must be sharded, or stored at all."""
+    """Offloaded data must be sharded, and must be stored at all."""
     if plan.offload is Offload.OPTIMIZER_AND_WEIGHTS and plan.sharding is not Sharding.ZERO3:
         yield f"offload {plan.offload} needs sharding zero3, not {plan.sharding}"
     if plan.offload is Offload.OPTIMIZER and plan.software is Software.DEEPSPEED and plan.sharding is Sharding.NONE:
@@ -301,16 +301,16 @@ def _low_precision_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
     multiple = _LOW_MULTIPLES.get(plan.precision)
     if multiple is None:
         return
-    for name, width, ways in _product_widths(model, plan):
-        if width % (ways * multiple):
-            shared = f" / {ways} GPUs" if ways > 1 else ""
+    for name, width, divisor in _product_widths(model, plan):
+        if width % (divisor * multiple):
+            shared = f" / {divisor} GPUs" if divisor > 1 else ""
             yield f"precision {plan.precision}: {name} {width}{shared} is not a multiple of {multiple}"
     tokens = _LOW_TOKENS if multiple == 16 and plan.precision is not Precision.NVFP4 else multiple
-    ways = plan.cp * (plan.tp if plan.sequence_parallel else 1)
-    if model.seq * plan.micro_batch % (ways * tokens):
+    divisor = plan.cp * (plan.tp if plan.sequence_parallel else 1)
+    if model.seq * plan.micro_batch % (divisor * tokens):
         yield (
             f"precision {plan.precision}: seq {model.seq} x micro_batch {plan.micro_batch}"
-            f"{f' / {ways} GPUs' if ways > 1 else ''} is not a multiple of {tokens} tokens"
+            f"{f' / {divisor} GPUs' if divisor > 1 else ''} is not a multiple of {tokens} tokens"
         )
 
 

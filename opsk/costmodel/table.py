@@ -1,4 +1,4 @@
-"""The tables that the cost model takes and returns: one row a plan, one numpy array a column."""
+"""Defines the tables that the cost model takes and returns: one row a plan, one numpy array a column."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _YES_OR_NO = (
 )
 _RATIOS = ("frozen_fraction", "offload_fraction")
 _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
-"""Columns that always have one entry a plan, since others take their number from them."""
+"""Columns that always have one entry a plan: they define the number of rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +169,8 @@ class PlanTable:
         return cls(**{item.name: _column(item.name, plans) for item in fields(cls)})
 
     @classmethod
-    def one(cls, plan: Plan) -> PlanTable:
-        """Return the columns of a single plan as plain numbers of Python's: formulas are quickest on those.
+    def single(cls, plan: Plan) -> PlanTable:
+        """Return the columns of a single plan as plain Python numbers, on which formulas are fastest.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class PlanTable:
             A size does not fit into 64 bits, as in a table.
         """
         columns: dict[str, Any] = {name: getattr(plan, name) for name in _UNCODED}
-        if max(map(abs, columns.values())) > _MOST_WHOLE:
+        if max(map(abs, columns.values())) > _MAX_INT:
             raise InputError("a size of the plan is too large for any machine", hint="check the number")
         columns |= {name: codes[getattr(plan, name)] for name, codes in _CODE_OF.items()}
         columns |= {name: _bits(name, getattr(plan, name)) for name in _BITS}
@@ -186,7 +186,7 @@ class PlanTable:
 
     @classmethod
     def varied(cls, plan: Plan, rows: int, **columns: IntColumn | BoolColumn) -> PlanTable:
-        """Return ``rows`` plans that are ``plan`` but for the given columns, which hold codes for enums.
+        """Return ``rows`` copies of ``plan`` except for the given columns, which hold codes for enums.
 
         Columns that are the same for all plans have one entry, which numpy broadcasts: work on them is done once.
         """
@@ -205,7 +205,7 @@ class PlanTable:
 
 
 def _entry(column: Any, index: int) -> Any:
-    """Return one entry of a column; one that all plans share stands for every index."""
+    """Return one entry of a column, or the entry that all plans share."""
     return column[index if column.shape[0] > 1 else 0] if isinstance(column, np.ndarray) else column
 
 
@@ -231,13 +231,13 @@ def _bits(name: str, words: str) -> int:
     return sum(_BITS[name][word] for word in words.split()) if words else 0
 
 
-_MOST_WHOLE = np.iinfo(np.int64).max
+_MAX_INT = np.iinfo(np.int64).max
 _CODE_OF = {name: {member: code for code, member in enumerate(members)} for name, members in _CODES.items()}
 _UNCODED = tuple(item.name for item in fields(PlanTable) if item.name not in {*_CODES, *_BITS})
 
 
 def _value(name: str, entry: Any) -> Any:
-    """Return one entry of a column as the field of a `Plan` has it."""
+    """Return one entry of a column as the value of a `Plan` field."""
     if name in _CODES:
         return _CODES[name][int(entry)]
     if name in _BITS:
@@ -279,11 +279,11 @@ class MemoryTable:
     Parameters
     ----------
     capacity_bytes
-        What processes can be given of the GPU's memory.
+        Memory of the GPU that is available to processes.
     total_bytes, device_bytes
         What the device reports (nvidia-smi), as a range and as its expected value.
     allocated_bytes, reserved_bytes
-        What PyTorch's tensors occupy, and what its caching allocator holds, at their peaks.
+        Peaks of what PyTorch's tensors occupy, and of what its caching allocator holds.
     components
         What ``total_bytes.expected`` is made of: ``weights``, ``gradients``, ``optimizer``, ``activations``,
         ``logits``, ``buffers`` (gathered weights, buckets, what the optimizer step needs for a moment) and
@@ -318,10 +318,10 @@ class TimeTable:
     """Time of one optimizer step, one entry a plan.
 
     ``components`` [s] keys: ``compute``, ``recompute``, ``tp``, ``cp``, ``ep``, ``pp``, ``bubble``, ``dp``,
-    ``optimizer``, ``overhead``, ``straggler``; they add up to ``step_s.expected``, communication counted only where
-    nothing hides it; ``recompute`` includes waiting for offloaded activations, ``optimizer`` the copies of offloaded
+    ``optimizer``, ``overhead``, ``straggler``; they add up to ``step_s.expected``, with exposed communication
+    only; ``recompute`` includes waiting for offloaded activations, ``optimizer`` the copies of offloaded
     states; ``communication`` [s] has all of it, keys ``tp``, ``cp``, ``ep``, ``pp``, ``dp``.
-    ``windows`` [s] has the computation beside which each axis's communication can run: more than that of it shows.
+    ``windows`` [s] has the computation that each axis's communication can overlap: what exceeds it is exposed.
     ``mfu`` and ``hfu`` are ratios of the dense peak; ``flop`` are the model FLOP of one step.
     """
 
@@ -339,7 +339,7 @@ class TimeTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyTable:
-    """Energy of all that a plan's job uses, one entry a plan: ``step_j`` of a step and ``j_per_token`` [J].
+    """Energy of a plan's job, one entry a plan: ``step_j`` of a step and ``j_per_token`` [J].
 
     ``gpu_w`` is the mean power of one GPU, ``host_w`` and ``network_w`` that of its share of host and network, of shape
     () where all plans have one machine; ``job_w`` is that of the whole job [W]. ``components`` [J] keys:
@@ -358,17 +358,17 @@ class EnergyTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionTable:
-    """What the cost model says of each row of a `PlanTable`."""
+    """The prediction for each row of a `PlanTable`."""
 
     memory: MemoryTable
     time: TimeTable
     energy: EnergyTable
 
 
-def first_of(table: PredictionTable) -> PredictionTable:
-    """Return the first row of a table as `predict_one` has it: plain numbers, and columns of the candidate stages."""
-    found: PredictionTable = _first_of(table)
-    return found
+def take_first_row(table: PredictionTable) -> PredictionTable:
+    """Return the first row of a table in the form of `predict_one`: plain numbers, and columns of candidate stages."""
+    result: PredictionTable = _first_of(table)
+    return result
 
 
 def _first_of(part: Any) -> Any:

@@ -1,1 +1,1 @@
-"""What is really cabled to what: fabrics, rails, leaves, spines, HB domains; and the dialects they are read from."""
+"""Models the cabling of a cluster: fabrics, rails, leaves, spines, HB domains, and the readers of dumps."""

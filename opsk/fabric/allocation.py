@@ -1,4 +1,4 @@
-"""How are a million values made without Python looking for reference cycles among them time and again?"""
+"""Pauses the cyclic garbage collector while large numbers of values are created."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def without_cycle_search() -> Iterator[None]:
+def pause_garbage_collector() -> Iterator[None]:
     """Pause the cyclic garbage collector while values are made that refer to no cycle; a fifth of the reading time.
 
     Nothing leaks: what is let go is freed by its count of references, and the collector runs again afterwards. It

@@ -1,16 +1,16 @@
-"""How much more bandwidth comes into a leaf, or a tier, from below than can leave it upwards? Oversubscription."""
+"""Computes the oversubscription of leaves and tiers: the bandwidth from below over the bandwidth upwards."""
 
 from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
 
-from opsk.fabric.checks.tier_capacity import TierCapacity, tier_capacities
+from opsk.fabric.checks.tier_capacity import TierCapacity, compute_tier_capacities
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.graph import hca_links, isl_cables
+from opsk.fabric.graph import find_hca_links, find_isl_cables
 from opsk.fabric.rails import Rails
 
-__all__ = ["Oversubscription", "TierCapacity", "oversubscription"]
+__all__ = ["Oversubscription", "TierCapacity", "compute_oversubscription"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Oversubscription:
     tiers: tuple[TierCapacity, ...]
 
 
-def oversubscription(fabric: Fabric, rails: Rails) -> Oversubscription:
+def compute_oversubscription(fabric: Fabric, rails: Rails) -> Oversubscription:
     """Return how oversubscribed leaves and tiers are; hosts on spines are left out of the tiers."""
     ratios = {
         leaf.guid: leaf.down_bytes_per_s / leaf.up_bytes_per_s
@@ -40,5 +40,5 @@ def oversubscription(fabric: Fabric, rails: Rails) -> Oversubscription:
         median=statistics.median(ratios.values()) if ratios else None,
         worst=ratios[worst] if worst else None,
         worst_leaf=worst,
-        tiers=tier_capacities(hca_links(fabric), isl_cables(fabric), rails.tier),
+        tiers=compute_tier_capacities(find_hca_links(fabric), find_isl_cables(fabric), rails.tier),
     )

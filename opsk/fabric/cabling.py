@@ -1,4 +1,4 @@
-"""Which hosts, leaves, tiers and units does the cabling show? The common ground of rails and faults."""
+"""Derives hosts, leaves, tiers and units from the cables; rails and cabling checks build on the result."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from opsk.fabric.crossed_cables import Crossed, find_crossed
 from opsk.fabric.fabric import Cable, Fabric
-from opsk.fabric.graph import HcaLink, hca_links, isl_cables, switch_neighbours, tiers
+from opsk.fabric.graph import HcaLink, build_switch_neighbours, compute_tiers, find_hca_links, find_isl_cables
 from opsk.fabric.hosts.hosts import COMPUTE, STORAGE, Host, find_hosts
-from opsk.fabric.hosts.roles import told_by_name
-from opsk.fabric.leaves.kinds import find_empty_leaves, find_off_tier, find_shared_leaves, leaf_roles
+from opsk.fabric.hosts.roles import classify_name
+from opsk.fabric.leaves.kinds import classify_leaves, find_empty_leaves, find_off_tier, find_shared_leaves
 from opsk.fabric.leaves.side_networks import find_side_leaves
 from opsk.fabric.units import Unit, find_units
 
@@ -21,13 +21,13 @@ _MANAGED = re.compile(r"^MF0;([^:]+)(?::[^/:]+/U1$|(?=:))")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cabling:
-    """What the cables alone show.
+    """The properties of a fabric that its cables alone show.
 
     ``links`` are those of HCAs, ``isls`` those between switches, loops included; ``by_leaf`` maps a leaf to its links;
-    ``off_tier`` are leaves by the letter only, spines in truth; ``tier`` counts from the other leaves; ``up_cables``
+    ``off_tier`` are spines that have an HCA; ``tier`` counts from the other leaves; ``up_cables``
     holds the cables of a switch to higher tiers by switch, ``up_bytes_per_s`` what they carry together, one way;
     ``compute`` holds the compute nodes that a scheduler can name, with their ports on compute leaves only; ``crossed``
-    names the nodes that have an HCA on the compute fabric where their like have it elsewhere, or the other way round;
+    names the nodes that have an HCA on the compute fabric where similar nodes have it elsewhere, or vice versa;
     ``unit_of`` maps nodes and leaves to the index of their unit.
     """
 
@@ -49,7 +49,7 @@ class Cabling:
 
     def name(self, guid: str) -> str:
         """Return what people call a switch, and its guid."""
-        label = short_name(self.fabric.switches[guid].description)
+        label = shorten_name(self.fabric.switches[guid].description)
         return f"{label} ({guid})" if label else guid
 
     def uplinks(self, guid: str) -> Counter[str]:
@@ -60,23 +60,23 @@ class Cabling:
 _NONE: Counter[str] = Counter()
 
 
-def short_name(description: str) -> str:
+def shorten_name(description: str) -> str:
     """Return a switch description without what all managed switches carry: ``MF0;leaf3:MQM9700/U1`` is ``leaf3``."""
     return _MANAGED.sub(r"\1", description)
 
 
 def read_cabling(fabric: Fabric, compute_nodes: Collection[str] | None = None) -> Cabling:
     """Return what the cables of a fabric show; see ``Cabling``."""
-    links = tuple(hca_links(fabric))
+    links = tuple(find_hca_links(fabric))
     hosts = find_hosts(fabric, links, compute_nodes)
     by_leaf: defaultdict[str, list[HcaLink]] = defaultdict(list)
     for link in links:
         by_leaf[link.switch].append(link)
-    isls = tuple(isl_cables(fabric))
-    neighbours = switch_neighbours(fabric, isls)
+    isls = tuple(find_isl_cables(fabric))
+    neighbours = build_switch_neighbours(fabric, isls)
     off_tier = find_off_tier(by_leaf, neighbours)
     side = find_side_leaves(fabric, hosts, by_leaf, off_tier, neighbours)
-    roles = leaf_roles(fabric, hosts, by_leaf) | side
+    roles = classify_leaves(fabric, hosts, by_leaf) | side
     hosts = _with_servers(hosts, side)
     rail_leaves = {
         guid: fabric.switches[guid].description for guid in by_leaf if guid not in off_tier and roles[guid] == COMPUTE
@@ -87,9 +87,9 @@ def read_cabling(fabric: Fabric, compute_nodes: Collection[str] | None = None) -
     named = [host for host in hosts.values() if host.role == COMPUTE]
     crossed = find_crossed(named, rail_leaves)
     compute = tuple(_on_leaves(host, rail_leaves, crossed.get(host.name)) for host in named)
-    compute = _nameable(host for host in compute if host.ports)
+    compute = _filter_nameable(host for host in compute if host.ports)
     units = find_units(compute, rail_leaves)
-    tier = tiers(neighbours, (by_leaf.keys() - off_tier) | find_empty_leaves(by_leaf, off_tier, neighbours))
+    tier = compute_tiers(neighbours, (by_leaf.keys() - off_tier) | find_empty_leaves(by_leaf, off_tier, neighbours))
     unit_of = {name: index for index, unit in enumerate(units) for name in (*unit.leaves, *unit.nodes)}
     return Cabling(
         fabric=fabric,
@@ -119,12 +119,12 @@ def _on_leaves(host: Host, leaves: Collection[str], crossed: Crossed | None) -> 
 
 
 def _with_servers(hosts: dict[str, Host], side: Mapping[str, str]) -> dict[str, Host]:
-    """Return the hosts; those without a telling name that hang on storage leaves alone are storage servers."""
+    """Return the hosts; those without a role in their name and on storage leaves only are storage servers."""
     servers = (
         {
             host.name: replace(host, role=STORAGE)
             for host in hosts.values()
-            if all(side.get(port.switch) == STORAGE for port in host.ports) and not told_by_name(host.name)
+            if all(side.get(port.switch) == STORAGE for port in host.ports) and not classify_name(host.name)
         }
         if side
         else {}
@@ -132,18 +132,18 @@ def _with_servers(hosts: dict[str, Host], side: Mapping[str, str]) -> dict[str, 
     return hosts | servers
 
 
-def _nameable(hosts: Iterable[Host]) -> tuple[Host, ...]:
-    """Leave out names that stand for several machines, unless there are no others."""
-    found = tuple(hosts)
-    return tuple(host for host in found if not host.generic and not host.twice) or found
+def _filter_nameable(hosts: Iterable[Host]) -> tuple[Host, ...]:
+    """Remove hosts whose name several machines share, unless there are no others."""
+    all_hosts = tuple(hosts)
+    return tuple(host for host in all_hosts if not host.generic and not host.twice) or all_hosts
 
 
 def _up_cables(neighbours: Mapping[str, Counter[str]], tier: Mapping[str, int]) -> dict[str, Counter[str]]:
     """Return for each switch those of a higher tier that it is cabled to, with the number of cables."""
     up = {}
     for guid, around in neighbours.items():
-        own = tier.get(guid, 0)
-        up[guid] = Counter({other: count for other, count in around.items() if tier.get(other, -1) > own})
+        level = tier.get(guid, 0)
+        up[guid] = Counter({other: count for other, count in around.items() if tier.get(other, -1) > level})
     return up
 
 
@@ -151,9 +151,9 @@ def _up_bytes_per_s(isls: Iterable[Cable], tier: Mapping[str, int]) -> dict[str,
     """Return what the cables of each switch to higher tiers carry together."""
     total: defaultdict[str, float] = defaultdict(float)
     for cable in isls:
-        one, other = tier.get(cable.a_guid, -1), tier.get(cable.b_guid, -1)
-        if 0 <= one < other:
+        a_tier, b_tier = tier.get(cable.a_guid, -1), tier.get(cable.b_guid, -1)
+        if 0 <= a_tier < b_tier:
             total[cable.a_guid] += cable.bytes_per_s
-        elif 0 <= other < one:
+        elif 0 <= b_tier < a_tier:
             total[cable.b_guid] += cable.bytes_per_s
     return dict(total)

@@ -1,11 +1,11 @@
-"""What would a fabric of this shape look like? Rail-optimised fabrics for the lab, tests and benchmarks."""
+"""Builds rail-optimised fabrics of a given shape for the lab, tests and benchmarks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from opsk.errors import InputError
-from opsk.fabric.dumps.render import as_ibsim_net
+from opsk.fabric.dumps.render import render_ibsim_net
 from opsk.fabric.fabric import Cable, Fabric, Hca, Switch
 from opsk.fabric.link_speed import link_bytes_per_s
 
@@ -32,7 +32,7 @@ def rail_optimized_net(
     ibsim 0.10 holds at most 2,048 nodes, 256 switches and 36 x 256 + 2 x 2,048 ports unless told otherwise (options
     ``-N``, ``-S``, ``-P``).
     """
-    return as_ibsim_net(
+    return render_ibsim_net(
         rail_optimized_fabric(
             nodes=nodes,
             hcas=hcas,
@@ -105,11 +105,11 @@ def rail_optimized_fabric(
 def _check(*, nodes: int, hcas: int, leaves: int, spines: int, pods: int, names: Sequence[str] | None) -> None:
     """Refuse numbers that describe no fabric, all reasons at once."""
     wrong = [
-        f"{word} is {value}, must be {least} or more"
-        for word, value, least in (
+        f"{word} is {value}, must be {minimum} or more"
+        for word, value, minimum in (
             ("nodes", nodes, 1), ("hcas", hcas, 1), ("leaves", leaves, 1), ("spines", spines, 0), ("pods", pods, 1),
         )
-        if value < least
+        if value < minimum
     ]  # fmt: skip
     if not wrong and leaves % hcas and hcas % leaves:
         wrong.append(f"{leaves} leaves neither divide nor are a multiple of {hcas} HCAs a node")
@@ -120,7 +120,7 @@ def _check(*, nodes: int, hcas: int, leaves: int, spines: int, pods: int, names:
 
 
 class _Builder:
-    """Collects switches, HCAs and cables, and hands out ports in the order asked."""
+    """Collects switches, HCAs and cables, and assigns ports in the order requested."""
 
     def __init__(self, speed: str) -> None:
         self._speed = speed

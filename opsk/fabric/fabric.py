@@ -1,4 +1,4 @@
-"""The InfiniBand fabric as a graph of switches, HCAs and cables, as read from a dump."""
+"""Defines the InfiniBand fabric as a graph of switches, HCAs and cables, as read from a dump."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Fabric:
     """A subnet as cabled; guids are keys, ``cables`` holds each cable once, those to SHARP nodes and loops too.
 
     ``routers`` are InfiniBand routers (``Rt``): ends of cables, but no channel adapters. ``port_lids`` holds the LID of
-    each adapter port, by guid and port, that the dump tells; a switch has one LID, its own.
+    each adapter port, by guid and port, that the dump reports; a switch has one LID of its own.
     """
 
     switches: Mapping[str, Switch]

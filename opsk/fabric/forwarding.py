@@ -1,7 +1,7 @@
-"""Which way does a switch send what is bound for a LID? Linear forwarding tables, as a subnet manager set them.
+"""Defines the linear forwarding tables of switches, and follows them from port to port.
 
-One byte a switch and LID: there are 49,151 unicast LIDs in a subnet, so 5,000 switches take 246 MB at most, and the
-tables of 1,024 nodes of 8 HCAs under 400 switches 3.5 MB.
+A table has one byte per switch and LID: there are 49,151 unicast LIDs in a subnet, so 5,000 switches take at most
+246 MB, and the tables of 1,024 nodes of 8 HCAs under 400 switches take 3.5 MB.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from opsk.fabric.fabric import Cable, Fabric, Fault
 
 NO_PATH = 255
-"""What a table says of a LID that it leads nowhere (IBA 14.2.5.6)."""
+"""The port of a LID without a path (IBA 14.2.5.6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ForwardingTables:
     """The tables of the switches that a dump holds.
 
     ``rows`` maps a switch's guid to its row in ``out_ports``, which has a column a LID and holds ``NO_PATH`` where the
-    table leads nowhere or the dump says nothing. ``owners`` tells whose a LID is, where the dump does.
+    table leads nowhere or the dump is silent. ``owners`` holds the owners of LIDs that the dump names.
     """
 
     rows: Mapping[str, int]
@@ -52,7 +52,7 @@ class ForwardingTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NextHops:
-    """Tables laid on a fabric: ``cable_at`` is the cable of each port, ``lids`` the LIDs of each adapter by port."""
+    """Forwarding tables with the cables of a fabric: ``cable_at`` by port, ``lids`` of each adapter by port."""
 
     tables: ForwardingTables
     cable_at: Mapping[tuple[str, int], Cable]
@@ -84,20 +84,20 @@ class NextHops:
         if lid is None or cable is None:
             return None
         cables = [cable]
-        at, _ = far_end(cable, source)
-        while at in self.switches:
-            out = self.tables.out_port(at, lid)
-            cable = self.cable_at.get((at, out)) if out else None
+        guid, _ = far_end(cable, source)
+        while guid in self.switches:
+            out = self.tables.out_port(guid, lid)
+            cable = self.cable_at.get((guid, out)) if out else None
             if cable is None or out is None or len(cables) > len(self.switches):
                 return None
             cables.append(cable)
-            at, port = far_end(cable, (at, out))
-            if (at, port) == destination:
+            guid, port = far_end(cable, (guid, out))
+            if (guid, port) == destination:
                 return tuple(cables)
         return tuple(cables) if source == destination else None
 
 
-def next_hops(tables: ForwardingTables, fabric: Fabric) -> NextHops:
+def resolve_next_hops(tables: ForwardingTables, fabric: Fabric) -> NextHops:
     """Return which cable each switch takes to each HCA; LIDs as the fabric's dump has them, else as the tables do."""
     cable_at: dict[tuple[str, int], Cable] = {}
     for cable in fabric.cables:
@@ -106,19 +106,19 @@ def next_hops(tables: ForwardingTables, fabric: Fabric) -> NextHops:
     return NextHops(
         tables=tables,
         cable_at=cable_at,
-        lids=fabric.port_lids or _lids_of_owners(tables, fabric, cable_at),
+        lids=fabric.port_lids or _find_lids(tables, fabric, cable_at),
         switches=frozenset(fabric.switches),
     )
 
 
-def far_end(cable: Cable, own: tuple[str, int]) -> tuple[str, int]:
+def far_end(cable: Cable, near: tuple[str, int]) -> tuple[str, int]:
     """Return the other end of a cable."""
-    if (cable.a_guid, cable.a_port) == own:
+    if (cable.a_guid, cable.a_port) == near:
         return cable.b_guid, cable.b_port
     return cable.a_guid, cable.a_port
 
 
-def _lids_of_owners(
+def _find_lids(
     tables: ForwardingTables, fabric: Fabric, cable_at: Mapping[tuple[str, int], Cable]
 ) -> dict[tuple[str, int], int]:
     """Return LIDs by the port guids of the tables.

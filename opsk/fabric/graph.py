@@ -1,8 +1,8 @@
-"""Which switches are leaves, which tier is each on, what hangs together, how far is it from leaf to leaf?
+"""Computes the graph properties of a fabric: leaves, tiers, connected components and leaf-to-leaf distances.
 
-Definitions, to the letter: a *leaf* is a switch with at least one HCA that is not a SHARP Aggregation Node; *tier* 0 is
-a leaf, else 1 + the least tier of its neighbours; an inter-switch cable counts once, a loop from a switch to itself
-too; a *component* is a connected part, all channel adapters and routers included.
+Definitions: a *leaf* is a switch with at least one HCA that is not a SHARP Aggregation Node; *tier* 0 is a leaf, else
+1 + the least tier of its neighbours; an inter-switch cable counts once, and so does a loop from a switch to itself; a
+*component* is a connected part, all channel adapters and routers included.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class HcaLink:
     cable: Cable
 
 
-def hca_links(fabric: Fabric) -> list[HcaLink]:
+def find_hca_links(fabric: Fabric) -> list[HcaLink]:
     """Return the cables between a switch and an HCA that is no SHARP node, in the order of the fabric's cables."""
     links = []
     hcas, switches = fabric.hcas, fabric.switches
@@ -62,18 +62,18 @@ def hca_links(fabric: Fabric) -> list[HcaLink]:
     return links
 
 
-def isl_cables(fabric: Fabric) -> list[Cable]:
+def find_isl_cables(fabric: Fabric) -> list[Cable]:
     """Return the cables between two switches, loops included."""
     switches = fabric.switches
     return [cable for cable in fabric.cables if cable.a_guid in switches and cable.b_guid in switches]
 
 
-def leaves(fabric: Fabric) -> set[str]:
+def find_leaves(fabric: Fabric) -> set[str]:
     """Return the guids of all switches with at least one HCA."""
-    return {link.switch for link in hca_links(fabric)}
+    return {link.switch for link in find_hca_links(fabric)}
 
 
-def switch_neighbours(fabric: Fabric, isls: Iterable[Cable] | None = None) -> dict[str, Counter[str]]:
+def build_switch_neighbours(fabric: Fabric, isls: Iterable[Cable] | None = None) -> dict[str, Counter[str]]:
     """Return for each switch how many cables it has to each other switch; loops left out.
 
     Parameters
@@ -82,14 +82,14 @@ def switch_neighbours(fabric: Fabric, isls: Iterable[Cable] | None = None) -> di
         The cables between switches, where they are known already.
     """
     neighbours: dict[str, Counter[str]] = {guid: Counter() for guid in fabric.switches}
-    for cable in isl_cables(fabric) if isls is None else isls:
+    for cable in find_isl_cables(fabric) if isls is None else isls:
         if cable.a_guid != cable.b_guid:
             neighbours[cable.a_guid][cable.b_guid] += 1
             neighbours[cable.b_guid][cable.a_guid] += 1
     return neighbours
 
 
-def tiers(neighbours: Mapping[str, Counter[str]], tier_0: Collection[str]) -> dict[str, int]:
+def compute_tiers(neighbours: Mapping[str, Counter[str]], tier_0: Collection[str]) -> dict[str, int]:
     """Return the tier of each switch that has a path to one of ``tier_0``: the cables to the nearest of them."""
     tier = dict.fromkeys(sorted(tier_0), 0)
     queue = deque(tier)
@@ -102,7 +102,7 @@ def tiers(neighbours: Mapping[str, Counter[str]], tier_0: Collection[str]) -> di
     return tier
 
 
-def components(fabric: Fabric) -> list[set[str]]:
+def find_components(fabric: Fabric) -> list[set[str]]:
     """Return the connected parts as sets of guids, largest first, ties by least guid."""
     graph: rx.PyGraph[str, None] = rx.PyGraph(multigraph=True)
     guids = [*fabric.switches, *fabric.hcas, *fabric.routers]
@@ -115,7 +115,7 @@ def components(fabric: Fabric) -> list[set[str]]:
 class LeafDistances(Mapping[tuple[str, str], int]):
     """Switch-to-switch cables between each ordered pair of connected leaves; 0 for the same leaf.
 
-    Worked out when asked for: leaves with the same neighbours have the same distances to everything but themselves,
+    Computed on demand: leaves with the same neighbours have the same distances to everything but themselves,
     so one search serves a whole pod.
     """
 
@@ -142,15 +142,15 @@ class LeafDistances(Mapping[tuple[str, str], int]):
     def _from(self, start: str) -> tuple[str, dict[str, int]]:
         key = frozenset(self._neighbours[start]) or frozenset((start,))
         if key not in self._searched:
-            self._searched[key] = (start, tiers(self._neighbours, (start,)))
+            self._searched[key] = (start, compute_tiers(self._neighbours, (start,)))
         return self._searched[key]
 
 
-def summary(fabric: Fabric) -> FabricSummary:
+def summarise_fabric(fabric: Fabric) -> FabricSummary:
     """Return the fabric in numbers, to the letter of the definitions above."""
-    links, isls = hca_links(fabric), isl_cables(fabric)
+    links, isls = find_hca_links(fabric), find_isl_cables(fabric)
     leaf_guids = {link.switch for link in links}
-    tier = tiers(switch_neighbours(fabric), leaf_guids)
+    tier = compute_tiers(build_switch_neighbours(fabric), leaf_guids)
     hcas = [hca for hca in fabric.hcas.values() if not hca.sharp]
     per_tier = Counter(tier.values())
     return FabricSummary(
@@ -160,7 +160,7 @@ def summary(fabric: Fabric) -> FabricSummary:
         leaves=len(leaf_guids),
         tiers=len(per_tier),
         isl_cables=len(isls),
-        components=tuple(len(part) for part in components(fabric)),
+        components=tuple(len(part) for part in find_components(fabric)),
         switches_per_tier=dict(sorted(per_tier.items())),
         sharp_nodes=len(fabric.hcas) - len(hcas),
         routers=len(fabric.routers),

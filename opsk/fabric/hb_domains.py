@@ -1,7 +1,7 @@
-"""Which GPUs are joined by NVLink or its like? High-bandwidth domains: a node, a part of one, or a rack of nodes.
+"""Finds high-bandwidth domains, the GPUs that NVLink or its like joins: a node, a part of one, or a rack of nodes.
 
-Several nodes are one domain where their GPUs name the same ``ClusterUUID.CliqueId``, or a map says so. A node whose own
-topology shows GPUs without NVLink falls into domains of one GPU each.
+Several nodes are one domain where their GPUs name the same ``ClusterUUID.CliqueId``, or where a map says so. A node
+whose own topology shows GPUs without NVLink is split into domains of one GPU each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from opsk.fabric.fabric import Fault
-from opsk.fabric.hosts.ports import natural
+from opsk.fabric.hosts.ports import natural_key
 from opsk.fabric.node.node_topology import NodeTopology
 
 NODE, MULTI_NODE, NONE = "node", "multi_node", "none"
@@ -23,7 +23,7 @@ class HbDomain:
     """GPUs that one NVLink/NVSwitch domain joins.
 
     ``name`` is the node, the domain's own (ClusterUUID.CliqueId), or ``node/gpu0-3`` where NVLink joins but a part of
-    a node's GPUs. ``gpus`` counts its GPUs, ``None`` unless every one of its nodes tells them.
+    a node's GPUs. ``gpus`` counts its GPUs, ``None`` unless every one of its nodes reports them.
     """
 
     name: str
@@ -32,7 +32,7 @@ class HbDomain:
     gpus: int | None = None
 
 
-def hb_domains(
+def find_hb_domains(
     nodes: Iterable[str],
     domains: Mapping[str, Iterable[str]] | None = None,
     topologies: Mapping[str, NodeTopology] | None = None,
@@ -47,13 +47,13 @@ def hb_domains(
         Domain name to its nodes, for multi-node NVLink; nodes that no domain names are a domain of their own. A node
         that two domains name stays in the first by name, and is reported.
     topologies
-        What nodes say of themselves: the domains that their GPUs name join the map, and a node outside of all of them
+        Topologies of nodes: the domains that their GPUs name join the map, and a node outside of all of them
         is as many domains as NVLink leaves parts of it. Nodes that are only here count as well.
     """
-    told = topologies or {}
-    known = sorted({*nodes, *told}, key=natural)
-    named = [(node, name) for name in sorted(domains or {}, key=natural) for node in (domains or {})[name]]
-    named += _said(told)
+    by_node = topologies or {}
+    known = sorted({*nodes, *by_node}, key=natural_key)
+    named = [(node, name) for name in sorted(domains or {}, key=natural_key) for node in (domains or {})[name]]
+    named += _list_named_domains(by_node)
     member: dict[str, str] = {}
     for node, name in named:
         member.setdefault(node, name)
@@ -68,41 +68,41 @@ def hb_domains(
         for node, name in dict.fromkeys(named)
         if member[node] != name
     ]
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    members_by_domain: defaultdict[str, list[str]] = defaultdict(list)
     alone: list[HbDomain] = []
     for node in known:
         if node in member:
-            found[member[node]].append(node)
+            members_by_domain[member[node]].append(node)
         else:
-            alone += _of_one_node(node, told.get(node))
+            alone += _split_node(node, by_node.get(node))
     joined = [
-        HbDomain(name=name, nodes=tuple(members), kind=MULTI_NODE, gpus=_gpus(members, told))
-        for name, members in found.items()
+        HbDomain(name=name, nodes=tuple(members), kind=MULTI_NODE, gpus=_count_gpus(members, by_node))
+        for name, members in members_by_domain.items()
     ]
-    ordered = sorted([*joined, *alone], key=lambda domain: natural(domain.name))
+    ordered = sorted([*joined, *alone], key=lambda domain: natural_key(domain.name))
     return tuple(ordered), tuple(faults)
 
 
-def _said(topologies: Mapping[str, NodeTopology]) -> list[tuple[str, str]]:
+def _list_named_domains(topologies: Mapping[str, NodeTopology]) -> list[tuple[str, str]]:
     """Return the nodes with each domain that their GPUs name, the one that most of its GPUs name first.
 
     A domain that only a further file of the node names comes last.
     """
-    said: list[tuple[str, str]] = []
-    for node in sorted(topologies, key=natural):
+    pairs: list[tuple[str, str]] = []
+    for node in sorted(topologies, key=natural_key):
         votes = [gpu.fabric_domain for gpu in topologies[node].gpus if gpu.fabric_domain]
         named = topologies[node].fabric_domains
-        said += [(node, name) for name in sorted(named, key=lambda name: (-votes.count(name), natural(name)))]
-    return said
+        pairs += [(node, name) for name in sorted(named, key=lambda name: (-votes.count(name), natural_key(name)))]
+    return pairs
 
 
-def _gpus(nodes: Iterable[str], topologies: Mapping[str, NodeTopology]) -> int | None:
-    """Return how many GPUs the nodes have; ``None`` when one of them does not tell."""
+def _count_gpus(nodes: Iterable[str], topologies: Mapping[str, NodeTopology]) -> int | None:
+    """Return how many GPUs the nodes have; ``None`` when one of them does not report them."""
     counts = [len(topologies[node].gpus) if node in topologies else 0 for node in nodes]
     return sum(counts) if all(counts) else None
 
 
-def _of_one_node(node: str, topology: NodeTopology | None) -> list[HbDomain]:
+def _split_node(node: str, topology: NodeTopology | None) -> list[HbDomain]:
     """Return the domains of a node that is in no domain of several nodes."""
     if topology is None or not topology.gpus:
         return [HbDomain(name=node, nodes=(node,))]
@@ -112,7 +112,7 @@ def _of_one_node(node: str, topology: NodeTopology | None) -> list[HbDomain]:
     if len(groups) == 1:
         return [HbDomain(name=node, nodes=(node,), kind=_kind(groups[0]), gpus=len(groups[0]))]
     return [
-        HbDomain(name=f"{node}/gpu{_range(group)}", nodes=(node,), kind=_kind(group), gpus=len(group))
+        HbDomain(name=f"{node}/gpu{_format_range(group)}", nodes=(node,), kind=_kind(group), gpus=len(group))
         for group in groups
     ]
 
@@ -121,7 +121,7 @@ def _kind(group: tuple[int, ...]) -> str:
     return NODE if len(group) > 1 else NONE
 
 
-def _range(group: tuple[int, ...]) -> str:
+def _format_range(group: tuple[int, ...]) -> str:
     """Return the indices of a group: ``3``, ``0-3``, ``0,2``."""
     if len(group) > 1 and group == tuple(range(group[0], group[-1] + 1)):
         return f"{group[0]}-{group[-1]}"

@@ -1,4 +1,4 @@
-"""How many bytes a second does a link of ``4xHDR`` carry? The only file that knows the speed words of InfiniBand."""
+"""Converts InfiniBand link widths and speed names to data rates; no other file knows the speed names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WIDTH_AND_SPEED = re.compile(r"(\d{1,2})[xX]\s*([A-Z]+\d*)\b")
 
 @cache
 def link_bytes_per_s(width: int, speed: str) -> float:
-    """Return the data rate of ``width`` lanes of ``speed``, one direction [bytes/s]; 0 for a word not known.
+    """Return the data rate of ``width`` lanes of ``speed``, one direction [bytes/s]; 0 for an unknown name.
 
     Examples
     --------
@@ -46,16 +46,16 @@ def link_bytes_per_s(width: int, speed: str) -> float:
 
 
 def speed_rank(speed: str) -> int:
-    """Return the place of a speed word from slow to fast, -1 for one not known."""
+    """Return the rank of a speed name from slow to fast, -1 for an unknown one."""
     return _RANK.get(speed, -1)
 
 
 def parse_link(text: str) -> tuple[int, str]:
-    """Return width and speed word of ``4xHDR``; (0, "") when the text holds none."""
+    """Return width and speed name of ``4xHDR``; (0, "") when the text holds none."""
     match = _WIDTH_AND_SPEED.search(text)
     return (int(match[1]), match[2]) if match else (0, "")
 
 
 def speed_word(lane_gbit_per_s: str) -> str:
-    """Return the speed word for a lane's signalling rate as iblinkinfo prints it (``25.78125``); "" when not known."""
+    """Return the speed name for a lane's signalling rate as iblinkinfo prints it (``25.78125``); "" when not known."""
     return _SIGNALLING.get(lane_gbit_per_s, "")

@@ -1,4 +1,4 @@
-"""Which rail does each leaf carry? A vote of the nodes of a unit, by the position of the HCA that each has there."""
+"""Numbers the rails: the nodes of a unit vote on the rail of each leaf by the position of their HCAs there."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _BETTER = 2
 where it explains all of them and the names that are missing are the last ones, or no whole node has such names."""
 
 
-def renumbered(
+def renumber_hosts(
     hosts: Sequence[Host], carries: Mapping[str, tuple[int, ...]], rails_of: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """Return the rails of the nodes of a unit that have fewer HCAs than their like and count them otherwise.
+    """Return the rails of the nodes of a unit that have fewer HCAs than similar nodes and number them differently.
 
     Parameters
     ----------
@@ -33,23 +33,23 @@ def renumbered(
     patterns = Counter(rails_of[host.name] for host in hosts)
     usual = max(patterns, key=lambda pattern: (patterns[pattern], len(pattern), pattern), default=())
     slots = {tuple(port.slot for port in host.ports) for host in hosts if rails_of[host.name] == usual}
-    found = {}
+    rails_by_host = {}
     for host in hosts:
         if not 1 < len(host.ports) < len(usual):
             continue
         seen = [carries.get(port.switch, ()) for port in host.ports]
         by_name = sum(rail in rails for rail, rails in zip(rails_of[host.name], seen, strict=True))
         if by_name < len(seen):
-            count, rails = _best_fit(seen, usual)
-            own = tuple(port.slot for port in host.ports)
-            silent = not any(set(own) <= set(other) for other in slots)
-            moved_up = silent or any(own == other[: len(own)] for other in slots)
+            count, rails = _find_best_fit(seen, usual)
+            host_slots = tuple(port.slot for port in host.ports)
+            silent = not any(set(host_slots) <= set(other) for other in slots)
+            moved_up = silent or any(host_slots == other[: len(host_slots)] for other in slots)
             if (moved_up and count == len(seen)) or count >= by_name + _BETTER:
-                found[host.name] = rails
-    return found
+                rails_by_host[host.name] = rails
+    return rails_by_host
 
 
-def _best_fit(seen: Sequence[tuple[int, ...]], usual: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+def _find_best_fit(seen: Sequence[tuple[int, ...]], usual: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
     """Return how many ports agree at most, and their rails: ports keep their order, some rails are left out."""
     best: list[tuple[int, tuple[int, ...]] | None] = [(0, ())] * (len(usual) + 1)
     for rails in seen:
@@ -70,16 +70,16 @@ _NEARLY = 0.75
 """A host with at least this share of the HCAs that most hosts have may be one of them that lacks some."""
 
 
-def positions(hosts: Sequence[Host]) -> dict[str, tuple[int, ...]]:
+def compute_positions(hosts: Sequence[Host]) -> dict[str, tuple[int, ...]]:
     """Return for each host the position of each of its ports, in port order."""
     style = cache(_style)
     shapes = {host.name: (style(host.ports[0].device) if host.ports else "", _slots(host)) for host in hosts}
     sizes = Counter(len(host.ports) for host in hosts if not host.twice)
     usual = max(sizes, key=lambda size: (sizes[size], size), default=0)
     patterns = Counter(shapes[host.name] for host in hosts if not host.twice)
-    templates = {pattern: _template(pattern, patterns, usual) for pattern in patterns}
-    found = {shape: _positions(shape, templates) for shape in set(shapes.values())}
-    return {name: found[shape] for name, shape in shapes.items()}
+    templates = {pattern: _find_template(pattern, patterns, usual) for pattern in patterns}
+    by_shape = {shape: _positions(shape, templates) for shape in set(shapes.values())}
+    return {name: by_shape[shape] for name, shape in shapes.items()}
 
 
 def _slots(host: Host) -> Slots:
@@ -92,30 +92,32 @@ def _style(device: str) -> str:
     return "#" if family in ("HCA-#", "HCA#", "mlx#_#") else family
 
 
-def _template(pattern: Pattern, patterns: Mapping[Pattern, int], usual: int) -> Slots:
+def _find_template(pattern: Pattern, patterns: Mapping[Pattern, int], usual: int) -> Slots:
     """Return the slots that those of ``pattern`` are a gappy case of: themselves, or more that are as common.
 
     Where they are nearly as many as most hosts have, the whole ones may be rare: a unit that names its devices in its
     own style and lacks a leaf has the gap on all of its nodes.
     """
     slots = max(
-        (other for other in _larger(pattern, patterns) if patterns[other] >= patterns[pattern]),
+        (other for other in _find_larger(pattern, patterns) if patterns[other] >= patterns[pattern]),
         key=lambda other: (patterns[other], len(other[1]), other),
         default=pattern,
     )[1]
     if len(slots) >= usual or len(slots) < min(_NEARLY * usual, usual - 1):
         return slots
-    whole = [other for other in _larger((pattern[0], slots), patterns) if len(other[1]) == usual]
-    return max(whole, key=lambda other: (patterns[other], other))[1] if whole else _counted(slots, usual)
+    whole = [other for other in _find_larger((pattern[0], slots), patterns) if len(other[1]) == usual]
+    return max(whole, key=lambda other: (patterns[other], other))[1] if whole else _count_slots(slots, usual)
 
 
-def _larger(pattern: Pattern, patterns: Mapping[Pattern, int]) -> list[Pattern]:
+def _find_larger(pattern: Pattern, patterns: Mapping[Pattern, int]) -> list[Pattern]:
     style, slots = pattern
-    wanted = set(slots)
-    return [other for other in patterns if other[0] == style and len(other[1]) > len(slots) and wanted <= set(other[1])]
+    slot_set = set(slots)
+    return [
+        other for other in patterns if other[0] == style and len(other[1]) > len(slots) and slot_set <= set(other[1])
+    ]
 
 
-def _counted(slots: Slots, usual: int) -> Slots:
+def _count_slots(slots: Slots, usual: int) -> Slots:
     """Return as many slots as most hosts have, counted from 0 or 1 on, where they hold ``slots``; else these."""
     for first in (0, 1):
         counted = tuple((*slots[0][:-1], number) for number in range(first, first + usual))
@@ -141,7 +143,7 @@ def _positions(shape: Pattern, templates: Mapping[Pattern, Slots]) -> tuple[int,
 
 
 _AGREED = 0.6
-"""Share of a unit's HCAs that must be where the vote says before a deviation is called a fault."""
+"""Share of a unit's HCAs that must agree with the vote before a deviation is called a fault."""
 _SPREAD = 0.8
 """Share of a unit's leaves that a node of as many HCAs uses on average, where leaves are rails."""
 _STRAY = 0.25
@@ -152,7 +154,7 @@ _STRAY = 0.25
 class Numbering:
     """The rails: ``carries`` by leaf, the main one first; ``rails_of`` by host, one entry a port, by position.
 
-    ``follows_names`` tells for each unit whether device names agree with the cabling; where they do not, its leaves
+    ``follows_names`` states for each unit whether device names agree with the cabling; where they do not, its leaves
     are numbered in order and no HCA can be called misplaced.
     """
 
@@ -163,72 +165,72 @@ class Numbering:
 
     def rails_at(self, host: Host) -> list[int | None]:
         """Return for each port of a host the rail that it really is on, by the leaf it is cabled to."""
-        carries, found = self.carries, []
+        carries, rails = self.carries, []
         for rail, port in zip(self.rails_of[host.name], host.ports, strict=True):
             carried = carries.get(port.switch, ())
-            found.append(rail if rail in carried else carried[0] if carried else None)
-        return found
+            rails.append(rail if rail in carried else carried[0] if carried else None)
+        return rails
 
 
 def number_rails(cabling: Cabling) -> Numbering:
     """Vote on the rail of each leaf; see ``Numbering``."""
-    place = positions(cabling.compute)
+    place = compute_positions(cabling.compute)
     by_name = {host.name: host for host in cabling.compute}
-    classes = _classes(cabling, by_name, place)
+    classes = _find_classes(cabling, by_name, place)
     kinds = {entries: tuple(classes[position] for position in entries) for entries in set(place.values())}
     rails_of = {name: kinds[entries] for name, entries in place.items()}
     carries: dict[str, tuple[int, ...]] = {}
     follows = []
     for unit in cabling.units:
-        found, agreed = _unit_rails(unit, by_name, rails_of)
-        carries |= found
+        unit_carries, agreed = _vote_on_rails(unit, by_name, rails_of)
+        carries |= unit_carries
         follows.append(agreed)
         if agreed:
-            rails_of |= renumbered([by_name[name] for name in unit.nodes], found, rails_of)
+            rails_of |= renumber_hosts([by_name[name] for name in unit.nodes], unit_carries, rails_of)
     used = {rail for rails in carries.values() for rail in rails}
     return Numbering(
         rail_count=max(used, default=-1) + 1, carries=carries, rails_of=rails_of, follows_names=tuple(follows)
     )
 
 
-def _classes(cabling: Cabling, hosts: Mapping[str, Host], place: Mapping[str, tuple[int, ...]]) -> dict[int, int]:
+def _find_classes(cabling: Cabling, hosts: Mapping[str, Host], place: Mapping[str, tuple[int, ...]]) -> dict[int, int]:
     """Return the rail of each position: positions that most nodes have on one and the same leaf are one rail."""
     together: Counter[tuple[int, int]] = Counter()
     apart: Counter[tuple[int, int]] = Counter()
     known = {position for entries in set(place.values()) for position in entries}
-    alike: Counter[tuple[tuple[int, int], ...]] = Counter()
+    patterns: Counter[tuple[tuple[int, int], ...]] = Counter()
     for name, entries in place.items():
         if name in cabling.unit_of:
             first: dict[str, int] = {}
             leaves = [first.setdefault(port.switch, index) for index, port in enumerate(hosts[name].ports)]
-            alike[tuple(sorted(zip(entries, leaves, strict=True)))] += 1
-    for at, count in alike.items():
-        for (one, leaf), (other, other_leaf) in combinations(at, 2):
-            (together if leaf == other_leaf else apart)[one, other] += count
+            patterns[tuple(sorted(zip(entries, leaves, strict=True)))] += 1
+    for pattern, count in patterns.items():
+        for (left, leaf), (right, other_leaf) in combinations(pattern, 2):
+            (together if leaf == other_leaf else apart)[left, right] += count
     root: dict[int, int] = {}
     for position in sorted(known):
         joined = [low for low in root if together[low, position] > apart[low, position]]
         root[position] = root[joined[0]] if joined else position
-    order = {least: rail for rail, least in enumerate(sorted(set(root.values())))}
-    return {position: order[least] for position, least in root.items()}
+    order = {representative: rail for rail, representative in enumerate(sorted(set(root.values())))}
+    return {position: order[representative] for position, representative in root.items()}
 
 
-def _unit_rails(
+def _vote_on_rails(
     unit: Unit, hosts: Mapping[str, Host], rails_of: Mapping[str, tuple[int, ...]]
 ) -> tuple[dict[str, tuple[int, ...]], bool]:
     """Return the rails of each leaf of a unit, and whether device names agree with them."""
-    seats: dict[str, defaultdict[int, set[str]]] = {leaf: defaultdict(set) for leaf in unit.leaves}
+    holders: dict[str, defaultdict[int, set[str]]] = {leaf: defaultdict(set) for leaf in unit.leaves}
     spread = 0.0
     ports: list[tuple[str, int]] = []
     for name in unit.nodes:
         used = set()
         for rail, port in zip(rails_of[name], hosts[name].ports, strict=True):
-            if port.switch in seats:
-                seats[port.switch][rail].add(name)
+            if port.switch in holders:
+                holders[port.switch][rail].add(name)
                 used.add(port.switch)
                 ports.append((port.switch, rail))
         spread += len(used) / min(len(hosts[name].ports), len(unit.leaves))
-    carries = _without_strays({leaf: _carried(votes) for leaf, votes in seats.items()}, seats)
+    carries = _drop_strays({leaf: _find_carried_rails(votes) for leaf, votes in holders.items()}, holders)
     agreed = sum(rail in carries[leaf] for leaf, rail in ports)
     if agreed >= _AGREED * len(ports) or len(unit.leaves) == 1:
         return carries, True
@@ -237,21 +239,21 @@ def _unit_rails(
     return dict.fromkeys(unit.leaves, ()), False
 
 
-def _without_strays(
-    carries: Mapping[str, tuple[int, ...]], seats: Mapping[str, Mapping[int, set[str]]]
+def _drop_strays(
+    carries: Mapping[str, tuple[int, ...]], holders: Mapping[str, Mapping[int, set[str]]]
 ) -> dict[str, tuple[int, ...]]:
     """Take a rail from a leaf that far fewer nodes have it on than another leaf of the unit: that is a stray cable."""
-    most: Counter[int] = Counter()
+    max_holders: Counter[int] = Counter()
     for leaf, rails in carries.items():
         for rail in rails:
-            most[rail] = max(most[rail], len(seats[leaf][rail]))
+            max_holders[rail] = max(max_holders[rail], len(holders[leaf][rail]))
     return {
-        leaf: tuple(rail for rail in rails if len(seats[leaf][rail]) >= _STRAY * most[rail])
+        leaf: tuple(rail for rail in rails if len(holders[leaf][rail]) >= _STRAY * max_holders[rail])
         for leaf, rails in carries.items()
     }
 
 
-def _carried(votes: Mapping[int, set[str]]) -> tuple[int, ...]:
+def _find_carried_rails(votes: Mapping[int, set[str]]) -> tuple[int, ...]:
     """Return the rails of one leaf: the one with most nodes, and those that the same nodes have there too."""
     if not votes:
         return ()

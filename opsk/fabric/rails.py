@@ -1,13 +1,13 @@
-"""Which HCAs share a rail, and which leaves carry it? Found from the cabling by majority, never from an index."""
+"""Finds rails: which HCAs share one and which leaves carry it, from the cabling by majority, never from an index."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from opsk.fabric.allocation import without_cycle_search
+from opsk.fabric.allocation import pause_garbage_collector
 from opsk.fabric.cabling import Cabling, read_cabling
-from opsk.fabric.checks.registry import cabling_faults
+from opsk.fabric.checks.registry import check_cabling
 from opsk.fabric.fabric import Fabric, Fault
 from opsk.fabric.graph import LeafDistances
 from opsk.fabric.hosts.hosts import Host
@@ -19,12 +19,12 @@ __all__ = ["Attachment", "Leaf", "Rails", "find_rails"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rails:
-    """What the cabling says: leaves by guid, the HCAs of each node, and what is wrong.
+    """The rails of a fabric: leaves by guid, the HCAs of each node, and what is wrong.
 
     ``attachments`` maps a node to its HCAs on the compute fabric in device order (the order in which GPUs use them).
     ``leaf_distance`` maps an ordered pair of leaf guids to the number of switch-to-switch cables between them
     (0 for the same leaf, 2 through one spine). ``units`` holds the compute nodes of each scalable unit; ``host_roles``
-    tells ``compute``, ``storage`` or ``management`` for every host on the fabric; ``tier`` is that of each switch,
+    is ``compute``, ``storage`` or ``management`` for every host on the fabric; ``tier`` is that of each switch,
     hosts on spines left out of account.
     """
 
@@ -38,7 +38,7 @@ class Rails:
     tier: Mapping[str, int] = field(default_factory=dict)
 
 
-@without_cycle_search()
+@pause_garbage_collector()
 def find_rails(fabric: Fabric, *, compute_nodes: Collection[str] | None = None) -> Rails:
     """Find units, rails, leaf roles and faults of the cabling.
 
@@ -48,25 +48,25 @@ def find_rails(fabric: Fabric, *, compute_nodes: Collection[str] | None = None) 
     Parameters
     ----------
     compute_nodes
-        The site's compute nodes, when known; else they are told apart by cabling and name
+        The site's compute nodes, when known; else they are found by cabling and name
         (``opsk.fabric.hosts.hosts``).
     """
     cabling = read_cabling(fabric, compute_nodes)
     numbering = number_rails(cabling)
-    leaves = {guid: _leaf(cabling, numbering, guid) for guid in sorted(cabling.by_leaf)}
+    leaves = {guid: _build_leaf(cabling, numbering, guid) for guid in sorted(cabling.by_leaf)}
     return Rails(
         leaves=leaves,
-        attachments={host.name: _attachments(numbering, host) for host in cabling.compute},
+        attachments={host.name: _build_attachments(numbering, host) for host in cabling.compute},
         leaf_distance=LeafDistances(cabling.neighbours, leaves),
         rail_count=numbering.rail_count,
-        faults=cabling_faults(cabling, numbering, leaves),
+        faults=check_cabling(cabling, numbering, leaves),
         units=tuple(unit.nodes for unit in cabling.units),
         host_roles={name: host.role for name, host in cabling.hosts.items()},
         tier=cabling.tier,
     )
 
 
-def _leaf(cabling: Cabling, numbering: Numbering, guid: str) -> Leaf:
+def _build_leaf(cabling: Cabling, numbering: Numbering, guid: str) -> Leaf:
     """Return what is known of one leaf."""
     links = cabling.by_leaf[guid]
     hcas = cabling.fabric.hcas
@@ -88,7 +88,7 @@ def _leaf(cabling: Cabling, numbering: Numbering, guid: str) -> Leaf:
     )
 
 
-def _attachments(numbering: Numbering, host: Host) -> tuple[Attachment, ...]:
+def _build_attachments(numbering: Numbering, host: Host) -> tuple[Attachment, ...]:
     """Return the ports of a node on the compute fabric, in device order."""
     return tuple(
         Attachment(

@@ -1,8 +1,7 @@
-"""What of a fabric is kept to compare it with later? A canonical text that does not depend on how it was dumped.
+"""Writes and reads the canonical form of a fabric, which does not depend on how the fabric was dumped.
 
-It holds what is cabled to what, what everything is called, and the HB domains: not LIDs, line numbers, file names and
-findings, which come and go or are worked out again. Two dumps of one fabric give the same text, in whatever order their
-blocks stood, and so the same hash.
+It holds the cables, the names and the HB domains, but not LIDs, line numbers, file names and findings, which change or
+are computed again. Two dumps of one fabric give the same text, whatever the order of their blocks, and the same hash.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from opsk.fabric.hb_domains import HbDomain
 from opsk.fabric.link_speed import link_bytes_per_s
 
 VERSION = 1
-"""Raised when what is kept changes its form; older snapshots stay readable."""
+"""Increased when the format changes; older snapshots stay readable."""
 
 _HASH_CHARACTERS = 64
 
@@ -32,7 +31,7 @@ class Snapshot:
     hb_domains: tuple[HbDomain, ...] = ()
 
 
-def as_snapshot(fabric: Fabric, hb_domains: Iterable[HbDomain] = ()) -> bytes:
+def serialise_snapshot(fabric: Fabric, hb_domains: Iterable[HbDomain] = ()) -> bytes:
     """Return the canonical form: JSON, UTF-8, everything sorted; cables name their ends by place in the lists before.
 
     A domain that is one node by itself is left out: every node is at least that.
@@ -62,13 +61,13 @@ def as_snapshot(fabric: Fabric, hb_domains: Iterable[HbDomain] = ()) -> bytes:
     return json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode()
 
 
-def content_hash(content: bytes) -> str:
+def compute_content_hash(content: bytes) -> str:
     """Return the hash of a canonical form: SHA-256, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def is_snapshot_hash(text: str) -> bool:
-    """Say whether a text can be a whole hash."""
+    """Return whether a text can be a whole hash."""
     return len(text) == _HASH_CHARACTERS and all(sign in "0123456789abcdef" for sign in text)
 
 
@@ -122,7 +121,7 @@ def _snapshot(document: Mapping[str, Any], source: str) -> Snapshot:
 
 
 def _ends_in_order(cable: Cable, place: Mapping[str, int]) -> tuple[int, int, int, int]:
-    """Return both ends in the order that ``Cable`` promises, whoever made the value."""
+    """Return both ends in the order that ``Cable`` promises, for any source of the value."""
     if (cable.b_guid, cable.b_port) < (cable.a_guid, cable.a_port):
         return place[cable.b_guid], cable.b_port, place[cable.a_guid], cable.a_port
     return place[cable.a_guid], cable.a_port, place[cable.b_guid], cable.b_port

@@ -1,4 +1,4 @@
-"""Which leaves serve the same nodes? Scalable units, found by how many nodes each two leaves share."""
+"""Finds scalable units, the leaves that serve the same nodes, by the number of nodes that each two leaves share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import TypeVar
 
 from opsk.fabric.hosts.hosts import Host
-from opsk.fabric.hosts.ports import natural
+from opsk.fabric.hosts.ports import natural_key
 
 _T = TypeVar("_T", str, tuple[tuple[tuple[int, ...], ...], int])
 
@@ -35,8 +35,8 @@ def find_units(hosts: Sequence[Host], leaf_names: Mapping[str, str]) -> tuple[Un
     leaf_names
         Guid to description of the leaves that count; ports on other switches are left out.
     """
-    alike = Counter(frozenset(port.switch for port in host.ports if port.switch in leaf_names) for host in hosts)
-    groups = leaf_sets(alike)
+    node_sets = Counter(frozenset(port.switch for port in host.ports if port.switch in leaf_names) for host in hosts)
+    groups = group_leaves(node_sets)
     nodes: dict[str, list[str]] = {group: [] for group in set(groups.values())}
     for host in hosts:
         votes = Counter(groups[port.switch] for port in host.ports if port.switch in groups)
@@ -44,48 +44,50 @@ def find_units(hosts: Sequence[Host], leaf_names: Mapping[str, str]) -> tuple[Un
             nodes[min(votes, key=lambda group: (-votes[group], group))].append(host.name)
     units = []
     for group, names in nodes.items():
-        members = sorted((leaf for leaf in groups if groups[leaf] == group), key=lambda g: (natural(leaf_names[g]), g))
-        units.append(Unit(leaves=tuple(members), nodes=tuple(sorted(names, key=natural))))
+        members = sorted(
+            (leaf for leaf in groups if groups[leaf] == group), key=lambda g: (natural_key(leaf_names[g]), g)
+        )
+        units.append(Unit(leaves=tuple(members), nodes=tuple(sorted(names, key=natural_key))))
     return tuple(
-        sorted(units, key=lambda unit: (not unit.nodes, [natural(name) for name in unit.nodes[:1]], unit.leaves))
+        sorted(units, key=lambda unit: (not unit.nodes, [natural_key(name) for name in unit.nodes[:1]], unit.leaves))
     )
 
 
-def joined(pairs: Iterable[tuple[_T, _T]]) -> dict[_T, _T]:
+def join_pairs(pairs: Iterable[tuple[_T, _T]]) -> dict[_T, _T]:
     """Return for each member of ``pairs`` the least of all that it is joined with."""
     root: dict[_T, _T] = {}
 
-    def find(one: _T) -> _T:
-        root.setdefault(one, one)
-        while root[one] != one:
-            root[one] = root[root[one]]
-            one = root[one]
-        return one
+    def find(member: _T) -> _T:
+        root.setdefault(member, member)
+        while root[member] != member:
+            root[member] = root[root[member]]
+            member = root[member]
+        return member
 
-    for one, other in pairs:
-        low, high = sorted((find(one), find(other)))
+    for member, other in pairs:
+        low, high = sorted((find(member), find(other)))
         root[high] = low
-    return {one: find(one) for one in root}
+    return {member: find(member) for member in root}
 
 
-def leaf_sets(alike: Mapping[frozenset[str], int]) -> dict[str, str]:
-    """Return for each leaf the one that stands for those of its unit.
+def group_leaves(node_sets: Mapping[frozenset[str], int]) -> dict[str, str]:
+    """Return for each leaf the one that represents those of its unit.
 
     Parameters
     ----------
-    alike
+    node_sets
         How many nodes are cabled to such a set of leaves.
     """
     on_leaf: Counter[str] = Counter()
     shared: Counter[tuple[str, str]] = Counter()
-    for used, count in alike.items():
+    for used, count in node_sets.items():
         for leaf in used:
             on_leaf[leaf] += count
         for pair in combinations(sorted(used), 2):
             shared[pair] += count
     pairs = [(leaf, leaf) for leaf in on_leaf]
-    for (one, other), count in shared.items():
-        fewer, more = sorted((on_leaf[one], on_leaf[other]))
+    for (leaf_a, leaf_b), count in shared.items():
+        fewer, more = sorted((on_leaf[leaf_a], on_leaf[leaf_b]))
         if count >= _SHARED_BY_SMALLER * fewer and count >= _SHARED_BY_LARGER * more:
-            pairs.append((one, other))
-    return joined(pairs)
+            pairs.append((leaf_a, leaf_b))
+    return join_pairs(pairs)

@@ -1,1 +1,1 @@
-"""How is a plan written down for the framework that runs it, and which plans can it run at all?"""
+"""Converts plans to the options of training frameworks, and checks which plans each framework can run."""

@@ -1,4 +1,4 @@
-"""Which frameworks can a plan be written for?"""
+"""Defines the catalogue of training frameworks that plans can be written for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opsk.workload.plan import PLAN_FIELDS, Plan
 
 _NOT_OF_A_PLAN = ("nodes", "gpus_per_node", "gpus")
 _ALWAYS = ("gated_mlp", "experts", "tied_embeddings", "learned_positions", "flash_attention")
-"""Details that are assumed otherwise where nobody states them."""
+"""Details whose assumed value may differ where they are not stated."""
 
 
 def name_line(model: ModelShape) -> str:
@@ -42,7 +42,7 @@ def stated_lines(model: ModelShape, plan: Plan) -> tuple[str, ...]:
 
 
 def _word(value: object) -> str:
-    """Return a value as such a line has it."""
+    """Return a value as text for such a line."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value.value if isinstance(value, Enum) else value)
@@ -50,77 +50,77 @@ def _word(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
-    """A training framework: what it can run, and how a plan is written down for it.
+    """A training framework: its limits, and the functions that convert plans to its options.
 
     Parameters
     ----------
     limits
-        The part of the space of plans that it has; its name is the framework's.
+        The part of the space of plans that it supports; its name is the framework's.
     title
-        How its makers spell it, with the release whose options are written.
+        Its official name, with the release whose options are written.
     program
         How it is started.
     settings_of
         The options for a model and a plan.
     own_refusals
-        Checks of its own that `limits` cannot say.
+        Checks of its own that `limits` cannot express.
     is_read
-        Whether ``opsk check`` reads its options; if not, a script says the plan in lines of its own.
+        Whether ``opsk check`` reads its options; if not, a script states the plan in separate lines.
     limits_of_model
-        What it can run of some models only; left out, `limits` of all.
+        Returns the limits for a model, where they differ; if left out, `limits` apply to all.
     """
 
     limits: Limits
     title: str
     program: Program
-    settings_of: Callable[[ModelShape, Plan], Settings]
+    build_settings: Callable[[ModelShape, Plan], Settings]
     own_refusals: Callable[[ModelShape, Plan], tuple[str, ...]]
     is_read: bool
     limits_of_model: Callable[[ModelShape], Limits] | None = None
 
     @property
     def name(self) -> str:
-        """What people call it: ``megatron``."""
+        """Its common name: ``megatron``."""
         return self.limits.name
 
     def limits_for(self, model: ModelShape) -> Limits:
-        """Return the part of the space of a model's plans that it has."""
+        """Return the limits for a model's plans."""
         return self.limits_of_model(model) if self.limits_of_model else self.limits
 
     def refuses(self, model: ModelShape, plan: Plan) -> tuple[str, ...]:
         """Return why it cannot run the plan; empty when it can."""
-        own = tuple(f"{self.name}: {reason}" for reason in self.own_refusals(model, plan))
-        return (*expresses(self.limits, plan, model), *own)
+        own_refusals_ = tuple(f"{self.name}: {reason}" for reason in self.own_refusals(model, plan))
+        return (*expresses(self.limits, plan, model), *own_refusals_)
 
     def settings(self, model: ModelShape, plan: Plan) -> Settings:
         """Return the options to paste for a plan that it can run."""
-        return self.settings_of(model, plan)
+        return self.build_settings(model, plan)
 
-    def script(self, model: ModelShape, plan: Plan, job: Job, *, told: Sequence[str] = ()) -> str:
-        """Return a script for ``sbatch``; ``told`` are more lines for the comment at its head."""
+    def script(self, model: ModelShape, plan: Plan, job: Job, *, comments: Sequence[str] = ()) -> str:
+        """Return a script for ``sbatch``; ``comments`` are more lines for the comment at its head."""
         title = f"{model.name} on {plan.gpus} GPUs with {self.title}, as opsk plan wrote it."
-        said = () if self.is_read else stated_lines(model, plan)
+        stated = () if self.is_read else stated_lines(model, plan)
         return sbatch_script(
             self.settings(model, plan),
             self.program,
             job,
             title=title,
-            told=(_plan_line(plan), *told),
-            stated=(name_line(model), *said),
+            comments=(format_plan_line(plan), *comments),
+            stated=(name_line(model), *stated),
         )
 
 
-def _plan_line(plan: Plan) -> str:
+def format_plan_line(plan: Plan) -> str:
     """Return the plan in one line."""
     axes = " ".join(
         f"{name.upper()}{size}"
         for name in ("tp", "pp", "vpp", "cp", "ep", "dp")
         if (size := getattr(plan, name)) > 1 or name == "dp"
     )
-    kept = f"{plan.sharding} over {plan.shard_gpus} GPUs" if plan.shard_gpus else str(plan.sharding)
+    sharding = f"{plan.sharding} over {plan.shard_gpus} GPUs" if plan.shard_gpus else str(plan.sharding)
     return (
         f"Plan: {axes}, micro-batch {plan.micro_batch}, global batch {plan.global_batch}, {plan.precision}, "
-        f"sharding {kept}, recompute {plan.recompute}, {plan.schedule}."
+        f"sharding {sharding}, recompute {plan.recompute}, {plan.schedule}."
     )
 
 
@@ -132,7 +132,7 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
                 limits=megatron.LIMITS,
                 title=f"Megatron-LM ({megatron.RELEASE})",
                 program=megatron.PROGRAM,
-                settings_of=megatron.settings_of,
+                build_settings=megatron.build_settings,
                 own_refusals=megatron.refusals,
                 is_read=True,
             ),
@@ -140,7 +140,7 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
                 limits=fsdp.LIMITS,
                 title=f"PyTorch FSDP ({fsdp.RELEASE})",
                 program=fsdp.PROGRAM,
-                settings_of=fsdp.settings_of,
+                build_settings=fsdp.build_settings,
                 own_refusals=fsdp.refusals,
                 is_read=False,
             ),
@@ -148,7 +148,7 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
                 limits=deepspeed.LIMITS,
                 title=f"DeepSpeed ({deepspeed.RELEASE})",
                 program=deepspeed.PROGRAM,
-                settings_of=deepspeed.settings_of,
+                build_settings=deepspeed.build_settings,
                 own_refusals=deepspeed.refusals,
                 is_read=True,
             ),
@@ -156,7 +156,7 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
                 limits=torchtitan.LIMITS,
                 title=f"torchtitan ({torchtitan.RELEASE})",
                 program=torchtitan.PROGRAM,
-                settings_of=torchtitan.settings_of,
+                build_settings=torchtitan.build_settings,
                 own_refusals=torchtitan.refusals,
                 is_read=False,
                 limits_of_model=torchtitan.limits_for,
@@ -164,4 +164,4 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
         )
     }
 )
-"""All frameworks by the name that people call them."""
+"""All frameworks by name."""

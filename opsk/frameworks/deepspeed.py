@@ -1,7 +1,7 @@
-"""How is a plan written down for DeepSpeed, and which plans can it run?
+"""Converts plans to DeepSpeed options, and checks which plans DeepSpeed can run.
 
 Every plan is written for Megatron-DeepSpeed, whose ``pretrain_gpt.py`` has tensor, pipeline, expert and Ulysses
-parallelism; what DeepSpeed's engine does itself is in its JSON, which any other program can take where tp, pp and cp
+parallelism; the settings of DeepSpeed's own engine are in its JSON, which any other program can use where tp, pp and cp
 are 1. Source: ``megatron/arguments.py``, ``megatron/core/parallel_state.py`` and ``pretrain_gpt.py`` of
 Megatron-DeepSpeed (July 2025); ``deepspeed/runtime/config.py``, ``runtime/zero/config.py`` and
 ``docs/_pages/config-json.md`` of DeepSpeed (August 2026).
@@ -65,13 +65,13 @@ _STAGES = {Sharding.NONE: 0, Sharding.ZERO1: 1, Sharding.ZERO2: 2, Sharding.ZERO
 
 
 def refusals(model: ModelShape, plan: Plan) -> tuple[str, ...]:
-    """Return checks of Megatron-DeepSpeed that the plan breaks and that `LIMITS` cannot say."""
+    """Return checks of Megatron-DeepSpeed that the plan violates and that `LIMITS` cannot express."""
     return tuple(_refusals(model, plan))
 
 
-def settings_of(model: ModelShape, plan: Plan) -> Settings:
+def build_settings(model: ModelShape, plan: Plan) -> Settings:
     """Return the flags of ``pretrain_gpt.py`` and the JSON that express model and plan."""
-    content = config_of(plan)
+    content = build_config(plan)
     return Settings(
         framework=LIMITS.name,
         release=RELEASE,
@@ -87,7 +87,7 @@ def settings_of(model: ModelShape, plan: Plan) -> Settings:
     )
 
 
-def config_of(plan: Plan) -> dict[str, object]:
+def build_config(plan: Plan) -> dict[str, object]:
     """Return DeepSpeed's configuration."""
     stage = _STAGES[plan.sharding]
     zero: dict[str, object] = {"stage": stage}
@@ -106,9 +106,9 @@ def config_of(plan: Plan) -> dict[str, object]:
         "zero_optimization": zero,
     }
     if plan.precision in (Precision.BF16, Precision.FP16):
-        own = plan.precision.value
-        config[own] = {"enabled": True}
-        config["data_types"] = {"grad_accum_dtype": "fp32" if plan.states is States.MIXED else own}
+        precision = plan.precision.value
+        config[precision] = {"enabled": True}
+        config["data_types"] = {"grad_accum_dtype": "fp32" if plan.states is States.MIXED else precision}
     return config
 
 
@@ -185,17 +185,17 @@ def _experts(model: ModelShape) -> Iterator[Option]:
 
 
 def _interval(model: ModelShape) -> int:
-    """Return in how many layers one has experts; 0 where no such number says it.
+    """Return the interval of layers with experts; 0 where there is no such interval.
 
-    Its experts are in the layers whose number, counted from 1, is a multiple (``get_num_experts_per_layer``).
+    Experts are in the layers whose number, counted from 1, is a multiple of it (``get_num_experts_per_layer``).
     """
     dense = dense_layers(model)
-    found = (
+    intervals = (
         size
         for size in range(1, model.layers + 1)
         if all(dense[index] == bool((index + 1) % size) for index in range(model.layers))
     )
-    return next(found, 0)
+    return next(intervals, 0)
 
 
 def _parallel(model: ModelShape, plan: Plan) -> Iterator[Option]:
@@ -266,7 +266,7 @@ def _refusals(model: ModelShape, plan: Plan) -> Iterator[str]:
 
 
 def _notes(model: ModelShape, plan: Plan) -> Iterator[str]:
-    """Yield what to mind."""
+    """Yield caveats."""
     if plan.tp * plan.pp * plan.cp == 1 and not model.experts:
         yield f"{CONFIG} is also right for any other program that DeepSpeed runs, HuggingFace's Trainer for one"
     if plan.cp > 1:
@@ -278,7 +278,7 @@ def _notes(model: ModelShape, plan: Plan) -> Iterator[str]:
 
 
 def _missing(model: ModelShape, plan: Plan) -> Iterator[str]:
-    """Yield what has no flag, and changes what is trained or how fast."""
+    """Yield the features without a flag that change the training or its speed."""
     biases = model.has("qkv_bias"), model.has("output_bias"), model.has("mlp_bias")
     details = {
         "biases of linear layers: all or none": biases not in ((True,) * 3, (False,) * 3),

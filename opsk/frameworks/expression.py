@@ -1,4 +1,4 @@
-"""Can a framework run a plan at all, and what of the plan has it no words for?"""
+"""Checks whether a framework can express a plan, and lists what it cannot express."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def expresses(limits: Limits, plan: Plan, model: ModelShape | None = None) -> tu
     Parameters
     ----------
     model
-        What is trained, for what depends on its having experts; left out, it has them where the plan splits them.
+        The model, for rules on experts; if left out, it is assumed to have experts where the plan splits them.
     """
     has_experts = bool(model.experts) if model else plan.ep > 1 or plan.etp > 1
     reasons = [*_axes(limits, plan), *_stages(limits, plan), *_shardings(limits, plan, has_experts=has_experts)]
@@ -33,9 +33,9 @@ def _axes(limits: Limits, plan: Plan) -> Iterator[str]:
         size, largest = getattr(plan, axis), getattr(limits, f"largest_{axis}")
         if largest and size > largest:
             yield f"{axis} {size} is more than {largest}" if largest > 1 else f"has no {axis} (the plan's is {size})"
-    for one, other in sorted(limits.apart):
-        if getattr(plan, one) > 1 and getattr(plan, other) > 1:
-            yield f"{one} {getattr(plan, one)} cannot be combined with {other} {getattr(plan, other)}"
+    for axis_, other_axis in sorted(limits.apart):
+        if getattr(plan, axis_) > 1 and getattr(plan, other_axis) > 1:
+            yield f"{axis_} {getattr(plan, axis_)} cannot be combined with {other_axis} {getattr(plan, other_axis)}"
     if plan.sequence_parallel and plan.tp > 1 and limits.sequence_parallel is SequenceParallel.NEVER:
         yield "has no sequence parallelism"
     if not plan.sequence_parallel and plan.tp > 1 and limits.sequence_parallel is SequenceParallel.WITH_TP:
@@ -43,7 +43,7 @@ def _axes(limits: Limits, plan: Plan) -> Iterator[str]:
 
 
 def _stages(limits: Limits, plan: Plan) -> Iterator[str]:
-    """Yield what of the pipeline it cannot do."""
+    """Yield the pipeline features that it does not support."""
     if plan.pp == 1:
         return
     if plan.schedule not in limits.schedules:
@@ -55,7 +55,7 @@ def _stages(limits: Limits, plan: Plan) -> Iterator[str]:
 
 
 def _shardings(limits: Limits, plan: Plan, *, has_experts: bool) -> Iterator[str]:
-    """Yield what of the sharding it cannot do; nothing is sharded where there is one replica."""
+    """Yield the sharding features that it does not support; none with a single replica."""
     if plan.dp * plan.cp == 1:
         return
     allowed = limits.pipelined_shardings if plan.pp > 1 else limits.shardings
@@ -70,19 +70,19 @@ def _shardings(limits: Limits, plan: Plan, *, has_experts: bool) -> Iterator[str
 
 
 def is_partly_sharded(plan: Plan) -> bool:
-    """Tell whether states are sharded over fewer GPUs than hold replicas."""
+    """Return whether states are sharded over fewer GPUs than there are replicas."""
     return plan.sharding is not Sharding.NONE and 0 < plan.shard_gpus < plan.dp * plan.cp
 
 
 def _experts(limits: Limits, plan: Plan) -> Iterator[str]:
-    """Yield how experts cannot be split."""
+    """Yield the splits of experts that it does not support."""
     etp = expert_tensor_size(plan)
     if not limits.splits_experts(etp, plan.tp):
         yield f"cannot split experts over etp {etp} with tp {plan.tp}"
 
 
 def _words(limits: Limits, plan: Plan) -> Iterator[str]:
-    """Yield the values of single settings that it does not have."""
+    """Yield the values of single settings that it does not support."""
     if plan.recompute not in limits.recomputes:
         yield f"has no recomputation {plan.recompute}"
     elif plan.recompute_layers and not limits.recompute_layers:

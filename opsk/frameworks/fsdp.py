@@ -1,9 +1,9 @@
-"""How is a plan written down for PyTorch FSDP, and which plans can it run?
+"""Converts plans to PyTorch FSDP options, and checks which plans FSDP can run.
 
-Written for HuggingFace: ``accelerate launch`` with FSDP version 2 starts transformers' ``run_clm.py``, whose Trainer
-takes what accelerate was told. Source: ``src/accelerate/commands/launch.py``, ``src/accelerate/parallelism_config.py``
-and ``src/accelerate/utils/dataclasses.py`` of accelerate 1.14; ``examples/pytorch/language-modeling/run_clm.py`` and
-``src/transformers/training_args.py`` of transformers 4.57.
+The options are for HuggingFace: ``accelerate launch`` with FSDP version 2 starts ``run_clm.py`` of transformers, whose
+Trainer uses accelerate's settings. Source: ``src/accelerate/commands/launch.py``,
+``src/accelerate/parallelism_config.py`` and ``src/accelerate/utils/dataclasses.py`` of accelerate 1.14;
+``examples/pytorch/language-modeling/run_clm.py`` and ``src/transformers/training_args.py`` of transformers 4.57.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ LIMITS = Limits(
 """Its axes are dp_replicate, dp_shard, cp and tp, all with FSDP version 2 (``ParallelismConfig``). tp is left out:
 transformers splits a model that it loads (``tp_plan`` of ``from_pretrained``), not one that is trained from its
 configuration. There are no pipelines, and no expert parallelism. ZeRO-2 is ``reshard_after_forward`` false; no sharding
-is plain DDP, which excludes cp. Recomputation is of whole layers (``fsdp_activation_checkpointing``); weights are kept
-in fp32 and cast by FSDP.
+is plain DDP, which excludes cp. Recomputation is of whole layers (``fsdp_activation_checkpointing``); weights are in
+fp32 and cast by FSDP.
 """
 
 _OPTIMIZERS = {Optimizer.ADAM: "adamw_torch_fused", Optimizer.SGD: "sgd", Optimizer.ADAFACTOR: "adafactor"}
 
 
 def refusals(model: ModelShape, plan: Plan) -> tuple[str, ...]:
-    """Return checks of accelerate that the plan breaks and that `LIMITS` cannot say."""
+    """Return checks of accelerate that the plan violates and that `LIMITS` cannot express."""
     return tuple(_refusals(plan))
 
 
-def settings_of(model: ModelShape, plan: Plan) -> Settings:
+def build_settings(model: ModelShape, plan: Plan) -> Settings:
     """Return the flags of ``accelerate launch`` and of the Trainer, and the model's ``config.json``."""
     config = hf_config(model)
     return Settings(
@@ -164,7 +164,7 @@ def _refusals(plan: Plan) -> Iterator[str]:
 
 
 def _notes(model: ModelShape, plan: Plan) -> Iterator[str]:
-    """Yield what to mind."""
+    """Yield caveats."""
     if plan.sharding is Sharding.NONE and plan.gpus > 1:
         yield "nothing is sharded: this is DDP"
     if plan.cp > 1:
@@ -174,6 +174,6 @@ def _notes(model: ModelShape, plan: Plan) -> Iterator[str]:
 
 
 def _missing_of_plan(plan: Plan) -> Iterator[str]:
-    """Yield what of the plan has no flag, and changes what is trained or how fast."""
+    """Yield the plan's features without a flag that change the training or its speed."""
     if plan.lora_rank or plan.frozen_fraction:
         yield "frozen weights and LoRA adapters: run_clm.py trains all"

@@ -1,6 +1,6 @@
-"""Which ``config.json`` of HuggingFace describes a model, which class is its layer, and what can it not say?
+"""Generates the HuggingFace ``config.json`` of a model, its layer class, and the list of what it cannot express.
 
-A family is chosen by what the model has; what it cannot say shows by reading the text back
+The family is selected by the features of the model; what it cannot express is found by reading the text back
 (`opsk.workload.huggingface`). Source: ``src/transformers/models/<family>/configuration_*.py`` and ``modeling_*.py``.
 """
 
@@ -13,17 +13,17 @@ from dataclasses import dataclass, fields
 from opsk.errors import InputError
 from opsk.frameworks.layers import dense_layers
 from opsk.frameworks.options import one_line
-from opsk.workload.huggingface.model import model_of_config
+from opsk.workload.huggingface.model import parse_model_config
 from opsk.workload.model import ModelShape
 
 _BY_STYLE = ("qkv_bias", "output_bias", "mlp_bias", "norm_bias")
 _NOT_COMPARED = frozenset({"name", "seq", "position_rows", "dropout", "expert_imbalance", "encoder_seq", *_BY_STYLE})
-_ALIKE = frozenset({"shared_experts", "shared_ffn"})
+_COMPARED_BY_WIDTH = frozenset({"shared_experts", "shared_ffn"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HfConfig:
-    """A configuration, the ``layer`` class that FSDP wraps, and what of the model is ``missing``."""
+    """A configuration, the ``layer`` class that FSDP wraps, and the ``missing`` features of the model."""
 
     content: Mapping[str, object]
     layer: str
@@ -45,7 +45,7 @@ def hf_config(model: ModelShape) -> HfConfig:
 
 
 def _architecture(family: str, head: str) -> dict[str, object]:
-    """Return how a file names its family."""
+    """Return the keys that name a family."""
     return {"model_type": family, "architectures": [head]}
 
 
@@ -81,7 +81,7 @@ _LAYERS = {
 
 
 def _family(model: ModelShape) -> str:
-    """Return the family that has what the model has."""
+    """Return the family with the features of the model."""
     if model.kv_lora_rank:
         return "deepseek_v3" if model.router_bias or not model.experts else "deepseek_v2"
     if model.experts:
@@ -176,7 +176,7 @@ def _own(family: str, model: ModelShape) -> dict[str, object]:
 
 
 def _gpt2(model: ModelShape) -> dict[str, object]:
-    """Return the keys of GPT-2, which names all sizes its own way."""
+    """Return the keys of GPT-2, which has its own names for all sizes."""
     return {
         "n_embd": model.hidden,
         "n_inner": model.ffn,
@@ -190,9 +190,9 @@ def _gpt2(model: ModelShape) -> dict[str, object]:
 
 
 def _missing(model: ModelShape, content: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the fields that read back as something else."""
+    """Return the fields whose value differs when read back."""
     try:
-        back = model_of_config(json.dumps(content), origin="config.json", seq=model.seq).shape
+        back = parse_model_config(json.dumps(content), origin="config.json", seq=model.seq).shape
     except InputError as error:
         return (one_line(f"this model: {error.message}"),)
     own_width = model.shared_ffn or model.shared_experts * model.expert_ffn
@@ -200,7 +200,7 @@ def _missing(model: ModelShape, content: Mapping[str, object]) -> tuple[str, ...
     wrong = [
         f"{item.name} {getattr(model, item.name)} (it would be {getattr(back, item.name)})"
         for item in fields(model)
-        if item.name not in _NOT_COMPARED | _ALIKE
+        if item.name not in _NOT_COMPARED | _COMPARED_BY_WIDTH
         and getattr(back, item.name) != getattr(model, item.name)
         and not (item.name == "ffn" and not any(dense_layers(model)))
     ]

@@ -1,4 +1,4 @@
-"""What does a script need to know of its job that the plan does not say?"""
+"""Defines the job parameters of a batch script that are not part of the plan."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _SLURM_NAME = re.compile(r"--[a-z][a-z-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The job around a plan.
+    """The job that runs a plan.
 
     Parameters
     ----------
     nodes, gpus_per_node
-        What the job asks for; their product is the plan's GPUs.
+        The requested nodes, and GPUs of each; their product is the plan's GPUs.
     name
-        What Slurm calls the job; hostile text.
+        Slurm's name of the job; untrusted text.
     time_limit
         As ``sbatch --time`` takes it.
     partition, account
@@ -50,7 +50,7 @@ class Job:
     env: tuple[Setting, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what would make another script than was meant, naming all of it."""
+        """Raise for values that would produce a wrong script, listing all of them."""
         wrong = [
             f"{name} is {value}, must be at least 1"
             for name, value in (("nodes", self.nodes), ("gpus_per_node", self.gpus_per_node))
@@ -68,7 +68,7 @@ class Job:
 
 
 def _ill_named(settings: Iterable[Setting], form: re.Pattern[str], what: str) -> list[str]:
-    """Return a complaint for every setting whose name is no such name."""
+    """Return an error message for every setting with an invalid name."""
     return [f"{setting.name!r} is no name of a {what}" for setting in settings if not form.fullmatch(setting.name)]
 
 

@@ -1,4 +1,4 @@
-"""Which layers of a model differ from the others, and how many lie on which stage?"""
+"""Lists the layers of a model that differ from the others, and the layers of each pipeline stage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def windowed_layers(model: ModelShape) -> tuple[bool, ...]:
 
 
 def spread(some: int, among: int) -> tuple[bool, ...]:
-    """Return ``among`` answers of which ``some`` are yes, as even as can be, a yes as early as can be."""
+    """Return ``among`` flags of which ``some`` are true, spread evenly, as early as possible."""
     return tuple(-(-(index + 1) * some // among) > -(-index * some // among) for index in range(among))
 
 
@@ -30,11 +30,11 @@ def chunk_layers(model: ModelShape, plan: Plan) -> tuple[int, ...]:
 
     Stage ``s`` holds chunks ``s``, ``s + pp``, ...: a stage's layers are split evenly over its chunks.
     """
-    asked = {0: plan.first_stage_layers, plan.pp - 1: plan.last_stage_layers}
-    asked = {stage: layers for stage, layers in asked.items() if layers}
-    others = plan.pp - len(asked)
-    rest = (model.layers - sum(asked.values())) // others if others else 0
-    stages = [asked.get(stage, rest) // plan.vpp for stage in range(plan.pp)]
+    fixed = {0: plan.first_stage_layers, plan.pp - 1: plan.last_stage_layers}
+    fixed = {stage: layers for stage, layers in fixed.items() if layers}
+    others = plan.pp - len(fixed)
+    rest = (model.layers - sum(fixed.values())) // others if others else 0
+    stages = [fixed.get(stage, rest) // plan.vpp for stage in range(plan.pp)]
     return tuple(stages) * plan.vpp
 
 

@@ -1,4 +1,4 @@
-"""What of all plans can somebody's training software express?"""
+"""Defines the part of the space of plans that a training framework can express."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opsk.workload.plan import Loss, Offload, Optimizer, Precision, Recompute, S
 
 
 class SequenceParallel(StrEnum):
-    """Whether norms and dropout are split over tp: as one likes, always with tp, or never."""
+    """Whether norms and dropout are split over tp: optionally, always with tp, or never."""
 
     EITHER = "either"
     WITH_TP = "with-tp"
@@ -26,12 +26,12 @@ class ExpertTensor(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The part of the space of plans that a framework has; the default is all of it.
+    """The part of the space of plans that a framework supports; the default is all of it.
 
     Parameters
     ----------
     name
-        What people call it: ``megatron``.
+        Its common name: ``megatron``.
     software
         The family whose efficiencies and buffers apply; ``None`` leaves the plan's own.
     shardings, pipelined_shardings
@@ -39,21 +39,21 @@ class Limits:
     partial_sharding, partial_shardings
         Whether states can be sharded over part of the replicas (HSDP, MiCS), and with which shardings.
     replicated_alone
-        Whether replicas that share nothing (sharding none) must be all there is: no tp, pp or cp beside them.
+        Whether unsharded replicas exclude all other axes: no tp, pp or cp with sharding none.
     recomputes, recompute_layers
-        Modes of recomputation, and whether it can be asked for some layers only.
+        Modes of recomputation, and whether it can be limited to some layers.
     schedules, interleaved
         Orders of a pipeline, and whether a stage can hold several chunks.
     uneven_stages
         Whether first and last stage can have fewer layers than the others.
     largest_tp, largest_pp, largest_cp, largest_ep
-        The largest size of an axis; 1 is "does not have it", 0 no limit.
+        The largest size of an axis; 1 is "not supported", 0 no limit.
     apart
         Pairs of axes (``cp``, ``tp``) that cannot both be larger than 1.
     expert_tensors, expert_shardings
         Sizes of etp, and shardings, of a model with experts.
     precisions, states, optimizers, offloads, losses
-        Number formats of products and of states, optimizers, what can be kept in host memory, and forms of the loss.
+        Number formats of products and of states, optimizers, offloads to host memory, and forms of the loss.
     """
 
     name: str = "any"
@@ -84,13 +84,13 @@ class Limits:
 
     def excludes(self, **sizes: int) -> bool:
         """Return whether two axes that cannot be combined are both larger than 1."""
-        return any(sizes[one] > 1 and sizes[other] > 1 for one, other in self.apart)
+        return any(sizes[axis] > 1 and sizes[other_axis] > 1 for axis, other_axis in self.apart)
 
     def splits_experts(self, etp: int, tp: int) -> bool:
-        """Return whether experts can be split over ``etp`` ranks beside ``tp``."""
+        """Return whether experts can be split over ``etp`` ranks with ``tp``."""
         kinds = {kind for kind, size in ((ExpertTensor.ONE, 1), (ExpertTensor.AS_TP, tp)) if etp == size}
         return bool((kinds or {ExpertTensor.OTHER}) & self.expert_tensors)
 
 
 ANYTHING = Limits()
-"""What `opsk.costmodel` can predict and no rule forbids, whether or not one framework has all of it."""
+"""All plans that `opsk.costmodel` can predict and no rule forbids, whether or not one framework supports them."""

@@ -1,4 +1,4 @@
-"""How is a plan written down for Megatron-LM, and which plans can it run?
+"""Converts plans to Megatron-LM flags, and checks which plans Megatron-LM can run.
 
 Source: ``megatron/training/arguments.py``, ``megatron/core/transformer/transformer_config.py`` and
 ``megatron/core/optimizer/optimizer_config.py`` of core_v0.15.0; its flags are also those of 0.14 and of the development
@@ -49,7 +49,7 @@ LIMITS = Limits(
 """ZeRO-1 is ``--use-distributed-optimizer``, partly sharded with ``--num-distributed-optimizer-instances``; ZeRO-2 and
 ZeRO-3 are ``--use-megatron-fsdp``, which is taken without a pipeline and over all replicas: its documentation (``docs/
 source/api-guide/custom_fsdp.md``) combines it with neither. ``megatron/core/pipeline_parallel/schedules.py`` has 1F1B
-and interleaved 1F1B. Activations cannot be kept in host memory by a flag (``cpu_offloading`` of the configuration has
+and interleaved 1F1B. Activations cannot be stored in host memory by a flag (``cpu_offloading`` of the configuration has
 none).
 """
 
@@ -65,11 +65,11 @@ _RECIPES = {
 
 
 def refusals(model: ModelShape, plan: Plan) -> tuple[str, ...]:
-    """Return checks of Megatron-LM that the plan breaks and that `LIMITS` cannot say."""
+    """Return checks of Megatron-LM that the plan violates and that `LIMITS` cannot express."""
     return tuple(_refusals(model, plan))
 
 
-def settings_of(model: ModelShape, plan: Plan) -> Settings:
+def build_settings(model: ModelShape, plan: Plan) -> Settings:
     """Return the flags of ``pretrain_gpt.py`` that express model and plan."""
     return Settings(
         framework=LIMITS.name,
@@ -115,7 +115,7 @@ PROGRAM = Program(
 
 
 def is_fully_sharded(plan: Plan) -> bool:
-    """Tell whether the plan runs on Megatron FSDP."""
+    """Return whether the plan runs on Megatron FSDP."""
     return plan.sharding in _STRATEGIES
 
 
@@ -146,7 +146,7 @@ def _parallel(model: ModelShape, plan: Plan) -> Iterator[Option]:
 
 
 def _dispatch(plan: Plan) -> Iterator[Option]:
-    """Yield the flags that say who brings tokens to their experts, and beside what."""
+    """Yield the flags of token dispatch to experts, and of its overlap."""
     if plan.moe_dispatcher in (MoeDispatcher.DEEPEP, MoeDispatcher.HYBRIDEP):
         yield flag("--moe-token-dispatcher-type", "flex")
         yield flag("--moe-flex-dispatcher-backend", plan.moe_dispatcher.value)
@@ -159,7 +159,7 @@ def _dispatch(plan: Plan) -> Iterator[Option]:
 
 
 def _memory(plan: Plan) -> Iterator[Option]:
-    """Yield the flags that say what each rank keeps, and how its communication hides."""
+    """Yield the flags of the memory of each rank, and of the overlap of communication."""
     yield from _sharding(plan)
     if plan.recompute is Recompute.SELECTIVE:
         yield flag("--recompute-granularity", "selective")
@@ -169,8 +169,8 @@ def _memory(plan: Plan) -> Iterator[Option]:
         yield flag("--recompute-granularity", "full")
         if plan.recompute_layers:
             yield flag("--recompute-method", "block")
-            each = -(-plan.recompute_layers // plan.vpp)
-            yield flag("--recompute-num-layers", each, "of each chunk" if plan.vpp > 1 else "of each stage")
+            layers_per_chunk = -(-plan.recompute_layers // plan.vpp)
+            yield flag("--recompute-num-layers", layers_per_chunk, "of each chunk" if plan.vpp > 1 else "of each stage")
         else:
             yield flag("--recompute-method", "uniform")
             yield flag("--recompute-num-layers", 1, "all layers, one by one")
@@ -196,7 +196,7 @@ def _memory(plan: Plan) -> Iterator[Option]:
 
 
 def _keeps_fp8(plan: Plan) -> bool:
-    """Tell whether weights can be kept in FP8: ``validate_args`` wants a distributed optimizer on the GPU for it."""
+    """Return whether weights can be stored in FP8: ``validate_args`` requires a distributed optimizer on the GPU."""
     is_on_gpu = plan.offload is not Offload.OPTIMIZER or plan.precision is Precision.FP8
     is_sharded = plan.sharding is not Sharding.NONE
     return plan.fp8_weights and plan.precision in _FP8_WEIGHTS and is_sharded and is_on_gpu
@@ -210,7 +210,7 @@ def _list(name: str, words: str) -> Iterator[Option]:
 
 
 def _formats(plan: Plan) -> Iterator[Option]:
-    """Yield the formats that the precision-aware optimizer keeps states in."""
+    """Yield the formats of the states of the precision-aware optimizer."""
     named = {
         "--main-grads-dtype": plan.gradient_format,
         "--main-params-dtype": plan.master_format,
@@ -220,7 +220,7 @@ def _formats(plan: Plan) -> Iterator[Option]:
     if plan.second_moment_format is StateFormat.AS_STATES:
         named["--exp-avg-sq-dtype"] = plan.moment_format
     for name, format_ in named.items():
-        # a master copy in 16 bits is the rest of an fp32 one, which that optimizer keeps by itself
+        # a 16-bit master copy is the remainder of an fp32 one, which that optimizer stores by itself
         is_rest = name == "--main-params-dtype" and format_ is StateFormat.BF16
         if format_ is not StateFormat.AS_STATES:
             yield flag(name, "fp32" if is_rest else format_.value)
@@ -301,7 +301,7 @@ def _refusals(model: ModelShape, plan: Plan) -> Iterator[str]:
 
 
 def _notes(model: ModelShape, plan: Plan) -> Iterator[str]:
-    """Yield what to mind."""
+    """Yield caveats."""
     if plan.fp8_weights and plan.precision in _FP8_WEIGHTS and not _keeps_fp8(plan):
         yield "--fp8-param-gather needs a distributed optimizer on the GPU: without it a weight takes 2 bytes more"
     if is_fully_sharded(plan):
@@ -322,7 +322,7 @@ def _notes(model: ModelShape, plan: Plan) -> Iterator[str]:
 
 
 def _missing_of_plan(model: ModelShape, plan: Plan) -> Iterator[str]:
-    """Yield what of the plan has no flag, and changes what is trained or how fast."""
+    """Yield the plan's features without a flag that change the training or its speed."""
     if plan.lora_rank or plan.frozen_fraction:
         yield "frozen weights and LoRA adapters: pretrain_gpt.py trains all"
     if plan.fused_moe and model.experts:

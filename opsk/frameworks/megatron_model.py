@@ -1,4 +1,4 @@
-"""Which flags of Megatron-LM describe a model, and what of a model have they no words for?
+"""Converts a model shape to Megatron-LM flags, and lists what the flags cannot express.
 
 Source: ``megatron/training/arguments.py`` of core_v0.15.0, functions ``_add_network_size_args``,
 ``_add_regularization_args``, ``_add_moe_args``, ``_add_mla_args`` and ``_add_transformer_engine_args``.
@@ -51,7 +51,7 @@ def model_flags(model: ModelShape, *, tp: int) -> Iterator[Option]:
 
 
 def missing_of_model(model: ModelShape) -> Iterator[str]:
-    """Yield what of the model the flags of ``pretrain_gpt.py`` cannot say."""
+    """Yield the features of the model that the flags of ``pretrain_gpt.py`` cannot express."""
     biases = model.has("qkv_bias"), model.has("output_bias"), model.has("mlp_bias")
     if biases not in ((True,) * 3, (False,) * 3, (True, False, False)):
         yield "biases of linear layers: all, none, or those into attention alone"
@@ -112,7 +112,7 @@ def _attention(model: ModelShape) -> Iterator[Option]:
 
 
 def _biases(model: ModelShape) -> Iterator[Option]:
-    """Yield the flags of biases: all but those of the norms go with one flag."""
+    """Yield the flags of biases: one flag sets all but those of the norms."""
     if model.has("mlp_bias"):
         return
     yield flag("--disable-bias-linear")

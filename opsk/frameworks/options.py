@@ -1,4 +1,4 @@
-"""What does somebody paste to run a plan: options with their reasons, environment, files, and what has no words?"""
+"""Defines the options, environment variables and files that run a plan, and quotes them for shells."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Option:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of a command line."""
+        """The words on a command line."""
         return (self.name,) if self.value is None else (self.name, self.value)
 
     @property
     def quoted(self) -> str:
-        """The option as one types it in a shell."""
+        """The option quoted for a shell."""
         return " ".join(quoted(word) for word in self.words)
 
 
@@ -41,7 +41,7 @@ class Group:
 class File:
     """A file that the framework reads: its ``name``, its ``text``, and the ``content`` that the text states.
 
-    ``option`` is the option that names it; empty where it is found by itself.
+    ``option`` is the option that names it; empty where the framework finds it by itself.
     """
 
     name: str
@@ -52,7 +52,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a plan is written down for one framework.
+    """The options of a plan for one framework.
 
     Parameters
     ----------
@@ -65,9 +65,9 @@ class Settings:
     env
         Variables that it needs for the plan.
     notes
-        What to mind.
+        Caveats.
     missing
-        What of model or plan it has no option for: it would train something else.
+        Features of model or plan without an option: without them the training differs.
     """
 
     framework: str
@@ -85,7 +85,7 @@ class Settings:
 
     @property
     def pasted(self) -> str:
-        """What to paste: variables, options as one command's words, a line each, then the files."""
+        """Text to paste: variables, options as one command, one per line, then the files."""
         named = tuple(flag(file.option, file.name) for file in self.files if file.option)
         parts = [
             "\n".join(f"export {setting.name}={quoted(setting.value)}" for setting in self.env),
@@ -104,10 +104,10 @@ _BARE = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 
 
 def quoted(word: str) -> str:
-    """Return a word as a shell reads it back, control characters and line ends included.
+    """Return a word quoted for a shell, control characters and line ends included.
 
-    Inside of ``$'...'`` what is no printable ASCII is written as its bytes, so that a script stays a text of lines
-    whatever a model is called.
+    Inside of ``$'...'`` characters other than printable ASCII are written as bytes, so that no name of a model can
+    break the lines of a script.
     """
     if _BARE.fullmatch(word):
         return word
@@ -124,7 +124,7 @@ def _octet(octet: int) -> str:
 
 
 def one_line(text: str, *, longest: int = 200) -> str:
-    """Return hostile text as one line that can stand in a comment: printable ASCII only."""
+    """Return untrusted text as one line for a comment: printable ASCII only."""
     plain = "".join(sign if " " <= sign <= "~" else "?" for sign in text)
     return plain if len(plain) <= longest else f"{plain[: longest - 3]}..."
 

@@ -1,7 +1,7 @@
-"""How does a batch script look that runs a plan: Slurm's lines, places that only the user knows, launch?
+"""Generates the batch script that runs a plan: Slurm options, user-defined variables, and the launch command.
 
-Text that somebody else wrote (a model's name, a setting's value) is quoted where it is a word, and made one printable
-line where it stands in a comment. Ranks fill the nodes in the order of ``Job.hosts``, or in Slurm's.
+Untrusted text (the name of a model, the value of a setting) is quoted where it is a word, and reduced to one printable
+line where it is in a comment. Ranks fill the nodes in the order of ``Job.hosts``, or in Slurm's order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PORT = 29500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What only the user knows: a variable's ``name``, ``what`` to set it to, and its ``default``; empty is none."""
+    """A variable that the user sets: its ``name``, ``what`` to set it to, and its ``default``; empty for none."""
 
     name: str
     what: str
@@ -27,7 +27,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
-    """What starts the ranks of a node: its ``command``, and the options that say where it stands."""
+    """The launcher of the ranks of a node: its ``command``, and its options for nodes, ranks and addresses."""
 
     command: str
     node_rank: str
@@ -57,14 +57,14 @@ ACCELERATE = Launcher(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """How a framework is started.
+    """The program of a framework, and how to start it.
 
     Parameters
     ----------
     places
         Variables to be set by the user; those without a default stop the script where they are empty.
     command
-        Lines of shell words after the launcher's own: already quoted, with variables where they are meant.
+        Lines of shell words after those of the launcher: already quoted, with variables to expand.
     setup
         Lines before the launch.
     """
@@ -84,20 +84,20 @@ def sbatch_script(
     job: Job,
     *,
     title: str,
-    told: Sequence[str] = (),
+    comments: Sequence[str] = (),
     stated: Sequence[str] = (),
 ) -> str:
     """Return the text of a runnable script.
 
     Parameters
     ----------
-    title, told
-        First line, and more lines, of the comment at its head; hostile text.
+    title, comments
+        First line, and more lines, of the comment at its head; untrusted text.
     stated
-        Lines for ``opsk check``, each of words that are no text of others.
+        Lines for ``opsk check``, without untrusted text.
     """
     blocks = [
-        [*_head(settings, job, title, told), *stated, "set -euo pipefail"],
+        [*_head(settings, job, title, comments), *stated, "set -euo pipefail"],
         _places(program.places),
         _environment((*settings.env, *job.env)),
         *(_file(file) for file in settings.files),
@@ -108,12 +108,12 @@ def sbatch_script(
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
 
 
-def _head(settings: Settings, job: Job, title: str, told: Sequence[str]) -> list[str]:
-    """Return the first lines: what this is, and what Slurm is asked for."""
-    lines = ["#!/bin/bash", f"# {one_line(title)}", *(f"# {one_line(line, longest=500)}" for line in told)]
+def _head(settings: Settings, job: Job, title: str, comments: Sequence[str]) -> list[str]:
+    """Return the first lines: the title, the comments, and the options for Slurm."""
+    lines = ["#!/bin/bash", f"# {one_line(title)}", *(f"# {one_line(line, longest=500)}" for line in comments)]
     lines += [f"# Mind: {one_line(note, longest=500)}." for note in settings.notes]
     lines += [f"# MISSING: {settings.framework} has no option for {one_line(what)}." for what in settings.missing]
-    asked = {
+    sbatch_options = {
         "--job-name": slurm_name(job.name),
         "--nodes": str(job.nodes),
         "--ntasks-per-node": "1",
@@ -125,30 +125,30 @@ def _head(settings: Settings, job: Job, title: str, told: Sequence[str]) -> list
         "--nodelist": ",".join(job.hosts),
         **{setting.name: one_line(setting.value).replace(" ", "") for setting in job.sbatch},
     }
-    lines += [f"#SBATCH {name}={value}" for name, value in asked.items() if value]
+    lines += [f"#SBATCH {name}={value}" for name, value in sbatch_options.items() if value]
     return [*lines, "#SBATCH --exclusive"]
 
 
 def slurm_name(text: str) -> str:
-    """Return a name as one word of a ``#SBATCH`` line, which no quoting could protect."""
+    """Return a name as one word of a ``#SBATCH`` line, where quoting does not work."""
     return "".join(sign if sign.isascii() and (sign.isalnum() or sign in "._-") else "_" for sign in text)[:64] or "_"
 
 
 def _places(places: Iterable[Place]) -> list[str]:
-    """Return the lines that take what only the user knows, and that stop at once where it is not there."""
+    """Return the lines that set the user's variables, and that exit at once where one is empty."""
     lines = ["# What only you know: set it here, or in the environment of sbatch."]
-    asked = (*places, _RUN_DIR)
-    lines += [f"{place.name}=${{{place.name}:-{place.default}}}  # {place.what}" for place in asked]
+    all_places = (*places, _RUN_DIR)
+    lines += [f"{place.name}=${{{place.name}:-{place.default}}}  # {place.what}" for place in all_places]
     lines += [
         f'[ -n "${place.name}" ] || {{ echo "{place.name} is empty: set it to {place.what}" >&2; exit 2; }}'
-        for place in asked
+        for place in all_places
         if not place.default
     ]
     return [*lines, 'mkdir -p "$RUN_DIR"']
 
 
 def _environment(env: Iterable[Setting]) -> list[str]:
-    """Return the lines that export variables, each with why."""
+    """Return the lines that export variables, each with its reason."""
     lines = []
     for setting in env:
         lines += [f"# {one_line(setting.why)}", f"export {setting.name}={quoted(setting.value)}"]
@@ -176,7 +176,7 @@ def _array(group: Group) -> list[str]:
 
 
 def _launch(settings: Settings, program: Program, job: Job) -> list[str]:
-    """Return the lines that start one launcher a node, numbered as the ranks are to fill the nodes."""
+    """Return the lines that start one launcher a node, numbered in the order in which ranks fill the nodes."""
     srun = ["srun", "--ntasks-per-node=1"]
     lines: list[str] = []
     if job.hosts:

@@ -1,4 +1,4 @@
-"""What is a setting that opsk suggests: its name, its value, why, and who says what it does."""
+"""Defines a suggested setting: its name, its value, its reason and its source."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One suggested setting: ``name`` and ``value``, ``why``, and the ``source`` that says what it does."""
+    """One suggested setting: ``name`` and ``value``, ``why``, and the ``source`` that documents it."""
 
     name: str
     value: str

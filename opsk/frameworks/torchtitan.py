@@ -1,4 +1,4 @@
-"""How is a plan written down for torchtitan, and which plans can it run?
+"""Converts plans to torchtitan configurations, and checks which plans torchtitan can run.
 
 Source: ``torchtitan/config/job_config.py``, ``distributed/parallel_dims.py``, ``distributed/pipeline_parallel.py``,
 ``train.py`` and ``models/llama3/infra/parallelize.py`` of v0.2.2, the last release that reads TOML: since February 2026
@@ -17,7 +17,7 @@ from opsk.frameworks.layers import chunk_layers
 from opsk.frameworks.limits import ExpertTensor, Limits, SequenceParallel
 from opsk.frameworks.options import File, Settings, one_line
 from opsk.frameworks.script import Place, Program
-from opsk.frameworks.torchtitan_model import MODULE, NAME, PIPELINED, base_of, missing_of_model, module_of
+from opsk.frameworks.torchtitan_model import MODULE, NAME, PIPELINED, missing_of_model, render_module, select_base
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import (
     Loss,
@@ -33,7 +33,7 @@ from opsk.workload.plan import (
 )
 
 
-def toml_of(tables: Mapping[str, Mapping[str, object]]) -> str:
+def render_toml(tables: Mapping[str, Mapping[str, object]]) -> str:
     """Return the text of named tables; an empty one is left out, and text becomes one printable ASCII line."""
     parts = []
     for name, table in tables.items():
@@ -43,7 +43,7 @@ def toml_of(tables: Mapping[str, Mapping[str, object]]) -> str:
 
 
 def _value(value: object) -> str:
-    """Return one value."""
+    """Return one value as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -84,14 +84,14 @@ LIMITS = Limits(
 """etp is tp or 1 (parallel_dims.py); tensor parallelism always shards norms over the sequence, and DDP combines with no
 other axis (parallelize.py); ZeRO-2 is ``fsdp_reshard_after_forward = "never"``, ZeRO-3 ``"always"``. Of the schedules
 of ``torch.distributed.pipelining`` those that `Schedule` names: DualPipeV is not DualPipe, and the interleaved
-zero-bubble schedule is not ZB-H1. Activations are kept by
-operation or for all layers, not for some of a stage.
+zero-bubble schedule is not ZB-H1. Activations are
+checkpointed by operation or for all layers, not for some of a stage.
 """
 
 
 def limits_for(model: ModelShape) -> Limits:
     """Return the limits for a model: those that run as its Qwen 3 have no pipeline."""
-    return LIMITS if base_of(model) in PIPELINED else replace(LIMITS, largest_pp=1)
+    return LIMITS if select_base(model) in PIPELINED else replace(LIMITS, largest_pp=1)
 
 
 _SCHEDULES = {
@@ -105,26 +105,26 @@ _CONVERTERS = {Precision.FP8_CURRENT: "quantize.linear.float8", Precision.MXFP8:
 
 
 def refusals(model: ModelShape, plan: Plan) -> tuple[str, ...]:
-    """Return checks of torchtitan that the plan breaks and that `LIMITS` cannot say."""
+    """Return checks of torchtitan that the plan violates and that `LIMITS` cannot express."""
     return tuple(_refusals(model, plan))
 
 
-def settings_of(model: ModelShape, plan: Plan) -> Settings:
+def build_settings(model: ModelShape, plan: Plan) -> Settings:
     """Return the TOML that expresses the plan, and the module that registers the model."""
-    content = config_of(model, plan)
+    content = build_config(model, plan)
     return Settings(
         framework=LIMITS.name,
         release=RELEASE,
         files=(
-            File(name=CONFIG, text=toml_of(content), content=content, option="--job.config_file"),
-            File(name=f"{MODULE}.py", text=module_of(model), content={}),
+            File(name=CONFIG, text=render_toml(content), content=content, option="--job.config_file"),
+            File(name=f"{MODULE}.py", text=render_module(model), content={}),
         ),
         notes=tuple(_notes(model, plan)),
         missing=tuple(missing_of_model(model)) + _missing_of_plan(model, plan),
     )
 
 
-def config_of(model: ModelShape, plan: Plan) -> dict[str, dict[str, object]]:
+def build_config(model: ModelShape, plan: Plan) -> dict[str, dict[str, object]]:
     """Return the tables of the configuration."""
     converter = _CONVERTERS.get(plan.precision)
     return {
@@ -223,7 +223,7 @@ def _parts(model: ModelShape, plan: Plan) -> list[list[str]]:
 
 
 def _recompute(plan: Plan) -> dict[str, object]:
-    """Return what is computed again; by operation is what keeps the products' outcomes."""
+    """Return the recomputation; selective by operation stores the outputs of matrix products."""
     if plan.recompute is Recompute.SELECTIVE:
         return {"mode": "selective", "selective_ac_option": "op"}
     return {"mode": "full" if plan.recompute is Recompute.FULL else "none"}
@@ -243,7 +243,7 @@ def _float8(plan: Plan) -> dict[str, object]:
 
 def _refusals(model: ModelShape, plan: Plan) -> Iterator[str]:
     """Yield the checks that the plan breaks."""
-    base = base_of(model)
+    base = select_base(model)
     if plan.pp > 1 and base not in PIPELINED:
         yield f"pp {plan.pp}: this shape is one of its Qwen 3 models, which have no pipeline"
     if plan.shard_gpus and plan.sharding is not Sharding.NONE and plan.shard_gpus % plan.cp:
@@ -263,17 +263,17 @@ def _refusals(model: ModelShape, plan: Plan) -> Iterator[str]:
 
 
 def _is_low(plan: Plan) -> bool:
-    """Tell whether products run in fewer than 32 bits."""
+    """Return whether products run in fewer than 32 bits."""
     return plan.precision is not Precision.FP32
 
 
 def _is_v(plan: Plan) -> bool:
-    """Tell whether the last chunk lies on the first stage."""
+    """Return whether the last chunk lies on the first stage."""
     return plan.schedule is Schedule.ZERO_BUBBLE_V
 
 
 def _notes(model: ModelShape, plan: Plan) -> Iterator[str]:
-    """Yield what to mind."""
+    """Yield caveats."""
     yield "torchtitan reads TOML up to v0.2.2; later it wants the same fields from a Python function"
     if plan.precision in (Precision.FP8_CURRENT, Precision.MXFP8) and not plan.compiled:
         yield f"{plan.precision} is slow in torchtitan without compile.enable"
@@ -282,7 +282,7 @@ def _notes(model: ModelShape, plan: Plan) -> Iterator[str]:
 
 
 def _missing_of_plan(model: ModelShape, plan: Plan) -> tuple[str, ...]:
-    """Return what of the plan has no field, and changes what is trained or how fast."""
+    """Return the plan's features without a field that change the training or its speed."""
     if plan.lora_rank or plan.frozen_fraction:
         return ("frozen weights and LoRA adapters: torchtitan.train trains all",)
     return ()

@@ -1,7 +1,7 @@
-"""Which of torchtitan's models has a shape, how is it registered, and what of the shape does it not have?
+"""Generates the module that registers a model shape with torchtitan, and lists what torchtitan cannot express of it.
 
-torchtitan's configuration names a model and one of its flavours, no sizes: a module of one call registers a flavour
-of the wanted shape, and ``experimental.custom_import`` loads it. Source: ``torchtitan/models/{llama3,qwen3,
+torchtitan's configuration names a model and one of its flavours, without sizes: the module registers a flavour of the
+required shape, and ``experimental.custom_import`` loads it. Source: ``torchtitan/models/{llama3,qwen3,
 deepseek_v3}/model/args.py`` and ``model.py``, ``models/moe/moe.py`` and ``protocols/train_spec.py`` of v0.2.2.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from opsk.workload.model import ModelShape
 
 NAME = "opsk"
-"""Under which name and flavour the shape is registered."""
+"""Name and flavour under which the shape is registered."""
 MODULE = "opsk_model"
 PIPELINED = ("llama3", "deepseek_v3")
 """Models whose train spec has a ``pipelining_fn``."""
@@ -23,7 +23,7 @@ _ARGS = {
 }
 
 
-def base_of(model: ModelShape) -> str:
+def select_base(model: ModelShape) -> str:
     """Return the model of torchtitan that comes nearest: latent attention, Llama's layers, else Qwen 3's."""
     if model.kv_lora_rank:
         return "deepseek_v3"
@@ -31,9 +31,9 @@ def base_of(model: ModelShape) -> str:
     return "llama3" if is_llama and model.heads * model.head_dim == model.hidden else "qwen3"
 
 
-def module_of(model: ModelShape) -> str:
+def render_module(model: ModelShape) -> str:
     """Return the text of the module that registers the shape."""
-    base = base_of(model)
+    base = select_base(model)
     package, kind = _ARGS[base]
     arguments = {"llama3": _llama3, "qwen3": _qwen3, "deepseek_v3": _deepseek_v3}[base](model)
     imports = [
@@ -58,8 +58,8 @@ def module_of(model: ModelShape) -> str:
 
 
 def missing_of_model(model: ModelShape) -> Iterator[str]:
-    """Yield what of the model torchtitan's models do not have."""
-    base = base_of(model)
+    """Yield the features of the model that torchtitan's models do not have."""
+    base = select_base(model)
     shared = model.shared_ffn or model.shared_experts * model.expert_ffn
     details = {
         "an MLP of two matrices": not model.gated_mlp,
@@ -98,8 +98,8 @@ def missing_of_model(model: ModelShape) -> Iterator[str]:
 def _llama3(model: ModelShape) -> dict[str, str]:
     """Return the arguments of ``TransformerModelArgs``.
 
-    It has no inner width but computes one, a share of 8/3 of the width rounded up to ``multiple_of``: with the wanted
-    width as the multiple, and half of it before rounding, the outcome is the wanted width.
+    It has no inner width but computes one, a share of 8/3 of the width rounded up to ``multiple_of``: with the required
+    width as the multiple, and half of it before rounding, the result is the required width.
     """
     before = max(int(8 * model.hidden / 3), 1)
     half = -(-model.ffn // 2) + 0.5

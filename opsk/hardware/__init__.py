@@ -1,1 +1,1 @@
-"""What can a GPU, a NIC, a node and a cluster do? Numbers come from ``catalog/*.toml``, each with its source."""
+"""Describes GPUs, NICs, nodes and clusters; numbers come from ``catalog/*.toml``, each with its source."""

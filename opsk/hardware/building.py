@@ -1,4 +1,4 @@
-"""How does an entry of a file become a spec? Overrides are laid over the entry that ``like`` names."""
+"""Builds hardware specs from file entries; an entry's values override those of the entry that ``like`` names."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from opsk.hardware.catalog_format import (
 )
 from opsk.hardware.spec import ClusterSpec, GpuSpec, NicSpec, NodeSpec
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Builder:
-    """Turns entries into specs and gathers in ``wrong`` everything that stands in the way.
+    """Builds specs from entries and collects every error in ``wrong``.
 
     ``gpu``, ``nic``, ``node`` and ``cluster`` look a catalogue name up and raise `InputError` for an unknown one.
-    ``origin`` is the source of every value that names none of its own. ``partial`` is set when fields were taken out
-    because their values are wrong: then a missing field is no news.
+    ``origin`` is the source of every value that names none of its own. ``partial`` is set when fields with wrong values
+    were removed: missing fields are then not reported.
     """
 
     origin: str
@@ -73,8 +73,8 @@ class Builder:
         if entry.nic is not None:
             parts["nic"] = self.build_nic(entry.nic, _join(place, "nic"), None if start is None else start.nic)
         if entry.storage_nic is not None:
-            own = None if start is None else start.storage_nic
-            parts["storage_nic"] = self.build_nic(entry.storage_nic, _join(place, "storage_nic"), own)
+            base_nic = None if start is None else start.storage_nic
+            parts["storage_nic"] = self.build_nic(entry.storage_nic, _join(place, "storage_nic"), base_nic)
         values = self._values(entry, NODE_FIELDS, start, place, parts=parts, needed=("gpu", "nic"))
         return None if values is None else NodeSpec(**values)
 
@@ -87,16 +87,16 @@ class Builder:
         values = self._values(entry, CLUSTER_FIELDS, start, place, parts=parts, needed=("node",))
         return None if values is None else ClusterSpec(**values)
 
-    def _look_up(self, find: Callable[[str], Found], name: str, place: str) -> Found | None:
-        """Return what ``find`` finds, or ``None`` after adding the reason to ``wrong``."""
+    def _look_up(self, find: Callable[[str], T], name: str, place: str) -> T | None:
+        """Return the result of ``find``, or ``None`` after adding the error to ``wrong``."""
         try:
             return find(name)
         except InputError as error:
             self.wrong.append(f"{place}: {error.message} ({error.hint})")
             return None
 
-    def _base(self, find: Callable[[str], Found], entry: Entry, place: str, around: Found | None) -> Found | None:
-        """Return what the entry starts from: what it names in ``like``, else the part of the spec around it."""
+    def _base(self, find: Callable[[str], T], entry: Entry, place: str, around: T | None) -> T | None:
+        """Return the base of an entry: what it names in ``like``, else the part of the enclosing spec."""
         return around if entry.like is None else self._look_up(find, entry.like, _join(place, "like"))
 
     def _values(
@@ -130,7 +130,7 @@ class Builder:
         return {**values, "name": name, "aliases": entry.aliases or (), "sources": sources}
 
     def _complete(self, entry: Entry, stated: set[str], fields_of_kind: tuple[str, ...], place: str) -> bool:
-        """Say whether an entry without a base states all that it must; add to ``wrong`` what is missing."""
+        """Return whether an entry without a base states all required fields; add missing ones to ``wrong``."""
         if entry.like is not None:
             return False
         missing = [name for name in fields_of_kind if name not in stated and name not in OPTIONAL_FIELDS]

@@ -1,4 +1,4 @@
-"""What can this GPU, NIC, node type or cluster do? The catalogue that ships with opsk, and a site's own cluster file.
+"""Looks up GPUs, NICs, node types and clusters in the catalogue that ships with opsk, and parses a site's cluster file.
 
 The numbers are in ``catalog/*.toml``, each with its source; how to add one is in ``docs/howto/add-a-gpu.md``.
 """
@@ -22,19 +22,19 @@ from opsk.hardware.catalog_format import (
     GpuEntry,
     NicEntry,
     NodeEntry,
+    format_violations,
+    omit_values,
     parse_toml,
-    violations,
-    without,
 )
 from opsk.hardware.citing import cite
-from opsk.hardware.shelf import Named, Shelf, conflicts, fill
+from opsk.hardware.shelf import CatalogIndex, Named, build_index, find_conflicts
 from opsk.hardware.spec import ClusterSpec, GpuSpec, NicSpec, NodeSpec
 from opsk.units import MIB
 
 Kind = Literal["gpu", "nic", "node", "cluster"]
 Spec = TypeVar("Spec", bound=Named)
 
-OWN_KIND: Mapping[type[Entry], Kind] = {GpuEntry: "gpu", NicEntry: "nic", NodeEntry: "node", ClusterEntry: "cluster"}
+ENTRY_KINDS: Mapping[type[Entry], Kind] = {GpuEntry: "gpu", NicEntry: "nic", NodeEntry: "node", ClusterEntry: "cluster"}
 
 MAX_CLUSTER_TOML_BYTES = MIB
 """Size above which a cluster file is refused unread; a real one has a few kilobytes."""
@@ -43,7 +43,7 @@ MAX_CLUSTER_TOML_BYTES = MIB
 def gpu(name: str) -> GpuSpec:
     """Return the GPU that ``name`` means: a catalogue name, a Slurm GRES type or a driver's name, in any case.
 
-    Use `resolve_gpu` where the reader must learn that the name may mean something else as well.
+    Use `resolve_gpu` where the caller must know whether the name is ambiguous.
 
     Raises
     ------
@@ -110,8 +110,13 @@ def cluster(name: str) -> ClusterSpec:
 
 def names(kind: Kind) -> tuple[str, ...]:
     """Return the catalogue names of one kind, in the order of the file."""
-    shelves: dict[Kind, Callable[[], Shelf[Any]]] = {"gpu": _gpus, "nic": _nics, "node": _nodes, "cluster": _clusters}
-    return tuple(shelves[kind]().specs)
+    indexes: dict[Kind, Callable[[], CatalogIndex[Any]]] = {
+        "gpu": _gpus,
+        "nic": _nics,
+        "node": _nodes,
+        "cluster": _clusters,
+    }
+    return tuple(indexes[kind]().specs)
 
 
 def parse_cluster(text: str, *, origin: str) -> ClusterSpec:
@@ -154,8 +159,8 @@ def parse_cluster(text: str, *, origin: str) -> ClusterSpec:
     entry, wrong = _read_cluster(tables)
     spec = None
     if entry is not None:
-        look_up: dict[str, Any] = {"gpu": _one_gpu, "nic": nic, "node": node, "cluster": cluster}
-        builder = Builder(origin=origin, **look_up, partial=bool(wrong), wrong=wrong)
+        lookups: dict[str, Any] = {"gpu": _resolve_unambiguous_gpu, "nic": nic, "node": node, "cluster": cluster}
+        builder = Builder(origin=origin, **lookups, partial=bool(wrong), wrong=wrong)
         if "name" not in tables:
             wrong.append("name: missing")
         spec = builder.build_cluster(entry, "")
@@ -165,20 +170,20 @@ def parse_cluster(text: str, *, origin: str) -> ClusterSpec:
 
 
 def _read_cluster(tables: dict[str, Any]) -> tuple[ClusterEntry | None, list[str]]:
-    """Return what can be read of a cluster file, wrong values left out, and one line about each of these."""
+    """Return the valid part of a cluster file without wrong values, and one message for each of these."""
     try:
         return ClusterEntry.model_validate(tables), []
     except ValidationError as error:
-        broken = violations(error)
+        broken = format_violations(error)
     wrong = list(broken.values())
     try:
-        return ClusterEntry.model_validate(without(tables, broken)), wrong
+        return ClusterEntry.model_validate(omit_values(tables, broken)), wrong
     except ValidationError:
         return None, wrong
 
 
-def _one_gpu(name: str) -> GpuSpec:
-    """Return the GPU that ``name`` means; a file that is written once must not leave open which one it is."""
+def _resolve_unambiguous_gpu(name: str) -> GpuSpec:
+    """Return the GPU that ``name`` means; a cluster file must not use an ambiguous name."""
     spec, others = resolve_gpu(name)
     if others:
         raise InputError(f"GPU {name[:MAX_SHOWN]!r} may be several", hint=f"write {', '.join((spec.name, *others))}")
@@ -186,29 +191,29 @@ def _one_gpu(name: str) -> GpuSpec:
 
 
 @cache
-def _gpus() -> Shelf[GpuSpec]:
+def _gpus() -> CatalogIndex[GpuSpec]:
     return _load("gpus", "GPU", GpuEntry, Builder.build_gpu)
 
 
 @cache
-def _nics() -> Shelf[NicSpec]:
+def _nics() -> CatalogIndex[NicSpec]:
     return _load("nics", "NIC", NicEntry, Builder.build_nic)
 
 
 @cache
-def _nodes() -> Shelf[NodeSpec]:
+def _nodes() -> CatalogIndex[NodeSpec]:
     return _load("nodes", "node type", NodeEntry, Builder.build_node)
 
 
 @cache
-def _clusters() -> Shelf[ClusterSpec]:
+def _clusters() -> CatalogIndex[ClusterSpec]:
     return _load("clusters", "cluster", ClusterEntry, Builder.build_cluster)
 
 
 def _load(
     file: str, kind: str, entry_type: type[Entry], build: Callable[[Builder, Any, str], Spec | None]
-) -> Shelf[Spec]:
-    """Read one catalogue file; an entry may start from one that stands above it."""
+) -> CatalogIndex[Spec]:
+    """Read one catalogue file; an entry may refer to an entry above it."""
     text = files("opsk.hardware").joinpath("catalog", f"{file}.toml").read_text(encoding="utf-8")
     return load_catalog(text, origin=f"catalog/{file}.toml", kind=kind, entry_type=entry_type, build=build)
 
@@ -220,38 +225,44 @@ def load_catalog(
     kind: str,
     entry_type: type[Entry],
     build: Callable[[Builder, Any, str], Spec | None],
-) -> Shelf[Spec]:
-    """Return the shelf that a catalogue file describes.
+) -> CatalogIndex[Spec]:
+    """Return the index of the entries of a catalogue file.
 
     Raises
     ------
     ConfigError
-        Lists all that is wrong with the file: fields, sources, spellings.
+        Lists all that is wrong with the file: fields, sources, aliases.
     """
     try:
         catalog = CatalogFile.model_validate(parse_toml(text, origin=origin))
     except ValidationError as error:
-        raise ConfigError(f"{origin}: {'; '.join(violations(error).values())}") from error
+        raise ConfigError(f"{origin}: {'; '.join(format_violations(error).values())}") from error
     wrong: list[str] = []
     specs: dict[str, Spec] = {}
 
-    def above(name: str) -> Any:
-        return fill(kind, list(specs.values()), {}).resolve(name)[0]
+    def find_above(name: str) -> Any:
+        return build_index(kind, list(specs.values()), {}).resolve(name)[0]
 
-    look_up: dict[str, Any] = {"gpu": gpu, "nic": nic, "node": node, "cluster": cluster, OWN_KIND[entry_type]: above}
-    builder = Builder(origin=origin, wrong=wrong, **look_up)
+    lookups: dict[str, Any] = {
+        "gpu": gpu,
+        "nic": nic,
+        "node": node,
+        "cluster": cluster,
+        ENTRY_KINDS[entry_type]: find_above,
+    }
+    builder = Builder(origin=origin, wrong=wrong, **lookups)
     for name, table in catalog.entries.items():
         try:
             entry = entry_type.model_validate({"name": name, **table})
         except ValidationError as error:
-            wrong += [f"{name}.{line}" for line in violations(error).values()]
+            wrong += [f"{name}.{line}" for line in format_violations(error).values()]
             continue
         cited, faults = cite(entry, catalog.bibliography)
         wrong += [f"{name}.{fault}" for fault in faults]
         spec = build(builder, cited, name)
         if spec is not None:
             specs[name] = spec
-    wrong += conflicts(specs.values(), catalog.ambiguous)
+    wrong += find_conflicts(specs.values(), catalog.ambiguous)
     if wrong:
         raise ConfigError(f"{origin}: {'; '.join(wrong)}")
-    return fill(kind, list(specs.values()), catalog.ambiguous)
+    return build_index(kind, list(specs.values()), catalog.ambiguous)

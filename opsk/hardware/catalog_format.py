@@ -1,7 +1,7 @@
-"""What may a catalogue file or a site's cluster file say, and what does it mean in SI units and bytes?
+"""Defines the format of catalogue and cluster files, and converts their values to SI units and bytes.
 
 Every entry may name another one in ``like`` and then states only what differs. Files use the units that vendors print
-(MiB, GB/s, TFLOP/s, Gbit/s); they are turned into bytes, bytes/s and FLOP/s here and nowhere else in this package.
+(MiB, GB/s, TFLOP/s, Gbit/s); they are converted to bytes, bytes/s and FLOP/s here and nowhere else in this package.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FabricKind = Literal["rail-optimized", "fat-tree", "rail-only", "dragonfly"]
 
 
 class Entry(BaseModel):
-    """What every kind of entry may say: its name, the entry it starts from, other spellings, and its sources."""
+    """The fields of every kind of entry: its name, the entry that it is based on, aliases, and sources."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -88,9 +88,9 @@ class ClusterEntry(Entry):
 
 
 MAX_DEPTH = 16
-"""No file of hardware or clusters is half as deep."""
+"""No valid file of hardware or clusters is half as deep."""
 MAX_SHOWN = 80
-"""Characters of a wrong name or value that an error repeats."""
+"""Characters of a wrong name or value that an error message quotes."""
 
 _MESSAGES = {"extra_forbidden": "there is no such field"}
 _UNIONS = frozenset(("str", "GpuEntry", "NicEntry", "NodeEntry"))
@@ -98,7 +98,7 @@ _SHAPES = _UNIONS | {"[key]"}
 """Parts of pydantic's error locations that are not in the file: which shape of a value it tried."""
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
@@ -117,8 +117,8 @@ def _peaks(value: Mapping[str, float]) -> dict[str, float]:
 Conversion = tuple[str, Callable[[Any], Any]]
 
 GPU_FIELDS: Mapping[str, Conversion] = {
-    "vendor": ("vendor", _same),
-    "architecture": ("architecture", _same),
+    "vendor": ("vendor", _identity),
+    "architecture": ("architecture", _identity),
     "memory_mib": ("memory_bytes", _mib),
     "usable_mib": ("usable_bytes", _mib),
     "hbm_gb_per_s": ("hbm_bytes_per_s", _gb_per_s),
@@ -134,11 +134,11 @@ GPU_FIELDS: Mapping[str, Conversion] = {
 NIC_FIELDS: Mapping[str, Conversion] = {"gbit_per_s": ("bytes_per_s", gbit_per_s)}
 
 NODE_FIELDS: Mapping[str, Conversion] = {
-    name: (name, _same) for name in ("gpus", "nics", "hb_domain_gpus", "storage_nics", "power_w")
+    name: (name, _identity) for name in ("gpus", "nics", "hb_domain_gpus", "storage_nics", "power_w")
 }
 
 CLUSTER_FIELDS: Mapping[str, Conversion] = {
-    name: (name, _same)
+    name: (name, _identity)
     for name in (
         *("nodes", "fabric", "switches", "oversubscription"),
         *("leaves", "spines", "cores", "cables", "nodes_per_unit", "in_network_reduction"),
@@ -156,11 +156,11 @@ OPTIONAL_FIELDS = frozenset(
 """Fields that an entry without ``like`` may leave out."""
 
 NOT_CITED = frozenset(("name", "like", "aliases", "sources", "vendor", "architecture"))
-"""Fields that are no measurements: nobody can look them up in a data sheet."""
+"""Fields that are not measurements and are in no data sheet."""
 
 
 class CatalogFile(BaseModel):
-    """One catalogue file: where its numbers were read, names that stand for several entries, and the entries.
+    """One catalogue file: its bibliography, ambiguous names, and the entries.
 
     ``ambiguous`` maps a name that people use to the entries it may mean; the first one is taken.
     """
@@ -178,20 +178,20 @@ def parse_toml(text: str, *, origin: str) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        Names ``origin`` and the line that is no TOML.
+        Names ``origin`` and the line that is not TOML.
     """
     hint = "see docs/howto/add-a-cluster.md for an example"
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits are no TOMLDecodeError
         raise ConfigError(f"{origin}: {error}", hint=hint) from error
-    if _depth(tables) > MAX_DEPTH:
+    if _measure_depth(tables) > MAX_DEPTH:
         raise ConfigError(f"{origin}: tables more than {MAX_DEPTH} deep", hint=hint)
     return tables
 
 
-def _depth(tables: dict[str, Any]) -> int:
-    """Return how deep tables and lists lie in each other, without following them deeper than that matters."""
+def _measure_depth(tables: dict[str, Any]) -> int:
+    """Return the nesting depth of tables and lists, up to one more than ``MAX_DEPTH``."""
     level: list[Any] = [tables]
     for depth in range(MAX_DEPTH + 1):
         inside = [entry for part in level for entry in (part.values() if isinstance(part, dict) else part)]
@@ -201,39 +201,39 @@ def _depth(tables: dict[str, Any]) -> int:
     return MAX_DEPTH + 1
 
 
-def violations(error: ValidationError) -> dict[tuple[str | int, ...], str]:
-    """Return what pydantic found wrong: the place inside the file to one line about it.
+def format_violations(error: ValidationError) -> dict[tuple[str | int, ...], str]:
+    """Return pydantic's errors: the path inside the file to one line of text.
 
-    A value that may be a name or a table is reported for the shape that was written, not once for each shape.
+    A value that may be a name or a table is reported for the form that was given, not once for each form.
     """
     lines: dict[tuple[str | int, ...], str] = {}
     for item in error.errors():
         unknown = item["type"] == "extra_forbidden"
-        own_key = item["loc"][-1:] if unknown else ()
-        place = (*(part for part in item["loc"][: -1 if unknown else None] if part not in _SHAPES), *own_key)
-        given, either = item["input"], not unknown and item["loc"][-1] in _UNIONS
-        if either and item["type"] == "string_type" and isinstance(given, dict):
+        unknown_key = item["loc"][-1:] if unknown else ()
+        place = (*(part for part in item["loc"][: -1 if unknown else None] if part not in _SHAPES), *unknown_key)
+        value, is_union = item["input"], not unknown and item["loc"][-1] in _UNIONS
+        if is_union and item["type"] == "string_type" and isinstance(value, dict):
             continue
-        message = "Input should be a name or a table" if either else _MESSAGES.get(item["type"], item["msg"])
-        if isinstance(given, str | int | float) and not unknown:
-            message += f", not {(given[:MAX_SHOWN] if isinstance(given, str) else given)!r}"
-        lines.setdefault(place, f"{'.'.join(_shown(part) for part in place) or 'file'}: {message}")
+        message = "Input should be a name or a table" if is_union else _MESSAGES.get(item["type"], item["msg"])
+        if isinstance(value, str | int | float) and not unknown:
+            message += f", not {(value[:MAX_SHOWN] if isinstance(value, str) else value)!r}"
+        lines.setdefault(place, f"{'.'.join(_format_key(part) for part in place) or 'file'}: {message}")
     return lines
 
 
-def _shown(part: str | int) -> str:
-    """Return a key of a file, safe to print and not too long."""
+def _format_key(part: str | int) -> str:
+    """Return a key of a file, printable and of limited length."""
     text = str(part)[:MAX_SHOWN]
     return text if text.isprintable() else ascii(text)
 
 
-def without(tables: dict[str, Any], places: Iterable[tuple[str | int, ...]]) -> dict[str, Any]:
-    """Return a copy of ``tables`` without the values at ``places``, so that the rest can be looked at as well."""
-    left = copy.deepcopy(tables)
+def omit_values(tables: dict[str, Any], places: Iterable[tuple[str | int, ...]]) -> dict[str, Any]:
+    """Return a copy of ``tables`` without the values at ``places``, so that the rest can be validated too."""
+    remaining = copy.deepcopy(tables)
     for place in places:
-        table: Any = left
+        table: Any = remaining
         for part in place[:-1]:
             table = table.get(part) if isinstance(table, dict) else None
         if isinstance(table, dict) and place:
             table.pop(place[-1], None)
-    return left
+    return remaining

@@ -1,4 +1,4 @@
-"""Where was each number of the catalogue read? An entry cites works of its file's bibliography, field by field.
+"""Resolves the citations of a catalogue entry against its file's bibliography, field by field.
 
 A citation is the key of a work, or ``key: remark`` where the number was derived, halved or needs a caveat.
 """
@@ -12,7 +12,7 @@ from opsk.hardware.catalog_format import NOT_CITED, Entry
 
 
 def cite(entry: Entry, bibliography: Mapping[str, str]) -> tuple[Entry, list[str]]:
-    """Return ``entry`` with its citations written out, and one line for each field without a good one."""
+    """Return ``entry`` with its citations resolved, and one line for each field without a valid one."""
     stated = {name for name in type(entry).model_fields if getattr(entry, name) is not None} - NOT_CITED
     faults = [f"sources.{name}: there is no such value here" for name in entry.sources if name not in stated]
     faults += [f"sources: nothing is cited for {name}" for name in sorted(stated - set(entry.sources))]

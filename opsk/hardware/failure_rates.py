@@ -1,7 +1,7 @@
-"""How often do parts of a cluster fail, and how long until they are back? Published rates, and a site's own.
+"""Looks up published failure and repair rates of cluster parts, and parses a site's own.
 
-The numbers are in ``catalog/failures.toml``, each with its source. Files state hours, as papers do; they become seconds
-here.
+The numbers are in ``catalog/failures.toml``, each with its source. Files state hours, as papers do; they are converted
+to seconds here.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from opsk.errors import ConfigError, InputError
-from opsk.hardware.catalog_format import MAX_SHOWN, CatalogFile, Entry, parse_toml, violations, without
+from opsk.hardware.catalog_format import MAX_SHOWN, CatalogFile, Entry, format_violations, omit_values, parse_toml
 from opsk.hardware.citing import cite
-from opsk.hardware.shelf import key_of
+from opsk.hardware.shelf import normalise_key
 from opsk.units import hours
 
 DEFAULT_RATES = "llama3-405b"
@@ -33,7 +33,7 @@ RepairHours = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRates:
-    """Mean times between failures of parts, and of repair [s]; infinite is never.
+    """Mean times between failures of parts, and mean times to repair [s]; infinite is never.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class FailureRates:
     switch_mtbf_s
         One switch of the compute fabric.
     hb_domain_mtbf_s
-        What takes all of an HB domain that spans nodes: switch trays, power, cooling.
+        Failures of a whole HB domain that spans nodes: switch trays, power, cooling.
     software_mtbf_s
         One GPU of a job, between interruptions that a restart on the same nodes cures.
     node_repair_s, switch_repair_s, hb_domain_repair_s
@@ -74,7 +74,7 @@ TIMES = tuple(item.name for item in fields(FailureRates) if item.name.endswith("
 
 
 class RatesEntry(Entry):
-    """What one entry of the catalogue, or a site's file, may state; what it leaves out is that of ``like``."""
+    """The fields of a catalogue entry, or of a site's file; missing ones are taken from ``like``."""
 
     gpu_mtbf_h: Hours | None = None
     host_mtbf_h: Hours | None = None
@@ -88,8 +88,8 @@ class RatesEntry(Entry):
     hb_domain_repair_h: RepairHours | None = None
 
 
-def in_hours(name: str) -> str:
-    """Return how a file calls a field: ``gpu_mtbf_h`` for ``gpu_mtbf_s``."""
+def to_hours_field(name: str) -> str:
+    """Return the name of a field in a file: ``gpu_mtbf_h`` for ``gpu_mtbf_s``."""
     return f"{name.removesuffix('_s')}_h"
 
 
@@ -99,20 +99,20 @@ def failure_rates(name: str = DEFAULT_RATES) -> FailureRates:
     Raises
     ------
     InputError
-        Names those that there are.
+        Lists the known names.
 
     Examples
     --------
     >>> round(failure_rates("rsc-1").gpu_mtbf_s / 3600)
     29500
     """
-    found = _by_key(_catalog()).get(key_of(name))
-    if found is None:
+    rates = _by_key(_catalog()).get(normalise_key(name))
+    if rates is None:
         raise InputError(
             f"unknown failure rates {name[:MAX_SHOWN]!r}",
             hint=f"known: {', '.join(_catalog())}; or name a TOML of your own",
         )
-    return found
+    return rates
 
 
 def names() -> tuple[str, ...]:
@@ -140,10 +140,10 @@ def parse_rates(text: str, *, origin: str) -> FailureRates:
     try:
         entry = RatesEntry.model_validate(tables)
     except ValidationError as error:
-        told = violations(error)
-        wrong += told.values()
-        left = {name: value for name, value in without(tables, told).items() if name in RatesEntry.model_fields}
-        entry = RatesEntry.model_validate(left)
+        errors = format_violations(error)
+        wrong += errors.values()
+        valid = {name: value for name, value in omit_values(tables, errors).items() if name in RatesEntry.model_fields}
+        entry = RatesEntry.model_validate(valid)
     base = failure_rates()
     try:
         base = failure_rates(entry.like or DEFAULT_RATES)
@@ -151,25 +151,25 @@ def parse_rates(text: str, *, origin: str) -> FailureRates:
         wrong.append(f"like: {error.message} ({error.hint})")
     if wrong:
         raise ConfigError(f"{origin}: {'; '.join(wrong)}", hint="docs/explanation/goodput.md has an example")
-    return _built(entry, base, name=entry.name or origin, origin=origin)
+    return _build_rates(entry, base, name=entry.name or origin, origin=origin)
 
 
-def _built(entry: RatesEntry, base: FailureRates, *, name: str, origin: str) -> FailureRates:
-    """Return the rates of an entry laid over those that it starts from."""
-    stated = {field: value for field in TIMES if (value := getattr(entry, in_hours(field))) is not None}
-    sources = {field: entry.sources.get(in_hours(field), origin) for field in stated}
+def _build_rates(entry: RatesEntry, base: FailureRates, *, name: str, origin: str) -> FailureRates:
+    """Return the rates of an entry, which override those of ``base``."""
+    stated = {field: value for field in TIMES if (value := getattr(entry, to_hours_field(field))) is not None}
+    sources = {field: entry.sources.get(to_hours_field(field), origin) for field in stated}
     times = {field: hours(value) for field, value in stated.items()}
     return replace(base, name=name, sources={**base.sources, **sources}, **times)
 
 
 def _by_key(rates: Mapping[str, FailureRates]) -> dict[str, FailureRates]:
-    """Return the rates by the key of every spelling of their names."""
-    return {key_of(spelling): rates[name] for name, spellings in _spellings().items() for spelling in spellings}
+    """Return the rates by the key of every name and alias."""
+    return {normalise_key(alias): rates[name] for name, aliases in _names_and_aliases().items() for alias in aliases}
 
 
 @cache
-def _spellings() -> dict[str, tuple[str, ...]]:
-    """Return all spellings of the name of each entry."""
+def _names_and_aliases() -> dict[str, tuple[str, ...]]:
+    """Return the name and the aliases of each entry."""
     return {name: (name, *table.get("aliases", ())) for name, table in _file().entries.items()}
 
 
@@ -187,7 +187,7 @@ def _catalog() -> dict[str, FailureRates]:
     Raises
     ------
     ConfigError
-        Lists what is wrong with the file: fields, sources, entries that start from none above them.
+        Lists what is wrong with the file: fields, sources, entries whose ``like`` is not above them.
     """
     return read_entries(_file().entries.items(), _file().bibliography)
 
@@ -195,29 +195,31 @@ def _catalog() -> dict[str, FailureRates]:
 def read_entries(
     entries: Iterable[tuple[str, dict[str, Any]]], bibliography: Mapping[str, str]
 ) -> dict[str, FailureRates]:
-    """Return the rates of catalogue entries by name; each may start from one above it.
+    """Return the rates of catalogue entries by name; each may refer to one above it.
 
     Raises
     ------
     ConfigError
         Lists all that is wrong.
     """
-    found: dict[str, FailureRates] = {}
+    rates: dict[str, FailureRates] = {}
     wrong: list[str] = []
     for name, table in entries:
         try:
             entry = RatesEntry.model_validate({"name": name, **table})
         except ValidationError as error:
-            wrong += [f"{name}.{line}" for line in violations(error).values()]
+            wrong += [f"{name}.{line}" for line in format_violations(error).values()]
             continue
         cited, faults = cite(entry, bibliography)
         wrong += [f"{name}.{fault}" for fault in faults]
-        if entry.like is not None and entry.like not in found:
+        if entry.like is not None and entry.like not in rates:
             wrong.append(f"{name}.like: there is no {entry.like!r} above it")
-        missing = [field for field in TIMES if entry.like is None and getattr(entry, in_hours(field)) is None]
-        wrong += [f"{name}: {in_hours(field)} missing" for field in missing]
+        missing = [field for field in TIMES if entry.like is None and getattr(entry, to_hours_field(field)) is None]
+        wrong += [f"{name}: {to_hours_field(field)} missing" for field in missing]
         if isinstance(cited, RatesEntry):
-            found[name] = _built(cited, found.get(entry.like or "", FailureRates(name=name)), name=name, origin=_ORIGIN)
+            rates[name] = _build_rates(
+                cited, rates.get(entry.like or "", FailureRates(name=name)), name=name, origin=_ORIGIN
+            )
     if wrong:
         raise ConfigError(f"{_ORIGIN}: {'; '.join(wrong)}")
-    return found
+    return rates

@@ -1,4 +1,4 @@
-"""Which entry of a catalogue does a name mean? Spellings of people, Slurm, drivers and scripts all find it."""
+"""Indexes the entries of a catalogue by name and alias; ignores case, separators and vendor words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GIGABYTES = re.compile(r"(\d)\s*gi?b")
 
 
 class Named(Protocol):
-    """What every entry has: a name and other spellings of it."""
+    """An entry with a name and aliases."""
 
     @property
     def name(self) -> str:
@@ -31,12 +31,12 @@ class Named(Protocol):
 Spec = TypeVar("Spec", bound=Named)
 
 
-def key_of(name: str) -> str:
-    """Return what is compared of a name: no case, no separators, no vendor words, ``80GB`` as ``80g``.
+def normalise_key(name: str) -> str:
+    """Return the key by which names are compared: no case, separators or vendor words, ``80GB`` as ``80g``.
 
     Examples
     --------
-    >>> key_of("NVIDIA A100-SXM4-80GB"), key_of("a100_80g")
+    >>> normalise_key("NVIDIA A100-SXM4-80GB"), normalise_key("a100_80g")
     ('a100sxm480g', 'a10080g')
     """
     lowered = _VENDOR_WORDS.sub("", name.casefold())
@@ -44,19 +44,19 @@ def key_of(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf(Generic[Spec]):
+class CatalogIndex(Generic[Spec]):
     """All entries of one kind.
 
     Parameters
     ----------
     kind
-        ``GPU``, ``NIC``, ``node type`` or ``cluster``, as errors call it.
+        ``GPU``, ``NIC``, ``node type`` or ``cluster``, for error messages.
     specs
         Catalogue name to entry.
     keys
-        Key of every name and alias to the catalogue name; see `key_of`.
+        Key of every name and alias to the catalogue name; see `normalise_key`.
     ambiguous
-        Key of a name that may mean several entries to their catalogue names, the one to take first.
+        Key of an ambiguous name to the catalogue names of its entries, the preferred one first.
     """
 
     kind: str
@@ -70,9 +70,9 @@ class Shelf(Generic[Spec]):
         Raises
         ------
         InputError
-            Repeats the name, names the closest entries and says what to do.
+            Quotes the name, lists the closest entries and gives a remedy.
         """
-        key = key_of(name)
+        key = normalise_key(name)
         if key in self.keys:
             return self.specs[self.keys[key]], ()
         if key in self.ambiguous:
@@ -81,40 +81,40 @@ class Shelf(Generic[Spec]):
         raise InputError(f"unknown {self.kind} {name[:MAX_SHOWN]!r}", hint=self._hint(key))
 
     def _hint(self, key: str) -> str:
-        """Say which entries come close and how to add one."""
-        spellings = (*self.keys, *self.ambiguous)
-        near = dict.fromkeys(
+        """Return the closest entries and how to add one."""
+        index_keys = (*self.keys, *self.ambiguous)
+        similar = dict.fromkeys(
             candidate
-            for spelling in difflib.get_close_matches(key, spellings, n=5, cutoff=0.5)
-            for candidate in ((self.keys[spelling],) if spelling in self.keys else self.ambiguous[spelling])
+            for index_key in difflib.get_close_matches(key, index_keys, n=5, cutoff=0.5)
+            for candidate in ((self.keys[index_key],) if index_key in self.keys else self.ambiguous[index_key])
         )
-        named = f"closest: {', '.join(list(near)[:3])}" if near else f"known: {', '.join(self.specs)}"
-        return f"{named}; or describe it in a cluster TOML (docs/howto/add-a-cluster.md)"
+        suggestion = f"closest: {', '.join(list(similar)[:3])}" if similar else f"known: {', '.join(self.specs)}"
+        return f"{suggestion}; or describe it in a cluster TOML (docs/howto/add-a-cluster.md)"
 
 
-def conflicts(specs: Iterable[Named], ambiguous: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return one line for each spelling that two entries claim and each ambiguous name that points nowhere."""
+def find_conflicts(specs: Iterable[Named], ambiguous: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return one line for each alias of two entries and each ambiguous name without an entry."""
     owners: dict[str, str] = {}
     wrong = []
-    known = set()
+    defined = set()
     for spec in specs:
-        known.add(spec.name)
-        for spelling in (spec.name, *spec.aliases):
-            owner = owners.setdefault(key_of(spelling), spec.name)
+        defined.add(spec.name)
+        for alias in (spec.name, *spec.aliases):
+            owner = owners.setdefault(normalise_key(alias), spec.name)
             if owner != spec.name:
-                wrong.append(f"{spec.name}: {spelling!r} already means {owner}")
-    for spelling, candidates in ambiguous.items():
-        if key_of(spelling) in owners:
-            wrong.append(f"ambiguous.{spelling}: already means {owners[key_of(spelling)]}")
-        wrong += [f"ambiguous.{spelling}: there is no {name}" for name in candidates if name not in known]
+                wrong.append(f"{spec.name}: {alias!r} already means {owner}")
+    for alias, candidates in ambiguous.items():
+        if normalise_key(alias) in owners:
+            wrong.append(f"ambiguous.{alias}: already means {owners[normalise_key(alias)]}")
+        wrong += [f"ambiguous.{alias}: there is no {name}" for name in candidates if name not in defined]
     return wrong
 
 
-def fill(kind: str, specs: Sequence[Spec], ambiguous: Mapping[str, Sequence[str]]) -> Shelf[Spec]:
-    """Return the shelf that holds ``specs``; see `conflicts` for what it must not be given."""
-    return Shelf(
+def build_index(kind: str, specs: Sequence[Spec], ambiguous: Mapping[str, Sequence[str]]) -> CatalogIndex[Spec]:
+    """Return the index of ``specs``, which must be free of the conflicts that `find_conflicts` reports."""
+    return CatalogIndex(
         kind=kind,
         specs={spec.name: spec for spec in specs},
-        keys={key_of(spelling): spec.name for spec in specs for spelling in (spec.name, *spec.aliases)},
-        ambiguous={key_of(spelling): tuple(names) for spelling, names in ambiguous.items()},
+        keys={normalise_key(alias): spec.name for spec in specs for alias in (spec.name, *spec.aliases)},
+        ambiguous={normalise_key(alias): tuple(names) for alias, names in ambiguous.items()},
     )

@@ -1,4 +1,4 @@
-"""The machine as data: GPUs, NICs, node types and clusters, in SI units and bytes."""
+"""Defines GPUs, NICs, node types and clusters as data, in SI units and bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
 """Number formats that ``GpuSpec.peak_flop_per_s`` may have a peak for."""
 
 FABRICS = ("rail-optimized", "fat-tree", "rail-only", "dragonfly")
-"""Wirings that ``ClusterSpec.fabric`` may name."""
+"""Topologies that ``ClusterSpec.fabric`` may name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +36,14 @@ class GpuSpec:
         Memory that processes can be given [bytes]: what CUDA reports as total and PyTorch's out-of-memory message
         calls the total capacity; the driver keeps the rest. ``None`` when it is not known.
     architecture
-        Generation of the chip, whose kernels reach like fractions of their peaks: ``ampere``, ``hopper``, ``cdna3``.
+        Generation of the chip, whose kernels reach similar fractions of their peaks: ``ampere``, ``hopper``, ``cdna3``.
     sustained_share
         Share of its dense peak that a large product reaches for seconds, at the clock that the power limit leaves, by
         number format [ratio]; a format that is missing has that of the chip generation.
     launch_factor
         Time that the CPU of its node takes to launch a kernel over that of an x86 server [ratio].
     aliases
-        Other spellings that scripts, Slurm GRES types and drivers use (``h100``, ``NVIDIA H100 80GB HBM3``).
+        Other names that scripts, Slurm GRES types and drivers use (``h100``, ``NVIDIA H100 80GB HBM3``).
     sources
         Field name to the page or paper it was read from.
     """
@@ -95,7 +95,7 @@ class NodeSpec:
     storage_nic, storage_nics
         Ports to a storage fabric of its own; ``None`` and 0 where storage shares the compute fabric or is not known.
     power_w
-        Most that the whole node draws [W]; ``None`` when it is not known.
+        Maximum power of the whole node [W]; ``None`` when it is not known.
     """
 
     name: str
@@ -118,12 +118,12 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """One cluster as far as a prediction needs it.
+    """The properties of a cluster that a prediction needs.
 
     Parameters
     ----------
     fabric
-        How the compute fabric is wired, one of ``FABRICS``.
+        Topology of the compute fabric, one of ``FABRICS``.
     oversubscription
         Downlink over uplink bandwidth of a leaf; 1.0 is full bisection.
     switches

@@ -1,4 +1,4 @@
-"""What can be said of an Xid, an NVLink 5 error, a recovery action or an SXid?"""
+"""Defines the values that describe Xids, NVLink 5 errors, recovery actions and SXids."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from enum import StrEnum
 
 
 class XidClass(StrEnum):
-    """What an Xid asks of the people who run the cluster, mildest first."""
+    """The action that an Xid requires of the operators, mildest first."""
 
     INFO = "info"
     """Nothing to do."""
     CASCADE = "cascade"
     """Follows another fault; never a root cause."""
     APP = "app"
-    """Likeliest the application's own fault: restart the job, no drain unless repeated on one GPU."""
+    """Most likely an application fault: restart the job, no drain unless repeated on one GPU."""
     WATCH = "watch"
     """Record; act if it comes again."""
     RESET_WHEN_IDLE = "reset_when_idle"
@@ -26,11 +26,11 @@ class XidClass(StrEnum):
     REBOOT = "reboot"
     """Drain and restart (power-cycle) the node."""
     SERVICE = "service"
-    """Hands on hardware."""
+    """Hardware must be serviced."""
     NVLINK = "nvlink"
     """Depends on unit and status word; see `nvlink5`."""
     SUMMARY = "summary"
-    """The driver's own summary: see `recovery_of`."""
+    """The driver's own summary: see `parse_recovery_action`."""
     UNUSED = "unused"
     """NVIDIA calls the code unused from Ampere on."""
     UNKNOWN = "unknown"
@@ -38,7 +38,7 @@ class XidClass(StrEnum):
 
 
 class Suspect(StrEnum):
-    """What is likeliest at fault."""
+    """The most likely faulty component."""
 
     APPLICATION = "application"
     DRIVER = "driver"
@@ -50,12 +50,12 @@ class Suspect(StrEnum):
     PCIE = "pcie"
     POWER = "power"
     NONE = "none"
-    """The code says nothing of a cause."""
+    """The code does not identify a cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Xid:
-    """One code of the catalogue, or what can be said of a code that is not in it.
+    """One code of the catalogue, or a placeholder for a code that is not in it.
 
     Parameters
     ----------
@@ -64,11 +64,11 @@ class Xid:
     meaning
         One line.
     class_, suspect
-        Our reading.
+        The classification of opsk.
     immediate, follow_up
-        NVIDIA's resolution buckets (``RESET_GPU``); empty where NVIDIA states none. `guidance` puts one in words.
+        NVIDIA's resolution buckets (``RESET_GPU``); empty where NVIDIA states none. `guidance` describes one.
     action
-        What to do, in words.
+        Description of what to do.
     source
         Where it was read.
     """
@@ -90,13 +90,13 @@ class Xid:
 
     @property
     def may_be_root(self) -> bool:
-        """Whether the code can be the first cause of what happened, not a consequence or a notice."""
+        """Whether the code can be a root cause, not a consequence or a notice."""
         return self.class_ not in {XidClass.CASCADE, XidClass.INFO, XidClass.SUMMARY, XidClass.UNUSED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nvlink5:
-    """What NVIDIA's table says of one Xid from 144 to 150, by its unit and words.
+    """The row of NVIDIA's table for one Xid from 144 to 150, by its unit and words.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class Nvlink5:
     immediate, follow_up
         NVIDIA's resolution buckets.
     peer
-        Whether the device at the other end of the link is to be looked at, not this GPU.
+        Whether to inspect the device at the other end of the link, not this GPU.
     class_
         The class that follows from severity and immediate action.
     """
@@ -122,7 +122,7 @@ class Nvlink5:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryAction:
-    """What the driver itself wants done: value and name as NVML has them (``node_reboot``), and the class of it."""
+    """The recovery action that the driver requests: value and name as in NVML (``node_reboot``), and its class."""
 
     value: int | None
     name: str

@@ -1,7 +1,7 @@
-"""What does an Xid of the NVIDIA driver or an SXid of an NVSwitch mean, and what is to be done about it?
+"""Looks up the meaning and the remedy of an NVIDIA driver's Xid or an NVSwitch's SXid.
 
-The entries are in ``catalog/xids.toml``, each with its source. A code that is not there is answered honestly: unknown.
-Only the standard library is used, so that the exporter can ask without loading a validator.
+The entries are in ``catalog/xids.toml``, each with its source. A code that is not in the file is reported as unknown.
+Only the standard library is used, so that the exporter need not load a validator.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Nvlink5Row:
     origin: str
     when_fatal: str
 
-    def holds_for(self, reason: int, status: int) -> bool:
-        """Whether the row is about this reason (a link went down) or status word."""
+    def matches(self, reason: int, status: int) -> bool:
+        """Return whether the row applies to this reason (a link went down) or status word."""
         if self.reasons:
             return reason in self.reasons
         return not self.status or status in self.status
@@ -57,17 +57,17 @@ def catalog() -> Catalog:
     """Return the catalogue that ships with opsk."""
     text = files("opsk.hardware").joinpath("catalog", "xids.toml").read_text(encoding="utf-8")
     try:
-        return _read(tomllib.loads(text))
+        return _build_catalog(tomllib.loads(text))
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"catalog/xids.toml: {type(error).__name__}: {error}", hint="reinstall opsk") from error
 
 
-def _read(tables: dict[str, Any]) -> Catalog:
-    """Return the catalogue that the file's tables state."""
+def _build_catalog(tables: dict[str, Any]) -> Catalog:
+    """Return the catalogue that the file's tables define."""
     works: dict[str, str] = tables["bibliography"]
     classes = {XidClass(name): text for name, text in tables["classes"].items()}
-    entries = {int(code): _xid(int(code), table, classes, works) for code, table in tables["xids"].items()}
-    unused = {int(code): _unused(int(code), name, classes, works) for code, name in tables["unused"].items()}
+    entries = {int(code): _build_xid(int(code), table, classes, works) for code, table in tables["xids"].items()}
+    unused = {int(code): _build_unused(int(code), name, classes, works) for code, name in tables["unused"].items()}
     recovery = {
         int(value): RecoveryAction(value=int(value), name=table["name"], class_=XidClass(table["class"]))
         for value, table in tables["recovery"].items()
@@ -76,7 +76,7 @@ def _read(tables: dict[str, Any]) -> Catalog:
         xids={**unused, **entries},
         classes=classes,
         buckets=tables["buckets"],
-        nvlink5=tuple(_nvlink5_row(row) for row in tables["nvlink5"]),
+        nvlink5=tuple(_build_nvlink5_row(row) for row in tables["nvlink5"]),
         recovery=recovery,
         recovery_texts={
             text.casefold(): recovery[int(value)]
@@ -90,8 +90,8 @@ def _read(tables: dict[str, Any]) -> Catalog:
     )
 
 
-def _xid(code: int, table: Mapping[str, str], classes: Mapping[XidClass, str], works: Mapping[str, str]) -> Xid:
-    """Return one entry; its class says what to do where it does not say so itself."""
+def _build_xid(code: int, table: Mapping[str, str], classes: Mapping[XidClass, str], works: Mapping[str, str]) -> Xid:
+    """Return one entry; the default action is that of its class."""
     class_ = XidClass(table["class"])
     return Xid(
         code=code,
@@ -106,7 +106,7 @@ def _xid(code: int, table: Mapping[str, str], classes: Mapping[XidClass, str], w
     )
 
 
-def _unused(code: int, name: str, classes: Mapping[XidClass, str], works: Mapping[str, str]) -> Xid:
+def _build_unused(code: int, name: str, classes: Mapping[XidClass, str], works: Mapping[str, str]) -> Xid:
     """Return an entry of a code that newer GPUs do not use."""
     return Xid(
         code=code,
@@ -121,7 +121,7 @@ def _unused(code: int, name: str, classes: Mapping[XidClass, str], works: Mappin
     )
 
 
-def _nvlink5_row(row: Mapping[str, Any]) -> Nvlink5Row:
+def _build_nvlink5_row(row: Mapping[str, Any]) -> Nvlink5Row:
     """Return one row of the NVLink 5 table."""
     return Nvlink5Row(
         xid=row["xid"],
@@ -146,8 +146,8 @@ __all__ = [
     "guidance",
     "nvlink5",
     "nvlink5_xid",
+    "parse_recovery_action",
     "recovery_action",
-    "recovery_of",
     "sxid",
     "xid",
     "xids",
@@ -164,13 +164,13 @@ _BUCKET_CLASSES = {
 }
 
 
-def _class_of_bucket(bucket: str) -> XidClass:
+def _classify_bucket(bucket: str) -> XidClass:
     """Return the class of an immediate action of the NVLink 5 table."""
     return _BUCKET_CLASSES.get(bucket, XidClass.NVLINK)
 
 
 def xid(code: int) -> Xid:
-    """Return what is known of an Xid; an unknown code gives an entry of class ``unknown``, never an error.
+    """Return the entry of an Xid; an unknown code gives an entry of class ``unknown``, never an error.
 
     Examples
     --------
@@ -179,9 +179,9 @@ def xid(code: int) -> Xid:
     >>> xid(9999).class_.value
     'unknown'
     """
-    found = catalog().xids.get(code)
-    if found is not None:
-        return found
+    entry = catalog().xids.get(code)
+    if entry is not None:
+        return entry
     return Xid(
         code=code,
         name="",
@@ -197,16 +197,16 @@ def xid(code: int) -> Xid:
 
 def xids() -> tuple[Xid, ...]:
     """Return all Xids of the catalogue by code, those that are unused from Ampere on included."""
-    return tuple(found for _, found in sorted(catalog().xids.items()))
+    return tuple(entry for _, entry in sorted(catalog().xids.items()))
 
 
 def guidance(bucket: str) -> str:
-    """Return NVIDIA's resolution bucket (``RESET_GPU``) in words; empty for one that is not known."""
+    """Return the description of NVIDIA's resolution bucket (``RESET_GPU``); empty for an unknown one."""
     return catalog().buckets.get(bucket, "")
 
 
 def nvlink5(code: int, unit: str, words: tuple[int, ...], *, fatal: bool | None = None) -> Nvlink5 | None:
-    """Return what NVIDIA's table says of an NVLink 5 error; ``None`` when it says nothing.
+    """Return the row of NVIDIA's table for an NVLink 5 error; ``None`` without one.
 
     Parameters
     ----------
@@ -217,12 +217,12 @@ def nvlink5(code: int, unit: str, words: tuple[int, ...], *, fatal: bool | None 
     words
         The message's words in brackets: interrupt information, status, and details.
     fatal
-        Whether the message says ``Fatal``; it raises those errors that can be either.
+        Whether the message contains ``Fatal``; it raises the severity of errors that can be either.
     """
     reason = (words[0] >> _REASON_SHIFT) & _REASON_MASK if words else 0
     status = words[1] if len(words) > 1 else 0
     for row in catalog().nvlink5:
-        if row.xid == code and unit.upper() in row.units and row.holds_for(reason, status):
+        if row.xid == code and unit.upper() in row.units and row.matches(reason, status):
             immediate = row.when_fatal if fatal and row.when_fatal else row.immediate
             severity = "fatal" if fatal and row.when_fatal else row.severity
             return Nvlink5(
@@ -231,24 +231,24 @@ def nvlink5(code: int, unit: str, words: tuple[int, ...], *, fatal: bool | None 
                 immediate=immediate,
                 follow_up=row.follow_up,
                 peer=row.follow_up == "INVESTIGATE_PEER_DEVICE",
-                class_=_class_of_bucket(immediate),
+                class_=_classify_bucket(immediate),
             )
     return None
 
 
 def nvlink5_xid(code: int, unit: str, words: tuple[int, ...], *, fatal: bool | None = None) -> Xid:
-    """Return the Xid with class and actions of its unit and words; the plain entry where the table has none of it."""
+    """Return the Xid with class and actions of its unit and words; the plain entry where the table has no row."""
     entry = xid(code)
-    found = nvlink5(code, unit, words, fatal=fatal)
-    if found is None:
+    row = nvlink5(code, unit, words, fatal=fatal)
+    if row is None:
         return entry
-    said = [guidance(found.immediate), guidance(found.follow_up)]
+    texts = [guidance(row.immediate), guidance(row.follow_up)]
     return replace(
         entry,
-        class_=found.class_,
-        immediate=found.immediate,
-        follow_up=found.follow_up,
-        action="; ".join(dict.fromkeys(part for part in said if part)),
+        class_=row.class_,
+        immediate=row.immediate,
+        follow_up=row.follow_up,
+        action="; ".join(dict.fromkeys(part for part in texts if part)),
     )
 
 
@@ -263,22 +263,22 @@ def recovery_action(value: int) -> RecoveryAction:
     return catalog().recovery.get(value, RecoveryAction(value=value, name="unknown", class_=XidClass.UNKNOWN))
 
 
-def recovery_of(text: str) -> RecoveryAction | None:
-    """Return the recovery action that the message of an Xid 154 changes to; ``None`` when it names none.
+def parse_recovery_action(text: str) -> RecoveryAction | None:
+    """Return the new recovery action that the message of an Xid 154 names; ``None`` when it names none.
 
     Examples
     --------
-    >>> recovery_of("GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)").name
+    >>> parse_recovery_action("GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)").name
     'drain_and_reset'
     """
-    found = _RECOVERY.search(text[:500])
-    if found is None:
+    match = _RECOVERY.search(text[:500])
+    if match is None:
         return None
-    if found[1]:
-        return recovery_action(int(found[1], 16))
-    return catalog().recovery_texts.get(found[2].strip().casefold())
+    if match[1]:
+        return recovery_action(int(match[1], 16))
+    return catalog().recovery_texts.get(match[2].strip().casefold())
 
 
 def sxid(code: int) -> Sxid:
-    """Return what is known of an SXid; an unknown code gives severity ``unknown``, never an error."""
+    """Return the entry of an SXid; an unknown code gives severity ``unknown``, never an error."""
     return catalog().sxids.get(code, Sxid(code=code, name="not in the catalogue", severity="unknown", source=""))

@@ -1,1 +1,1 @@
-"""A cluster in a box: real Slurm, munge, MariaDB and InfiniBand subnet in one folder, started and ended as one."""
+"""Runs a cluster on one machine: real Slurm, munge, MariaDB and an InfiniBand subnet in one folder."""

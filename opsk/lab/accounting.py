@@ -1,4 +1,4 @@
-"""How does a lab get its munge, its MariaDB and its slurmdbd, for root and for an ordinary user alike?"""
+"""Starts a lab's munge, MariaDB and slurmdbd, for root and for an ordinary user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opsk.lab.launcher import Launcher
 
 MUNGE_KEY_BYTES = 1024
 ACCOUNTING_DATABASE = "slurm_acct_db"
-"""The name that slurmdbd uses unless StorageLoc says otherwise (slurmdbd.conf(5))."""
+"""The default of slurmdbd's StorageLoc (slurmdbd.conf(5))."""
 
 
 def bring_up_munge(launcher: Launcher) -> None:
@@ -80,7 +80,7 @@ def bring_up_database(launcher: Launcher) -> None:
 
 
 def bring_up_slurmdbd(launcher: Launcher) -> None:
-    """Start slurmdbd and tell it of the cluster."""
+    """Start slurmdbd and add the cluster to it."""
     record = launcher.record
     # The client library of MariaDB has no other way to learn the socket: slurmdbd.conf cannot name it.
     database = {"MYSQL_UNIX_PORT": str(record.folder.mysql_socket)}

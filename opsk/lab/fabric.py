@@ -1,4 +1,4 @@
-"""How does a lab get its InfiniBand subnet: simulated by ibsim, brought up by opensm, written down by ibnetdiscover?"""
+"""Starts a lab's InfiniBand subnet: simulated by ibsim, run by opensm, recorded by ibnetdiscover."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opsk.fabric.dumps.ibnetdiscover import read_ibnetdiscover
 from opsk.fabric.rails import find_rails
 from opsk.lab.launcher import Launcher
 from opsk.lab.record import LabRecord
-from opsk.slurm.topology.tree import write_tree
+from opsk.slurm.topology.tree import render_tree
 
 SPEED = "HDR"
 """The fastest link that ibsim 0.10 simulates."""
@@ -64,14 +64,14 @@ def _write_topology(record: LabRecord) -> None:
             f"{folder.dump}: ibnetdiscover found {len(rails.attachments)} of {record.shape.nodes} nodes",
             hint=f"see {folder.log / 'opensm.log'}",
         )
-    (folder.etc / "topology.conf").write_text(write_tree(rails, node_names=record.shape.names), encoding="utf-8")
+    (folder.etc / "topology.conf").write_text(render_tree(rails, node_names=record.shape.names), encoding="utf-8")
 
 
 def _await_text(launcher: Launcher, name: str, text: str) -> None:
-    """Wait until a daemon's own log says ``text``."""
+    """Wait until a daemon's own log contains ``text``."""
     log = next(daemon.log for daemon in launcher.record.daemons if daemon.name == name)
 
-    def said() -> bool:
+    def is_logged() -> bool:
         return log.exists() and text in log.read_text(encoding="utf-8", errors="replace")
 
-    launcher.await_ready(name, said)
+    launcher.await_ready(name, is_logged)

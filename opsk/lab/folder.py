@@ -1,7 +1,7 @@
-"""Where does a lab keep what? One folder holds its keys, sockets, configuration, state, logs and database.
+"""Defines the layout of a lab's folder: keys, sockets, configuration, state, logs and database.
 
 Unix socket paths may have 107 bytes, and slurm.conf knows no quoting. When the folder's own path is too long for the
-sockets in it, or has signs that slurm.conf would take apart, the daemons get a short symbolic link to it instead.
+sockets in it, or has characters that slurm.conf would split at, the daemons get a short symbolic link to it instead.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9._/-]+")
 
 RECORD = "lab.json"
 LOCK = "lock"
-_KEPT = ("etc", "log", "fabric.net", "fabric.ibnetdiscover")
-"""What stays after ``down``, so that a person can look at it."""
-_THROWN_AWAY = ("run", "state", "spool", "mysql", "dev", "secret")
+_PERSISTENT = ("etc", "log", "fabric.net", "fabric.ibnetdiscover")
+"""Entries that stay after ``down``, for people to read."""
+_TEMPORARY = ("run", "state", "spool", "mysql", "dev", "secret")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class LabFolder:
 
     @property
     def etc(self) -> Path:
-        """Configuration: slurm.conf and the files beside it, opsk.toml, cluster.toml."""
+        """Configuration: slurm.conf and the files next to it, opsk.toml, cluster.toml."""
         return self.base / "etc"
 
     @property
@@ -57,7 +57,7 @@ class LabFolder:
 
     @property
     def state(self) -> Path:
-        """What slurmctld, munged and opensm want to find again."""
+        """State that slurmctld, munged and opensm need again."""
         return self.base / "state"
 
     @property
@@ -87,12 +87,12 @@ class LabFolder:
 
     @property
     def slurm_conf(self) -> Path:
-        """What ``SLURM_CONF`` must name to use this lab."""
+        """Value of ``SLURM_CONF`` to use this lab."""
         return self.etc / "slurm.conf"
 
     @property
     def site(self) -> Path:
-        """What ``OPSK_CONFIG`` must name to use this lab."""
+        """Value of ``OPSK_CONFIG`` to use this lab."""
         return self.etc / "opsk.toml"
 
     @property
@@ -116,15 +116,15 @@ class LabFolder:
         return self.base / "fabric.ibnetdiscover"
 
 
-def open_folder(path: Path, *, lab_id: str) -> LabFolder:
-    """Return the folder, with the link that its daemons need when the path is too long or has odd signs.
+def choose_folder(path: Path, *, lab_id: str) -> LabFolder:
+    """Return the folder, with the link that its daemons need when the path is too long or has odd characters.
 
     The link is not made here: the record must name it first, so that it is removed after a crash as well.
     """
     short = len(os.fsencode(path)) + len(_LONGEST_SOCKET) <= MAX_SOCKET_BYTES
     if short and _PLAIN.fullmatch(str(path)):
         return LabFolder(path=path, base=path)
-    return LabFolder(path=path, base=_link_home() / f"opsk-lab-{lab_id}")
+    return LabFolder(path=path, base=_find_link_home() / f"opsk-lab-{lab_id}")
 
 
 def claim(path: Path, *, for_all_users: bool) -> None:
@@ -133,7 +133,7 @@ def claim(path: Path, *, for_all_users: bool) -> None:
     Raises
     ------
     InputError
-        When something else is in it: the lab removes what it finds in its own folder.
+        When there is something else in it: the lab removes everything in its own folder.
     LabError
         When it cannot be made or belongs to another user.
     """
@@ -149,8 +149,8 @@ def claim(path: Path, *, for_all_users: bool) -> None:
 
 
 @contextmanager
-def os_errors_named(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses (no room, no right) into an error that names the file.
+def name_os_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the operating system (no space, no permission) into an error that names the file.
 
     Raises
     ------
@@ -164,11 +164,11 @@ def os_errors_named(path: Path) -> Iterator[None]:
         raise LabError(f"{where}: {error.strerror or error}", hint="name another folder with --dir") from error
 
 
-def lay_out(folder: LabFolder, *, spools: tuple[str, ...]) -> None:
-    """Remove what an earlier lab left, and make the directories; only those that other users need are open to them."""
+def create_layout(folder: LabFolder, *, spools: tuple[str, ...]) -> None:
+    """Remove the files of an earlier lab, and make the directories, open to other users only where needed."""
     if folder.base != folder.path:
         folder.base.symlink_to(folder.path, target_is_directory=True)
-    _remove(folder, (*_KEPT, *_THROWN_AWAY))
+    _remove(folder, (*_PERSISTENT, *_TEMPORARY))
     for name, mode in (("etc", 0o755), ("run", 0o755), ("log", 0o755), ("dev", 0o755), ("spool", 0o755)):
         (folder.path / name).mkdir(mode=mode)
         (folder.path / name).chmod(mode)
@@ -179,7 +179,7 @@ def lay_out(folder: LabFolder, *, spools: tuple[str, ...]) -> None:
 
 
 def check_owner(path: Path) -> None:
-    """Refuse to touch another user's lab: what root writes into a folder of someone else could land anywhere.
+    """Refuse another user's lab: files that root writes into a folder of another user could land anywhere.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def check_owner(path: Path) -> None:
 
 def clean(folder: LabFolder) -> None:
     """Remove everything but configuration, logs, the fabric and the record; and the short link."""
-    _remove(folder, _THROWN_AWAY)
+    _remove(folder, _TEMPORARY)
     unlink_base(folder)
 
 
@@ -217,9 +217,9 @@ def _remove(folder: LabFolder, names: tuple[str, ...]) -> None:
             entry.unlink(missing_ok=True)
 
 
-def _link_home() -> Path:
+def _find_link_home() -> Path:
     """Return a directory with a short name that this user may write: the run-time directory of the login, or /tmp."""
-    own = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
-    usable = os.geteuid() != 0 and own.is_absolute() and os.access(own, os.W_OK | os.X_OK)
-    plain = _PLAIN.fullmatch(str(own)) and len(str(own)) < len("/run/user/4294967295/")
-    return own if usable and plain else Path("/tmp")
+    runtime_folder = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    usable = os.geteuid() != 0 and runtime_folder.is_absolute() and os.access(runtime_folder, os.W_OK | os.X_OK)
+    plain = _PLAIN.fullmatch(str(runtime_folder)) and len(str(runtime_folder)) < len("/run/user/4294967295/")
+    return runtime_folder if usable and plain else Path("/tmp")

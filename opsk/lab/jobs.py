@@ -1,4 +1,4 @@
-"""How is a script run in the lab and followed to its end, as the user who asks?"""
+"""Runs a script in the lab as the calling user, and follows it to its end."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from opsk.errors import SlurmError
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from opsk.lab.record import LabRecord
-from opsk.lab.status import slurm_environment
+from opsk.lab.status import build_slurm_environment
 
 _ID = re.compile(r"(\d+)(?:;\S*)?\s*")
 _FIELD = re.compile(r"(?:^|\s)(JobId|ArrayJobId|ArrayTaskId|JobState|Reason|ExitCode|NodeList|StdOut)=(\S*)")
@@ -34,33 +34,33 @@ class JobEnd:
 
 
 def submit(record: LabRecord, words: Sequence[str]) -> str:
-    """Submit with sbatch and return the job id; what sbatch says on stderr, advice included, goes to the terminal.
+    """Submit with sbatch and return the job id; stderr of sbatch, advice included, goes to the terminal.
 
     Raises
     ------
     SlurmError
-        When sbatch refuses; it has said why itself.
+        When sbatch refuses; it has printed the reason itself.
     """
-    answered = subprocess.run(
+    result = subprocess.run(
         ["sbatch", "--parsable", *words], env=_environment(record), stdout=subprocess.PIPE, text=True, check=False
     )
-    found = _ID.fullmatch(answered.stdout)
-    if answered.returncode != 0 or found is None:
-        raise SlurmError(f"sbatch did not take the job (status {answered.returncode})")
-    return found[1]
+    match = _ID.fullmatch(result.stdout)
+    if result.returncode != 0 or match is None:
+        raise SlurmError(f"sbatch did not take the job (status {result.returncode})")
+    return match[1]
 
 
 def follow(
     record: LabRecord, job_id: str, *, write: Callable[[bytes], None], notice: Callable[[str], None]
 ) -> tuple[JobEnd, ...]:
-    """Pass on what a job prints until it has ended.
+    """Forward the output of a job until it has ended.
 
     Parameters
     ----------
     write
         Gets the bytes of the job's standard output.
     notice
-        Is told once why the job waits, if it does.
+        Is called once with the reason why the job waits, if it does.
 
     Raises
     ------
@@ -68,22 +68,22 @@ def follow(
         When slurmctld no longer knows the job or does not answer.
     """
     read: dict[str, int] = {}
-    told = False
+    noticed = False
     while True:
-        jobs = _ask(record, job_id)
+        jobs = _query_job(record, job_id)
         unfinished = [job for job in jobs if job["JobState"] in _UNFINISHED]
         for output in dict.fromkeys(job.get("StdOut", "") for job in jobs):
-            read[output] = _pass_on(output, read.get(output, 0), write)
+            read[output] = _forward_output(output, read.get(output, 0), write)
         if not unfinished:
-            return tuple(_end_of(job) for job in jobs)
+            return tuple(_build_end(job) for job in jobs)
         waits = [job["Reason"] for job in unfinished if job["JobState"] == "PENDING"]
-        if waits and not told and waits[0] not in ("None", "Priority"):
-            told = True
+        if waits and not noticed and waits[0] not in ("None", "Priority"):
+            noticed = True
             notice(f"job {job_id} waits: {waits[0]}")
         time.sleep(_POLL_S)
 
 
-def _ask(record: LabRecord, job_id: str) -> list[dict[str, str]]:
+def _query_job(record: LabRecord, job_id: str) -> list[dict[str, str]]:
     """Return the fields of the job, one record a task of an array."""
     answered = subprocess.run(
         ["scontrol", "--oneliner", "show", "job", job_id],
@@ -95,8 +95,8 @@ def _ask(record: LabRecord, job_id: str) -> list[dict[str, str]]:
     return jobs
 
 
-def _pass_on(path: str, offset: int, write: Callable[[bytes], None]) -> int:
-    """Write what is new in a file, and return up to where it has been read; only regular files are followed."""
+def _forward_output(path: str, offset: int, write: Callable[[bytes], None]) -> int:
+    """Write new content of a file, and return the offset up to which it was read; only of regular files."""
     if not os.path.isfile(path):  # noqa: PTH113
         return offset
     with open(path, "rb") as output:  # noqa: PTH123
@@ -107,7 +107,7 @@ def _pass_on(path: str, offset: int, write: Callable[[bytes], None]) -> int:
     return offset
 
 
-def _end_of(job: dict[str, str]) -> JobEnd:
+def _build_end(job: dict[str, str]) -> JobEnd:
     task = f"{job['ArrayJobId']}_{job['ArrayTaskId']}" if "ArrayTaskId" in job else job["JobId"]
     return JobEnd(id=task, state=job["JobState"], exit_code=job["ExitCode"], nodes=job.get("NodeList", ""))
 
@@ -115,4 +115,4 @@ def _end_of(job: dict[str, str]) -> JobEnd:
 def _environment(record: LabRecord) -> dict[str, str]:
     """Return the caller's own environment, pointed at the lab; settings for another cluster are left out."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
-    return own | {"PATH": search_path()} | slurm_environment(record)
+    return own | {"PATH": build_search_path()} | build_slurm_environment(record)

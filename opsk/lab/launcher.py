@@ -1,4 +1,4 @@
-"""How is a daemon started, watched until it answers, and never lost sight of?"""
+"""Starts daemons, waits until they answer, and records every one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from opsk.errors import LabError
 from opsk.lab.processes import MARKER, Process, identify
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from opsk.lab.record import Daemon, LabRecord
 
 READY_WITHIN_S = 60.0
@@ -26,12 +26,12 @@ class Stopped(Exception):  # noqa: N818
 
 
 class Launcher:
-    """Starts the processes of one lab and keeps its record; used by several threads at once.
+    """Starts the processes of one lab and maintains its record; several threads use it at once.
 
     Parameters
     ----------
     record
-        The lab; `record` follows what was started.
+        The lab; `record` is updated with what was started.
     """
 
     def __init__(self, record: LabRecord) -> None:
@@ -58,7 +58,7 @@ class Launcher:
             self._stopped.set()
 
     def forget(self) -> None:
-        """Let go of the children: they outlive this process."""
+        """Release the children: they outlive this process."""
         for child in self._children.values():
             child.returncode = child.poll() or 0
         self._children.clear()
@@ -66,14 +66,14 @@ class Launcher:
     def start(
         self, name: str, command: Sequence[str | Path], *, extra: Mapping[str, str] | None = None, log: str = ""
     ) -> None:
-        """Start a daemon in the foreground of a session of its own; what it prints goes to ``log/<name>.out``.
+        """Start a daemon in the foreground of a session of its own; its output goes to ``log/<name>.out``.
 
         Parameters
         ----------
         extra
             Variables that it gets besides PATH, locale and the mark of this lab.
         log
-            Name of the log that it writes itself; it is what people are shown.
+            Name of the log that it writes itself; it is the one shown to people.
         """
         folder = self._record.folder
         console = folder.path / "log" / f"{name}.out"
@@ -106,7 +106,7 @@ class Launcher:
         extra: Mapping[str, str] | None = None,
         output: Path | None = None,
     ) -> None:
-        """Run a program to its end; ``output`` gets what it prints, else ``log/<name>.out``.
+        """Run a program to its end; ``output`` gets its stdout, else ``log/<name>.out``.
 
         Raises
         ------
@@ -126,19 +126,19 @@ class Launcher:
             )
         self._wait(lambda: child.poll() is not None, name, f"{name} does not end")
         if child.returncode != 0:
-            raise LabError(f"{name} failed with status {child.returncode}: {tail(console)}", hint=f"see {console}")
+            raise LabError(f"{name} failed with status {child.returncode}: {read_tail(console)}", hint=f"see {console}")
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the environment of everything that is started.
 
         The mark of the lab comes last: daemons that write their title over their environment start at the front.
         """
-        kept = {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME", "TZ") if name in os.environ}
+        inherited = {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME", "TZ") if name in os.environ}
         folder = self._record.folder
         return {
-            "PATH": search_path(),
+            "PATH": build_search_path(),
             "LC_ALL": "C.UTF-8",
-            **kept,
+            **inherited,
             "SLURM_CONF": str(folder.slurm_conf),
             **(extra or {}),
             MARKER: str(folder.path),
@@ -156,7 +156,7 @@ class Launcher:
         self.await_ready(name, accepts)
 
     def await_ready(self, name: str, ready: Callable[[], bool]) -> None:
-        """Wait until ``ready`` says so.
+        """Wait until ``ready`` returns true.
 
         Raises
         ------
@@ -192,10 +192,10 @@ class Launcher:
         return known.get(name, self._record.folder.path / "log" / f"{name}.out")
 
     def _last_lines(self, name: str) -> str:
-        return tail(self._log_of(name)) or tail(self._record.folder.path / "log" / f"{name}.out")
+        return read_tail(self._log_of(name)) or read_tail(self._record.folder.path / "log" / f"{name}.out")
 
 
-def tail(log: Path) -> str:
+def read_tail(log: Path) -> str:
     """Return the last lines of a log in one line; empty when there is none."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

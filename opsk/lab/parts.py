@@ -1,4 +1,4 @@
-"""What do front ends add to a lab? The advisor and its submit hooks are above this package and register themselves.
+"""Defines the interface through which front ends add parts to a lab, such as the advisor and its submit hooks.
 
 An entry point of the group ``opsk.lab_parts`` is a function that gets a `LabSite` and returns a `LabPart`. The lab
 never imports a front end, and works without any.
@@ -25,7 +25,7 @@ EXPORTER = "exporter"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabSite:
-    """Where a part may put what: ``etc`` is the directory of slurm.conf, ``config`` the lab's opsk.toml.
+    """The paths and settings of a lab for its parts: ``etc`` is the directory of slurm.conf, ``config`` its opsk.toml.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class LabSite:
     prometheus_port
         Where Prometheus is to listen; 0 for none.
     cluster
-        What Slurm and Prometheus call the lab.
+        Name of the lab for Slurm and Prometheus.
     """
 
     etc: Path
@@ -58,7 +58,7 @@ class PartDaemon:
     socket
         It is ready as soon as it accepts there: a Unix socket, or a TCP port of loopback; ``None``: at once.
     environment
-        What it is told besides the lab's own variables.
+        Environment in addition to the lab's own variables.
     """
 
     name: str
@@ -69,7 +69,7 @@ class PartDaemon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabPart:
-    """What one front end adds.
+    """The part that one front end adds.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class LabPart:
     prepare
         Called when the subnet is up and has been written down, before Slurm and the daemons start.
     notes
-        What people should know, a sentence each: what is left out, and why.
+        Notes for people, a sentence each: what is left out, and why.
     """
 
     install: Callable[[], None]
@@ -95,7 +95,7 @@ class LabPart:
     notes: tuple[str, ...] = ()
 
 
-def known_parts() -> tuple[str, ...]:
+def list_parts() -> tuple[str, ...]:
     """Return the names of the parts that are installed, sorted."""
     return tuple(sorted(entry_points(group=GROUP).names))
 
@@ -108,11 +108,11 @@ def load_parts(names: Iterable[str], site: LabSite) -> tuple[LabPart, ...]:
     LabError
         When a part is not installed whole.
     """
-    found = []
+    parts = []
     for name in names:
         try:
             factory = next(iter(entry_points(group=GROUP, name=name))).load()
         except (ImportError, AttributeError) as error:
             raise LabError(f"the lab's part {name} cannot be loaded: {error}", hint="install opsk again") from error
-        found.append(cast("LabPart", factory(site)))
-    return tuple(found)
+        parts.append(cast("LabPart", factory(site)))
+    return tuple(parts)

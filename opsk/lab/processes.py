@@ -1,7 +1,7 @@
-"""Which processes belong to a lab, and how are they ended, by pid and start time and never by name?
+"""Finds the processes that belong to a lab, and ends them by pid and start time, never by name.
 
-Everything the lab starts carries ``OPSK_LAB_DAEMON=<folder>`` in its environment, so that it is found even when nobody
-wrote its pid down. What Slurm starts for jobs gets the job's environment instead, and is known by the lab's
+Everything the lab starts carries ``OPSK_LAB_DAEMON=<folder>`` in its environment, so that it is found even when its pid
+was not recorded. What Slurm starts for jobs gets the job's environment instead, and is known by the lab's
 ``SLURM_CONF`` together with ``SLURMD_NODENAME``, which only slurmd sets. slurmstepd and slurmscriptd write their title
 over their environment; they are known by the lab's log that they hold open.
 """
@@ -31,8 +31,8 @@ class Process:
     started_ticks: int
 
 
-def boot_id() -> str:
-    """Return what changes at every boot: pids and start times of an earlier boot mean nothing."""
+def read_boot_id() -> str:
+    """Return the id of this boot: pids and start times of an earlier boot are meaningless."""
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -40,7 +40,7 @@ def boot_id() -> str:
 
 
 def identify(pid: int) -> Process | None:
-    """Return the living process with this pid; ``None`` when there is none, or only a zombie that nobody reaped."""
+    """Return the living process with this pid; ``None`` when there is none, or only a zombie."""
     try:
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -51,11 +51,11 @@ def identify(pid: int) -> Process | None:
 
 
 def is_running(process: Process) -> bool:
-    """Say whether this very process still runs."""
+    """Return whether this very process still runs."""
     return identify(process.pid) == process
 
 
-def command_line(process: Process) -> str:
+def read_command_line(process: Process) -> str:
     """Return how the process was called, for messages; empty when it is gone."""
     try:
         return (_PROC / str(process.pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
@@ -71,15 +71,15 @@ def find_all(folder: Path, *, slurm_confs: Iterable[Path]) -> tuple[Process, ...
     mark = f"{MARKER}={folder}".encode()
     confs = {f"SLURM_CONF={path}".encode() for path in slurm_confs}
     logs = os.fsencode(folder / "log") + b"/"
-    spared = set(_ancestors())
-    found = []
-    for pid in _pids():
+    spared = set(_list_ancestors())
+    processes = []
+    for pid in _list_pids():
         if pid in spared or not _belongs(pid, mark=mark, confs=confs, logs=logs):
             continue
         process = identify(pid)
         if process is not None:
-            found.append(process)
-    return tuple(found)
+            processes.append(process)
+    return tuple(processes)
 
 
 def send(process: Process, signum: signal.Signals) -> None:
@@ -105,11 +105,11 @@ def send(process: Process, signum: signal.Signals) -> None:
 
 
 def end(processes: Iterable[Process], *, grace_s: float) -> None:
-    """Ask processes to end, wait ``grace_s``, then kill those that are left; returns when all are gone or killed."""
-    asked = tuple(processes)
-    for process in asked:
+    """Terminate processes, wait ``grace_s``, then kill those that are left; returns when all are gone or killed."""
+    requested = tuple(processes)
+    for process in requested:
         send(process, signal.SIGTERM)
-    left = wait_gone(asked, timeout_s=grace_s)
+    left = wait_gone(requested, timeout_s=grace_s)
     for process in left:
         send(process, signal.SIGKILL)
     wait_gone(left, timeout_s=5.0)
@@ -120,13 +120,13 @@ def wait_gone(processes: Iterable[Process], *, timeout_s: float) -> tuple[Proces
     left = tuple(processes)
     deadline = time.monotonic() + timeout_s
     while True:
-        left = tuple(process for process in left if not _reaped(process) and is_running(process))
+        left = tuple(process for process in left if not _reap(process) and is_running(process))
         if not left or time.monotonic() >= deadline:
             return left
         time.sleep(_POLL_S)
 
 
-def _reaped(process: Process) -> bool:
+def _reap(process: Process) -> bool:
     """Take the exit status of a child of this process; others are not ours to wait for."""
     try:
         return os.waitpid(process.pid, os.WNOHANG)[0] != 0
@@ -165,11 +165,11 @@ def _read(pid: int, name: str) -> bytes:
         return b""
 
 
-def _pids() -> Iterator[int]:
+def _list_pids() -> Iterator[int]:
     return (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
 
 
-def _ancestors() -> Iterator[int]:
+def _list_ancestors() -> Iterator[int]:
     """Yield this process and those that started it, up to init."""
     pid = os.getpid()
     while pid > 0:

@@ -1,4 +1,4 @@
-"""Which programs does a lab run, where are they, and which Debian package brings a missing one?"""
+"""Locates the programs that a lab runs, and names the Debian package of each missing one."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _SYSTEM_DIRECTORIES = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin"
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 
 
-def search_path() -> str:
+def build_search_path() -> str:
     """Return this process's PATH with the directories of daemons, which ordinary users often lack."""
     own = os.environ.get("PATH", "").split(os.pathsep)
     return os.pathsep.join(dict.fromkeys([*filter(None, own), *_SYSTEM_DIRECTORIES]))
 
 
-def missing(names: Iterable[str] = PACKAGES) -> dict[str, str]:
+def find_missing(names: Iterable[str] = PACKAGES) -> dict[str, str]:
     """Return the programs that are not installed, each with its Debian package."""
-    path = search_path()
+    path = build_search_path()
     return {name: PACKAGES[name] for name in names if shutil.which(name, path=path) is None}
 
 
@@ -55,30 +55,30 @@ def locate(names: Iterable[str] = PACKAGES) -> dict[str, Path]:
         Names every missing program and the packages that bring them.
     """
     names = tuple(names)
-    absent = missing(names)
+    absent = find_missing(names)
     if absent:
         packages = " ".join(sorted(set(absent.values())))
         raise LabError(
             f"not installed: {', '.join(f'{name} (package {package})' for name, package in absent.items())}",
             hint=f"as root: apt-get install {packages}",
         )
-    path = search_path()
+    path = build_search_path()
     return {name: Path(str(shutil.which(name, path=path))) for name in names}
 
 
-def slurm_release(slurmd: Path) -> tuple[int, int]:
+def read_slurm_release(slurmd: Path) -> tuple[int, int]:
     """Return the release of the installed Slurm, e.g. (22, 5).
 
     Raises
     ------
     LabError
-        When ``slurmd -V`` does not say it.
+        When ``slurmd -V`` does not print it.
     """
     try:
-        said = subprocess.run([slurmd, "-V"], capture_output=True, text=True, timeout=10, check=False).stdout
+        output = subprocess.run([slurmd, "-V"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LabError(f"{slurmd} -V: {error}") from error
-    found = _RELEASE.search(said)
-    if found is None:
-        raise LabError(f"{slurmd} -V names no release: {said[:80]!r}")
-    return int(found[1]), int(found[2])
+    match = _RELEASE.search(output)
+    if match is None:
+        raise LabError(f"{slurmd} -V names no release: {output[:80]!r}")
+    return int(match[1]), int(match[2])

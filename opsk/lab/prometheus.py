@@ -1,4 +1,4 @@
-"""How does a real Prometheus watch a lab? With the very scrape file, rules and alerts of ``deploy/prometheus``."""
+"""Configures a real Prometheus for a lab, with the scrape file, rules and alerts of ``deploy/prometheus``."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from pathlib import Path
 import yaml
 
 from opsk.lab.parts import LabSite
-from opsk.lab.programs import search_path
-from opsk.lab.slurm_files import deploy_folder
+from opsk.lab.programs import build_search_path
+from opsk.lab.slurm_files import find_deploy_folder
 
 PROGRAM = "prometheus"
-EVERY_S = 5
-"""A lab is looked at for minutes: it is scraped more often than a cluster."""
+INTERVAL_S = 5
+"""A lab is used for minutes: it is scraped more often than a cluster."""
 NO_PROMETHEUS = "no Prometheus: not installed (package prometheus)"
-"""What a lab notes that was asked for one and found no program."""
+"""The note of a lab that was started with Prometheus and has no such program."""
 _RULES = ("opsk-rules.yml", "opsk-alerts.yml")
 
 
 def find_prometheus() -> str | None:
     """Return the path of Prometheus, or ``None`` where it is not installed."""
-    return shutil.which(PROGRAM, path=search_path())
+    return shutil.which(PROGRAM, path=build_search_path())
 
 
 def write_prometheus(site: LabSite) -> None:
-    """Write Prometheus's configuration, targets, rules and alerts beside slurm.conf."""
-    theirs, ours = deploy_folder() / "prometheus", site.etc / "prometheus"
+    """Write Prometheus's configuration, targets, rules and alerts next to slurm.conf."""
+    theirs, ours = find_deploy_folder() / "prometheus", site.etc / "prometheus"
     ours.mkdir()
     for name in _RULES:
         shutil.copyfile(theirs / name, ours / name)
     scrape = yaml.safe_load((theirs / "scrape.yml").read_text(encoding="utf-8"))
     for job in scrape["scrape_configs"]:
-        job |= {"scrape_interval": f"{EVERY_S}s", "scrape_timeout": f"{EVERY_S}s"}
+        job |= {"scrape_interval": f"{INTERVAL_S}s", "scrape_timeout": f"{INTERVAL_S}s"}
         job["file_sd_configs"] = [{"files": [str(ours / "targets.yml")]}]
         # A target is n0:<port>, as a cluster's would be; all nodes of a lab answer on loopback.
         job["relabel_configs"].append(
@@ -43,7 +43,7 @@ def write_prometheus(site: LabSite) -> None:
                 "replacement": "127.0.0.1:$1",
             }
         )
-    evaluated = {"evaluation_interval": f"{EVERY_S}s", "scrape_interval": f"{EVERY_S}s"}
+    evaluated = {"evaluation_interval": f"{INTERVAL_S}s", "scrape_interval": f"{INTERVAL_S}s"}
     config = {"global": evaluated, "rule_files": [str(ours / name) for name in _RULES], **scrape}
     addresses = [f"{node}:{port}" for node, port in site.exporters.items()]
     targets = [{"targets": addresses, "labels": {"cluster": site.cluster}}]
@@ -52,8 +52,8 @@ def write_prometheus(site: LabSite) -> None:
         (ours / name).write_text(text, encoding="utf-8")
 
 
-def prometheus_command(site: LabSite, program: str | Path) -> tuple[str, ...]:
-    """Return the words that start it on loopback; its data goes when the lab goes down."""
+def build_prometheus_command(site: LabSite, program: str | Path) -> tuple[str, ...]:
+    """Return the command that starts it on loopback; its data is removed when the lab goes down."""
     return (
         str(program),
         f"--config.file={site.etc / 'prometheus' / 'prometheus.yml'}",

@@ -1,4 +1,4 @@
-"""What is known of a lab between two commands? One JSON file, replaced whole, written before what it speaks of."""
+"""Stores what is known of a lab between two commands, in one JSON file that is replaced whole and written first."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from opsk.errors import LabError
-from opsk.lab.folder import LabFolder, open_folder
+from opsk.lab.folder import LabFolder, choose_folder
 from opsk.lab.processes import Process
 from opsk.lab.shape import LabShape
 
 
 class LabState(Enum):
-    """What the last command did, or was doing when it died."""
+    """The state after the last command, or during it when it died."""
 
     STARTING = "starting"
     UP = "up"
@@ -52,11 +52,11 @@ class LabRecord:
     parts
         What front ends added, e.g. ``advisor``.
     exporters
-        How many nodes, the first ones, have an exporter; each listens on a port behind those of the slurmd.
+        How many nodes, the first ones, have an exporter; each listens on a port after those of the slurmd.
     prometheus
-        Whether a Prometheus runs; it listens behind the exporters.
+        Whether a Prometheus runs; it listens after the exporters.
     notes
-        What parts had to leave out, and why.
+        What parts left out, and why.
     up_s
         How long the start took [s]; ``None`` while it is not finished.
     """
@@ -80,12 +80,12 @@ class LabRecord:
 
     @property
     def folder(self) -> LabFolder:
-        """Where this lab keeps what."""
+        """The folder of this lab."""
         return LabFolder(path=self.path, base=self.base)
 
     @property
     def cluster(self) -> str:
-        """``ClusterName`` of slurm.conf: each lab counts its jobs from 1, and what is kept goes by cluster and job."""
+        """``ClusterName`` of slurm.conf: each lab counts its jobs from 1, and files are named by cluster and job."""
         return f"lab-{self.id}"
 
     @property
@@ -139,7 +139,7 @@ _RECORD = TypeAdapter(LabRecord)
 def new_record(path: Path, *, shape: LabShape, user: str, boot: str) -> LabRecord:
     """Return the record of a lab that is about to start in ``path``."""
     lab_id = secrets.token_hex(4)
-    folder = open_folder(path, lab_id=lab_id)
+    folder = choose_folder(path, lab_id=lab_id)
     return LabRecord(
         id=lab_id,
         path=path,
@@ -170,15 +170,15 @@ def read_record(path: Path) -> LabRecord | None:
     except UnicodeDecodeError as error:
         raise LabError(f"{file}: no text", hint="opsk lab down ends its processes; then remove the folder") from error
     try:
-        found = _RECORD.validate_json(text)
+        record = _RECORD.validate_json(text)
     except ValidationError as error:
         raise LabError(
             f"{file}: no record of a lab ({error.error_count()} fields are wrong)",
             hint="opsk lab down ends its processes; then remove the folder",
         ) from error
-    if found.path != path:
-        raise LabError(f"{file} is the record of the lab in {found.path}", hint="was this folder moved or copied?")
-    return found
+    if record.path != path:
+        raise LabError(f"{file} is the record of the lab in {record.path}", hint="was this folder moved or copied?")
+    return record
 
 
 def _json_value(value: Any) -> Any:

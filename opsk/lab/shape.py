@@ -1,4 +1,4 @@
-"""How big is a lab: nodes, GPUs and HCAs of each, leaves and spines, and what the nodes are called?"""
+"""Defines the size of a lab: nodes, their GPUs and HCAs, leaves and spines, and the names of the nodes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from opsk.errors import InputError
 from opsk.fabric.design import MAX_PORTS
 from opsk.hostlist import fold
 
-LARGEST = {"nodes": 512, "gpus": 16, "hcas": 16, "leaves": 64, "spines": 64}
-"""Every node is a real slurmd on this machine, and ibsim holds 256 switches and 2,048 HCAs unless told otherwise."""
+MAX_SIZES = {"nodes": 512, "gpus": 16, "hcas": 16, "leaves": 64, "spines": 64}
+"""Every node is a real slurmd on this machine, and ibsim's default limits are 256 switches and 2,048 HCAs."""
 MAX_HCAS_IN_ALL = 2000
 
 
@@ -31,9 +31,9 @@ class LabShape:
 
     def __post_init__(self) -> None:
         wrong = [
-            f"{item.name} is {getattr(self, item.name)}, must be 1 to {LARGEST[item.name]}"
+            f"{item.name} is {getattr(self, item.name)}, must be 1 to {MAX_SIZES[item.name]}"
             for item in fields(self)
-            if not 1 <= getattr(self, item.name) <= LARGEST[item.name]
+            if not 1 <= getattr(self, item.name) <= MAX_SIZES[item.name]
         ]
         if self.nodes * self.hcas > MAX_HCAS_IN_ALL:
             wrong.append(f"{self.nodes} nodes with {self.hcas} HCAs are more than ibsim's {MAX_HCAS_IN_ALL} HCAs")

@@ -1,4 +1,4 @@
-"""What stands in the configuration files of a lab? Templates of this package, filled in for one lab.
+"""Writes the configuration files of a lab from the templates of this package.
 
 What a site adds to its own slurm.conf for opsk is not written here: the lab includes the very files of
 ``deploy/slurm``.
@@ -26,17 +26,17 @@ NODE_TYPE = "dgx-h100"
 GPU_TYPE = "h100"
 """GRES type of the lab's GPUs, as sites that have the node type above call it."""
 CLUSTER = "cluster.toml"
-TOP_EVERY_S = 2
-"""A lab is looked at for minutes: `opsk top` refreshes more often there than on a cluster."""
+TOP_INTERVAL_S = 2
+"""A lab is used for minutes: `opsk top` refreshes more often there than on a cluster."""
 _CGROUP_PLUGIN_DISABLED_SINCE = (23, 2)
 
 
-def short_host() -> str:
+def read_short_host() -> str:
     """Return this machine's name without domain, as Slurm compares it."""
     return socket.gethostname().partition(".")[0]
 
 
-def deploy_folder() -> Path:
+def find_deploy_folder() -> Path:
     """Return ``deploy/``: of this checkout, or where the wheel put it.
 
     Raises
@@ -53,16 +53,16 @@ def deploy_folder() -> Path:
 
 
 def write_slurm_files(record: LabRecord, *, snippets: Sequence[str] = (), lines: Sequence[str] = ()) -> None:
-    """Write slurm.conf and the files beside it; ``snippets`` are files of ``deploy/slurm`` to include."""
+    """Write slurm.conf and the files next to it; ``snippets`` are files of ``deploy/slurm`` to include."""
     folder = record.folder
     for name in snippets:
-        shutil.copyfile(deploy_folder() / "slurm" / name, folder.etc / name)
+        shutil.copyfile(find_deploy_folder() / "slurm" / name, folder.etc / name)
     first, last = record.slurmd_ports
     gpus = record.shape.gpus
     _link_gpus(folder, gpus)
     values = {
         "cluster": record.cluster,
-        "host": short_host(),
+        "host": read_short_host(),
         "user": record.user,
         "munge_socket": folder.munge_socket,
         "slurmctld_port": record.slurmctld_port,
@@ -92,7 +92,7 @@ def write_site_files(record: LabRecord) -> None:
     Raises
     ------
     ConfigError
-        When what was written is not what opsk reads.
+        When opsk does not read the same values as were written.
     """
     folder, shape = record.folder, record.shape
     sizes = {
@@ -117,12 +117,12 @@ def write_site_files(record: LabRecord) -> None:
         # The lab's own, of the node that this host counts as: that of the host itself is none of the lab's business.
         "evidence_spool": folder.nodes / shape.names[0] / "spool",
     }
-    told = {name: json.dumps(str(value)) for name, value in places.items()}
-    _write(folder.site, "opsk.toml", told | {"top": _top(record)})
+    quoted = {name: json.dumps(str(value)) for name, value in places.items()}
+    _write(folder.site, "opsk.toml", quoted | {"top": _format_top_settings(record)})
     load_site(folder.site)
 
 
-def _top(record: LabRecord) -> str:
+def _format_top_settings(record: LabRecord) -> str:
     """Return where `opsk top` finds the nodes' exporters, which are all on this host; "" where there are none."""
     if not record.exporters:
         return ""
@@ -131,8 +131,8 @@ def _top(record: LabRecord) -> str:
         {"targets": [f"127.0.0.1:{port}"], "labels": {"node": node}} for node, port in record.exporter_ports.items()
     ]
     targets.write_text(json.dumps(groups), encoding="utf-8")
-    lines = ["", "[top]", f"exporter_targets = {json.dumps(str(targets))}", f"refresh_s = {TOP_EVERY_S}"]
-    lines += [f"slurm_interval_s = {TOP_EVERY_S}"]
+    lines = ["", "[top]", f"exporter_targets = {json.dumps(str(targets))}", f"refresh_s = {TOP_INTERVAL_S}"]
+    lines += [f"slurm_interval_s = {TOP_INTERVAL_S}"]
     if record.prometheus:
         lines.append(f'prometheus = "http://127.0.0.1:{record.prometheus_port}"')
     return "\n".join(lines)
@@ -144,7 +144,7 @@ def advisor_socket(folder: LabFolder) -> Path:
 
 
 def postmortem_folder(log: Path) -> Path:
-    """Return where the lab keeps evidence and reports: they outlive it, as its logs do."""
+    """Return the folder of the lab's evidence and reports, which outlive it, as its logs do."""
     return log / "postmortem"
 
 

@@ -1,4 +1,4 @@
-"""How does a lab come up: in which order, what at the same time, and what if it is called off half-way?"""
+"""Starts a lab: in order, in parallel where possible, and with a cleanup when the start is interrupted."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from types import FrameType
 from opsk.errors import LabError
 from opsk.lab.accounting import bring_up_database, bring_up_munge, bring_up_slurmdbd
 from opsk.lab.fabric import bring_up_fabric
-from opsk.lab.folder import LOCK, claim, lay_out
+from opsk.lab.folder import LOCK, claim, create_layout
 from opsk.lab.launcher import Launcher, Stopped
 from opsk.lab.parts import LabPart, LabSite, load_parts
-from opsk.lab.ports import reserved_block
-from opsk.lab.processes import boot_id
-from opsk.lab.programs import locate, slurm_release
+from opsk.lab.ports import reserve_block
+from opsk.lab.processes import read_boot_id
+from opsk.lab.programs import locate, read_slurm_release
 from opsk.lab.prometheus import NO_PROMETHEUS, find_prometheus
 from opsk.lab.record import LabRecord, LabState, new_record, read_record
 from opsk.lab.shape import LabShape
 from opsk.lab.slurm_files import write_site_files, write_slurm_files
-from opsk.lab.status import is_whole
+from opsk.lab.status import is_fully_up
 from opsk.lab.stopping import take_down
 
 Progress = Callable[[str], None]
@@ -50,11 +50,11 @@ def up(
     path
         Absolute path of the lab's folder.
     shape
-        ``None`` takes what is up, or the default size.
+        ``None`` takes the shape that is up, or the default size.
     parts
-        Names of what front ends add; see `opsk.lab.parts`.
+        Names of front ends' parts; see `opsk.lab.parts`.
     progress
-        Is told in a few words what goes on.
+        Is called with a few words on what is going on.
     exporters
         How many nodes, the first ones, get an exporter, where that part is among ``parts``.
     prometheus
@@ -66,26 +66,26 @@ def up(
         When a program is missing or fails; everything that was started has been ended by then.
     """
     programs = locate()
-    user = _user_name()
-    # Whose files are private says `lay_out`; everything else must be readable by those who may enter the folder.
+    user = _find_user_name()
+    # `create_layout` makes private files private; everything else must be readable by those who may enter the folder.
     os.umask(0o022)
     claim(path, for_all_users=os.geteuid() == 0)
     with lab_lock(path):
         known = read_record(path)
-        if known is not None and is_whole(known):
+        if known is not None and is_fully_up(known):
             if shape is not None and shape != known.shape:
                 raise LabError(f"{path}: a lab of {known.shape.summary} is up", hint="opsk lab down, then up again")
             return known, True
         began = time.monotonic()
         take_down(path, known)
-        record = new_record(path, shape=shape or LabShape(), user=user, boot=boot_id())
+        record = new_record(path, shape=shape or LabShape(), user=user, boot=read_boot_id())
         launcher = Launcher(record)
         try:
             with _signals_raise():
                 # Without the program there is no Prometheus, and nothing is to be pointed at its port.
                 watched = prometheus and find_prometheus() is not None
                 launcher.amend(exporters=min(exporters, record.shape.nodes), prometheus=watched)
-                _bring_up(launcher, parts, slurm=slurm_release(programs["slurmd"]), progress=progress)
+                _bring_up(launcher, parts, slurm=read_slurm_release(programs["slurmd"]), progress=progress)
                 notes = launcher.record.notes + ((NO_PROMETHEUS,) if prometheus and not watched else ())
                 record = launcher.amend(state=LabState.UP, up_s=round(time.monotonic() - began, 2), notes=notes)
         except BaseException:
@@ -101,7 +101,7 @@ def up(
 
 @contextmanager
 def lab_lock(path: Path) -> Iterator[None]:
-    """Hold the folder's lock: one ``up`` or ``down`` at a time. The kernel lets go of it when the holder dies.
+    """Hold the folder's lock: one ``up`` or ``down`` at a time. The kernel releases it when the holder dies.
 
     Raises
     ------
@@ -117,12 +117,12 @@ def lab_lock(path: Path) -> Iterator[None]:
 
 
 def _bring_up(launcher: Launcher, names: tuple[str, ...], *, slurm: tuple[int, int], progress: Progress) -> None:
-    """Start everything: munge and database beside the fabric, then Slurm and what front ends add."""
+    """Start everything: munge and database in parallel with the fabric, then Slurm and the parts of front ends."""
     with ExitStack() as stack:
-        first_port = stack.enter_context(reserved_block(launcher.record.port_count))
+        first_port = stack.enter_context(reserve_block(launcher.record.port_count))
         record = launcher.amend(slurm=slurm, first_port=first_port, parts=names)
         folder = record.folder
-        lay_out(folder, spools=record.shape.names)
+        create_layout(folder, spools=record.shape.names)
         site = LabSite(
             etc=folder.etc, run=folder.run, log=folder.log, config=folder.site, shape=record.shape,
             exporters=record.exporter_ports, prometheus_port=record.prometheus_port,
@@ -139,21 +139,21 @@ def _bring_up(launcher: Launcher, names: tuple[str, ...], *, slurm: tuple[int, i
         for part in parts:
             part.install()
         progress("munge, database and fabric")
-        _together(launcher, (_accounting, bring_up_fabric))
+        _run_together(launcher, (_start_accounting, bring_up_fabric))
         for part in parts:
             if part.prepare is not None:
                 part.prepare(launcher)
         progress(f"slurmctld, {record.shape.nodes} slurmd" + "".join(f", {name}" for name in names))
-        _together(launcher, (_slurm, lambda starter: _part_daemons(starter, parts)))
+        _run_together(launcher, (_start_slurm, lambda starter: _start_part_daemons(starter, parts)))
 
 
-def _accounting(launcher: Launcher) -> None:
+def _start_accounting(launcher: Launcher) -> None:
     bring_up_munge(launcher)
     bring_up_database(launcher)
     bring_up_slurmdbd(launcher)
 
 
-def _slurm(launcher: Launcher) -> None:
+def _start_slurm(launcher: Launcher) -> None:
     launcher.start("slurmctld", ("slurmctld", "-D"), log="slurmctld.log")
     launcher.await_socket("slurmctld", launcher.record.slurmctld_port)
     for name in launcher.record.shape.names:
@@ -161,7 +161,7 @@ def _slurm(launcher: Launcher) -> None:
     _await_nodes(launcher)
 
 
-def _part_daemons(launcher: Launcher, parts: tuple[LabPart, ...]) -> None:
+def _start_part_daemons(launcher: Launcher, parts: tuple[LabPart, ...]) -> None:
     daemons = [daemon for part in parts for daemon in part.daemons]
     extra = {"OPSK_CONFIG": str(launcher.record.folder.site), "OPSK_TRACEBACK": "1"}
     if "PYTHONPATH" in os.environ:
@@ -176,24 +176,24 @@ def _part_daemons(launcher: Launcher, parts: tuple[LabPart, ...]) -> None:
 
 def _await_nodes(launcher: Launcher) -> None:
     """Wait until slurmctld has heard of every node."""
-    wanted = launcher.record.shape.nodes
+    required = launcher.record.shape.nodes
     environment = launcher.environment()
     deadline = time.monotonic() + _NODES_READY_WITHIN_S
 
     def all_idle() -> bool:
-        asked = subprocess.run(
+        result = subprocess.run(
             ["sinfo", "-h", "-t", "idle", "-o", "%D"],
             env=environment, capture_output=True, text=True, timeout=30, check=False,
         )  # fmt: skip
-        idle = sum(int(word) for word in asked.stdout.split() if word.isdigit())
-        if idle < wanted and time.monotonic() > deadline:
-            raise LabError(f"only {idle} of {wanted} nodes are ready", hint=f"see {launcher.record.folder.log}")
-        return idle >= wanted
+        idle = sum(int(word) for word in result.stdout.split() if word.isdigit())
+        if idle < required and time.monotonic() > deadline:
+            raise LabError(f"only {idle} of {required} nodes are ready", hint=f"see {launcher.record.folder.log}")
+        return idle >= required
 
     launcher.await_ready("slurmctld", all_idle)
 
 
-def _together(launcher: Launcher, tasks: tuple[Callable[[Launcher], None], ...]) -> None:
+def _run_together(launcher: Launcher, tasks: tuple[Callable[[Launcher], None], ...]) -> None:
     """Run tasks at the same time; the first failure ends the others."""
     with ThreadPoolExecutor(len(tasks)) as pool:
         running: list[Future[None]] = [pool.submit(task, launcher) for task in tasks]
@@ -231,17 +231,17 @@ def _signals_wait() -> Iterator[None]:
 
 @contextmanager
 def _handling(signals: tuple[signal.Signals, ...], handler: object) -> Iterator[None]:
-    before = {each: signal.getsignal(each) for each in signals}
+    before = {number: signal.getsignal(number) for number in signals}
     try:
-        for each in signals:
-            signal.signal(each, handler)  # type: ignore[arg-type]
+        for number in signals:
+            signal.signal(number, handler)  # type: ignore[arg-type]
         yield
     finally:
-        for each, old in before.items():
-            signal.signal(each, old)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
-def _user_name() -> str:
+def _find_user_name() -> str:
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError as error:

@@ -1,4 +1,4 @@
-"""Is the lab up, what of it runs, and where are its logs?"""
+"""Determines whether the lab is up, which of its daemons run, and where their logs are."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opsk.lab.launcher import tail
-from opsk.lab.processes import boot_id, is_running
-from opsk.lab.programs import search_path
+from opsk.lab.launcher import read_tail
+from opsk.lab.processes import is_running, read_boot_id
+from opsk.lab.programs import build_search_path
 from opsk.lab.record import Daemon, LabRecord, LabState, read_record
 
 _ANSWER_WITHIN_S = 5.0
@@ -27,7 +27,7 @@ class DaemonStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabStatus:
-    """What is known of a lab now.
+    """The status of a lab now.
 
     Parameters
     ----------
@@ -45,13 +45,13 @@ class LabStatus:
     problems: tuple[str, ...] = ()
 
 
-def is_whole(record: LabRecord) -> bool:
-    """Say whether the lab is up and every daemon of it still runs."""
-    return record.state is LabState.UP and record.boot == boot_id() and all(map(_runs, record.daemons))
+def is_fully_up(record: LabRecord) -> bool:
+    """Return whether the lab is up and every daemon of it still runs."""
+    return record.state is LabState.UP and record.boot == read_boot_id() and all(map(_runs, record.daemons))
 
 
-def lab_status(path: Path) -> LabStatus:
-    """Look at the lab in ``path``.
+def read_lab_status(path: Path) -> LabStatus:
+    """Read the status of the lab in ``path``.
 
     Raises
     ------
@@ -61,11 +61,11 @@ def lab_status(path: Path) -> LabStatus:
     record = read_record(path)
     if record is None:
         return LabStatus(path=path, state="none")
-    daemons = tuple(_daemon_status(daemon, same_boot=record.boot == boot_id()) for daemon in record.daemons)
+    daemons = tuple(_build_daemon_status(daemon, same_boot=record.boot == read_boot_id()) for daemon in record.daemons)
     if record.state is not LabState.UP:
         return LabStatus(path=path, state=record.state.value, record=record, daemons=daemons)
     problems = [f"{each.name} does not run; its last lines: {each.last_lines}" for each in daemons if not each.running]
-    nodes, complaint = _node_states(record)
+    nodes, complaint = _query_node_states(record)
     if complaint:
         problems.append(complaint)
     usable = sum(count for state, count in nodes.items() if state.rstrip("*+~#!%$@^-") in _USABLE)
@@ -84,7 +84,7 @@ def lab_status(path: Path) -> LabStatus:
 _USABLE = frozenset({"idle", "mixed", "allocated", "completing"})
 
 
-def slurm_environment(record: LabRecord) -> dict[str, str]:
+def build_slurm_environment(record: LabRecord) -> dict[str, str]:
     """Return the variables with which Slurm's and opsk's commands use this lab."""
     folder = record.folder
     return {
@@ -95,12 +95,12 @@ def slurm_environment(record: LabRecord) -> dict[str, str]:
     }
 
 
-def _node_states(record: LabRecord) -> tuple[dict[str, int], str]:
-    """Ask slurmctld for its nodes; the second value says why there is no answer."""
+def _query_node_states(record: LabRecord) -> tuple[dict[str, int], str]:
+    """Query slurmctld for its nodes; the second value is why there is no answer."""
     try:
-        asked = subprocess.run(
+        result = subprocess.run(
             ["sinfo", "-h", "-o", "%T %D"],
-            env={"PATH": search_path(), "LC_ALL": "C.UTF-8", **slurm_environment(record)},
+            env={"PATH": build_search_path(), "LC_ALL": "C.UTF-8", **build_slurm_environment(record)},
             capture_output=True,
             text=True,
             timeout=_ANSWER_WITHIN_S,
@@ -108,20 +108,20 @@ def _node_states(record: LabRecord) -> tuple[dict[str, int], str]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return {}, f"slurmctld does not answer within {_ANSWER_WITHIN_S:.0f} s"
-    if asked.returncode != 0:
-        return {}, f"slurmctld does not answer: {' '.join(asked.stderr.split())[:200]}"
+    if result.returncode != 0:
+        return {}, f"slurmctld does not answer: {' '.join(result.stderr.split())[:200]}"
     states: dict[str, int] = {}
-    for line in asked.stdout.splitlines():
+    for line in result.stdout.splitlines():
         state, _, count = line.rpartition(" ")
         states[state.strip()] = states.get(state.strip(), 0) + int(count)
     return states, ""
 
 
-def _daemon_status(daemon: Daemon, *, same_boot: bool) -> DaemonStatus:
+def _build_daemon_status(daemon: Daemon, *, same_boot: bool) -> DaemonStatus:
     running = same_boot and _runs(daemon)
     pid = daemon.process.pid if daemon.process is not None else None
     return DaemonStatus(
-        name=daemon.name, running=running, pid=pid, log=daemon.log, last_lines="" if running else tail(daemon.log)
+        name=daemon.name, running=running, pid=pid, log=daemon.log, last_lines="" if running else read_tail(daemon.log)
     )
 
 

@@ -1,4 +1,4 @@
-"""How does a lab go down, so that nothing of it is left, whatever state it was in?"""
+"""Stops a lab and removes everything it started, whatever state it was in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opsk.errors import LabError
 from opsk.lab.folder import LabFolder, clean
-from opsk.lab.processes import Process, boot_id, command_line, end, find_all, is_running
+from opsk.lab.processes import Process, end, find_all, is_running, read_boot_id, read_command_line
 from opsk.lab.record import LabRecord, LabState
 
 _ORDER = ("slurmctld", "slurmd", "slurmdbd", "mariadbd", "munged")
@@ -19,9 +19,9 @@ _ROUNDS = 5
 
 
 def take_down(path: Path, record: LabRecord | None) -> int:
-    """End every process of the lab in ``path`` and remove what it does not leave for people; returns how many ended.
+    """End every process of the lab in ``path`` and remove temporary files; returns how many processes ended.
 
-    Without a record the processes are known by their mark alone, and no file is touched: nothing says that ``run`` or
+    Without a record the processes are known by their mark alone, and no file is touched: nothing proves that ``run`` or
     ``state`` in that folder is a lab's.
 
     Raises
@@ -33,7 +33,7 @@ def take_down(path: Path, record: LabRecord | None) -> int:
     if record is not None and record.state is not LabState.DOWN:
         record = replace(record, state=LabState.STOPPING)
         record.save()
-    ended = _end_all(folder, _recorded(record))
+    ended = _end_all(folder, _list_recorded(record))
     if record is None:
         return ended
     clean(folder)
@@ -54,7 +54,7 @@ def _end_all(folder: LabFolder, recorded: dict[Process, str]) -> int:
 
     for stage in _ORDER:
         if stage == "slurmdbd":
-            # What runs for jobs goes when nobody can start more of it, and before those that others still need.
+            # Processes of jobs end when no more of them can start, and before the daemons that others still need.
             finish((each for each in find_all(folder.path, slurm_confs=confs) if each not in recorded), _JOB_GRACE_S)
             finish((each for each, name in recorded.items() if name.partition("-")[0] not in _ORDER), _GRACE_S)
         finish((each for each, name in recorded.items() if name.partition("-")[0] == stage), _GRACE_S)
@@ -64,15 +64,15 @@ def _end_all(folder: LabFolder, recorded: dict[Process, str]) -> int:
             return len(ended)
         end(left, grace_s=0.5)
         ended.update(left)
-    raise LabError(f"{folder.path}: still running: {_listed(find_all(folder.path, slurm_confs=confs))}")
+    raise LabError(f"{folder.path}: still running: {_format_processes(find_all(folder.path, slurm_confs=confs))}")
 
 
-def _recorded(record: LabRecord | None) -> dict[Process, str]:
+def _list_recorded(record: LabRecord | None) -> dict[Process, str]:
     """Return the recorded processes with their names; none when the machine was booted since."""
-    if record is None or record.boot != boot_id():
+    if record is None or record.boot != read_boot_id():
         return {}
     return {daemon.process: daemon.name for daemon in record.daemons if daemon.process is not None}
 
 
-def _listed(processes: Iterable[Process]) -> str:
-    return "; ".join(f"{each.pid} {command_line(each)[:80]}" for each in processes) or "nothing"
+def _format_processes(processes: Iterable[Process]) -> str:
+    return "; ".join(f"{each.pid} {read_command_line(each)[:80]}" for each in processes) or "nothing"

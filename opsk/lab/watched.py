@@ -1,7 +1,7 @@
-"""What do exporters of a lab's nodes need? Devices to read, a prolog that says which job has them, a NVML stand-in.
+"""Prepares what exporters of a lab's nodes need: devices, a prolog that records which job has them, an NVML stand-in.
 
-The first few nodes get a folder of their own each; see `opsk.lab.machine.machine`. The exporter's processes are started
-by its own lab part, above this package.
+The first few nodes get a folder of their own each; see `opsk.lab.machine.machine`. The exporters' own lab part, above
+this package, starts their processes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from opsk.errors import LabError
 from opsk.lab.launcher import Launcher
 from opsk.lab.machine.clock import change
 from opsk.lab.machine.machine import Hca, MachineFolder, new_machine, save_machine
-from opsk.lab.machine.nvml_standin import STATE_VARIABLE, build, fingerprint
-from opsk.lab.machine.sysfs import lay_out_sysfs
+from opsk.lab.machine.nvml_standin import STATE_VARIABLE, build, hash_sources
+from opsk.lab.machine.sysfs import create_sysfs
 from opsk.lab.machine.work import Work
 from opsk.lab.parts import LabSite
-from opsk.lab.slurm_files import deploy_folder, postmortem_folder, short_host
+from opsk.lab.slurm_files import find_deploy_folder, postmortem_folder, read_short_host
 
-SLURM_EVERY_S = 5
+SLURM_INTERVAL_S = 5
 _WRAPPER = """#!/bin/sh
 # Written by `opsk lab up`. The lab's nodes are one host: each writes into a folder of its own. A site calls
 # opsk-{which} itself.
@@ -36,7 +36,7 @@ node={nodes}/$SLURMD_NODENAME
 export OPSK_CONFIG="$node/opsk.toml" OPSK_SPOOL_FOLDER="$node/spool" {nvml}="$node/nvml.state" LD_LIBRARY_PATH={library}
 {more}exec {script}
 """
-_ASK = """\
+_QUERY_SCRIPT = """\
 # What older releases of Slurm do not tell a prolog, the lab asks for. No site should: each job would ask slurmctld from
 # each of its nodes.
 shown=$(timeout 5 scontrol show job "$SLURM_JOB_ID" 2>/dev/null)
@@ -52,15 +52,15 @@ told AdminComment >"$folder/.$key.advice" && mv "$folder/.$key.advice" "$folder/
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIn:
-    """The NVML stand-in of a lab: where it is, or why there is none."""
+    """The NVML stand-in of a lab: its path, or why there is none."""
 
     library: Path | None
     why_not: str = ""
 
 
-def stand_in(site: LabSite) -> StandIn:
-    """Return the NVML stand-in, made by gcc at the first use of the folder."""
-    folder = site.etc.parent / f"nvml-{fingerprint()}"
+def build_stand_in(site: LabSite) -> StandIn:
+    """Return the NVML stand-in, built by gcc at the first use of the folder."""
+    folder = site.etc.parent / f"nvml-{hash_sources()}"
     library = folder / "libnvidia-ml.so.1"
     if library.exists():
         return StandIn(library=library)
@@ -73,34 +73,34 @@ def stand_in(site: LabSite) -> StandIn:
         return StandIn(library=None, why_not=error.message)
 
 
-def exporter_environment(site: LabSite, folder: MachineFolder, library: Path | None) -> dict[str, str]:
-    """Return what the exporter of a node is told besides the lab's own variables."""
-    told = {"OPSK_CONFIG": str(folder.settings)}
+def build_exporter_environment(site: LabSite, folder: MachineFolder, library: Path | None) -> dict[str, str]:
+    """Return the environment of a node's exporter in addition to the lab's own variables."""
+    variables = {"OPSK_CONFIG": str(folder.settings)}
     if library is not None:
-        told |= {"LD_LIBRARY_PATH": str(library.parent), STATE_VARIABLE: str(folder.nvml_state)}
-    return told
+        variables |= {"LD_LIBRARY_PATH": str(library.parent), STATE_VARIABLE: str(folder.nvml_state)}
+    return variables
 
 
 def machine_folder(site: LabSite, node: str) -> MachineFolder:
-    """Return where a node keeps what its exporter reads."""
+    """Return the folder of a node that its exporter reads."""
     return MachineFolder(root=site.run / "nodes" / node)
 
 
 def install_watched(site: LabSite) -> None:
-    """Write what must be there before Slurm starts: folders, settings, prolog and epilog."""
-    for at, node in enumerate(site.exporters):
+    """Write the files that Slurm needs at its start: folders, settings, prolog and epilog."""
+    for index, node in enumerate(site.exporters):
         folder = machine_folder(site, node)
         folder.jobs.mkdir(parents=True)
         folder.kernel_log.touch()
-        # The nodes are one host, where slurmctld runs: else each would take itself for the one that asks Slurm.
+        # The nodes are one host, where slurmctld runs: else each would take itself for the one that queries Slurm.
         settings: Mapping[str, object] = {
             "sysfs": str(folder.sysfs),
             "jobs_folder": str(folder.jobs),
             "kernel_log": str(folder.kernel_log),
             "rails_file": str(rails_file(site)),
             "ipmi_interval_s": 0,
-            "slurm_on": short_host() if at == 0 else "off",
-            "slurm_interval_s": SLURM_EVERY_S,
+            "slurm_on": read_short_host() if index == 0 else "off",
+            "slurm_interval_s": SLURM_INTERVAL_S,
         }
         lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
         folder.settings.write_text(
@@ -109,24 +109,24 @@ def install_watched(site: LabSite) -> None:
             f"spool = {json.dumps(str(folder.root / 'spool'))}\n",
             encoding="utf-8",
         )
-    for which, more in (("prolog", _ASK), ("epilog", "")):
+    for which, more in (("prolog", _QUERY_SCRIPT), ("epilog", "")):
         script = site.etc / f"lab-{which}"
         text = _WRAPPER.format(
             which=which, nodes=site.run / "nodes", conf=site.etc / "slurm.conf", more=more,
-            script=deploy_folder() / "slurm" / f"opsk-{which}", nvml=STATE_VARIABLE,
-            library=site.etc.parent / f"nvml-{fingerprint()}",
+            script=find_deploy_folder() / "slurm" / f"opsk-{which}", nvml=STATE_VARIABLE,
+            library=site.etc.parent / f"nvml-{hash_sources()}",
         )  # fmt: skip
         script.write_text(text, encoding="utf-8")
         script.chmod(0o755)
 
 
-def slurm_lines(site: LabSite) -> tuple[str, ...]:
-    """Return what slurm.conf says of prolog and epilog; on all nodes of a job, as soon as it has them."""
+def format_slurm_lines(site: LabSite) -> tuple[str, ...]:
+    """Return the lines of slurm.conf on prolog and epilog; they run on all nodes of a job once they are allocated."""
     return (f"Prolog={site.etc}/lab-prolog", f"Epilog={site.etc}/lab-epilog", "PrologFlags=Alloc")
 
 
 def prepare_watched(site: LabSite, launcher: Launcher, opsk: tuple[str, ...]) -> None:
-    """Make the nodes' devices, once the subnet says how they are cabled.
+    """Create the nodes' devices, once the subnet shows how they are cabled.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def prepare_watched(site: LabSite, launcher: Launcher, opsk: tuple[str, ...]) ->
     """
     dump = launcher.record.folder.dump
     launcher.run(
-        "rails", (*opsk, "fabric", str(dump), "--rails-file", str(rails_file(site))), extra=python_environment()
+        "rails", (*opsk, "fabric", str(dump), "--rails-file", str(rails_file(site))), extra=build_python_environment()
     )
     ports = json.loads(rails_file(site).read_text(encoding="utf-8"))["ports"]
     now = time.time()
@@ -151,7 +151,7 @@ def prepare_watched(site: LabSite, launcher: Launcher, opsk: tuple[str, ...]) ->
         )
         number = site.shape.names.index(node)
         machine = new_machine(node, number, gpus=site.shape.gpus, hcas=hcas, at_unix_s=now)
-        lay_out_sysfs(folder, machine)
+        create_sysfs(folder, machine)
         save_machine(folder, machine)
         change(folder, Work())
 
@@ -161,6 +161,6 @@ def rails_file(site: LabSite) -> Path:
     return site.etc / "rails.json"
 
 
-def python_environment() -> dict[str, str]:
-    """Return what a Python program of a checkout needs to find its packages."""
+def build_python_environment() -> dict[str, str]:
+    """Return the environment in which a Python program of a checkout finds its packages."""
     return {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}

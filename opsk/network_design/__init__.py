@@ -1,1 +1,1 @@
-"""What would another network do? Parts, price and power of a network, and the steps of models on it."""
+"""Compares network designs: the parts, the price and the power of a network, and the step times of models on it."""

@@ -1,9 +1,9 @@
-"""What can be done after a failure on a rail-only network, and what on a rail-optimised one?
+"""Compares the options after a failure on a rail-only and on a rail-optimised network.
 
-The rail-only paper (arXiv 2307.12169, section IV.C) argues four cases in words: a link or a rail switch; a server; a
+The rail-only paper (arXiv 2307.12169, section IV.C) discusses four cases in words: a link or a rail switch; a server; a
 GPU whose HB domain has an idle one; a GPU in an HB domain that is full. Here each is a small job on a small fabric of
-either kind, given to the same engine as `opsk remap`, with nothing said about what should come out. Left out:
-forwarding over NVLink to a GPU on the right rail, which a rail-only network has for all-to-alls.
+either kind, given to the same engine as `opsk remap`, without any expected result. Forwarding over NVLink to a GPU on
+the right rail, which a rail-only network has for all-to-alls, is not modelled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from opsk.planning.remap.remap import remap
 from opsk.planning.remap.situation import Hosts, Situation, prepare
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Kind
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision, Sharding
 
@@ -58,7 +58,7 @@ _ACCUMULATED = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One option of `opsk remap`: its kind, what is done, and what it costs."""
+    """One option of `opsk remap`: its kind, its title, and its cost."""
 
     kind: Kind
     title: str
@@ -75,21 +75,21 @@ class Outcome:
     Parameters
     ----------
     case
-        The paper's words for it: ``link``, ``rail switch``, ``server``, ``GPU, one idle in its HB domain``, ...
+        The paper's name of the case: ``link``, ``rail switch``, ``server``, ``GPU, one idle in its HB domain``, ...
     wiring, optical
         The network, and whether optical circuit switches stand between NICs and leaves.
     hb_domain
         GPUs of an HB domain in this small cluster.
     failed
-        What failed, as ``opsk remap --failed`` has it.
-    hit
-        Ranks whose GPU is gone, or whose NIC is.
+        The failed component, in the form of ``opsk remap --failed``.
+    affected
+        Number of ranks that lost their GPU or NIC.
     choices
         Options, the least expected loss first.
     refused
-        Options that are not there, by kind, and why.
-    says
-        What the paper says of the case.
+        Options that are not available, by kind, and why.
+    text
+        The paper's statement on the case.
     """
 
     case: str
@@ -97,10 +97,10 @@ class Outcome:
     optical: bool
     hb_domain: int
     failed: str
-    hit: int
+    affected: int
     choices: tuple[Choice, ...]
     refused: Mapping[str, str]
-    says: str
+    text: str
 
     @property
     def best(self) -> Choice | None:
@@ -110,7 +110,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """A small cluster and its job: ``used`` GPUs of each node, a spare node or domain beside it."""
+    """A small cluster and its job: ``used`` GPUs of each node, and spare nodes."""
 
     gpus_per_node: int
     nodes_per_domain: int
@@ -135,12 +135,12 @@ _FULL_RACK = _Shape(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Case:
-    """A case of the paper: where it happens, what fails, and what the paper says of it."""
+    """A case of the paper: its cluster, its failure, and the paper's statement."""
 
     name: str
     shape: _Shape
     failure: Callable[[Situation], Failure]
-    says: str
+    text: str
 
 
 def outcomes(
@@ -155,21 +155,21 @@ def outcomes(
     Parameters
     ----------
     node
-        Brings the GPUs; sizes are those of the small clusters, links are 400 Gbit/s.
+        Provides the GPUs; sizes are those of the small clusters, links are 400 Gbit/s.
     precision
         Number format of the jobs, which the GPUs must have.
     """
     terms = terms or Terms()
     for case in _CASES:
         for wiring in (Wiring.RAIL_OPTIMIZED, Wiring.RAIL_ONLY):
-            situation = situation_of(case.shape, wiring, node, precision, efficiency)
+            situation = build_situation(case.shape, wiring, node, precision, efficiency)
             for is_optical in (False, True):
                 if not is_optical or (wiring is Wiring.RAIL_ONLY and case.failure is _gpu):
                     yield _outcome(case, wiring, situation, replace(terms, optical=is_optical))
 
 
 def _outcome(case: _Case, wiring: Wiring, situation: Situation, terms: Terms) -> Outcome:
-    """Ask the engine for the options."""
+    """Compute the options of a case."""
     failure = case.failure(situation)
     answer = remap(situation, failure, terms)
     return Outcome(
@@ -177,8 +177,8 @@ def _outcome(case: _Case, wiring: Wiring, situation: Situation, terms: Terms) ->
         wiring=wiring,
         optical=terms.optical,
         hb_domain=case.shape.gpus_per_node * case.shape.nodes_per_domain,
-        failed=", ".join(failure.said),
-        hit=len(answer.damage.ranks),
+        failed=", ".join(failure.reported),
+        affected=len(answer.damage.ranks),
         choices=tuple(
             Choice(
                 kind=option.kind,
@@ -191,25 +191,25 @@ def _outcome(case: _Case, wiring: Wiring, situation: Situation, terms: Terms) ->
             for option in answer.options
         ),
         refused={str(entry.kind): entry.why for entry in answer.refused},
-        says=case.says,
+        text=case.text,
     )
 
 
-def situation_of(
+def build_situation(
     shape: _Shape, wiring: Wiring, node: NodeSpec, precision: Precision, efficiency: Efficiency
 ) -> Situation:
     """Return a job that runs on a small cluster of this wiring, its spare nodes idle."""
-    each, count = shape.gpus_per_node, shape.nodes_per_domain * shape.domains + shape.spare_nodes
-    names = [f"n{at}" for at in range(count)]
+    gpus_per_node, count = shape.gpus_per_node, shape.nodes_per_domain * shape.domains + shape.spare_nodes
+    names = [f"n{index}" for index in range(count)]
     fabric = rail_optimized_fabric(
         nodes=count,
-        hcas=each,
-        leaves=each * shape.nodes_per_domain,
+        hcas=gpus_per_node,
+        leaves=gpus_per_node * shape.nodes_per_domain,
         spines=_SPINES if wiring is Wiring.RAIL_OPTIMIZED else 0,
         # one rail for each GPU of a domain: trays of one place in their domain share leaves
         names=sorted(names, key=lambda name: int(name[1:]) % shape.nodes_per_domain),
     )
-    found = find_rails(fabric)
+    rails = find_rails(fabric)
     used = names[: count - shape.spare_nodes]
     ranks = shape.used * len(used)
     dp = ranks // (shape.tp * shape.pp)
@@ -226,25 +226,27 @@ def situation_of(
     cluster = as_cabled(
         ClusterSpec(
             name="design",
-            node=replace(node, gpus=each, nics=each, hb_domain_gpus=each * shape.nodes_per_domain),
+            node=replace(
+                node, gpus=gpus_per_node, nics=gpus_per_node, hb_domain_gpus=gpus_per_node * shape.nodes_per_domain
+            ),
             nodes=count,
             fabric=str(wiring),
         ),
-        found,
+        rails,
     )
-    domains = {name: f"hb{at // shape.nodes_per_domain}" for at, name in enumerate(names)}
+    domains = {name: f"hb{index // shape.nodes_per_domain}" for index, name in enumerate(names)}
     return prepare(
         shape.model,
         plan,
-        found,
+        rails,
         [(used[rank // shape.used], rank % shape.used) for rank in range(ranks)],
         Hosts(
-            node_gpus=each,
+            node_gpus=gpus_per_node,
             spares=names[len(used) :],
             batch_host=used[1],
             hb_domains=domains if shape.nodes_per_domain > 1 else None,
         ),
-        routes=routes_of(fabric, found),
+        routes=build_routes(fabric, rails),
         step=step_model(shape.model, plan, cluster, efficiency),
         cluster=cluster,
         efficiency=efficiency,
@@ -255,7 +257,7 @@ def _link(situation: Situation) -> Failure:
     """Return the loss of the link of one NIC."""
     entry = situation.rails.attachments[situation.job.nodes[0]][0]
     return Failure(
-        said=(f"nic:{entry.node}/{entry.device}",),
+        reported=(f"nic:{entry.node}/{entry.device}",),
         hcas=frozenset({(entry.guid, entry.leaf)}),
         drain=frozenset({entry.node}),
     )
@@ -265,19 +267,19 @@ def _switch(situation: Situation) -> Failure:
     """Return the loss of the rail switch of the first rail."""
     lost = situation.rails.attachments[situation.job.nodes[0]][0].leaf
     hcas = {(hca.guid, hca.leaf) for row in situation.rails.attachments.values() for hca in row if hca.leaf == lost}
-    return Failure(said=(f"leaf:{situation.rails.leaves[lost].description}",), hcas=frozenset(hcas))
+    return Failure(reported=(f"leaf:{situation.rails.leaves[lost].description}",), hcas=frozenset(hcas))
 
 
 def _server(situation: Situation) -> Failure:
     """Return the loss of the first node."""
     name = situation.job.nodes[0]
-    return Failure(said=(f"node:{name}",), nodes=frozenset({name}), drain=frozenset({name}))
+    return Failure(reported=(f"node:{name}",), nodes=frozenset({name}), drain=frozenset({name}))
 
 
 def _gpu(situation: Situation) -> Failure:
     """Return the loss of the first GPU of the first node."""
     name = situation.job.nodes[0]
-    return Failure(said=(f"gpu:{name}/0",), gpus=frozenset({(name, 0)}), drain=frozenset({name}))
+    return Failure(reported=(f"gpu:{name}/0",), gpus=frozenset({(name, 0)}), drain=frozenset({name}))
 
 
 _CASES: Sequence[_Case] = (
@@ -285,36 +287,36 @@ _CASES: Sequence[_Case] = (
         name="link of a NIC",
         shape=_FULL,
         failure=_link,
-        says="both networks lose the GPUs behind the link: equal",
+        text="both networks lose the GPUs behind the link: equal",
     ),
     _Case(
         name="rail switch",
         shape=_FULL,
         failure=_switch,
-        says="both networks lose the GPUs behind the switch: equal; rail-only has fewer switches that can fail",
+        text="both networks lose the GPUs behind the switch: equal; rail-only has fewer switches that can fail",
     ),
     _Case(
         name="server that is an HB domain",
         shape=_FULL,
         failure=_server,
-        says="the work moves to another server, whose rails are the same: equal",
+        text="the work moves to another server, whose rails are the same: equal",
     ),
     _Case(
         name="GPU, one idle in its HB domain",
         shape=_IDLE,
         failure=_gpu,
-        says="rail-optimised: the idle GPU takes over; rail-only: its rail is another, unless optical switches move it",
+        text="rail-optimised: the idle GPU takes over; rail-only: its rail is another, unless optical switches move it",
     ),
     _Case(
         name="GPU, HB domain full, small domain",
         shape=_FULL,
         failure=_gpu,
-        says="the whole domain's work moves to a new domain: equal; a GPU of another domain would slow the domain down",
+        text="the whole domain's work moves to a new domain: equal; a GPU of another domain would slow the domain down",
     ),
     _Case(
         name="GPU, HB domain full, domain of several nodes",
         shape=_FULL_RACK,
         failure=_gpu,
-        says="as for one idle: optical switches would exchange a few GPUs; else the whole domain moves",
+        text="as for one idle: optical switches would exchange a few GPUs; else the whole domain moves",
     ),
 )

@@ -1,8 +1,7 @@
-"""What do figures 8, 9 and 10 of the rail-only paper look like here? Step times of GPT models, each point's best plan.
+"""Recomputes figures 8, 9 and 10 of the rail-only paper: step times of GPT models with the best plan of each point.
 
-The paper says neither how much of its peak a GPU reaches, nor what communication hides behind, nor what a message
-waits for; its text states a few ratios of its figures alone. Those are compared: their signs and trends should agree,
-their digits cannot.
+The paper does not state the efficiency of a GPU, the overlap of communication, or the latency of messages; its text
+states only a few ratios of its figures. Those are compared: their signs and trends should agree, their digits cannot.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import Any
 
 from opsk.hardware.spec import NodeSpec
 from opsk.network_design.paper import Compared
-from opsk.network_design.plans import Asked, BestPlans, Chosen
-from opsk.network_design.point import Point, Wiring, cluster_of
+from opsk.network_design.plans import BestPlans, Chosen, ModelRequest
+from opsk.network_design.point import Point, Wiring, build_cluster
 from opsk.units import gbit_per_s
 from opsk.workload.plan import Plan, Schedule, Sharding, Software
 
 _GPUS = (16_384, 32_768, 65_536)
 _MIDDLE = 32_768
-"""Where the text does not say how many GPUs: those of figure 10."""
+"""Number of GPUs where the text states none: that of figure 10."""
 _DOMAINS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _HB_GBIT, _NIC_GBIT = (2400.0, 4800.0, 7200.0, 9600.0), (100.0, 200.0, 300.0, 400.0)
 _BATCHES = (256, 512, 1024, 2048, 4096)
@@ -40,14 +39,14 @@ SPACE: Mapping[str, tuple[Any, ...]] = {
     "first_stage_layers": (0,),
     "last_stage_layers": (0,),
 }
-"""What the paper searches: tensor, pipeline and data parallelism alone; else ZeRO-3 wins where NVLink joins all."""
+"""The paper's search space: tensor, pipeline and data parallelism; else ZeRO-3 wins where NVLink joins all."""
 TEMPLATE = Plan(global_batch=1, software=Software.PYTORCH)
 """Interleaved stages take any number of micro-batches in PyTorch, as in the formulas that the paper follows (Calculon).
 Megatron wants whole groups of them, which leaves small batches to the pipeline's bubble: no network shortens that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
+class FigurePoint:
     """One point of a figure: ``is_ideal`` where one NVLink domain joins all GPUs."""
 
     figure: str
@@ -62,12 +61,12 @@ class Drawn:
     is_ideal: bool
 
 
-Pass = Callable[[Sequence["Wanted"]], Iterator["Wanted"]]
-"""Walks a sequence, and may show how far it is."""
+Pass = Callable[[Sequence["PlannedPoint"]], Iterator["PlannedPoint"]]
+"""Iterates over a sequence, and may show progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PlannedPoint:
     """A point before it is predicted."""
 
     figure: str
@@ -79,40 +78,42 @@ class Wanted:
     nic_gbit: float = _GH200[1]
 
 
-def wanted() -> tuple[Wanted, ...]:
+def list_points() -> tuple[PlannedPoint, ...]:
     """Return all points of the three figures."""
     eight = [
-        Wanted(figure="8", model=name, gpus=gpus, hb_domain=domain, global_batch=batch)
+        PlannedPoint(figure="8", model=name, gpus=gpus, hb_domain=domain, global_batch=batch)
         for name, batch in MODELS.items()
         for gpus in _GPUS
         for domain in (*_DOMAINS, gpus)
     ]
     nine = [
-        Wanted(figure="9", model="gpt-1t", gpus=_MIDDLE, hb_domain=domain, global_batch=4_096,
+        PlannedPoint(figure="9", model="gpt-1t", gpus=_MIDDLE, hb_domain=domain, global_batch=4_096,
                hb_gbit=hb, nic_gbit=nic)
         for domain in (8, 256) for hb in _HB_GBIT for nic in _NIC_GBIT
     ]  # fmt: skip
     ten = [
-        Wanted(figure="10", model="gpt-1t", gpus=_MIDDLE, hb_domain=domain, global_batch=batch)
+        PlannedPoint(figure="10", model="gpt-1t", gpus=_MIDDLE, hb_domain=domain, global_batch=batch)
         for batch in _BATCHES
         for domain in (8, 256, _MIDDLE)
     ]
     return (*eight, *nine, *ten)
 
 
-def drawn(plans: BestPlans, node: NodeSpec, asked: Mapping[str, Asked], walk: Pass) -> Iterator[Drawn]:
-    """Yield every point as it is found, rail-only; ``node`` brings the GPUs.
+def compute_points(
+    plans: BestPlans, node: NodeSpec, request: Mapping[str, ModelRequest], walk: Pass
+) -> Iterator[FigurePoint]:
+    """Yield every point when it is computed, rail-only; ``node`` provides the GPUs.
 
     Parameters
     ----------
     asked
-        Each of ``MODELS``, with the template of its plans.
+        The request of each of ``MODELS``, with the template of its plans.
     walk
-        Goes through the points and shows how far it is.
+        Iterates over the points and shows progress.
     """
-    for point in walk(wanted()):
-        found = best_of(plans, node, asked[point.model], point)
-        yield Drawn(
+    for point in walk(list_points()):
+        best = find_best_plan(plans, node, request[point.model], point)
+        yield FigurePoint(
             figure=point.figure,
             model=point.model,
             gpus=point.gpus,
@@ -120,13 +121,13 @@ def drawn(plans: BestPlans, node: NodeSpec, asked: Mapping[str, Asked], walk: Pa
             hb_bytes_per_s=gbit_per_s(point.hb_gbit),
             nic_bytes_per_s=gbit_per_s(point.nic_gbit),
             global_batch=point.global_batch,
-            step_s=found.step_s,
-            plan=found.plan,
+            step_s=best.step_s,
+            plan=best.plan,
             is_ideal=point.hb_domain == point.gpus,
         )
 
 
-def best_of(plans: BestPlans, node: NodeSpec, asked: Asked, point: Wanted) -> Chosen:
+def find_best_plan(plans: BestPlans, node: NodeSpec, request: ModelRequest, point: PlannedPoint) -> Chosen:
     """Return the best plan of a point; nodes have 8 GPUs with a NIC each."""
     built = Point(
         wiring=Wiring.RAIL_ONLY,
@@ -139,14 +140,14 @@ def best_of(plans: BestPlans, node: NodeSpec, asked: Asked, point: Wanted) -> Ch
         hb_bytes_per_s=gbit_per_s(point.hb_gbit),
         global_batch=point.global_batch,
     )
-    cluster = cluster_of(built, replace(node, gpus=8))
-    return plans.best(asked, cluster, gpus=point.gpus, global_batch=point.global_batch)
+    cluster = build_cluster(built, replace(node, gpus=8))
+    return plans.best(request, cluster, gpus=point.gpus, global_batch=point.global_batch)
 
 
 class _Times:
-    """Step times of the points that were found, looked up by what they are."""
+    """Step times of the computed points, by their parameters."""
 
-    def __init__(self, points: Sequence[Drawn]) -> None:
+    def __init__(self, points: Sequence[FigurePoint]) -> None:
         self._by_key = {
             (p.figure, p.model, p.gpus, p.hb_domain, p.hb_bytes_per_s, p.nic_bytes_per_s, p.global_batch): p.step_s
             for p in points
@@ -168,8 +169,8 @@ class _Times:
         return self._by_key[(figure, model, gpus, domain, gbit_per_s(hb), gbit_per_s(nic), batch)]
 
 
-def compared_figures(points: Sequence[Drawn]) -> tuple[Compared, ...]:
-    """Return what the text states of the figures beside what is found; all points must be there."""
+def compare_figures(points: Sequence[FigurePoint]) -> tuple[Compared, ...]:
+    """Compare the text's statements on the figures with the computed points; all points are required."""
     times = _Times(points)
     return (*_figure_8(times), *_figure_9(times), *_figure_10(times))
 
@@ -196,12 +197,12 @@ def _figure_8(times: _Times) -> Iterator[Compared]:
         why=f"gpt-146b: {gains['gpt-146b']:.1%}",
     )
     steps = [
-        (times.eight(model, gpus, one), times.eight(model, gpus, other))
+        (times.eight(model, gpus, smaller), times.eight(model, gpus, larger))
         for model in MODELS
         for gpus in _GPUS
-        for one, other in zip(_DOMAINS, (*_DOMAINS[1:], gpus), strict=True)
+        for smaller, larger in zip(_DOMAINS, (*_DOMAINS[1:], gpus), strict=True)
     ]
-    falls = sum(other <= one * (1 + 1e-9) for one, other in steps)
+    falls = sum(larger <= smaller * (1 + 1e-9) for smaller, larger in steps)
     yield Compared(
         section="figure 8",
         what="a larger HB domain never makes a step longer: share of doublings",
@@ -217,15 +218,17 @@ def _figure_9(times: _Times) -> Iterator[Compared]:
     """Yield the effect of rates."""
     gains: dict[tuple[str, int], float] = {}
     for domain, stated in ((8, 0.080), (256, 0.133)):
-        each = [1 - times.nine(domain, _HB_GBIT[-1], nic) / times.nine(domain, _HB_GBIT[0], nic) for nic in _NIC_GBIT]
-        gains["hb", domain] = mean(each)
+        savings = [
+            1 - times.nine(domain, _HB_GBIT[-1], nic) / times.nine(domain, _HB_GBIT[0], nic) for nic in _NIC_GBIT
+        ]
+        gains["hb", domain] = mean(savings)
         what = f"gpt-1t, K = {domain}: HB 2.4 to 9.6 Tbit/s shortens the step by"
-        yield _trend("figure 9", what, stated, mean(each), _spread(each))
+        yield _trend("figure 9", what, stated, mean(savings), _spread(savings))
     for domain, stated in ((8, 0.359), (256, 0.080)):
-        each = [1 - times.nine(domain, hb, _NIC_GBIT[-1]) / times.nine(domain, hb, _NIC_GBIT[0]) for hb in _HB_GBIT]
-        gains["nic", domain] = mean(each)
+        savings = [1 - times.nine(domain, hb, _NIC_GBIT[-1]) / times.nine(domain, hb, _NIC_GBIT[0]) for hb in _HB_GBIT]
+        gains["nic", domain] = mean(savings)
         what = f"gpt-1t, K = {domain}: NIC 100 to 400 Gbit/s shortens the step by"
-        yield _trend("figure 9", what, stated, mean(each), _spread(each))
+        yield _trend("figure 9", what, stated, mean(savings), _spread(savings))
     for rate, larger, smaller in (("hb", 256, 8), ("nic", 8, 256)):
         word = "HB" if rate == "hb" else "NIC"
         yield Compared(
@@ -269,5 +272,5 @@ def _trend(section: str, what: str, stated: float, computed: float, why: str) ->
 
 
 def _spread(values: Sequence[float]) -> str:
-    """Say of which values a mean was taken."""
+    """Return the values of a mean as text."""
     return f"mean of {', '.join(f'{value:.1%}' for value in values)}"

@@ -1,4 +1,4 @@
-"""What does the rail-only paper state, and what comes out here? Its table, equations and remarks on parts and money.
+"""Compares the table, equations and remarks of the rail-only paper on parts and cost with the values computed here.
 
 Wang et al., "How to build low-cost networks for large language models" (arXiv 2307.12169, v5). Figures 8 to 10 are in
 `opsk.network_design.figures`.
@@ -36,24 +36,24 @@ _GRIDS = ((8, 16), (8, 128), (256, 16), (256, 128))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One statement of the paper beside what is computed.
+    """One statement of the paper, and the computed value.
 
     Parameters
     ----------
     section
-        Where it stands: ``table II``.
+        Section of the paper: ``table II``.
     what
-        What is stated, in words.
+        Description of the statement.
     stated, computed
         The two numbers, in ``unit`` (``ratio``, ``USD``, ``W``, ``switches``); ``stated`` is ``None`` where the paper
-        says nothing and the number stands beside others.
+        states nothing and the number accompanies others.
     agrees
         Whether they are the same; ``None`` where nothing is stated.
     by
-        What is meant by that: ``digits`` as they are printed, ``near`` (within five points of a hundred), or the
+        Criterion of agreement: ``digits`` as they are printed, ``near`` (within five points of a hundred), or the
         ``sign`` of a trend.
     why
-        What makes the difference, or what the number rests on.
+        Cause of the difference, or basis of the number.
     """
 
     section: str
@@ -66,8 +66,8 @@ class Compared:
     why: str = ""
 
 
-def compared() -> tuple[Compared, ...]:
-    """Return all statements but those of the figures."""
+def compare_paper() -> tuple[Compared, ...]:
+    """Compare all statements but those on the figures."""
     return (*table_2(HEADLINE_DOMAIN), *table_2(SERVER_DOMAIN), *_remarks(), *all_to_all(), *_shares())
 
 
@@ -105,7 +105,7 @@ def _networks(gpus: int, radix: int, hb_domain: int) -> tuple[NetworkParts, Netw
 
 
 def _remarks() -> Iterator[Compared]:
-    """Yield what the text says of money, power and switches."""
+    """Yield the text's statements on cost, power and switches."""
     saved = [
         (network_cost_usd(clos) - network_cost_usd(rails), network_power_w(clos) - network_power_w(rails))
         for gpus, radix, _, _ in TABLE_2

@@ -1,7 +1,7 @@
-"""Which plan would a model be trained with on this network? Its own best of all that are legal, found exactly.
+"""Finds the best plan of a model on a network, exactly, among all legal plans.
 
-Networks that differ in what no plan notices (rail-optimised against full fat tree; without experts also rail-only) have
-one answer, which is searched for once.
+Networks that do not differ in anything that affects a plan (rail-optimised and full fat tree; without experts also
+rail-only) share one result, which is computed once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from opsk.errors import InputError
 from opsk.frameworks.limits import ANYTHING, Limits
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.search.emptiness import broken_rules, relaxations
-from opsk.planning.search.found import Found
+from opsk.planning.search.found import SearchResult
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.search import best_plans
 from opsk.text import format_bytes
@@ -28,12 +28,12 @@ from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Sharding
 
 RUNNERS_UP = 24
-"""Plans beside the best that options of a network are tried with."""
+"""Plans in addition to the best with which options of a network are evaluated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """One model, and what is fixed of its plan.
+class ModelRequest:
+    """One model, with the fixed parts of its plan.
 
     Parameters
     ----------
@@ -55,13 +55,13 @@ class Chosen:
     Parameters
     ----------
     step_s, mfu, tokens_per_s_per_gpu
-        What is predicted of it.
+        Its prediction.
     range_factor
         The step is between ``step_s`` over this and ``step_s`` times this, nine times of ten.
     components
         Parts of the step [s]; empty where an option of the network changed them.
     fit_probability
-        The chance that its memory suffices.
+        The probability that its memory suffices.
     runners_up
         The next plans, fastest first, which fit as surely.
     space
@@ -80,14 +80,14 @@ class Chosen:
 
 
 class BestPlans:
-    """Best plans by `opsk.planning.search.search`, kept by what a plan can notice of a cluster."""
+    """Best plans by `opsk.planning.search.search`, cached by the cluster properties that affect plans."""
 
     def __init__(self, limits: Limits = ANYTHING, efficiency: Efficiency = DEFAULT) -> None:
-        """``limits`` are what the training software can express."""
+        """``limits`` are those of the training software."""
         self._limits, self._efficiency = limits, efficiency
-        self._kept: dict[tuple[Any, ...], Chosen] = {}
+        self._cache: dict[tuple[Any, ...], Chosen] = {}
 
-    def best(self, asked: Asked, cluster: ClusterSpec, *, gpus: int, global_batch: int) -> Chosen:
+    def best(self, model_request: ModelRequest, cluster: ClusterSpec, *, gpus: int, global_batch: int) -> Chosen:
         """Return the fastest plan that surely fits, or else the fastest that may.
 
         Raises
@@ -95,30 +95,30 @@ class BestPlans:
         InputError
             No plan is legal, or none fits into memory.
         """
-        key = _key(asked, cluster, gpus, global_batch)
-        if key not in self._kept:
-            self._kept[key] = self._searched(asked, cluster, gpus=gpus, global_batch=global_batch)
-        return self._kept[key]
+        key = _key(model_request, cluster, gpus, global_batch)
+        if key not in self._cache:
+            self._cache[key] = self._search(model_request, cluster, gpus=gpus, global_batch=global_batch)
+        return self._cache[key]
 
-    def _searched(self, asked: Asked, cluster: ClusterSpec, *, gpus: int, global_batch: int) -> Chosen:
+    def _search(self, model_request: ModelRequest, cluster: ClusterSpec, *, gpus: int, global_batch: int) -> Chosen:
         """Search all legal plans."""
         request = PlanRequest(
-            model=asked.model,
+            model=model_request.model,
             cluster=cluster,
-            template=asked.template,
+            template=model_request.template,
             gpus=gpus,
             global_batch=global_batch,
             efficiency=self._efficiency,
-            fixed=asked.fixed,
+            fixed=model_request.fixed,
             limits=self._limits,
             most=RUNNERS_UP,
         )
-        found = best_plans(request)
-        ranked = found.best_fitting or found.best
+        result = best_plans(request)
+        ranked = result.best_fitting or result.best
         if not ranked:
-            raise _nothing(request, found)
-        plans = list(dict.fromkeys(one.plan for one in ranked))
-        time = predict(asked.model, PlanTable.of(plans[:1]), cluster, self._efficiency).time
+            raise _build_error(request, result)
+        plans = list(dict.fromkeys(candidate.plan for candidate in ranked))
+        time = predict(model_request.model, PlanTable.of(plans[:1]), cluster, self._efficiency).time
 
         def value(column: FloatColumn) -> float:
             return float(np.broadcast_to(column, (1,))[0])
@@ -132,51 +132,57 @@ class BestPlans:
             components={name: value(column) for name, column in time.components.items()},
             fit_probability=ranked[0].fit_probability,
             runners_up=tuple(plans[1:]),
-            space=found.space,
+            space=result.space,
         )
 
-    def unsharded(self, asked: Asked, cluster: ClusterSpec, *, gpus: int, global_batch: int) -> tuple[Plan, ...]:
+    def unsharded(
+        self, model_request: ModelRequest, cluster: ClusterSpec, *, gpus: int, global_batch: int
+    ) -> tuple[Plan, ...]:
         """Return the best plans without a sharded optimizer; none where they do not fit."""
-        if Sharding.NONE not in asked.fixed.get("sharding", (Sharding.NONE,)):
+        if Sharding.NONE not in model_request.fixed.get("sharding", (Sharding.NONE,)):
             return ()
-        whole = replace(asked, fixed={**asked.fixed, "sharding": (Sharding.NONE,)})
+        whole = replace(model_request, fixed={**model_request.fixed, "sharding": (Sharding.NONE,)})
         return self.plans(whole, cluster, gpus=gpus, global_batch=global_batch)
 
-    def plans(self, asked: Asked, cluster: ClusterSpec, *, gpus: int, global_batch: int) -> tuple[Plan, ...]:
+    def plans(
+        self, model_request: ModelRequest, cluster: ClusterSpec, *, gpus: int, global_batch: int
+    ) -> tuple[Plan, ...]:
         """Return the best plans, fastest first; none where no plan is legal or fits."""
         try:
-            found = self.best(asked, cluster, gpus=gpus, global_batch=global_batch)
+            best = self.best(model_request, cluster, gpus=gpus, global_batch=global_batch)
         except InputError:
             return ()
-        return (found.plan, *found.runners_up)
+        return (best.plan, *best.runners_up)
 
 
-def _nothing(request: PlanRequest, found: Found) -> InputError:
-    """Return why there is no plan, and what would help."""
+def _build_error(request: PlanRequest, result: SearchResult) -> InputError:
+    """Return the error that explains why there is no plan, with a hint."""
     name, gpus = request.model.name or "the model", request.gpus
-    if found.space:
-        least = min((one.needed_bytes for one in found.refused), default=None)
+    if result.space:
+        least = min((candidate.needed_bytes for candidate in result.refused), default=None)
         needs = f"; the fastest of them need {format_bytes(least)} a GPU" if least else ""
         return InputError(
-            f"{name}: none of {found.space:,} plans fits into the memory of {gpus} GPUs{needs}",
+            f"{name}: none of {result.space:,} plans fits into the memory of {gpus} GPUs{needs}",
             hint="more --gpus, or GPUs with more memory",
         )
     fixed = "".join(f", {axis} {' or '.join(map(str, values))}" for axis, values in request.fixed.items())
-    ways = [
-        f"{one.constraint.replace('_', '-')} {' or '.join(one.nearest)}" if one.nearest else f"without {one.constraint}"
-        for one in relaxations(request)
+    nearest = [
+        f"{candidate.constraint.replace('_', '-')} {' or '.join(candidate.nearest)}"
+        if candidate.nearest
+        else f"without {candidate.constraint}"
+        for candidate in relaxations(request)
     ]
     return InputError(
         f"{name}: no plan is legal with {gpus} GPUs and a batch of {request.global_batch}{fixed}",
-        hint=f"the nearest that some plan has: {'; '.join(ways)}" if ways else "; ".join(broken_rules(request)),
+        hint=f"the nearest that some plan has: {'; '.join(nearest)}" if nearest else "; ".join(broken_rules(request)),
     )
 
 
-def _key(asked: Asked, cluster: ClusterSpec, gpus: int, global_batch: int) -> tuple[Any, ...]:
-    """Return all that a plan can notice."""
-    node, experts = cluster.node, asked.model.experts
+def _key(model_request: ModelRequest, cluster: ClusterSpec, gpus: int, global_batch: int) -> tuple[Any, ...]:
+    """Return the cache key: all properties that affect plans."""
+    node, experts = cluster.node, model_request.model.experts
     return (
-        repr(asked),
+        repr(model_request),
         (gpus, global_batch),
         (node.gpus, node.nics, node.nic.bytes_per_s, node.hb_domain_gpus, node.gpu.name, node.gpu.hb_bytes_per_s),
         (cluster.oversubscription, cluster.in_network_reduction, cluster.fabric == "rail-only" and experts > 0),

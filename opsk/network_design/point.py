@@ -1,7 +1,7 @@
-"""Which network is asked about: its wiring, its sizes, its rates; can it be built, and what is nearest that can?
+"""Defines one network design, its wiring, sizes and rates, and checks that it can be built.
 
-A point is all that decides what has to be bought and what the cost model sees. The HB domain may be larger than a node
-(racks of NVLink) or smaller (a part of one); rails are the NIC ports of one HB domain.
+A point has everything that determines the parts to buy and the input of the cost model. The HB domain may be larger
+than a node (racks of NVLink) or smaller (a part of one); rails are the NIC ports of one HB domain.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec, NicSpec, NodeSpec
 from opsk.units import as_gbit_per_s
 
-MOST_GPUS = 1 << 22
-"""Four million GPUs; a larger number is a slip of the pen."""
-LEAST_RADIX, MOST_RADIX = 4, 1 << 12
-"""With fewer ports there is no tree; a larger number is a slip of the pen."""
+MAX_GPUS = 1 << 22
+"""Four million GPUs; a larger number is a typing error."""
+MIN_RADIX, MAX_RADIX = 4, 1 << 12
+"""With fewer ports there is no tree; a larger number is a typing error."""
 
 
 class Wiring(StrEnum):
@@ -49,7 +49,7 @@ class Point:
     nic_bytes_per_s, hb_bytes_per_s
         Rate of one NIC port, and of one GPU inside its HB domain, one direction [bytes/s].
     global_batch
-        Sequences of a step; 0 where no step is asked for.
+        Sequences of a step; 0 where no step is requested.
     """
 
     wiring: Wiring
@@ -85,7 +85,7 @@ class Point:
         return max(self.hb_domain * self.nics // self.gpus_per_node, 1)
 
 
-def parts_of(point: Point) -> NetworkParts:
+def build_parts(point: Point) -> NetworkParts:
     """Return the switches and transceivers of a point's network.
 
     Raises
@@ -100,7 +100,7 @@ def parts_of(point: Point) -> NetworkParts:
     return oversubscribed_network(endpoints=point.endpoints, radix=point.radix, oversubscription=point.oversubscription)
 
 
-def cluster_of(point: Point, node: NodeSpec, *, in_network_reduction: bool = False) -> ClusterSpec:
+def build_cluster(point: Point, node: NodeSpec, *, in_network_reduction: bool = False) -> ClusterSpec:
     """Return the cluster that a point is, with the GPUs of ``node``.
 
     An oversubscribed tree gives every NIC its share of the uplinks: all that leaves a node is taken to cross them.
@@ -108,11 +108,13 @@ def cluster_of(point: Point, node: NodeSpec, *, in_network_reduction: bool = Fal
     """
     gpu = replace(node.gpu, hb_bytes_per_s=point.hb_bytes_per_s)
     nic = NicSpec(name=f"{as_gbit_per_s(point.nic_bytes_per_s):g}G", bytes_per_s=point.nic_bytes_per_s)
-    asked = replace(node, gpu=gpu, gpus=point.gpus_per_node, nic=nic, nics=point.nics, hb_domain_gpus=point.hb_domain)
+    changed_node = replace(
+        node, gpu=gpu, gpus=point.gpus_per_node, nic=nic, nics=point.nics, hb_domain_gpus=point.hb_domain
+    )
     crosses = point.endpoints > point.radix
     return ClusterSpec(
         name=point.name,
-        node=asked,
+        node=changed_node,
         nodes=point.nodes,
         fabric=str(point.wiring),
         oversubscription=point.oversubscription if crosses else 1.0,
@@ -121,27 +123,27 @@ def cluster_of(point: Point, node: NodeSpec, *, in_network_reduction: bool = Fal
 
 
 def check(point: Point) -> None:
-    """Refuse a point that cannot be built; the error names all that is wrong and the nearest that is not.
+    """Raise for a point that cannot be built; the error lists all problems and the nearest valid values.
 
     Raises
     ------
     InputError
         Sizes do not fit together.
     """
-    found = list(_problems(point))
-    if found:
-        wrong, nearest = zip(*found, strict=True)
+    problems = list(_problems(point))
+    if problems:
+        wrong, nearest = zip(*problems, strict=True)
         raise InputError(f"{point.name}: {'; '.join(wrong)}", hint="; ".join(dict.fromkeys(filter(None, nearest))))
 
 
 def _problems(point: Point) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the numbers, and the nearest that works."""
+    """Yield the problems of the numbers, each with the nearest valid value."""
     sizes = {"gpus": point.gpus, "hb-domain": point.hb_domain, "gpus-per-node": point.gpus_per_node, "nics": point.nics}
-    small = [f"{name} is {size}" for name, size in sizes.items() if not 1 <= size <= MOST_GPUS]
+    small = [f"{name} is {size}" for name, size in sizes.items() if not 1 <= size <= MAX_GPUS]
     if small:
-        yield f"{', '.join(small)}", f"sizes are from 1 to {MOST_GPUS:,}"
-    if not LEAST_RADIX <= point.radix <= MOST_RADIX or point.radix % 2:
-        yield f"switches with {point.radix} ports", f"an even --radix from {LEAST_RADIX} to {MOST_RADIX:,}: 64"
+        yield f"{', '.join(small)}", f"sizes are from 1 to {MAX_GPUS:,}"
+    if not MIN_RADIX <= point.radix <= MAX_RADIX or point.radix % 2:
+        yield f"switches with {point.radix} ports", f"an even --radix from {MIN_RADIX} to {MAX_RADIX:,}: 64"
     rates = {"nic-gbps": point.nic_bytes_per_s, "hb-gbps": point.hb_bytes_per_s}
     slow = [name for name, rate in rates.items() if not 0 < rate < float("inf")]
     if slow:
@@ -175,7 +177,7 @@ def _misfits(point: Point) -> Iterator[tuple[str, str]]:
 
 
 def _ratios(point: Point) -> Iterator[tuple[str, str]]:
-    """Yield oversubscription that cannot be."""
+    """Yield impossible oversubscription."""
     ratio, most = point.oversubscription, max(point.radix - 1, 1)
     if point.wiring is not Wiring.FAT_TREE and ratio != 1:
         yield f"{point.wiring} with oversubscription {ratio:g}", f"fat-tree:{ratio:g}"
@@ -184,7 +186,7 @@ def _ratios(point: Point) -> Iterator[tuple[str, str]]:
 
 
 def _nearest_domain(point: Point) -> int:
-    """Return the HB domain nearest to the one asked for that divides all GPUs: whole nodes, or an even part of one."""
+    """Return the HB domain nearest to the requested one that divides all GPUs: whole nodes, or an even part of one."""
     node = point.gpus_per_node
     domains = [size for size in range(1, node) if node % size == 0]
     domains += [size * node for size in range(1, point.nodes + 1) if point.nodes % size == 0]
@@ -197,6 +199,6 @@ def nearest_multiples(flag: str, size: int, step: int) -> str:
     return f"{flag} {below} or {above}" if below else f"{flag} {above}"
 
 
-def _nearest_divisor(size: int, wanted: int) -> int:
-    """Return the divisor of ``size`` that is nearest to ``wanted``."""
-    return min((part for part in range(1, size + 1) if size % part == 0), key=lambda part: abs(part - wanted))
+def _nearest_divisor(size: int, target: int) -> int:
+    """Return the divisor of ``size`` that is nearest to ``target``."""
+    return min((part for part in range(1, size + 1) if size % part == 0), key=lambda part: abs(part - target))

@@ -1,4 +1,4 @@
-"""What does each network cost, what does it draw, and how fast do models train on it? One row a network and option."""
+"""Computes the cost, the power and the step times of each network and option, one row each."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.network_cost import NetworkParts, PartPrices
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec, NodeSpec
-from opsk.network_design.plans import Asked, BestPlans, Chosen
-from opsk.network_design.point import Point, Wiring, cluster_of, parts_of
-from opsk.network_design.techniques import ASSUMES, Bill, Extras, Technique, bill, repriced_s
+from opsk.network_design.plans import BestPlans, Chosen, ModelRequest
+from opsk.network_design.point import Point, Wiring, build_cluster, build_parts
+from opsk.network_design.techniques import ASSUMES, Bill, Extras, Technique, bill, reprice_steps
 from opsk.workload.plan import Plan
 
 PRICED_BYTES_PER_S = 50e9
@@ -30,9 +30,9 @@ class Step:
     Parameters
     ----------
     model, global_batch
-        What is trained.
+        The trained model and its batch.
     chosen
-        Its own best plan there; ``None`` where there is none, and ``why`` says so.
+        Its own best plan there; ``None`` where there is none, for the reason in ``why``.
     step_s
         Its step, with the option of the row [s].
     """
@@ -51,9 +51,9 @@ class Row:
     Parameters
     ----------
     sweep
-        The values that make this row another one than its neighbours: ``{"nics": 4}``.
+        The swept values of this row: ``{"nics": 4}``.
     assumes
-        What its numbers take to be so.
+        Assumptions of its numbers.
     """
 
     point: Point
@@ -72,23 +72,23 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is the same for all rows.
+    """The inputs that are common to all rows.
 
     Parameters
     ----------
     node
-        Brings the GPUs; its sizes and rates are those of each point.
+        Provides the GPUs; its sizes and rates are those of each point.
     template
         Number format, software and all else of plans that is not searched.
     prices
         Of parts of ``PRICED_BYTES_PER_S``.
     prices_are_own
-        True where somebody gave prices: they are then taken for links of any rate.
+        True where prices were given: they then apply to links of any rate.
     """
 
     node: NodeSpec
     template: Plan
-    asked: Sequence[Asked]
+    model_requests: Sequence[ModelRequest]
     plans: BestPlans
     prices: PartPrices = field(default_factory=PartPrices)
     prices_are_own: bool = False
@@ -96,7 +96,7 @@ class Setting:
     efficiency: Efficiency = DEFAULT
 
 
-def row_of(
+def build_row(
     setting: Setting, point: Point, technique: Technique | None = None, *, sweep: Mapping[str, float] | None = None
 ) -> Row:
     """Return the row of one network with one option.
@@ -106,60 +106,66 @@ def row_of(
     InputError
         The network cannot be built.
     """
-    parts = parts_of(point)
-    prices, scaled = _prices(setting, point)
+    parts = build_parts(point)
+    prices, scaled = _scale_prices(setting, point)
     return Row(
         point=point,
         technique=technique,
         parts=parts,
         bill=bill(parts, prices, nodes=point.nodes, technique=technique, extras=setting.extras),
-        steps=tuple(step_of(setting, asked, point, technique) for asked in setting.asked),
+        steps=tuple(compute_step(setting, model_request, point, technique) for model_request in setting.model_requests),
         sweep=sweep or {},
-        assumes=tuple(_assumes(point, technique, setting, scaled=scaled)),
+        assumes=tuple(_list_assumptions(point, technique, setting, scaled=scaled)),
     )
 
 
-def step_of(setting: Setting, asked: Asked, point: Point, technique: Technique | None) -> Step:
+def compute_step(setting: Setting, model_request: ModelRequest, point: Point, technique: Technique | None) -> Step:
     """Return a model's best plan on a network and its step; a reason where it cannot be trained there."""
     try:
-        chosen, step_s = _stepped(setting, asked, point, technique)
+        chosen, step_s = _compute_step_s(setting, model_request, point, technique)
     except InputError as error:
         why = f"{error.message} ({error.hint})" if error.hint else error.message
-        return Step(model=asked.model.name, global_batch=point.global_batch, step_s=None, chosen=None, why=why)
+        return Step(model=model_request.model.name, global_batch=point.global_batch, step_s=None, chosen=None, why=why)
     if not np.isfinite(step_s):
         why = "tensor parallelism of every good plan leaves the HB domain: circuits cannot carry it"
-        return Step(model=asked.model.name, global_batch=point.global_batch, step_s=None, chosen=None, why=why)
-    return Step(model=asked.model.name, global_batch=point.global_batch, step_s=step_s, chosen=chosen)
+        return Step(model=model_request.model.name, global_batch=point.global_batch, step_s=None, chosen=None, why=why)
+    return Step(model=model_request.model.name, global_batch=point.global_batch, step_s=step_s, chosen=chosen)
 
 
-def _stepped(setting: Setting, asked: Asked, point: Point, technique: Technique | None) -> tuple[Chosen, float]:
+def _compute_step_s(
+    setting: Setting, model_request: ModelRequest, point: Point, technique: Technique | None
+) -> tuple[Chosen, float]:
     """Return the best plan with an option, and its step [s]."""
     sizes = {"gpus": point.gpus, "global_batch": point.global_batch}
-    cluster = cluster_of(point, setting.node, in_network_reduction=technique is Technique.SHARP)
-    chosen = setting.plans.best(asked, cluster, **sizes)
+    cluster = build_cluster(point, setting.node, in_network_reduction=technique is Technique.SHARP)
+    chosen = setting.plans.best(model_request, cluster, **sizes)
     if technique in (None, Technique.SHARP, Technique.OPTICAL):
         return chosen, chosen.step_s
     tried = [chosen.plan, *chosen.runners_up]
     if technique is Technique.TOPOOPT:
-        tried += _inside(setting, asked, point, cluster)
+        tried += _list_plans_inside(setting, model_request, point, cluster)
     else:
-        tried += setting.plans.unsharded(asked, cluster, **sizes)
-    times = repriced_s(asked.model, tried, cluster, technique, extras=setting.extras, efficiency=setting.efficiency)
-    at = int(np.argmin(times))
-    step_s = float(times[at])
-    return _with_plan(chosen, tried[at], step_s), step_s
+        tried += setting.plans.unsharded(model_request, cluster, **sizes)
+    times = reprice_steps(
+        model_request.model, tried, cluster, technique, extras=setting.extras, efficiency=setting.efficiency
+    )
+    best = int(np.argmin(times))
+    step_s = float(times[best])
+    return _with_plan(chosen, tried[best], step_s), step_s
 
 
-def _inside(setting: Setting, asked: Asked, point: Point, cluster: ClusterSpec) -> tuple[Plan, ...]:
+def _list_plans_inside(
+    setting: Setting, model_request: ModelRequest, point: Point, cluster: ClusterSpec
+) -> tuple[Plan, ...]:
     """Return the best plans whose tensor parallelism stays in an HB domain."""
-    sizes = asked.fixed.get("tp", tuple(range(1, asked.model.heads + 1)))
+    sizes = model_request.fixed.get("tp", tuple(range(1, model_request.model.heads + 1)))
     inside = tuple(size for size in sizes if size <= point.hb_domain)
-    narrow = replace(asked, fixed={**asked.fixed, "tp": inside})
+    narrow = replace(model_request, fixed={**model_request.fixed, "tp": inside})
     return setting.plans.plans(narrow, cluster, gpus=point.gpus, global_batch=point.global_batch) if inside else ()
 
 
 def _with_plan(chosen: Chosen, plan: Plan, step_s: float) -> Chosen:
-    """Return what was chosen with another plan or another step; rates follow the step."""
+    """Return a choice with another plan or another step; rates follow the step."""
     faster = chosen.step_s / step_s if np.isfinite(step_s) else 0.0
     return replace(
         chosen,
@@ -171,7 +177,7 @@ def _with_plan(chosen: Chosen, plan: Plan, step_s: float) -> Chosen:
     )
 
 
-def _prices(setting: Setting, point: Point) -> tuple[PartPrices, bool]:
+def _scale_prices(setting: Setting, point: Point) -> tuple[PartPrices, bool]:
     """Return the prices for the links' rate, and whether they had to be scaled."""
     ratio = point.nic_bytes_per_s / PRICED_BYTES_PER_S
     if setting.prices_are_own or ratio == 1:
@@ -185,8 +191,8 @@ def _prices(setting: Setting, point: Point) -> tuple[PartPrices, bool]:
     ), True
 
 
-def _assumes(point: Point, technique: Technique | None, setting: Setting, *, scaled: bool) -> Iterator[str]:
-    """Yield what a row takes to be so."""
+def _list_assumptions(point: Point, technique: Technique | None, setting: Setting, *, scaled: bool) -> Iterator[str]:
+    """Yield the assumptions of a row."""
     if scaled:
         yield "prices and power are those of 400 Gbit/s parts, in proportion to the rate"
     if point.oversubscription > 1:
@@ -197,15 +203,15 @@ def _assumes(point: Point, technique: Technique | None, setting: Setting, *, sca
         )
     if point.wiring is Wiring.RAIL_ONLY:
         yield "data and pipeline parallelism lie along rails; an all-to-all is forwarded over NVLink, in two phases"
-    if setting.asked and point.hb_domain > point.gpus_per_node:
+    if setting.model_requests and point.hb_domain > point.gpus_per_node:
         nodes = point.hb_domain // point.gpus_per_node
         yield f"NVLink joins {nodes} nodes at its full rate; its switches are not priced"
     if technique is not None:
         yield from ASSUMES[technique]
 
 
-def reference_of(rows: Sequence[Row], row: Row) -> Row | None:
-    """Return what a row is compared with: the rail-optimised network of the same sizes, else the first row of these."""
+def find_reference(rows: Sequence[Row], row: Row) -> Row | None:
+    """Return the reference of a row: the rail-optimised network of the same sizes, else the first row of these."""
     same = [other for other in rows if other.technique is None and _setting(other) == _setting(row)]
     best = [other for other in same if other.point.wiring is Wiring.RAIL_OPTIMIZED]
     return next(iter([*best, *same]), None)

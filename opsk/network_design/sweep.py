@@ -1,4 +1,4 @@
-"""Which networks does a sweep ask about? Every network at every combination of the values that change."""
+"""Parses sweeps, and lists every network at every combination of the swept values."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _FIELDS = {
     OVERSUBSCRIPTION: "oversubscription",
 }
 KEYS = tuple(_FIELDS)
-"""What can be swept."""
+"""The keys that can be swept."""
 _RATES = ("nic-gbps", "hb-gbps")
 _RATIOS = (*_RATES, OVERSUBSCRIPTION)
 ALL = "all"
 """A value of ``hb-domain``: one domain joins all GPUs."""
-MOST_POINTS = 4096
+MAX_POINTS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """One row that is wanted: a network, an option, and the swept values."""
+class SweptRow:
+    """One requested row: a network, an option, and the swept values."""
 
     point: Point
     technique: Technique | None
@@ -48,7 +48,7 @@ def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
     Raises
     ------
     InputError
-        Says what can be swept, or which value is no number.
+        Lists the keys that can be swept, or the invalid value.
     """
     key, _, values = text.partition("=")
     key = key.strip().replace("_", "-")
@@ -71,13 +71,13 @@ def _value(key: str, text: str) -> float:
     return value
 
 
-def askings(
+def list_swept_rows(
     base: Point,
     networks: Sequence[tuple[Wiring, float]],
     techniques: Sequence[Technique],
     sweeps: Mapping[str, Sequence[float]],
-) -> tuple[Asking, ...]:
-    """Return every row that is wanted, in the order of the values; all of them can be built.
+) -> tuple[SweptRow, ...]:
+    """Return every requested row, in the order of the values; all of them can be built.
 
     Each network comes without any option first, then with each. A sweep of oversubscription makes fat trees, whether
     or not there is one among the networks.
@@ -85,7 +85,7 @@ def askings(
     Raises
     ------
     InputError
-        Too many rows, or a network that cannot be built: what is wrong, and the nearest that can.
+        Too many rows, or a network that cannot be built, with the nearest that can.
     """
     ratios = sweeps.get(OVERSUBSCRIPTION, ())
     others = {key: values for key, values in sweeps.items() if key != OVERSUBSCRIPTION}
@@ -93,24 +93,24 @@ def askings(
     for values in others.values():
         count *= len(values)
     per_combination = (len(networks) + len(ratios)) * (1 + len(techniques))
-    if count * per_combination > MOST_POINTS:
+    if count * per_combination > MAX_POINTS:
         raise InputError(
-            f"{count * per_combination:,} rows are asked for, {MOST_POINTS:,} at most",
+            f"{count * per_combination:,} rows are asked for, {MAX_POINTS:,} at most",
             hint="sweep fewer values, or fewer --network and --option",
         )
-    found = tuple(_askings(base, networks, techniques, others, ratios))
-    for asking in found:
-        check(asking.point)
-    return found
+    rows = tuple(_yield_swept_rows(base, networks, techniques, others, ratios))
+    for row in rows:
+        check(row.point)
+    return rows
 
 
-def _askings(
+def _yield_swept_rows(
     base: Point,
     networks: Sequence[tuple[Wiring, float]],
     techniques: Sequence[Technique],
     others: Mapping[str, Sequence[float]],
     ratios: Sequence[float],
-) -> Iterator[Asking]:
+) -> Iterator[SweptRow]:
     """Yield every row."""
     plain: list[tuple[Wiring, float, dict[str, float]]] = [
         (wiring, ratio, {}) for wiring, ratio in networks if not ratios or wiring is not Wiring.FAT_TREE
@@ -121,10 +121,10 @@ def _askings(
         sized = replace(base, **_sizes(values))
         if values.get("hb-domain") == float("inf"):
             sized = replace(sized, hb_domain=sized.gpus)
-        for wiring, ratio, own in [*plain, *swept]:
+        for wiring, ratio, ratio_sweep in [*plain, *swept]:
             point = replace(sized, wiring=wiring, oversubscription=ratio)
             for technique in (None, *techniques):
-                yield Asking(point=point, technique=technique, sweep=_shown(values, point) | own)
+                yield SweptRow(point=point, technique=technique, sweep=_shown(values, point) | ratio_sweep)
 
 
 def _sizes(values: Mapping[str, float]) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _sizes(values: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _shown(values: Mapping[str, float], point: Point) -> dict[str, float]:
-    """Return the swept values as they came out: ``all`` is a number of GPUs."""
+    """Return the resolved swept values: ``all`` is a number of GPUs."""
     return {key: float(point.hb_domain) if key == "hb-domain" else value for key, value in values.items()}
 
 
@@ -147,7 +147,7 @@ def parse_network(text: str) -> tuple[Wiring, float]:
     Raises
     ------
     InputError
-        Names the wirings, or says that this one cannot be oversubscribed.
+        Lists the wirings, or reports that this one cannot be oversubscribed.
     """
     name, _, ratio = text.strip().partition(":")
     try:

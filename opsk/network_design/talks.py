@@ -1,4 +1,4 @@
-"""What do the TITAN and the NTT talk state of networks, and what comes out here?
+"""Compares the statements of the TITAN and the NTT talk on networks with the values computed here.
 
 SK Telecom, "Optimizing Supercomputer for Large-Scale Training" (OCP 2023): the same training of GPT-3 175B with 8, 4, 2
 and 1 NIC a node. A. Tateiwa (NTT), "Accelerating collective communication in large-scale AI training" (IEICE
@@ -20,7 +20,7 @@ from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.spec import ClusterSpec
 from opsk.network_design.paper import Compared
-from opsk.network_design.plans import Asked, BestPlans
+from opsk.network_design.plans import BestPlans, ModelRequest
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision, Recompute, Sharding, Software
 
@@ -37,7 +37,7 @@ _UNSTATED = "plan, batch and GPUs are not stated; taken: 1,024 GPUs, batch 1,536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nics:
-    """One number of NICs a node: what was measured, and the steps of the recipe and of the best plan there [s]."""
+    """One number of NICs a node: the measured step, and the steps of the recipe and of the best plan there [s]."""
 
     nics: int
     measured_s: float
@@ -46,15 +46,15 @@ class Nics:
     best_plan: Plan
 
 
-def nics_of_titan(
+def compute_titan_steps(
     plans: BestPlans, model: ModelShape, cluster: ClusterSpec, efficiency: Efficiency = DEFAULT
 ) -> Iterator[Nics]:
     """Yield every number of NICs of the talk; ``model`` is GPT-3 175B, ``cluster`` TITAN as the catalogue has it."""
-    asked = Asked(model=model, template=replace(RECIPE, tp=1, pp=1, dp=1, global_batch=1))
+    model_request = ModelRequest(model=model, template=replace(RECIPE, tp=1, pp=1, dp=1, global_batch=1))
     for nics, measured_s in TITAN_S.items():
         built = replace(cluster, node=replace(cluster.node, nics=nics))
         time = predict(model, PlanTable.of([RECIPE]), built, efficiency).time
-        best = plans.best(asked, built, gpus=_GPUS, global_batch=_BATCH)
+        best = plans.best(model_request, built, gpus=_GPUS, global_batch=_BATCH)
         yield Nics(
             nics=nics,
             measured_s=measured_s,
@@ -64,12 +64,12 @@ def nics_of_titan(
         )
 
 
-def compared_titan(points: tuple[Nics, ...]) -> Iterator[Compared]:
+def compare_titan(points: tuple[Nics, ...]) -> Iterator[Compared]:
     """Yield the slow-down against eight NICs: measured, of the recipe, and of the best plan of each number of NICs."""
     whole = points[0]
-    for word, of in (("with Megatron's recipe", "recipe_s"), ("each with its own best plan", "best_s")):
+    for word, field_name in (("with Megatron's recipe", "recipe_s"), ("each with its own best plan", "best_s")):
         for point in points:
-            computed = getattr(point, of) / getattr(whole, of)
+            computed = getattr(point, field_name) / getattr(whole, field_name)
             stated = point.measured_s / whole.measured_s
             yield Compared(
                 section="TITAN, NICs a node",
@@ -79,10 +79,10 @@ def compared_titan(points: tuple[Nics, ...]) -> Iterator[Compared]:
                 unit="times",
                 agrees=abs(computed - stated) < 0.05,
                 by="near",
-                why=f"{_UNSTATED}{getattr(point, of):.1f} s against {point.measured_s:.1f} s"
+                why=f"{_UNSTATED}{getattr(point, field_name):.1f} s against {point.measured_s:.1f} s"
                 + ("; few NICs shared by all GPUs of a node may give less than their rate" if point.nics < 4 else ""),
             )
-        steps = [getattr(point, of) for point in points]
+        steps = [getattr(point, field_name) for point in points]
         saved = [later - earlier for earlier, later in pairwise(steps)]
         yield Compared(
             section="TITAN, NICs a node",
@@ -95,8 +95,8 @@ def compared_titan(points: tuple[Nics, ...]) -> Iterator[Compared]:
         )
 
 
-def compared_ntt() -> Iterator[Compared]:
-    """Yield what the NTT talk prints of all-reduces among workers that circuits join, and of aggregation."""
+def compare_ntt() -> Iterator[Compared]:
+    """Compare the NTT talk's numbers on all-reduces over circuits, and on aggregation."""
     transfers = (
         ("ring of 8 workers: transfers one after the other", 14, optical.ring_transfers(8)),
         ("the ring with streaming NICs", 7, optical.streamed_transfers(8, interfaces=2)),

@@ -1,8 +1,8 @@
-"""What would aggregation in the network, or light instead of packets, do to a step? Options of a network, priced.
+"""Computes the effect of in-network aggregation and optical circuits on the step time, and their price and power.
 
-Each takes the communication of a plan out of the step and puts its own closed form in its place
-(`opsk.costmodel.collectives`). What aggregates helps all-reduces alone: with a sharded optimizer gradients are
-reduce-scattered and weights gathered, and neither gets shorter; plans without one are therefore tried as well.
+Each technique replaces the communication of a plan in the step by its own closed form (`opsk.costmodel.collectives`).
+Aggregation shortens all-reduces only: with a sharded optimizer gradients are reduce-scattered and weights gathered, and
+neither gets shorter. Plans without a sharded optimizer are therefore evaluated as well.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from enum import StrEnum
 import numpy as np
 
 from opsk.costmodel.collectives import aggregation, optical
-from opsk.costmodel.collectives.hierarchical import Group, all_reduce_s, group_of, hops_inside
+from opsk.costmodel.collectives.hierarchical import Group, all_reduce_s, build_group, hops_inside
 from opsk.costmodel.efficiency.efficiency import Efficiency
-from opsk.costmodel.machine import Machine, machine_of
+from opsk.costmodel.machine import Machine, build_machine
 from opsk.costmodel.network_cost import NetworkParts, PartPrices, network_cost_usd, network_power_w
 from opsk.costmodel.predict import predict
 from opsk.costmodel.sizes.parameters import count_parameters
-from opsk.costmodel.sizes.pipeline import stages_of
-from opsk.costmodel.sizes.shape import shape_of
-from opsk.costmodel.sizes.shares import Shares, shares_of
+from opsk.costmodel.sizes.pipeline import build_stages
+from opsk.costmodel.sizes.shape import build_shape
+from opsk.costmodel.sizes.shares import Shares, compute_shares
 from opsk.costmodel.table import FloatColumn, PlanTable, TimeTable
 from opsk.costmodel.time.optimizer_time import trained_parameters
-from opsk.costmodel.uncertainty.offset import factor_of
+from opsk.costmodel.uncertainty.offset import compute_offset_factor
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
 
 class Technique(StrEnum):
-    """What a network may have beside switches."""
+    """The techniques that a network may add to switches."""
 
     SHARP = "sharp"
     """Switches that reduce what passes through them (NVIDIA SHARP)."""
@@ -71,19 +71,19 @@ ASSUMES: Mapping[Technique, tuple[str, ...]] = {
         "ports of circuit switches are those of the largest that exist or are joined without loss",
     ),
 }
-"""What each takes to be so."""
+"""The assumptions of each technique."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
-    """Sizes and prices of what comes beside switches.
+    """Sizes and prices of the parts that techniques add.
 
     Parameters
     ----------
     servers_per_node
         Reduction servers for each node.
     interfaces
-        Into how many a NIC is split where circuits join workers; the NTT talk has 4.
+        Interfaces that a NIC is split into where circuits join workers; the NTT talk has 4.
     usd_per_server, w_per_server
         A CPU server with NICs: assumed, a site gives its own.
     usd_per_circuit_port, w_per_circuit_port
@@ -101,7 +101,7 @@ class Extras:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """What a network with its options costs [USD] and draws [W], and of what it is made."""
+    """The cost [USD], power [W] and parts of a network with its options."""
 
     switches: int
     transceivers: int
@@ -115,7 +115,7 @@ def bill(
     parts: NetworkParts, prices: PartPrices, *, nodes: int, technique: Technique | None = None,
     extras: Extras | None = None,
 ) -> Bill:  # fmt: skip
-    """Return what a network costs; reduction servers need ports too, at the price of a port of this network."""
+    """Return the bill of a network; reduction servers need ports too, at the price of a port of this network."""
     extras = extras or Extras()
     cost_usd, power_w = network_cost_usd(parts, prices), network_power_w(parts, prices)
     switches, transceivers, ports, servers = parts.switches, parts.transceivers, 0, 0
@@ -143,7 +143,7 @@ def bill(
     )
 
 
-def repriced_s(
+def reprice_steps(
     model: ModelShape,
     plans: Sequence[Plan],
     cluster: ClusterSpec,
@@ -179,17 +179,17 @@ class _Work:
     dense_s: FloatColumn
     helps: FloatColumn
     offset: FloatColumn
-    """What the software is slower by than its parts (`opsk.costmodel.uncertainty.offset`), as in ``time``."""
+    """Factor by which the software is slower than its parts (`opsk.costmodel.uncertainty.offset`), as in ``time``."""
 
     @classmethod
     def of(cls, model: ModelShape, plans: Sequence[Plan], cluster: ClusterSpec, efficiency: Efficiency) -> _Work:
         """Return plans as the cost model has them."""
-        table, columns = PlanTable.of(plans), shape_of(model)
-        machine = machine_of(cluster, table.precision, efficiency)
-        shares = shares_of(columns, table)
-        stages = stages_of(columns, shares)
+        table, columns = PlanTable.of(plans), build_shape(model)
+        machine = build_machine(cluster, table.precision, efficiency)
+        shares = compute_shares(columns, table)
+        stages = build_stages(columns, shares)
         trained = trained_parameters(shares, count_parameters(columns, shares, stages)).dense.max(axis=0)
-        group = group_of(machine, stride=shares.tp, size=shares.replicas, ranks=shares.gpus)
+        group = build_group(machine, stride=shares.tp, size=shares.replicas, ranks=shares.gpus)
         size_bytes = trained * shares.reduced_bytes
         return cls(
             time=predict(model, table, cluster, efficiency).time,
@@ -199,7 +199,9 @@ class _Work:
             size_bytes=size_bytes,
             dense_s=all_reduce_s(machine, group, size_bytes, 1.0),
             helps=np.where(shares.shards_optimizer | (group.across <= 1), 0.0, 1.0),
-            offset=np.ones(len(plans)) if (factor := factor_of(efficiency.offset, table, "time")) is None else factor,
+            offset=np.ones(len(plans))
+            if (factor := compute_offset_factor(efficiency.offset, table, "time")) is None
+            else factor,
         )
 
     @property
@@ -225,9 +227,9 @@ class _Work:
         chain = ((shares.pp > 1) & (stage * shares.pp > domain)).astype(np.float64)
         slower = np.where((rings > 0) & (chain > 0), interfaces / max(interfaces - 2.0, 0.5), 1.0)
         message = np.where(rings > 0, float(interfaces), interfaces / 2.0)
-        experts = group_of(machine, stride=shares.etp, size=shares.ep, ranks=shares.gpus)
+        experts = build_group(machine, stride=shares.etp, size=shares.ep, ranks=shares.gpus)
         hops = np.maximum(np.log(np.maximum(experts.across, 1.0)) / np.log(max(interfaces - 1.0, 2.0)), 1.0)
-        found = self._with(
+        step_s_ = self._with(
             {
                 "dp": traffic["dp"] * np.where(rings > 0, slower, 1.0),
                 "cp": traffic["cp"] * np.where((shares.cp > 1) & (shares.tp * shares.cp > domain), slower, 1.0),
@@ -235,7 +237,7 @@ class _Work:
                 "ep": traffic["ep"] * np.where(experts.across > 1, hops, 1.0),
             }
         )
-        return np.where(shares.tp > domain, np.inf, found)
+        return np.where(shares.tp > domain, np.inf, step_s_)
 
     def _with(self, traffic: Mapping[str, FloatColumn]) -> FloatColumn:
         """Return the steps with other times of communication; what hides, and stragglers, stay in proportion."""
@@ -245,13 +247,13 @@ class _Work:
         waits = 1.0 + parts["bubble"] / np.maximum(running, 1e-12)
         step_s = self.step_s
         for axis, total_s in traffic.items():
-            before_s, shown_s = self.time.communication[axis], parts[axis]
+            before_s, compute_shown_s = self.time.communication[axis], parts[axis]
             late_s = np.maximum(total_s - self.time.windows[axis], 0.0)
             if axis == "pp":  # a part of each message hides, however long it is
-                then_s = shown_s * total_s / np.maximum(before_s, 1e-12)
+                then_s = compute_shown_s * total_s / np.maximum(before_s, 1e-12)
             else:
-                then_s = np.where(shown_s > 0, np.maximum(shown_s + total_s - before_s, 0.0), late_s)
-            step_s = step_s + straggling * (1.0 if axis == "dp" else waits) * (then_s - shown_s)
+                then_s = np.where(compute_shown_s > 0, np.maximum(compute_shown_s + total_s - before_s, 0.0), late_s)
+            step_s = step_s + straggling * (1.0 if axis == "dp" else waits) * (then_s - compute_shown_s)
         return step_s
 
 
@@ -259,28 +261,28 @@ def _servers_s(work: _Work, extras: Extras, nodes: int) -> FloatColumn:
     """Return the time of the part between domains when reduction servers take a share of it [s]."""
     servers = max(round(extras.servers_per_node * nodes), 1)
     rate = np.broadcast_to(work.machine.nic_bytes_per_s, work.size_bytes.shape)
-    found = [
+    times = [
         aggregation.all_reduce_s(
             float(size / inside),
             workers=max(round(float(across)), 1),
             servers=servers,
             worker_bytes_per_s=float(nic),
-            # all workers of all groups share the servers: those of one group have their part of them
+            # all workers of all groups share the servers: each group has its part of them
             server_bytes_per_s=float(nic) * float(across) / nodes,
             hop_s=float(work.machine.nic_hop_s),
         )
         for size, inside, across, nic in zip(work.size_bytes, work.group.inside, work.group.across, rate, strict=True)
     ]
-    return np.array(found)
+    return np.array(times)
 
 
 def _streamed_s(work: _Work, extras: Extras) -> FloatColumn:
     """Return the time of the part between domains when smart NICs stream along trees of circuits [s]."""
     rate = np.broadcast_to(work.machine.nic_bytes_per_s, work.size_bytes.shape)
-    found = []
+    times = []
     for size, inside, across, nic in zip(work.size_bytes, work.group.inside, work.group.across, rate, strict=True):
         workers = max(round(float(across)), 1)
-        found.append(
+        times.append(
             optical.all_reduce_s(
                 float(size / inside),
                 transfers=optical.streamed_transfers(workers, interfaces=extras.interfaces),
@@ -290,4 +292,4 @@ def _streamed_s(work: _Work, extras: Extras) -> FloatColumn:
                 hop_s=float(work.machine.nic_hop_s),
             )
         )
-    return np.array(found)
+    return np.array(times)

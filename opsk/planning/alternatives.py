@@ -1,6 +1,7 @@
-"""Which plans are one or two changes away that a person can make to a launch script?
+"""Lists the plans that are one or two launch-script changes away from a given plan.
 
-Model, GPUs and global batch stay as they are, and so does the training. All other plans: `opsk.planning.search`.
+The model, the number of GPUs, the global batch and the training itself do not change. `opsk.planning.search` searches
+all other plans.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding
 
 MAX_MICRO_BATCHES = 8
-"""So many smaller micro-batches are tried near a plan, largest first."""
-MOST_CHUNKS = 8
-"""So many chunks a stage are tried where a pipeline has one."""
+"""Smaller micro-batches that are tried near a plan, largest first."""
+MAX_CHUNKS = 8
+"""Chunks a stage that are tried where a pipeline has one."""
 FACTORS = (2, 4)
 
-Refusing = Callable[[ModelShape, Plan], tuple[str, ...]]
-"""Why a framework would not start a plan, for what its limits cannot say."""
+RefusalCheck = Callable[[ModelShape, Plan], tuple[str, ...]]
+"""Returns why a framework would not start a plan, for reasons that its limits cannot express."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One thing to change: ``what`` in the field's words (``TP 4 → 8``), ``axis`` for telling kinds of change apart."""
+    """One change: ``what`` describes it (``TP 4 → 8``), ``axis`` is the kind of change."""
 
     axis: str
     what: str
@@ -36,7 +37,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """A plan that differs from the asked one by ``changes``."""
+    """A plan that differs from the requested one by ``changes``."""
 
     plan: Plan
     changes: tuple[Change, ...]
@@ -48,7 +49,7 @@ def is_legal(model: ModelShape, plan: Plan, *, hb_domain_gpus: int, layer_slack:
     Parameters
     ----------
     hb_domain_gpus
-        Tensor parallelism is kept inside one HB domain of this many GPUs.
+        Tensor parallelism stays inside one HB domain of this many GPUs.
     layer_slack
         Layers that may be missing or extra in an even split over stages: 2 where embedding and head count as layers.
     """
@@ -64,14 +65,16 @@ def is_legal(model: ModelShape, plan: Plan, *, hb_domain_gpus: int, layer_slack:
     )
 
 
-def new_refusals(model: ModelShape, asked: Plan, plan: Plan, *, limits: Limits, refuses: Refusing | None) -> set[str]:
-    """Return why a framework would not run a plan that is near one that it is asked to run.
+def find_new_refusals(
+    model: ModelShape, requested: Plan, plan: Plan, *, limits: Limits, refuses: RefusalCheck | None
+) -> set[str]:
+    """Return why a framework would not run a plan that is near a requested one.
 
-    What would be said of the asked plan too is no reason: whoever asks for it may know the framework better.
+    Refusals that hold for the requested plan too are left out: its user may know the framework better.
     """
-    own = refuses or (lambda *_: ())
-    reasons = {*expresses(limits, plan, model), *own(model, plan)}
-    return reasons - {*expresses(limits, asked, model), *own(model, asked)} if reasons else reasons
+    find_refusals = refuses or (lambda *_: ())
+    reasons = {*expresses(limits, plan, model), *find_refusals(model, plan)}
+    return reasons - {*expresses(limits, requested, model), *find_refusals(model, requested)} if reasons else reasons
 
 
 def neighbours(
@@ -81,86 +84,88 @@ def neighbours(
     hb_domain_gpus: int,
     layer_slack: int = 0,
     limits: Limits = ANYTHING,
-    refuses: Refusing | None = None,
+    refuses: RefusalCheck | None = None,
 ) -> list[Alternative]:
     """Return the plans one or two changes away that a framework would start, single changes first.
 
     Of two changes at least one saves memory: two that only make the step faster are for a search to find.
     """
-    found: dict[Plan, Alternative] = {}
-    saving = [*_saving(plan, limits)]
-    faster = [*_faster(model, plan, limits)]
+    alternatives: dict[Plan, Alternative] = {}
+    saving = [*_list_saving(plan, limits)]
+    faster = [*_list_faster(model, plan, limits)]
     second = [
         Alternative(plan=further.plan, changes=(*near.changes, *further.changes))
         for near in saving
-        for further in chain(_saving(near.plan, limits), _faster(model, near.plan, limits))
+        for further in chain(_list_saving(near.plan, limits), _list_faster(model, near.plan, limits))
         if further.changes[0].axis != near.changes[0].axis
     ]
     for alternative in (*saving, *faster, *second):
-        is_new = alternative.plan != plan and alternative.plan not in found and alternative.plan.gpus == plan.gpus
+        is_new = (
+            alternative.plan != plan and alternative.plan not in alternatives and alternative.plan.gpus == plan.gpus
+        )
         has_effect = alternative.plan.tp > 1 or alternative.plan.sequence_parallel == plan.sequence_parallel
         if (
             is_new
             and has_effect
             and is_legal(model, alternative.plan, hb_domain_gpus=hb_domain_gpus, layer_slack=layer_slack)
-            and not new_refusals(model, plan, alternative.plan, limits=limits, refuses=refuses)
+            and not find_new_refusals(model, plan, alternative.plan, limits=limits, refuses=refuses)
         ):
-            found[alternative.plan] = alternative
-    return list(found.values())
+            alternatives[alternative.plan] = alternative
+    return list(alternatives.values())
 
 
-def _saving(plan: Plan, limits: Limits) -> Iterator[Alternative]:
+def _list_saving(plan: Plan, limits: Limits) -> Iterator[Alternative]:
     """Yield the plans one memory-saving change away, cheapest for the user first; legality is checked by the caller."""
     if plan.tp > 1 and not plan.sequence_parallel and limits.sequence_parallel is not SequenceParallel.NEVER:
-        yield from _changed(plan, "sequence_parallel", "sequence parallelism on", sequence_parallel=True)
+        yield from _change_plan(plan, "sequence_parallel", "sequence parallelism on", sequence_parallel=True)
     if plan.dp > 1:
         order = list(Sharding)
         for kind in order[order.index(plan.sharding) + 1 :]:
             if kind in limits.shardings:
                 what = "distributed optimizer" if kind is Sharding.ZERO1 else f"sharding {plan.sharding} → {kind}"
-                yield from _changed(plan, "sharding", what, sharding=kind)
+                yield from _change_plan(plan, "sharding", what, sharding=kind)
     for mode in (Recompute.SELECTIVE, Recompute.FULL):
         if mode is not plan.recompute and mode in limits.recomputes:
-            yield from _changed(plan, "recompute", f"recompute {mode.value}", recompute=mode)
+            yield from _change_plan(plan, "recompute", f"recompute {mode.value}", recompute=mode)
     for size in [size for size in reversed(divisors(plan.micro_batch)) if size < plan.micro_batch][:MAX_MICRO_BATCHES]:
-        yield from _changed(plan, "micro_batch", f"micro batch {plan.micro_batch} → {size}", micro_batch=size)
+        yield from _change_plan(plan, "micro_batch", f"micro batch {plan.micro_batch} → {size}", micro_batch=size)
     for factor in FACTORS:
         if plan.dp % factor == 0:
             tp, pp, dp = plan.tp * factor, plan.pp * factor, plan.dp // factor
             split = limits.sequence_parallel is not SequenceParallel.NEVER
-            yield from _changed(plan, "tp", f"TP {plan.tp} → {tp}", tp=tp, dp=dp, sequence_parallel=split)
-            yield from _changed(plan, "pp", f"PP {plan.pp} → {pp}", pp=pp, dp=dp)
+            yield from _change_plan(plan, "tp", f"TP {plan.tp} → {tp}", tp=tp, dp=dp, sequence_parallel=split)
+            yield from _change_plan(plan, "pp", f"PP {plan.pp} → {pp}", pp=pp, dp=dp)
     if plan.vpp > 1:
-        yield from _changed(plan, "vpp", f"no interleaving (VPP {plan.vpp} → 1)", vpp=1)
+        yield from _change_plan(plan, "vpp", f"no interleaving (VPP {plan.vpp} → 1)", vpp=1)
 
 
-def _faster(model: ModelShape, plan: Plan, limits: Limits) -> Iterator[Alternative]:
+def _list_faster(model: ModelShape, plan: Plan, limits: Limits) -> Iterator[Alternative]:
     """Yield the plans one change away that costs memory and may save time."""
     if plan.recompute is not Recompute.NONE and Recompute.NONE in limits.recomputes:
-        yield from _changed(
+        yield from _change_plan(
             plan, "recompute", f"recompute {plan.recompute.value} → none", recompute=Recompute.NONE, recompute_layers=0
         )
     for factor in FACTORS:
         size = plan.micro_batch * factor
-        yield from _changed(plan, "micro_batch", f"micro batch {plan.micro_batch} → {size}", micro_batch=size)
+        yield from _change_plan(plan, "micro_batch", f"micro batch {plan.micro_batch} → {size}", micro_batch=size)
         if plan.tp % factor == 0:
             tp = plan.tp // factor
-            yield from _changed(plan, "tp", f"TP {plan.tp} → {tp}", tp=tp, dp=plan.dp * factor)
+            yield from _change_plan(plan, "tp", f"TP {plan.tp} → {tp}", tp=tp, dp=plan.dp * factor)
         if plan.pp % factor == 0:
             pp = plan.pp // factor
             vpp = plan.vpp if pp > 1 else 1
-            yield from _changed(plan, "pp", f"PP {plan.pp} → {pp}", pp=pp, dp=plan.dp * factor, vpp=vpp)
+            yield from _change_plan(plan, "pp", f"PP {plan.pp} → {pp}", pp=pp, dp=plan.dp * factor, vpp=vpp)
     if plan.pp > 1 and plan.vpp == 1 and limits.interleaved and model.layers % plan.pp == 0:
         for chunks in divisors(model.layers // plan.pp):
-            if 1 < chunks <= MOST_CHUNKS:
-                yield from _changed(plan, "vpp", f"interleaving (VPP 1 → {chunks})", vpp=chunks)
+            if 1 < chunks <= MAX_CHUNKS:
+                yield from _change_plan(plan, "vpp", f"interleaving (VPP 1 → {chunks})", vpp=chunks)
     order = list(Sharding)
     for kind in order[: order.index(plan.sharding)]:
         if kind in limits.shardings:
-            yield from _changed(plan, "sharding", f"sharding {plan.sharding} → {kind}", sharding=kind)
+            yield from _change_plan(plan, "sharding", f"sharding {plan.sharding} → {kind}", sharding=kind)
 
 
-def _changed(plan: Plan, axis: str, what: str, **fields: object) -> Iterator[Alternative]:
+def _change_plan(plan: Plan, axis: str, what: str, **fields: object) -> Iterator[Alternative]:
     """Yield ``plan`` with ``fields`` replaced, or nothing when the result breaks arithmetic."""
     try:
         yield Alternative(plan=replace(plan, **fields), changes=(Change(axis=axis, what=what),))  # type: ignore[arg-type]

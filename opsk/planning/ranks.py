@@ -1,4 +1,4 @@
-"""Which coordinates has a rank, and who is in its groups? Megatron-LM's numbering.
+"""Numbers the ranks of a plan as Megatron-LM does, and lists the groups of each rank.
 
 Megatron-LM numbers ranks with tp fastest, then cp, then dp, then pp (``--rank-order tp-cp-ep-dp-pp``); with
 ``--use-tp-pp-dp-mapping`` pp and dp change places. Expert-parallel groups are runs of the ranks that share tp and pp,

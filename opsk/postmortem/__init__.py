@@ -1,1 +1,1 @@
-"""Why did a job die: what failed first, where, on what evidence, and what evidence is missing?"""
+"""Explains why a job died: what failed first, where, on what evidence, and what evidence is missing."""

@@ -1,7 +1,7 @@
-"""What are a post-mortem's parts? Plain values between reading, reasoning and reporting.
+"""Defines the values of a post-mortem that reading, reasoning and reporting exchange.
 
-Text that users, logs or kernels supplied is kept as it was read and is hostile: whoever shows it escapes it.
-Times are seconds since 1970 in the reference clock of the report (see ``Skew``); ``None`` is "cannot tell".
+Text from users, logs or kernels is kept as it was read and is hostile: the code that shows it escapes it. Times are
+seconds since 1970 in the reference clock of the report (see ``Skew``); ``None`` means unknown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class FailureClass(StrEnum):
-    """What kind of failure it was; programs rely on these words."""
+    """The kind of a failure; programs rely on these values."""
 
     GPU_MEMORY = "gpu_memory"
     HOST_MEMORY = "host_memory"
@@ -32,10 +32,10 @@ class FailureClass(StrEnum):
 
 
 class Role(StrEnum):
-    """What part a sign plays in a failure."""
+    """The role of a finding in a failure."""
 
     ROOT = "root"
-    """Can have begun it."""
+    """Can have started the failure."""
     CASCADE = "cascade"
     """Follows from another failure; never a root by itself."""
     CONFIRMATION = "confirmation"
@@ -49,12 +49,12 @@ class Role(StrEnum):
 
 
 class Origin(StrEnum):
-    """Who wrote it: what a user's program prints is never evidence of the kernel or of Slurm."""
+    """The writer of a text: output of a user's program is never evidence of the kernel or of Slurm."""
 
     JOB_LOG = "job_log"
     """stdout or stderr of the job: anybody's text."""
     LAUNCHER = "launcher"
-    """slurmstepd and srun, in the job's output: believed as far as Slurm's record does not contradict."""
+    """slurmstepd and srun, in the job's output: trusted unless Slurm's record contradicts."""
     KERNEL = "kernel"
     """The node's own kernel log or journal."""
     SLURM = "slurm"
@@ -71,26 +71,26 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where: any of the names by which a part is known; empty and ``None`` is "cannot tell"."""
+    """A place, by any of its identifiers; empty and ``None`` are unknown."""
 
     node: str = ""
     rank: int | None = None
     local_rank: int | None = None
     node_rank: int | None = None
-    """Which of the job's nodes it is as launchers count them (torchrun's group rank), where no name is told."""
+    """Number of the node within the job as launchers count (torchrun's group rank), where no name is stated."""
     gpu_uuid: str = ""
     gpu_index: int | None = None
     pci: str = ""
-    """PCI address of the GPU, normalised: ``0000:9b:00.0`` without the function where it is not told."""
+    """PCI address of the GPU, normalised: ``0000:9b:00.0`` without the function where it is not stated."""
     hca: str = ""
     """InfiniBand device (``mlx5_3``)."""
     peer: str = ""
-    """The other end of a link or connection, as far as the text tells."""
+    """The other end of a link or connection, where the text names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
-    """One thing that was seen: a signature matched in some text, or a fact read elsewhere.
+class Finding:
+    """One observation: a signature matched in some text, or a fact read elsewhere.
 
     Parameters
     ----------
@@ -101,19 +101,19 @@ class Sign:
     time_s
         When, in the clock of its own node; ``None`` where the line carries no time.
     order
-        Number of the line (or record) in its source: what carries no time keeps its place; ``last_order``: of the last.
+        Number of the line (or record) in its source, which orders findings without a time; ``last_order``: of the last.
     source
         File or command it comes from; ``line`` is the line's number there, from 1.
     text
         The line as it was, at most a few hundred characters.
     fields
-        What was read from it: ``code``, ``pci``, ``seq``, ``op``, ``rank``, ``iteration``, ...
+        Fields read from it: ``code``, ``pci``, ``seq``, ``op``, ``rank``, ``iteration``, ...
     count
         How often the same was seen in this source; this is the first.
     last_time_s
         When it was seen last.
     earliest_s, latest_s
-        Where the line itself carries no time: when a line before it and one behind it in the same log were written.
+        Where the line itself has no time: when a line before it and one after it in the same log were written.
     """
 
     signature: str
@@ -136,10 +136,10 @@ class Sign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankProgress:
-    """How far one rank came, as its log tells: last iteration, last line, last collective.
+    """How far one rank came, by its log: last iteration, last line, last collective.
 
-    ``last_progress_order`` is where in its source the last step was told, as `Sign.order` counts. ``first_line_s`` is
-    the first time that the log tells; ``pci`` and ``gpu_index`` are the rank's GPU, as NCCL tells when it starts.
+    ``last_progress_order`` is where in its source the last step was reported, as `Finding.order` counts.
+    ``first_line_s`` is the first time in the log; ``pci`` and ``gpu_index`` are the rank's GPU, as NCCL reports it.
     Where only ``local_rank`` is known it is one of several ranks of that number, on the node of that ``node_rank``.
     ``seq_enqueued``, ``seq_completed``: last NCCL work enqueued and completed, by process group name.
     """
@@ -168,7 +168,7 @@ class RankProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What Slurm says of the job; ``None`` and empty is "was not asked or does not know".
+    """Slurm's record of the job; ``None`` and empty are unknown.
 
     Parameters
     ----------
@@ -216,20 +216,20 @@ class Evidence:
     Parameters
     ----------
     job
-        Slurm's record; ``None`` where only logs are at hand.
-    signs
-        What was seen, in any order.
+        Slurm's record; ``None`` where there are only logs.
+    findings
+        The findings, in any order.
     ranks
         Progress of each rank or log.
     gathered
-        Which kinds of evidence were looked at (``kernel_log``, ``nvml``, ``ib_counters``, ``sacct``, ``logs``, ...) and
-        for how many of how many nodes, in words: what is not here is a candidate for ``missing``.
+        Kinds of evidence that were read (``kernel_log``, ``nvml``, ``ib_counters``, ``sacct``, ``logs``, ...) and
+        for how many of how many nodes, as text: other kinds are candidates for ``missing``.
     unreadable
-        What could not be read, and why.
+        Evidence that could not be read, and why.
     """
 
     job: JobFacts | None = None
-    signs: tuple[Sign, ...] = ()
+    findings: tuple[Finding, ...] = ()
     ranks: tuple[RankProgress, ...] = ()
     gathered: Mapping[str, str] = field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
@@ -252,12 +252,12 @@ class Moment:
     what: str
     place: Place = field(default_factory=Place)
     role: Role = Role.CONFIRMATION
-    sign: Sign | None = None
+    finding: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """A candidate for what began it.
+    """A candidate for the cause of the failure.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ class Cause:
         Probability that this is the root [ratio].
     why
         The steps of the reasoning, each a sentence that can be checked against the evidence.
-    signs
+    findings
         The evidence for it.
     """
 
@@ -276,7 +276,7 @@ class Cause:
     where: Place
     confidence: float
     why: tuple[str, ...] = ()
-    signs: tuple[Sign, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 class Audience(StrEnum):
@@ -289,7 +289,7 @@ class Audience(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What to do: a sentence, the exact command where there is one, and for whom."""
+    """An action: a sentence, the exact command where there is one, and its audience."""
 
     what: str
     command: str = ""
@@ -299,7 +299,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """What would settle it: which evidence is not there, why it matters, and how to have it next time."""
+    """Missing evidence: what it is, why it matters, and how to have it next time."""
 
     what: str
     why: str
@@ -308,7 +308,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """The collective in which ranks parted: who is behind, who never arrived."""
+    """The collective in which ranks diverged: who is behind, who never arrived."""
 
     group: str
     seq: int | None
@@ -320,7 +320,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence:
-    """How often a part or user was in failures of the last days (``lemon``: ratio to what chance would give)."""
+    """The number of recent failures of a part or user (``lemon``: ratio to what chance would give)."""
 
     subject: str
     failures: int
@@ -337,9 +337,9 @@ class Report:
     Parameters
     ----------
     state
-        Slurm's state of the job; else ``failed``, ``ended well`` or ``unknown`` as far as logs tell.
+        Slurm's state of the job; else ``failed``, ``ended well`` or ``unknown`` by the logs.
     root
-        The most likely cause; ``None`` when nothing failed or nothing can be said.
+        The most likely cause; ``None`` when nothing failed or no cause is likely enough.
     alternatives
         Other candidates, the likeliest first.
     """

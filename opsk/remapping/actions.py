@@ -1,4 +1,4 @@
-"""What does a command of an option do to Slurm, is it done already, and how is it taken back? Pure: a look decides."""
+"""Classifies the commands of an option, and determines from the cluster's state whether each is done; pure."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _ENDED = frozenset(
 
 
 class ActionKind(StrEnum):
-    """What a command does."""
+    """The kind of a command."""
 
     DRAIN = "drain"
     RESUME = "resume"
     REQUEUE = "requeue"
-    HOLD_BACK = "hold_back"
-    STEER = "steer"
+    REQUEUE_HOLD = "hold_back"
+    CONSTRAIN_NODES = "steer"
     START = "start"
     SHRINK = "shrink"
     RELEASE = "release"
@@ -48,20 +48,20 @@ class Step:
 
     @property
     def action_kind(self) -> ActionKind:
-        """What it does."""
+        """The kind of the command."""
         return classify_command(self.argv)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Before:
-    """What had to be known of the world before anything was done, to tell what is done, and to take it back.
+class InitialState:
+    """The cluster's state before the remap, as far as it is needed to check steps and to undo them.
 
     Parameters
     ----------
     restarts
         How often the job had been started again.
     required, excluded
-        Nodes that it asked for, and did not want.
+        Nodes that it required, and excluded.
     drained
         Nodes that were drained already, by others.
     failed
@@ -76,18 +76,18 @@ class Before:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class ClusterState:
     """The world now: the job (``None``: Slurm does not know it any more), and the nodes by name."""
 
     job: JobRecord | None
     nodes: Mapping[str, NodeRecord] = field(default_factory=dict)
 
     def is_drained(self, name: str) -> bool:
-        """Return whether a node takes no new job because somebody drained it."""
+        """Return whether a node takes no new job because it is drained."""
         node = self.nodes.get(name)
         return node is not None and bool(_DRAINED & {node.state, *node.state_flags})
 
-    def restarted(self, before: Before) -> bool:
+    def has_restarted(self, before: InitialState) -> bool:
         """Return whether the job has been started again since."""
         job = self.job
         if job is None or not job.is_active or _LEAVING & {job.state, *job.state_flags}:
@@ -96,19 +96,19 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What the world says of a step: ``is_done`` with why, or ``stop``: why it must not be run any more."""
+class StepCheck:
+    """The state of a step: ``is_done`` with why, or ``stop``: why it must not be run any more."""
 
     is_done: bool = False
     why: str = ""
     stop: str = ""
 
 
-NOT_DONE = Finding()
+NOT_DONE = StepCheck()
 
 
 def classify_command(argv: Sequence[str]) -> ActionKind:
-    """Return what a command does.
+    """Return the kind of a command.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def classify_command(argv: Sequence[str]) -> ActionKind:
         return ActionKind.DECIDE
     if len(argv) < 3 or argv[0] != "scontrol":
         return ActionKind.OTHER
-    plain = {"requeue": ActionKind.REQUEUE, "requeuehold": ActionKind.HOLD_BACK, "release": ActionKind.RELEASE}.get(
+    plain = {"requeue": ActionKind.REQUEUE, "requeuehold": ActionKind.REQUEUE_HOLD, "release": ActionKind.RELEASE}.get(
         argv[1]
     )
     if plain is not None or argv[1] != "update":
@@ -129,7 +129,7 @@ def classify_command(argv: Sequence[str]) -> ActionKind:
         return {"drain": ActionKind.DRAIN, "resume": ActionKind.RESUME}.get(names.get("state", ""), ActionKind.OTHER)
     for name, action_kind in (
         ("starttime", ActionKind.START),
-        ("reqnodelist", ActionKind.STEER),
+        ("reqnodelist", ActionKind.CONSTRAIN_NODES),
         ("nodelist", ActionKind.SHRINK),
     ):
         if name in names:
@@ -137,78 +137,82 @@ def classify_command(argv: Sequence[str]) -> ActionKind:
     return ActionKind.OTHER
 
 
-def value_of(argv: Sequence[str], name: str) -> str | None:
-    """Return the value of ``name=value`` among a command's words."""
+def find_value(argv: Sequence[str], name: str) -> str | None:
+    """Return the value of ``name=value`` among a command's arguments."""
     return next((word.partition("=")[2] for word in argv if word.partition("=")[0] == name), None)
 
 
-def nodes_in(argv: Sequence[str], name: str) -> tuple[str, ...]:
+def parse_nodes(argv: Sequence[str], name: str) -> tuple[str, ...]:
     """Return the nodes of ``name=LIST``."""
-    return tuple(expand(value)) if (value := value_of(argv, name)) else ()
+    return tuple(expand(value)) if (value := find_value(argv, name)) else ()
 
 
-def look_at(step: Step, before: Before, look: Look) -> Finding:
+def check_step(step: Step, before: InitialState, state: ClusterState) -> StepCheck:
     """Return whether a step is done already, or must not be done any more."""
     action_kind = step.action_kind
     if action_kind in {ActionKind.DRAIN, ActionKind.RESUME}:
-        nodes = nodes_in(step.argv, "nodename")
-        done = all(look.is_drained(node) is (action_kind is ActionKind.DRAIN) for node in nodes)
-        return Finding(is_done=True, why=f"is so already: {', '.join(nodes[:4])}") if done else NOT_DONE
+        nodes = parse_nodes(step.argv, "nodename")
+        done = all(state.is_drained(node) is (action_kind is ActionKind.DRAIN) for node in nodes)
+        return StepCheck(is_done=True, why=f"is so already: {', '.join(nodes[:4])}") if done else NOT_DONE
     if action_kind in {ActionKind.OTHER, ActionKind.DECIDE}:
         return NOT_DONE
-    job = look.job
+    job = state.job
     if job is None:
-        return Finding(stop="Slurm does not know the job any more")
+        return StepCheck(stop="Slurm does not know the job any more")
     if job.state in _ENDED and "REQUEUED" not in job.state_flags:
-        return Finding(stop=f"the job has ended: {job.state}")
-    return _LOOKS[action_kind](step, before, look, job)
+        return StepCheck(stop=f"the job has ended: {job.state}")
+    return _CHECKS[action_kind](step, before, state, job)
 
 
-def _requeued(step: Step, before: Before, look: Look, job: JobRecord) -> Finding:
-    if look.restarted(before):
-        return Finding(is_done=True, why="the job was started again already")
+def _check_requeue(step: Step, before: InitialState, state: ClusterState, job: JobRecord) -> StepCheck:
+    if state.has_restarted(before):
+        return StepCheck(is_done=True, why="the job was started again already")
     if job.state in _LEAVING or _LEAVING.intersection(job.state_flags):
-        return Finding(is_done=True, why=f"the job is {job.state} already")
+        return StepCheck(is_done=True, why=f"the job is {job.state} already")
     return NOT_DONE
 
 
-def _held(step: Step, before: Before, look: Look, job: JobRecord) -> Finding:
-    held = job.state == "PENDING" and (job.reason or "").startswith("JobHeld")
-    return Finding(is_done=True, why="the job is held already") if held else NOT_DONE
+def _check_hold(step: Step, before: InitialState, state: ClusterState, job: JobRecord) -> StepCheck:
+    is_held = job.state == "PENDING" and (job.reason or "").startswith("JobHeld")
+    return StepCheck(is_done=True, why="the job is held already") if is_held else NOT_DONE
 
 
-def _steered(step: Step, before: Before, look: Look, job: JobRecord) -> Finding:
+def _check_constrain(step: Step, before: InitialState, state: ClusterState, job: JobRecord) -> StepCheck:
     """Return whether the job has its nodes named; for one that was started again meanwhile it is too late."""
-    wanted, excluded = nodes_in(step.argv, "reqnodelist"), nodes_in(step.argv, "excnodelist")
-    if look.restarted(before) and job.nodes:
+    requested, excluded = parse_nodes(step.argv, "reqnodelist"), parse_nodes(step.argv, "excnodelist")
+    if state.has_restarted(before) and job.nodes:
         wrong = set(job.nodes) & {*excluded, *before.failed}
-        if wrong or (wanted and set(job.nodes) != set(wanted)):
-            return Finding(stop=f"the job was started again meanwhile, on {', '.join(job.nodes[:8])}")
-        return Finding(is_done=True, why="the job runs again, on nodes as they were wanted")
-    if set(job.required_nodes) == set(wanted) and set(job.excluded_nodes) >= set(excluded) and (wanted or excluded):
-        return Finding(is_done=True, why="its nodes are named already")
+        if wrong or (requested and set(job.nodes) != set(requested)):
+            return StepCheck(stop=f"the job was started again meanwhile, on {', '.join(job.nodes[:8])}")
+        return StepCheck(is_done=True, why="the job runs again, on nodes as they were wanted")
+    if (
+        set(job.required_nodes) == set(requested)
+        and set(job.excluded_nodes) >= set(excluded)
+        and (requested or excluded)
+    ):
+        return StepCheck(is_done=True, why="its nodes are named already")
     return NOT_DONE
 
 
-def _started(step: Step, before: Before, look: Look, job: JobRecord) -> Finding:
-    return Finding(is_done=True, why="the job runs again") if look.restarted(before) else NOT_DONE
+def _check_start(step: Step, before: InitialState, state: ClusterState, job: JobRecord) -> StepCheck:
+    return StepCheck(is_done=True, why="the job runs again") if state.has_restarted(before) else NOT_DONE
 
 
-def _shrunk(step: Step, before: Before, look: Look, job: JobRecord) -> Finding:
-    kept = set(nodes_in(step.argv, "nodelist"))
-    return Finding(is_done=True, why="the job has just these nodes") if set(job.nodes) == kept else NOT_DONE
+def _check_shrink(step: Step, before: InitialState, state: ClusterState, job: JobRecord) -> StepCheck:
+    remaining = set(parse_nodes(step.argv, "nodelist"))
+    return StepCheck(is_done=True, why="the job has just these nodes") if set(job.nodes) == remaining else NOT_DONE
 
 
-def _released(step: Step, before: Before, look: Look, job: JobRecord) -> Finding:
-    held = (job.reason or "").startswith("JobHeld")
-    return NOT_DONE if held else Finding(is_done=True, why="the job is not held")
+def _check_release(step: Step, before: InitialState, state: ClusterState, job: JobRecord) -> StepCheck:
+    is_held = (job.reason or "").startswith("JobHeld")
+    return NOT_DONE if is_held else StepCheck(is_done=True, why="the job is not held")
 
 
-_LOOKS = {
-    ActionKind.REQUEUE: _requeued,
-    ActionKind.HOLD_BACK: _held,
-    ActionKind.STEER: _steered,
-    ActionKind.START: _started,
-    ActionKind.SHRINK: _shrunk,
-    ActionKind.RELEASE: _released,
+_CHECKS = {
+    ActionKind.REQUEUE: _check_requeue,
+    ActionKind.REQUEUE_HOLD: _check_hold,
+    ActionKind.CONSTRAIN_NODES: _check_constrain,
+    ActionKind.START: _check_start,
+    ActionKind.SHRINK: _check_shrink,
+    ActionKind.RELEASE: _check_release,
 }

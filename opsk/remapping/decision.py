@@ -1,9 +1,9 @@
-"""How does a job that holds spare nodes learn of its new rank map? Through a file that its launcher watches.
+"""Passes a new rank map to a job that holds spare nodes, through a file that its launcher watches.
 
-The launcher (``opsk launch``, in the batch script) says in ``opsk-launch-<cluster>.<job>.json`` of the job's directory
-where its ranks are, in the form that ``opsk place --json`` has; a new map for it is put into
-``opsk-decision-<cluster>.<job>.json``. Jobs of several clusters may run in one directory. Both files are the job's
-owner's: nobody else writes there, and what is read there is checked.
+The launcher (``opsk launch``, in the batch script) writes where its ranks are to
+``opsk-launch-<cluster>.<job>.json`` in the job's directory, in the form of ``opsk place --json``; a new map for it is
+written to ``opsk-decision-<cluster>.<job>.json``. Jobs of several clusters may run in one directory. Both files belong
+to the job's owner: nobody else writes there, and what is read there is validated.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from opsk.errors import InputError
 from opsk.job_key import JobKey
 from opsk.units import MIB
 
-_MOST_BYTES = 64 * MIB
+_MAX_BYTES = 64 * MIB
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _GPUS = re.compile(r"\d{1,4}(,\d{1,4})*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class RankSlot:
     """Where a rank is."""
 
     rank: int
@@ -49,7 +49,7 @@ class Decision:
     gpu_order
         ``CUDA_VISIBLE_DEVICES`` of nodes whose local ranks do not take GPUs 0, 1, ... in order.
     cluster
-        Whose job it is for; empty where nobody told it.
+        Cluster of the job; empty where it is unknown.
     """
 
     id: str
@@ -65,35 +65,35 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launched:
-    """What a launcher says of itself: ``decision`` is the remap whose map it runs, ``starts`` counts its steps."""
+class LauncherReport:
+    """The state of a launcher: ``decision`` is the remap whose map it runs, ``starts`` counts its steps."""
 
     job: str
     host: str
     pid: int
     decision: str
     starts: int
-    ranks: tuple[Seat, ...]
+    ranks: tuple[RankSlot, ...]
     refused: dict[str, str] = field(default_factory=dict)
     cluster: str = ""
 
 
 _DECISION = TypeAdapter(Decision)
-_LAUNCHED = TypeAdapter(Launched)
+_LAUNCHED = TypeAdapter(LauncherReport)
 
 
 def decision_file(folder: Path, key: JobKey) -> Path:
-    """Return where a job's launcher looks for a new map."""
-    return folder / f"opsk-decision-{_checked(key).file_name}.json"
+    """Return the file in which a job's launcher finds a new map."""
+    return folder / f"opsk-decision-{_check_key(key).file_name}.json"
 
 
-def launched_file(folder: Path, key: JobKey) -> Path:
-    """Return where a job's launcher says what it runs."""
-    return folder / f"opsk-launch-{_checked(key).file_name}.json"
+def launcher_report_file(folder: Path, key: JobKey) -> Path:
+    """Return the file in which a job's launcher reports what it runs."""
+    return folder / f"opsk-launch-{_check_key(key).file_name}.json"
 
 
-def write_document(path: Path, document: Decision | Launched) -> None:
-    """Replace a file at once; never through a link that somebody put there.
+def write_document(path: Path, document: Decision | LauncherReport) -> None:
+    """Replace a file in one step, never through a link.
 
     Raises
     ------
@@ -119,29 +119,29 @@ def read_decision(path: Path, *, owner: int) -> Decision | None:
     Parameters
     ----------
     owner
-        Whose the file must be (uid).
+        Required owner of the file (uid).
 
     Raises
     ------
     InputError
-        It is somebody else's, or no decision.
+        It belongs to another user, or is no decision.
     """
     text = _read(path, owner)
     if text is None:
         return None
     try:
-        found = _DECISION.validate_json(text)
+        decision = _DECISION.validate_json(text)
     except ValidationError as error:
         raise InputError(f"{path}: no decision of opsk ({error.error_count()} faults)") from error
-    wrong = [name for name in found.hosts if not _NODE.fullmatch(name)]
-    wrong += [text for node, text in found.gpu_order if not _NODE.fullmatch(node) or not _GPUS.fullmatch(text)]
-    if wrong or not found.hosts:
+    wrong = [name for name in decision.hosts if not _NODE.fullmatch(name)]
+    wrong += [text for node, text in decision.gpu_order if not _NODE.fullmatch(node) or not _GPUS.fullmatch(text)]
+    if wrong or not decision.hosts:
         raise InputError(f"{path}: {wrong[0][:40]!r} is no node, or no list of GPUs" if wrong else f"{path}: no rank")
-    return found
+    return decision
 
 
-def read_launched(path: Path, *, owner: int) -> Launched | None:
-    """Return what a launcher says of itself; ``None`` where there is none, or what is there is damaged."""
+def read_launcher_report(path: Path, *, owner: int) -> LauncherReport | None:
+    """Return the report of a launcher; ``None`` where there is none, or it is damaged."""
     try:
         text = _read(path, owner)
         return _LAUNCHED.validate_json(text) if text is not None else None
@@ -158,12 +158,12 @@ def _read(path: Path, owner: int) -> bytes | None:
         raise InputError(f"{path}: {error.strerror}") from error
     with os.fdopen(handle, "rb") as file:
         about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode) or about.st_uid != owner or about.st_size > _MOST_BYTES:
+        if not stat.S_ISREG(about.st_mode) or about.st_uid != owner or about.st_size > _MAX_BYTES:
             raise InputError(f"{path}: no file of the job's owner", hint="remove it")
-        return file.read(_MOST_BYTES)
+        return file.read(_MAX_BYTES)
 
 
-def _checked(key: JobKey) -> JobKey:
+def _check_key(key: JobKey) -> JobKey:
     if not re.fullmatch(r"\d{1,10}(?:[_+]\d{1,10})?", key.job):
         raise InputError(f"{key.job[:40]!r} is no job id", hint="write it as 4711, 4711_3 or 4711+1")
     return key

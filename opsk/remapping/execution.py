@@ -1,7 +1,7 @@
-"""How is an option carried out, gone on with after a crash, and taken back? Words to Slurm, no shell in between.
+"""Executes an option, and resumes it after a crash; commands go to Slurm directly, without a shell.
 
-Each step looks at the world first: what is done already is not done again, so that a remap can be gone on with wherever
-it was left. The first command that Slurm refuses ends it.
+Each step first compares the cluster's state: what is done already is not done again, so that a remap can be resumed
+wherever it stopped. The first command that Slurm refuses ends it.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from pathlib import Path
 from typing import Protocol
 
 from opsk.errors import InputError, OpskError, SlurmError
-from opsk.remapping.actions import ActionKind, Finding, Look, Step, look_at
-from opsk.remapping.decision import Decision, read_launched, write_document
+from opsk.remapping.actions import ActionKind, ClusterState, Step, StepCheck, check_step
+from opsk.remapping.decision import Decision, read_launcher_report, write_document
 from opsk.remapping.journal import Journal, Line, PlannedRemap, Remapping, RunState, StepState
 from opsk.remapping.running import Run, run_command
-from opsk.remapping.world import changes, world_of
-from opsk.slurm.commands.remap_commands import Who, state_of
+from opsk.remapping.world import build_preconditions, list_changes
+from opsk.slurm.commands.remap_commands import Who, build_state_query
 from opsk.slurm.records import JobRecord, NodeRecord
 
-_MOST_WAITED_S = 180.0
+_MAX_WAIT_S = 180.0
 """A job that is requeued is COMPLETING while its processes are killed and epilogs run."""
-_LOOKS = 5
+_STABLE_POLLS = 5
 """How often in a row the state that is waited for must be seen. A job that starts again within half a second of being
 pending gets the exit status of its first run from nodes that still end it, and fails."""
 _POLL_S = 0.5
-_MOST_FOR_LAUNCHER_S = 120.0
+_MAX_LAUNCHER_WAIT_S = 120.0
 
 
 class Cluster(Protocol):
-    """What is asked of Slurm; see `opsk.slurm.client.SlurmClient`."""
+    """The Slurm client's methods in use; see `opsk.slurm.client.SlurmClient`."""
 
     def job(self, job_id: str) -> JobRecord:
         """Return one job."""
@@ -43,12 +43,12 @@ class Cluster(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
-    """What became of the commands of an option.
+class ExecutionResult:
+    """The result of executing an option.
 
-    ``done`` were run, or were done already; ``refused`` is the one that Slurm refused, with its words in ``said``;
+    ``done`` were run, or were done already; ``refused`` is the one that Slurm refused, with its message in ``said``;
     ``left`` are for someone else, for later, or for the job itself; ``rank_file`` was written; ``journal`` is the name
-    to go on with or to undo. A plan that is out of date has no ``refused`` and why in ``said``; ``is_outdated`` then.
+    to resume or to undo. An outdated plan has no ``refused`` and its reason in ``said``; ``is_outdated`` then.
     """
 
     kind: str
@@ -65,20 +65,20 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionContext:
-    """What carrying out needs of the world outside.
+    """The interfaces that execution needs.
 
     Parameters
     ----------
     journal
         Where everything is written down first.
     cluster
-        Is asked what is so; ``None``: nothing is checked, for a job that is only described.
+        Provides the cluster's state; ``None``: nothing is checked, for a job that is only described.
     run
         Runs commands.
-    tell
+    report
         Gets one line a step.
     owner
-        Whose launcher may be spoken to (uid of the job's owner); ``None``: nobody's.
+        Owner of the launcher that may be used (uid of the job's owner); ``None``: none may.
     clock, sleep
         Seconds since 1970, and waiting.
     """
@@ -86,7 +86,7 @@ class ExecutionContext:
     journal: Journal
     cluster: Cluster | None = None
     run: Run = run_command
-    tell: Callable[[str], None] = lambda line: None
+    report: Callable[[str], None] = lambda line: None
     owner: int | None = None
     by: str = ""
     clock: Callable[[], float] = time.time
@@ -95,11 +95,11 @@ class ExecutionContext:
 
 
 class StoppedError(OpskError):
-    """A step cannot be done; the message says why."""
+    """A step cannot be done; the message gives the reason."""
 
 
-def look(context: ExecutionContext, job: str, *, nodes: bool = True) -> Look | None:
-    """Return the world now; ``None`` where nobody is there to be asked.
+def read_cluster_state(context: ExecutionContext, job: str, *, nodes: bool = True) -> ClusterState | None:
+    """Return the cluster's state now; ``None`` where there is no cluster to query.
 
     Raises
     ------
@@ -112,11 +112,11 @@ def look(context: ExecutionContext, job: str, *, nodes: bool = True) -> Look | N
         record: JobRecord | None = context.cluster.job(job)
     except InputError:
         record = None
-    return Look(job=record, nodes={node.name: node for node in context.cluster.nodes()} if nodes else {})
+    return ClusterState(job=record, nodes={node.name: node for node in context.cluster.nodes()} if nodes else {})
 
 
-def execute(remap: Remapping, context: ExecutionContext, *, rights: tuple[Who, ...] = ()) -> Applied:
-    """Do what is left of a remap; of one that was never begun, only where the world is as it was.
+def execute(remap: Remapping, context: ExecutionContext, *, rights: tuple[Who, ...] = ()) -> ExecutionResult:
+    """Execute the remaining steps of a remap; a remap that was never started needs an unchanged cluster.
 
     Raises
     ------
@@ -131,52 +131,54 @@ def execute(remap: Remapping, context: ExecutionContext, *, rights: tuple[Who, .
             f"remap {planned.id} is {remap.state}: nothing is left to go on with", hint="opsk remap --journal"
         )
     if not remap.steps:
-        different = _outdated(planned, context)
+        different = _find_changes(planned, context)
         if different:
-            _note(context, planned, "outdated", said=different)
-            return _result(planned, (), rights, said=different, is_outdated=True)
+            _log(context, planned, "outdated", message=different)
+            return _build_result(planned, (), rights, message=different, is_outdated=True)
     written = _write_ranks(planned)
-    _note(context, planned, "applying")
+    _log(context, planned, "applying")
     done: list[str] = []
     for step in planned.steps:
         if remap.steps.get(step.number) in {"done", "skipped"}:
             done.append(step.text)
             continue
         try:
-            _do(step, planned, context)
+            _execute_step(step, planned, context)
         except StoppedError as error:
-            _note(context, planned, "failed", step, said=error.message)
-            _note(context, planned, "failed", said=error.message)
+            _log(context, planned, "failed", step, message=error.message)
+            _log(context, planned, "failed", message=error.message)
             rest = tuple((later.text, "not run any more") for later in planned.steps if later.number > step.number)
-            return _result(planned, done, rights, refused=step.text, said=error.message, rest=rest, rank_file=written)
+            return _build_result(
+                planned, done, rights, refused=step.text, message=error.message, rest=rest, rank_file=written
+            )
         done.append(step.text)
-    _note(context, planned, "applied")
-    return _result(planned, done, rights, rank_file=written)
+    _log(context, planned, "applied")
+    return _build_result(planned, done, rights, rank_file=written)
 
 
-def _result(
+def _build_result(
     planned: PlannedRemap, done: list[str] | tuple[str, ...], rights: tuple[Who, ...], *, refused: str | None = None,
-    said: str | None = None, rest: tuple[tuple[str, str], ...] = (), rank_file: str | None = None,
+    message: str | None = None, rest: tuple[tuple[str, str], ...] = (), rank_file: str | None = None,
     is_outdated: bool = False,
-) -> Applied:  # fmt: skip
-    return Applied(
-        kind=planned.kind, title=planned.title, rights=rights, done=tuple(done), refused=refused, said=said,
+) -> ExecutionResult:  # fmt: skip
+    return ExecutionResult(
+        kind=planned.kind, title=planned.title, rights=rights, done=tuple(done), refused=refused, said=message,
         left=(*rest, *planned.left), rank_file=rank_file, journal=planned.id, is_outdated=is_outdated,
     )  # fmt: skip
 
 
-def _outdated(planned: PlannedRemap, context: ExecutionContext) -> str:
+def _find_changes(planned: PlannedRemap, context: ExecutionContext) -> str:
     """Return what has changed since the plan was made; empty for nothing."""
-    now = look(context, planned.job)
+    now = read_cluster_state(context, planned.job)
     if now is None or not planned.world.job:
         return ""
     if now.job is None:
         return "Slurm does not know the job any more"
-    there = world_of(now.job, now.nodes, used=planned.world.nodes, failed=planned.before.failed)
-    return "; ".join(changes(planned.world, there))
+    there = build_preconditions(now.job, now.nodes, used=planned.world.nodes, failed=planned.before.failed)
+    return "; ".join(list_changes(planned.world, there))
 
 
-def _do(step: Step, planned: PlannedRemap, context: ExecutionContext) -> None:
+def _execute_step(step: Step, planned: PlannedRemap, context: ExecutionContext) -> None:
     """Do one step, unless it is done.
 
     Raises
@@ -185,44 +187,44 @@ def _do(step: Step, planned: PlannedRemap, context: ExecutionContext) -> None:
         It was refused, or must not be done any more.
     """
     if step.action_kind is ActionKind.DECIDE:
-        _decide(step, planned, context)
+        _hand_over_map(step, planned, context)
         return
-    found = _found(step, planned, context)
-    if not found.is_done:
-        _note(context, planned, "started", step)
-        found = _await(step, planned, context)
-    if found.is_done:
-        context.tell(f"{step.text}: {found.why}")
-        _note(context, planned, "skipped", step, said=found.why)
+    check = _check(step, planned, context)
+    if not check.is_done:
+        _log(context, planned, "started", step)
+        check = _await_state(step, planned, context)
+    if check.is_done:
+        context.report(f"{step.text}: {check.why}")
+        _log(context, planned, "skipped", step, message=check.why)
         return
-    context.tell(step.text)
-    status, said = context.run(step.argv)
-    if status and not (context.cluster is not None and _found(step, planned, context).is_done):
-        raise StoppedError(said or f"status {status}")
-    _note(context, planned, "done", step)
+    context.report(step.text)
+    status, output = context.run(step.argv)
+    if status and not (context.cluster is not None and _check(step, planned, context).is_done):
+        raise StoppedError(output or f"status {status}")
+    _log(context, planned, "done", step)
 
 
-def _found(step: Step, planned: PlannedRemap, context: ExecutionContext) -> Finding:
-    """Return what the world says of a step.
+def _check(step: Step, planned: PlannedRemap, context: ExecutionContext) -> StepCheck:
+    """Return the state of a step.
 
     Raises
     ------
     StoppedError
-        It must not be done any more, or nobody can tell whether it is done.
+        It must not be done any more, or its state cannot be determined.
     """
     try:
-        now = look(context, planned.job, nodes=step.action_kind in {ActionKind.DRAIN, ActionKind.RESUME})
+        now = read_cluster_state(context, planned.job, nodes=step.action_kind in {ActionKind.DRAIN, ActionKind.RESUME})
     except SlurmError as error:
         raise StoppedError(error.message, hint=error.hint) from error
     if now is None:
-        return Finding()
-    found = look_at(step, planned.before, now)
-    if found.stop:
-        raise StoppedError(found.stop)
-    return found
+        return StepCheck()
+    check = check_step(step, planned.before, now)
+    if check.stop:
+        raise StoppedError(check.stop)
+    return check
 
 
-def _await(step: Step, planned: PlannedRemap, context: ExecutionContext) -> Finding:
+def _await_state(step: Step, planned: PlannedRemap, context: ExecutionContext) -> StepCheck:
     """Wait until the job is in the state that a step needs, or the step is done without us.
 
     Raises
@@ -230,25 +232,25 @@ def _await(step: Step, planned: PlannedRemap, context: ExecutionContext) -> Find
     StoppedError
         The state does not come.
     """
-    waited_s, seen = 0.0, 0
+    waited_s, matching_polls = 0.0, 0
     while step.when:
-        status, said = context.run(state_of(planned.job))
-        state = said.strip()
+        status, output = context.run(build_state_query(planned.job))
+        state = output.strip()
         if status:
-            raise StoppedError(said)
-        seen = seen + 1 if state == step.when else 0
-        if seen == _LOOKS:
+            raise StoppedError(output)
+        matching_polls = matching_polls + 1 if state == step.when else 0
+        if matching_polls == _STABLE_POLLS:
             break
-        if not seen and waited_s > _MOST_WAITED_S:
-            raise StoppedError(f"job {planned.job} is still {state} after {_MOST_WAITED_S:.0f} s, not {step.when}")
-        if not seen and context.cluster is not None and (found := _found(step, planned, context)).is_done:
-            return found
+        if not matching_polls and waited_s > _MAX_WAIT_S:
+            raise StoppedError(f"job {planned.job} is still {state} after {_MAX_WAIT_S:.0f} s, not {step.when}")
+        if not matching_polls and context.cluster is not None and (check := _check(step, planned, context)).is_done:
+            return check
         context.sleep(_POLL_S)
         waited_s += _POLL_S
-    return Finding()
+    return StepCheck()
 
 
-def _decide(step: Step, planned: PlannedRemap, context: ExecutionContext) -> None:
+def _hand_over_map(step: Step, planned: PlannedRemap, context: ExecutionContext) -> None:
     """Hand a map to the launcher in the job, and wait until it runs it.
 
     Raises
@@ -256,29 +258,29 @@ def _decide(step: Step, planned: PlannedRemap, context: ExecutionContext) -> Non
     StoppedError
         It does not take it.
     """
-    decision, path, launched = _addresses(planned, context)
-    _note(context, planned, "started", step)
-    context.tell(step.text)
+    decision, path, launched = _find_launcher_files(planned, context)
+    _log(context, planned, "started", step)
+    context.report(step.text)
     waited_s = 0.0
     try:
         while True:
-            said = read_launched(launched, owner=context.owner if context.owner is not None else -1)
-            if said is not None and said.decision == decision.id:
+            report = read_launcher_report(launched, owner=context.owner if context.owner is not None else -1)
+            if report is not None and report.decision == decision.id:
                 break
-            if said is not None and decision.id in said.refused:
-                raise StoppedError(f"the launcher in the job refuses: {said.refused[decision.id]}")
+            if report is not None and decision.id in report.refused:
+                raise StoppedError(f"the launcher in the job refuses: {report.refused[decision.id]}")
             if not waited_s:
                 write_document(path, decision)
-            if waited_s > _MOST_FOR_LAUNCHER_S:
-                raise StoppedError(f"the launcher did not start the new map within {_MOST_FOR_LAUNCHER_S:.0f} s")
+            if waited_s > _MAX_LAUNCHER_WAIT_S:
+                raise StoppedError(f"the launcher did not start the new map within {_MAX_LAUNCHER_WAIT_S:.0f} s")
             context.sleep(_POLL_S)
             waited_s += _POLL_S
     except InputError as error:
         raise StoppedError(error.message) from error
-    _note(context, planned, "done", step)
+    _log(context, planned, "done", step)
 
 
-def _addresses(planned: PlannedRemap, context: ExecutionContext) -> tuple[Decision, Path, Path]:
+def _find_launcher_files(planned: PlannedRemap, context: ExecutionContext) -> tuple[Decision, Path, Path]:
     if planned.decision is None or context.owner is None or set(context.launch_files) != {"decision", "launched"}:
         raise StoppedError("the job's launcher is not known any more")
     return planned.decision, context.launch_files["decision"], context.launch_files["launched"]
@@ -303,13 +305,13 @@ def _write_ranks(planned: PlannedRemap) -> str | None:
     return planned.rank_file
 
 
-def _note(
+def _log(
     context: ExecutionContext,
     planned: PlannedRemap,
     state: RunState | StepState,
     step: Step | None = None,
     *,
-    said: str = "",
+    message: str = "",
 ) -> None:
     number = step.number if step is not None else None
-    context.journal.add(planned.id, Line(at_s=context.clock(), state=state, by=context.by, number=number, said=said))
+    context.journal.add(planned.id, Line(at_s=context.clock(), state=state, by=context.by, number=number, said=message))

@@ -1,7 +1,7 @@
-"""Where is written down what is about to be done, and what was done? A port, and files of JSON lines for it.
+"""Records what is about to be done and what was done: an interface, and an implementation in files of JSON lines.
 
-A line is on the disk before the command runs, and another one after it: whoever finds the first without the second asks
-Slurm whether it was carried out. A line that a crash tore is left out.
+A line is on the disk before the command runs, and another one after it: a reader that finds the first without the
+second asks Slurm whether it was carried out. A line that a crash tore is left out.
 
 One user's journal may have remaps of several clusters, whose jobs have the same numbers: files and locks are by cluster
 and job. What opsk 0.1 wrote names no cluster.
@@ -25,38 +25,38 @@ from pydantic import TypeAdapter, ValidationError
 
 from opsk.errors import InputError, UnavailableError
 from opsk.job_key import JobKey, cluster_part
-from opsk.remapping.actions import Before, Step
+from opsk.remapping.actions import InitialState, Step
 from opsk.remapping.decision import Decision
-from opsk.remapping.world import World
+from opsk.remapping.world import Preconditions
 from opsk.units import MIB
 
 StepState = Literal["started", "done", "skipped", "failed", "undone"]
 RunState = Literal["approved", "applying", "applied", "failed", "outdated", "undoing", "undone"]
 _ID = re.compile(r"[0-9A-Za-z_+-]{1,32}-\d{8}T\d{6}-[0-9a-f]{6}")
 _FILE = re.compile(rf"(?:[0-9A-Za-z_-]{{1,40}}\.)?({_ID.pattern})\.jsonl")
-_MOST_BYTES = 16 * MIB
+_MAX_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRemap:
-    """What is to be done, as it was decided; everything that it takes to go on without the plan.
+    """The remap as it was decided; everything that is needed to resume it without the plan.
 
     Parameters
     ----------
     id
         Name of the remap.
     at_s
-        When it was decided [s since 1970]; ``by`` whom, on which ``host``.
+        When it was decided [s since 1970]; ``by`` which user, on which ``host``.
     steps
-        Commands to run, in order; ``left`` are those for someone else or for later, each with for whom.
+        Commands to run, in order; ``left`` are those for other users or for later, each with its executor.
     before
-        The world before, as far as it takes to check and to undo.
+        The cluster's state before, as far as it is needed to check and to undo.
     world
-        What the option rests on.
+        Preconditions of the option.
     rank_file, ranks
         The file with one host per rank, and its text; empty where none is needed.
     cluster
-        Whose job it is; empty where nobody told it, and in what opsk 0.1 wrote.
+        Cluster of the job; empty where it is unknown, and in what opsk 0.1 wrote.
     """
 
     id: str
@@ -69,8 +69,8 @@ class PlannedRemap:
     title: str
     steps: tuple[Step, ...]
     left: tuple[tuple[str, str], ...] = ()
-    before: Before = field(default_factory=Before)
-    world: World = field(default_factory=World)
+    before: InitialState = field(default_factory=InitialState)
+    world: Preconditions = field(default_factory=Preconditions)
     rank_file: str = ""
     ranks: str = ""
     decision: Decision | None = None
@@ -78,7 +78,7 @@ class PlannedRemap:
 
     @property
     def key(self) -> JobKey:
-        """Which job it is."""
+        """Cluster and number of the job."""
         return JobKey(cluster=self.cluster, job=self.job)
 
 
@@ -108,24 +108,24 @@ class Remapping:
 
     @property
     def steps(self) -> Mapping[int, str]:
-        """The last state of each step that was begun."""
+        """The last state of each step that was started."""
         return {line.number: line.state for line in self.lines if line.number is not None}
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be gone on with."""
+        """Whether it can be resumed."""
         return self.state in {"approved", "applying", "failed", "undoing"}
 
 
 class Journal(Protocol):
-    """Keeps remaps; every method may raise `opsk.errors.UnavailableError`."""
+    """Stores remaps; every method may raise `opsk.errors.UnavailableError`."""
 
     def begin(self, planned: PlannedRemap) -> None:
-        """Write down what is to be done; it is safe when this returns."""
+        """Record a remap before it starts; it is safe on disk when this returns."""
         ...
 
     def add(self, remap: str, line: Line) -> None:
-        """Write down what is about to happen, or what became of it; it is safe when this returns."""
+        """Record what is about to happen, or its result; it is safe on disk when this returns."""
         ...
 
     def read(self, remap: str) -> Remapping:
@@ -143,7 +143,7 @@ class Journal(Protocol):
         ...
 
 
-_BEGUN = TypeAdapter(PlannedRemap)
+_PLANNED = TypeAdapter(PlannedRemap)
 _LINE = TypeAdapter(Line)
 
 
@@ -172,8 +172,8 @@ class FileJournal:
         self._folder = folder
 
     def begin(self, planned: PlannedRemap) -> None:
-        """Write down what is to be done."""
-        with self._named():
+        """Record a remap before it starts."""
+        with self._name_os_errors():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._append(self._new_path(planned), {"remap": asdict(planned)}, new=True)
             handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -183,8 +183,8 @@ class FileJournal:
                 os.close(handle)
 
     def add(self, remap: str, line: Line) -> None:
-        """Write down what is about to happen, or what became of it."""
-        with self._named():
+        """Record what is about to happen, or its result."""
+        with self._name_os_errors():
             self._append(self._path(remap), asdict(line), new=False)
 
     def read(self, remap: str) -> Remapping:
@@ -197,37 +197,37 @@ class FileJournal:
         """
         if not _ID.fullmatch(remap):
             raise InputError(f"{remap[:60]!r} is no name of a remap", hint="opsk remap --journal lists them")
-        with self._named():
+        with self._name_os_errors():
             path = self._path(remap)
         return self._read(remap, path)
 
     def _read(self, remap: str, path: Path) -> Remapping:
         try:
-            text = path.read_bytes()[:_MOST_BYTES].decode("utf-8", errors="replace")
+            text = path.read_bytes()[:_MAX_BYTES].decode("utf-8", errors="replace")
         except FileNotFoundError:
             raise InputError(
                 f"there is no remap {remap} in {self._folder}", hint="opsk remap --journal lists them"
             ) from None
         except OSError as error:
             raise UnavailableError(f"{path}: {error.strerror}") from error
-        return _folded(remap, text)
+        return _parse_journal(remap, text)
 
     def all(self) -> tuple[Remapping, ...]:
         """Return all remaps that can be read, of all clusters, the last first."""
-        found = []
-        with self._named():
+        remaps = []
+        with self._name_os_errors():
             paths = list(self._folder.glob("*.jsonl")) if self._folder.is_dir() else []
         for path in paths:
             if name := _FILE.fullmatch(path.name):
                 try:
-                    found.append(self._read(name[1], path))
+                    remaps.append(self._read(name[1], path))
                 except InputError:
                     continue
-        return tuple(sorted(found, key=lambda each: (-each.planned.at_s, each.planned.id)))
+        return tuple(sorted(remaps, key=lambda each: (-each.planned.at_s, each.planned.id)))
 
     @contextmanager
-    def held(self, key: JobKey) -> Iterator[None]:
-        """Let nobody else change a job with this journal meanwhile; the end of this process lets go in any case.
+    def lock(self, key: JobKey) -> Iterator[None]:
+        """Lock a job against other changes with this journal; the end of this process releases the lock in any case.
 
         Jobs of other clusters do not count, whatever their numbers are.
 
@@ -236,7 +236,7 @@ class FileJournal:
         UnavailableError
             Another opsk is at it.
         """
-        with self._named():
+        with self._name_os_errors():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = (self._folder / f".{key.file_name}.lock").open("ab")
         with handle:
@@ -271,8 +271,8 @@ class FileJournal:
             os.close(handle)
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Say where it is that cannot be written."""
+    def _name_os_errors(self) -> Iterator[None]:
+        """Turn errors of the operating system into one that names the journal."""
         try:
             yield
         except OSError as error:
@@ -281,8 +281,8 @@ class FileJournal:
             ) from error
 
 
-def _folded(remap: str, text: str) -> Remapping:
-    """Return a remap from its lines; what a crash tore is left out."""
+def _parse_journal(remap: str, text: str) -> Remapping:
+    """Parse a remap from its lines; torn lines are left out."""
     planned: PlannedRemap | None = None
     lines: list[Line] = []
     damaged = 0
@@ -292,7 +292,7 @@ def _folded(remap: str, text: str) -> Remapping:
         try:
             document = json.loads(row)
             if planned is None:
-                planned = _BEGUN.validate_python(document["remap"])
+                planned = _PLANNED.validate_python(document["remap"])
             else:
                 lines.append(_LINE.validate_python(document))
         except (ValueError, ValidationError, TypeError, KeyError, RecursionError):

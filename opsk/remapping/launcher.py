@@ -1,4 +1,4 @@
-"""What keeps a job's step running in its batch script, and starts it again on a new map when there is one?"""
+"""Runs a job's step from its batch script, and starts it again on a new rank map when there is one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from opsk.job_key import JobKey
 from opsk.planning.placement.node_order import slurm_order
 from opsk.remapping.decision import (
     Decision,
-    Launched,
-    Seat,
+    LauncherReport,
+    RankSlot,
     decision_file,
-    launched_file,
+    launcher_report_file,
     read_decision,
     write_document,
 )
@@ -44,7 +44,7 @@ else
 fi
 exec "$@"
 """
-"""Runs in each task: what depends on the task can only be said there."""
+"""Runs in each task: what depends on the task can only be set there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,43 +56,43 @@ class StepStart:
     hosts: str
 
 
-def first_map(job: JobRecord, *, nodes: int | None, each: int) -> Decision:
+def build_first_map(job: JobRecord, *, nodes: int | None, ranks_per_node: int) -> Decision:
     """Return the map that a job begins with: its first nodes in Slurm's order, filled one after the other.
 
     Parameters
     ----------
     nodes
         How many are used; the others are spares. ``None``: all.
-    each
+    ranks_per_node
         Ranks on each node.
 
     Raises
     ------
     InputError
-        It has not so many.
+        It has fewer nodes.
     """
-    held = slurm_order(job.nodes)
-    used = held[: nodes if nodes is not None else len(held)]
+    allocated = slurm_order(job.nodes)
+    used = allocated[: nodes if nodes is not None else len(allocated)]
     if not used or (nodes is not None and len(used) < nodes):
         raise InputError(
-            f"job {job.label} has {len(held)} nodes, wanted are {nodes}", hint="ask for fewer with --nodes"
+            f"job {job.label} has {len(allocated)} nodes, wanted are {nodes}", hint="ask for fewer with --nodes"
         )
-    return Decision(id="", job=job.label, hosts=tuple(node for node in used for _ in range(each)))
+    return Decision(id="", job=job.label, hosts=tuple(node for node in used for _ in range(ranks_per_node)))
 
 
-def seats_of(decision: Decision, job: JobRecord) -> tuple[Seat, ...]:
+def build_rank_slots(decision: Decision, job: JobRecord) -> tuple[RankSlot, ...]:
     """Return node and GPU of each rank: the GPUs of a node in turn, as the decision orders them."""
     order = {node: [int(gpu) for gpu in gpus.split(",")] for node, gpus in decision.gpu_order}
-    local: dict[str, int] = {}
-    seats = []
+    last_local_ranks: dict[str, int] = {}
+    slots = []
     for rank, node in enumerate(decision.hosts):
-        at = local[node] = local.get(node, -1) + 1
+        local_rank = last_local_ranks[node] = last_local_ranks.get(node, -1) + 1
         gpus: Sequence[int] = order.get(node) or job.gpu_indices.get(node, ())
-        seats.append(Seat(rank=rank, node=node, gpu=gpus[at] if at < len(gpus) else at))
-    return tuple(seats)
+        slots.append(RankSlot(rank=rank, node=node, gpu=gpus[local_rank] if local_rank < len(gpus) else local_rank))
+    return tuple(slots)
 
 
-def why_not(decision: Decision, job: JobRecord, *, per_node: bool, cluster: str = "") -> str:
+def find_refusal(decision: Decision, job: JobRecord, *, per_node: bool, cluster: str = "") -> str:
     """Return why a map cannot be started in a job of a cluster; empty where it can."""
     strange = sorted(set(decision.nodes) - set(job.nodes))
     is_of_another = "" not in (decision.cluster, cluster) and decision.cluster != cluster
@@ -100,17 +100,17 @@ def why_not(decision: Decision, job: JobRecord, *, per_node: bool, cluster: str 
         return f"it is meant for {JobKey(cluster=decision.cluster, job=decision.job)}"
     if strange:
         return f"the job does not hold {', '.join(strange[:4])}"
-    if per_node and list(decision.hosts) != _node_by_node(decision):
+    if per_node and list(decision.hosts) != _order_by_node(decision):
         return "torchrun numbers ranks node by node, with as many on each, and this map does not"
     return ""
 
 
-def _node_by_node(decision: Decision) -> list[str]:
-    each = len(decision.hosts) // len(decision.nodes)
-    return [node for node in decision.nodes for _ in range(each)]
+def _order_by_node(decision: Decision) -> list[str]:
+    ranks_per_node = len(decision.hosts) // len(decision.nodes)
+    return [node for node in decision.nodes for _ in range(ranks_per_node)]
 
 
-def step_start(
+def build_step_start(
     decision: Decision, command: Sequence[str], environ: Mapping[str, str], *, name: str, per_node: bool,
     options: Sequence[str] = (), host_file: str,
 ) -> StepStart:  # fmt: skip
@@ -129,9 +129,9 @@ def step_start(
     """
     nodes = decision.nodes
     tasks = nodes if per_node else decision.hosts
-    each = len(decision.hosts) // len(nodes)
+    ranks_per_node = len(decision.hosts) // len(nodes)
     master = environ.get("MASTER_PORT") or str(_FIRST_PORT + int("".join(filter(str.isdecimal, decision.job))) % _PORTS)
-    told = {
+    variables = {
         "SLURM_HOSTFILE": host_file,
         "MASTER_ADDR": nodes[0],
         "MASTER_PORT": master,
@@ -140,9 +140,9 @@ def step_start(
         "OPSK_GPU_ORDER": "".join(f"{node}={gpus};" for node, gpus in decision.gpu_order),
     }
     if per_node:
-        told |= {
+        variables |= {
             "PET_NNODES": str(len(nodes)),
-            "PET_NPROC_PER_NODE": str(each),
+            "PET_NPROC_PER_NODE": str(ranks_per_node),
             "PET_MASTER_ADDR": nodes[0],
             "PET_MASTER_PORT": master,
             "PET_RDZV_ENDPOINT": f"{nodes[0]}:{master}",
@@ -151,21 +151,21 @@ def step_start(
         "srun", "--no-kill", "--kill-on-bad-exit=1", f"--job-name={name}", f"--ntasks={len(tasks)}",
         "--distribution=arbitrary", *options, "bash", "-c", _TASK, "opsk", *command,
     )  # fmt: skip
-    kept = {key: value for key, value in environ.items() if key not in STALE}
-    return StepStart(words=words, environment=kept | told, hosts="".join(f"{node}\n" for node in tasks))
+    inherited = {key: value for key, value in environ.items() if key not in STALE}
+    return StepStart(words=words, environment=inherited | variables, hosts="".join(f"{node}\n" for node in tasks))
 
 
 _POLL_S = 0.5
-_MOST_STARTS = 64
+_MAX_STARTS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What is to be run, and how.
+    """The step to run, and its options.
 
     Parameters
     ----------
-    nodes, each
+    nodes, ranks_per_node
         Nodes that are used at first, and ranks on each.
     per_node
         One task a node (torchrun), else one a rank.
@@ -174,13 +174,13 @@ class Launch:
     grace_s
         How long a step may take to end when a new map has come [s].
     cluster
-        Whose job it is; empty where nobody tells it.
+        Cluster of the job; empty where it is unknown.
     """
 
     job: str
     command: tuple[str, ...]
     nodes: int | None
-    each: int
+    ranks_per_node: int
     per_node: bool
     wait_s: float
     grace_s: float
@@ -190,13 +190,13 @@ class Launch:
 
     @property
     def key(self) -> JobKey:
-        """Which job it is."""
+        """Cluster and number of the job."""
         return JobKey(cluster=self.cluster, job=self.job)
 
 
 @contextmanager
-def _file_in_memory() -> Iterator[int]:
-    """Open a file that no folder has: a launcher that Slurm kills leaves nothing behind in /tmp."""
+def _open_memory_file() -> Iterator[int]:
+    """Open a file without a name: a launcher that Slurm kills leaves nothing in /tmp."""
     descriptor = os.memfd_create("opsk-launch-hosts")
     try:
         yield descriptor
@@ -205,14 +205,14 @@ def _file_in_memory() -> Iterator[int]:
 
 
 class Launcher:
-    """Runs one step after the other until one ends well, or fails and no new map comes."""
+    """Runs one step after the other until one succeeds, or fails and no new map comes."""
 
     def __init__(
-        self, launch: Launch, cluster: Cluster, tell: Callable[[str], None], *, run: Run = run_command
+        self, launch: Launch, cluster: Cluster, report: Callable[[str], None], *, run: Run = run_command
     ) -> None:
         self._launch = launch
         self._cluster = cluster
-        self._tell = tell
+        self._report = report
         self._run = run
         self._refused: dict[str, str] = {}
         self._starts = 0
@@ -224,99 +224,99 @@ class Launcher:
     def run(self) -> int:
         """Return the exit status of the last step."""
         job = self._cluster.job(self._launch.job)
-        decision = first_map(job, nodes=self._launch.nodes, each=self._launch.each)
-        earlier = self._decision()  # one that an earlier start of a requeued job has left is of no use
+        decision = build_first_map(job, nodes=self._launch.nodes, ranks_per_node=self._launch.ranks_per_node)
+        earlier = self._read_decision()  # one that an earlier start of a requeued job has left is of no use
         seen = earlier.id if earlier is not None else ""
         while True:
-            status, new = self._one(decision, job, seen)
+            status, new = self._run_step(decision, job, seen)
             if new is None:
                 return status
             decision, seen = new, new.id
             job = self._cluster.job(self._launch.job)
 
-    def _one(self, decision: Decision, job: JobRecord, seen: str) -> tuple[int, Decision | None]:
+    def _run_step(self, decision: Decision, job: JobRecord, seen: str) -> tuple[int, Decision | None]:
         """Run one step; return its status, and the map to go on with if there is one."""
         self._starts += 1
         name = f"opsk-launch-{self._starts}"
-        with _file_in_memory() as hosts:
-            start = step_start(
+        with _open_memory_file() as hosts:
+            start = build_step_start(
                 decision, self._launch.command, self._launch.environ, name=name, per_node=self._launch.per_node,
                 options=self._launch.options, host_file=f"/proc/self/fd/{hosts}",
             )  # fmt: skip
             os.write(hosts, start.hosts.encode())
-            self._tell(f"{len(decision.hosts)} ranks on {', '.join(decision.nodes)}, MASTER_ADDR={decision.nodes[0]}")
+            self._report(f"{len(decision.hosts)} ranks on {', '.join(decision.nodes)}, MASTER_ADDR={decision.nodes[0]}")
             step = subprocess.Popen(start.words, env=dict(start.environment), pass_fds=(hosts,))
-            self._say(decision, job)
+            self._write_report(decision, job)
             try:
                 new = self._watch(step, decision, job, seen)
             except BaseException:
-                self._end(step, name)
+                self._end_step(step, name)
                 raise
             if new is not None:
-                self._end(step, name)
+                self._end_step(step, name)
             status = step.wait()
-        if new is None and status and self._starts < _MOST_STARTS:
+        if new is None and status and self._starts < _MAX_STARTS:
             new = self._wait_for(seen, status)
         return (128 - status if status < 0 else status), new
 
     def _watch(self, step: subprocess.Popen[bytes], decision: Decision, job: JobRecord, seen: str) -> Decision | None:
         """Return a new map as soon as there is one; ``None`` when the step has ended before."""
         while step.poll() is None:
-            new = self._acceptable(seen)
+            new = self._find_acceptable(seen)
             if new is not None:
                 return new
             if self._refused:
-                self._say(decision, job)
+                self._write_report(decision, job)
             time.sleep(_POLL_S)
         return None
 
     def _wait_for(self, seen: str, status: int) -> Decision | None:
-        """Wait for a new map after a step that failed: whoever decides may still be looking."""
+        """Wait for a new map after a step that failed: the remap may still be in preparation."""
         end = time.monotonic() + self._launch.wait_s
-        self._tell(f"the step ended with status {status}; waiting {self._launch.wait_s:.0f} s for a new map")
+        self._report(f"the step ended with status {status}; waiting {self._launch.wait_s:.0f} s for a new map")
         while time.monotonic() < end:
-            new = self._acceptable(seen)
+            new = self._find_acceptable(seen)
             if new is not None:
                 return new
             time.sleep(_POLL_S)
         return None
 
-    def _acceptable(self, seen: str) -> Decision | None:
-        """Return a new map that can be started; why one cannot is told once."""
-        new = self._decision()
+    def _find_acceptable(self, seen: str) -> Decision | None:
+        """Return a new map that can be started; a refusal is reported once."""
+        new = self._read_decision()
         if new is None or new.id == seen or new.id in self._refused:
             return None
         try:
             job = self._cluster.job(self._launch.job)
-            why = why_not(new, job, per_node=self._launch.per_node, cluster=self._launch.cluster)
+            why = find_refusal(new, job, per_node=self._launch.per_node, cluster=self._launch.cluster)
         except SlurmError:
-            return None  # asked again at the next look
+            return None  # queried again at the next poll
         if why:
             self._refused[new.id] = why
-            self._tell(f"the map of {new.id} is refused: {why}")
+            self._report(f"the map of {new.id} is refused: {why}")
             return None
         return new
 
-    def _decision(self) -> Decision | None:
+    def _read_decision(self) -> Decision | None:
         try:
             return read_decision(decision_file(self._folder, self._launch.key), owner=os.geteuid())
         except InputError as error:
-            self._tell(error.message)
+            self._report(error.message)
             return None
 
-    def _say(self, decision: Decision, job: JobRecord) -> None:
-        """Say what runs now; a job must go on where that cannot be written."""
-        document = Launched(
+    def _write_report(self, decision: Decision, job: JobRecord) -> None:
+        """Report what runs now; a job goes on where the report cannot be written."""
+        document = LauncherReport(
             job=self._launch.job, host=socket.gethostname(), pid=os.getpid(), decision=decision.id,
-            starts=self._starts, ranks=seats_of(decision, job), refused=dict(self._refused),
+            starts=self._starts, ranks=build_rank_slots(decision, job), refused=dict(self._refused),
             cluster=self._launch.cluster,
         )  # fmt: skip
         try:
-            write_document(launched_file(self._folder, self._launch.key), document)
+            write_document(launcher_report_file(self._folder, self._launch.key), document)
         except OpskError as error:
-            self._tell(error.message)
+            self._report(error.message)
 
-    def _end(self, step: subprocess.Popen[bytes], name: str) -> None:
+    def _end_step(self, step: subprocess.Popen[bytes], name: str) -> None:
         """End a step: politely, then by Slurm, then for good."""
         for attempt in ("ask", "cancel", "kill"):
             if step.poll() is not None:
@@ -335,44 +335,44 @@ class Launcher:
 
     def _cancel(self, name: str) -> None:
         words = ("squeue", "--steps", "-h", f"--jobs={self._launch.job}", "-o", "%i %j")
-        status, said = self._run(words)
-        for line in said.splitlines() if status == 0 else ():
+        status, output = self._run(words)
+        for line in output.splitlines() if status == 0 else ():
             number, _, called = line.strip().partition(" ")
             if called == name:
                 self._run(("scancel", number))
 
 
-def usual_tasks(environ: Mapping[str, str], job: JobRecord) -> int:
-    """Return how many ranks a node gets: one a GPU, where nobody says otherwise.
+def count_tasks_per_node(environ: Mapping[str, str], job: JobRecord) -> int:
+    """Return how many ranks a node gets: one for each GPU by default.
 
     Raises
     ------
     InputError
-        Nobody can tell.
+        It cannot be determined.
     """
     if job.gpus_per_node:
         return job.gpus_per_node
-    said = environ.get("SLURM_GPUS_ON_NODE") or environ.get("SLURM_NTASKS_PER_NODE") or ""
-    if not said.isdecimal() or not int(said):
+    value = environ.get("SLURM_GPUS_ON_NODE") or environ.get("SLURM_NTASKS_PER_NODE") or ""
+    if not value.isdecimal() or not int(value):
         raise InputError("how many ranks a node gets is not known", hint="say it with --tasks-per-node")
-    return int(said)
+    return int(value)
 
 
-def own_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Return options for srun as single words.
+def validate_srun_options(words: Sequence[str]) -> tuple[str, ...]:
+    """Return options for srun as single arguments.
 
     Raises
     ------
     InputError
-        One would seat the tasks itself.
+        One would place the tasks itself.
     """
-    wrong = [word for word in words if word.split("=")[0] in _OURS or not word.startswith("-")]
+    wrong = [word for word in words if word.split("=")[0] in _RESERVED_OPTIONS or not word.startswith("-")]
     if wrong:
         raise InputError(f"--srun {wrong[0][:60]!r}: where tasks run is said by the map", hint="leave it out")
     return tuple(words)
 
 
-_OURS = frozenset(
+_RESERVED_OPTIONS = frozenset(
     {
         "-m",
         "--distribution",

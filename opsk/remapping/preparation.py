@@ -1,4 +1,4 @@
-"""From an option to what is written down before anything is done: steps of the caller, what is left, the world."""
+"""Prepares the remap of an option: the caller's steps, what is left to others, and the preconditions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 from opsk.errors import InputError
 from opsk.job_key import JobKey
-from opsk.planning.remap.preview import hosts_of
+from opsk.planning.remap.preview import list_hosts
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Answer, Option, Way
-from opsk.remapping.actions import Before, Look, Step, nodes_in
-from opsk.remapping.decision import Decision, Launched, decision_file, launched_file, read_launched
+from opsk.remapping.actions import ClusterState, InitialState, Step, parse_nodes
+from opsk.remapping.decision import Decision, LauncherReport, decision_file, launcher_report_file, read_launcher_report
 from opsk.remapping.journal import PlannedRemap, new_id
-from opsk.remapping.running import caller_name, for_whom, is_mine
-from opsk.remapping.world import World, world_of
+from opsk.remapping.running import find_caller_name, format_executor, is_allowed
+from opsk.remapping.world import Preconditions, build_preconditions
 from opsk.slurm.commands.remap_commands import Command, Where, Who
 from opsk.slurm.records import JobRecord, NodeRecord
 
@@ -26,21 +26,21 @@ _DRAIN = "nodename"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launcher:
-    """A launcher of the job's owner that runs in the job: where it is spoken to, and what it said."""
+class RunningLauncher:
+    """The launcher of the job's owner in a running job: its files, and its last report."""
 
     owner: int
     files: Mapping[str, Path]
-    said: Launched
+    status: LauncherReport
 
 
-def chosen_option(answer: Answer, chosen: str) -> Option:
+def find_option(answer: Answer, chosen: str) -> Option:
     """Return option number N, or the first of a kind.
 
     Raises
     ------
     InputError
-        There is none; what there is is told.
+        There is none; the message lists the options.
     """
     if chosen.isdecimal() and chosen.isascii() and 1 <= int(chosen) <= len(answer.options):
         return answer.options[int(chosen) - 1]
@@ -54,7 +54,7 @@ def chosen_option(answer: Answer, chosen: str) -> Option:
     raise InputError(f"there is no option {chosen[:40]!r}" + (f": {why}" if why else ""), hint=f"there are {kinds}")
 
 
-def launcher_of(job: JobRecord | None, cluster: str) -> Launcher | None:
+def find_launcher(job: JobRecord | None, cluster: str) -> RunningLauncher | None:
     """Return the launcher of a running job of a cluster, where it has one and the caller is its owner."""
     if job is None or not job.is_active or not job.work_dir:
         return None
@@ -65,20 +65,20 @@ def launcher_of(job: JobRecord | None, cluster: str) -> Launcher | None:
     if not _is_plain(job.label):
         return None
     folder, key = Path(job.work_dir), JobKey(cluster=cluster, job=job.label)
-    said = read_launched(launched_file(folder, key), owner=owner)
-    if said is None:  # it may be one that opsk 0.1 started, which says of no cluster
+    status = read_launcher_report(launcher_report_file(folder, key), owner=owner)
+    if status is None:  # it may be one that opsk 0.1 started, which names no cluster
         key = JobKey(job=job.label)
-        said = read_launched(launched_file(folder, key), owner=owner)
-        if said is None or not _runs_on(job, said.host):
+        status = read_launcher_report(launcher_report_file(folder, key), owner=owner)
+        if status is None or not _runs_on(job, status.host):
             return None
-    if said.job != job.label or said.cluster not in ("", cluster):
+    if status.job != job.label or status.cluster not in ("", cluster):
         return None
-    files = {"decision": decision_file(folder, key), "launched": launched_file(folder, key)}
-    return Launcher(owner=owner, files=files, said=said)
+    files = {"decision": decision_file(folder, key), "launched": launcher_report_file(folder, key)}
+    return RunningLauncher(owner=owner, files=files, status=status)
 
 
 def _runs_on(job: JobRecord, host: str) -> bool:
-    """Tell whether a host is a node of a job: a job of another cluster with this number runs on others."""
+    """Return whether a host is a node of a job: a job of another cluster with this number runs on others."""
     return host.partition(".")[0] in {node.partition(".")[0] for node in job.nodes}
 
 
@@ -86,53 +86,53 @@ def _is_plain(label: str) -> bool:
     return all(sign.isdecimal() or sign in "_+" for sign in label)
 
 
-def world_for(option: Option, job: JobRecord | None, nodes: Mapping[str, NodeRecord]) -> World:
+def build_option_preconditions(option: Option, job: JobRecord | None, nodes: Mapping[str, NodeRecord]) -> Preconditions:
     """Return the world that an option rests on."""
-    return world_of(job, nodes, used=option.nodes, failed=_failed(option))
+    return build_preconditions(job, nodes, used=option.nodes, failed=_find_failed_nodes(option))
 
 
-def begin(
+def prepare_remap(
     option: Option,
     terms: Terms,
     *,
     failed: tuple[str, ...],
-    look: Look,
+    state: ClusterState,
     rights: tuple[Who, ...],
     at_s: float,
-    launcher: Launcher | None = None,
-    world: World | None = None,
+    launcher: RunningLauncher | None = None,
+    world: Preconditions | None = None,
     cluster: str = "",
 ) -> PlannedRemap:
-    """Return what is to be done.
+    """Return the remap to execute.
 
     Parameters
     ----------
-    look
+    state
         The world when the plan was made.
     launcher
         Takes the new map where the option is a new step inside the job; else that is left to the job itself.
     world
-        What the plan rests on, where that was noted before; else as it is in ``look``.
+        Preconditions of the plan, where they were recorded before; else those of ``state``.
     cluster
-        Whose job it is; empty where nobody tells it.
+        Cluster of the job; empty where it is unknown.
     """
-    job, dead = look.job, _failed(option)
+    job, failed_nodes = state.job, _find_failed_nodes(option)
     name = new_id(terms.job, at_s)
     is_spoken_to = launcher is not None and launcher.owner == os.geteuid()
-    decision = _decision(option, terms, name, cluster) if is_spoken_to else None
+    decision = _build_decision(option, terms, name, cluster) if is_spoken_to else None
     steps: list[Step] = []
     left: list[tuple[str, str]] = []
     for command in option.commands:
         if decision is not None and command.where is Where.IN_JOB:
-            steps.append(_hand_over(len(steps), decision))
-        elif is_mine(command, rights):
-            steps.append(_step(len(steps), command))
+            steps.append(_build_hand_over_step(len(steps), decision))
+        elif is_allowed(command, rights):
+            steps.append(_build_step(len(steps), command))
         else:
-            left.append((command.text, for_whom(command)))
+            left.append((command.text, format_executor(command)))
     return PlannedRemap(
         id=name,
         at_s=at_s,
-        by=caller_name(),
+        by=find_caller_name(),
         host=socket.gethostname(),
         job=terms.job,
         failed=failed,
@@ -140,14 +140,14 @@ def begin(
         title=option.title,
         steps=tuple(steps),
         left=tuple(left),
-        before=Before(
+        before=InitialState(
             restarts=(job.restarts or 0) if job is not None else 0,
             required=job.required_nodes if job is not None else (),
             excluded=job.excluded_nodes if job is not None else (),
-            drained=tuple(node for node in dead if look.is_drained(node)),
-            failed=dead,
+            drained=tuple(node for node in failed_nodes if state.is_drained(node)),
+            failed=failed_nodes,
         ),
-        world=world or world_for(option, job, look.nodes),
+        world=world or build_option_preconditions(option, job, state.nodes),
         rank_file=str(Path(terms.rank_file).absolute()) if option.rank_file else "",
         ranks=option.rank_file,
         decision=decision,
@@ -155,33 +155,36 @@ def begin(
     )
 
 
-def _failed(option: Option) -> tuple[str, ...]:
-    """Return the nodes that the option keeps the job away from: those that it drains or excludes."""
-    found = [
-        name for command in option.commands for key in (_DRAIN, "excnodelist") for name in nodes_in(command.argv, key)
+def _find_failed_nodes(option: Option) -> tuple[str, ...]:
+    """Return the nodes that the option removes from the job: those that it drains or excludes."""
+    nodes = [
+        name
+        for command in option.commands
+        for key in (_DRAIN, "excnodelist")
+        for name in parse_nodes(command.argv, key)
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(nodes))
 
 
-def _step(number: int, command: Command) -> Step:
+def _build_step(number: int, command: Command) -> Step:
     return Step(number=number, argv=command.argv, text=command.text, when=command.when)
 
 
-def _decision(option: Option, terms: Terms, name: str, cluster: str) -> Decision | None:
+def _build_decision(option: Option, terms: Terms, name: str, cluster: str) -> Decision | None:
     """Return the map for the launcher; ``None`` where it cannot bring the option about."""
     if not is_for_launcher(option):
         return None
-    return Decision(id=name, job=terms.job, hosts=hosts_of(option), gpu_order=option.gpu_order, cluster=cluster)
+    return Decision(id=name, job=terms.job, hosts=list_hosts(option), gpu_order=option.gpu_order, cluster=cluster)
 
 
 def is_for_launcher(option: Option) -> bool:
-    """Return whether a launcher brings an option about: a new step inside the job, whose command stays as it is.
+    """Return whether a launcher executes an option: a new step inside the job, with an unchanged command.
 
     Where the plan changes, so must the flags of the training program, which only its owner can change.
     """
     return option.way in {Way.RELAUNCH, Way.RESIZE} and not option.changes
 
 
-def _hand_over(number: int, decision: Decision) -> Step:
+def _build_hand_over_step(number: int, decision: Decision) -> Step:
     where = f"{len(decision.hosts)} ranks on {', '.join(decision.nodes[:8])}"
     return Step(number=number, argv=("opsk-decide", decision.id), text=f"the launcher in the job starts {where}")

@@ -1,4 +1,4 @@
-"""How do remaps reach the store as well? A journal that also tells the store; the store's trouble stops nothing."""
+"""Writes remaps to a journal and to the store; a failing store stops nothing."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _STEPS = get_args(StepState)
 
 
 class StoreJournal:
-    """Writes into a journal first, and then tells the store.
+    """Writes to a journal first, and then to the store.
 
     Parameters
     ----------
     journal
-        What decides.
+        The authoritative journal.
     writer
         Takes the store's records.
     cluster
         Name of the cluster.
     warn
-        Is told, once, that the store cannot be written.
+        Is called, once, when the store cannot be written.
     """
 
     def __init__(self, journal: Journal, writer: Writer, cluster: str, warn: Callable[[str], None]) -> None:
@@ -40,22 +40,22 @@ class StoreJournal:
         self._texts: dict[str, dict[int, str]] = {}
 
     def begin(self, planned: PlannedRemap) -> None:
-        """Write down what is to be done."""
+        """Record a remap before it starts."""
         self._journal.begin(planned)
-        self._texts[planned.id] = _texts(planned)
-        self._tell(proposed(planned, self._cluster))
+        self._texts[planned.id] = _list_texts(planned)
+        self._write_to_store(build_proposal_records(planned, self._cluster))
 
     def add(self, remap: str, line: Line) -> None:
-        """Write down what is about to happen, or what became of it."""
+        """Record what is about to happen, or its result."""
         self._journal.add(remap, line)
         if remap in self._texts:
-            self._tell(moved(remap, line, self._cluster, self._texts[remap]))
+            self._write_to_store(build_state_records(remap, line, self._cluster, self._texts[remap]))
             return
-        # Whoever began it may have been ended before the store knew: what it knows already it keeps once.
+        # The process that started it may have ended before the store was written: the store keeps each record once.
         known = self._journal.read(remap)
-        texts = self._texts[remap] = _texts(known.planned)
-        later = [record for each in known.lines for record in moved(remap, each, self._cluster, texts)]
-        self._tell([*proposed(known.planned, self._cluster), *later])
+        texts = self._texts[remap] = _list_texts(known.planned)
+        later = [record for each in known.lines for record in build_state_records(remap, each, self._cluster, texts)]
+        self._write_to_store([*build_proposal_records(known.planned, self._cluster), *later])
 
     def read(self, remap: str) -> Remapping:
         """Return one remap."""
@@ -65,7 +65,7 @@ class StoreJournal:
         """Return all remaps."""
         return self._journal.all()
 
-    def _tell(self, records: Sequence[Record]) -> None:
+    def _write_to_store(self, records: Sequence[Record]) -> None:
         if not records:
             return
         try:
@@ -76,9 +76,9 @@ class StoreJournal:
                 self._warn(f"the store does not know of this remap: {error.message}")
 
 
-def proposed(planned: PlannedRemap, cluster: str) -> tuple[Record, ...]:
-    """Return what the store is told when a remap is begun: that it was proposed and approved."""
-    at = _time(planned.at_s)
+def build_proposal_records(planned: PlannedRemap, cluster: str) -> tuple[Record, ...]:
+    """Return the store's records of a new remap: that it was proposed and approved."""
+    at = _to_datetime(planned.at_s)
     return (
         RemapProposed(
             cluster=cluster, remap=planned.id, at=at, by=planned.by, job=planned.job,
@@ -89,9 +89,9 @@ def proposed(planned: PlannedRemap, cluster: str) -> tuple[Record, ...]:
     )  # fmt: skip
 
 
-def moved(remap: str, line: Line, cluster: str, texts: dict[int, str]) -> tuple[Record, ...]:
-    """Return what the store is told of a line."""
-    at = _time(line.at_s)
+def build_state_records(remap: str, line: Line, cluster: str, texts: dict[int, str]) -> tuple[Record, ...]:
+    """Return the store's records of a line."""
+    at = _to_datetime(line.at_s)
     if line.number is None:
         if line.state not in _STATES:
             return ()
@@ -107,9 +107,9 @@ def moved(remap: str, line: Line, cluster: str, texts: dict[int, str]) -> tuple[
     )  # fmt: skip
 
 
-def _texts(planned: PlannedRemap) -> dict[int, str]:
+def _list_texts(planned: PlannedRemap) -> dict[int, str]:
     return {step.number: step.text for step in planned.steps}
 
 
-def _time(at_s: float) -> datetime:
+def _to_datetime(at_s: float) -> datetime:
     return datetime.fromtimestamp(at_s, tz=UTC)

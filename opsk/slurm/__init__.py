@@ -1,1 +1,1 @@
-"""How is Slurm asked, and what does it say of jobs and nodes? One port, with an adapter on Slurm's commands."""
+"""Queries Slurm for jobs and nodes through one interface, with one adapter on Slurm's commands and one on pyslurm."""

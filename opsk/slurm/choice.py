@@ -1,4 +1,4 @@
-"""Which way of asking Slurm is taken here? pyslurm where it is installed and matches the cluster, else commands."""
+"""Selects the Slurm adapter: pyslurm where it is installed and matches the cluster, else Slurm's commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Adapter(StrEnum):
-    """Ways of asking Slurm; ``AUTO`` is pyslurm as long as it can serve the cluster."""
+    """Adapters to Slurm; ``AUTO`` is pyslurm as long as it can serve the cluster."""
 
     AUTO = "auto"
     PYSLURM = "pyslurm"
@@ -31,20 +31,20 @@ class Adapter(StrEnum):
 
 
 class ChosenClient:
-    """Asks through pyslurm until it turns out that it cannot serve this cluster, and through commands from then on.
+    """Queries through pyslurm until it proves unable to serve this cluster, and through commands from then on.
 
     A slurmctld that does not answer is no reason to change: commands would wait as long.
 
     Parameters
     ----------
     pyslurm
-        Asked as long as it serves; ``None`` to ask through commands from the start.
+        Used as long as it serves; ``None`` to use commands from the start.
     commands
-        Asked else.
+        Used otherwise.
     why
-        Why this way is taken.
+        Why this adapter is used.
     is_final
-        Never change over: pyslurm was asked for by name.
+        Never fall back: pyslurm was requested by name.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class ChosenClient:
 
     @property
     def adapter(self) -> Adapter:
-        """The way that the next question takes."""
+        """The adapter of the next query."""
         return self._adapter
 
     @property
     def why(self) -> str:
-        """Why that way."""
+        """Why that adapter is used."""
         return self._why
 
     def jobs(self, *, details: bool = False, finished: bool = False) -> tuple[JobRecord, ...]:
@@ -82,7 +82,7 @@ class ChosenClient:
         return self._ask(lambda client: client.release())
 
     def config(self) -> dict[str, str]:
-        """Return what ``scontrol show config`` says, by parameter."""
+        """Return the output of ``scontrol show config``, by parameter."""
         return self._commands.config()
 
     def _ask(self, question: Callable[[SlurmClient], _Answer]) -> _Answer:
@@ -106,14 +106,14 @@ class ChosenClient:
 def slurm_client(environment: Mapping[str, str] | None = None, *, deadline_s: float = DEADLINE_S) -> ChosenClient:
     """Return the client for this machine: ``OPSK_SLURM_ADAPTER`` decides, then ``[slurm] adapter`` of the site.
 
-    Nothing is started or asked here. Without pyslurm the commands are taken and no process more is ever started.
+    Nothing is started or queried here. Without pyslurm the commands are used and no further process is ever started.
 
     Parameters
     ----------
     environment
         Variables to start from instead of this process's own.
     deadline_s
-        Longest time that one question may take [s].
+        Maximum duration of one query [s].
 
     Raises
     ------
@@ -122,20 +122,20 @@ def slurm_client(environment: Mapping[str, str] | None = None, *, deadline_s: fl
     """
     given = os.environ if environment is None else environment
     commands = CommandClient(environment=environment, deadline_s=deadline_s)
-    wanted = wanted_adapter(given)
-    if wanted is Adapter.COMMANDS:
+    requested = resolve_adapter(given)
+    if requested is Adapter.COMMANDS:
         return ChosenClient(None, commands, why="asked for")
-    if wanted is Adapter.AUTO:
+    if requested is Adapter.AUTO:
         problem = conf_problem(given) if is_pyslurm_installed() else "pyslurm is not installed"
         if problem:
             return ChosenClient(None, commands, why=problem)
     pyslurm = PyslurmClient(environment=environment, deadline_s=deadline_s)
-    is_named = wanted is Adapter.PYSLURM
+    is_named = requested is Adapter.PYSLURM
     return ChosenClient(pyslurm, commands, why="asked for" if is_named else "pyslurm is installed", is_final=is_named)
 
 
-def wanted_adapter(environment: Mapping[str, str]) -> Adapter:
-    """Return what the caller, or else the site, wants.
+def resolve_adapter(environment: Mapping[str, str]) -> Adapter:
+    """Return the adapter that the caller, or else the site, requests.
 
     Raises
     ------

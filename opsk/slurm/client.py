@@ -1,7 +1,7 @@
-"""What may opsk ask of Slurm? The port; `opsk.slurm.choice.slurm_client` says which adapter answers.
+"""Defines the interface of Slurm clients; `opsk.slurm.choice.slurm_client` selects the adapter.
 
-There are two, which pass one suite of tests: `opsk.slurm.commands.command.CommandClient` on Slurm's commands and
-`opsk.slurm.pyslurm.client.PyslurmClient` on pyslurm in a process of its own.
+There are two adapters, which pass one suite of tests: `opsk.slurm.commands.command.CommandClient` on Slurm's commands
+and `opsk.slurm.pyslurm.client.PyslurmClient` on pyslurm in a process of its own.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from opsk.slurm.records import JobRecord, NodeRecord
 
 
 class SlurmClient(Protocol):
-    """Read-only questions to one cluster.
+    """Read-only queries to one cluster.
 
     Every method may raise `opsk.errors.SlurmError`: the commands are not installed, the controller does not answer
-    within the deadline, or it answers with what cannot be read. It never hangs and never returns half an answer.
+    within the deadline, or its answer cannot be read. It never hangs and never returns half an answer.
     """
 
     def jobs(self, *, details: bool = False, finished: bool = False) -> tuple[JobRecord, ...]:
         """Return pending and active jobs; with ``finished`` those too that Slurm still remembers.
 
-        ``details`` fills in what takes a second question (``admin_comment``, ``gpu_indices``, paths; on 22.05
+        ``details`` fills in what takes a second query (``admin_comment``, ``gpu_indices``, paths; on 22.05
         ``excluded_nodes``).
         """
         ...
@@ -47,5 +47,5 @@ class SlurmClient(Protocol):
         ...
 
     def config(self) -> dict[str, str]:
-        """Return what ``scontrol show config`` says, by parameter; ``SLURM_CONF`` is the path of slurm.conf."""
+        """Return the output of ``scontrol show config``, by parameter; ``SLURM_CONF`` is the path of slurm.conf."""
         ...

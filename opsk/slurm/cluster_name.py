@@ -1,4 +1,4 @@
-"""Find the name of the cluster that Slurm's commands ask here."""
+"""Finds the name of the cluster that Slurm's commands query here."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ PARAMETER, VARIABLE = "ClusterName", "SLURM_CLUSTER_NAME"
 
 
 class ConfigClient(Protocol):
-    """Who tells Slurm's configuration; see `opsk.slurm.client.SlurmClient`."""
+    """A client that reads Slurm's configuration; see `opsk.slurm.client.SlurmClient`."""
 
     def config(self) -> dict[str, str]:
-        """Return what ``scontrol show config`` says, by parameter."""
+        """Return the output of ``scontrol show config``, by parameter."""
         ...
 
 
 def cluster_name(client: ConfigClient, environ: Mapping[str, str] = os.environ) -> str:
-    """Return ``ClusterName`` of the cluster that a client asks; empty where nobody tells it.
+    """Return ``ClusterName`` of the cluster that a client queries; empty where it is unknown.
 
-    slurmctld comes first: in the shell of a job, somebody may have named another cluster by ``SLURM_CONF``.
+    slurmctld comes first: in the shell of a job, ``SLURM_CONF`` may name another cluster.
 
     Parameters
     ----------
     environ
-        Says it in jobs, prologs and epilogs; counts where slurmctld does not answer.
+        Names the cluster in jobs, prologs and epilogs; used where slurmctld does not answer.
     """
     try:
         return client.config().get(PARAMETER) or environ.get(VARIABLE, "")

@@ -1,7 +1,7 @@
-"""What does Slurm say of a job and of a node? Plain values, the same for every release and every way of asking.
+"""Defines the records of jobs, nodes and partitions, the same for every release and every adapter.
 
-``None`` means that Slurm did not say or that the question was not asked; text that users wrote (names, comments,
-directories) is kept as they wrote it and is hostile: show it through `opsk.text.escape` only.
+``None`` means that Slurm did not report the value or that it was not requested. Text that users wrote (names, comments,
+directories) is unchanged and hostile: show it through `opsk.text.escape` only.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class JobRecord:
     nodes
         Names of the allocated nodes in Slurm's order; empty while pending.
     node_count, cpus
-        Nodes and CPUs allocated, or asked for while pending.
+        Nodes and CPUs allocated, or requested while pending.
     gpus, gpus_per_node
-        GPUs allocated (asked for while pending), and how many on each node; ``gpus_per_node`` is ``None`` when nodes
+        GPUs allocated (requested while pending), and how many on each node; ``gpus_per_node`` is ``None`` when nodes
         have different numbers, or when nothing fixes it.
     gpu_type
         GRES type (``h100``); ``None`` for untyped GPUs.
@@ -63,9 +63,9 @@ class JobRecord:
         Node name to the GRES indices held there; only for running jobs and only from `SlurmClient.job` or with
         ``details``.
     admin_comment
-        Written by ``job_submit.lua`` or an administrator; ``None`` also when it was not asked for.
+        Written by ``job_submit.lua`` or an administrator; ``None`` also when it was not requested.
     submit_time, start_time, end_time
-        In the time zone of the machine that asks; ``start_time`` and ``end_time`` are expectations while pending or
+        In the time zone of the querying machine; ``start_time`` and ``end_time`` are expectations while pending or
         running.
     time_limit_s, run_time_s
         Seconds; ``time_limit_s`` is ``None`` for unlimited.
@@ -157,7 +157,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
-    """One partition: whether it takes the jobs that name none, and the nodes of a job that asks for no number."""
+    """One partition: whether it takes the jobs that name none, and the nodes of a job that requests no number."""
 
     name: str
     is_default: bool = False

@@ -1,11 +1,10 @@
-"""How are all jobs and nodes handed from the one program that asked Slurm to all others that want to know?
+"""Serialises all jobs and nodes, so that one program that queried Slurm can share them with all others.
 
-A snapshot is one piece of bytes: a mark, a line of JSON that says when it was taken and what is in it, and compressed
-blocks of lines, one a record. Lines of records that did not change are the same text again, so that who reads one
-snapshot after the other makes only the new records. Times are kept and not what follows from them: of a running job its
-start, and not how long it has been running.
+A snapshot is one byte string: a mark, a line of JSON that states when it was taken and what is in it, and compressed
+blocks of lines, one line a record. Lines of unchanged records are identical, so that a reader of successive snapshots
+creates only the new records. Times are stored instead of durations: of a running job its start, not its run time.
 
-Text in it is of users and as hostile as Slurm's own answer.
+Text in it is written by users and as hostile as Slurm's own output.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.units import MIB
 
 MARK = b"opsk-snapshot 1\n"
-LARGEST_BYTES = 32 * MIB
+MAX_BYTES = 32 * MIB
 """Of a snapshot as it is handed over; one of 10,000 nodes and 10,000 jobs has some 2 MB."""
-LARGEST_BLOCK_BYTES = 256 * MIB
+MAX_BLOCK_BYTES = 256 * MIB
 NODES, JOBS = "nodes", "jobs"
 PRIVATE_NODES = frozenset({"nodes", "partitions"})
 """Words of ``PrivateData`` with which users may not see all nodes, or not of all of them where they are."""
@@ -42,7 +41,7 @@ Record = TypeVar("Record", JobRecord, NodeRecord)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """All jobs and nodes at one moment, as far as who asked may see them.
+    """All jobs and nodes at one moment, as far as the user who queried may see them.
 
     Parameters
     ----------
@@ -85,7 +84,7 @@ class Packed:
 
     @property
     def digest(self) -> str:
-        """What names this content: the same as long as no job and no node has changed."""
+        """Digest of this content: the same as long as no job and no node has changed."""
         return str(self.head.get("digest", ""))
 
 
@@ -98,8 +97,8 @@ def pack(snapshot: Snapshot, uid_of: Callable[[str], int | None] | None = None) 
         Finds the uid of a user's name, for jobs that only their owners may see; without it there are no such blocks.
     """
     lines = {
-        NODES: [_line(node) for node in snapshot.nodes],
-        JOBS: [_line(_timeless(job)) for job in snapshot.jobs],
+        NODES: [_format_line(node) for node in snapshot.nodes],
+        JOBS: [_format_line(_drop_run_time(job)) for job in snapshot.jobs],
     }
     if "jobs" in snapshot.private and uid_of is not None:
         known: dict[str, int | None] = {}
@@ -107,7 +106,7 @@ def pack(snapshot: Snapshot, uid_of: Callable[[str], int | None] | None = None) 
             uid = known[job.user] if job.user in known else known.setdefault(job.user, uid_of(job.user))
             if uid is not None:
                 lines.setdefault(f"{JOBS}/{uid}", []).append(line)
-    texts = {name: "\n".join(found).encode() for name, found in lines.items()}
+    texts = {name: "\n".join(record_lines).encode() for name, record_lines in lines.items()}
     digest = hashlib.blake2b(b"\0".join((texts[NODES], texts[JOBS])), digest_size=12).hexdigest()
     head = {
         "taken_at_s": round(snapshot.taken_at_s, 3), "cluster": snapshot.cluster, "release": list(snapshot.release),
@@ -124,7 +123,7 @@ def unpack(data: bytes) -> Packed:
     InputError
         It is no snapshot, or damaged.
     """
-    if not data.startswith(MARK) or len(data) > LARGEST_BYTES:
+    if not data.startswith(MARK) or len(data) > MAX_BYTES:
         raise InputError("no snapshot of Slurm")
     line, _, rest = data[len(MARK) :].partition(b"\n")
     try:
@@ -141,15 +140,15 @@ def unpack(data: bytes) -> Packed:
     return Packed(head=head, blocks=blocks)
 
 
-def seen_by(packed: Packed, uid: int, *, sees_all: bool, have: str = "") -> Packed:
+def filter_visible(packed: Packed, uid: int, *, sees_all: bool, have: str = "") -> Packed:
     """Return what a user may see of it.
 
     Parameters
     ----------
     sees_all
-        Whether Slurm hides nothing from him.
+        Whether Slurm hides nothing from the user.
     have
-        Digest of the content that he has already: it is not told again.
+        Digest of the content that the user has already: it is not sent again.
     """
     private = frozenset(packed.head.get("private", ()))
     head = dict(packed.head)
@@ -209,8 +208,8 @@ class SnapshotReader:
             self._last = replace(self._last, **facts)
             return self._last
         self._last = Snapshot(
-            nodes=self._nodes.read(_text(packed.blocks.get(NODES))),
-            jobs=self._jobs.read(_text(packed.blocks.get(JOBS))),
+            nodes=self._nodes.read(_decompress_text(packed.blocks.get(NODES))),
+            jobs=self._jobs.read(_decompress_text(packed.blocks.get(JOBS))),
             **facts,
         )
         self._digest = packed.digest
@@ -231,19 +230,19 @@ class _Lines(Generic[Record]):
         if text != self._text:
             known = self._known
             lines = text.split("\n") if text else []
-            self._known = {line: known.get(line) or _record(self._kind, line) for line in lines}
+            self._known = {line: known.get(line) or _parse_record(self._kind, line) for line in lines}
             self._records = tuple(self._known[line] for line in lines)
             self._text = text
         return self._records
 
 
-def _text(block: bytes | None) -> str:
+def _decompress_text(block: bytes | None) -> str:
     """Return the lines of a block."""
     if not block:
         return ""
     try:
         inflate = zlib.decompressobj()
-        text = inflate.decompress(block, LARGEST_BLOCK_BYTES)
+        text = inflate.decompress(block, MAX_BLOCK_BYTES)
         if not inflate.eof:
             raise InputError("a snapshot of Slurm that is damaged or too large")
         return text.decode()
@@ -251,14 +250,14 @@ def _text(block: bytes | None) -> str:
         raise InputError("a snapshot of Slurm that is damaged") from error
 
 
-def _timeless(job: JobRecord) -> JobRecord:
+def _drop_run_time(job: JobRecord) -> JobRecord:
     """Return a job without what changes with the time alone."""
     if job.run_time_s is None or job.start_time is None or job.state != "RUNNING":
         return job
     return replace(job, run_time_s=None)
 
 
-def with_run_times(jobs: Sequence[JobRecord], now_s: float) -> tuple[JobRecord, ...]:
+def add_run_times(jobs: Sequence[JobRecord], now_s: float) -> tuple[JobRecord, ...]:
     """Return jobs with how long they have been running; for who shows them as they are."""
     return tuple(
         replace(job, run_time_s=max(0, int(now_s - job.start_time.timestamp())))
@@ -268,18 +267,18 @@ def with_run_times(jobs: Sequence[JobRecord], now_s: float) -> tuple[JobRecord, 
     )
 
 
-def _line(record: JobRecord | NodeRecord) -> str:
-    """Return a record as one line, without what it does not say."""
-    said = {}
+def _format_line(record: JobRecord | NodeRecord) -> str:
+    """Return a record as one line, without unset fields."""
+    values = {}
     for name, default in _DEFAULTS[type(record)].items():
         value = getattr(record, name)
         if value is None or value == default:
             continue
-        said[name] = int(value.timestamp()) if isinstance(value, datetime) else value
-    return json.dumps(said, separators=(",", ":"))
+        values[name] = int(value.timestamp()) if isinstance(value, datetime) else value
+    return json.dumps(values, separators=(",", ":"))
 
 
-def _record(kind: type[Record], line: str) -> Record:
+def _parse_record(kind: type[Record], line: str) -> Record:
     """Return the record of a line.
 
     Raises
@@ -288,20 +287,20 @@ def _record(kind: type[Record], line: str) -> Record:
         It is none.
     """
     try:
-        said = json.loads(line)
-        for name in said.keys() & _TUPLES:
-            said[name] = tuple(said[name])
-        for name in said.keys() & _TIMES:
-            said[name] = datetime.fromtimestamp(said[name], tz=UTC)
-        if "gpu_indices" in said:
-            said["gpu_indices"] = {node: tuple(held) for node, held in said["gpu_indices"].items()}
-        return kind(**said)
+        values = json.loads(line)
+        for name in values.keys() & _TUPLES:
+            values[name] = tuple(values[name])
+        for name in values.keys() & _TIMES:
+            values[name] = datetime.fromtimestamp(values[name], tz=UTC)
+        if "gpu_indices" in values:
+            values["gpu_indices"] = {node: tuple(held) for node, held in values["gpu_indices"].items()}
+        return kind(**values)
     except (ValueError, TypeError, AttributeError, OverflowError, OSError, RecursionError) as error:
         raise InputError("a snapshot of Slurm with a damaged record") from error
 
 
-def _defaults(kind: Any) -> dict[str, Any]:
-    """Return the fields of a record with what they are when nothing is said."""
+def _read_defaults(kind: Any) -> dict[str, Any]:
+    """Return the fields of a record with their defaults."""
     return {
         item.name: item.default_factory()
         if item.default_factory is not MISSING
@@ -310,10 +309,10 @@ def _defaults(kind: Any) -> dict[str, Any]:
     }
 
 
-_DEFAULTS: Mapping[type[Any], Mapping[str, Any]] = {kind: _defaults(kind) for kind in (JobRecord, NodeRecord)}
+_DEFAULTS: Mapping[type[Any], Mapping[str, Any]] = {kind: _read_defaults(kind) for kind in (JobRecord, NodeRecord)}
 
 
-def private_words(config: Mapping[str, str]) -> frozenset[str]:
-    """Return the words of ``PrivateData`` in what ``scontrol show config`` says."""
-    said: Iterable[str] = config.get("PrivateData", "").lower().replace(" ", "").split(",")
-    return frozenset(word for word in said if word and word not in ("none", "(null)"))
+def parse_private_data(config: Mapping[str, str]) -> frozenset[str]:
+    """Return the words of ``PrivateData`` in the output of ``scontrol show config``."""
+    words: Iterable[str] = config.get("PrivateData", "").lower().replace(" ", "").split(",")
+    return frozenset(word for word in words if word and word not in ("none", "(null)"))

@@ -1,4 +1,4 @@
-"""What is kept, as lines of JSON: the records that it was written with, so that another store can take them in."""
+"""Exports the store as lines of JSON, the records that it was written with, and imports them into another store."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from opsk.store.records.clusters import ClusterSeen
 from opsk.store.records.failures import FailureSeen
 from opsk.store.records.jobs import JobSeen
 from opsk.store.records.measured import Measured
-from opsk.store.records.record import record_of
+from opsk.store.records.record import build_record
 from opsk.store.records.remaps import RemapMoved, RemapProposed, RemapStep
-from opsk.store.records.reports import report_of
+from opsk.store.records.reports import build_report
 from opsk.store.records.snapshots import SnapshotSeen
-from opsk.store.text import unpacked
-from opsk.store.writing import Record, Writer, Written, decode, encode
+from opsk.store.text import decompress
+from opsk.store.writing import Record, Writer, WriteResult, decode, encode
 
 _AT_ONCE = 500
 
 
 def _snapshot_of(row: tables.TopologySnapshot) -> SnapshotSeen:
-    content = unpacked(row.content, f"snapshot {row.id}").decode("ascii", errors="replace")
+    content = decompress(row.content, f"snapshot {row.id}").decode("ascii", errors="replace")
     return SnapshotSeen(
         cluster=row.cluster, at=row.last_seen_at, since=row.taken_at, source=row.source, content=content
     )
 
 
 _TABLES: dict[str, tuple[tuple[type[SQLModel], Callable[[Any], Record]], ...]] = {
-    "clusters": ((tables.ClusterRow, lambda row: record_of(ClusterSeen, row)),),
+    "clusters": ((tables.ClusterRow, lambda row: build_record(ClusterSeen, row)),),
     "snapshots": ((tables.TopologySnapshot, _snapshot_of),),
-    "jobs": ((tables.JobRow, lambda row: record_of(JobSeen, row)),),
-    "advice": ((tables.AdviceRow, lambda row: record_of(AdviceGiven, row)),),
-    "measured": ((tables.MeasuredRow, lambda row: record_of(Measured, row)),),
-    "failures": ((tables.FailureRow, lambda row: record_of(FailureSeen, row)),),
+    "jobs": ((tables.JobRow, lambda row: build_record(JobSeen, row)),),
+    "advice": ((tables.AdviceRow, lambda row: build_record(AdviceGiven, row)),),
+    "measured": ((tables.MeasuredRow, lambda row: build_record(Measured, row)),),
+    "failures": ((tables.FailureRow, lambda row: build_record(FailureSeen, row)),),
     "remaps": (
-        (tables.RemapRow, lambda row: record_of(RemapProposed, row)),
-        (tables.RemapMoveRow, lambda row: record_of(RemapMoved, row)),
-        (tables.RemapStepRow, lambda row: record_of(RemapStep, row)),
+        (tables.RemapRow, lambda row: build_record(RemapProposed, row)),
+        (tables.RemapMoveRow, lambda row: build_record(RemapMoved, row)),
+        (tables.RemapStepRow, lambda row: build_record(RemapStep, row)),
     ),
-    "reports": ((tables.ReportRow, report_of),),
+    "reports": ((tables.ReportRow, build_report),),
 }
 
 
@@ -55,16 +55,16 @@ def export(engine: Engine, kinds: Iterable[str] = (), *, damaged: Callable[[str]
     Parameters
     ----------
     damaged
-        Is told of each row that cannot be read; the rows after it are yielded all the same.
+        Is called for each row that cannot be read; the rows after it are still yielded.
 
     Raises
     ------
     StoreError
         The database does not answer.
     """
-    wanted = set(kinds) or set(_TABLES)
+    selected = set(kinds) or set(_TABLES)
     for kind, places in _TABLES.items():
-        for table, as_record in places if kind in wanted else ():
+        for table, as_record in places if kind in selected else ():
             for row in _rows(engine, table):
                 try:
                     yield encode(as_record(row))
@@ -73,13 +73,13 @@ def export(engine: Engine, kinds: Iterable[str] = (), *, damaged: Callable[[str]
                         damaged(error.message)
 
 
-def take_in(writer: Writer, lines: Iterable[str | bytes]) -> Written:
-    """Write lines of an export into a store; what is there already stays as it is.
+def import_lines(writer: Writer, lines: Iterable[str | bytes]) -> WriteResult:
+    """Write lines of an export into a store; existing records are not changed.
 
     Raises
     ------
     InputError
-        Names the first line that is no record; those before it are kept.
+        Names the first line that is no record; those before it are stored.
     StoreError
         The database cannot be written.
     """
@@ -102,7 +102,7 @@ def take_in(writer: Writer, lines: Iterable[str | bytes]) -> Written:
         if len(waiting) >= _AT_ONCE:
             hand_over()
     hand_over()
-    return Written(new=new, known=known)
+    return WriteResult(new=new, known=known)
 
 
 def _rows(engine: Engine, table: type[SQLModel]) -> Iterator[Any]:
@@ -111,14 +111,14 @@ def _rows(engine: Engine, table: type[SQLModel]) -> Iterator[Any]:
     number = col(table.id)  # type: ignore[attr-defined]
     while True:
         query = select(table).where(number > last).order_by(number).limit(_AT_ONCE)
-        rows = read(engine, lambda session, query=query: _detached(session, query))  # type: ignore[misc]
+        rows = read(engine, lambda session, query=query: _fetch_detached(session, query))  # type: ignore[misc]
         if not rows:
             return
         yield from rows
         last = rows[-1].id
 
 
-def _detached(session: Session, query: Any) -> list[Any]:
+def _fetch_detached(session: Session, query: Any) -> list[Any]:
     rows = list(session.exec(query))
     session.expunge_all()
     return rows

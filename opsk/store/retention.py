@@ -1,4 +1,4 @@
-"""What is old enough to be removed, and how is it removed without holding up those who write?"""
+"""Removes records that are older than their retention, in small transactions so that writers are not blocked."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _AT_ONCE = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
-    """What became of one kind: how many are kept, how many were removed, and from when on all are kept."""
+class PruneResult:
+    """The result for one kind: how many remain, how many were removed, and since when all are retained."""
 
     kind: str
     before: datetime | None
@@ -29,13 +29,13 @@ class Pruned:
     kept: int
 
 
-def prune(engine: Engine, days: Mapping[str, int], *, now: datetime, dry: bool = False) -> list[Pruned]:
-    """Remove what is over for longer than its kind is kept; say of each kind what was removed.
+def prune(engine: Engine, days: Mapping[str, int], *, now: datetime, dry: bool = False) -> list[PruneResult]:
+    """Remove finished records that are older than the retention of their kind; return the result by kind.
 
     Parameters
     ----------
     days
-        How long each kind is kept; 0, and kinds that are not named, for ever.
+        Retention of each kind; 0, and kinds that are not named, are kept for ever.
     dry
         Only count.
 
@@ -46,18 +46,19 @@ def prune(engine: Engine, days: Mapping[str, int], *, now: datetime, dry: bool =
     """
     done = []
     for kind in KINDS:
-        kept_days = days.get(kind.name, 0)
-        before = now - timedelta(days=kept_days) if kept_days and kind.over is not None else None
+        retention_days = days.get(kind.name, 0)
+        before = now - timedelta(days=retention_days) if retention_days and kind.over is not None else None
         removed = 0
         if before is not None:
             removed = _count(engine, kind, before) if dry else _remove(engine, kind, before)
-        kept = read(engine, lambda session, kind=kind: session.exec(select(func.count()).select_from(kind.table)).one())  # type: ignore[misc]
-        done.append(Pruned(kind=kind.name, before=before, removed=removed, kept=kept - (removed if dry else 0)))
+        query = select(func.count()).select_from(kind.table)
+        total = read(engine, lambda session, query=query: session.exec(query).one())  # type: ignore[misc]
+        done.append(PruneResult(kind=kind.name, before=before, removed=removed, kept=total - (removed if dry else 0)))
     return done
 
 
-def give_back(engine: Engine) -> None:
-    """Give the room of what was removed back to the disk: SQLite copies its file for that, while nobody writes.
+def reclaim_space(engine: Engine) -> None:
+    """Return the space of removed records to the disk: SQLite copies its file for that, while no writer is active.
 
     Raises
     ------

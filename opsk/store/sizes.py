@@ -1,4 +1,4 @@
-"""How much is kept, of which kinds, from when, and how much room does it take?"""
+"""Reports the number of records of each kind, their time range, and the size of the store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlmodel import Session, select
 
 from opsk.store.database.tables import METADATA
 from opsk.store.database.transactions import read
-from opsk.store.database.urls import file_of
+from opsk.store.database.urls import find_sqlite_file
 from opsk.store.records.kinds import KINDS, Kind
 
 
@@ -41,7 +41,7 @@ class StoreSize:
     free_bytes: int | None
 
 
-def store_size(engine: Engine) -> StoreSize:
+def compute_store_size(engine: Engine) -> StoreSize:
     """Return how much is in a store.
 
     Raises
@@ -73,7 +73,7 @@ def _total_bytes(session: Session, engine: Engine) -> int:
         )
         return int(session.connection().execute(query, {"names": names}).scalar() or 0)
     if engine.dialect.name == "sqlite":
-        path = file_of(engine.url)
+        path = find_sqlite_file(engine.url)
         files = [path, path.with_name(path.name + "-wal")] if path is not None else []
         return sum(file.stat().st_size for file in files if file.exists())
     query = text(

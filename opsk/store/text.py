@@ -1,7 +1,8 @@
-"""What is kept of a text that no database could hold as it is? All of it but NUL and lone surrogates.
+"""Replaces characters in texts that no database can store: NUL and lone surrogates.
 
-PostgreSQL refuses NUL, and every one refuses surrogates, which stand for bytes of a file's name that are no UTF-8.
-Each becomes the replacement character, so that what a user has written can never keep a record out.
+PostgreSQL refuses NUL, and all databases refuse surrogates, which represent bytes of a file's name that are not UTF-8.
+Each becomes the replacement character, so that text that a user has written can never prevent a record from being
+stored.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from opsk.errors import InputError
 _MAX_CONTENT_BYTES = 1 << 29
 
 
-def unpacked(content: bytes, source: str) -> bytes:
+def decompress(content: bytes, source: str) -> bytes:
     """Return what gzip holds.
 
     Raises
     ------
     InputError
-        It is damaged, cut off, or more than opsk ever keeps.
+        It is damaged, cut off, or more than opsk ever stores.
     """
     stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
@@ -34,20 +35,22 @@ def unpacked(content: bytes, source: str) -> bytes:
 
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_UNKEPT = re.compile("[\x00\ud800-\udfff]")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
-def kept_text(text: str) -> str:
+def sanitise_text(text: str) -> str:
     """Return a text without what no database holds."""
-    return _UNKEPT.sub(REPLACEMENT, text)
+    return _UNSTORABLE.sub(REPLACEMENT, text)
 
 
-def kept_texts(value: Any) -> Any:
-    """Return what JSON can say with all its texts, keys too, as they are kept."""
+def sanitise_texts(value: Any) -> Any:
+    """Return a JSON value with all its texts, keys too, as they are stored."""
     if isinstance(value, str):
-        return kept_text(value)
+        return sanitise_text(value)
     if isinstance(value, dict):
-        return {kept_text(key) if isinstance(key, str) else key: kept_texts(entry) for key, entry in value.items()}
+        return {
+            sanitise_text(key) if isinstance(key, str) else key: sanitise_texts(entry) for key, entry in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [kept_texts(entry) for entry in value]
+        return [sanitise_texts(entry) for entry in value]
     return value

@@ -1,8 +1,8 @@
-"""How does what a program has to say reach the store? As records, which are the same in JSON on a socket.
+"""Writes records into the store, and encodes them as JSON for programs that write through a socket.
 
 Many programs on many nodes write: through a server's database, or through one program that owns the SQLite file. A
-record may be sent again after a failure, for it is kept once. `DirectWriter` writes into a database; who cannot reach
-one sends ``encode(record)`` to who can.
+record may be sent again after a failure, since it is stored once. `DirectWriter` writes into a database; a program that
+cannot reach the database sends ``encode(record)`` to one that can.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from sqlmodel import Session
 
 from opsk.errors import InputError
 from opsk.store.database.transactions import write
-from opsk.store.records.advice import AdviceGiven, keep_advice
-from opsk.store.records.clusters import ClusterSeen, keep_cluster
-from opsk.store.records.failures import FailureSeen, keep_failure
-from opsk.store.records.jobs import JobSeen, keep_job
-from opsk.store.records.measured import Measured, keep_measured
-from opsk.store.records.remaps import RemapMoved, RemapProposed, RemapStep, keep_move, keep_remap, keep_step
-from opsk.store.records.reports import Report, keep_report
-from opsk.store.records.snapshots import SnapshotSeen, keep_snapshot
-from opsk.store.text import kept_texts
+from opsk.store.records.advice import AdviceGiven, store_advice
+from opsk.store.records.clusters import ClusterSeen, store_cluster
+from opsk.store.records.failures import FailureSeen, store_failure
+from opsk.store.records.jobs import JobSeen, store_job
+from opsk.store.records.measured import Measured, store_measured
+from opsk.store.records.remaps import RemapMoved, RemapProposed, RemapStep, store_move, store_remap, store_step
+from opsk.store.records.reports import Report, store_report
+from opsk.store.records.snapshots import SnapshotSeen, store_snapshot
+from opsk.store.text import sanitise_texts
 
 Record = (
     ClusterSeen
@@ -44,44 +44,44 @@ Record = (
 )
 """All that can be written."""
 
-LONGEST_LINE_BYTES = 1 << 27
+MAX_LINE_BYTES = 1 << 27
 """More is no record: that of a fabric of 100,000 cables has some 10 MB."""
 
-_KEEP: dict[type[Any], Callable[[Session, Any], bool]] = {
-    ClusterSeen: keep_cluster,
-    SnapshotSeen: keep_snapshot,
-    JobSeen: keep_job,
-    AdviceGiven: keep_advice,
-    Measured: keep_measured,
-    FailureSeen: keep_failure,
-    RemapProposed: keep_remap,
-    RemapMoved: keep_move,
-    RemapStep: keep_step,
-    Report: keep_report,
+_STORE: dict[type[Any], Callable[[Session, Any], bool]] = {
+    ClusterSeen: store_cluster,
+    SnapshotSeen: store_snapshot,
+    JobSeen: store_job,
+    AdviceGiven: store_advice,
+    Measured: store_measured,
+    FailureSeen: store_failure,
+    RemapProposed: store_remap,
+    RemapMoved: store_move,
+    RemapStep: store_step,
+    Report: store_report,
 }
-_MOST_TOLD = 20
+_MAX_REPORTED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What became of records: ``new`` ones changed something, ``known`` said nothing that was not kept."""
+class WriteResult:
+    """The result of a write: ``new`` records changed something, ``known`` ones were stored already."""
 
     new: int
     known: int
 
 
 class Writer(Protocol):
-    """Takes records; whether to a database or to somebody who has one."""
+    """Accepts records, for a database or for a program that has one."""
 
-    def write(self, records: Sequence[Record]) -> Written:
-        """Keep all of the records, or none.
+    def write(self, records: Sequence[Record]) -> WriteResult:
+        """Store all of the records, or none.
 
         Raises
         ------
         InputError
-            A record is none, or says what cannot be: none is kept, and there is no use in sending it again.
+            A record is invalid or inconsistent: none is stored, and it must not be sent again.
         StoreError
-            They are not kept now; they may be sent again, all of them.
+            They are not stored now; all of them may be sent again.
         """
 
 
@@ -97,15 +97,15 @@ class DirectWriter:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def write(self, records: Sequence[Record]) -> Written:
-        """Keep all of the records in one transaction, in their order, or none; see `Writer`."""
+    def write(self, records: Sequence[Record]) -> WriteResult:
+        """Store all of the records in one transaction, in their order, or none; see `Writer`."""
         checked = [decode(encode(record)) for record in records]
 
         def keep_all(session: Session) -> int:
-            return sum(_KEEP[type(record)](session, record) for record in checked)
+            return sum(_STORE[type(record)](session, record) for record in checked)
 
         new = write(self._engine, keep_all) if checked else 0
-        return Written(new=new, known=len(checked) - new)
+        return WriteResult(new=new, known=len(checked) - new)
 
 
 def encode(record: Record) -> str:
@@ -114,14 +114,14 @@ def encode(record: Record) -> str:
     Raises
     ------
     InputError
-        A field holds what JSON cannot say.
+        A field holds a value that JSON cannot represent.
     """
-    said = {item.name: getattr(record, item.name) for item in fields(record)}
-    told = {name: _plain(value) for name, value in said.items() if value is not None}
+    values = {item.name: getattr(record, item.name) for item in fields(record)}
+    known = {name: _plain(value) for name, value in values.items() if value is not None}
     try:
-        return json.dumps(kept_texts(told), separators=(",", ":"), allow_nan=False)
+        return json.dumps(sanitise_texts(known), separators=(",", ":"), allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"record of {said['kind']}: {error}") from error
+        raise InputError(f"record of {values['kind']}: {error}") from error
 
 
 def decode(line: str | bytes) -> Record:
@@ -132,14 +132,14 @@ def decode(line: str | bytes) -> Record:
     InputError
         It is none; every violation is named.
     """
-    if len(line) > LONGEST_LINE_BYTES:
-        raise InputError(f"a record of {len(line)} bytes; at most {LONGEST_LINE_BYTES}")
+    if len(line) > MAX_LINE_BYTES:
+        raise InputError(f"a record of {len(line)} bytes; at most {MAX_LINE_BYTES}")
     try:
         return cast("Record", _reader().validate_json(line))
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, item['loc'])) or 'record'}: {item['msg']}" for item in error.errors()]
-        more = f"; and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
-        raise InputError("no record for the store: " + "; ".join(wrong[:_MOST_TOLD]) + more) from error
+        more = f"; and {len(wrong) - _MAX_REPORTED} more" if len(wrong) > _MAX_REPORTED else ""
+        raise InputError("no record for the store: " + "; ".join(wrong[:_MAX_REPORTED]) + more) from error
 
 
 def decode_all(lines: Iterable[str | bytes]) -> list[Record]:
@@ -150,14 +150,14 @@ def decode_all(lines: Iterable[str | bytes]) -> list[Record]:
     InputError
         Names the first line that is none.
     """
-    found = []
+    records = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                found.append(decode(line))
+                records.append(decode(line))
             except InputError as error:
                 raise InputError(f"line {number}: {error.message}", hint=error.hint) from error
-    return found
+    return records
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What do nodes and jobs do now? Readers of counters, control groups, logs; and `report`, for loops of one's own.
+"""Reads what nodes and jobs do: counters, control groups and logs; `report` logs the progress of a training loop.
 
 ``from opsk.telemetry import report`` costs a training loop nothing but the standard library.
 """

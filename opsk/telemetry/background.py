@@ -1,7 +1,7 @@
-"""How is a source read that may take long or hang, so that who asks never waits for it longer than he wants to?
+"""Reads a source that may be slow or hang in a background thread, so that callers wait for a bounded time.
 
-One thread for each source reads it, on demand and, where wanted, every so often. Who asks gets the last answer, how old
-it is, and why there is no newer one. A read that hangs in the kernel is left where it is until it returns.
+Each source has one thread, which reads it on demand and optionally at an interval. Callers get the last result, its
+age, and why there is no newer one. A read that hangs in the kernel is left alone until it returns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def close(source: object) -> None:
-    """Let a source go that can be let go, whatever it is."""
+    """Close a source if it has a method ``close``."""
     end = getattr(source, "close", None)
     if end is not None:
         end()
@@ -24,16 +24,16 @@ def close(source: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latest(Generic[T]):
-    """What is known of a source.
+    """The last result of a source.
 
     Parameters
     ----------
     value
-        Its last answer; ``None`` before the first.
+        Its last value; ``None`` before the first.
     age_s
-        How long ago that answer was complete [s].
+        How long ago that read finished [s].
     error
-        Why the last finished read gave none; ``None`` when it did.
+        Why the last finished read failed; ``None`` when it succeeded.
     hanging_s
         How long the read under way has been going on [s]; ``None`` between reads.
     """
@@ -44,8 +44,8 @@ class Latest(Generic[T]):
     hanging_s: float | None = None
 
     @property
-    def in_time(self) -> T | None:
-        """The answer if it came when it was asked for; ``None`` where that read failed or hangs."""
+    def fresh_value(self) -> T | None:
+        """The value if the requested read finished; ``None`` where it failed or hangs."""
         return self.value if self.error is None and self.hanging_s is None else None
 
 
@@ -59,7 +59,7 @@ class Background(Generic[T]):
     read
         Reads the source once.
     every_s
-        Read this often without being asked, once somebody has asked [s]; never when ``None``.
+        Read at this interval after the first request [s]; only on request when ``None``.
     clock
         Monotonic seconds.
     """
@@ -76,7 +76,7 @@ class Background(Generic[T]):
         self._every_s = every_s
         self._clock = clock
         self._changed = threading.Condition()
-        self._wanted = False
+        self._requested = False
         self._closed = False
         self._thread: threading.Thread | None = None
         self._began: float | None = None
@@ -85,20 +85,20 @@ class Background(Generic[T]):
         self._value_at: float | None = None
         self._error: Exception | None = None
 
-    def fresh(self, wait_s: float) -> Latest[T]:
-        """Read once more, wait at most so long for it, and return what is known then."""
+    def refresh(self, wait_s: float) -> Latest[T]:
+        """Request another read, wait at most this long for it, and return the last result."""
         with self._changed:
             before = self._finished
-            self._ask()
+            self._request()
             self._changed.wait_for(lambda: self._closed or self._finished != before, timeout=wait_s)
-            # Somebody else may have asked meanwhile, and been begun for: that is no hanging.
+            # A read for another caller may have started meanwhile: that one does not hang.
             return replace(self._latest(), hanging_s=None) if self._finished != before else self._latest()
 
     def latest(self, first_wait_s: float = 0.0) -> Latest[T]:
-        """Return what is known; who asks first waits at most so long for the first answer."""
+        """Return the last result; the first caller waits at most this long for the first result."""
         with self._changed:
             if not self._finished:
-                self._ask()
+                self._request()
                 self._changed.wait_for(lambda: self._closed or self._finished != 0, timeout=first_wait_s)
             return self._latest()
 
@@ -108,18 +108,18 @@ class Background(Generic[T]):
             self._closed = True
             self._changed.notify_all()
 
-    def _ask(self) -> None:
-        """Have the source read, by a thread that begins with the first question."""
+    def _request(self) -> None:
+        """Request a read; the first request starts the thread."""
         if self._closed:
             return
-        self._wanted = True
+        self._requested = True
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         self._changed.notify_all()
 
     def _latest(self) -> Latest[T]:
-        """Return what is known now."""
+        """Return the current state."""
         now = self._clock()
         return Latest(
             value=self._value,
@@ -129,15 +129,15 @@ class Background(Generic[T]):
         )
 
     def _work(self) -> None:
-        """Read whenever somebody asks, or it is time, until closed."""
+        """Read on every request and at every interval, until closed."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._wanted, timeout=self._every_s)
+                self._changed.wait_for(lambda: self._closed or self._requested, timeout=self._every_s)
                 if self._closed:
                     return
-                self._wanted = False
+                self._requested = False
                 self._began = self._clock()
-            value, error = self._attempt()
+            value, error = self._read_once()
             with self._changed:
                 self._began, self._error = None, error
                 self._finished += 1
@@ -145,9 +145,9 @@ class Background(Generic[T]):
                     self._value, self._value_at = value, self._clock()
                 self._changed.notify_all()
 
-    def _attempt(self) -> tuple[T | None, Exception | None]:
-        """Read once; however a source fails, its thread lives on and tells."""
+    def _read_once(self) -> tuple[T | None, Exception | None]:
+        """Read once; whatever a source raises is returned, so that the thread goes on."""
         try:
             return self._read(), None
-        except Exception as error:  # noqa: BLE001 - handed to whoever asks
+        except Exception as error:  # noqa: BLE001 - passed to the callers
             return None, error

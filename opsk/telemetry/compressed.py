@@ -1,7 +1,7 @@
-"""How is a compressed log read as a stream, in memory that its writer has no say in? gzip, bzip2 and xz.
+"""Decompresses logs as streams in bounded memory: gzip, bzip2 and xz.
 
-The first two take little memory whatever a file says. An xz file names the memory itself, up to 4 GiB: one that asks
-for more than the tools ever do without being told to is refused.
+gzip and bzip2 need little memory whatever a file contains. An xz file states the memory that it needs, up to 4 GiB: a
+file that needs more than the presets of xz do is refused.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _MAGIC: tuple[tuple[bytes, Callable[[IO[bytes]], IO[bytes]]], ...] = (
 HEAD_BYTES = 8
 
 
-def decompressed(raw: IO[bytes], head: bytes) -> IO[bytes]:
-    """Return a stream of what is in another, by how that begins; itself where it is not compressed.
+def open_decompressed(raw: IO[bytes], head: bytes) -> IO[bytes]:
+    """Return a stream of the decompressed content, by its magic bytes; the stream itself where it is not compressed.
 
-    Reading raises ``EOFError``, ``OSError``, ``zlib.error`` or ``lzma.LZMAError`` where it is cut, damaged, or asks for
-    too much memory.
+    Reading raises ``EOFError``, ``OSError``, ``zlib.error`` or ``lzma.LZMAError`` where it is truncated, damaged, or
+    needs too much memory.
     """
     return next((opened(raw) for magic, opened in _MAGIC if head.startswith(magic)), raw)
 
 
 class _Xz(io.RawIOBase):
-    """What is in an xz file: its streams, one behind the other."""
+    """The content of an xz file: its streams, concatenated."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw
@@ -58,11 +58,11 @@ class _Xz(io.RawIOBase):
         super().close()
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as one step goes; 0 at the end."""
+        """Fill a buffer as far as one decompression step goes; 0 at the end."""
         view = memoryview(buffer).cast("B")
         data = b""
         while not data:
-            if self._stream.eof and not self._begins_again():
+            if self._stream.eof and not self._start_next_stream():
                 return 0
             given = b""
             if self._stream.needs_input:
@@ -73,8 +73,8 @@ class _Xz(io.RawIOBase):
         view[: len(data)] = data
         return len(data)
 
-    def _begins_again(self) -> bool:
-        """Begin with the next stream behind the padding; tell whether there is one: other bytes there are no log."""
+    def _start_next_stream(self) -> bool:
+        """Start the next stream after the padding; return whether there is one: other bytes there are ignored."""
         ahead = self._stream.unused_data.lstrip(b"\0")
         while len(ahead) < HEAD_BYTES and (more := self._raw.read(_CHUNK_BYTES)):
             ahead = (ahead + more).lstrip(b"\0")

@@ -1,4 +1,4 @@
-"""Where are the exporters of the nodes? Where Slurm says that slurmd listens, or as Prometheus's targets say."""
+"""Determines the addresses of the nodes' exporters, from Slurm's ``NodeAddr`` or from a Prometheus target file."""
 
 from __future__ import annotations
 
@@ -10,62 +10,62 @@ import yaml
 
 from opsk.errors import ConfigError
 
-_NOWHERE: Mapping[str, str] = {}
+_NO_ADDRESSES: Mapping[str, str] = {}
 
 
-def targets_of(addresses: Mapping[str, str], port: int, *, tls: bool) -> dict[str, str]:
+def build_targets(addresses: Mapping[str, str], port: int, *, tls: bool) -> dict[str, str]:
     """Return the URL of each node's exporter, without a path, by node.
 
     Parameters
     ----------
     addresses
-        Where each node is, by node, as Slurm's ``NodeAddr`` says; empty where it has the node's own name.
+        Address by node, from Slurm's ``NodeAddr``; empty where it is the node's name.
     """
-    return {node: f"{_scheme(tls)}://{_host(address or node)}:{port}" for node, address in addresses.items()}
+    return {node: f"{_scheme(tls)}://{_format_host(address or node)}:{port}" for node, address in addresses.items()}
 
 
-def targets_in(path: Path, *, tls: bool, addresses: Mapping[str, str] = _NOWHERE) -> dict[str, str]:
+def read_targets(path: Path, *, tls: bool, addresses: Mapping[str, str] = _NO_ADDRESSES) -> dict[str, str]:
     """Return the exporters of a file as Prometheus's ``file_sd_configs`` reads it: URLs without a path, by node.
 
     A label ``node`` names the node of a group with one target; others are named by their host, and by the whole target
-    where another has that name already: all are asked.
+    where the name is already taken: all are scraped.
 
     Parameters
     ----------
     addresses
-        Where nodes are, as Slurm says; a target that has the name of a node is looked for there.
+        Addresses of nodes from Slurm; used for a target that has the name of a node.
 
     Raises
     ------
     ConfigError
-        It cannot be read, or is no such file.
+        It cannot be read, or has another format.
     """
-    found: dict[str, str] = {}
+    urls: dict[str, str] = {}
     try:
         text = path.read_text(encoding="utf-8")
         for group in (json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)) or ():
-            targets = [str(target) for target in _listed(group["targets"])]
+            targets = [str(target) for target in _as_list(group["targets"])]
             node = (group.get("labels") or {}).get("node") if len(targets) == 1 else None
             for target in targets:
-                host, port = _parts(target)
+                host, port = _split_target(target)
                 name = str(node or host)
-                place = _host(addresses.get(host, host))
-                found[target if name in found else name] = f"{_scheme(tls)}://{place}{port and f':{int(port)}'}"
+                place = _format_host(addresses.get(host, host))
+                urls[target if name in urls else name] = f"{_scheme(tls)}://{place}{port and f':{int(port)}'}"
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", hint="see exporter_targets under [top]") from error
     except (ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError, RecursionError) as error:
         hint = "a list of targets, each HOST or HOST:PORT, as Prometheus's file_sd_configs reads it"
         raise ConfigError(f"{path}: no file of targets", hint=hint) from error
-    return found
+    return urls
 
 
-def _listed(value: object) -> list[object]:
+def _as_list(value: object) -> list[object]:
     if not isinstance(value, list):
         raise TypeError(type(value).__name__)
     return value
 
 
-def _parts(target: str) -> tuple[str, str]:
+def _split_target(target: str) -> tuple[str, str]:
     """Return host and port of ``host``, ``host:port``, ``[address]`` or ``[address]:port``; an empty port if none.
 
     Raises
@@ -81,7 +81,7 @@ def _parts(target: str) -> tuple[str, str]:
     return host, port
 
 
-def _host(address: str) -> str:
+def _format_host(address: str) -> str:
     return f"[{address}]" if ":" in (address := address.strip("[]")) else address
 
 

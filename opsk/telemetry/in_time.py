@@ -1,7 +1,7 @@
-"""How is no HTTP server waited for longer than its deadline, however slowly it drips?
+"""Limits HTTP requests to a total deadline, however slowly the server sends.
 
-A socket's timeout counts from each byte anew: a server that sends one now and then, a head without an end or a body of
-a promised gigabyte, is waited for as long as it wants. Here every read has what is left until one moment.
+The timeout of a socket restarts with each byte: a server that sends one now and then, a head without an end, or a body
+of a promised gigabyte would never run into it. Here every read gets the time that remains until one deadline.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from functools import partial
 from typing import Any, cast
 
 
-class _Reader(io.RawIOBase):
-    """A socket's bytes until a moment of the monotonic clock."""
+class _DeadlineReader(io.RawIOBase):
+    """Reads a socket until a deadline of the monotonic clock."""
 
     def __init__(self, connection: socket.socket, end_s: float) -> None:
         self._connection, self._end_s = connection, end_s
         self._raw = cast("io.RawIOBase", connection.makefile("rb", buffering=0))
 
     def readable(self) -> bool:
-        """Say that it can be read."""
+        """Return true."""
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        """Read once; ``TimeoutError`` where the moment has come."""
+        """Read once; ``TimeoutError`` after the deadline."""
         left_s = self._end_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("no whole answer in time")
@@ -37,22 +37,22 @@ class _Reader(io.RawIOBase):
         return cast("int | None", self._raw.readinto(buffer))
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket's stream."""
         self._raw.close()
         super().close()
 
 
 class _Response(http.client.HTTPResponse):
-    """An answer whose head and body come in time, or raise ``TimeoutError``."""
+    """A response whose head and body arrive before the deadline, or raise ``TimeoutError``."""
 
     def __init__(self, sock: socket.socket, *given: Any, end_s: float, **more: Any) -> None:
         super().__init__(sock, *given, **more)
         self.fp.close()
-        self.fp = io.BufferedReader(cast("io.RawIOBase", _Reader(sock, end_s)))
+        self.fp = io.BufferedReader(cast("io.RawIOBase", _DeadlineReader(sock, end_s)))
 
 
-def until(end_s: float) -> Callable[..., http.client.HTTPResponse]:
-    """Return what `http.client.HTTPConnection.response_class` must be for answers to end at a moment."""
+def build_response_class(end_s: float) -> Callable[..., http.client.HTTPResponse]:
+    """Return a `http.client.HTTPConnection.response_class` whose reads end at a deadline."""
     return partial(_Response, end_s=end_s)
 
 
@@ -62,7 +62,7 @@ class _Http(urllib.request.HTTPHandler):
         self._made = partial(_connection, http.client.HTTPConnection, end_s)
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Ask."""
+        """Send the request."""
         return self.do_open(self._made, request)
 
 
@@ -72,12 +72,12 @@ class _Https(urllib.request.HTTPSHandler):
         self._made, self._checked = partial(_connection, http.client.HTTPSConnection, end_s), context
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Ask, with the certificates that count here."""
+        """Send the request, with the site's certificates."""
         return self.do_open(self._made, request, context=self._checked)
 
 
-class _NotElsewhere(urllib.request.HTTPRedirectHandler):
-    """Follows nobody elsewhere: question and password are for this server."""
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects: request and password are for this server only."""
 
     def redirect_request(self, *_: object) -> None:
         """Refuse."""
@@ -85,12 +85,12 @@ class _NotElsewhere(urllib.request.HTTPRedirectHandler):
 
 def _connection(kind: type[http.client.HTTPConnection], end_s: float, host: str, **given: Any) -> Any:
     made = kind(host, **given)
-    made.response_class = until(end_s)  # type: ignore[assignment]
+    made.response_class = build_response_class(end_s)  # type: ignore[assignment]
     return made
 
 
-def opener_until(end_s: float, *, context: ssl.SSLContext | None = None) -> urllib.request.OpenerDirector:
-    """Return what asks a server of the site itself, through no proxy and no redirection, until a moment."""
+def build_opener(end_s: float, *, context: ssl.SSLContext | None = None) -> urllib.request.OpenerDirector:
+    """Return an opener for servers of the site, without proxy and redirects, with a deadline."""
     return urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), _NotElsewhere(), _Http(end_s), _Https(end_s, context)
+        urllib.request.ProxyHandler({}), _NoRedirect(), _Http(end_s), _Https(end_s, context)
     )

@@ -1,1 +1,1 @@
-"""What is trained, and how it is cut over GPUs: values only, no files, no framework knowledge."""
+"""Defines the model that is trained and the plan that distributes it over GPUs, and fills in framework defaults."""

@@ -1,7 +1,7 @@
-"""Which few words of advice stay in a job's Slurm record, and how are they read back later?
+"""Formats and parses the advice record that is stored in a job's Slurm record.
 
-The submit hook leaves one line in ``admin_comment``, so that whoever looks at the job later, on any machine and without
-a store, still knows what was predicted::
+The submit hook writes one line into ``admin_comment``, so that the prediction can be read later on any machine and
+without a store::
 
     opsk:v1 verdict=fits fit=0.99 mem_bytes=73800000000 capacity_bytes=84900000000 step_s=12.3 tflops=412 tp=4 pp=2
 
@@ -19,9 +19,9 @@ from enum import StrEnum
 from opsk.errors import InputError
 
 SIGNIFICANT_DIGITS = 6
-"""What a record keeps of a number; more would be false precision, and Slurm keeps every comment in memory."""
+"""Digits of a stored number; more would be false precision, and Slurm holds every comment in memory."""
 
-_LONGEST_TEXT = 16384
+_MAX_TEXT = 16384
 _MARK = re.compile(r"(?<!\S)opsk:v1(?!\S)")
 _PAIR = re.compile(r"([a-z][a-z0-9_]{0,31})=(\S{1,80})")
 _HASH_PAIR = re.compile(r"(?<= hash=)[0-9A-Za-z]{1,64}\Z")
@@ -33,7 +33,7 @@ _SIZES = ("tp", "pp", "dp", "cp", "ep")
 
 
 class Verdict(StrEnum):
-    """Will the job fit into the memory of its GPUs?"""
+    """Whether the job fits into the memory of its GPUs."""
 
     FITS = "fits"
     TIGHT = "tight"
@@ -43,7 +43,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceRecord:
-    """The advice as a job's record keeps it; ``None`` is "was not predicted".
+    """The advice as stored in a job's record; ``None`` means "not predicted".
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class AdviceRecord:
     hash
         Hash of the script that was advised on: letters and digits.
 
-    Numbers are rounded to six significant digits, which is what the text carries; so ``parse(render())`` is exact.
+    Numbers are rounded to six significant digits, as in the text; so ``parse(render())`` is exact.
 
     Raises
     ------
@@ -90,15 +90,15 @@ class AdviceRecord:
     hash: str | None = None
 
     def __post_init__(self) -> None:
-        """Round the numbers and refuse what no prediction can be."""
-        wrong = [f"{name} is {getattr(self, name)!r}" for name in KEYS if not _valid(name, getattr(self, name))]
+        """Round the numbers and validate their ranges."""
+        wrong = [f"{name} is {getattr(self, name)!r}" for name in KEYS if not _is_valid(name, getattr(self, name))]
         if wrong:
             raise InputError("advice record: " + "; ".join(wrong))
         object.__setattr__(self, "verdict", Verdict(self.verdict))
         for name in _RATIOS + _AMOUNTS:
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, _rounded(value))
+                object.__setattr__(self, name, _round(value))
         for name in _SIZES:
             value = getattr(self, name)
             if value is not None:
@@ -112,51 +112,50 @@ class AdviceRecord:
         return self.mem_bytes / self.capacity_bytes
 
     def render(self, *, script_hash: str | None = None) -> str:
-        """Return the one line of text that stands for this record, or for the same one of another script.
+        """Return this record as one line of text, or the same record for another script.
 
         Parameters
         ----------
         script_hash
-            Of that script, in place of the record's own.
+            Hash of that script; it replaces the record's own.
 
         Raises
         ------
         InputError
-            When ``script_hash`` is no hash.
+            When ``script_hash`` is not a hash.
         """
-        if not _valid("hash", script_hash):
+        if not _is_valid("hash", script_hash):
             raise InputError(f"advice record: hash is {script_hash!r}")
         pairs = ((name, script_hash if script_hash and name == "hash" else getattr(self, name)) for name in KEYS)
-        return " ".join(["opsk:v1", *(f"{name}={_written(value)}" for name, value in pairs if value is not None)])
+        return " ".join(["opsk:v1", *(f"{name}={_format_value(value)}" for name, value in pairs if value is not None)])
 
     @classmethod
     def parse(cls, text: str) -> AdviceRecord | None:
-        """Find a record in an ``admin_comment``; ``None`` when there is none, or its verdict cannot be read.
+        """Parse the record in an ``admin_comment``; ``None`` when there is none, or its verdict is invalid.
 
-        Keys that are not known are skipped, a value that cannot be is "was not predicted"; of a key that stands
-        there twice the first counts.
+        Unknown keys are skipped, an invalid value means "not predicted"; of a repeated key the first one counts.
         """
-        mark = _MARK.search(text[:_LONGEST_TEXT])
+        mark = _MARK.search(text[:_MAX_TEXT])
         if mark is None:
             return None
         values: dict[str, object] = {}
-        for word in text[mark.end() : _LONGEST_TEXT].split():
+        for word in text[mark.end() : _MAX_TEXT].split():
             pair = _PAIR.fullmatch(word)
             if pair is None:
                 break
-            name, value = pair[1], _read(pair[1], pair[2])
-            if name in KEYS and value is not None and _valid(name, value):
+            name, value = pair[1], _parse_value(pair[1], pair[2])
+            if name in KEYS and value is not None and _is_valid(name, value):
                 values.setdefault(name, value)
         return cls(**values) if "verdict" in values else None  # type: ignore[arg-type]
 
 
-def of_script(line: str, script_hash: str) -> str:
-    """Return the line of a record (see `AdviceRecord.render`) as that of another script, about which the same holds.
+def replace_hash(line: str, script_hash: str) -> str:
+    """Return the line of a record (see `AdviceRecord.render`) with the hash of another script with the same advice.
 
     Raises
     ------
     InputError
-        When ``script_hash`` is no hash.
+        When ``script_hash`` is not a hash.
     """
     if not _HASH.fullmatch(script_hash):
         raise InputError(f"advice record: hash is {script_hash!r}")
@@ -167,20 +166,20 @@ KEYS = tuple(field.name for field in fields(AdviceRecord))
 _VERDICTS = tuple(Verdict)
 
 
-def _rounded(value: float) -> float:
-    """Round to the digits that the text carries."""
+def _round(value: float) -> float:
+    """Round to ``SIGNIFICANT_DIGITS``."""
     return float(f"{float(value):.{SIGNIFICANT_DIGITS}g}")
 
 
-def _written(value: object) -> str:
-    """Write one value as a word; whole numbers without a point."""
+def _format_value(value: object) -> str:
+    """Return one value as text; whole numbers without a decimal point."""
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() and value < 1e16 else repr(value)
     return str(value)
 
 
-def _read(name: str, word: str) -> object:
-    """Read one word as what its key wants; ``None`` when it is not that."""
+def _parse_value(name: str, word: str) -> object:
+    """Parse one word as the type of its key; ``None`` when it is invalid."""
     if name in ("verdict", "hash"):
         return word
     if not _NUMBER.fullmatch(word):
@@ -190,8 +189,8 @@ def _read(name: str, word: str) -> object:
     return float(word)
 
 
-def _valid(name: str, value: object) -> bool:
-    """Tell whether ``value`` can stand under ``name``."""
+def _is_valid(name: str, value: object) -> bool:
+    """Return whether ``value`` is valid for ``name``."""
     if name == "verdict":
         return value in _VERDICTS
     if value is None:

@@ -1,4 +1,4 @@
-"""Which kernel a name of attention stands for on a chip generation at a time."""
+"""Maps the name of an attention implementation to the kernel that it runs on a chip generation in a month."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _NAMED = {
 _FLASH2_SINCE = "2023-08"
 """FlashAttention-2 is of July 2023 (arXiv 2307.08691)."""
 _SDPA_FLASH2_SINCE = "2024-02"
-"""PyTorch 2.2 brought it into scaled_dot_product_attention."""
+"""PyTorch 2.2 added it to scaled_dot_product_attention."""
 _SDPA_CUDNN_SINCE = "2026-04"
-"""PyTorch 2.11 carries a cuDNN that it takes first (pytorch pull requests 162073, 171627)."""
+"""PyTorch 2.11 ships a cuDNN that it prefers (pytorch pull requests 162073, 171627)."""
 _TE_CUDNN_SINCE = {"hopper": "2024-01"}
-"""Transformer Engine takes cuDNN on Hopper since 1.2 (December 2023), on what came later always."""
+"""Transformer Engine uses cuDNN on Hopper since 1.2 (December 2023), on later generations always."""
 _LATER = ("blackwell", "blackwell-ultra", "blackwell-rtx")
 
 
-def kernel_of(name: str, *, generation: str, month: str) -> Attention:
-    """Return the kernel that a name stands for.
+def find_kernel(name: str, *, generation: str, month: str) -> Attention:
+    """Return the kernel that a name selects.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def kernel_of(name: str, *, generation: str, month: str) -> Attention:
         return Attention.TRITON if name == "sdpa" else Attention.AITER
     if name == "te":
         takes_cudnn = generation in _LATER or month >= _TE_CUDNN_SINCE.get(generation, "9999")
-        return Attention.CUDNN if takes_cudnn else kernel_of("flash", generation=generation, month=month)
+        return Attention.CUDNN if takes_cudnn else find_kernel("flash", generation=generation, month=month)
     if name == "sdpa" and generation in ("hopper", *_LATER) and month >= _SDPA_CUDNN_SINCE:
         return Attention.CUDNN
     since = _SDPA_FLASH2_SINCE if name == "sdpa" else _FLASH2_SINCE

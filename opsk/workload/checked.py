@@ -1,4 +1,4 @@
-"""Turn an answer of ``opsk check`` into a model and a plan for the cost model."""
+"""Converts an answer of ``opsk check`` into a model and a plan for the cost model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from opsk.workload.plan import StatedPlan
 from opsk.workload.workload import Workload
 
 
-def completion_of(document: Mapping[str, Any]) -> Completion | None:
-    """Return the workload of an answer with its framework's defaults; ``None`` where it states none or nonsense."""
+def complete_answer(document: Mapping[str, Any]) -> Completion | None:
+    """Return the workload of an answer with its framework's defaults; ``None`` where it has none or is invalid."""
     stated = document.get("workload")
     if not isinstance(stated, Mapping):
         return None

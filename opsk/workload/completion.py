@@ -1,9 +1,9 @@
-"""Which framework defaults turn a stated workload into one that can be predicted?
+"""Completes a stated workload with framework defaults, so that it can be predicted.
 
 What a script leaves open is filled with the framework's own default and listed, so that a reader of the advice sees
-what was assumed and why. What has no default (the number of layers, say) stays missing, and no prediction is made.
-What a script sets to something that cannot be told (``--tensor-model-parallel-size $1``) is missing too: a default in
-its place would be a guess.
+what was assumed and why. What has no default (the number of layers, for example) stays missing, and no prediction is
+made. What a script sets to a value that cannot be resolved (``--tensor-model-parallel-size $1``) is missing too: a
+default in its place would be a guess.
 """
 
 from __future__ import annotations
@@ -18,85 +18,87 @@ from opsk.workload.memory_settings import fill_memory
 from opsk.workload.model import MODEL_FIELDS, ModelShape
 from opsk.workload.plan import Plan
 from opsk.workload.public_models.lookup import public_model
-from opsk.workload.rules import Violation, violations
+from opsk.workload.rules import Violation, find_violations
 from opsk.workload.settings import fill_settings
 from opsk.workload.trainer_defaults import fill_trainer
 from opsk.workload.workload import Problem, Workload
 
 PRESET = "model.preset"
 """The option that names the public model whose shape a program starts from, where it trains another one."""
-_NOT_TAKEN = frozenset({"name", "seq", "flash_attention"})
-"""How long sequences are and how attention is computed is up to the run, not to the model."""
-_ALWAYS = frozenset({"kv_heads", "gated_mlp", "tied_embeddings", "learned_positions", "experts"})
-"""Fields that would get another default where the model has the plain value."""
-_OF_HIDDEN = frozenset(
+_RUN_FIELDS = frozenset({"name", "seq", "flash_attention"})
+"""The sequence length and the attention kernel belong to the run, not to the model."""
+_ALWAYS_FILLED = frozenset({"kv_heads", "gated_mlp", "tied_embeddings", "learned_positions", "experts"})
+"""Fields that would get another default even where the model has the dataclass default."""
+_HIDDEN_DEPENDENT = frozenset(
     {
         *("ffn", "heads", "kv_heads", "head_dim", "expert_ffn", "shared_ffn"),
         *("q_lora_rank", "kv_lora_rank", "qk_rope_dim", "v_head_dim", "mixer_heads", "mixer_rank"),
     }
 )
-_OF_LAYERS = frozenset({"dense_layers", "dense_interleaved", "windowed_layers", "mixer_layers", "mlp_layers"})
-_OF_HEADS = frozenset({"head_dim", "kv_lora_rank", "q_lora_rank", "qk_rope_dim", "v_head_dim"})
-_OF_EXPERTS = frozenset({"top_k", "shared_experts", "shared_ffn", "expert_ffn", "dense_layers", "dense_interleaved"})
+_LAYER_DEPENDENT = frozenset({"dense_layers", "dense_interleaved", "windowed_layers", "mixer_layers", "mlp_layers"})
+_HEAD_DEPENDENT = frozenset({"head_dim", "kv_lora_rank", "q_lora_rank", "qk_rope_dim", "v_head_dim"})
+_EXPERT_DEPENDENT = frozenset(
+    {"top_k", "shared_experts", "shared_ffn", "expert_ffn", "dense_layers", "dense_interleaved"}
+)
 
 
 def fill_preset(filling: Filling) -> None:
-    """Fill in the shape of the model that is named, as assumptions; nothing for a name that the catalogue lacks."""
+    """Fill in the shape of the named public model, as assumptions; nothing for an unknown name."""
     if filling.is_megatron:
-        # its flags are the whole shape: what they leave out has Megatron's own default
+        # its flags define the whole shape: a missing flag has Megatron's own default
         return
-    own = filling.options.get(PRESET, "")
-    name = own or filling.workload.model.name or ""
+    preset = filling.options.get(PRESET, "")
+    name = preset or filling.workload.model.name or ""
     shape = public_model(name)
     if shape is None or shape.encoder_layers:
         return
     why = f"the shape of {name} in opsk's catalogue"
-    if own:
+    if preset:
         why += ", from which its configuration class starts"
-    contradicted = frozenset(_contradicted(filling, shape))
+    contradicted = frozenset(_find_contradicted(filling, shape))
     for field in MODEL_FIELDS:
         value = getattr(shape, field)
-        if field in _NOT_TAKEN or field in contradicted or value is None or _is_default(field, value):
+        if field in _RUN_FIELDS or field in contradicted or value is None or _is_default(field, value):
             continue
-        filling.assume(f"model.{field}", _rule(value, why))
+        filling.assume(f"model.{field}", _make_rule(value, why))
 
 
-def _rule(value: Any, why: str) -> Any:
-    """Return the rule that takes a value of the catalogue."""
+def _make_rule(value: Any, why: str) -> Any:
+    """Return a rule that yields a value of the catalogue."""
     return lambda: (value, why)
 
 
-def _contradicted(filling: Filling, shape: ModelShape) -> Iterator[str]:
-    """Yield the fields that do not hold for what is stated."""
+def _find_contradicted(filling: Filling, shape: ModelShape) -> Iterator[str]:
+    """Yield the fields of the public model that the stated values contradict."""
     if _differs(filling, shape, "hidden"):
-        yield from _OF_HIDDEN
+        yield from _HIDDEN_DEPENDENT
     if _differs(filling, shape, "layers"):
-        yield from _OF_LAYERS
+        yield from _LAYER_DEPENDENT
     if _differs(filling, shape, "heads"):
-        yield from _OF_HEADS
+        yield from _HEAD_DEPENDENT
         heads = filling.get("model.heads")
         if shape.kv_heads == shape.heads or not heads or heads % shape.kv_heads:
             yield "kv_heads"
     if _differs(filling, shape, "kv_heads") and (filling.get("model.kv_heads") or 1) > shape.heads:
         yield "heads"
     if _differs(filling, shape, "experts"):
-        yield from _OF_EXPERTS
+        yield from _EXPERT_DEPENDENT
     if _differs(filling, shape, "ffn") and shape.expert_ffn == shape.ffn:
         yield "expert_ffn"
 
 
 def _differs(filling: Filling, shape: ModelShape, field: str) -> bool:
-    """Tell whether a field is stated as something else, or set to what cannot be told."""
+    """Return whether a field is stated with another value, or set to an unknown one."""
     stated = filling.get(f"model.{field}")
     return f"model.{field}" in filling.unknown or (stated is not None and stated != getattr(shape, field))
 
 
 def _is_default(field: str, value: Any) -> bool:
-    """Tell whether a shape has this value without its being said."""
-    return field not in _ALWAYS and value == _DEFAULTS.get(field, _NOTHING)
+    """Return whether this is the default value of the field."""
+    return field not in _ALWAYS_FILLED and value == _DEFAULTS.get(field, _NO_DEFAULT)
 
 
-_NOTHING = object()
+_NO_DEFAULT = object()
 _DEFAULTS = {item.name: item.default for item in fields(ModelShape)}
 
 
@@ -105,11 +107,11 @@ __all__ = ["Assumption", "Completion", "complete"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """A workload made ready for the cost model.
+    """A workload completed for the cost model.
 
     ``model`` and ``plan`` are ``None`` when ``missing`` (dotted field names without which nothing can be predicted) or
-    ``problems`` (rules that the stated values break) stand in the way. Not every problem does: layers that do not
-    divide evenly over stages are predicted as they would lie.
+    ``problems`` (rules that the stated values break) prevent it. Not every problem does: layers that do not
+    divide evenly over stages are predicted with an uneven layout.
     """
 
     model: ModelShape | None
@@ -120,7 +122,7 @@ class Completion:
 
 
 def complete(workload: Workload) -> Completion:
-    """Return the workload with its framework's defaults filled in; what is wrong is said, nothing is raised.
+    """Return the workload with its framework's defaults filled in; problems are listed, nothing is raised.
 
     Parameters
     ----------
@@ -134,12 +136,12 @@ def complete(workload: Workload) -> Completion:
     fill_model(filling)
     fill_settings(filling)
     fill_memory(filling)
-    broken = violations(filling)
+    broken = find_violations(filling)
     model, plan = None, None
     if not any(entry.blocks_model for entry in broken) and not filling.lacks("model."):
-        model = _model(filling, broken)
+        model = _build_model(filling, broken)
     if not any(entry.blocks_plan for entry in broken) and not filling.lacks("plan."):
-        plan = _plan(filling, broken)
+        plan = _build_plan(filling, broken)
     return Completion(
         model=model,
         plan=plan,
@@ -149,8 +151,8 @@ def complete(workload: Workload) -> Completion:
     )
 
 
-def _model(filling: Filling, broken: list[Violation]) -> ModelShape | None:
-    """Return the shape, or say what makes it impossible."""
+def _build_model(filling: Filling, broken: list[Violation]) -> ModelShape | None:
+    """Return the shape; ``None`` after adding a violation."""
     try:
         return ModelShape(name=filling.workload.model.name or "model", **filling.under("model."))
     except InputError as error:
@@ -158,8 +160,8 @@ def _model(filling: Filling, broken: list[Violation]) -> ModelShape | None:
         return None
 
 
-def _plan(filling: Filling, broken: list[Violation]) -> Plan | None:
-    """Return the plan, or say what makes it impossible."""
+def _build_plan(filling: Filling, broken: list[Violation]) -> Plan | None:
+    """Return the plan; ``None`` after adding a violation."""
     try:
         values = filling.under("plan.")
         return Plan(**{name: value for name, value in values.items() if name in _PLAN_FIELDS})

@@ -1,4 +1,4 @@
-"""What does a training framework take for a value that its user does not give?
+"""Fills in the values that a training framework uses where its user gives none.
 
 Source of the Megatron defaults: ``megatron/training/arguments.py`` of Megatron-LM and ``megatron/arguments.py`` of
 Megatron-DeepSpeed.
@@ -29,13 +29,13 @@ _TOKENIZERS = {
 _HARMLESS_UNKNOWNS = frozenset(
     {"model.vocab", "model.flash_attention", "model.learned_positions", "model.tied_embeddings"}
 )
-"""Fields that are assumed even where a script sets them to what cannot be told: they change a prediction little."""
+"""Fields that are assumed even where a script sets them to an unknown value: they change a prediction little."""
 _NO_FUSED_ATTENTION = ("v100", "p100", "t4", "mi100", "mi60")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
-    """A value that nobody stated: dotted ``field``, the ``value`` taken, and ``why`` that one."""
+    """An assumed value: dotted ``field``, the ``value`` used, and ``why``."""
 
     field: str
     value: object
@@ -43,7 +43,7 @@ class Assumption:
 
 
 def average_layers(model: ModelShape | None, plan: Plan | None) -> tuple[Assumption, ...]:
-    """Return what is assumed of the stages of a hybrid, whose layers are of several kinds; nothing for others."""
+    """Return the assumption on the stages of a hybrid, whose layers are of several kinds; empty for others."""
     if model is None or plan is None or plan.pp == 1 or not (model.mixer_layers or model.mlp_layers):
         return ()
     why = "every stage has the average layer: which stage holds which kinds of layers is not known"
@@ -51,7 +51,7 @@ def average_layers(model: ModelShape | None, plan: Plan | None) -> tuple[Assumpt
 
 
 class Filling:
-    """A workload while it is completed: all values by dotted field, what was assumed, and what is missing."""
+    """A workload that is being completed: all values by dotted field, the assumptions, and the missing fields."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
@@ -74,20 +74,20 @@ class Filling:
         return self.values.get(name)
 
     def has(self, *names: str) -> bool:
-        """Tell whether all these fields have values."""
+        """Return whether all these fields have values."""
         return all(name in self.values for name in names)
 
     def lacks(self, prefix: str) -> bool:
-        """Tell whether a field under the prefix is missing."""
+        """Return whether a field under the prefix is missing."""
         return any(name.startswith(prefix) for name in self.missing)
 
     def need(self, name: str) -> None:
-        """Note that a field has no default where it is not stated."""
+        """Mark a field as missing unless it has a value."""
         if name not in self.values and name not in self.missing:
             self.missing.append(name)
 
     def assume(self, name: str, rule: Callable[[], tuple[Any, str] | None]) -> None:
-        """Take a default for a field that is left out; one that is set to what cannot be told is missing.
+        """Assume a default for a field without a value; one that is set to an unknown value is missing.
 
         The rule returns the value and why; ``None`` where the default depends on a value that is missing itself.
         """
@@ -95,12 +95,12 @@ class Filling:
             return
         if name in self.unknown:
             self.need(name)
-        elif found := rule():
-            self.values[name] = found[0]
-            self.assumed.append(Assumption(field=name, value=found[0], why=found[1]))
+        elif default := rule():
+            self.values[name] = default[0]
+            self.assumed.append(Assumption(field=name, value=default[0], why=default[1]))
 
     def compute(self, name: str, value: int) -> None:
-        """Take a value that others fix by arithmetic: nothing is assumed."""
+        """Set a value that follows from others by arithmetic: nothing is assumed."""
         self.values.setdefault(name, value)
 
     def under(self, prefix: str) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def fill_plan(filling: Filling) -> None:
         ("plan.ep", "expert parallelism"),
         ("plan.vpp", "interleaving of stages"),
     ):
-        filling.assume(name, _off(what))
+        filling.assume(name, _make_off_rule(what))
     _gpus_and_dp(filling)
     filling.need("plan.micro_batch")
     filling.need("plan.gpus")
@@ -130,7 +130,7 @@ def fill_plan(filling: Filling) -> None:
     filling.assume("plan.precision", lambda: _precision(filling))
 
 
-def _off(what: str) -> Callable[[], tuple[int, str]]:
+def _make_off_rule(what: str) -> Callable[[], tuple[int, str]]:
     """Return the rule of an axis that has size 1 unless asked for."""
     return lambda: (1, f"{what} is off unless asked for")
 
@@ -162,7 +162,7 @@ def _global_batch(filling: Filling) -> tuple[int, str] | None:
 
 
 def _sharding(filling: Filling) -> tuple[Sharding, str]:
-    """Return what the framework shards by itself."""
+    """Return the default sharding of the framework."""
     framework = filling.workload.framework
     if framework in _FULLY_SHARDED:
         return Sharding.ZERO3, f"{framework} shards weights, gradients and optimizer states unless told otherwise"
@@ -214,7 +214,7 @@ def _ffn(filling: Filling) -> tuple[int, str] | None:
 
 
 def _stated_by(filling: Filling, name: str, words: str) -> bool:
-    """Tell whether a value comes from a text with these words."""
+    """Return whether the evidence of a value contains these words."""
     return any(entry.field == name and words in entry.text for entry in filling.workload.evidence)
 
 
@@ -289,7 +289,7 @@ def _flash_attention(filling: Filling) -> tuple[bool, str]:
 def _experts(filling: Filling) -> None:
     """Fill in the mixture of experts."""
     if filling.workload.framework == MEGATRON_BRIDGE:
-        # a recipe in Python decides, and nothing tells which model it builds
+        # a recipe in Python decides, and the model that it builds is unknown
         filling.need("model.experts")
     else:
         filling.assume("model.experts", lambda: (0, "no experts are asked for: a dense model"))

@@ -1,7 +1,7 @@
-"""What does the trained network look like?
+"""Defines the shape of the trained network.
 
-``ModelShape`` is complete and is what the cost model takes. ``StatedModel`` is what somebody wrote down: every field
-may be missing, and a missing field means "cannot tell".
+``ModelShape`` is complete and is the input of the cost model. ``StatedModel`` holds what a script or a config states:
+every field may be missing, and a missing field means "unknown".
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ USUAL_CHUNKS = {
 rules, ``block_size`` of MiniMax's lightning attention. Mamba's scan has no chunks that cost products."""
 
 
-def kinds_of_pattern(pattern: str) -> tuple[int, int, int, int] | None:
-    """Return how many layers are attention, Mamba, dense MLP and experts; ``None`` where a text is no such pattern.
+def count_layer_kinds(pattern: str) -> tuple[int, int, int, int] | None:
+    """Return how many layers are attention, Mamba, dense MLP and experts; ``None`` for an invalid pattern.
 
     The letters are those of Megatron Core's ``hybrid_override_pattern``: ``*``, ``M``, ``-`` and ``E``; ``|`` ends a
     pipeline stage, and what follows a ``/`` is multi-token prediction.
 
     Examples
     --------
-    >>> kinds_of_pattern("M-M*ME")
+    >>> count_layer_kinds("M-M*ME")
     (1, 3, 1, 1)
     """
     main = pattern.partition("/")[0].replace("|", "")
@@ -61,7 +61,7 @@ def kinds_of_pattern(pattern: str) -> tuple[int, int, int, int] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedModel:
-    """The part of a model's shape that a script states; ``None`` is "cannot tell".
+    """The part of a model's shape that a script states; ``None`` means "unknown".
 
     Sizes count elements: ``hidden`` is the width of the residual stream, ``ffn`` the inner width of the dense MLP,
     ``expert_ffn`` the inner width of one routed expert, ``seq`` the tokens of one training sequence.
@@ -160,7 +160,7 @@ class ModelShape:
         and of the compressed keys and values (0: no latent attention), rotary part of a head, width of a value head.
         ``head_dim`` is then the width of a query head, rotary part included.
     dense_layers, dense_interleaved
-        Layers of a mixture-of-experts model that have the dense MLP (``ffn``) instead of experts, and whether these lie
+        Layers of a mixture-of-experts model that have the dense MLP (``ffn``) instead of experts, and whether these are
         between the others (Llama 4) instead of before them (DeepSeek).
     shared_ffn
         Summed inner width of the shared experts; 0 is ``shared_experts`` x ``expert_ffn``.
@@ -199,7 +199,7 @@ class ModelShape:
     embedding_norm
         True when the embedding is normalised (BLOOM).
     mixer, mixer_layers
-        What mixes tokens in ``mixer_layers`` of the layers in place of attention (`Mixer`).
+        Mixer that replaces attention in ``mixer_layers`` of the layers (`Mixer`).
     mixer_heads, mixer_head_dim, mixer_groups, mixer_state
         Heads of such a layer and the width of one (their product is the inner width), groups of heads that share an
         input and an output of the state (B and C of Mamba-2; key heads of a delta rule), and the length of each (the
@@ -210,17 +210,17 @@ class ModelShape:
     mixer_norm
         Whether the mixer's output (of Mamba: its step size, B and C, as in Jamba) is normalised.
     mixer_beside
-        True where attention and mixer lie side by side in ``mixer_layers`` (Falcon-H1).
+        True where attention and mixer run in parallel in ``mixer_layers`` (Falcon-H1).
     mlp_layers
         Layers that are an MLP (dense or experts) alone; every other is attention or a mixer alone then (Nemotron-H). 0
         is an MLP in every layer.
     attention_gate
         True when a gate as wide as the query weighs the output of attention (Qwen3-Next).
     chunked_windows
-        True when windows do not slide, but tokens see those of their own chunk of the sequence (Llama 4).
+        True when windows do not slide, but tokens attend to their own chunk of the sequence (Llama 4).
     index_heads, index_head_dim, index_top_k
         Sparse attention (DeepSeek-V3.2): heads of the indexer that scores all tokens, their width, and the tokens that
-        attention sees of these.
+        attention uses of these.
 
     Raises
     ------
@@ -293,7 +293,7 @@ class ModelShape:
     index_top_k: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a shape that cannot exist, naming all that is wrong with it."""
+        """Validate the shape; the error lists all that is wrong."""
         if self.mixer not in tuple(Mixer):
             known = ", ".join(Mixer)
             raise InputError(f"model {self.name}: mixer {str(self.mixer)[:40]!r} is not known", hint=f"one of {known}")
@@ -334,7 +334,7 @@ class ModelShape:
         return self.layers - self.mlp_layers - (0 if self.mixer_beside else self.mixer_layers)
 
     def _wrong_mixers(self) -> list[str]:
-        """Return what is wrong with the kinds of the layers."""
+        """Return the errors in the kinds of the layers."""
         wrong = []
         if self.mixer_layers + self.mlp_layers > self.layers:
             parts = f"mixer_layers {self.mixer_layers} and mlp_layers {self.mlp_layers}"
@@ -358,7 +358,7 @@ class ModelShape:
         return wrong
 
     def has(self, detail: str) -> bool:
-        """Return whether a detail of the style (``qkv_bias``, ``dropout``) is there, by the style if not stated."""
+        """Return whether a style field (``qkv_bias``, ``dropout``) is set; the default depends on ``gated_mlp``."""
         stated: bool | None = getattr(self, detail)
         return (not self.gated_mlp) if stated is None else stated
 

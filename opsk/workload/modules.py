@@ -1,4 +1,4 @@
-"""Which modules of a layer can be computed again, or wait in host memory, by Megatron Core's names?
+"""Defines the modules of a layer that can be recomputed, or offloaded to host memory, by Megatron Core's names.
 
 Source: ``recompute_modules`` and ``offload_modules`` of ``megatron/core/transformer/transformer_config.py`` (0.20).
 """
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class RecomputeModule(StrEnum):
-    """A module that selective recomputation throws away and repeats (``--recompute-modules``)."""
+    """A module that selective recomputation discards and recomputes (``--recompute-modules``)."""
 
     CORE_ATTN = "core_attn"
     MLP = "mlp"
@@ -21,7 +21,7 @@ class RecomputeModule(StrEnum):
 
 
 class OffloadModule(StrEnum):
-    """A module what of which is kept for the backward pass waits in host memory (``--offload-modules``)."""
+    """A module whose stored activations are offloaded to host memory (``--offload-modules``)."""
 
     ATTN_NORM = "attn_norm"
     QKV_LINEAR = "qkv_linear"
@@ -34,9 +34,9 @@ class OffloadModule(StrEnum):
 
 
 def sorted_words(kind: type[StrEnum], text: str) -> tuple[str, tuple[str, ...]]:
-    """Return the known words of a list once each, in the order of ``kind``, and those that are not known.
+    """Return the known words of a list once each, in the order of ``kind``, and the unknown ones.
 
-    Words stand apart by blanks or commas, in brackets and quotes or not: all that command lines, YAML and tables write.
+    Blanks, commas, brackets and quotes separate words, as in command lines, YAML and tables.
     """
     words = text.translate(_SEPARATORS).split()
     names = [member.value for member in kind]

@@ -1,6 +1,6 @@
-"""How is a training run cut over GPUs?
+"""Defines how a training run is distributed over GPUs.
 
-``Plan`` is complete and consistent; ``StatedPlan`` is what somebody wrote down. The axes are those of Megatron-LM:
+``Plan`` is complete and consistent; ``StatedPlan`` holds what a script states. The axes are those of Megatron-LM:
 ``gpus = tp * pp * cp * dp``, and ``ep`` overlaps ``dp``.
 """
 
@@ -14,7 +14,7 @@ from opsk.workload.modules import OffloadModule, RecomputeModule, sorted_words
 
 
 class Sharding(StrEnum):
-    """What data-parallel ranks keep a share of (ZeRO stages; FSDP full shard is ``zero3``)."""
+    """The states that data-parallel ranks shard (ZeRO stages; FSDP full shard is ``zero3``)."""
 
     NONE = "none"
     ZERO1 = "zero1"
@@ -23,7 +23,7 @@ class Sharding(StrEnum):
 
 
 class Recompute(StrEnum):
-    """Which activations are thrown away and computed again in the backward pass."""
+    """Which activations are discarded and recomputed in the backward pass."""
 
     NONE = "none"
     SELECTIVE = "selective"
@@ -57,7 +57,7 @@ class Precision(StrEnum):
 
 
 class States(StrEnum):
-    """In which formats weights, gradients and optimizer states are kept (bytes a parameter with Adam)."""
+    """The formats of weights, gradients and optimizer states (bytes a parameter with Adam)."""
 
     MIXED = "mixed"
     """16-bit weights, fp32 gradients, fp32 master weights and moments: 2 + 4 + 12 (Megatron-LM)."""
@@ -70,7 +70,7 @@ class States(StrEnum):
 
 
 class StateFormat(StrEnum):
-    """In which format one of the states is kept where that is not what `States` says."""
+    """The format of one of the states where it differs from `States`."""
 
     AS_STATES = "as-states"
     FP32 = "fp32"
@@ -80,7 +80,7 @@ class StateFormat(StrEnum):
 
 
 class Optimizer(StrEnum):
-    """Which optimizer keeps its states; SGD is the one with momentum."""
+    """The optimizer; SGD is the one with momentum."""
 
     ADAM = "adam"
     ADAM_8BIT = "adam-8bit"
@@ -94,7 +94,7 @@ class Optimizer(StrEnum):
 
 
 class OptimizerStep(StrEnum):
-    """How the optimizer goes through the parameters: what lies in memory while it does."""
+    """How the optimizer steps through the parameters, which decides its temporary memory."""
 
     FUSED = "fused"
     """One kernel for many parameters, nothing copied (Apex, Transformer Engine, DeepSpeed, ``fused=True``)."""
@@ -108,14 +108,14 @@ class Attention(StrEnum):
     """Which kernel computes fused attention (`opsk.costmodel.time.attention`)."""
 
     AUTO = "auto"
-    """What the software takes by default on the GPU."""
+    """The software's default on the GPU."""
     FLASH1 = "flash1"
     """FlashAttention of 2022, and xFormers' kernel."""
     FLASH2 = "flash2"
     FLASH3 = "flash3"
     FLASH4 = "flash4"
     CUDNN = "cudnn"
-    """cuDNN's, which Transformer Engine takes on Hopper and later."""
+    """cuDNN's, which Transformer Engine uses on Hopper and later."""
     TRITON = "triton"
     """Kernels written in Triton: flex attention, AOTriton."""
     AITER = "aiter"
@@ -123,12 +123,12 @@ class Attention(StrEnum):
 
 
 class Schedule(StrEnum):
-    """In which order a pipeline stage works on micro-batches (formulas: `opsk.costmodel.sizes.pipeline`)."""
+    """The order in which a pipeline stage processes micro-batches (formulas: `opsk.costmodel.sizes.pipeline`)."""
 
     ONE_F_ONE_B = "1f1b"
     """One forward, one backward; interleaved where ``vpp`` > 1."""
     GPIPE = "gpipe"
-    """All forwards, then all backwards: keeps the activations of all micro-batches."""
+    """All forwards, then all backwards: stores the activations of all micro-batches."""
     ZERO_BUBBLE = "zero-bubble"
     """ZB-H1: gradients of weights wait until nothing else can run; a third of 1F1B's bubble at its memory."""
     ZERO_BUBBLE_2 = "zero-bubble-2"
@@ -140,7 +140,7 @@ class Schedule(StrEnum):
 
 
 class Offload(StrEnum):
-    """What is kept in host memory and brought in for its use."""
+    """What is offloaded to host memory and loaded for its use."""
 
     NONE = "none"
     OPTIMIZER = "optimizer"
@@ -154,19 +154,19 @@ class Loss(StrEnum):
     PLAIN = "plain"
     """All logits of a micro-batch at once, with fp32 copies, as the software does unless asked otherwise."""
     CHUNKED = "chunked"
-    """The loss piece by piece, each in fp32 (torchtune's chunked cross entropy)."""
+    """The loss in chunks, each in fp32 (torchtune's chunked cross entropy)."""
     KERNEL = "kernel"
     """16-bit logits, and one kernel for loss and gradient (FlashAttention's, torchtitan's compiled)."""
     FP32_KERNEL = "fp32-kernel"
     """The same on fp32 logits that the model copied before (Unsloth's kernel in HuggingFace's models)."""
     FUSED = "fused"
-    """Head and loss together, piece by piece: the logits never exist (Liger kernels, cut cross entropy)."""
+    """Head and loss together, in chunks: the logits are never stored (Liger kernels, cut cross entropy)."""
     MEGATRON_FUSED = "megatron-fused"
     """Megatron's compiled cross entropy (``--cross-entropy-loss-fusion``): fewer kernels, and not in place."""
 
 
 class MoeDispatcher(StrEnum):
-    """Who brings tokens to the ranks of their experts and back."""
+    """The implementation that sends tokens to the ranks of their experts and back."""
 
     ALLTOALL = "alltoall"
     """NCCL's all-to-all of a copy for each expert of a token (Megatron's ``alltoall``, torchtitan)."""
@@ -201,29 +201,29 @@ class LoraTargets(StrEnum):
 
 
 class QkvLayout(StrEnum):
-    """Where queries, keys and values lie, which decides what is kept of them beside what attention reads."""
+    """Where queries, keys and values are stored, which decides what is stored beyond what attention reads."""
 
     SEPARATE = "separate"
-    """In tensors of their own, or read where one product left them (most)."""
+    """In separate tensors, or read from the output of one product (most)."""
     PACKED = "packed"
-    """Values in the one product of all three, beside rotated queries and keys (litgpt)."""
+    """Values in the one product of all three, next to rotated queries and keys (litgpt)."""
     PERMUTED = "permuted"
-    """Queries in a permuted copy of it, beside copies of keys and values; and a copy of the output (nanotron)."""
+    """Queries in a permuted copy of it, next to copies of keys and values; and a copy of the output (nanotron)."""
 
 
 class AdapterFormat(StrEnum):
-    """In which format LoRA adapters are kept, which decides what is kept of their inputs."""
+    """The format of LoRA adapters, which decides what is stored of their inputs."""
 
     BASE = "base"
-    """As the states say, with the base: adapters that read one tensor share it (torchtune, litgpt, Unsloth)."""
+    """As the states of the base: adapters that read one tensor share it (torchtune, litgpt, Unsloth)."""
     AUTOCAST = "autocast"
-    """fp32 under autocast: every adapter keeps a 16-bit copy of its input (PEFT in HuggingFace's Trainer)."""
+    """fp32 under autocast: every adapter stores a 16-bit copy of its input (PEFT in HuggingFace's Trainer)."""
     FP32 = "fp32"
-    """fp32 without autocast: every adapter keeps an fp32 copy of its input (PEFT in a plain loop)."""
+    """fp32 without autocast: every adapter stores an fp32 copy of its input (PEFT in a plain loop)."""
 
 
 class Software(StrEnum):
-    """Which family of training software runs: what it fuses, how it buffers and what it overlaps differ."""
+    """The family of training software; families differ in what they fuse, buffer and overlap."""
 
     MEGATRON = "megatron"
     """Megatron-LM before Megatron Core (2019 to 2022): its own fused kernels, unfused attention, no overlap."""
@@ -237,7 +237,7 @@ class Software(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedPlan:
-    """The part of a plan that a script states or fixes by arithmetic; ``None`` is "cannot tell".
+    """The part of a plan that a script states or fixes by arithmetic; ``None`` means "unknown".
 
     ``vpp`` is the number of model chunks a pipeline stage holds; ``micro_batch`` and ``global_batch`` count sequences.
     """
@@ -267,7 +267,7 @@ _MODULES = {"recompute_modules": RecomputeModule, "offload_modules": OffloadModu
 _SHARES = ("frozen_fraction", "offload_fraction")
 _BASE_BITS = (4, 8, 16, 32)
 MAX_SIZE = 10**9
-"""No size of a plan comes near this; a larger one is a slip of the pen."""
+"""No size of a plan comes near this; a larger one is a typo."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,33 +284,33 @@ class Plan:
     recompute_layers
         With full recomputation: layers of a stage that are recomputed; 0 is all of them.
     first_stage_layers, last_stage_layers
-        Layers of the first and last pipeline stage where they are laid out by hand; 0 is even.
+        Layers of the first and last pipeline stage where they are set explicitly; 0 is even.
     overlap
-        Whether communication hides beside computation as far as the software can; False exposes all of it.
+        Whether communication overlaps computation as far as the software can; False exposes all of it.
     tp_overlap
         Whether the software pipelines tensor-parallel communication with its products (user buffers, async TP).
     tp_async
-        Whether the backward's tensor-parallel collectives run beside products of weight gradients. Megatron only, where
-        it is so since April 2022 (``--no-async-tensor-model-parallel-allreduce``).
+        Whether the backward's tensor-parallel collectives overlap products of weight gradients. Megatron only, where
+        it is the default since April 2022 (``--no-async-tensor-model-parallel-allreduce``).
     frozen_fraction
         Share of the parameters that have no gradient and no optimizer state [ratio].
     compiled
         Whether norms and activation functions are fused where the software's own modules are not (torch.compile,
         Liger kernels).
     fused_moe
-        Whether routing, permutation and dispatch of experts are fused and leave the host out (HybridEP or DeepEP with
+        Whether routing, permutation and dispatch of experts are fused and need no host (HybridEP or DeepEP with
         CUDA graphs: Megatron-Bridge's containers from 26.06): a token goes once to each node, nothing waits.
     moe_dispatcher
-        Who brings tokens to their experts and back.
+        The implementation that sends tokens to their experts and back.
     moe_gemm
         How the products of a rank's experts run.
     moe_permute_fusion
         Whether tokens are permuted by fused kernels (``--moe-permute-fusion``).
     ep_overlap
-        Whether dispatch and combine run beside the computation of another micro-batch
-        (``--overlap-moe-expert-parallel-comm``, DualPipe's way).
+        Whether dispatch and combine overlap the computation of another micro-batch
+        (``--overlap-moe-expert-parallel-comm``, DualPipe).
     cuda_graphs
-        Whether layers are launched as CUDA graphs, so that the host holds nothing up.
+        Whether layers are launched as CUDA graphs, so that the host delays nothing.
     loss
         How logits and cross entropy are computed.
     attention
@@ -319,50 +319,50 @@ class Plan:
         Rank of LoRA adapters, the base being frozen; 0 trains the base. Bits of a frozen base weight: 16, 8, or 4
         (QLoRA).
     recompute_modules
-        With selective recomputation: the modules that are repeated, as words of `RecomputeModule`; empty is what the
-        software repeats by itself, the attention core in Megatron Core.
+        With selective recomputation: the modules that are recomputed, as words of `RecomputeModule`; empty is the
+        software's default, the attention core in Megatron Core.
     offload_modules
-        Modules what of which is kept for the backward pass waits in host memory, as words of `OffloadModule`, whatever
-        ``offload`` says.
+        Modules whose stored activations are offloaded to host memory, as words of `OffloadModule`, whatever
+        ``offload`` is.
     offload_layers
         With ``offload`` activations: layers of a stage whose activations leave the GPU; 0 is all of them.
     offload_fraction
         With ``offload`` optimizer: share of the optimizer's states that is in host memory [ratio].
     gradient_format, master_format, moment_format, second_moment_format
         Formats that are not those of ``states``: of gradients, of the weights that the optimizer updates (16 bits
-        beside a 16-bit weight are the rest of an fp32 one), of all moments, and of Adam's second where it differs.
+        with a 16-bit weight are the rest of an fp32 one), of all moments, and of Adam's second where it differs.
     fp8_weights
-        Whether weights of FP8 products are kept and gathered in FP8 (``--fp8-param-gather``), or in 16 bits with FP8
-        copies beside them. Megatron Core only.
+        Whether weights of FP8 products are stored and gathered in FP8 (``--fp8-param-gather``), or in 16 bits with
+        additional FP8 copies. Megatron Core only.
     lora_targets, adapter_format
-        Which linear layers have adapters, and in which format these are kept.
+        Which linear layers have adapters, and the format of these.
     upcast_base
         Whether what is not quantised of a frozen base is made fp32: embedding, head and norms, and the stream between
         layers with them (PEFT's ``prepare_model_for_kbit_training``).
     quantised_head
         Whether the head is quantised with the base (litgpt, which quantises every linear layer).
     lora_dropout
-        Whether inputs of adapters pass a dropout: each adapter then keeps its own, and a mask.
+        Whether inputs of adapters pass a dropout: each adapter then stores its own, and a mask.
     keeps_base_inputs
-        Whether products with a 4-bit base keep their inputs, which nothing reads (bitsandbytes before 0.43.2).
+        Whether products with a 4-bit base store their inputs, which nothing reads (bitsandbytes before 0.43.2).
     qkv_layout
-        Where queries, keys and values lie. Packed, values keep the whole product; where heads share keys and values,
-        these are repeated for each head instead. Permuted, queries keep it where every head has keys of its own.
+        Where queries, keys and values are stored. Packed, values retain the whole product; where heads share keys and
+        values, these are repeated for each head instead. Permuted, queries retain it where every head has own keys.
     reentrant
         Whether layers are recomputed by PyTorch's reentrant checkpoints (transformers before 5). FSDP of frozen weights
         then holds inputs of layers and their gradients to the end of the backward.
     keeps_gathered
-        Whether sequence-parallel inputs of products, gathered over ``tp`` for them, are kept so for the backward
+        Whether sequence-parallel inputs of products, gathered over ``tp``, are stored gathered for the backward
         (PyTorch's tensor parallelism, nanotron before August 2024) and not gathered again (Megatron-LM).
     reduces_16bit
-        Whether gradients are sent in 16 bits whatever they are kept in (accelerate's FSDP, Composer's PURE).
+        Whether gradients are sent in 16 bits whatever format they are stored in (accelerate's FSDP, Composer's PURE).
     fused_norms
         Whether norms are one kernel where other modules are PyTorch's own.
     varied_lengths
         Whether micro-batches have different lengths, padded to the longest sample of each: memory is that of the
         longest (``seq``), but the allocator can reuse less of what shorter ones left.
     expandable_segments
-        Whether PyTorch's allocator grows its segments (``PYTORCH_CUDA_ALLOC_CONF``), so that nothing is left between.
+        Whether PyTorch's allocator grows its segments (``PYTORCH_CUDA_ALLOC_CONF``), so that no gaps remain.
 
     Raises
     ------
@@ -432,9 +432,9 @@ class Plan:
     expandable_segments: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a plan that breaks arithmetic, naming all that is wrong with it."""
+        """Validate the arithmetic of the plan; the error lists all that is wrong."""
         sizes = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
-        # "not at least" and not "less than": a value that is no number is neither
+        # "not at least" and not "less than": NaN fails both comparisons
         wrong = [f"{name} is {value}, must be at least 1" for name in sizes if not (value := getattr(self, name)) >= 1]
         wrong += [
             f"{name} is {value}, must not be negative"
@@ -463,7 +463,7 @@ class Plan:
             raise PlanInfeasibleError(tuple(wrong))
 
     def _sort_modules(self) -> list[str]:
-        """Bring lists of modules into one order, so that equal plans are equal; return what is wrong with them."""
+        """Sort the lists of modules, so that equal plans compare equal; return the errors."""
         wrong = []
         for name, kind in _MODULES.items():
             known, unknown = sorted_words(kind, getattr(self, name))

@@ -1,4 +1,4 @@
-"""Which rules does a completed workload break, and does that rule out a prediction?
+"""Checks a completed workload against the rules of its framework, and decides whether it can still be predicted.
 
 Source: the assertions of ``validate_args`` in Megatron-LM's ``megatron/training/arguments.py`` and of
 ``TransformerConfig``; DeepSpeed's ``PipelineEngine``.
@@ -14,7 +14,7 @@ from opsk.workload.plan import Sharding
 from opsk.workload.workload import Problem
 
 MAX_GPUS = 1 << 24
-"""A count above this is a slip of the pen."""
+"""A count above this is a typo."""
 MAX_SIZE = 10**9
 _MAY_BE_ZERO = frozenset(
     {
@@ -33,7 +33,7 @@ class Violation:
     blocks_plan: bool = False
 
 
-def violations(filling: Filling) -> list[Violation]:
+def find_violations(filling: Filling) -> list[Violation]:
     """Return every rule that the values break, those of the plan first."""
     impossible = list(_sizes(filling))
     if impossible:
@@ -42,7 +42,7 @@ def violations(filling: Filling) -> list[Violation]:
     return [entry for check in checks for entry in check(filling)]
 
 
-def _broken(
+def _build_violation(
     filling: Filling, fields: tuple[str, ...], what: str, hint: str, *, model: bool = False, plan: bool = False
 ) -> Violation:
     """Return a violation that points at the last line on which one of the fields is stated."""
@@ -53,14 +53,14 @@ def _broken(
 
 
 def _sizes(filling: Filling) -> Iterator[Violation]:
-    """Every size is positive and within reason."""
+    """Every size is positive and at most ``MAX_SIZE``."""
     for name, value in filling.values.items():
         if type(value) is not int or 1 <= value <= MAX_SIZE:
             continue
-        least = 0 if name in _MAY_BE_ZERO else 1
-        if not least <= value <= MAX_SIZE:
-            what = f"{name.partition('.')[2]} is {value}: must be between {least} and {MAX_SIZE}"
-            yield _broken(filling, (name,), what, "correct the value", model=True, plan=True)
+        minimum = 0 if name in _MAY_BE_ZERO else 1
+        if not minimum <= value <= MAX_SIZE:
+            what = f"{name.partition('.')[2]} is {value}: must be between {minimum} and {MAX_SIZE}"
+            yield _build_violation(filling, (name,), what, "correct the value", model=True, plan=True)
 
 
 def _gpu_count(filling: Filling) -> Iterator[Violation]:
@@ -68,10 +68,10 @@ def _gpu_count(filling: Filling) -> Iterator[Violation]:
     gpus, nodes, per_node = (filling.get(f"plan.{name}") for name in ("gpus", "nodes", "gpus_per_node"))
     if gpus and gpus > MAX_GPUS:
         what = f"{gpus} GPUs are more than any cluster has"
-        yield _broken(filling, ("plan.gpus", "plan.dp"), what, "correct the node count", plan=True)
+        yield _build_violation(filling, ("plan.gpus", "plan.dp"), what, "correct the node count", plan=True)
     if gpus and nodes and per_node and nodes * per_node != gpus:
         what = f"{nodes} nodes × {per_node} GPUs are {nodes * per_node}, and {gpus} GPUs are stated"
-        yield _broken(filling, ("plan.gpus", "plan.nodes"), what, "state the same number everywhere")
+        yield _build_violation(filling, ("plan.gpus", "plan.nodes"), what, "state the same number everywhere")
     if not gpus or not filling.has("plan.tp", "plan.pp", "plan.cp"):
         return
     tp, pp, cp, dp = (filling.get(f"plan.{name}") for name in ("tp", "pp", "cp", "dp"))
@@ -80,10 +80,10 @@ def _gpu_count(filling: Filling) -> Iterator[Violation]:
     if gpus % ranks:
         what = f"{gpus} GPUs are not a multiple of TP {tp} × PP {pp} × CP {cp} = {ranks}"
         hint = "change the node count, TP or PP so that the product divides the GPUs"
-        yield _broken(filling, places, what, hint, plan=True)
+        yield _build_violation(filling, places, what, hint, plan=True)
     elif dp and ranks * dp != gpus:
         what = f"TP {tp} × PP {pp} × CP {cp} × DP {dp} is {ranks * dp}, and the job has {gpus} GPUs"
-        yield _broken(filling, (*places, "plan.dp"), what, f"DP must be {gpus // ranks}", plan=True)
+        yield _build_violation(filling, (*places, "plan.dp"), what, f"DP must be {gpus // ranks}", plan=True)
 
 
 def _batches(filling: Filling) -> Iterator[Violation]:
@@ -94,7 +94,7 @@ def _batches(filling: Filling) -> Iterator[Violation]:
     if batch % (micro * dp):
         what = f"global batch {batch} is not a multiple of micro batch {micro} × DP {dp} = {micro * dp}"
         hint = f"make the global batch {-(-batch // (micro * dp)) * micro * dp}, or change nodes or micro batch"
-        yield _broken(filling, ("plan.global_batch",), what, hint, plan=True)
+        yield _build_violation(filling, ("plan.global_batch",), what, hint, plan=True)
 
 
 def _stages(filling: Filling) -> Iterator[Violation]:
@@ -111,15 +111,15 @@ def _stages(filling: Filling) -> Iterator[Violation]:
     counted = f"{layers} layers, embedding and head" if with_ends else f"{layers} layers"
     if count < stages:
         what = f"{counted} cannot fill {words} = {stages} stages"
-        yield _broken(filling, fields, what, f"use at most {count} stages", plan=True)
-    elif count % stages and not _is_laid_out(filling):
+        yield _build_violation(filling, fields, what, f"use at most {count} stages", plan=True)
+    elif count % stages and not _has_stated_layout(filling):
         what = f"{counted} do not divide evenly over {words} = {stages} stages"
         hint = f"use a number of stages that divides {count}, or lay the layers out by hand"
-        yield _broken(filling, fields, what, hint)
+        yield _build_violation(filling, fields, what, hint)
 
 
-def _is_laid_out(filling: Filling) -> bool:
-    """Tell whether the script says itself how many layers the first or last stage gets."""
+def _has_stated_layout(filling: Filling) -> bool:
+    """Return whether the script states how many layers the first or last stage gets."""
     return any(name in filling.options for name in ("pipeline.first_layers", "pipeline.last_layers", "pipeline.layout"))
 
 
@@ -129,7 +129,7 @@ def _interleaving(filling: Filling) -> Iterator[Violation]:
     if vpp and pp == 1 and vpp > 1:
         what = f"VPP {vpp} has no meaning with one pipeline stage, and is taken as 1"
         filling.values["plan.vpp"] = 1
-        yield _broken(filling, ("plan.vpp",), what, "leave it out, or use pipeline parallelism")
+        yield _build_violation(filling, ("plan.vpp",), what, "leave it out, or use pipeline parallelism")
 
 
 def _heads(filling: Filling) -> Iterator[Violation]:
@@ -138,10 +138,12 @@ def _heads(filling: Filling) -> Iterator[Violation]:
     if hidden and heads and not filling.has("model.head_dim") and hidden % heads:
         what = f"hidden size {hidden} is not a multiple of {heads} heads"
         hint = "change one of them, or state the width of a head"
-        yield _broken(filling, ("model.heads", "model.hidden"), what, hint, model=True, plan=True)
+        yield _build_violation(filling, ("model.heads", "model.hidden"), what, hint, model=True, plan=True)
     if heads and kv_heads and heads % kv_heads:
         what = f"{heads} heads are not a multiple of {kv_heads} key and value heads"
-        yield _broken(filling, ("model.kv_heads", "model.heads"), what, "change one of them", model=True, plan=True)
+        yield _build_violation(
+            filling, ("model.kv_heads", "model.heads"), what, "change one of them", model=True, plan=True
+        )
 
 
 def _splits(filling: Filling) -> Iterator[Violation]:
@@ -151,17 +153,19 @@ def _splits(filling: Filling) -> Iterator[Violation]:
         value = filling.get(f"model.{name}")
         if value and value % tp:
             what = f"{value} {words} cannot be split over TP {tp}"
-            yield _broken(filling, (f"model.{name}", "plan.tp"), what, f"use a TP that divides {value}")
+            yield _build_violation(filling, (f"model.{name}", "plan.tp"), what, f"use a TP that divides {value}")
     kv_heads, seq = filling.get("model.kv_heads"), filling.get("model.seq")
     if kv_heads and kv_heads % tp and tp % kv_heads:
         what = f"{kv_heads} key and value heads can be neither split over TP {tp} nor copied evenly"
-        yield _broken(filling, ("model.kv_heads", "plan.tp"), what, "use a TP that divides them, or a multiple")
+        yield _build_violation(
+            filling, ("model.kv_heads", "plan.tp"), what, "use a TP that divides them, or a multiple"
+        )
     if seq and filling.get("plan.sequence_parallel") and seq % tp:
         what = f"sequence length {seq} cannot be split over TP {tp} (sequence parallelism)"
-        yield _broken(filling, ("model.seq", "plan.tp"), what, f"make it a multiple of {tp}")
+        yield _build_violation(filling, ("model.seq", "plan.tp"), what, f"make it a multiple of {tp}")
     if seq and cp > 1 and seq % (2 * cp):
         what = f"sequence length {seq} is not a multiple of 2 × CP {cp}"
-        yield _broken(filling, ("model.seq", "plan.cp"), what, f"make it a multiple of {2 * cp}")
+        yield _build_violation(filling, ("model.seq", "plan.cp"), what, f"make it a multiple of {2 * cp}")
 
 
 def _experts(filling: Filling) -> Iterator[Violation]:
@@ -169,23 +173,23 @@ def _experts(filling: Filling) -> Iterator[Violation]:
     ep, experts, top_k = filling.get("plan.ep") or 1, filling.get("model.experts"), filling.get("model.top_k")
     if experts and top_k and top_k > experts:
         what = f"{top_k} experts a token of {experts} experts"
-        yield _broken(filling, ("model.top_k",), what, "lower top-k", model=True, plan=True)
+        yield _build_violation(filling, ("model.top_k",), what, "lower top-k", model=True, plan=True)
     if ep == 1 or experts is None:
         return
     if not experts:
         what = f"EP {ep} has no meaning without experts, and is taken as 1"
         filling.values["plan.ep"] = 1
-        yield _broken(filling, ("plan.ep",), what, "state the number of experts, or leave EP out")
+        yield _build_violation(filling, ("plan.ep",), what, "state the number of experts, or leave EP out")
         return
     if experts % ep:
         what = f"{experts} experts cannot be spread evenly over EP {ep}"
-        yield _broken(filling, ("plan.ep", "model.experts"), what, f"use an EP that divides {experts}")
+        yield _build_violation(filling, ("plan.ep", "model.experts"), what, f"use an EP that divides {experts}")
     if not filling.has("plan.tp", "plan.cp", "plan.dp"):
         return
     ranks = filling.get("plan.tp") * filling.get("plan.cp") * filling.get("plan.dp")
     if ranks % ep:
         what = f"EP {ep} does not divide the {ranks} ranks of a stage (TP × CP × DP)"
-        yield _broken(filling, ("plan.ep", "plan.tp"), what, f"use an EP that divides {ranks}")
+        yield _build_violation(filling, ("plan.ep", "plan.tp"), what, f"use an EP that divides {ranks}")
 
 
 def _sharding(filling: Filling) -> Iterator[Violation]:
@@ -194,4 +198,6 @@ def _sharding(filling: Filling) -> Iterator[Violation]:
     is_deepspeed = filling.workload.framework == MEGATRON_DEEPSPEED
     if is_deepspeed and pp > 1 and sharding in (Sharding.ZERO2, Sharding.ZERO3):
         what = f"DeepSpeed cannot combine {sharding} with PP {pp}"
-        yield _broken(filling, ("plan.sharding", "plan.pp"), what, "use ZeRO stage 1 with pipeline parallelism")
+        yield _build_violation(
+            filling, ("plan.sharding", "plan.pp"), what, "use ZeRO stage 1 with pipeline parallelism"
+        )

@@ -1,6 +1,6 @@
-"""Which settings of a plan beyond its axes follow from a script's framework and options?
+"""Fills in the settings of a plan beyond its axes from a script's framework and options.
 
-What is not said here keeps the defaults of `Plan`: an even layout, Adam, nothing kept in host memory.
+A setting that is not stated keeps the default of `Plan`: an even layout, Adam, nothing in host memory.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from opsk.workload.plan import (
     Software,
     States,
 )
-from opsk.workload.software_defaults import LATEST_MONTH, defaults_of
+from opsk.workload.software_defaults import LATEST_MONTH, find_defaults
 
-_MOST_CAPACITY = 1000.0
+_MAX_CAPACITY = 1000.0
 
 
 def fill_experts(filling: Filling) -> None:
@@ -44,47 +44,47 @@ def fill_experts(filling: Filling) -> None:
 
 
 def _dispatcher(filling: Filling, *, is_recipe: bool) -> MoeDispatcher:
-    """Return who dispatches tokens."""
-    said = filling.options.get("moe.dispatcher", "")
+    """Return the dispatcher of tokens."""
+    dispatcher = filling.options.get("moe.dispatcher", "")
     backend = filling.options.get("moe.flex_backend", "")
-    if said == "flex" or (is_recipe and backend):
+    if dispatcher == "flex" or (is_recipe and backend):
         return MoeDispatcher.HYBRIDEP if backend == "hybridep" else MoeDispatcher.DEEPEP
-    if said in ("alltoall", "alltoall_seq"):
+    if dispatcher in ("alltoall", "alltoall_seq"):
         return MoeDispatcher.ALLTOALL
-    return MoeDispatcher.ALLTOALL if is_recipe and not said else MoeDispatcher.ALLGATHER
+    return MoeDispatcher.ALLTOALL if is_recipe and not dispatcher else MoeDispatcher.ALLGATHER
 
 
 def _gemm(filling: Filling, *, is_recipe: bool) -> MoeGemm:
-    """Return how the products of experts run."""
+    """Return the implementation of the products of experts."""
     is_grouped = _is_on(filling, "moe.grouped_gemm", otherwise=is_recipe)
     return MoeGemm.GROUPED if is_grouped else MoeGemm.SEQUENTIAL
 
 
 def _is_on(filling: Filling, option: str, *, otherwise: bool) -> bool:
     """Return whether an option is switched on."""
-    said = filling.options.get(option, "").lower()
-    return otherwise if said not in ("true", "false") else said == "true"
+    text = filling.options.get(option, "").lower()
+    return otherwise if text not in ("true", "false") else text == "true"
 
 
 def _capacity(text: str) -> float:
-    """Return a capacity factor, 0 where it is none."""
+    """Return a capacity factor, 0 where it is invalid."""
     try:
         value = float(text)
     except ValueError:
         return 0.0
-    return value if math.isfinite(value) and 0 < value <= _MOST_CAPACITY else 0.0
+    return value if math.isfinite(value) and 0 < value <= _MAX_CAPACITY else 0.0
 
 
 LORA = "lora"
 _MAX_DIGITS = 4
 _BASE_BITS = 16
 _FLAGS = ("lora_dropout", "keeps_base_inputs", "quantised_head", "upcast_base")
-_OF_QUANTISED = frozenset({"keeps_base_inputs", "quantised_head", "upcast_base"})
-_KEPT_16BIT = "the frozen base is kept as it was loaded, in 16 bits or fewer"
+_QUANTISED_ONLY = frozenset({"keeps_base_inputs", "quantised_head", "upcast_base"})
+_BASE_16BIT = "the frozen base is kept as it was loaded, in 16 bits or fewer"
 
 
 def fill_adapters(filling: Filling) -> None:
-    """Fill in rank, layers and formats of adapters and of their base, as the framework's latest release has them.
+    """Fill in rank, layers and formats of adapters and of their base, by the framework's latest release.
 
     Options that are read: ``adapters`` (``lora``), ``adapters.rank``, ``adapters.targets`` (words of `LoraTargets`),
     ``adapters.dropout`` (``true`` or ``false``) and ``adapters.base_bits`` (4 or 8; 16 where it is left out).
@@ -98,7 +98,7 @@ def fill_adapters(filling: Filling) -> None:
     is_sharded = filling.get("plan.sharding") is Sharding.ZERO3
     # "trl + accelerate" and "hf-trainer+deepspeed" have adapters as their first part has them
     framework = (filling.workload.framework or "").partition("+")[0].strip()
-    found = defaults_of(framework, gpu="", month=LATEST_MONTH, sharded=is_sharded)
+    defaults = find_defaults(framework, gpu="", month=LATEST_MONTH, sharded=is_sharded)
     bits, rank = (
         _parse_number(options.get("adapters.base_bits", "")),
         _parse_number(options.get("adapters.rank", "")),
@@ -107,28 +107,28 @@ def fill_adapters(filling: Filling) -> None:
     values["plan.base_bits"] = bits or _BASE_BITS
     if rank:
         values["plan.lora_rank"] = rank
-    elif usual := found.get("lora_rank"):
+    elif usual := defaults.get("lora_rank"):
         filling.assume("plan.lora_rank", lambda: (usual.value, usual.why))
     else:
         filling.need("plan.lora_rank")
     if (targets := options.get("adapters.targets")) in set(LoraTargets):
         values["plan.lora_targets"] = LoraTargets(targets)
-    elif default := found.get("lora_targets"):
+    elif default := defaults.get("lora_targets"):
         filling.assume("plan.lora_targets", lambda: (LoraTargets(default.value), default.why))
-    has_own_format = "adapter_format" in found and not _is_pure(filling)
-    values["plan.adapter_format"] = AdapterFormat(found["adapter_format"].value if has_own_format else "base")
+    has_own_format = "adapter_format" in defaults and not _is_pure(filling)
+    values["plan.adapter_format"] = AdapterFormat(defaults["adapter_format"].value if has_own_format else "base")
     for name in _FLAGS:
-        if name in found and (bits or name not in _OF_QUANTISED):
-            values[f"plan.{name}"] = bool(found[name].value)
+        if name in defaults and (bits or name not in _QUANTISED_ONLY):
+            values[f"plan.{name}"] = bool(defaults[name].value)
     if dropout := options.get("adapters.dropout"):
         values["plan.lora_dropout"] = dropout == "true"
     if filling.get("plan.software") is not Software.DEEPSPEED:
         values.pop("plan.states", None)
-        filling.assume("plan.states", lambda: (States.PURE_16BIT, _KEPT_16BIT))
+        filling.assume("plan.states", lambda: (States.PURE_16BIT, _BASE_16BIT))
 
 
 def _is_pure(filling: Filling) -> bool:
-    """Tell whether LLaMA-Factory keeps all in 16 bits (``pure_bf16``); elsewhere that option is of the base alone."""
+    """Return whether LLaMA-Factory stores all in 16 bits (``pure_bf16``); elsewhere that is for the base alone."""
     return filling.workload.framework == "llama-factory" and "weights.dtype" in filling.options
 
 
@@ -145,7 +145,7 @@ _SOFTWARE = {
     MEGATRON_DEEPSPEED: Software.DEEPSPEED,
     "gpt-neox": Software.DEEPSPEED,
 }
-_MOST_DIGITS = 6
+_MAX_OPTION_DIGITS = 6
 _MODULE_SETTINGS = ("fused_norms", "keeps_gathered", "reduces_16bit", "expandable_segments")
 _FP8_RECIPES = {
     "tensorwise": Precision.FP8_CURRENT,
@@ -157,7 +157,7 @@ _FP8_RECIPES = {
 
 
 def fill_settings(filling: Filling) -> None:
-    """Fill in the software, the formats of its states, and what its options say of stages and memory."""
+    """Fill in the software, the formats of its states, and its options for stages and memory."""
     framework = filling.workload.framework
     if framework:
         filling.values.setdefault("plan.software", _SOFTWARE.get(framework, Software.PYTORCH))
@@ -172,42 +172,44 @@ def fill_settings(filling: Filling) -> None:
         filling.values["plan.recompute_layers"] = _number(filling, "recompute.layers") * (filling.get("plan.vpp") or 1)
     if filling.options.get("overlap.tp") == "true" and filling.get("plan.sequence_parallel"):
         filling.values["plan.tp_overlap"] = True
-    if filling.get("plan.precision") is Precision.FP8 and (recipe := _FP8_RECIPES.get(_said(filling, "fp8.recipe"))):
+    if filling.get("plan.precision") is Precision.FP8 and (
+        recipe := _FP8_RECIPES.get(_get_option(filling, "fp8.recipe"))
+    ):
         filling.values["plan.precision"] = recipe
     if filling.get("model.experts") and (etp := _number(filling, "expert.tensor")):
         filling.values["plan.etp"] = etp
     fill_experts(filling)
     _split_states(filling)
-    _lay_out(filling)
+    _set_end_stages(filling)
     _take_modules(filling)
 
 
-def _said(filling: Filling, option: str) -> str:
-    """Return an option's word, empty where it is not given."""
+def _get_option(filling: Filling, option: str) -> str:
+    """Return an option, empty where it is not given."""
     return filling.options.get(option, "")
 
 
 def _take_modules(filling: Filling) -> None:
-    """Take over what the framework's own modules and its FSDP keep, as its latest release has it."""
+    """Set what the framework's own modules and its FSDP store, by its latest release."""
     framework = filling.workload.framework
     if not framework or filling.get("plan.software") is not Software.PYTORCH:
         return
-    found = defaults_of(framework, gpu="", month=LATEST_MONTH)
+    defaults = find_defaults(framework, gpu="", month=LATEST_MONTH)
     for name in _MODULE_SETTINGS:
-        if name in found:
-            filling.values.setdefault(f"plan.{name}", found[name].value)
-    if layout := found.get("qkv_layout"):
+        if name in defaults:
+            filling.values.setdefault(f"plan.{name}", defaults[name].value)
+    if layout := defaults.get("qkv_layout"):
         filling.values.setdefault("plan.qkv_layout", QkvLayout(layout.value))
-    if found["loss_kernel"].value == Loss.FP32_KERNEL:
+    if defaults["loss_kernel"].value == Loss.FP32_KERNEL:
         filling.values.setdefault("plan.loss", Loss.FP32_KERNEL)
 
 
 def _split_states(filling: Filling) -> None:
-    """Take over how many replicas share states, where several instances of them are asked for (HSDP)."""
+    """Set how many replicas share states, where several optimizer instances are requested (HSDP)."""
     copies = _number(filling, "optimizer.instances")
     dp, cp = filling.get("plan.dp"), filling.get("plan.cp")
     per_node = filling.get("plan.gpus_per_node")
-    if _said(filling, "fsdp.hybrid") == "true" and per_node and dp and cp and filling.get("plan.tp") == 1:
+    if _get_option(filling, "fsdp.hybrid") == "true" and per_node and dp and cp and filling.get("plan.tp") == 1:
         # inside of every node
         copies = copies or dp * cp // per_node
     if copies < 2 or not dp or not cp or filling.get("plan.sharding") is Sharding.NONE:
@@ -217,7 +219,7 @@ def _split_states(filling: Filling) -> None:
 
 
 def _states(filling: Filling) -> tuple[States, str] | None:
-    """Return in which formats weights, gradients and optimizer states are kept; ``None`` is as `Plan` has it."""
+    """Return the formats of weights, gradients and optimizer states, and why."""
     framework = filling.workload.framework
     if filling.get("plan.precision") is Precision.FP32:
         return States.AUTOCAST, "all is in fp32"
@@ -230,21 +232,21 @@ def _states(filling: Filling) -> tuple[States, str] | None:
     return States.MIXED, "16-bit weights, fp32 gradients and fp32 optimizer states"
 
 
-def _lay_out(filling: Filling) -> None:
-    """Take the layers of the first and last stage as they are stated, where any are left for the other stages."""
+def _set_end_stages(filling: Filling) -> None:
+    """Set the stated layers of the first and last stage, where layers remain for the other stages."""
     layers, pp = filling.get("model.layers"), filling.get("plan.pp")
     if not layers or not pp or pp == 1:
         return
-    asked = {name: _number(filling, f"pipeline.{name}_layers") for name in ("first", "last")}
-    others = pp - sum(count > 0 for count in asked.values())
-    left = layers - sum(asked.values())
-    if left < others or (left and not others):
+    requested = {name: _number(filling, f"pipeline.{name}_layers") for name in ("first", "last")}
+    others = pp - sum(count > 0 for count in requested.values())
+    remaining = layers - sum(requested.values())
+    if remaining < others or (remaining and not others):
         return
-    for name, count in asked.items():
+    for name, count in requested.items():
         filling.values[f"plan.{name}_stage_layers"] = count
 
 
 def _number(filling: Filling, option: str) -> int:
-    """Return an option as a number, 0 where it is none."""
+    """Return an option as a number, 0 where it is not a number."""
     text = filling.options.get(option, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_OPTION_DIGITS else 0

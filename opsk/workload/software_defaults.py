@@ -1,4 +1,4 @@
-"""What training software does where nobody says otherwise: the rules of ``software_defaults.toml``."""
+"""Looks up the default settings of training software in the rules of ``software_defaults.toml``."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SETTINGS = (
     "lora_rank",
 )
 LATEST_MONTH = "9999-12"
-"""A month after all that frameworks changed."""
+"""A month after the last change of any framework."""
 _MATCHES = ("software", "gpu", "sharded", "since", "until", "why")
 _ANY = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Default:
-    """A value that holds unless somebody says otherwise, and why."""
+    """A default value, and why."""
 
     value: Any
     why: str
@@ -38,7 +38,7 @@ class Default:
 class Rule:
     """Settings of some software on some chip generations from a month on, until before another; empty is any.
 
-    ``sharded`` says whether the rule holds only where states are sharded, or only where they are not; ``None`` is both.
+    ``sharded`` restricts the rule to sharded states, or to unsharded ones; ``None`` is both.
     """
 
     software: frozenset[str]
@@ -50,7 +50,7 @@ class Rule:
     settings: Mapping[str, Any]
 
     def fits(self, software: str, gpu: str, month: str, *, sharded: bool) -> bool:
-        """Tell whether the rule is for this software on this chip generation in this month (``YYYY-MM``)."""
+        """Return whether the rule applies to this software on this chip generation in this month (``YYYY-MM``)."""
         return (
             (software in self.software or _ANY in self.software)
             and (not self.gpu or gpu in self.gpu)
@@ -60,13 +60,13 @@ class Rule:
         )
 
 
-def defaults_of(software: str, *, gpu: str, month: str, sharded: bool = False) -> Mapping[str, Default]:
+def find_defaults(software: str, *, gpu: str, month: str, sharded: bool = False) -> Mapping[str, Default]:
     """Return the settings of a framework, by name.
 
     Parameters
     ----------
     software
-        Name of the framework; one that no rule has gets what holds for any.
+        Name of the framework; an unknown one gets the rules for any.
     gpu
         Chip generation as in the hardware catalogue.
     month
@@ -74,16 +74,16 @@ def defaults_of(software: str, *, gpu: str, month: str, sharded: bool = False) -
     sharded
         Whether FSDP or ZeRO-3 shards the weights.
     """
-    found: dict[str, Default] = {}
+    settings: dict[str, Default] = {}
     for rule in rules():
         if rule.fits(software, gpu, month, sharded=sharded):
-            found |= {name: Default(value=value, why=rule.why) for name, value in rule.settings.items()}
-    return found
+            settings |= {name: Default(value=value, why=rule.why) for name, value in rule.settings.items()}
+    return settings
 
 
-def family_of(found: Mapping[str, Default]) -> Software:
+def find_family(settings: Mapping[str, Default]) -> Software:
     """Return the family of a framework's settings."""
-    return Software(found["family"].value)
+    return Software(settings["family"].value)
 
 
 @lru_cache(maxsize=1)
@@ -94,7 +94,7 @@ def known_software() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def rules() -> tuple[Rule, ...]:
-    """Return the rules in the order in which they stand."""
+    """Return the rules in the order of the file."""
     text = files(__package__).joinpath("software_defaults.toml").read_text(encoding="utf-8")
     return tuple(_rule(entry) for entry in tomllib.loads(text)["rule"])
 

@@ -1,4 +1,4 @@
-"""What do HuggingFace's Trainer, and the programs built on it, take for what their user does not give?
+"""Fills in the defaults of HuggingFace's Trainer, and of the programs built on it.
 
 Source: ``TrainingArguments`` of transformers 4.6 to 5.0 (batch 8, no accumulation), ``SFTConfig`` of TRL 0.7 to 0.25
 (at most 1,024 tokens), ``DataArguments`` of LLaMA-Factory 0.9 (2,048 tokens; checkpointing is on) and the schemas of
@@ -41,7 +41,7 @@ _FOREACH = "adamw_torch"
 
 
 def fill_trainer(filling: Filling) -> None:
-    """Fill in what a program of the Trainer's family takes by itself."""
+    """Fill in the defaults of a program of the Trainer's family."""
     framework = filling.workload.framework or ""
     is_deepspeed = filling.options.get("deepspeed") == "true" or framework in ON_DEEPSPEED
     if framework in _TRAINERS:
@@ -67,7 +67,7 @@ def fill_trainer(filling: Filling) -> None:
 
 
 def _optimizer(filling: Filling, *, is_deepspeed: bool) -> None:
-    """Take over the optimizer; one whose states opsk cannot count is missing."""
+    """Set the optimizer; one whose states opsk cannot count is missing."""
     name = filling.options.get("optimizer.name")
     if name is not None and name in _OPTIMIZERS:
         filling.values["plan.optimizer"] = _OPTIMIZERS[name]
@@ -78,7 +78,7 @@ def _optimizer(filling: Filling, *, is_deepspeed: bool) -> None:
 
 
 def _states(filling: Filling, *, is_deepspeed: bool) -> None:
-    """Take the formats of weights, gradients and optimizer states that follow from engine and weights."""
+    """Set the formats of weights, gradients and optimizer states that follow from engine and weights."""
     if is_deepspeed:
         why = "DeepSpeed's engine keeps 16-bit gradients"
         filling.assume("plan.states", lambda: (States.MIXED_16BIT_GRADIENTS, why))

@@ -1,4 +1,4 @@
-"""What does a submitted script say about its training run, and on which line does it say so?"""
+"""Defines what a submitted script states about its training run, and the lines on which it does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """A value that cannot be told, and why (``"TP_SIZE comes from $1, known only when the job runs"``)."""
+    """A value that cannot be resolved, and why (``"TP_SIZE comes from $1, known only when the job runs"``)."""
 
     field: str
     why: str
@@ -54,21 +54,21 @@ class Workload:
     job_name
         What the script calls the job (``--job-name``); ``None`` when it does not.
     launcher
-        How ranks are started, in words (``srun + torchrun``); ``None`` when it cannot be told.
+        How ranks are started (``srun + torchrun``); ``None`` when it is unknown.
     is_training
-        False when nothing in the script looks like a training job: then nobody should be bothered with advice.
+        False when nothing in the script looks like a training job: then no advice is given.
     opted_out
-        True when the script says ``#OPSK off``.
+        True when the script contains ``#OPSK off``.
     gpu
-        GPU type asked of Slurm (``h100`` of ``--gres=gpu:h100:8``); ``None`` when no type was asked for.
+        GPU type requested from Slurm (``h100`` of ``--gres=gpu:h100:8``); ``None`` when no type was requested.
     model, plan
-        What is stated; ``None`` fields are "cannot tell".
+        What is stated; ``None`` fields are "unknown".
     options
-        Other facts that the memory or time depends on and that a framework names its own way, by dotted name
+        Other facts that affect memory or time and that each framework names differently, by dotted name
         (``optimizer.main_grads`` = ``bf16``); readers fill it, the completion reads it.
-    wanted_files
-        Paths that the script names, as far as they can be told, and whose text would say more (a HuggingFace
-        ``config.json``): whoever may read them for the submitting user passes their text to the reader and asks again.
+    missing_files
+        Paths that the script names and whose text would add information (a HuggingFace ``config.json``): a caller with
+        the submitting user's permissions passes their text to the reader and analyses the script again.
     """
 
     framework: str | None
@@ -81,6 +81,6 @@ class Workload:
     plan: StatedPlan = field(default_factory=StatedPlan)
     options: tuple[tuple[str, str], ...] = ()
     evidence: tuple[Evidence, ...] = ()
-    wanted_files: tuple[str, ...] = ()
+    missing_files: tuple[str, ...] = ()
     unknown: tuple[Unknown, ...] = ()
     problems: tuple[Problem, ...] = ()

@@ -16,7 +16,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from opsk.errors import StoreError
-from opsk.store.check import check
+from opsk.store.check import check_store
 from opsk.store.database.engine import connect, open_store, upgrade_store
 from tests.fakes import database_servers
 
@@ -79,7 +79,7 @@ def test_owner_and_reader_have_their_rights_and_no_others(root: Path, server: Se
     assert len(word) == 32
     engine, before, now = upgrade_store(server.of(NAME, WORD))
     assert (before, bool(now)) == (None, True)
-    assert check(engine).findings == ()
+    assert check_store(engine).findings == ()
     engine.dispose()
     reader = open_store(server.of(f"{NAME}_reader", word), writing=False)
     with reader.connect() as connection:

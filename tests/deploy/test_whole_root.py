@@ -73,7 +73,7 @@ def test_one_host_looks_for_jobs_that_ended_with_all_their_nodes(root: Path, tmp
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     drop_in = (folder / "opsk-collector.service.d" / "missed.conf").read_text().splitlines()
     (limit_s,) = (float(line.partition("=")[2]) for line in drop_in if line.startswith("TimeoutStartSec="))
-    assert limit_s > 2 * missed.MOST_S
+    assert limit_s > 2 * missed.MAX_SCAN_S
     assert "ConditionPathExistsGlob=" in drop_in  # resets that the spool must hold something
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.postmortem.logs.lines import fields_of
+from opsk.postmortem.logs.lines import read_fields
 from opsk.postmortem.signatures import parse_signatures, signatures
 from opsk_jobcheck.scripts import script
 from opsk_jobcheck.scripts.frameworks import registry
@@ -66,7 +66,7 @@ def test_a_signature(root: Path) -> None:
     (shown,) = parse_signatures({"storage.toml": block.replace('id = "storage.full"', 'id = "storage.example"')})
     line = "OSError: [Errno 28] No space left on device: '/scratch/run/ckpt.pt'"
     assert any(part in line for part in shown.fragments)
-    assert fields_of(shown, line) == {"path": "/scratch/run/ckpt.pt"}
+    assert read_fields(shown, line) == {"path": "/scratch/run/ckpt.pt"}
     # its keys and classes are those of the signatures that ship
     assert shown.failure in {each.failure for each in signatures()}
 

@@ -30,7 +30,7 @@ def test_a_command_prints_what_the_page_shows(block: SimpleNamespace) -> None:
     session = SHOWN.Session()
     try:
         for command, shown in block.shown:
-            assert block.same(session.run(command)) == block.same(shown), "python docs/programs/outputs.py writes it again"
+            assert block.same(session.run(command)) == block.same(shown), "run python docs/programs/outputs.py"
     finally:
         session.close()
 

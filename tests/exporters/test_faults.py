@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import gpu_uuid, h100_node
+from opsk.lab.machine.nvml_gpus import gpu_uuid, make_h100_node
 from opsk_exporters.catalogue import COLLECTORS
 from tests.fakes.exporter import PATIENCE_S, Exporter, Series, having, value
 from tests.fakes.full_node import FIRST_JOB, FullNode, full_node
@@ -49,7 +49,7 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
     node = full_node(tmp_path, hcas=2, jobs=2, gpus=GPUS)
-    nvml = Nvml(tmp_path, h100_node(GPUS))
+    nvml = Nvml(tmp_path, make_h100_node(GPUS))
     environment = {**nvml.environment, "OPSK_CONFIG": str(node.site_file)}
     with Exporter(environment=environment) as exporter:
         assert failed(exporter.scrape()) == set(), exporter.said
@@ -124,11 +124,11 @@ def test_nvml_hangs_and_a_scraper_in_a_hurry_is_answered(scene: Scene) -> None:
 
 def test_the_driver_is_reloaded(scene: Scene) -> None:
     energy = value(scene.next_scrape(), "opsk_gpu_power_watts", gpu=gpu_uuid(0))
-    scene.nvml.write(h100_node(GPUS).with_keys({"driver.loaded": 0}))
+    scene.nvml.write(make_h100_node(GPUS).with_keys({"driver.loaded": 0}))
     found = scene.next_scrape()
     assert failed(found) == {"gpu"}
     assert having(found, "opsk_gpu_power_watts") == {}
-    scene.nvml.write(h100_node(GPUS).with_keys({"driver.generation": 1}))
+    scene.nvml.write(make_h100_node(GPUS).with_keys({"driver.generation": 1}))
     give_up = time.monotonic() + PATIENCE_S
     while failed(found := scene.next_scrape()) and time.monotonic() < give_up:
         pass

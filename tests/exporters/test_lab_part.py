@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from opsk.lab.parts import EXPORTER, LabSite, known_parts
+from opsk.lab.parts import EXPORTER, LabSite, list_parts
 from opsk.lab.prometheus import write_prometheus
 from opsk.lab.shape import LabShape
-from opsk.lab.slurm_files import deploy_folder
+from opsk.lab.slurm_files import find_deploy_folder
 from opsk_exporters.core.settings import load_settings
 from opsk_exporters.lab_part import exporter_part
 
@@ -41,11 +41,11 @@ def site(tmp_path: Path) -> LabSite:
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with nothing on its PATH: no gcc, no Prometheus."""
     monkeypatch.setenv("PATH", "/nonexistent")
-    monkeypatch.setattr("opsk.lab.prometheus.search_path", lambda: "/nonexistent")
+    monkeypatch.setattr("opsk.lab.prometheus.build_search_path", lambda: "/nonexistent")
 
 
 def test_it_is_installed_as_a_part() -> None:
-    assert EXPORTER in known_parts(), "opsk is installed without its lab part: pip install -e . again"
+    assert EXPORTER in list_parts(), "opsk is installed without its lab part: pip install -e . again"
 
 
 def test_without_gcc_and_prometheus_the_lab_says_so_and_goes_on(site: LabSite, no_compiler: None) -> None:
@@ -119,13 +119,13 @@ def test_prometheus_gets_the_scrape_file_and_rules_of_sites(site: LabSite) -> No
     folder = site.etc / "prometheus"
     config = yaml.safe_load((folder / "prometheus.yml").read_text())
     (job,) = config["scrape_configs"]
-    (theirs,) = yaml.safe_load((deploy_folder() / "prometheus" / "scrape.yml").read_text())["scrape_configs"]
+    (theirs,) = yaml.safe_load((find_deploy_folder() / "prometheus" / "scrape.yml").read_text())["scrape_configs"]
     assert job["honor_labels"] is theirs["honor_labels"] is True
     assert job["relabel_configs"][: len(theirs["relabel_configs"])] == theirs["relabel_configs"]
     (targets,) = yaml.safe_load((folder / "targets.yml").read_text())
     assert targets == {"targets": ["n0:20105", "n1:20106"], "labels": {"cluster": "lab"}}
     for rules in config["rule_files"]:
-        assert Path(rules).read_bytes() == (deploy_folder() / "prometheus" / Path(rules).name).read_bytes()
+        assert Path(rules).read_bytes() == (find_deploy_folder() / "prometheus" / Path(rules).name).read_bytes()
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("promtool (Debian package prometheus) is not installed")

@@ -15,7 +15,7 @@ import pytest
 from opsk_exporters.catalogue import COLLECTORS
 from opsk_exporters.core.collector import Scraper
 from opsk_exporters.core.exposition import Writer
-from opsk_exporters.core.server import registry
+from opsk_exporters.core.server import build_registry
 from tests.fakes.every_metric import every_collector, every_node
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ def scrape(tmp_path: Path) -> str:
     scraper = Scraper(every_collector(every_node(tmp_path)), deadline_s=30.0)
     scraper.scrape()
     assert scraper.scrape().failed == ()
-    return Writer().text(registry(scraper).collect()).decode("utf-8")
+    return Writer().text(build_registry(scraper).collect()).decode("utf-8")
 
 
 def test_prometheus_linter_likes_the_whole_scrape(scrape: str) -> None:

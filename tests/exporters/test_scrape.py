@@ -15,7 +15,7 @@ from opsk import __version__
 from opsk.telemetry.network.infiniband import SysfsInfiniband
 from opsk_exporters.catalogue import make_collectors
 from opsk_exporters.core.collector import Scraper
-from opsk_exporters.core.server import registry
+from opsk_exporters.core.server import build_registry
 from opsk_exporters.core.settings import Settings
 from opsk_exporters.network.infiniband import InfinibandCollector
 from opsk_exporters.network.names import COUNTERS, EXTENDED, MetricName
@@ -49,7 +49,9 @@ def node(tmp_path: Path) -> Callable[[], str]:
     sources = Sources(Settings(sysfs=tree.root, procfs=procfs))
     collectors = make_collectors(["host", "infiniband"], sources).collectors
     # The clock stands still: durations and ages are 0 in the golden file.
-    return lambda: generate_latest(registry(Scraper(collectors, clock=lambda: 0.0), process=False)).decode("utf-8")
+    return lambda: generate_latest(build_registry(Scraper(collectors, clock=lambda: 0.0), process=False)).decode(
+        "utf-8"
+    )
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:

@@ -78,7 +78,7 @@ class BigCluster:
         self._base = np.where(self.owner >= 0, self._random.uniform(0.7, 0.99, (nodes, SLOTS)), 0.0)
         self._ports_health = np.full((nodes, SLOTS), Health.OK, dtype=np.int8)
         for row, rail in ((nodes // 3, 2), (nodes // 2, 5)):
-            self._ports_health[row % nodes, rail] = Health.SICK
+            self._ports_health[row % nodes, rail] = Health.UNHEALTHY
 
     def _make_jobs(self, count: int) -> list[JobView]:
         sizes = self._random.choice([1, 1, 2, 4, 4, 8, 16], size=count)
@@ -154,7 +154,7 @@ class BigCluster:
         health = np.full((self._count, SLOTS), Health.OK, dtype=np.int8)
         rows = self._random.integers(0, self._count, size=max(2, self._count // 80))
         for place, row in enumerate(rows.tolist()):
-            health[row, place % SLOTS] = Health.SICK if place % 3 == 0 else Health.WATCH
+            health[row, place % SLOTS] = Health.UNHEALTHY if place % 3 == 0 else Health.WATCH
         return health
 
     @cached_property
@@ -183,7 +183,7 @@ class BigCluster:
         congestion = random.gamma(1.2, 0.01, shape).astype(np.float32)
         congestion[: self._count // 10, 3] += 0.25
         rate = np.ones(shape, dtype=np.float32)
-        rate[self._ports_health == Health.SICK] = 0.0
+        rate[self._ports_health == Health.UNHEALTHY] = 0.0
         leaves = {
             (name, rail): f"leaf-r{rail}-u{row // 32:02}"
             for row, name in enumerate(self.names)
@@ -193,8 +193,8 @@ class BigCluster:
         ports = PortTable(
             rails=tuple(f"mlx5_{rail}" for rail in range(SLOTS)), rate_ratio=rate, congestion=congestion,
             bytes_per_s=np.where(self.owner >= 0, random.uniform(5e9, 4.5e10, shape), 1e6).astype(np.float32),
-            errors=np.where(self._ports_health == Health.SICK, 40, 0).astype(np.float32), health=self._ports_health,
-            leaves=leaves,
+            errors=np.where(self._ports_health == Health.UNHEALTHY, 40, 0).astype(np.float32),
+            health=self._ports_health, leaves=leaves,
         )  # fmt: skip
         return FabricView(
             ports=ports, tiers=(switches, tuple(f"spine{at:02}" for at in range(32)), ("core0", "core1")),
@@ -241,7 +241,7 @@ class BigCluster:
             Metric.TEMPERATURE: (32 + 40 * load + 20 * throttle).astype(np.float32),
             Metric.CLOCK: (1 - throttle * 0.6).astype(np.float32),
             Metric.THROTTLE: throttle,
-            Metric.ERRORS: np.where(self._health == Health.SICK, 3, 0).astype(np.float32),
+            Metric.ERRORS: np.where(self._health == Health.UNHEALTHY, 3, 0).astype(np.float32),
         }
         for row, node in enumerate(self.nodes):
             if node.state == "DOWN":

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.forwarding import far_end
-from opsk.fabric.graph import switch_neighbours, tiers
+from opsk.fabric.graph import build_switch_neighbours, compute_tiers
 
 Tables = dict[str, dict[int, int]]
 
@@ -36,10 +36,10 @@ def shortest_paths(fabric: Fabric) -> Tables:
                 ports[own[0]].append((own[1], far[0]))
             elif own[0] in fabric.switches:
                 home[far] = own
-    neighbours = switch_neighbours(fabric)
+    neighbours = build_switch_neighbours(fabric)
     for end, lid in fabric.port_lids.items():
         leaf, leaf_port = home[end]
-        distance = tiers(neighbours, (leaf,))
+        distance = compute_tiers(neighbours, (leaf,))
         for guid in fabric.switches:
             if guid == leaf:
                 tables[guid][lid] = leaf_port

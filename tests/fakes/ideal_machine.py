@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 
 from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareColumns
-from opsk.costmodel.efficiency.kernel_rates import IDEAL_GENERATION, generation_of
+from opsk.costmodel.efficiency.kernel_rates import IDEAL_GENERATION, find_generation
 from opsk.costmodel.machine import Machine
 
 FLOP_PER_S = 1e14
@@ -23,7 +23,7 @@ _NUMBERS: dict[str, float] = {
     "attention_flop_per_s": FLOP_PER_S,
     "plain_flop_per_s": FLOP_PER_S,
     "matmul_size": 0.0,
-    "generation": generation_of(IDEAL_GENERATION),
+    "generation": find_generation(IDEAL_GENERATION),
     "launch_factor": 0.0,
     "hbm_bytes_per_s": HBM_BYTES_PER_S,
     "hb_gpus": 8.0,

@@ -81,11 +81,11 @@ class Scraped:
         for collector in self._collectors:
             yield from _lines(collector.collect())
         if node.number == 3 and node.now.step == 40:
-            self._xids.tally.saw(uuid(3, 3), None, 79, node.now.unix_s, "nvml")
+            self._xids.tally.record(uuid(3, 3), None, 79, node.now.unix_s, "nvml")
         if node.number == 3 and node.now.step == 22:
-            self._xids.tally.saw(uuid(3, 0), None, 94, node.now.unix_s, "nvml")
+            self._xids.tally.record(uuid(3, 0), None, 94, node.now.unix_s, "nvml")
         if node.number == 2 and node.now.step in (10, 11, 12):
-            self._xids.tally.saw(uuid(2, 0), None, 31, node.now.unix_s, "nvml")
+            self._xids.tally.record(uuid(2, 0), None, 31, node.now.unix_s, "nvml")
         if self._xids.tally.counts():
             yield from _lines(self._xids.collect())
         yield from self._by_hand()

@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
 from opsk.slurm.records import JobRecord, NodeRecord
-from opsk.slurm.snapshot import Snapshot, pack, seen_by
+from opsk.slurm.snapshot import Snapshot, filter_visible, pack
 from opsk.workload.advice_record import AdviceRecord, Verdict
 
 GPUS = 8
@@ -179,7 +179,7 @@ def share(path: str, nodes: int, jobs: int) -> None:
                 first = replace(known[1][0], reason=f"round {packed_at}")
                 said = {"cluster": "large", "release": (24, 11), "taken_at_s": time.time()}
                 packed = pack(Snapshot(nodes=told, jobs=(first, *known[1][1:]), **said))  # type: ignore[arg-type]
-            data = seen_by(packed, 0, sees_all=True, have=have).to_bytes()
+            data = filter_visible(packed, 0, sees_all=True, have=have).to_bytes()
             connection.sendall(len(data).to_bytes(4, "big") + data)
 
 

@@ -9,8 +9,8 @@ from opsk.errors import InputError, SlurmError
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import find_rails
 from opsk.hardware.catalog import cluster
-from opsk.planning.interference.wires import wires_of
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.interference.wires import build_links
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_jobcheck.advice.adviser import Adviser
@@ -24,13 +24,13 @@ def small_adviser(*, spines: int = 2) -> Adviser:
     """Return the adviser of the cluster, its links numbered."""
     fabric = rail_optimized_fabric(nodes=NODES, hcas=8, leaves=8 * NODES // UNIT, spines=spines)
     rails = find_rails(fabric)
-    routes = routes_of(fabric, rails)
+    routes = build_routes(fabric, rails)
     return Adviser(
         cluster=cluster("superpod-h100"),
         rails=rails,
         routes=routes,
         fabric=fabric,
-        wires=wires_of(fabric, rails, routes),
+        fabric_links=build_links(fabric, rails, routes),
     )
 
 

@@ -11,7 +11,7 @@ from opsk.planning.remap.values import Part as TimePart
 from opsk.slurm.commands import remap_commands
 from opsk.slurm.commands.remap_commands import Command
 from opsk.workload.plan import Plan
-from opsk_tui.data.feed_port import Choice, Outcome, Proposal, SeatPicture, Undoing
+from opsk_tui.data.feed_port import Choice, Outcome, PlacementView, Proposal, Undoing
 from opsk_tui.data.view import (
     JobView,
 )  # fmt: skip
@@ -35,8 +35,8 @@ class NotedActions:
         broken = np.zeros(seats.shape, dtype=bool)
         broken[0, 5] = True
         columns = tuple(f"rail{rail}" for rail in range(SLOTS))
-        before = SeatPicture(nodes=nodes, columns=columns, ranks=seats, failed=broken)
-        after = SeatPicture(
+        before = PlacementView(nodes=nodes, columns=columns, ranks=seats, failed=broken)
+        after = PlacementView(
             nodes=(spare, *nodes[1:]), columns=columns, ranks=seats, failed=np.zeros(seats.shape, dtype=bool)
         )
         choices = tuple(

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import h100_node
-from opsk.lab.machine.nvml_standin import build, environment, fingerprint
+from opsk.lab.machine.nvml_gpus import make_h100_node
+from opsk.lab.machine.nvml_standin import build, build_environment, hash_sources
 from opsk.lab.machine.nvml_state import StandInState, write_state, write_text
 
 REAL = os.environ.get("OPSK_TEST_REAL_NVML", "") not in ("", "0")
@@ -43,7 +43,7 @@ def library() -> Path:
     """The stand-in, built once for its source and kept in the folder of temporary files."""
     if shutil.which("gcc") is None:
         pytest.skip("no gcc to make the NVML stand-in with (package gcc)")
-    folder = Path(tempfile.gettempdir()) / f"opsk-nvml-{os.getuid()}-{fingerprint()}"
+    folder = Path(tempfile.gettempdir()) / f"opsk-nvml-{os.getuid()}-{hash_sources()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     assert folder.stat().st_uid == os.getuid(), f"{folder} is somebody else's"
     path = folder / "libnvidia-ml.so.1"
@@ -63,7 +63,7 @@ class Nvml:
     def __init__(self, folder: Path, state: StandInState | None = None, *, at: Path | None = None) -> None:
         self.library = at or library()
         self.path = folder / "nvml.state"
-        self.write(h100_node() if state is None else state)
+        self.write(make_h100_node() if state is None else state)
 
     def write(self, state: StandInState) -> None:
         self.state = state
@@ -74,7 +74,7 @@ class Nvml:
 
     @property
     def environment(self) -> dict[str, str]:
-        return environment(self.library, self.path)
+        return build_environment(self.library, self.path)
 
     def start(self, program: str, *, extra: dict[str, str] | None = None) -> subprocess.Popen[str]:
         """Start a Python program that finds ``pynvml`` imported; it is the caller's to end."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opsk.config import load_site
-from opsk.lab.parts import ADVISOR, known_parts
+from opsk.lab.parts import ADVISOR, list_parts
 from opsk.lab.record import LabRecord
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
+from opsk.lab.status import build_slurm_environment
 from opsk.lab.stopping import take_down
 
 UP_WITHIN_S = 60.0
@@ -87,7 +87,7 @@ def answers(path: Path) -> bool:
 @contextmanager
 def advised_nodes(folder: Path) -> Iterator[LabRecord]:
     """Bring a lab of two nodes with hooks and advisor up in a folder; it ends with the context."""
-    assert ADVISOR in known_parts(), "opsk is installed without its lab part: pip install -e . again"
+    assert ADVISOR in list_parts(), "opsk is installed without its lab part: pip install -e . again"
     record, _ = up(folder, shape=LabShape(nodes=2), parts=(ADVISOR,), progress=lambda _: None)
     try:
         yield record
@@ -98,4 +98,4 @@ def advised_nodes(folder: Path) -> Iterator[LabRecord]:
 def terminal(record: LabRecord, home: Path, programs: Path | None = None) -> dict[str, str]:
     """Return the environment of a terminal in a lab; a folder of programs comes before the machine's."""
     path = os.environ["PATH"] if programs is None else f"{programs}{os.pathsep}{os.environ['PATH']}"
-    return {"PATH": path, "HOME": str(home), "LC_ALL": "C.UTF-8", **slurm_environment(record)}
+    return {"PATH": path, "HOME": str(home), "LC_ALL": "C.UTF-8", **build_slurm_environment(record)}

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.hb_domains import hb_domains
+from opsk.fabric.hb_domains import find_hb_domains
 from opsk.fabric.rails import Rails, find_rails
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY
 from opsk.planning.remap.failure import Failure
 from opsk.planning.remap.named import Machine
 from opsk.planning.remap.situation import Hosts, Situation, prepare
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.slurm.records import JobRecord
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
@@ -64,7 +64,7 @@ def situation_of(
             hb_domains=domains,
             held_gpus=held,
         ),
-        routes=routes_of(fabric, rails),
+        routes=build_routes(fabric, rails),
         step=COMMUNICATION_ONLY,
     )
     return found, fabric
@@ -72,7 +72,7 @@ def situation_of(
 
 def machine_of(situation: Situation, fabric: Fabric, domains: Mapping[str, Sequence[str]] | None = None) -> Machine:
     """Return where names of this job are looked up."""
-    found, _ = hb_domains(situation.rails.attachments, domains)
+    found, _ = find_hb_domains(situation.rails.attachments, domains)
     return Machine(
         fabric=fabric,
         rails=situation.rails,
@@ -84,19 +84,19 @@ def machine_of(situation: Situation, fabric: Fabric, domains: Mapping[str, Seque
 
 def dead_gpu(node: str, gpu: int) -> Failure:
     """Return the loss of one GPU."""
-    return Failure(said=(f"gpu:{node}/{gpu}",), gpus=frozenset({(node, gpu)}), drain=frozenset({node}))
+    return Failure(reported=(f"gpu:{node}/{gpu}",), gpus=frozenset({(node, gpu)}), drain=frozenset({node}))
 
 
 def dead_node(*nodes: str) -> Failure:
     """Return the loss of whole nodes."""
-    return Failure(said=tuple(f"node:{node}" for node in nodes), nodes=frozenset(nodes), drain=frozenset(nodes))
+    return Failure(reported=tuple(f"node:{node}" for node in nodes), nodes=frozenset(nodes), drain=frozenset(nodes))
 
 
 def dead_hca(situation: Situation, node: str, place: int) -> Failure:
     """Return the loss of one HCA of a node."""
     entry = situation.rails.attachments[node][place]
     return Failure(
-        said=(f"nic:{node}/{entry.device}",),
+        reported=(f"nic:{node}/{entry.device}",),
         hcas=frozenset({(entry.guid, entry.leaf)}),
         drain=frozenset({node}),
     )
@@ -107,14 +107,14 @@ def dead_leaf(situation: Situation, leaf: str) -> Failure:
     lost = {
         (entry.guid, entry.leaf) for row in situation.rails.attachments.values() for entry in row if entry.leaf == leaf
     }
-    return Failure(said=(f"leaf:{leaf}",), hcas=frozenset(lost))
+    return Failure(reported=(f"leaf:{leaf}",), hcas=frozenset(lost))
 
 
 def dead_domain(situation: Situation, name: str) -> Failure:
     """Return the loss of all GPUs of an HB domain."""
     nodes = [node for node, domain in situation.domain_of.items() if domain == name]
     gpus = {(node, gpu) for node in nodes for gpu in range(situation.node_gpus)}
-    return Failure(said=(f"hb:{name}",), gpus=frozenset(gpus), domains=frozenset({name}), drain=frozenset(nodes))
+    return Failure(reported=(f"hb:{name}",), gpus=frozenset(gpus), domains=frozenset({name}), drain=frozenset(nodes))
 
 
 JOB = JobRecord(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.snapshot import as_snapshot
+from opsk.fabric.snapshot import serialise_snapshot
 from opsk.store.records.advice import AdviceGiven
 from opsk.store.records.clusters import ClusterSeen
 from opsk.store.records.failures import FailureSeen
@@ -79,7 +79,7 @@ def moved(state: str, minutes: float, name: str = "r1", by: str = "root") -> Rem
 
 def one_of_each() -> list[Record]:
     """Every kind, in an order in which they can be written."""
-    fabric = as_snapshot(rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2)).decode()
+    fabric = serialise_snapshot(rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2)).decode()
     return [
         ClusterSeen(cluster="titan", at=later(days=1), since=NOON, slurm_version="25.11.1", nodes=512, gpus=4096),
         SnapshotSeen(cluster="titan", at=later(hours=3), since=NOON, source="ib.txt", content=fabric),

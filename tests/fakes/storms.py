@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from opsk_jobcheck.service.hooks import ADVICE, hook_text
+from opsk_jobcheck.service.hooks import ADVICE, read_hook
 from tests.fakes.bad_servers import BAD_SERVERS, Server, framed, read_question
 from tests.fakes.own_advisor import LabWithOwnAdvisor, advised_nodes, terminal
 
@@ -177,7 +177,7 @@ class StormLab(LabWithOwnAdvisor):
         etc = self.record.folder.etc
         for name in (ADVICE, *HOOKS):
             draft = etc / f".{name}"
-            draft.write_text(EMPTY_HOOKS.get(name, "") if empty else hook_text(name))
+            draft.write_text(EMPTY_HOOKS.get(name, "") if empty else read_hook(name))
             draft.chmod(0o644)
             draft.replace(etc / name)
         self.forget()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from opsk.costmodel.sizes.parameters import ParameterCount, count_parameters
-from opsk.costmodel.sizes.pipeline import Stages, stages_of
-from opsk.costmodel.sizes.shape import ShapeColumns, shape_of
-from opsk.costmodel.sizes.shares import Shares, shares_of
+from opsk.costmodel.sizes.pipeline import Stages, build_stages
+from opsk.costmodel.sizes.shape import ShapeColumns, build_shape
+from opsk.costmodel.sizes.shares import Shares, compute_shares
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.spec import ClusterSpec, GpuSpec, NicSpec, NodeSpec
 from opsk.units import GIB
@@ -53,12 +53,12 @@ def gpt(
 
 def shares_and_stages(model: ModelShape | ShapeColumns, *plans: Plan) -> tuple[Shares, Stages]:
     """Return the shares and stages of plans for one model, or for a model each."""
-    shape = shape_of(model) if isinstance(model, ModelShape) else model
-    shares = shares_of(shape, PlanTable.of(plans))
-    return shares, stages_of(shape, shares)
+    shape = build_shape(model) if isinstance(model, ModelShape) else model
+    shares = compute_shares(shape, PlanTable.of(plans))
+    return shares, build_stages(shape, shares)
 
 
 def parts(model: ModelShape, *plans: Plan) -> tuple[Shares, Stages, ParameterCount]:
     """Return what the parts of the cost model are computed from."""
     shares, stages = shares_and_stages(model, *plans)
-    return shares, stages, count_parameters(shape_of(model), shares, stages)
+    return shares, stages, count_parameters(build_shape(model), shares, stages)

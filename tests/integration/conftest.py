@@ -21,10 +21,10 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.programs import locate, missing, search_path, slurm_release
+from opsk.lab.programs import build_search_path, find_missing, locate, read_slurm_release
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
+from opsk.lab.status import build_slurm_environment
 from opsk.lab.stopping import take_down
 from tests.fakes.advised_lab import AdvisedLab, advised_lab_up
 from tests.fakes.warm_opsk import run as run_warm
@@ -130,7 +130,7 @@ def slurm(request: pytest.FixtureRequest) -> Iterator[Slurm]:
     source: str = request.param
     if source == roots.INSTALLED:
         _skip_for_missing()
-        found = Slurm(source=source, release=slurm_release(locate()["slurmd"]), path=OWN_PATH)
+        found = Slurm(source=source, release=read_slurm_release(locate()["slurmd"]), path=OWN_PATH)
         _say(request.config, found, "")
         yield found
         return
@@ -151,7 +151,7 @@ def _say(config: pytest.Config, slurm: Slurm, more: str) -> None:
 
 
 def _skip_for_missing() -> None:
-    absent = missing()
+    absent = find_missing()
     if absent:
         pytest.skip("not installed: " + ", ".join(f"{name} (package {package})" for name, package in absent.items()))
 
@@ -169,7 +169,7 @@ def plain_environment() -> dict[str, str]:
     """This process's environment without any setting of Slurm or opsk, and with this machine's Slurm."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
     with path_is(OWN_PATH):
-        return kept | {"PATH": search_path()}
+        return kept | {"PATH": build_search_path()}
 
 
 @pytest.fixture(scope="session")
@@ -177,7 +177,7 @@ def lab(slurm: Slurm, plain_environment: dict[str, str]) -> Iterator[RunningLab]
     """A lab of four nodes without advisor and hooks; shared by all tests that change nothing of it."""
     with path_is(slurm.path):
         _skip_for_missing()
-        environment = plain_environment | {"PATH": search_path()}
+        environment = plain_environment | {"PATH": build_search_path()}
     top = Path(tempfile.mkdtemp(prefix="opsk-test-"))
     top.chmod(0o755)
     path = top / "lab"
@@ -213,7 +213,7 @@ def units_lab(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         _skip_for_missing()
         record, _ = up(path, shape=UNITS, parts=(), progress=lambda _: None)
         kept = {name: text for name, text in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
-        environment = {**kept, "PATH": search_path(), "HOME": str(path.parent), **slurm_environment(record)}
+        environment = {**kept, "PATH": build_search_path(), "HOME": str(path.parent), **build_slurm_environment(record)}
     lab = RunningLab(path=path, environment=environment)
     try:
         conf = path / "etc" / "slurm.conf"

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from opsk.cli.main import opsk
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk_jobcheck.cli import MAX_SCRIPT_BYTES
 from tests.fakes.launch_scripts import megatron_script
 from tests.golden.compare import assert_as_golden
@@ -109,7 +109,7 @@ def test_advice_on_the_examples_reads_as_accepted(
 ) -> None:
     monkeypatch.chdir(root)
     dump = tmp_path / "fabric.ibnetdiscover"
-    dump.write_text(as_ibnetdiscover(rail_optimized_fabric(nodes=16, hcas=8, leaves=16, spines=4)))
+    dump.write_text(render_ibnetdiscover(rail_optimized_fabric(nodes=16, hcas=8, leaves=16, spines=4)))
     assert_as_golden(f"check/{name}.txt", check(f"examples/{name}.sbatch", *CLUSTER, "--fabric", dump).stdout)
 
 

@@ -12,8 +12,8 @@ from opsk.workload.model import StatedModel
 from opsk.workload.plan import Plan, Sharding, Software, StatedPlan
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice import abilities
-from opsk_jobcheck.advice.abilities import abilities_of, family_of, is_deepspeed
-from opsk_jobcheck.advice.flags import flags_for
+from opsk_jobcheck.advice.abilities import family_of, find_abilities, is_deepspeed
+from opsk_jobcheck.advice.flags import build_flags
 from opsk_jobcheck.advice.option_syntax.tables import NAMES
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.frameworks.registry import FRAMEWORKS, READERS
@@ -52,7 +52,7 @@ def test_a_job_of_each_framework_is_completed_and_bounded(framework: str) -> Non
     model = complete(workload).model
     assert model is not None or framework == "megatron-bridge"  # whose recipe decides on experts
     if model is not None:
-        assert plan.sharding in abilities_of(workload, model, plan).limits.shardings
+        assert plan.sharding in find_abilities(workload, model, plan).limits.shardings
 
 
 @pytest.mark.parametrize("framework", sorted(DATA_PARALLEL))
@@ -60,7 +60,7 @@ def test_what_only_splits_data_is_offered_nothing_else(framework: str) -> None:
     workload, plan = asked(framework)
     model = complete(workload).model
     assert model is not None
-    limits = abilities_of(workload, model, plan).limits
+    limits = find_abilities(workload, model, plan).limits
     assert (limits.largest_tp, limits.largest_pp) == (1, 1)
     if framework in ("pytorch-ddp", "open-clip"):
         assert limits.shardings == {Sharding.NONE}
@@ -69,7 +69,7 @@ def test_what_only_splits_data_is_offered_nothing_else(framework: str) -> None:
 @pytest.mark.parametrize("framework", TRAINS)
 def test_a_smaller_micro_batch_is_spelled_or_known_to_have_no_words(framework: str) -> None:
     workload, plan = asked(framework)
-    flags = flags_for(workload, plan, replace(plan, micro_batch=1), model=complete(workload).model)
+    flags = build_flags(workload, plan, replace(plan, micro_batch=1), model=complete(workload).model)
     has_words = family_of(workload) in NAMES or framework in OWN_SPELLING
     assert has_words is (framework not in WITHOUT_WORDS)
     if has_words and framework != "megatron-bridge":

@@ -28,11 +28,11 @@ from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.adviser import Adviser
 from opsk_jobcheck.advice.document import document, record
 from opsk_jobcheck.advice.rendering import MAX_LINES, lines
-from opsk_jobcheck.scripts.script import MAX_WANTED_FILES, read_script
-from opsk_jobcheck.service.advice_cache import context_of, key_of
+from opsk_jobcheck.scripts.script import MAX_MISSING_FILES, read_script
+from opsk_jobcheck.service.advice_cache import cache_key, context_hash
 from opsk_jobcheck.service.answering import build_advise_request, build_submit_request
-from opsk_jobcheck.service.policy import decide, enforced_lines
-from opsk_jobcheck.service.site import site_adviser
+from opsk_jobcheck.service.policy import decide, render_enforcement
+from opsk_jobcheck.service.site import build_site_adviser
 from opsk_jobcheck.service.site_analyzer import SiteAnalyzer
 from opsk_jobcheck.submission.protocol import (
     AdviseQuestion,
@@ -125,7 +125,7 @@ def batches(few: int, many: int = COUNT) -> list[int]:
 @pytest.fixture(scope="module")
 def adviser() -> Adviser:
     """Return the adviser of a known machine, its first thought behind it."""
-    made = site_adviser(SiteConfig(cluster="superpod-h100"))
+    made = build_site_adviser(SiteConfig(cluster="superpod-h100"))
     made.advise(read_script(TEMPLATES[0][0], file="warm.sh"))
     return made
 
@@ -198,9 +198,9 @@ def check_workload(workload: Workload, case: FuzzCase) -> None:
         assert entry.line >= 0
         if entry.file in known:
             assert entry.line <= known[entry.file].count("\n") + 1, entry
-    assert len(workload.wanted_files) <= MAX_WANTED_FILES
-    for path in workload.wanted_files:
-        assert path, workload.wanted_files
+    assert len(workload.missing_files) <= MAX_MISSING_FILES
+    for path in workload.missing_files:
+        assert path, workload.missing_files
         assert len(path) < 4096
         assert not any(unicodedata.category(sign) in ("Cc", "Cs") for sign in path), path
 
@@ -256,15 +256,21 @@ def check_question(question: dict[str, Any], analyzer: SiteAnalyzer) -> None:
         query = build_advise_request(asked, may_want=bool(asked.files))
     else:
         query = build_submit_request(asked)
-    assert key_of(context_of(0, query), query.text)
+    assert cache_key(context_hash(0, query), query.text)
     rules = (PolicyRule(partition="a*", action="hold"), PolicyRule(account="*b*", qos="c?", action="reject"))
     decision = decide(rules, query.request)
     analysis = analyzer.analyze(type(query).unpacked(json.loads(json.dumps(query.packed()))))
     decision.enforces(analysis, query.request)
-    told = (*analysis.lines, *analysis.short_lines, *enforced_lines(decision, analysis), analysis.comment, analysis.why)
+    told = (
+        *analysis.lines,
+        *analysis.short_lines,
+        *render_enforcement(decision, analysis),
+        analysis.comment,
+        analysis.why,
+    )
     for line in told:
         check_harmless(line)
-    assert len(analysis.wanted) <= MAX_WANTED_FILES
+    assert len(analysis.wanted) <= MAX_MISSING_FILES
     assert len(analysis.comment) < 400
     json.dumps(analysis.packed(), allow_nan=False)
     sent = render_answer(Answer(status="advice", lines=analysis.lines, comment=analysis.comment))

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from opsk.hardware.catalog import cluster
 from opsk.workload.workload import Problem
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.cluster_state.wanted import wanted_nodes
-from opsk_jobcheck.host_memory import HostMemoryAsked, memory_asked
+from opsk_jobcheck.cluster_state.wanted import parse_node_constraints
+from opsk_jobcheck.host_memory import HostMemoryRequest, parse_memory_request
 from opsk_jobcheck.scripts.script import read_script
-from opsk_jobcheck.scripts.typed import typed_request
+from opsk_jobcheck.scripts.typed import build_typed_request
 from opsk_jobcheck.submission.request import SlurmRequest
 from tests.fakes.launch_scripts import LLAMA_70B
 
@@ -35,7 +35,7 @@ PLAN = (
     ],
 )
 def test_sizes_are_read_as_slurm_counts_them(options: dict[str, str], size_bytes: int, each: str) -> None:
-    found = memory_asked(options)
+    found = parse_memory_request(options)
     assert found is not None
     assert (found.size_bytes, found.each) == (size_bytes, each)
 
@@ -44,19 +44,19 @@ def test_sizes_are_read_as_slurm_counts_them(options: dict[str, str], size_bytes
     "options", [{}, {"mem": "0"}, {"mem": "$MEM"}, {"mem": "half"}, {"mem": "1G", "mem-per-cpu": "1G"}, {"mem": "-1"}]
 )
 def test_all_of_a_node_and_what_is_no_size_are_none(options: dict[str, str]) -> None:
-    assert memory_asked(options) is None
+    assert parse_memory_request(options) is None
 
 
 @given(st.dictionaries(st.sampled_from(["mem", "mem-per-cpu", "mem-per-gpu"]), st.text(max_size=20)))
 def test_any_text_is_a_size_or_none(options: dict[str, str]) -> None:
-    asked = memory_asked(options)
+    asked = parse_memory_request(options)
     assert asked is None or (asked.size_bytes >= 1024 and len([text for text in options.values() if text]) == 1)
 
 
 def test_memory_by_gpu_and_cpu_is_that_of_all_of_them() -> None:
-    by_gpu = HostMemoryAsked(size_bytes=10, each="gpu", words="")
+    by_gpu = HostMemoryRequest(size_bytes=10, each="gpu", words="")
     assert by_gpu.per_node_bytes(gpus_per_node=8, cpus_per_node=None) == 80
-    by_cpu = HostMemoryAsked(size_bytes=10, each="cpu", words="")
+    by_cpu = HostMemoryRequest(size_bytes=10, each="cpu", words="")
     # whole cores are given: two CPUs each, as a rule
     assert by_cpu.per_node_bytes(gpus_per_node=8, cpus_per_node=16) == 320
     assert by_cpu.per_node_bytes(gpus_per_node=8, cpus_per_node=None) is None
@@ -68,8 +68,10 @@ def shortage(
     """Return what is wrong with the host memory that a 70B job on nodes of eight GPUs asks for."""
     head = f"#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8 {line}\n"
     script = f"{head}srun python pretrain_gpt.py {LLAMA_70B} {flags}\n"
-    request = request or typed_request(options, {})
-    advice = SUPERPOD.advise(read_script(script, file="job.sh", request=request), wanted_nodes(script, request))
+    request = request or build_typed_request(options, {})
+    advice = SUPERPOD.advise(
+        read_script(script, file="job.sh", request=request), parse_node_constraints(script, request)
+    )
     return [problem for problem in advice.problems if "host memory" in problem.what]
 
 
@@ -107,7 +109,7 @@ def test_the_command_line_beats_the_script() -> None:
 
 
 def test_the_environment_of_sbatch_counts() -> None:
-    assert typed_request((), {"SBATCH_MEM_PER_NODE": "20G"}).memory == {"mem": "20G"}
+    assert build_typed_request((), {"SBATCH_MEM_PER_NODE": "20G"}).memory == {"mem": "20G"}
 
 
 def test_a_line_that_slurm_did_not_merge_is_not_in_force() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from opsk.lab.parts import LabSite
-from opsk.lab.slurm_files import deploy_folder
+from opsk.lab.slurm_files import find_deploy_folder
 from opsk_jobcheck.lab_part import advisor_part
 from opsk_jobcheck.service.hooks import ADVICE, HOOKS, SETTINGS
 
@@ -23,6 +23,6 @@ def test_a_lab_gets_hooks_and_an_advisor_on_its_own_socket(tmp_path: Path) -> No
 
 
 def test_the_snippet_that_it_includes_turns_both_hooks_on() -> None:
-    text = (deploy_folder() / "slurm" / "opsk.conf").read_text()
+    text = (find_deploy_folder() / "slurm" / "opsk.conf").read_text()
     assert "JobSubmitPlugins=lua" in text
     assert "CliFilterPlugins=lua" in text

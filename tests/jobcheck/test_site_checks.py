@@ -14,14 +14,14 @@ import pytest
 from opsk import __version__
 from opsk.app.doctor.finding import Finding, Level
 from opsk_jobcheck.cluster_state.heading import HEAD, MAGIC
-from opsk_jobcheck.service.hooks import HOOKS, hook_text
+from opsk_jobcheck.service.hooks import HOOKS, read_hook
 from opsk_jobcheck.site_checks import (
     asked,
-    breaker_finding,
+    check_socket_modes,
+    check_watcher,
+    interpret_breaker,
     ping,
-    plugins_written,
-    socket_modes,
-    watcher_finding,
+    read_plugins,
 )
 from tests.fakes.bad_servers import Server, framed, read_question
 
@@ -94,16 +94,16 @@ def test_one_that_hangs_or_hangs_up(tmp_path: Path) -> None:
      (7200, Level.SOUND, "last open 2 h ago")],
 )  # fmt: skip
 def test_the_breaker_is_open_as_long_as_its_pause(later_s: float, level: Level, words: str) -> None:
-    said = breaker_finding(LINE, "timeout", 20, Path("/var/log/slurmctld.log"), AT_S + later_s)
+    said = interpret_breaker(LINE, "timeout", 20, Path("/var/log/slurmctld.log"), AT_S + later_s)
     assert said.level is level
     assert words in said.what
 
 
 def test_a_log_without_times_and_a_missing_lua_socket() -> None:
     line = "Jan  2 03:04:05 opsk: the advisor gives no answer (lua-socket is not installed): not asked for 5 s"
-    said = breaker_finding(line, "lua-socket is not installed", 5, Path("/log"), AT_S)
+    said = interpret_breaker(line, "lua-socket is not installed", 5, Path("/log"), AT_S)
     assert said.level is Level.NOTE
-    said = breaker_finding(LINE, "lua-socket is not installed", 20, Path("/log"), AT_S + 1)
+    said = interpret_breaker(LINE, "lua-socket is not installed", 20, Path("/log"), AT_S + 1)
     assert "install lua-socket" in said.hint
 
 
@@ -113,8 +113,8 @@ def test_plugins_are_read_from_slurm_conf_and_what_it_includes(tmp_path: Path) -
         "include more.conf\n#CliFilterPlugins=none\njobsubmitplugins = all_partitions,job_submit/lua # ours\n"
     )
     (tmp_path / "more.conf").write_text("CliFilterPlugins=cli_filter/lua\nInclude slurm.conf\n")
-    assert plugins_written(conf) == {"jobsubmitplugins": ("all_partitions", "lua"), "clifilterplugins": ("lua",)}
-    assert plugins_written(tmp_path / "none") == {}
+    assert read_plugins(conf) == {"jobsubmitplugins": ("all_partitions", "lua"), "clifilterplugins": ("lua",)}
+    assert read_plugins(tmp_path / "none") == {}
 
 
 def checks(findings: object) -> list[str]:
@@ -126,22 +126,24 @@ def test_modes_of_the_socket(tmp_path: Path) -> None:
     path = tmp_path / "run" / "s"
     path.parent.mkdir(mode=0o750)
     tmp_path.chmod(0o755)
-    said = list(socket_modes(path, 0o140600, 0o666))
+    said = list(check_socket_modes(path, 0o140600, 0o666))
     assert {"socket-mode", "socket-folder"} == set(checks(said))
     assert any(str(path.parent) in each.hint for each in said)
-    assert list(socket_modes(path, 0o140660, 0o660)) == [], "a group's socket may lie behind a folder of the group's"
+    assert list(check_socket_modes(path, 0o140660, 0o660)) == [], (
+        "a group's socket may lie behind a folder of the group's"
+    )
 
 
 @pytest.mark.parametrize("name", HOOKS)
 def test_a_hook_is_told_from_a_sites_own_script_by_its_head(name: str) -> None:
-    assert "of opsk:" in hook_text(name)[:200]
+    assert "of opsk:" in read_hook(name)[:200]
 
 
 def test_what_the_watcher_handed_over_gets_old(tmp_path: Path) -> None:
-    assert watcher_finding(tmp_path / "none").level is Level.WRONG
-    assert "handed nothing over" in watcher_finding(tmp_path).what
+    assert check_watcher(tmp_path / "none").level is Level.WRONG
+    assert "handed nothing over" in check_watcher(tmp_path).what
     (tmp_path / "current").symlink_to("state-1-1")
     for age_s, level in ((5.0, Level.SOUND), (600.0, Level.WRONG)):
         (tmp_path / "state-1-1").unlink(missing_ok=True)
         (tmp_path / "state-1-1").write_bytes(HEAD.pack(MAGIC, time.monotonic() - age_s, 0))
-        assert watcher_finding(tmp_path).level is level
+        assert check_watcher(tmp_path).level is level

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from opsk.own_folder import OwnFolder
+from opsk.own_folder import ProcessFolder
 
 HOLDS = """
 import sys
-from opsk.own_folder import OwnFolder
-own = OwnFolder("live")
+from opsk.own_folder import ProcessFolder
+own = ProcessFolder("live")
 (own.path / "state").write_text("x")
 print(own.path, flush=True)
 sys.stdin.read()
@@ -41,7 +41,7 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
 
 
 def test_it_is_removed_with_what_is_in_it(runtime: Path) -> None:
-    own = OwnFolder("live")
+    own = ProcessFolder("live")
     assert (own.path.parent, own.path.stat().st_mode & 0o777) == (runtime, 0o700)
     (own.path / "state").write_text("x")
     own.remove()
@@ -52,14 +52,14 @@ def test_the_next_one_removes_what_one_that_was_killed_has_left(runtime: Path) -
     process, left = another()
     end(process, signal.SIGKILL)
     assert (left / "state").exists()
-    own = OwnFolder("live")
+    own = ProcessFolder("live")
     assert list(runtime.iterdir()) == [own.path]
 
 
 def test_that_of_one_that_lives_stays(runtime: Path) -> None:
     process, theirs = another()
     try:
-        own = OwnFolder("live")
+        own = ProcessFolder("live")
         assert sorted(runtime.iterdir()) == sorted([own.path, theirs])
     finally:
         end(process, signal.SIGTERM)
@@ -74,9 +74,9 @@ def test_what_is_called_alike_and_is_none_of_them_stays(runtime: Path) -> None:
     (runtime / "live-link").symlink_to(runtime / "elsewhere")
     process, killed = another()
     end(process, signal.SIGKILL)
-    OwnFolder("other")
+    ProcessFolder("other")
     assert killed.exists()
-    OwnFolder("live")
+    ProcessFolder("live")
     assert {entry.name for entry in runtime.iterdir()} >= {"live-making", "live-file", "live-link", "elsewhere"}
     assert (runtime / "elsewhere" / ".owner").exists()
 
@@ -86,5 +86,5 @@ def test_another_users_stays(runtime: Path) -> None:
     process, theirs = another()
     end(process, signal.SIGKILL)
     os.chown(theirs, 65534, 65534)
-    OwnFolder("live")
+    ProcessFolder("live")
     assert theirs.exists()

@@ -45,7 +45,7 @@ def test_processes_of_a_pool_import_nothing_from_the_current_directory(trap: Pat
         "from pathlib import Path\nfrom opsk.postmortem.logs import LogFile, read_logs\n"
         "if __name__ == '__main__':\n"
         f"    found = read_logs([LogFile(path=Path(p)) for p in {[str(log) for log in logs]}], processes=2)\n"
-        "    print(len(found.signs))\n"
+        "    print(len(found.findings))\n"
     )
     script = trap / "scripts" / "read.py"
     script.parent.mkdir()

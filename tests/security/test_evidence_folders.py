@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.postmortem.job import keep_report
+from opsk.cli.postmortem.job import write_report
 from opsk.errors import InputError
 from opsk.job_key import JobKey
-from opsk.postmortem.evidence.index import entries_of
-from opsk.postmortem.evidence.node_files import FORM, job_folder, read_node_files, write_whole
+from opsk.postmortem.evidence.index import list_entries
+from opsk.postmortem.evidence.node_files import FORM, job_folder, read_node_files, write_atomically
 from opsk.postmortem.values import Report
 
 USER = 65534
@@ -46,7 +46,7 @@ def test_a_link_in_place_of_a_jobs_folder_leads_root_nowhere(top: Path, tmp_path
     (top / "4711").symlink_to(elsewhere)
     given(top / "4711")
     with pytest.raises(OSError, match="might"):
-        write_whole(job_folder(top, JobKey(job="4711")) / "n07@0.json", "{}")
+        write_atomically(job_folder(top, JobKey(job="4711")) / "n07@0.json", "{}")
     assert list(elsewhere.iterdir()) == []
 
 
@@ -54,7 +54,7 @@ def test_a_folder_that_the_user_made_first_gets_no_evidence(top: Path) -> None:
     (top / "4711").mkdir()
     given(top / "4711")
     with pytest.raises(OSError, match="might"):
-        write_whole(job_folder(top, JobKey(job="4711")) / "n07@0.json", "{}")
+        write_atomically(job_folder(top, JobKey(job="4711")) / "n07@0.json", "{}")
     assert list((top / "4711").iterdir()) == []
 
 
@@ -81,11 +81,11 @@ def test_the_same_in_a_folder_that_only_the_site_writes_is_believed(top: Path) -
 def test_where_everybody_may_rename_folders_nothing_is_written(top: Path) -> None:
     top.chmod(0o777)
     with pytest.raises(OSError, match="might"):
-        write_whole(job_folder(top, JobKey(job="4711")) / "n07@0.json", "{}")
+        write_atomically(job_folder(top, JobKey(job="4711")) / "n07@0.json", "{}")
 
 
 def test_root_writes_where_everybody_may_make_folders_and_it_made_this_one(top: Path) -> None:
-    write_whole(job_folder(top, JobKey(job="4711")) / "n07@0.json", FORGED)
+    write_atomically(job_folder(top, JobKey(job="4711")) / "n07@0.json", FORGED)
     assert len(read_node_files([top / "4711"]).files) == 1
     assert (top / "4711").stat().st_mode & 0o777 == 0o750
 
@@ -95,7 +95,7 @@ def test_a_report_is_not_written_through_a_link_either(top: Path, tmp_path: Path
     (top / "4711").symlink_to(tmp_path / "elsewhere")
     given(top / "4711")
     with pytest.raises(InputError, match="might"):
-        keep_report(Report(state="ended well"), top / "4711")
+        write_report(Report(state="ended well"), top / "4711")
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
@@ -103,6 +103,6 @@ def test_a_report_that_the_user_put_there_is_not_listed(top: Path) -> None:
     (top / "4711").mkdir()
     (top / "4711" / "report.json").write_text('{"root_cause": {"what": "drain n07"}}', encoding="utf-8")
     given(top / "4711")
-    found, problems = entries_of(top)
+    found, problems = list_entries(top)
     assert found == ()
     assert "might" in problems[0]

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from opsk_jobcheck.service.recorder import sound
+from opsk_jobcheck.service.recorder import filter_records
 
 FORGED = "\nopsk advisor: records: ERROR the store was opened by root\x1b[2J"
 
@@ -18,7 +18,7 @@ def lines(count: int) -> list[str]:
 
 def test_no_record_of_a_user_begins_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    assert sound([*lines(1), FORGED, json.dumps({"kind": FORGED})], cluster=lambda: "c", may=lambda _: True) == []
+    assert filter_records([*lines(1), FORGED, json.dumps({"kind": FORGED})], cluster=lambda: "c", may=lambda _: True) == []
     told = [record.getMessage() for record in caplog.records]
     assert told
     assert all(line.isprintable() and len(line) < 1000 for line in told)
@@ -26,6 +26,6 @@ def test_no_record_of_a_user_begins_a_line_of_the_log(caplog: pytest.LogCaptureF
 
 def test_a_thousand_bad_records_are_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    sound(lines(1000), cluster=lambda: "c", may=lambda _: True)
+    filter_records(lines(1000), cluster=lambda: "c", may=lambda _: True)
     assert 1 <= len(caplog.records) <= 5
     assert "997 more" in caplog.records[-1].getMessage()

@@ -15,7 +15,7 @@ from opsk.hardware.catalog import cluster, gpu
 from opsk.job_key import JobKey
 from opsk.postmortem.evidence.bundle import Redaction, write_bundle
 from opsk.postmortem.evidence.node_files import job_folder, node_file_name
-from opsk.postmortem.reasoning.acting import actions_of
+from opsk.postmortem.reasoning.acting import list_actions
 from opsk.postmortem.values import Cause, FailureClass, JobFacts, Place
 from opsk.slurm.commands.remap_commands import Command, Who
 from opsk.workload.public_models.lookup import public_model
@@ -82,7 +82,7 @@ def test_every_name_in_a_bundle_lies_below_one_folder(tmp_path: Path) -> None:
 def test_no_command_to_paste_holds_what_a_log_calls_a_node(node: str) -> None:
     cause = Cause(failure=FailureClass.GPU_HARDWARE, what=node, where=Place(node=node), confidence=0.99)
     job = JobFacts(job_id=f"4711{node}", user=node, state="FAILED")
-    for action in actions_of(cause, job, ()):
+    for action in list_actions(cause, job, ()):
         assert node not in action.command.split() if node else True
         assert not set(";$`|&><\n\x1b*~") & set(action.command.partition("   #")[0])
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from opsk.app.inputs.fabric_dump import text_of
+from opsk.app.inputs.fabric_dump import read_text
 from opsk.app.inputs.node_files import read_node_files
 from opsk.app.inputs.plan_file import parse_plan
 from opsk.config import load_site
 from opsk.costmodel.efficiency.default import parse_efficiency
 from opsk.errors import InputError, OpskError
 from opsk.hardware.catalog import parse_cluster
-from opsk.telemetry.exporter_targets import targets_in
+from opsk.telemetry.exporter_targets import read_targets
 from opsk_exporters.core.settings import load_settings
 
 ZEROS_BYTES = 128 << 20
@@ -38,7 +38,7 @@ def long_name(kind: bytes) -> bytes:
 
 def test_a_dump_that_unpacks_to_a_thousand_times_its_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unpacks to more"):
-        text_of(zeros(tmp_path / "fabric.gz", b"vendid=0x2c9\n"))
+        read_text(zeros(tmp_path / "fabric.gz", b"vendid=0x2c9\n"))
 
 
 @pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE], ids=["gnu", "pax"])
@@ -88,4 +88,4 @@ def test_the_exporters_section_and_targets_of_doctor_are_one_error_too(name: str
         load_settings(path)
     path.write_text("[" * 10_000, encoding="ascii")
     with pytest.raises(OpskError):
-        targets_in(path, tls=False)
+        read_targets(path, tls=False)

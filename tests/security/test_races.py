@@ -14,7 +14,7 @@ import pytest
 from opsk.errors import InputError
 from opsk.postmortem.evidence.flight_recorder import read_dump
 from opsk.slurm.commands import job_script
-from opsk.slurm.commands.job_script import checked_script
+from opsk.slurm.commands.job_script import check_script
 
 
 def test_a_dump_that_is_anothers_when_it_is_open_is_not_read(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def child(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ch
 
 def test_the_folder_of_a_script_that_is_given_away_stays_roots(child: Child, nobody: pwd.struct_passwd) -> None:
     """In a folder of his own the user could put a link to /etc/shadow where root is about to give a file away."""
-    checked_script(b"#!/bin/sh\n", 1, owner=nobody)
+    check_script(b"#!/bin/sh\n", 1, owner=nobody)
     assert (child.owner, child.mode) == (0, 0o711)
 
 
@@ -76,7 +76,7 @@ def test_a_process_that_became_a_user_has_nothing_of_roots_environment(
     """Its owner reads it in /proc."""
     monkeypatch.setenv("PGPASSWORD", "correct-horse")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "correct-horse")
-    checked_script(b"#!/bin/sh\n", 1, owner=nobody)
+    check_script(b"#!/bin/sh\n", 1, owner=nobody)
     assert "correct-horse" not in child.given["env"].values()
     assert "PATH" in child.given["env"]
 
@@ -84,4 +84,4 @@ def test_a_process_that_became_a_user_has_nothing_of_roots_environment(
 @pytest.mark.parametrize("child", [b"[" * 200_000, b" " * (9 << 20), b"[]", b""], indirect=True, ids=len)
 def test_what_a_process_that_became_a_user_says_is_hostile(child: Child, nobody: pwd.struct_passwd) -> None:
     with pytest.raises((InputError, ValueError)):
-        checked_script(b"#!/bin/sh\n", 1, owner=nobody)
+        check_script(b"#!/bin/sh\n", 1, owner=nobody)

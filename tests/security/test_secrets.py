@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from opsk.app.doctor.finding import Level, Site
-from opsk.cli.doctor.configuration import configuration_checks
+from opsk.cli.doctor.configuration import check_configuration
 from opsk.cli.main import main
 from opsk.config import SiteConfig, StoreConfig
 
@@ -106,7 +106,7 @@ def test_doctor_tells_of_a_password_that_everybody_can_read(site: Path, mode: in
         config = SiteConfig(store=StoreConfig(url=url))
         site.write_text("", encoding="ascii")
         site.chmod(mode)
-        found = list(configuration_checks(Site(config=config, config_path=site, slurm=None, now_s=0.0)))
+        found = list(check_configuration(Site(config=config, config_path=site, slurm=None, now_s=0.0)))
         assert any((each.check, each.level) == ("password", Level.WRONG) for each in found) is is_told, url
 
 
@@ -114,7 +114,7 @@ def test_doctor_tells_of_a_password_that_everybody_can_read(site: Path, mode: in
 def test_a_url_without_a_password_is_no_secret(site: Path, url: str) -> None:
     site.write_text("", encoding="ascii")
     config = SiteConfig(store=StoreConfig(url=url))
-    found = configuration_checks(Site(config=config, config_path=site, slurm=None, now_s=0.0))
+    found = check_configuration(Site(config=config, config_path=site, slurm=None, now_s=0.0))
     assert all(each.check != "password" for each in found)
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from opsk.config import SiteConfig
 from opsk_jobcheck.service import connections
-from opsk_jobcheck.service.answering import PONG, Answered, Conversation
+from opsk_jobcheck.service.answering import PONG, AnswerResult, Session
 from opsk_jobcheck.service.connections import Connections, Limits
 from opsk_jobcheck.service.listening import Peer
-from opsk_jobcheck.service.recording import OF_ONE_USER_BYTES_A_MINUTE, Recording
+from opsk_jobcheck.service.recording import OF_ONE_USER_BYTES_A_MINUTE, RecordQueue
 from opsk_jobcheck.submission.protocol import HEADER_BYTES, MAX_QUESTION_BYTES, Answer, Question, frame
 
 PING = frame(b'{"v":1,"kind":"ping"}')
@@ -28,13 +28,13 @@ LIMITS = Limits(connections=8, connections_per_user=3, quiet_s=1.0, held_bytes=3
 class Ponging:
     """Answers at once."""
 
-    def answer(self, question: Question, talk: Conversation) -> Answered:
+    def answer(self, question: Question, session: Session) -> AnswerResult:
         return PONG
 
-    def note(self, question: Question, answer: Answer | None, talk: Conversation, took_s: float) -> None:
+    def note(self, question: Question, answer: Answer | None, session: Session, took_s: float) -> None:
         """Keep nothing."""
 
-    def note_refused(self, talk: Conversation, why: str) -> None:
+    def note_refused(self, session: Session, why: str) -> None:
         """Keep nothing."""
 
 
@@ -130,7 +130,7 @@ def test_what_was_held_is_given_back(connect: Callable[[], socket.socket]) -> No
             assert connection.recv(4)
 
 
-def taken(recording: Recording, uid: int, size_bytes: int, most: int = 100) -> int:
+def taken(recording: RecordQueue, uid: int, size_bytes: int, most: int = 100) -> int:
     """Return how many questions of a size are taken before one is refused."""
     return next((number for number in range(most) if not recording.record(uid, ["x" * size_bytes])), most)
 
@@ -140,7 +140,7 @@ def test_a_flood_of_records_leaves_room_for_other_users_and_for_the_site() -> No
 
     async def run() -> None:
         hangs = (sys.executable, "-c", "import time; time.sleep(600)")
-        recording = Recording(SiteConfig(), lambda uid: uid == 0, command=hangs)
+        recording = RecordQueue(SiteConfig(), lambda uid: uid == 0, command=hangs)
         size_bytes = 200_000
         part = OF_ONE_USER_BYTES_A_MINUTE // (size_bytes + 100)
         assert taken(recording, 1000, size_bytes) in range(part, 2 * part + 1)  # a minute may just end

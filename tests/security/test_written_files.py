@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.calibration.calibrate import _write as write_efficiency
+from opsk.cli.calibration.calibrate import _write_atomically as write_efficiency
 from opsk.errors import InputError
 from opsk.postmortem.evidence.bundle import Redaction, write_bundle
 from opsk.telemetry.network.rails_file import write_rails

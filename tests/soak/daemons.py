@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opsk.lab.launcher import Launcher
-from opsk.lab.processes import MARKER, Process, command_line, find_all, identify, is_running, send, wait_gone
+from opsk.lab.processes import MARKER, Process, find_all, identify, is_running, read_command_line, send, wait_gone
 
 LOOK_EVERY_S = 0.3
 TELLS = "PYTHONFAULTHANDLER"
@@ -131,7 +131,7 @@ class Daemons:
         """Return the processes of the lab with these words in their command line."""
         folder = self.launcher.record.folder
         found = find_all(folder.path, slurm_confs=[folder.slurm_conf])
-        return [each for each in found if all(word in command_line(each) for word in words)]
+        return [each for each in found if all(word in read_command_line(each) for word in words)]
 
     def watch(self) -> None:
         """Begin to start again what ends."""
@@ -169,5 +169,5 @@ def _descendants(pid: int) -> list[tuple[int, str]]:
             for word in (task / "children").read_text().split():
                 child = identify(int(word))
                 if child is not None:
-                    found += [(child.pid, command_line(child)), *_descendants(child.pid)]
+                    found += [(child.pid, read_command_line(child)), *_descendants(child.pid)]
     return found

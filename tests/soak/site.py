@@ -16,12 +16,12 @@ from pathlib import Path
 from opsk.config import load_site
 from opsk.lab.launcher import Launcher
 from opsk.lab.processes import find_all
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from opsk.lab.record import LabRecord
 from opsk.lab.shape import LabShape
-from opsk.lab.slurm_files import short_host
+from opsk.lab.slurm_files import read_short_host
 from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
+from opsk.lab.status import build_slurm_environment
 from opsk.lab.stopping import take_down
 from opsk_jobcheck.service.hooks import install_hooks
 from tests.soak.daemons import TELLS, Daemons
@@ -161,8 +161,8 @@ def left_processes(site: Site) -> list[str]:
 
 def _environment(top: Path, record: LabRecord) -> dict[str, str]:
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
-    path = f"{top / 'bin'}{os.pathsep}{search_path()}"
-    return {**kept, "PATH": path, "XDG_STATE_HOME": str(top / "state"), **slurm_environment(record)}
+    path = f"{top / 'bin'}{os.pathsep}{build_search_path()}"
+    return {**kept, "PATH": path, "XDG_STATE_HOME": str(top / "state"), **build_slurm_environment(record)}
 
 
 def _exists(user: str) -> bool:
@@ -279,9 +279,9 @@ def _two_controllers(site: Site) -> None:
         daemons.replace("slurmctld")
         return
     hosts = site.top / "hosts"
-    hosts.write_text(f"127.0.0.1 localhost {short_host()}\n127.0.0.2 {SECOND}\n")
+    hosts.write_text(f"127.0.0.1 localhost {read_short_host()}\n127.0.0.2 {SECOND}\n")
     conf = folder.slurm_conf
-    first = f"SlurmctldHost={short_host()}(127.0.0.1)"
+    first = f"SlurmctldHost={read_short_host()}(127.0.0.1)"
     conf.write_text(
         conf.read_text().replace(first, f"{first}\nSlurmctldHost={SECOND}(127.0.0.2)")
         + "CommunicationParameters=NoCtldInAddrAny\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.programs import missing
+from opsk.lab.programs import find_missing
 from tests.soak.checks import CHECKS
 from tests.soak.faults import FAULTS
 from tests.soak.report import document, table
@@ -26,7 +26,7 @@ SEED = int(os.environ.get("OPSK_SOAK_SEED", "1"))
 
 @pytest.fixture(scope="module")
 def result() -> Iterator[Result]:
-    absent = missing()
+    absent = find_missing()
     if absent:
         pytest.skip("not installed: " + ", ".join(f"{name} (package {package})" for name, package in absent.items()))
     top = Path(tempfile.mkdtemp(prefix="opsk-soak-"))  # not below pytest's, which other users may not enter

@@ -131,7 +131,7 @@ def test_a_node_that_a_remap_drained_is_taken_back_when_it_is_well_again() -> No
     )
     assert view.gpus is not None
     health = view.gpus.health.copy()
-    for name, told in (("gpu020", Health.OK), ("gpu021", Health.SICK), ("gpu022", Health.OK)):
+    for name, told in (("gpu020", Health.OK), ("gpu021", Health.UNHEALTHY), ("gpu022", Health.OK)):
         health[[node.name for node in nodes].index(name)] = told
     actions = NotedActions(cluster())
     gpus = replace(view.gpus, health=health)
@@ -140,7 +140,7 @@ def test_a_node_that_a_remap_drained_is_taken_back_when_it_is_well_again() -> No
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
         await press(pilot, "5")
         assert "gpu020  opsk: gpu:gpu020/3 failed" in text(app)
-        assert app.known.well_again == ("gpu020",)
+        assert app.known.recovered == ("gpu020",)
         await press(pilot, "u")
         assert "scontrol update nodename=gpu020 state=resume" in text(app)
         await press(pilot, "y")

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from opsk.diagnosis.losses.step_times import FEWEST_STEPS
+from opsk.diagnosis.losses.step_times import MIN_STEPS
 from opsk.diagnosis.losses.values import Cause, Finding, Losses
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_tui.data.view import JobView, Measured
-from opsk_tui.screens.job_columns import loss_words
-from opsk_tui.screens.job_sections import awaited, findings
+from opsk_tui.screens.job_columns import format_loss
+from opsk_tui.screens.job_sections import explain_missing, findings
 from opsk_tui.text.glyphs import UNICODE
 
 RECORD = JobRecord(id=7, label="7", user="ada", name="train", state="RUNNING")
@@ -34,8 +34,8 @@ PREDICTED = JobView(record=RECORD, advice=ADVICE)
         (replace(PREDICTED, record=replace(RECORD, state="COMPLETED")), "not measured: the job has ended"),
         (PREDICTED, "waits for the first progress line"),
         (replace(PREDICTED, measured=Measured(memory_peak_bytes=7e10)), "waits for the first progress line"),
-        (replace(PREDICTED, measured=measured(1)), f"measuring: 1 of {FEWEST_STEPS} step times"),
-        (replace(PREDICTED, measured=measured(4)), f"measuring: 4 of {FEWEST_STEPS} step times"),
+        (replace(PREDICTED, measured=measured(1)), f"measuring: 1 of {MIN_STEPS} step times"),
+        (replace(PREDICTED, measured=measured(4)), f"measuring: 4 of {MIN_STEPS} step times"),
         (replace(PREDICTED, measured=measured(5)), "measured: it is looked at next"),
         (JobView(record=RECORD), NO_PLAN),
         (JobView(record=RECORD, measured=measured(9)), NO_PLAN),
@@ -43,7 +43,7 @@ PREDICTED = JobView(record=RECORD, advice=ADVICE)
     ],
 )
 def test_it_is_said_what_is_waited_for(job: JobView, said: str) -> None:
-    assert (awaited(job) or "").startswith(said)
+    assert (explain_missing(job) or "").startswith(said)
     shown = findings(job, UNICODE, 80)
     lines = ["".join(text for text, _ in shown.make(number)) for number in range(shown.count)]
     assert len(lines) == 1
@@ -52,7 +52,7 @@ def test_it_is_said_what_is_waited_for(job: JobView, said: str) -> None:
 
 def test_with_prediction_and_measurement_nothing_is_waited_for() -> None:
     found = Losses(expected_step_s=2.0, measured_step_s=2.1, gap=0.05)
-    assert awaited(replace(PREDICTED, measured=measured(5), losses=found)) is None
+    assert explain_missing(replace(PREDICTED, measured=measured(5), losses=found)) is None
 
 
 def test_without_a_prediction_no_job_is_as_fast_as_predicted() -> None:
@@ -66,4 +66,4 @@ def test_without_a_prediction_no_job_is_as_fast_as_predicted() -> None:
         assert lines[0].startswith(NO_PLAN)
         assert "as fast as predicted" not in " ".join(lines)
         assert ("GPUs stand without work" in " ".join(lines)) == bool(found)
-        assert loss_words(job)[0] == words
+        assert format_loss(job)[0] == words

@@ -10,19 +10,19 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from opsk_tui.data.state import Known
+from opsk_tui.data.state import ViewIndex
 from opsk_tui.data.view import Health, JobView, Metric
 from opsk_tui.screens.gpu_grid import Choice, Sort, StateFilter, chosen_rows
 from opsk_tui.screens.job_columns import job_columns
 from opsk_tui.text.format import age, ago, metric_range, run_time
 from opsk_tui.text.glyphs import ASCII, UNICODE, bar, glyphs_for, sparkline
 from opsk_tui.theme import MONOCHROME, PALETTES
-from opsk_tui.widgets.canvas import changed_span, strip_of
-from opsk_tui.widgets.grid_map import ABSENT, SICK, UNKNOWN, WATCH, codes_of
+from opsk_tui.widgets.canvas import build_strip, changed_span
+from opsk_tui.widgets.grid_map import ABSENT, UNHEALTHY, UNKNOWN, WATCH, compute_codes
 from opsk_tui.widgets.table import Table
 from tests.fakes.big_cluster import BigCluster
 
-KNOWN = Known(BigCluster(nodes=300, jobs=60).view())
+KNOWN = ViewIndex(BigCluster(nodes=300, jobs=60).view())
 WORDS = st.lists(st.tuples(st.sampled_from(["a", "bb", "ccc", "日本"]), st.sampled_from(["text", "dim", "sick"])))
 
 
@@ -41,7 +41,7 @@ def test_cells_outside_the_changed_span_are_the_same(
     first: list[tuple[str, str]], second: list[tuple[str, str]]
 ) -> None:
     palette = PALETTES["opsk-dark"]
-    old, new = (strip_of(words, 12, palette, UNICODE) for words in (first, second))
+    old, new = (build_strip(words, 12, palette, UNICODE) for words in (first, second))
     assert old.cell_length == new.cell_length == 12
     start, end = changed_span(old, new) or (0, 0)
     before, after = cells(old), cells(new)
@@ -51,16 +51,16 @@ def test_cells_outside_the_changed_span_are_the_same(
 
 def test_health_goes_before_the_value_and_what_is_not_known_is_no_zero() -> None:
     values = np.array([[0.0, 0.49, 1.0, np.nan, 0.9, 0.9, 0.5]], dtype=np.float32)
-    health = np.array([[1, 1, 1, 1, Health.SICK, Health.WATCH, 1]], dtype=np.int8)
+    health = np.array([[1, 1, 1, 1, Health.UNHEALTHY, Health.WATCH, 1]], dtype=np.int8)
     present = np.array([[True] * 6 + [False]])
-    assert codes_of(values, health, present, (0.0, 1.0)).tolist() == [[0, 3, 7, UNKNOWN, SICK, WATCH, ABSENT]]
+    assert compute_codes(values, health, present, (0.0, 1.0)).tolist() == [[0, 3, 7, UNKNOWN, UNHEALTHY, WATCH, ABSENT]]
 
 
 def test_a_height_that_trembles_at_a_limit_stays_and_one_that_moves_does_not() -> None:
-    health, before = np.array([[1, 1, 1]], dtype=np.int8), np.array([[3, 3, SICK]], dtype=np.uint8)
+    health, before = np.array([[1, 1, 1]], dtype=np.int8), np.array([[3, 3, UNHEALTHY]], dtype=np.uint8)
     # a step is 1/8: 0.51 is 0.08 steps beyond the third, 0.56 is 0.48 steps beyond it
     values = np.array([[0.51, 0.56, 0.51]], dtype=np.float32)
-    assert codes_of(values, health, None, (0.0, 1.0), before).tolist() == [[3, 4, 4]]
+    assert compute_codes(values, health, None, (0.0, 1.0), before).tolist() == [[3, 4, 4]]
 
 
 @pytest.mark.parametrize("sort", Sort)

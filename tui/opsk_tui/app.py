@@ -1,6 +1,6 @@
-"""What is ``opsk top``: which screens are there, and how does a view of the cluster reach them?
+"""Implements the ``opsk top`` application: its screens, and the delivery of cluster views to them.
 
-A view comes in through an asyncio worker and is shown by the screen that is seen; the others catch up when they are.
+Views arrive through an asyncio worker and are shown by the active screen; the others update when they become active.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from opsk.slurm.commands import remap_commands
 from opsk.slurm.commands.remap_commands import Command, Who
 from opsk_tui.commands import TopCommands
 from opsk_tui.data.feed_port import Actions, Feed
-from opsk_tui.data.state import Known
+from opsk_tui.data.state import ViewIndex
 from opsk_tui.data.view import ClusterView, JobView, Source, SourceState
 from opsk_tui.screens.cluster import ClusterScreen
 from opsk_tui.screens.confirm import ConfirmScreen, Question
@@ -50,13 +50,13 @@ class TopApp(App[None]):
     feed
         Delivers the cluster.
     actions
-        Changes it; ``None`` is a screen that is read-only.
+        Changes it; ``None`` is a read-only screen.
     clock
-        Seconds since 1970; ``None`` stands for a clock that ticks, a given one is only looked at.
+        Seconds since 1970; ``None`` stands for a clock that ticks, a given one is only read.
     user
-        Name of the caller, who may act on his own jobs.
+        Name of the caller, who may act on their own jobs.
     details_every_s
-        How often details of the job that is shown are asked for [s].
+        Interval of queries for the details of the shown job [s].
     """
 
     TITLE = "opsk top"
@@ -96,15 +96,15 @@ class TopApp(App[None]):
         self.actions = actions
         self._ticks = clock is None
         self.clock = clock or time.time
-        self.user = user if user is not None else _caller()
+        self.user = user if user is not None else _caller_name()
         self.glyphs = glyphs or glyphs_for(os.environ, sys.stdout.encoding)
         self.details_every_s = details_every_s
-        self.known = Known(ClusterView(taken_at_s=0.0), self.user)
+        self.known = ViewIndex(ClusterView(taken_at_s=0.0), self.user)
         self.chosen_job: int | None = None
-        self._before: list[str] = []
+        self._history: list[str] = []
         self.animation_level = "none"
-        for one in themes():
-            self.register_theme(one)
+        for theme_definition in themes():
+            self.register_theme(theme_definition)
         self.theme = theme or (MONOCHROME if os.environ.get("NO_COLOR") else DARK)
 
     def on_mount(self) -> None:
@@ -115,7 +115,7 @@ class TopApp(App[None]):
             self.set_interval(1.0, self._tick)
 
     async def _follow(self) -> None:
-        """Take every view that is delivered."""
+        """Receive every view that is delivered."""
         try:
             async for view in self.feed.views():
                 self.take(view)
@@ -124,11 +124,11 @@ class TopApp(App[None]):
             self.take(replace(self.known.view, sources=(state,)))
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Say why work beside the screen has failed."""
+        """Show why a background worker has failed."""
         self.worker_failed(event)
 
     def worker_failed(self, event: Worker.StateChanged) -> str:
-        """Say why work beside the screen has failed, and return it; empty where it has not."""
+        """Show why a background worker has failed, and return the message; empty where it has not."""
         if event.state is not WorkerState.ERROR:
             return ""
         words = safe(f"{event.worker.name or 'this'} failed: {event.worker.error!r}")
@@ -136,7 +136,7 @@ class TopApp(App[None]):
         return words
 
     async def on_unmount(self) -> None:
-        """Ask nobody any more."""
+        """Stop the sources."""
         close = getattr(self.feed, "close", None)
         if close is not None:
             await close()
@@ -147,26 +147,26 @@ class TopApp(App[None]):
 
     def take(self, view: ClusterView) -> None:
         """Show a view."""
-        self.known = Known(view, self.user)
+        self.known = ViewIndex(view, self.user)
         self.show()
 
     @property
-    def seen(self) -> ViewScreen | None:
-        """The screen of this mode, below any question that stands on it."""
+    def active_screen(self) -> ViewScreen | None:
+        """The screen of this mode, below any dialog."""
         stack = self.screen_stack
         return stack[0] if stack and isinstance(stack[0], ViewScreen) else None
 
     def show(self) -> None:
-        """Bring the screen that is seen up to date."""
-        if self.seen is not None:
-            self.seen.show()
+        """Update the active screen."""
+        if self.active_screen is not None:
+            self.active_screen.show()
 
     def _tick(self) -> None:
-        if self.seen is not None and self.seen.is_current:
-            self.seen.tick()
+        if self.active_screen is not None and self.active_screen.is_current:
+            self.active_screen.tick()
 
     def counts(self, name: str) -> str:
-        """Return what a tab says beside its name."""
+        """Return the count beside the name of a tab."""
         events = self.known.view.events
         if name == "failures" and events:
             count = sum(not event.is_over for event in events)
@@ -176,7 +176,7 @@ class TopApp(App[None]):
     def action_go(self, name: str) -> None:
         """Go to a screen."""
         if name != self.current_mode:
-            self._before = [*self._before[-8:], self.current_mode]
+            self._history = [*self._history[-8:], self.current_mode]
             self.switch_mode(name)
 
     def action_step(self, step: int) -> None:
@@ -185,9 +185,9 @@ class TopApp(App[None]):
         self.action_go(SCREENS[(here + step) % len(SCREENS)])
 
     def action_go_back(self) -> None:
-        """Go to the screen before this one."""
-        if self._before:
-            self.switch_mode(self._before.pop())
+        """Go to the previous screen."""
+        if self._history:
+            self.switch_mode(self._history.pop())
 
     def open_job(self, number: int) -> None:
         """Show one job."""
@@ -207,23 +207,23 @@ class TopApp(App[None]):
     def ask_job(self, what: str, job: JobView) -> None:
         """Ask whether to cancel, hold or requeue a job."""
         number = str(job.record.id)
-        make = {"cancel": cancel, "hold": remap_commands.hold_back, "requeue": remap_commands.requeue}[what]
+        make = {"cancel": cancel, "hold": remap_commands.requeue_hold, "requeue": remap_commands.requeue}[what]
         title = f"{what} job {safe(job.record.label)} {safe(job.record.name)} of {safe(job.record.user)}"
         self.ask_and_run(title, [make(number)], owner=job.record.user)
 
     def ask_and_run(self, title: str, commands: Sequence[Command], owner: str = "") -> None:
-        """Show commands, ask, and run those that the caller may."""
-        mine = [self.actions is not None and self.known.may(command, owner) for command in commands]
-        allowed = [command for command, is_mine in zip(commands, mine, strict=True) if is_mine]
+        """Show commands, ask for confirmation, and run those that the caller may."""
+        allowed_flags = [self.actions is not None and self.known.may(command, owner) for command in commands]
+        allowed = [command for command, is_allowed in zip(commands, allowed_flags, strict=True) if is_allowed]
 
-        def answered(yes: bool | None) -> None:
+        def on_answer(yes: bool | None) -> None:
             if yes and allowed:
                 self.run_worker(self._run(allowed), exit_on_error=False)
 
-        self.push_screen(ConfirmScreen(Question(title=title, commands=commands, mine=mine)), answered)
+        self.push_screen(ConfirmScreen(Question(title=title, commands=commands, mine=allowed_flags)), on_answer)
 
     async def _run(self, commands: Sequence[Command]) -> None:
-        """Run what was confirmed, and say how it went."""
+        """Run the confirmed commands, and report the outcome."""
         assert self.actions is not None
         try:
             outcome = await self.actions.run(commands, lambda _line: None)
@@ -237,7 +237,7 @@ class TopApp(App[None]):
         self.feed.ask_now()
 
 
-def _caller() -> str:
+def _caller_name() -> str:
     """Return the caller's name; empty for a uid that has none."""
     try:
         return getpass.getuser()

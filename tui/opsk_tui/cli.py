@@ -1,4 +1,4 @@
-"""How is the screen started? ``opsk top``; with ``--once`` or ``--json`` without any screen."""
+"""Implements the command ``opsk top``, and its ``--once`` and ``--json`` output without a screen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.cells import cell_len, set_cell_size
 
-from opsk.app.store_opening import site_url
+from opsk.app.store_opening import find_store_url
 from opsk.config import load_site
 from opsk.errors import InputError, SlurmError, UnavailableError
 from opsk.slurm.choice import ChosenClient, slurm_client
@@ -21,18 +21,18 @@ from opsk.slurm.records import JobRecord
 from opsk.text import escape, format_bytes, format_duration, format_json
 from opsk.workload.advice_record import AdviceRecord
 from opsk_tui.data.values import Feed, FeedState, JobView, SlurmJobs
-from opsk_tui.screens.columns import COLUMNS, Column, fitting, ordered, percent, plan_words
+from opsk_tui.screens.columns import COLUMNS, Column, fitting, format_plan, ordered, percent
 
 if TYPE_CHECKING:
     from opsk_tui.data import feed_port
 
 NO_JOBS = "No jobs are pending or running."
 NO_JOBS_HINT = "What opsk predicts for a job shows here as soon as one is submitted."
-_SHOWN_NODES = 64
+_MAX_NODES_SHOWN = 64
 
 
 def headline(state: FeedState, shown: int | None = None) -> str:
-    """Return the jobs in one line: how many, in which state, on how many GPUs, how many of them with a prediction."""
+    """Return the jobs in one line: how many, by state, on how many GPUs, and how many of them with a prediction."""
     if state.taken_at is None:
         return "asking Slurm …"
     running = [job for job in state.jobs if job.record.is_active]
@@ -45,41 +45,41 @@ def headline(state: FeedState, shown: int | None = None) -> str:
     return " · ".join(parts)
 
 
-def age_words(age_s: float | None) -> str:
+def format_age(age_s: float | None) -> str:
     """Return the age of the data, ``now`` below two seconds."""
     if age_s is None:
         return "no data yet"
     return "now" if age_s < 2 else f"{format_duration(float(int(age_s)))} ago"
 
 
-def problem_words(state: FeedState, age_s: float | None) -> str:
-    """Return why Slurm was not heard, and how old what is shown is."""
-    old = "nothing to show yet" if age_s is None else f"what is shown is of {age_words(age_s)}"
+def format_problem(state: FeedState, age_s: float | None) -> str:
+    """Return why Slurm did not answer, and the age of the shown data."""
+    old = "nothing to show yet" if age_s is None else f"what is shown is of {format_age(age_s)}"
     hint = f" ({escape(state.hint)})" if state.hint else ""
     return f"Slurm does not answer: {escape(state.problem)}{hint}; {old}"
 
 
 def advice_lines(job: JobView) -> list[tuple[str, str]]:
-    """Return what was predicted as pairs of a name and a value; one line says so when nothing was."""
+    """Return the prediction as pairs of a name and a value; one line says so when there is none."""
     advice = job.advice
     if advice is None:
         return [("prediction", "none: the job's comment carries no advice of opsk")]
     lines = [
         ("verdict", advice.verdict.value),
         ("chance to fit", advice.fit if advice.fit is None else percent(advice.fit)),
-        ("memory", _memory_words(advice)),
+        ("memory", _format_memory(advice)),
         ("step time", None if advice.step_s is None else format_duration(advice.step_s)),
         ("tokens/s per GPU", advice.tokens_per_s_per_gpu),
         ("TFLOP/s per GPU", advice.tflops),
         ("MFU", advice.mfu if advice.mfu is None else percent(advice.mfu)),
-        ("plan", plan_words(advice)),
+        ("plan", format_plan(advice)),
         ("script hash", advice.hash),
     ]
     return [(name, f"{value:g}" if isinstance(value, float) else value) for name, value in lines if value is not None]
 
 
-def _memory_words(advice: AdviceRecord) -> str | None:
-    """Return the predicted memory, and of how much."""
+def _format_memory(advice: AdviceRecord) -> str | None:
+    """Return the predicted memory and the capacity."""
     if advice.mem_bytes is None:
         return None
     used = format_bytes(advice.mem_bytes)
@@ -89,33 +89,33 @@ def _memory_words(advice: AdviceRecord) -> str | None:
 
 
 def record_lines(job: JobRecord) -> list[tuple[str, str]]:
-    """Return all that Slurm tells of a job as pairs of a name and a value, without what it does not tell."""
+    """Return the fields of a job's record as pairs of a name and a value, without empty fields."""
     lines = []
     for field in fields(job):
         value = getattr(job, field.name)
         if value not in (None, "", (), {}):
             is_duration = field.name.endswith("_s")
-            shown = format_duration(float(value)) if is_duration else _shown(value)
+            shown = format_duration(float(value)) if is_duration else _format_value(value)
             lines.append((field.name.removesuffix("_s").replace("_", " "), escape(shown)))
     return lines
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     """Return one value of a record as text."""
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
     if isinstance(value, tuple):
-        more = f" and {len(value) - _SHOWN_NODES} more" if len(value) > _SHOWN_NODES else ""
-        return ", ".join(map(str, value[:_SHOWN_NODES])) + more
+        more = f" and {len(value) - _MAX_NODES_SHOWN} more" if len(value) > _MAX_NODES_SHOWN else ""
+        return ", ".join(map(str, value[:_MAX_NODES_SHOWN])) + more
     return str(value)
 
 
-def text_table(jobs: Sequence[JobView], columns: Sequence[Column]) -> str:
+def render_table(jobs: Sequence[JobView], columns: Sequence[Column]) -> str:
     """Return the jobs as lines of plain text, one a job, each column as wide as it needs."""
     if not jobs:
         return NO_JOBS
     rows = [[column.title for column in columns], *([column.cell(job).text for column in columns] for job in jobs)]
-    widths = [max(cell_len(row[place]) for row in rows) for place in range(len(columns))]
+    widths = [max(cell_len(row[index]) for row in rows) for index in range(len(columns))]
     lines = []
     for row in rows:
         padded = [
@@ -155,11 +155,11 @@ def top(
         _record(prometheus, every_s, for_s)
     elif as_json or once:
         slurm = slurm_client()
-        state = _answered(Feed(SlurmJobs(slurm)))
+        state = _ask_once(Feed(SlurmJobs(slurm)))
         if as_json:
             _print_json(state, slurm)
         else:
-            click.echo(text_table(ordered(state.jobs), _columns_of_stdout()))
+            click.echo(render_table(ordered(state.jobs), _select_columns()))
     elif not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("opsk top needs a terminal", hint="--once prints the table, --json prints it for programs")
     else:
@@ -174,15 +174,15 @@ def _record(prometheus: str | None, every_s: float, for_s: float | None) -> None
     StoreError
         It is not installed, or cannot be opened.
     """
-    site_url()
+    find_store_url()
     from opsk_tui.data.record import record  # SQLModel and all sources come with it
 
     logging.basicConfig(level=logging.WARNING, format="opsk top: %(message)s")
     record(load_site(), prometheus=prometheus, every_s=every_s, for_s=for_s)
 
 
-def _answered(feed: Feed) -> FeedState:
-    """Ask once.
+def _ask_once(feed: Feed) -> FeedState:
+    """Query Slurm once.
 
     Raises
     ------
@@ -195,13 +195,13 @@ def _answered(feed: Feed) -> FeedState:
     return state
 
 
-def _columns_of_stdout() -> tuple[Column, ...]:
-    """Return what fits into the terminal, or everything for a file or a pipe."""
+def _select_columns() -> tuple[Column, ...]:
+    """Return the columns that fit into the terminal, or all for a file or a pipe."""
     return fitting(shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
 
 
 def _print_json(state: FeedState, slurm: ChosenClient) -> None:
-    """Print every job with its advice, and how Slurm was asked."""
+    """Print every job with its advice, and the Slurm adapter."""
     jobs = [{"job": job.record, "advice": job.advice} for job in ordered(state.jobs)]
     click.echo(format_json({"slurm": {"adapter": slurm.adapter.value, "why": slurm.why}, "jobs": jobs}))
 

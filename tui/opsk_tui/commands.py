@@ -1,4 +1,4 @@
-"""What does the command palette offer: screens, themes, metrics, and every job by its number or name?"""
+"""Provides the entries of the command palette: screens, themes, metrics, and every job by its number or name."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from opsk_tui.theme import PALETTES
 if TYPE_CHECKING:
     from opsk_tui.app import TopApp
 
-_MOST_JOBS = 20
+_MAX_JOBS = 20
 
 
 class TopCommands(Provider):
     """Commands by name."""
 
     def _commands(self) -> Iterator[tuple[str, str, Callable[[], object]]]:
-        """Yield names, what they do, and the call."""
+        """Yield names, descriptions and calls."""
         top = cast("TopApp", self.app)
         for name in top.MODES:
             yield f"Go to {name}", "a screen", partial(top.action_go, name)
@@ -32,11 +32,12 @@ class TopCommands(Provider):
             yield f"Theme {name.removeprefix('opsk-')}", "colours of all screens", partial(setattr, top, "theme", name)
         for metric in Metric:
             yield f"Colour GPUs by {METRIC_TITLES[metric]}", "the cluster's map", partial(self._metric, metric)
-        seen = top.seen
-        if seen is not None:
-            for binding in seen.shown_bindings():
+        active_screen = top.active_screen
+        if active_screen is not None:
+            for binding in active_screen.shown_bindings():
                 yield (
-                    f"{seen.NAME.capitalize()}: {binding.description}", f"key {binding.key_display or binding.key}",
+                    f"{active_screen.NAME.capitalize()}: {binding.description}",
+                    f"key {binding.key_display or binding.key}",
                     partial(self._run, binding.action),
                 )  # fmt: skip
         yield "Ask all sources now", "key r", top.action_ask_now
@@ -49,15 +50,15 @@ class TopCommands(Provider):
         def choose() -> None:
             from opsk_tui.screens.cluster import ClusterScreen
 
-            if isinstance(top.seen, ClusterScreen):
-                top.seen.choose(metric=metric)
+            if isinstance(top.active_screen, ClusterScreen):
+                top.active_screen.choose(metric=metric)
 
         top.call_later(choose)
 
     def _run(self, action: str) -> None:
-        seen = cast("TopApp", self.app).seen
-        if seen is not None:
-            seen.call_later(seen.run_action, action)
+        active_screen = cast("TopApp", self.app).active_screen
+        if active_screen is not None:
+            active_screen.call_later(active_screen.run_action, action)
 
     async def discover(self) -> Hits:
         """Offer everything but jobs before a word is typed."""
@@ -72,11 +73,11 @@ class TopCommands(Provider):
             if score > 0:
                 yield Hit(score, matcher.highlight(name), call, help=about)
         top = cast("TopApp", self.app)
-        found = 0
+        count = 0
         for number, job in top.known.jobs.items():
             text = f"Job {safe(job.record.label)} {safe(job.record.name)} {safe(job.record.user)}"
             if query.casefold() in text.casefold():
                 yield Hit(0.5, Text(text), partial(top.open_job, number), text=text, help="opens the job")
-                found += 1
-                if found >= _MOST_JOBS:
+                count += 1
+                if count >= _MAX_JOBS:
                     return

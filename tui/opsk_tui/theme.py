@@ -1,7 +1,7 @@
-"""Which colours do the screens have, by theme?
+"""Defines the colour themes of the screens.
 
-Four themes: dark, light, one whose colours are told apart by people who see red and green alike (Okabe and Ito's
-palette, heat from dark blue to yellow), and one without any colour, which ``NO_COLOR`` chooses.
+There are four themes: dark, light, one for people who cannot distinguish red and green (Okabe and Ito's palette, heat
+from dark blue to yellow), and one without any colour, which ``NO_COLOR`` selects.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ LEVELS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Palette:
-    """Styles by what they say; ``ramp`` are the colours of a heat map from low to high."""
+    """Styles by their meaning; ``ramp`` are the colours of a heat map from low to high."""
 
     name: str
     styles: Mapping[str, Style]
     ramp: tuple[Style, ...]
 
     def __getitem__(self, key: str) -> Style:
-        """Return the style of a word; ``heat3`` is a step of the ramp, ``sick+cursor`` two styles over each other."""
-        return _combined(self.name, key)
+        """Return the style of a key; ``heat3`` is a step of the ramp, ``sick+cursor`` combines two styles."""
+        return _combine_styles(self.name, key)
 
 
 def _palette(name: str, *, back: str, styles: Mapping[str, str], ramp: tuple[str, ...]) -> Palette:
@@ -106,8 +106,8 @@ DARK, MONOCHROME = _DARK.name, _MONO.name
 
 
 @lru_cache(maxsize=4096)
-def _combined(name: str, key: str) -> Style:
-    """Lay the styles of ``a+b`` over each other."""
+def _combine_styles(name: str, key: str) -> Style:
+    """Combine the styles of ``a+b``."""
     palette = PALETTES[name]
     style = Style.null()
     for word in key.split("+"):

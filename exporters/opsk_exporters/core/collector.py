@@ -1,8 +1,8 @@
-"""How do collectors run, so that none of them can hang, empty or falsify the scrape of the others?
+"""Runs collectors so that none of them can hang, empty or falsify the scrape of the others.
 
-Each collector has one worker thread of its own. A scrape asks every worker for a run, waits for all of them until one
-common deadline, and shows the series of those that came back. A worker that hangs in the kernel is left where it is:
-it gets no second run until it returns, and until then its collector counts as failed.
+Each collector has one worker thread of its own. A scrape requests a run from every worker, waits for all of them until
+one common deadline, and shows the series of those that finished. A worker that hangs in the kernel is left alone: it
+gets no second run until it returns, and until then its collector counts as failed.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Collector(Protocol):
         NoDataError
             The node has no such source.
         Exception
-            Anything else is a failed collection: its series are dropped, the scrape goes on.
+            Anything else is a failed collection: its series are dropped, the scrape continues.
         """
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """One collection under way: when it began, and what it will give."""
+    """One collection under way: its start, and its future result."""
 
     started: float
     result: Future[tuple[Metric, ...]]
@@ -84,7 +84,7 @@ class Worker:
     ) -> None:
         self.name = collector.name
         self.deadline_s = deadline_s
-        self.said = ""
+        self.message = ""
         self.failures = 0
         self.timeouts = 0
         self.succeeded_at: float | None = None
@@ -93,7 +93,7 @@ class Worker:
         self._collector = collector
         self._clock = clock
         self._lock = threading.Lock()
-        self._wanted = threading.Semaphore(0)
+        self._requested = threading.Semaphore(0)
         self._run: _Run | None = None
         self._overdue: _Run | None = None
         self._outcome: str | None = None
@@ -106,16 +106,16 @@ class Worker:
         with self._lock:
             if self._run is None:
                 self._run = _Run(started=self._clock(), result=Future())
-                self._wanted.release()
+                self._requested.release()
             return self._run
 
     def wait(self, run: _Run, until: float) -> tuple[Metric, ...] | None:
-        """Return what a run gives if it does until its deadline and ``until``; ``None`` when it failed or hangs."""
-        own = run.started + self.deadline_s
+        """Return the result of a run that ends by its deadline and ``until``; ``None`` when it failed or hangs."""
+        deadline = run.started + self.deadline_s
         try:
-            error = run.result.exception(timeout=max(0.0, min(until, own) - self._clock()))
+            error = run.result.exception(timeout=max(0.0, min(until, deadline) - self._clock()))
         except RunTimeoutError:
-            if own <= until:  # a scraper that gives up earlier is no fault of the collector
+            if deadline <= until:  # a scraper that gives up earlier is no fault of the collector
                 self._note_overdue(run)
             return None
         if error is None:
@@ -128,7 +128,7 @@ class Worker:
             return None if self._run is None else self._clock() - self._run.started
 
     def state(self) -> str:
-        """Return how the collector is, in a word or two."""
+        """Return the state of the collector, in a word or two."""
         with self._lock:
             if self._run is not None and self._overdue is self._run:
                 return "hangs"
@@ -137,17 +137,17 @@ class Worker:
             return "not asked yet"
 
     def close(self) -> None:
-        """Run the collector no more; its thread lets it go and ends, at once or when the run under way returns."""
+        """Stop running the collector; its thread closes it and ends, at once or when the run under way returns."""
         self._closed = True
-        self._wanted.release()
+        self._requested.release()
 
     def join(self, wait_s: float) -> None:
         """Wait for the thread to end, but only so long [s]."""
         self._thread.join(max(0.0, wait_s))
 
     def _work(self) -> None:
-        """Run the collector whenever a scrape wants it, until closed."""
-        while self._wanted.acquire() and not self._closed:
+        """Run the collector whenever a scrape requests it, until closed."""
+        while self._requested.acquire() and not self._closed:
             run = self._run
             if run is not None:
                 self._collect(run)
@@ -155,12 +155,12 @@ class Worker:
             background.close(self._collector)
 
     def _collect(self, run: _Run) -> None:
-        """Do one run and hand its outcome to everyone who waits."""
+        """Do one run and pass its outcome to all waiters."""
         outcome: tuple[Metric, ...] | Exception
         try:
             outcome = tuple(self._collector.collect())
         except BaseException as error:  # noqa: BLE001 - however a collector fails, its worker lives on and counts it
-            outcome = _bare(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            outcome = _strip_context(error if isinstance(error, Exception) else RuntimeError(repr(error)))
         with self._lock:
             self._run = None
             self.last_duration_s = self._clock() - run.started
@@ -174,14 +174,14 @@ class Worker:
         """Count the outcome, and log it when it is another than last time."""
         if isinstance(outcome, NoDataError):
             self.succeeded_at, self.source_present, self._outcome = self._clock(), False, "nothing here"
-            self._say(logging.INFO, f"nothing here: {outcome}")
+            self._log_change(logging.INFO, f"nothing here: {outcome}")
         elif isinstance(outcome, Exception):
             self.failures += 1
             self._outcome = "fails"
-            self._say(logging.WARNING, f"failed, its series are dropped: {type(outcome).__name__}: {outcome}")
+            self._log_change(logging.WARNING, f"failed, its series are dropped: {type(outcome).__name__}: {outcome}")
         else:
             self.succeeded_at, self.source_present, self._outcome = self._clock(), True, "works"
-            self._say(logging.INFO if self.said else logging.DEBUG, "works")
+            self._log_change(logging.INFO if self.message else logging.DEBUG, "works")
 
     def _note_overdue(self, run: _Run) -> None:
         """Count a run once that missed its deadline."""
@@ -189,16 +189,18 @@ class Worker:
             if self._run is run and self._overdue is not run:
                 self._overdue = run
                 self.timeouts += 1
-                self._say(logging.WARNING, f"did not answer within {self.deadline_s:g} s, its series are dropped")
+                self._log_change(
+                    logging.WARNING, f"did not answer within {self.deadline_s:g} s, its series are dropped"
+                )
 
-    def _say(self, level: int, what: str) -> None:
+    def _log_change(self, level: int, what: str) -> None:
         """Log a change; the same again every 15 s would only fill the journal."""
-        LOG.log(logging.DEBUG if what == self.said else level, "collector %s: %s", self.name, escape(what))
-        self.said = what
+        LOG.log(logging.DEBUG if what == self.message else level, "collector %s: %s", self.name, escape(what))
+        self.message = what
 
 
-def _bare(error: Exception) -> Exception:
-    """Return an error without what led to it: frames that hold the error in turn would stay until gc finds them."""
+def _strip_context(error: Exception) -> Exception:
+    """Return an error without cause and traceback: frames that refer to the error would stay until gc finds them."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
@@ -212,8 +214,8 @@ class Scrape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """How a collector is, in words for people.
+class CollectorStatus:
+    """The status of a collector, for people.
 
     Parameters
     ----------
@@ -221,20 +223,20 @@ class Standing:
         Its name.
     state
         ``works``, ``nothing here``, ``fails``, ``hangs``, ``not asked yet`` or ``not installed``.
-    said
-        What it last said of itself.
+    message
+        The message of its last run.
     duration_s
         How long its last run took [s].
     """
 
     name: str
     state: str
-    said: str
+    message: str
     duration_s: float | None = None
 
 
 class Scraper(PrometheusCollector):
-    """All collectors as one: what a registry of prometheus_client asks for metrics.
+    """All collectors as one: the collector that a registry of prometheus_client reads.
 
     Parameters
     ----------
@@ -261,8 +263,10 @@ class Scraper(PrometheusCollector):
     ) -> None:
         self._clock = clock
         self._missing = dict(missing or {})
-        own = deadlines_s or {}
-        self._workers = tuple(Worker(each, own.get(each.name, deadline_s), clock) for each in collectors)
+        own_deadlines_s = deadlines_s or {}
+        self._workers = tuple(
+            Worker(collector, own_deadlines_s.get(collector.name, deadline_s), clock) for collector in collectors
+        )
 
     def describe(self) -> Iterable[Metric]:
         """Name no metrics: registering must not run the collectors."""
@@ -285,29 +289,35 @@ class Scraper(PrometheusCollector):
         answers = [(worker.name, worker.wait(run, until)) for worker, run in runs]
         about = self._about({name: metrics is not None for name, metrics in answers})
         return Scrape(
-            metrics=merged(metric for metrics in (*(given for _, given in answers), about) for metric in metrics or ()),
+            metrics=merge_families(
+                metric for metrics in (*(given for _, given in answers), about) for metric in metrics or ()
+            ),
             failed=tuple(name for name, metrics in answers if metrics is None),
         )
 
     def close(self, wait_s: float = _CLOSING_S) -> None:
-        """Run no collector any more, and wait for their threads to end; only so long for those that hang [s]."""
+        """Stop all collectors, and wait for their threads to end, at most this long [s]."""
         for worker in self._workers:
             worker.close()
         until = time.monotonic() + wait_s
         for worker in self._workers:
             worker.join(until - time.monotonic())
 
-    def standings(self) -> tuple[Standing, ...]:
-        """Return how each collector was at its last run, without running any."""
-        found = [
-            Standing(name=each.name, state=each.state(), said=each.said, duration_s=each.last_duration_s)
-            for each in self._workers
+    def statuses(self) -> tuple[CollectorStatus, ...]:
+        """Return the status of each collector at its last run, without running any."""
+        statuses = [
+            CollectorStatus(
+                name=worker.name, state=worker.state(), message=worker.message, duration_s=worker.last_duration_s
+            )
+            for worker in self._workers
         ]
-        found += [Standing(name=name, state="not installed", said=why) for name, why in self._missing.items()]
-        return tuple(sorted(found, key=lambda standing: standing.name))
+        statuses += [
+            CollectorStatus(name=name, state="not installed", message=why) for name, why in self._missing.items()
+        ]
+        return tuple(sorted(statuses, key=lambda standing: standing.name))
 
     def _about(self, answered: dict[str, bool]) -> tuple[Metric, ...]:
-        """Tell how the collectors themselves are."""
+        """Return the metrics about the collectors themselves."""
         families = Families()
         for name in self._missing:
             families.gauge(
@@ -358,14 +368,14 @@ class Scraper(PrometheusCollector):
         return families.all()
 
 
-def merged(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
+def merge_families(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
     """Return metrics with each name once: two collectors may fill one family, which is written down only once."""
-    found: dict[str, Metric] = {}
+    by_name: dict[str, Metric] = {}
     for metric in metrics:
-        first = found.get(metric.name)
+        first = by_name.get(metric.name)
         if first is None:
-            found[metric.name] = metric
+            by_name[metric.name] = metric
         elif first is not metric:
-            both = found[metric.name] = Metric(first.name, first.documentation, first.type)
+            both = by_name[metric.name] = Metric(first.name, first.documentation, first.type)
             both.samples = [*first.samples, *metric.samples]
-    return tuple(found.values())
+    return tuple(by_name.values())

@@ -1,7 +1,7 @@
-"""How are metrics written for a scraper? Prometheus' text format 0.0.4, written quickly, or OpenMetrics on request.
+"""Writes metrics in Prometheus' text format 0.0.4, or as OpenMetrics on request.
 
 Both are the same as prometheus_client's, byte for byte (a test compares them), in a quarter of its time: the labels of
-a series are the same at every scrape, so that they are written only once.
+a series are the same at every scrape, so that they are formatted only once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from prometheus_client.utils import floatToGoString
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _SUFFIX = {"counter": ("_total", "counter"), "info": ("_info", "gauge")}
-_MOST_KNOWN = 20_000
+_MAX_KNOWN = 20_000
 """Label sets that are remembered; jobs come and go, so that there is a bound."""
 _GZIP_LEVEL = 1
 
@@ -32,7 +32,7 @@ class Writer:
         lines: list[str] = []
         for metric in metrics:
             suffix, kind = _SUFFIX.get(metric.type, ("", metric.type))
-            name, about = metric.name + suffix, _help(metric.documentation)
+            name, about = metric.name + suffix, _escape_help(metric.documentation)
             lines.append(f"# HELP {name} {about}\n# TYPE {name} {'untyped' if kind == 'unknown' else kind}\n")
             self._add_samples(lines, metric)
         return "".join(lines).encode("utf-8")
@@ -41,7 +41,7 @@ class Writer:
         """Return metrics as OpenMetrics 1.0, which Prometheus prefers."""
         lines: list[str] = []
         for metric in metrics:
-            about = _help(metric.documentation).replace('"', r"\"")
+            about = _escape_help(metric.documentation).replace('"', r"\"")
             lines.append(f"# HELP {metric.name} {about}\n# TYPE {metric.name} {metric.type}\n")
             self._add_samples(lines, metric)
         lines.append("# EOF\n")
@@ -60,26 +60,26 @@ class Writer:
     def _labels(self, labels: dict[str, str]) -> str:
         """Return a label set as it is written."""
         key = tuple(labels.items())
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= _MOST_KNOWN:
+        formatted = self._known.get(key)
+        if formatted is None:
+            if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
-            pairs = (f'{name}="{_escaped(value)}"' for name, value in sorted(labels.items()))
-            found = self._known[key] = f"{{{','.join(pairs)}}}"
-        return found
+            pairs = (f'{name}="{_escape(value)}"' for name, value in sorted(labels.items()))
+            formatted = self._known[key] = f"{{{','.join(pairs)}}}"
+        return formatted
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     """Return the value of a label with what would end it escaped."""
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def _help(text: str) -> str:
+def _escape_help(text: str) -> str:
     """Return a help text on one line."""
     return text.replace("\\", r"\\").replace("\n", r"\n")
 
 
-def written(
+def format_response(
     writer: Writer, metrics: Iterable[Metric], accept: str, encoding: str
 ) -> tuple[list[tuple[str, str]], bytes]:
     """Return headers and body for a scraper that accepts these formats and encodings."""
@@ -100,11 +100,11 @@ def _accepts(header: str, word: str) -> bool:
         name, *parameters = (piece.strip() for piece in part.split(";"))
         if name == word:
             weights = [piece[2:] for piece in parameters if piece.startswith("q=")]
-            return not weights or not math.isclose(_weight(weights[0]), 0.0)
+            return not weights or not math.isclose(_parse_weight(weights[0]), 0.0)
     return False
 
 
-def _weight(text: str) -> float:
+def _parse_weight(text: str) -> float:
     """Return a weight; one that is no number counts as 1."""
     try:
         return float(text)

@@ -1,6 +1,6 @@
-"""How does a collector write down its metrics, so that no value and no hostile name can spoil the scrape?
+"""Builds the metric families of a collector, so that no value and no hostile name can break the scrape.
 
-A value that is ``None`` adds no series: what is not known is absent, never zero. One that is no float raises here,
+A value that is ``None`` adds no series: what is not known is absent, never zero. A value that is no float raises here,
 in the collector's own run, and not when the metrics of all are written.
 """
 
@@ -28,55 +28,55 @@ class Families:
         """Add one sample of a quantity that goes up and down."""
         if value is not None:
             family = self._families.get(name) or self._begin(GaugeMetricFamily, name, name, help_text)
-            family.samples.append(Sample(name, _clean(labels), float(value)))
+            family.samples.append(Sample(name, _clean_labels(labels), float(value)))
 
     def counter(self, name: str, help_text: str, value: float | None, /, **labels: str) -> None:
         """Add one sample of a quantity that only grows; ``name`` ends in ``_total``."""
         if value is not None:
             family = self._families.get(name)
             if family is None:
-                family = self._begin(CounterMetricFamily, name, _stem(name, "counter", "_total"), help_text)
-            family.samples.append(Sample(name, _clean(labels), float(value)))
+                family = self._begin(CounterMetricFamily, name, _remove_suffix(name, "counter", "_total"), help_text)
+            family.samples.append(Sample(name, _clean_labels(labels), float(value)))
         elif name not in self._families:
-            _stem(name, "counter", "_total")
+            _remove_suffix(name, "counter", "_total")
 
     def info(self, name: str, help_text: str, /, **labels: str | None) -> None:
         """Add facts in words as the labels of a series of value 1; ``name`` ends in ``_info``."""
         family = self._families.get(name)
         if family is None:
-            family = self._begin(InfoMetricFamily, name, _stem(name, "info", "_info"), help_text)
-        family.samples.append(Sample(name, _clean({key: value or "" for key, value in labels.items()}), 1.0))
+            family = self._begin(InfoMetricFamily, name, _remove_suffix(name, "info", "_info"), help_text)
+        family.samples.append(Sample(name, _clean_labels({key: value or "" for key, value in labels.items()}), 1.0))
 
     def all(self) -> tuple[Metric, ...]:
         """Return the families that have at least one sample."""
         return tuple(self._families.values())
 
     def _begin(self, kind: Callable[[str, str], Metric], name: str, stem: str, help_text: str) -> Metric:
-        """Return a new family, kept by the name of its samples."""
+        """Create a family, stored by the name of its samples."""
         family = self._families[name] = kind(stem, help_text)
         return family
 
 
-def _stem(name: str, kind: str, suffix: str) -> str:
+def _remove_suffix(name: str, kind: str, suffix: str) -> str:
     """Return the name of a family whose samples have a suffix."""
     if not name.endswith(suffix):
         raise InputError(f"{kind} {name}: the name of such a metric ends in {suffix}")
     return name.removesuffix(suffix)
 
 
-def _clean(labels: dict[str, str]) -> dict[str, str]:
+def _clean_labels(labels: dict[str, str]) -> dict[str, str]:
     """Return labels whose values can be written as UTF-8: names of devices may hold any byte.
 
-    Nearly all are plain already, and there is one call a sample: those are told from the others first.
+    Nearly all are plain already, and there is one call a sample: those are detected first.
     """
     for value in labels.values():
         if len(value) > _LONGEST_LABEL or not value.isascii():
-            return {name: _harmless(value) for name, value in labels.items()}
+            return {name: _sanitise_label(value) for name, value in labels.items()}
     return labels
 
 
-def _harmless(value: str) -> str:
-    """Return the value of a label, cut and without what is no character; what is lost so leaves a number of its own.
+def _sanitise_label(value: str) -> str:
+    """Return the value of a label, truncated and without invalid characters; a checksum replaces what is lost.
 
     Two names that differ stay two: a series that comes twice is an error of the whole scrape.
     """

@@ -1,8 +1,8 @@
-"""How is the exporter kept small on a node that belongs to jobs?
+"""Limits the memory and CPU time of the exporter, which runs on nodes that belong to jobs.
 
 The allocator of glibc gives each thread an arena of its own, and every scrape comes in a new thread: the same 20 MB of
-garbage would then be kept several times. One arena is enough for a process whose threads mostly wait. The collector of
-cycles would look through all that was imported again and again, and finds nothing there.
+garbage would then be held several times. One arena is enough for a process whose threads mostly wait. The cyclic
+garbage collector would scan all imported modules again and again, and finds nothing there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _YOUNG_OBJECTS = 10_000
 
 
 def keep_small() -> None:
-    """Have the allocator use one arena and give large pieces back, and cycles looked for seldom.
+    """Make the allocator use one arena and return large pieces, and reduce garbage collection of cycles.
 
     Does nothing about the allocator where it is not glibc's. Source: mallopt(3).
     """

@@ -1,6 +1,6 @@
-"""What does a person see who opens the exporter in a browser? Its collectors, how each is, and where the metrics are.
+"""Renders the landing page of the exporter: its collectors, the state of each, and a link to the metrics.
 
-Opening it reads no device: it shows how the last scrape went.
+Opening it reads no device: it shows the result of the last scrape.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from html import escape as escape_html
 
 from opsk import __version__
 from opsk.text import escape
-from opsk_exporters.core.collector import Standing
+from opsk_exporters.core.collector import CollectorStatus
 
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _STYLE = """
@@ -27,13 +27,13 @@ td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowra
 _CLASS = {"works": "works", "fails": "fails", "hangs": "hangs"}
 
 
-def landing_page(standings: Iterable[Standing], node: str) -> bytes:
+def render_landing_page(standings: Iterable[CollectorStatus], node: str) -> bytes:
     """Return the page as HTML; every text in it is escaped."""
-    rows = "".join(_row(standing) for standing in standings)
+    rows = "".join(_render_row(standing) for standing in standings)
     page = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>opsk exporter on {_shown(node)}</title><style>{_STYLE}</style></head>
-<body><h1>opsk exporter {_shown(__version__)} on {_shown(node)}</h1>
+<title>opsk exporter on {_escape(node)}</title><style>{_STYLE}</style></head>
+<body><h1>opsk exporter {_escape(__version__)} on {_escape(node)}</h1>
 <p><a href="/metrics">Metrics</a> · <a href="/healthz">health</a></p>
 <table><thead><tr><th>Collector</th><th>State</th><th>Last run</th><th>What it says</th></tr></thead>
 <tbody>{rows}</tbody></table>
@@ -43,17 +43,17 @@ def landing_page(standings: Iterable[Standing], node: str) -> bytes:
     return page.encode("utf-8", "replace")
 
 
-def _row(standing: Standing) -> str:
-    """Return the line on one collector."""
+def _render_row(standing: CollectorStatus) -> str:
+    """Render the row of one collector."""
     took = "" if standing.duration_s is None else f"{standing.duration_s * 1e3:.1f} ms"
-    said = "" if standing.state in ("works", "not asked yet") else standing.said
+    message = "" if standing.state in ("works", "not asked yet") else standing.message
     return (
-        f"<tr><td>{_shown(standing.name)}</td>"
-        f'<td class="{_CLASS.get(standing.state, "none")}">{_shown(standing.state)}</td>'
-        f'<td class="n">{took}</td><td>{_shown(said)}</td></tr>\n'
+        f"<tr><td>{_escape(standing.name)}</td>"
+        f'<td class="{_CLASS.get(standing.state, "none")}">{_escape(standing.state)}</td>'
+        f'<td class="n">{took}</td><td>{_escape(message)}</td></tr>\n'
     )
 
 
-def _shown(text: str) -> str:
-    """Return a text as HTML shows it; errors may repeat what a device said."""
+def _escape(text: str) -> str:
+    """Escape a text for HTML; errors may contain text of a device."""
     return escape_html(escape(text)[:500])

@@ -1,4 +1,4 @@
-"""How do scrapers reach the metrics? A small HTTP server: ``/metrics``, ``/healthz``, and a page that says what it is.
+"""Serves the metrics over HTTP: ``/metrics``, ``/healthz``, and a landing page.
 
 It answers many scrapers at once, and drops clients that do not finish their request; nobody can take all connections
 (`connections`). Without a web configuration file it has no encryption and no password: bind it to loopback, or to a
@@ -26,16 +26,16 @@ from prometheus_client.registry import Collector as PrometheusCollector
 
 from opsk import __version__
 from opsk.errors import InputError, UnavailableError
-from opsk_exporters.core.collector import Scraper, merged
-from opsk_exporters.core.connections import Connections, client_of
-from opsk_exporters.core.exposition import Writer, written
+from opsk_exporters.core.collector import Scraper, merge_families
+from opsk_exporters.core.connections import Connections, identify_client
+from opsk_exporters.core.exposition import Writer, format_response
 from opsk_exporters.core.families import Families
-from opsk_exporters.core.landing import CONTENT_SECURITY_POLICY, landing_page
+from opsk_exporters.core.landing import CONTENT_SECURITY_POLICY, render_landing_page
 from opsk_exporters.core.web_access import NotAllowedError, WebAccess
 
 DEFAULT_LISTEN = "127.0.0.1:9876"
 _REQUEST_TIMEOUT_S = 10
-_LEAST_TIMEOUT_S = 0.5
+_MIN_TIMEOUT_S = 0.5
 """No scraper's timeout counts as less: nothing would be ready, whatever the node does."""
 _TEXT = "text/plain; charset=utf-8"
 
@@ -110,15 +110,15 @@ class _About(PrometheusCollector):
         yield from families.all()
 
 
-def registry(scraper: Scraper, *, process: bool = True, access: WebAccess | None = None) -> CollectorRegistry:
+def build_registry(scraper: Scraper, *, process: bool = True, access: WebAccess | None = None) -> CollectorRegistry:
     """Return all that one scrape shows; with ``process`` also CPU, memory and files of the exporter itself."""
     all_metrics = CollectorRegistry(auto_describe=False)
     all_metrics.register(scraper)
-    return _with_about(all_metrics, process=process, access=access)
+    return _register_about(all_metrics, process=process, access=access)
 
 
-def _with_about(metrics: CollectorRegistry, *, process: bool, access: WebAccess | None) -> CollectorRegistry:
-    """Return a registry with what is said of the exporter itself."""
+def _register_about(metrics: CollectorRegistry, *, process: bool, access: WebAccess | None) -> CollectorRegistry:
+    """Register the metrics of the exporter itself."""
     metrics.register(_About(access))
     if process:
         ProcessCollector(namespace="opsk_exporter", registry=metrics)
@@ -133,65 +133,72 @@ class Pages:
     scraper
         All collectors.
     access
-        Who may ask; everybody when it is not given.
+        Authentication; none when it is not given.
     """
 
     def __init__(self, scraper: Scraper, access: WebAccess | None = None) -> None:
         self._scraper = scraper
         self._access = access
-        self._about = _with_about(CollectorRegistry(auto_describe=False), process=True, access=access)
+        self._about = _register_about(CollectorRegistry(auto_describe=False), process=True, access=access)
         self._writer = Writer()
         self._node = socket.gethostname()
 
     def metrics(self, limit_s: float | None = None) -> tuple[Metric, ...]:
         """Return all that one scrape shows, within a time [s]."""
-        return merged((*self._scraper.scrape(limit_s).metrics, *self._about.collect()))
+        return merge_families((*self._scraper.scrape(limit_s).metrics, *self._about.collect()))
 
     def answer(self, method: str, path: str, headers: Headers) -> Answer:
-        """Return what a request gets; names of headers may be in any case."""
-        status, own, body = self._answer(method, path, headers)
+        """Return the answer to a request; names of headers may be in any case."""
+        status, page_headers, body = self._answer(method, path, headers)
         site = self._access.headers() if self._access else {}
-        shown = {"X-Content-Type-Options": "nosniff", **dict(own), **site, "Content-Length": str(len(body))}
-        return status, list(shown.items()), b"" if method == "HEAD" else body
+        all_headers = {
+            "X-Content-Type-Options": "nosniff",
+            **dict(page_headers),
+            **site,
+            "Content-Length": str(len(body)),
+        }
+        return status, list(all_headers.items()), b"" if method == "HEAD" else body
 
     def _answer(self, method: str, path: str, headers: Headers) -> Answer:
-        """Return what a request gets, less what every answer has."""
+        """Return the answer to a request, without the headers of every answer."""
         access = self._access
-        if access and not access.in_time():
-            return _plain(429, "too many requests\n")
-        if access and not access.allows(headers.get("Authorization", "")):
-            return _plain(401, "Unauthorized\n", ("WWW-Authenticate", 'Basic realm="opsk exporter", charset="UTF-8"'))
+        if access and not access.within_rate_limit():
+            return _build_plain_answer(429, "too many requests\n")
+        if access and not access.is_authorised(headers.get("Authorization", "")):
+            return _build_plain_answer(
+                401, "Unauthorized\n", ("WWW-Authenticate", 'Basic realm="opsk exporter", charset="UTF-8"')
+            )
         if method not in ("GET", "HEAD"):
-            return _plain(405, "only GET\n", ("Allow", "GET, HEAD"))
+            return _build_plain_answer(405, "only GET\n", ("Allow", "GET, HEAD"))
         if path == "/metrics":
-            limit_s = scrape_limit_s(headers.get("X-Prometheus-Scrape-Timeout-Seconds", ""))
+            limit_s = compute_scrape_limit_s(headers.get("X-Prometheus-Scrape-Timeout-Seconds", ""))
             accept, encoding = headers.get("Accept", ""), headers.get("Accept-Encoding", "")
-            return 200, *written(self._writer, self.metrics(limit_s), accept, encoding)
+            return 200, *format_response(self._writer, self.metrics(limit_s), accept, encoding)
         if path == "/":
             kind = ("Content-Type", "text/html; charset=utf-8")
-            page = landing_page(self._scraper.standings(), self._node)
+            page = render_landing_page(self._scraper.statuses(), self._node)
             return 200, [kind, ("Content-Security-Policy", CONTENT_SECURITY_POLICY)], page
         if path == "/healthz":
-            return _plain(200, "ok\n")
-        return _plain(404, "not here; metrics are at /metrics\n")
+            return _build_plain_answer(200, "ok\n")
+        return _build_plain_answer(404, "not here; metrics are at /metrics\n")
 
 
-def scrape_limit_s(said: str) -> float | None:
-    """Return how long a scrape may take whose scraper gives up after so many seconds; ``None`` when it does not say.
+def compute_scrape_limit_s(header: str) -> float | None:
+    """Return how long a scrape may take, from the timeout that the scraper states; ``None`` when it states none.
 
     A tenth, at most half a second, is left for writing and sending: what comes too late is lost as a whole.
     """
     try:
-        timeout_s = float(said)
+        timeout_s = float(header)
     except ValueError:
         return None
     if not math.isfinite(timeout_s) or timeout_s <= 0:
         return None
-    timeout_s = max(_LEAST_TIMEOUT_S, timeout_s)
+    timeout_s = max(_MIN_TIMEOUT_S, timeout_s)
     return timeout_s - min(0.5, 0.1 * timeout_s)
 
 
-def _plain(status: int, text: str, *headers: tuple[str, str]) -> Answer:
+def _build_plain_answer(status: int, text: str, *headers: tuple[str, str]) -> Answer:
     """Return an answer in plain words."""
     return status, [("Content-Type", _TEXT), *headers], text.encode()
 
@@ -203,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: ExporterServer
 
     def version_string(self) -> str:
-        """Tell what answers, and no version of Python."""
+        """Return the name of the server, without the version of Python."""
         return "opsk-exporter"
 
     def do_GET(self) -> None:
@@ -231,11 +238,11 @@ class ExporterServer(ThreadingMixIn, HTTPServer):
     address
         Where to listen.
     pages
-        Who answers.
+        Answers the requests.
     access
-        Who may connect.
+        Decides who may connect.
     listening
-        A socket that listens already, as systemd hands it over.
+        A socket that listens already, as systemd passes it.
     """
 
     daemon_threads = True
@@ -277,16 +284,16 @@ class ExporterServer(ThreadingMixIn, HTTPServer):
         return f"{scheme}://{ListenAddress(self.server_name, self.server_port)}"
 
     def is_alive(self, within_s: float) -> bool:
-        """Tell whether it looked for connections within some seconds."""
+        """Return whether the server polled for connections within some seconds."""
         return time.monotonic() - self._alive_at < within_s
 
     def service_actions(self) -> None:
         """Note that connections are still accepted, and end those that take too long; the server's loop calls this."""
         self._alive_at = time.monotonic()
-        self._connections.end_late()
+        self._connections.close_overdue()
 
     def note_head(self) -> None:
-        """Give the client of this thread, whose request has come, the time for its answer."""
+        """Extend the deadline of this thread's client, whose request has arrived."""
         self._connections.note_head(self._own.connection)
 
     def get_request(self) -> tuple[Any, Any]:
@@ -295,15 +302,15 @@ class ExporterServer(ThreadingMixIn, HTTPServer):
         return request, client or ("local", 0)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, or hang up when there are too many."""
-        connection = self._connections.enter(request, client_of(client_address))
+        """Answer in a thread of its own, or close the connection when there are too many."""
+        connection = self._connections.admit(request, identify_client(client_address))
         if connection is None:
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, (client_address, connection))
         except BaseException:
-            self._connections.leave(connection)
+            self._connections.remove(connection)
             raise
 
     def finish_request(self, request: Any, client_address: Any) -> None:
@@ -311,7 +318,7 @@ class ExporterServer(ThreadingMixIn, HTTPServer):
         client_address, self._own.connection = client_address
         wrapped = request
         try:
-            if not self._connections.hear(self._own.connection):
+            if not self._connections.wait_for_data(self._own.connection):
                 return
             if self._access is not None:
                 request.settimeout(_REQUEST_TIMEOUT_S)
@@ -320,14 +327,14 @@ class ExporterServer(ThreadingMixIn, HTTPServer):
         except (OSError, NotAllowedError):
             return
         finally:
-            self._connections.leave(self._own.connection)
+            self._connections.remove(self._own.connection)
             if wrapped is not request:
                 with contextlib.suppress(OSError):
                     wrapped.shutdown(socket.SHUT_WR)
                 wrapped.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that hung up."""
+        """Ignore a client that closed its connection."""
 
     def server_bind(self) -> None:
         """Bind without asking a name server for this host's name."""

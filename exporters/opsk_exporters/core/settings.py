@@ -1,7 +1,7 @@
-"""What has the site set for the exporter? The section ``[exporter]`` of the site configuration.
+"""Loads the exporter's settings from section ``[exporter]`` of the site configuration.
 
-Read without pydantic, which the other commands read the file with: its 9 MB would stay on every node for ever. The
-words of a refusal are the same. What the command line says beats the file.
+The file is read without pydantic, which the other commands use: its 9 MB would stay on every node permanently. The
+error messages are the same. Command-line options override the file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Settings:
     without
         These not.
     listen
-        Where to serve; sockets that systemd hands over come first.
+        Where to serve; sockets that systemd passes come first.
     web_config
         File of the exporter-toolkit's format with TLS and passwords; ``None`` is neither.
     deadline_s
@@ -47,22 +47,22 @@ class Settings:
     jobs_folder
         Where the prolog writes which job has which GPUs.
     gres_conf
-        Slurm's gres.conf, where it is not beside the slurm.conf that the prolog names.
+        Slurm's gres.conf, where it is not next to the prolog's slurm.conf.
     training_logs
         Read the progress of jobs from their logs.
     kernel_log
         Where XIDs and other events are read besides NVML; ``None``: nowhere.
     ipmi_interval_s
-        How often the node's controller is asked for power [s]; 0 never: only the timer's file is read.
+        How often the node's controller is read for power [s]; 0 never: only the timer's file is read.
     slurm_on
-        The one node that asks Slurm for queue and nodes: its name, ``auto`` for the one whose slurmctld is in charge,
+        The node that queries Slurm for queue and nodes: its name, ``auto`` for the one whose slurmctld is in charge,
         ``off`` for none.
     slurm_interval_s
-        How often it asks [s].
+        How often it queries [s].
     slurm_users
-        For how many users, the largest first, it gives series of their own.
+        For how many users, the largest first, it exports separate series.
     reports_folder
-        Where the node that asks Slurm counts reports on failed jobs; by default ``folder`` of ``[postmortem]``.
+        Where the node that queries Slurm counts reports on failed jobs; by default ``folder`` of ``[postmortem]``.
     sysfs, procfs, cgroups
         Where these are mounted.
     """
@@ -99,105 +99,105 @@ class Settings:
 
 
 class _WrongError(Exception):
-    """A value is not what its key wants; the text says what it should be."""
+    """A value has the wrong type or range; the text says what it should be."""
 
 
-def _words(value: Any) -> tuple[str, ...]:
+def _parse_words(value: Any) -> tuple[str, ...]:
     """Read one word or a list of words."""
-    found = [value] if isinstance(value, str) else value
-    if not isinstance(found, list) or not all(isinstance(word, str) and word for word in found):
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
         raise _WrongError("should be a word or a list of words")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(words))
 
 
-def _text(value: Any) -> str:
+def _parse_text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise _WrongError("should be a text in quotes")
     return value
 
 
-def _path(value: Any) -> Path:
+def _parse_path(value: Any) -> Path:
     if not isinstance(value, str) or not value.startswith("/"):
         raise _WrongError("should be a path that begins with /")
     return Path(value)
 
 
-def _flag(value: Any) -> bool:
+def _parse_flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise _WrongError("should be true or false")
     return value
 
 
-def _log(value: Any) -> Path | None:
+def _parse_log(value: Any) -> Path | None:
     if isinstance(value, bool):
         return KMSG if value else None
     try:
-        return _path(value)
+        return _parse_path(value)
     except _WrongError as error:
         raise _WrongError("should be true, false, or a path that begins with /") from error
 
 
-def _number(least: float, most: float) -> Callable[[Any], float]:
-    """Return what reads a number within bounds."""
+def _number_parser(minimum: float, maximum: float) -> Callable[[Any], float]:
+    """Return a parser for a number within bounds."""
 
     def read(value: Any) -> float:
         wrong = not isinstance(value, int | float) or isinstance(value, bool)
-        if wrong or not math.isfinite(value) or not least <= value <= most:
-            raise _WrongError(f"should be a number from {least:g} to {most:g}")
+        if wrong or not math.isfinite(value) or not minimum <= value <= maximum:
+            raise _WrongError(f"should be a number from {minimum:g} to {maximum:g}")
         return float(value)
 
     return read
 
 
-def _whole(least: int, most: int) -> Callable[[Any], int]:
-    """Return what reads a whole number within bounds."""
+def _whole_parser(minimum: int, maximum: int) -> Callable[[Any], int]:
+    """Return a parser for a whole number within bounds."""
 
     def read(value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise _WrongError(f"should be a whole number from {least} to {most}")
+        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+            raise _WrongError(f"should be a whole number from {minimum} to {maximum}")
         return value
 
     return read
 
 
-_DEADLINE = _number(0.01, 60)
+_DEADLINE = _number_parser(0.01, 60)
 
 
-def _deadlines(value: Any) -> dict[str, float]:
+def _parse_deadlines(value: Any) -> dict[str, float]:
     if not isinstance(value, dict):
         raise _WrongError("should be a table: collector = seconds")
-    found = {}
+    deadlines = {}
     for name, seconds in value.items():
         try:
-            found[name] = _DEADLINE(seconds)
+            deadlines[name] = _DEADLINE(seconds)
         except _WrongError as error:
             raise _WrongError(f"{name}: {error}") from error
-    return found
+    return deadlines
 
 
 _READERS: Mapping[str, Callable[[Any], Any]] = {
-    "collectors": _words,
-    "without": _words,
-    "listen": _text,
-    "web_config": _path,
+    "collectors": _parse_words,
+    "without": _parse_words,
+    "listen": _parse_text,
+    "web_config": _parse_path,
     "deadline_s": _DEADLINE,
-    "deadlines_s": _deadlines,
-    "rails_file": _path,
-    "tick_bytes": _number(0.001, 1e6),
-    "jobs_folder": _path,
-    "gres_conf": _path,
-    "training_logs": _flag,
-    "kernel_log": _log,
-    "ipmi_interval_s": _number(0, 86400),
-    "slurm_on": _text,
-    "slurm_interval_s": _number(1, 86400),
-    "slurm_users": _whole(0, 1000),
-    "reports_folder": _path,
-    "sysfs": _path,
-    "procfs": _path,
-    "cgroups": _path,
+    "deadlines_s": _parse_deadlines,
+    "rails_file": _parse_path,
+    "tick_bytes": _number_parser(0.001, 1e6),
+    "jobs_folder": _parse_path,
+    "gres_conf": _parse_path,
+    "training_logs": _parse_flag,
+    "kernel_log": _parse_log,
+    "ipmi_interval_s": _number_parser(0, 86400),
+    "slurm_on": _parse_text,
+    "slurm_interval_s": _number_parser(1, 86400),
+    "slurm_users": _whole_parser(0, 1000),
+    "reports_folder": _parse_path,
+    "sysfs": _parse_path,
+    "procfs": _parse_path,
+    "cgroups": _parse_path,
 }
-"""Every key of the section, and what reads its value."""
+"""Every key of the section, and the parser of its value."""
 
 
 def load_settings(path: Path | None = None) -> Settings:
@@ -211,22 +211,22 @@ def load_settings(path: Path | None = None) -> Settings:
     named = path or (Path(os.environ["OPSK_CONFIG"]) if os.environ.get("OPSK_CONFIG") else None)
     chosen = named or SITE_FILE
     try:
-        said = tomllib.loads(chosen.read_text(encoding="utf-8"))
+        document = tomllib.loads(chosen.read_text(encoding="utf-8"))
     except OSError as error:
         if named is None and isinstance(error, FileNotFoundError):
             return Settings()
         raise ConfigError(f"{chosen}: {error.strerror}", hint="name another file in OPSK_CONFIG") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{chosen}: {error}") from error
-    found = parse_settings(said.get("exporter", {}), chosen)
-    kept = said.get("postmortem")
-    if found.reports_folder is None and isinstance(kept, dict) and isinstance(kept.get("folder"), str):
-        return replace(found, reports_folder=Path(kept["folder"]))
-    return found
+    settings = parse_settings(document.get("exporter", {}), chosen)
+    postmortem = document.get("postmortem")
+    if settings.reports_folder is None and isinstance(postmortem, dict) and isinstance(postmortem.get("folder"), str):
+        return replace(settings, reports_folder=Path(postmortem["folder"]))
+    return settings
 
 
 def parse_settings(section: Any, where: Path) -> Settings:
-    """Return the settings of a section, or say all that is wrong with it.
+    """Return the settings of a section, or raise with all of its errors.
 
     Raises
     ------
@@ -235,22 +235,22 @@ def parse_settings(section: Any, where: Path) -> Settings:
     """
     if not isinstance(section, dict):
         raise ConfigError(f"{where}: exporter: should be a section, [exporter]", hint=f"all keys: {KEYS_PAGE}")
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     wrong = []
     for key, value in section.items():
         try:
-            found[key] = _READERS[key](value)
+            values[key] = _READERS[key](value)
         except KeyError:
-            wrong.append(f"exporter.{key}: {_unknown(key)}")
+            wrong.append(f"exporter.{key}: {_describe_unknown_key(key)}")
         except _WrongError as error:
             wrong.append(f"exporter.{key}: {error}")
     if wrong:
         raise ConfigError(f"{where}: {'; '.join(wrong)}", hint=f"all keys: {KEYS_PAGE}")
-    return Settings(**found)
+    return Settings(**values)
 
 
-def _unknown(key: str) -> str:
-    """Say that there is no such key, as the other sections do."""
-    known = [each.name for each in fields(Settings)]
+def _describe_unknown_key(key: str) -> str:
+    """Describe an unknown key, as the other sections do."""
+    known = [setting.name for setting in fields(Settings)]
     closest = difflib.get_close_matches(key, known, n=1)
     return f"unknown key, closest: {closest[0]}" if closest else f"unknown key, known: {', '.join(known)}"

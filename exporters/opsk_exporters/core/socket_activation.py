@@ -1,4 +1,4 @@
-"""What does systemd hand over, and what does it want to hear? Sockets, readiness and signs of life.
+"""Implements systemd's protocols for socket activation, readiness and the watchdog.
 
 Source: sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3).
 """
@@ -15,19 +15,19 @@ from opsk.errors import UnavailableError
 _FIRST_DESCRIPTOR = 3
 
 
-def sockets(environ: MutableMapping[str, str] = os.environ) -> tuple[socket.socket, ...]:
+def receive_sockets(environ: MutableMapping[str, str] = os.environ) -> tuple[socket.socket, ...]:
     """Return the listening sockets that systemd opened for this process; none without socket activation.
 
     Raises
     ------
     UnavailableError
-        Something else than listening stream sockets was handed over.
+        Something else than listening stream sockets was passed.
     """
     process, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
     environ.pop("LISTEN_FDNAMES", None)
     if process != str(os.getpid()) or not (count.isascii() and count.isdigit()):
         return ()
-    found = []
+    received = []
     for descriptor in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + int(count)):
         try:
             os.set_inheritable(descriptor, False)
@@ -41,12 +41,12 @@ def sockets(environ: MutableMapping[str, str] = os.environ) -> tuple[socket.sock
                 hint="the .socket unit needs ListenStream=",
             )
         handed.setblocking(True)
-        found.append(handed)
-    return tuple(found)
+        received.append(handed)
+    return tuple(received)
 
 
 def notify(state: str, environ: Mapping[str, str] = os.environ) -> None:
-    """Tell systemd about our state (``READY=1``); does nothing where there is no systemd."""
+    """Notify systemd of a state (``READY=1``); does nothing where there is no systemd."""
     address = environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -56,7 +56,7 @@ def notify(state: str, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def watchdog_s(environ: Mapping[str, str] = os.environ) -> float | None:
-    """Return how often systemd wants a sign of life [s]: half of the time after which it acts; ``None`` for never."""
+    """Return the watchdog interval [s]: half of the time after which systemd acts; ``None`` for no watchdog."""
     limit = environ.get("WATCHDOG_USEC", "")
     if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None

@@ -1,9 +1,9 @@
-"""Who may read the metrics? TLS and passwords as the web configuration file says, read again when a file changes.
+"""Authenticates clients by TLS and password as the web configuration file requires, and reloads it when a file changes.
 
-A file that becomes wrong while the exporter runs changes nothing: what was last right stays in force, the journal and
-a metric say so. So it is with one that takes away passwords, TLS or the check of clients' certificates: a file that is
-just being written looks like that. A password that was right once is remembered as a keyed digest: a scrape does not
-pay for bcrypt.
+A file that becomes invalid while the exporter runs changes nothing: the last valid configuration stays in force, and
+the journal and a metric report it. The same holds for a file that removes passwords, TLS or the check of clients'
+certificates: a file that is just being written looks like that. A password that was verified once is remembered as a
+keyed digest, so that a scrape does not pay for bcrypt.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _VERSION = {
     "TLS13": ssl.TLSVersion.TLSv1_3,
 }
 _LONGEST_PASSWORD = 72
-"""bcrypt looks at so many bytes and no more."""
-_MOST_READS = 5
-"""A file that changed so many times while it was read is read again with the next connection."""
-_PROOF = ("NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert")
-"""What clients have to prove, from nothing on."""
+"""bcrypt ignores further bytes."""
+_MAX_READS = 5
+"""A file that changed so many times while it was read is reloaded with the next connection."""
+_CLIENT_AUTH_ORDER = ("NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert")
+"""Client authentication modes, the weakest first."""
 Stamp = tuple[tuple[str, int, int, int], ...]
 
 
@@ -86,7 +86,7 @@ class WebAccess:
         self._tried: Stamp = ()
         self._loaded = self._load()
         if self._loaded.config.users:
-            _bcrypt()
+            _load_bcrypt()
 
     @property
     def secure(self) -> bool:
@@ -120,42 +120,44 @@ class WebAccess:
         """Headers that every answer gets."""
         return self._current().config.headers
 
-    def in_time(self) -> bool:
-        """Tell whether the rate limit, if any, leaves room for a request now."""
+    def within_rate_limit(self) -> bool:
+        """Return whether the rate limit, if any, allows a request now."""
         config = self._current().config
         if not config.rate_interval_s:
             return True
         with self._lock:
-            left, at = self._tokens
+            tokens, updated_at = self._tokens
             now = self._clock()
             burst = float(max(1, config.rate_burst))
-            left = burst if at == 0.0 else min(burst, left + (now - at) / config.rate_interval_s)
-            self._tokens = (left - 1.0 if left >= 1.0 else left, now)
-            if left < 1.0:
+            tokens = burst if updated_at == 0.0 else min(burst, tokens + (now - updated_at) / config.rate_interval_s)
+            self._tokens = (tokens - 1.0 if tokens >= 1.0 else tokens, now)
+            if tokens < 1.0:
                 self.refused["rate"] += 1
-            return left >= 1.0
+            return tokens >= 1.0
 
-    def allows(self, authorization: str) -> bool:
-        """Tell whether the value of a request's ``Authorization`` header is one of the users'."""
+    def is_authorised(self, authorization: str) -> bool:
+        """Return whether a request's ``Authorization`` header authenticates one of the users."""
         users = self._current().config.users
         if not users:
             return True
-        user, password = _credentials(authorization)
-        allowed = user is not None and self._right(users, user, password)
+        user, password = _parse_credentials(authorization)
+        allowed = user is not None and self._verify(users, user, password)
         if not allowed:
             self.refused["password"] += 1
         return allowed
 
-    def _right(self, users: Mapping[str, str], user: str, password: bytes) -> bool:
-        """Tell whether a password is right; for a user who is not there it takes as long."""
+    def _verify(self, users: Mapping[str, str], user: str, password: bytes) -> bool:
+        """Return whether a password is correct; for an unknown user it takes as long."""
         hashed = users.get(user)
         digest = hashlib.blake2b(password, key=self._secret, salt=b"opsk").digest()
         known = self._proven.get(user)
         if hashed is not None and known is not None and known[0] == hashed and hmac.compare_digest(known[1], digest):
             return True
-        with self._slow:  # one at a time: whoever guesses gets one core at most
+        with self._slow:  # one at a time: guessing uses one core at most
             try:
-                same = _bcrypt()(password[:_LONGEST_PASSWORD], (hashed or next(iter(users.values()))).encode("ascii"))
+                same = _load_bcrypt()(
+                    password[:_LONGEST_PASSWORD], (hashed or next(iter(users.values()))).encode("ascii")
+                )
             except ValueError:
                 same = False
         if hashed is None or not same:
@@ -164,7 +166,7 @@ class WebAccess:
         return True
 
     def _current(self) -> _Loaded:
-        """Return what is in force, after another look at the files."""
+        """Return the configuration in force, after checking the files for changes."""
         with self._lock:
             stamp = self._stamp(self._loaded.config)
             if stamp != self._loaded.stamp and stamp != self._tried:
@@ -178,7 +180,7 @@ class WebAccess:
         self._tried = stamp
         try:
             loaded = self._load()
-            _check_no_opening(self._path, self._loaded.config, loaded.config)
+            _check_not_weaker(self._path, self._loaded.config, loaded.config)
         except ConfigError as error:
             self.problem = error.message
             LOG.warning("web configuration: not taken over: %s", escape(error.message))
@@ -191,29 +193,29 @@ class WebAccess:
 
     def _load(self) -> _Loaded:
         """Read the files; again, when one changed meanwhile."""
-        for _ in range(_MOST_READS):
+        for _ in range(_MAX_READS):
             before = _file_stamp(self._path)
             config = load_web_config(self._path)
             stamp = self._stamp(config)
-            context = _context(config.tls) if config.tls else None
+            context = _build_context(config.tls) if config.tls else None
             if stamp[0] == before and self._stamp(config) == stamp:
                 return _Loaded(config=config, context=context, stamp=stamp)
         raise ConfigError(f"{self._path}: changes while it is read", hint="write it beside its name, then rename it")
 
     def _stamp(self, config: WebConfig) -> Stamp:
-        """Return what changes when a file does."""
+        """Return the stamps of the files, which change when a file does."""
         return tuple(_file_stamp(path) for path in (self._path, *(config.tls.files if config.tls else ())))
 
 
-def _check_no_opening(path: Path, old: WebConfig, new: WebConfig) -> None:
-    """Raise when a configuration would let in who may not come in now: half a file can look like that."""
+def _check_not_weaker(path: Path, old: WebConfig, new: WebConfig) -> None:
+    """Raise when a configuration is weaker than the one in force: half a file can look like that."""
     lost = []
     if old.users and not new.users:
         lost.append("all passwords")
     if old.tls and not new.tls:
         lost.append("TLS")
     elif old.tls and new.tls:
-        if _proof(new.tls) < _proof(old.tls):
+        if _rank_client_auth(new.tls) < _rank_client_auth(old.tls):
             lost.append("the check of clients' certificates")
         if old.tls.client_allowed_sans is not None and new.tls.client_allowed_sans is None:
             lost.append("client_allowed_sans")
@@ -221,22 +223,22 @@ def _check_no_opening(path: Path, old: WebConfig, new: WebConfig) -> None:
         raise ConfigError(f"{path}: takes away {' and '.join(lost)}: in force only after a restart of the exporter")
 
 
-def _proof(tls: TlsConfig) -> int:
-    """Return how much clients have to prove."""
-    return _PROOF.index(tls.client_auth_type) if tls.client_auth_type in _PROOF else 0
+def _rank_client_auth(tls: TlsConfig) -> int:
+    """Return the rank of the client authentication mode."""
+    return _CLIENT_AUTH_ORDER.index(tls.client_auth_type) if tls.client_auth_type in _CLIENT_AUTH_ORDER else 0
 
 
 def _file_stamp(path: Path) -> tuple[str, int, int, int]:
-    """Return what changes when a file does; zeros when it is not there."""
+    """Return the stamp of a file, which changes when the file does; zeros when it is missing."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return (str(path), 0, 0, 0)
-    return (str(path), found.st_mtime_ns, found.st_size, found.st_ino)
+    return (str(path), status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def _bcrypt() -> Callable[[bytes, bytes], bool]:
-    """Return what compares a password with a hash."""
+def _load_bcrypt() -> Callable[[bytes, bytes], bool]:
+    """Return the function that compares a password with a hash."""
     try:
         from bcrypt import checkpw
     except ImportError as error:
@@ -246,7 +248,7 @@ def _bcrypt() -> Callable[[bytes, bytes], bool]:
     return checkpw
 
 
-def _credentials(authorization: str) -> tuple[str | None, bytes]:
+def _parse_credentials(authorization: str) -> tuple[str | None, bytes]:
     """Return user and password of a header; no user where it is none of HTTP basic authentication."""
     scheme, _, encoded = authorization.strip().partition(" ")
     if scheme.lower() != "basic":
@@ -258,12 +260,12 @@ def _credentials(authorization: str) -> tuple[str | None, bytes]:
         return None, b""
 
 
-def _context(tls: TlsConfig) -> ssl.SSLContext:
+def _build_context(tls: TlsConfig) -> ssl.SSLContext:
     """Return the TLS settings of a section."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # TLS10 and TLS11, for sites that ask for them
+            warnings.simplefilter("ignore", DeprecationWarning)  # TLS10 and TLS11, for sites that enable them
             context.minimum_version, context.maximum_version = _VERSION[tls.min_version], _VERSION[tls.max_version]
         ciphers = [CIPHERS[name] for name in tls.cipher_suites if name in CIPHERS]
         if ciphers:
@@ -285,7 +287,7 @@ def _context(tls: TlsConfig) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, tls: TlsConfig) -> None:
-    """Load certificate and key; what is not a file passes through memory, since OpenSSL wants a path."""
+    """Load certificate and key; text passes through a memory file, since OpenSSL requires a path."""
     if tls.cert_file and tls.key_file:
         context.load_cert_chain(tls.cert_file, tls.key_file, password=_no_passphrase)
         return
@@ -306,12 +308,12 @@ def _load_certificate(context: ssl.SSLContext, tls: TlsConfig) -> None:
 
 
 def _no_passphrase() -> str:
-    """Refuse a key with a passphrase: OpenSSL would ask for it on the terminal, and a service has none."""
+    """Refuse a key with a passphrase: OpenSSL would prompt for it on the terminal, and a service has none."""
     raise ValueError("the key has a passphrase, and there is nobody to ask for it")
 
 
 def _ask_clients(context: ssl.SSLContext, tls: TlsConfig) -> None:
-    """Ask clients for certificates, where the section says so."""
+    """Request certificates from clients, where the section requires it."""
     modes = {"VerifyClientCertIfGiven": ssl.CERT_OPTIONAL, "RequireAndVerifyClientCert": ssl.CERT_REQUIRED}
     if tls.client_auth_type not in modes:
         return

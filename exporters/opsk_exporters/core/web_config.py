@@ -1,6 +1,6 @@
-"""What does a web configuration file say? TLS, passwords and headers in the format of Prometheus' exporter-toolkit.
+"""Parses web configuration files: TLS, passwords and headers in the format of Prometheus' exporter-toolkit.
 
-The same file serves node_exporter and Prometheus itself. Every key is checked, and what is wrong is named with its
+The same file serves node_exporter and Prometheus itself. Every key is checked, and every error is reported with its
 line. Relative paths begin at the folder of the file.
 
 Source: github.com/prometheus/exporter-toolkit, docs/web-configuration.md, read 2026-11-21.
@@ -100,88 +100,88 @@ class WebConfig:
 
 
 class _WrongError(Exception):
-    """A value is not what its key wants."""
+    """A value has the wrong type or range."""
 
 
 class _Reader:
-    """Walks the tree of a file and notes what is wrong with it."""
+    """Walks the tree of a file and collects its errors."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.wrong: list[str] = []
+        self.errors: list[str] = []
 
-    def blame(self, node: Any, what: str) -> None:
-        """Note what is wrong, with the line."""
-        self.wrong.append(f"{self._path}:{node.start_mark.line + 1}: {what}")
+    def report(self, node: Any, what: str) -> None:
+        """Add an error, with its line."""
+        self.errors.append(f"{self._path}:{node.start_mark.line + 1}: {what}")
 
     def entries(self, node: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
         """Yield key, node of the key, and node of the value of a mapping, each key once; nothing is an empty one."""
         if node is None or (node.id == "scalar" and node.tag.endswith(":null")):
             return
         if node.id != "mapping":
-            self.blame(node, f"{name} should be keys with values")
+            self.report(node, f"{name} should be keys with values")
             return
         seen: set[str] = set()
         for key, value in node.value:
             if key.id != "scalar":
-                self.blame(key, f"{name}: a key should be a word")
+                self.report(key, f"{name}: a key should be a word")
             elif key.value in seen:
-                self.blame(key, f"{name}: {key.value!r} is there twice")
+                self.report(key, f"{name}: {key.value!r} is there twice")
             else:
                 seen.add(key.value)
                 yield key.value, key, value
 
     def section(self, node: Any, name: str, readers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
-        """Return what a section says, by key."""
-        found: dict[str, Any] = {}
+        """Return the values of a section, by key."""
+        values: dict[str, Any] = {}
         for key, key_node, value in self.entries(node, name):
             reader = readers.get(key)
             if reader is None:
-                self.blame(key_node, f"unknown key {key!r} in {name}, known: {', '.join(readers)}")
+                self.report(key_node, f"unknown key {key!r} in {name}, known: {', '.join(readers)}")
                 continue
             try:
-                found[key] = reader(value)
+                values[key] = reader(value)
             except _WrongError as error:
-                self.blame(value, f"{key} {error}")
-        return found
+                self.report(value, f"{key} {error}")
+        return values
 
 
-def _text(node: Any) -> str:
+def _parse_text(node: Any) -> str:
     """Return a word or a text."""
     if node.id != "scalar" or node.tag.endswith(":null"):
         raise _WrongError("should be a text")
     return str(node.value)
 
 
-def _flag(node: Any) -> bool:
+def _parse_flag(node: Any) -> bool:
     """Return a truth value."""
     if node.id != "scalar" or not node.tag.endswith(":bool"):
         raise _WrongError("should be true or false")
     return str(node.value).lower() in ("true", "yes", "on")
 
 
-def _whole(node: Any) -> int:
+def _parse_whole(node: Any) -> int:
     """Return a number of things."""
-    text = _text(node)
+    text = _parse_text(node)
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise _WrongError("should be a whole number")
     return int(text)
 
 
-def _duration(node: Any) -> float:
+def _parse_duration(node: Any) -> float:
     """Return a duration of Go's form [s]."""
-    text = _text(node)
-    found = [] if text == "0" else _DURATION.findall(text)
-    if text != "0" and "".join(map("".join, found)) != text:
+    text = _parse_text(node)
+    parts = [] if text == "0" else _DURATION.findall(text)
+    if text != "0" and "".join(map("".join, parts)) != text:
         raise _WrongError("should be a duration such as 1s or 500ms")
-    return sum(float(number) * _SECONDS[unit] for number, unit in found)
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
-def _one_of(words: Mapping[str, Any] | tuple[str, ...]) -> Callable[[Any], str]:
-    """Return what reads one of some words."""
+def _choice_parser(words: Mapping[str, Any] | tuple[str, ...]) -> Callable[[Any], str]:
+    """Return a parser for one of some words."""
 
     def read(node: Any) -> str:
-        text = _text(node)
+        text = _parse_text(node)
         if text not in words:
             raise _WrongError(f"should be one of {', '.join(words)}, not {text!r}")
         return text
@@ -189,8 +189,8 @@ def _one_of(words: Mapping[str, Any] | tuple[str, ...]) -> Callable[[Any], str]:
     return read
 
 
-def _list_of(read: Callable[[Any], T]) -> Callable[[Any], tuple[T, ...]]:
-    """Return what reads a list."""
+def _list_parser(read: Callable[[Any], T]) -> Callable[[Any], tuple[T, ...]]:
+    """Return a parser for a list."""
 
     def read_all(node: Any) -> tuple[T, ...]:
         if node.id != "sequence":
@@ -200,9 +200,9 @@ def _list_of(read: Callable[[Any], T]) -> Callable[[Any], tuple[T, ...]]:
     return read_all
 
 
-def _client_auth(node: Any) -> str:
-    """Return how clients prove who they are."""
-    text = _text(node) or "NoClientCert"
+def _parse_client_auth(node: Any) -> str:
+    """Return how clients authenticate."""
+    text = _parse_text(node) or "NoClientCert"
     if text in ("RequireAnyClientCert", "RequireClientCert"):
         raise _WrongError(f"{text} proves nothing, and this exporter cannot do it: take RequireAndVerifyClientCert")
     if text not in CLIENT_AUTH:
@@ -216,7 +216,7 @@ def load_web_config(path: Path) -> WebConfig:
     Raises
     ------
     ConfigError
-        It cannot be read, or something in it is wrong; all of that is named, with lines.
+        It cannot be read, or has errors; all of them are named, with lines.
     """
     try:
         with path.open("rb") as file:
@@ -229,12 +229,12 @@ def load_web_config(path: Path) -> WebConfig:
 
 
 def parse_web_config(content: bytes, path: Path) -> WebConfig:
-    """Return what the content of a web configuration file says; ``path`` is where it is from.
+    """Parse the content of a web configuration file; ``path`` is where it is from.
 
     Raises
     ------
     ConfigError
-        Something in it is wrong; all of that is named, with lines.
+        It has errors; all of them are named, with lines.
     """
     import yaml  # 2.6 MB and 40 ms, for those who have such a file only
 
@@ -249,14 +249,16 @@ def parse_web_config(content: bytes, path: Path) -> WebConfig:
         root,
         "the file",
         {
-            "tls_server_config": lambda node: _tls(reader, node, path.parent),
-            "http_server_config": lambda node: _http(reader, node),
-            "basic_auth_users": lambda node: _users(reader, node),
-            "rate_limit": lambda node: reader.section(node, "rate_limit", {"interval": _duration, "burst": _whole}),
+            "tls_server_config": lambda node: _parse_tls(reader, node, path.parent),
+            "http_server_config": lambda node: _parse_http(reader, node),
+            "basic_auth_users": lambda node: _parse_users(reader, node),
+            "rate_limit": lambda node: reader.section(
+                node, "rate_limit", {"interval": _parse_duration, "burst": _parse_whole}
+            ),
         },
     )
-    if reader.wrong:
-        raise ConfigError("; ".join(reader.wrong), hint="the format: exporter-toolkit, docs/web-configuration.md")
+    if reader.errors:
+        raise ConfigError("; ".join(reader.errors), hint="the format: exporter-toolkit, docs/web-configuration.md")
     rate = sections.get("rate_limit", {})
     return WebConfig(
         tls=sections.get("tls_server_config"),
@@ -267,33 +269,33 @@ def parse_web_config(content: bytes, path: Path) -> WebConfig:
     )
 
 
-def _tls(reader: _Reader, node: Any, folder: Path) -> TlsConfig | None:
+def _parse_tls(reader: _Reader, node: Any, folder: Path) -> TlsConfig | None:
     """Read ``tls_server_config``; an empty one is none."""
 
     def path(value: Any) -> Path | None:
-        text = _text(value)
+        text = _parse_text(value)
         return folder / text if text else None
 
     readers: dict[str, Callable[[Any], Any]] = {
         "cert_file": path,
         "key_file": path,
         "client_ca_file": path,
-        "cert": lambda value: _text(value) or None,
-        "key": lambda value: _text(value) or None,
-        "client_ca": lambda value: _text(value) or None,
-        "client_auth_type": _client_auth,
-        "client_allowed_sans": _list_of(_text),
-        "min_version": _one_of(VERSIONS),
-        "max_version": _one_of(VERSIONS),
-        "cipher_suites": _list_of(_one_of((*CIPHERS, *CIPHERS_OF_TLS13))),
-        "prefer_server_cipher_suites": _flag,
-        "curve_preferences": _list_of(_one_of(CURVES)),
+        "cert": lambda value: _parse_text(value) or None,
+        "key": lambda value: _parse_text(value) or None,
+        "client_ca": lambda value: _parse_text(value) or None,
+        "client_auth_type": _parse_client_auth,
+        "client_allowed_sans": _list_parser(_parse_text),
+        "min_version": _choice_parser(VERSIONS),
+        "max_version": _choice_parser(VERSIONS),
+        "cipher_suites": _list_parser(_choice_parser((*CIPHERS, *CIPHERS_OF_TLS13))),
+        "prefer_server_cipher_suites": _parse_flag,
+        "curve_preferences": _list_parser(_choice_parser(CURVES)),
     }
-    before = len(reader.wrong)
-    found = reader.section(node, "tls_server_config", readers)
-    if not found or len(reader.wrong) > before:
+    before = len(reader.errors)
+    values = reader.section(node, "tls_server_config", readers)
+    if not values or len(reader.errors) > before:
         return None
-    tls = TlsConfig(**found)
+    tls = TlsConfig(**values)
     checks = (
         (not (tls.cert or tls.cert_file), "has neither cert_file nor cert"),
         (not (tls.key or tls.key_file), "has neither key_file nor key"),
@@ -312,28 +314,28 @@ def _tls(reader: _Reader, node: Any, folder: Path) -> TlsConfig | None:
     )
     for is_wrong, what in checks:
         if is_wrong:
-            reader.blame(node, f"tls_server_config {what}")
+            reader.report(node, f"tls_server_config {what}")
     return tls
 
 
-def _http(reader: _Reader, node: Any) -> dict[str, str]:
-    """Read ``http_server_config``; HTTP/2 is offered by nobody here, and may be switched on or off all the same."""
+def _parse_http(reader: _Reader, node: Any) -> dict[str, str]:
+    """Read ``http_server_config``; HTTP/2 is not supported here, but the key is accepted."""
 
     def headers(value: Any) -> dict[str, str]:
-        readers = {name: _header(allowed) for name, allowed in HEADERS.items()}
+        readers = {name: _header_parser(allowed) for name, allowed in HEADERS.items()}
         return {name: text for name, text in reader.section(value, "headers", readers).items() if text}
 
-    found: dict[str, str] = reader.section(node, "http_server_config", {"http2": _flag, "headers": headers}).get(
+    parsed: dict[str, str] = reader.section(node, "http_server_config", {"http2": _parse_flag, "headers": headers}).get(
         "headers", {}
     )
-    return found
+    return parsed
 
 
-def _header(allowed: tuple[str, ...]) -> Callable[[Any], str]:
-    """Return what reads the value of a header."""
+def _header_parser(allowed: tuple[str, ...]) -> Callable[[Any], str]:
+    """Return a parser for the value of a header."""
 
     def read(node: Any) -> str:
-        text = _text(node)
+        text = _parse_text(node)
         if allowed and text and text.lower() not in allowed:
             raise _WrongError(f"should be one of {', '.join(allowed)}, not {text!r}")
         if not (text.isascii() and text.isprintable()) and text:
@@ -343,14 +345,14 @@ def _header(allowed: tuple[str, ...]) -> Callable[[Any], str]:
     return read
 
 
-def _users(reader: _Reader, node: Any) -> dict[str, str]:
+def _parse_users(reader: _Reader, node: Any) -> dict[str, str]:
     """Read ``basic_auth_users``; a message never repeats what stands in place of a hash."""
     users = {}
     for name, key, value in reader.entries(node, "basic_auth_users"):
         if ":" in name:
-            reader.blame(key, f"user {name!r}: a name cannot contain a colon")
+            reader.report(key, f"user {name!r}: a name cannot contain a colon")
         elif value.id != "scalar" or not _HASH.fullmatch(value.value):
-            reader.blame(value, f"user {name!r}: should be a bcrypt hash, as htpasswd -nB writes it")
+            reader.report(value, f"user {name!r}: should be a bcrypt hash, as htpasswd -nB writes it")
         else:
             users[name] = str(value.value)
     return users

@@ -1,7 +1,7 @@
-"""Which metrics do the AMD GPUs of a node give?
+"""Exports the metrics of a node's AMD GPUs.
 
-Those of any GPU where the meaning is the same (``opsk_gpu_*``, keyed by ``gpu``), and what only these have as
-``opsk_amdgpu_*``. A GPU that sleeps has its facts and its state, and no readings: asking would wake it.
+Values with the same meaning as on any GPU are ``opsk_gpu_*``, keyed by ``gpu``; what only AMD's GPUs have is
+``opsk_amdgpu_*``. A GPU that sleeps has its facts and its state, and no readings: reading would wake it.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from opsk_exporters.gpu.names import TEMPERATURE_HELP, UNREADABLE_HELP, UP_HELP
 
 LOG = logging.getLogger("opsk.exporter")
 
-Watts = Callable[[str, float | None, int], None]
-"""Told the kind of GPUs, what they draw together [W], and how many they are: ``GpuPowerWatch.note``."""
+ReportWatts = Callable[[str, float | None, int], None]
+"""Called with the kind of GPUs, their total power [W], and their number: ``GpuPowerWatch.note``."""
 
 
 class AmdGpuSource(Protocol):
-    """Whatever can tell about the AMD GPUs of a node."""
+    """A source of samples of the AMD GPUs of a node."""
 
     def read(self) -> AmdGpuReading:
         """Return all AMD GPUs; raises as `opsk.telemetry.gpu.amd.source.SysfsAmdGpus.read` does."""
         ...
 
 
-def _tell_nobody(_kind: str, _watts: float | None, _gpus: int) -> None:
-    """Tell nobody."""
+def _ignore_watts(_kind: str, _total_w: float | None, _gpus: int) -> None:
+    """Discard the power."""
 
 
 class AmdGpuCollector:
@@ -48,17 +48,17 @@ class AmdGpuCollector:
     ----------
     source
         Where the samples come from.
-    tell_watts
-        Who is told what the GPUs draw together, at each reading.
+    report_watts
+        Called at each reading with the total power of the GPUs.
     """
 
     name = "amdgpu"
 
-    def __init__(self, source: AmdGpuSource, tell_watts: Watts = _tell_nobody) -> None:
+    def __init__(self, source: AmdGpuSource, report_watts: ReportWatts = _ignore_watts) -> None:
         self._source = source
-        self._tell_watts = tell_watts
+        self._report_watts = report_watts
         self._throttle = ThrottleTimes()
-        self._said: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
 
     def collect(self) -> Iterable[Metric]:
         """Read all GPUs once.
@@ -81,40 +81,40 @@ class AmdGpuCollector:
             _add_state(families, device)
             add_gpu(families, device.gpu, None, times[device.gpu.uuid])
             _add_device(families, device)
-        self._tell_watts("amd", _watts(reading), len(reading.devices))
-        self._say(reading.gpus)
+        self._report_watts("amd", _sum_watts(reading), len(reading.devices))
+        self._log_changes(reading.gpus)
         return families.all()
 
-    def _say(self, reading: GpuReading) -> None:
+    def _log_changes(self, reading: GpuReading) -> None:
         """Log what is lost, once for each change."""
-        said = frozenset(f"{lost.uuid} (index {lost.index}, {lost.pci}) {lost.why}" for lost in reading.lost)
-        for what in sorted(said - self._said):
+        problems = frozenset(f"{lost.uuid} (index {lost.index}, {lost.pci}) {lost.why}" for lost in reading.lost)
+        for what in sorted(problems - self._logged):
             LOG.warning("amdgpu: %s", escape(what))
-        for what in sorted(self._said - said):
+        for what in sorted(self._logged - problems):
             LOG.info("amdgpu: no longer so: %s", escape(what))
-        self._said = said
+        self._logged = problems
 
 
-def make(sysfs: Path = Path("/sys"), tell_watts: Watts = _tell_nobody) -> AmdGpuCollector:
+def make(sysfs: Path = Path("/sys"), report_watts: ReportWatts = _ignore_watts) -> AmdGpuCollector:
     """Return the collector of a node."""
-    return AmdGpuCollector(SysfsAmdGpus(sysfs), tell_watts)
+    return AmdGpuCollector(SysfsAmdGpus(sysfs), report_watts)
 
 
-def _watts(reading: AmdGpuReading) -> float | None:
-    """Return what all GPUs draw together [W]: one die of a board tells for both, and one that sleeps draws nothing."""
-    told = [power for device in reading.devices if (power := _power(device)) is not None]
+def _sum_watts(reading: AmdGpuReading) -> float | None:
+    """Return the power of all GPUs [W]: one die of a board reports for both, and one that sleeps draws nothing."""
+    powers = [power for device in reading.devices if (power := _get_power(device)) is not None]
     awake = any(not device.asleep for device in reading.devices)
-    return None if reading.gpus.lost or (awake and not told) else sum(told)
+    return None if reading.gpus.lost or (awake and not powers) else sum(powers)
 
 
-def _power(device: AmdGpuSample) -> float | None:
+def _get_power(device: AmdGpuSample) -> float | None:
     """Return the power of one GPU [W]."""
     power = device.gpu.power
     return power.instant_w if power.instant_w is not None else power.average_w
 
 
 def _add_up(families: Families, reading: GpuReading) -> None:
-    """Tell who answers."""
+    """Add which GPUs answer."""
     counts = {gpu.uuid: 0 for gpu in reading.gpus}
     for fault in reading.unreadable:
         counts[fault.gpu or ""] = counts.get(fault.gpu or "", 0) + 1
@@ -131,7 +131,7 @@ def _add_up(families: Families, reading: GpuReading) -> None:
 
 
 def _add_state(families: Families, device: AmdGpuSample) -> None:
-    """Add what is known without asking the hardware."""
+    """Add what is known without accessing the hardware."""
     uuid = device.gpu.uuid
     families.info(
         "opsk_amdgpu_info",

@@ -1,8 +1,8 @@
-"""Which metrics do the NVIDIA GPUs of a node give?
+"""Exports the metrics of a node's NVIDIA GPUs.
 
-Series are keyed by UUID alone; what else identifies a GPU (index, minor, PCI address, Slurm's index) stands in
+Series are keyed by UUID alone; what else identifies a GPU (index, minor, PCI address, Slurm's index) is in
 ``opsk_gpu_info``. A GPU that was there once and no longer answers has ``opsk_gpu_up`` 0 and no other series. Names and
-help texts of plain values are in the tables of ``gpu_names``; health is in ``gpu_health``, NVLinks in ``gpu_links``.
+help texts of plain values are in the tables of ``names``; health is in ``health``, NVLinks in ``links``.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ Imex = Callable[[], "Latest[ImexSample] | None"]
 
 
 def _no_order(_reading: GpuReading) -> Mapping[str, int]:
-    """Know no order of Slurm's."""
+    """Return no order."""
     return {}
 
 
 class GpuCollector:
-    """GPUs: what they do, how they are, and which of them are lost.
+    """GPUs: their utilisation, their health, and which of them are lost.
 
     Parameters
     ----------
@@ -60,9 +60,9 @@ class GpuCollector:
     imex
         Last answer of the IMEX daemon; ``None`` where there is none.
     on_bus
-        PCI addresses of the GPUs that should have a driver: without one they are no reason to be silent.
+        PCI addresses of the GPUs that should have a driver: without one the collector fails.
     on_close
-        Lets go of what the others read from.
+        Closes the sources of the other parameters.
     """
 
     name = "gpu"
@@ -85,7 +85,7 @@ class GpuCollector:
         self._throttle = ThrottleTimes()
         self._links = LinkTotals()
         self._seen = False
-        self._said: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
 
     def collect(self) -> Iterable[Metric]:
         """Read all GPUs once.
@@ -110,7 +110,7 @@ class GpuCollector:
                 _add_mig(families, gpu, mig, order.get(mig.uuid))
         add_services(families, self._services())
         add_imex(families, self._imex())
-        self._say(reading)
+        self._log_changes(reading)
         return families.all()
 
     def _read(self) -> GpuReading:
@@ -120,39 +120,39 @@ class GpuCollector:
         except GpuDriverMissingError as error:
             if self._seen:
                 raise TelemetryError(f"there were GPUs, and now their driver is gone: {error}") from error
-            raise self._silent(str(error)) from error
+            raise self._build_silence_error(str(error)) from error
         if not reading.gpus and not reading.lost:
-            raise self._silent("the NVIDIA driver lists no GPU")
+            raise self._build_silence_error("the NVIDIA driver lists no GPU")
         self._seen = True
         return reading
 
-    def _silent(self, why: str) -> OpskError:
-        """Return what it means that no GPU can be read: nothing on a node without GPUs, else a failure."""
+    def _build_silence_error(self, why: str) -> OpskError:
+        """Build the error when no GPU can be read: no data on a node without GPUs, else a failure."""
         on_bus = self._on_bus()
         if not on_bus:
             return NoDataError(why)
         return TelemetryError(f"{len(on_bus)} NVIDIA GPUs are on the PCI bus ({', '.join(on_bus[:8])}), and {why}")
 
-    def _say(self, reading: GpuReading) -> None:
+    def _log_changes(self, reading: GpuReading) -> None:
         """Log what is lost and what cannot be read, once for each change."""
-        said = frozenset(
+        problems = frozenset(
             [f"{_label(lost)} (index {lost.index}, {lost.pci}) is lost: {lost.why}" for lost in reading.lost]
             + [f"{fault.gpu or 'node'}: {fault.what}: {fault.error}" for fault in reading.unreadable]
         )
-        for what in sorted(said - self._said):
+        for what in sorted(problems - self._logged):
             LOG.warning("gpu: %s", escape(what))
-        for what in sorted(self._said - said):
+        for what in sorted(self._logged - problems):
             LOG.info("gpu: no longer so: %s", escape(what))
-        self._said = said
+        self._logged = problems
 
 
 def _label(lost: LostGpu) -> str:
-    """Return what stands for a lost GPU: its UUID, or its index when it never told one."""
+    """Return the label of a lost GPU: its UUID, or its index when it never reported one."""
     return lost.uuid or f"index-{lost.index}"
 
 
 def _add_node(families: Families, reading: GpuReading) -> None:
-    """Add what is said of all GPUs together: versions, who is up, what could not be read."""
+    """Add the metrics of all GPUs together: versions, which are up, what could not be read."""
     families.info(
         "opsk_gpu_driver_info",
         "NVIDIA driver, NVML and the newest CUDA that the driver can run.",
@@ -164,7 +164,7 @@ def _add_node(families: Families, reading: GpuReading) -> None:
 
 
 def add_up(families: Families, reading: GpuReading) -> None:
-    """Tell which GPUs answer, of any maker, and of how much each keeps silent."""
+    """Add which GPUs of any maker answer, and how many values of each are unreadable."""
     up = ("opsk_gpu_up", names.UP_HELP)
     for gpu in reading.gpus:
         families.gauge(*up, 1.0, gpu=gpu.uuid)
@@ -235,14 +235,14 @@ def _add_memory(
 def _add_activity(
     families: Families, table: Mapping[str, names.MetricName], activity: GpuActivity | None, **labels: str
 ) -> None:
-    """Add what the hardware's counters say of a GPU or GPU instance."""
+    """Add the hardware's activity counters of a GPU or GPU instance."""
     if activity is not None:
         for name, metric in table.items():
             families.gauge(f"opsk_gpu_{metric.what}", metric.help_text, activity.ratios.get(name), **labels)
 
 
 def _add_clocks(families: Families, gpu: GpuSample, throttled_s: Mapping[str, float]) -> None:
-    """Add clocks, and for how long what held them down."""
+    """Add clocks, and throttle times by reason."""
     for clock, hertz in gpu.clocks_hz.items():
         families.gauge("opsk_gpu_clock_hertz", "Clock of a part of the GPU now.", hertz, gpu=gpu.uuid, clock=clock)
     for clock, hertz in gpu.clocks_max_hz.items():

@@ -1,4 +1,4 @@
-"""Which metrics tell whether a GPU and its place in an NVLink fabric are well?"""
+"""Exports the health of a GPU and of its place in an NVLink fabric."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ _SRAM = ("sram", "sram_parity", "sram_secded")
 
 
 def add_health(families: Families, gpu: GpuSample) -> None:
-    """Add memory errors, PCIe and what the driver wants done."""
+    """Add memory errors, PCIe and the recovery action that the driver requests."""
     for field, metric in names.SWITCHES.items():
         families.gauge(f"opsk_gpu_{metric.what}", metric.help_text, _number(getattr(gpu, field)), gpu=gpu.uuid)
     for span, since in (("volatile", "since the last reset or driver load"), ("aggregate", "in the GPU's life")):
-        for (kind, location), count in _ecc(gpu.ecc, span).items():
+        for (kind, location), count in _group_ecc_counts(gpu.ecc, span).items():
             families.counter(
                 f"opsk_gpu_ecc_{span}_errors_total",
                 f"Memory errors that ECC found {since}, corrected or not, in device memory (dram) or in the chip's own "
@@ -85,27 +85,27 @@ def add_health(families: Families, gpu: GpuSample) -> None:
             )
 
 
-def _ecc(counts: Iterable[EccCount], span: str) -> dict[tuple[str, str], int]:
+def _group_ecc_counts(counts: Iterable[EccCount], span: str) -> dict[tuple[str, str], int]:
     """Return counts that can be added up, by kind and location.
 
     The driver's total includes the locations, and SRAM the units of the chip: of two that overlap the finer one that
     newer GPUs have is shown, and the total only where there is nothing finer.
     """
-    found: dict[tuple[str, str], int] = {}
+    errors: dict[tuple[str, str], int] = {}
     for count in counts:
         if count.span == span:
             place = "sram" if count.location in _SRAM else count.location
-            found[count.kind, place] = found.get((count.kind, place), 0) + count.count
-    for kind in {kind for kind, _ in found}:
-        places = {place for other, place in found if other == kind}
+            errors[count.kind, place] = errors.get((count.kind, place), 0) + count.count
+    for kind in {kind for kind, _ in errors}:
+        places = {place for other, place in errors if other == kind}
         drop = places - {"dram", "sram"} if "sram" in places else (places & {"total"} if len(places) > 1 else set())
         for place in drop:
-            del found[kind, place]
-    return found
+            del errors[kind, place]
+    return errors
 
 
 def _add_remap(families: Families, gpu: GpuSample) -> None:
-    """Add what was taken out of use of the device memory."""
+    """Add remapped rows and retired pages of the device memory."""
     remap, pages = gpu.row_remap, gpu.retired_pages
     if remap is not None:
         for cause in ("corrected", "uncorrected"):
@@ -229,7 +229,7 @@ def add_services(families: Families, services: Iterable[ServiceSample]) -> None:
 
 
 def add_imex(families: Families, latest: Latest[ImexSample] | None) -> None:
-    """Add what the IMEX daemon says, and how old that is; a stale answer has its age and no states."""
+    """Add the state of the IMEX daemon and its age; a stale answer has its age and no states."""
     if latest is None:
         return
     families.gauge(

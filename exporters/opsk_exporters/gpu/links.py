@@ -1,4 +1,4 @@
-"""Which metrics tell what goes over the NVLinks of a GPU, and which of them are sick?
+"""Exports the traffic of a GPU's NVLinks, and which of them are unhealthy.
 
 A GPU has up to 18 links, and most of them never differ: series are for the GPU, with sums over its links, and for a
 single link only when it is down or has seen errors.
@@ -19,24 +19,24 @@ _DIRECTIONS = ("received", "transmitted")
 class LinkTotals:
     """Sums over the links of each GPU that only grow.
 
-    A link that goes down may stop telling its counters, and one that is trained anew may begin them anew. What it had
+    A link that goes down may stop reporting its counters, and one that is trained again may reset them. What it had
     counted stays in the sum: a sum that falls would look as if all of it had been counted once more. Only where every
-    link begins anew has the driver been loaded again, and the sum begins anew with it.
+    link is reset has the driver been loaded again, and the sum is reset with it.
     """
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, int], dict[str, int]] = {}
         self._before: dict[tuple[str, int], Counter[str]] = {}
-        """What links had counted before they began anew."""
+        """Counts of links from before their resets."""
 
-    def of(self, gpu: GpuSample) -> dict[str, int]:
+    def accumulate(self, gpu: GpuSample) -> dict[str, int]:
         """Return the sums by ``received``, ``transmitted`` and kind of error, with this sample taken in."""
         sums: Counter[str] = Counter()
-        told = {(gpu.uuid, link.link): _counters(link) for link in gpu.nvlinks}
-        fell = {key: self._fallen(key, counters) for key, counters in told.items()}
-        counting = [key for key, counters in told.items() if any(self._last.get(key, {}).values()) and counters]
+        reported = {(gpu.uuid, link.link): _list_counters(link) for link in gpu.nvlinks}
+        fell = {key: self._list_fallen(key, counters) for key, counters in reported.items()}
+        counting = [key for key, counters in reported.items() if any(self._last.get(key, {}).values()) and counters]
         is_new_driver = bool(counting) and all(fell[key] for key in counting)
-        for key, counters in told.items():
+        for key, counters in reported.items():
             last, before = self._last.setdefault(key, {}), self._before.setdefault(key, Counter())
             if is_new_driver:
                 before.clear()
@@ -48,7 +48,7 @@ class LinkTotals:
                 sums[name] += value + before[name]
         return dict(sums)
 
-    def _fallen(self, key: tuple[str, int], counters: dict[str, int]) -> list[str]:
+    def _list_fallen(self, key: tuple[str, int], counters: dict[str, int]) -> list[str]:
         """Return the counters of a link that are less than they were."""
         last = self._last.get(key, {})
         return [name for name, value in counters.items() if value < last.get(name, 0)]
@@ -70,7 +70,7 @@ def add_links(families: Families, gpu: GpuSample, totals: LinkTotals) -> None:
         sum(speeds) if speeds else None,
         gpu=gpu.uuid,
     )
-    for name, total in totals.of(gpu).items():
+    for name, total in totals.accumulate(gpu).items():
         if name in _DIRECTIONS:
             families.counter(
                 f"opsk_gpu_nvlink_{name}_bytes_total",
@@ -87,11 +87,11 @@ def add_links(families: Families, gpu: GpuSample, totals: LinkTotals) -> None:
                 kind=name,
             )
     for link in gpu.nvlinks:
-        _add_sick_link(families, gpu.uuid, link)
+        _add_unhealthy_link(families, gpu.uuid, link)
 
 
-def _counters(link: NvLinkSample) -> dict[str, int]:
-    """Return what one link counts."""
+def _list_counters(link: NvLinkSample) -> dict[str, int]:
+    """Return the counters of one link."""
     counters = dict(link.errors)
     if link.received_bytes is not None:
         counters["received"] = link.received_bytes
@@ -100,8 +100,8 @@ def _counters(link: NvLinkSample) -> dict[str, int]:
     return counters
 
 
-def _add_sick_link(families: Families, uuid: str, link: NvLinkSample) -> None:
-    """Add a link that is to be looked at."""
+def _add_unhealthy_link(families: Families, uuid: str, link: NvLinkSample) -> None:
+    """Add a link that is down or has errors."""
     if link.state is not None and link.state != _UP:
         families.gauge(
             "opsk_gpu_nvlink_link_down",

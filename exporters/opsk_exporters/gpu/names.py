@@ -1,7 +1,7 @@
-"""Which value of a GPU sample becomes which metric, and what does it say?
+"""Maps the values of a GPU sample to metric names and help texts.
 
-Each table goes from the name that a sample has for a value to the middle of a metric's name and its help text. Adding
-a value is adding a line.
+Each table maps the name of a value in a sample to the middle of a metric's name and its help text. Adding a value is
+adding a line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What does the collector of GPUs need of a node besides samples: events, Slurm's order, the fabric's services?"""
+"""Provides what the GPU collector needs besides samples: events, Slurm's GPU order, and the fabric's services."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from opsk.telemetry.gpu.nvidia_pci import GpusOnBus
 from opsk.telemetry.gpu.nvml.events import NvmlEvents, XidEvent
 from opsk.telemetry.gpu.nvml.source import NvmlGpus
 from opsk.telemetry.gpu.samples import GpuReading, GpuSource
-from opsk.telemetry.host.services import ServiceSample, service
+from opsk.telemetry.host.services import ServiceSample, read_service
 from opsk.units import MIB
 from opsk_exporters.gpu.collector import GpuCollector
 
 SERVICES = ("nvidia-fabricmanager", "nvidia-imex", "nvidia-persistenced")
 GRES_CONF = (Path("/etc/slurm/gres.conf"), Path("/run/slurm/conf/gres.conf"), Path("/usr/local/etc/gres.conf"))
-"""Where gres.conf lies by default; the second is the copy of a node without configuration files."""
+"""Where gres.conf is by default; the second is the copy of a node without configuration files."""
 _MIG_MINORS = Path("proc/driver/nvidia-caps/mig-minors")
 _LONGEST_FILE_BYTES = MIB
 
 
 class XidSink(Protocol):
-    """Whoever counts XIDs."""
+    """A receiver of XIDs."""
 
-    def saw(self, gpu_uuid: str | None, pci: str | None, code: int, at_unix_s: float, source: str, /) -> object:
-        """Take one XID that a source has seen."""
+    def record(self, gpu_uuid: str | None, pci: str | None, code: int, at_unix_s: float, source: str, /) -> object:
+        """Record one XID that a source has reported."""
         ...
 
 
 class NvidiaDriver:
-    """NVML of this node: its GPUs, and its events, which must let go of it together when the driver went away.
+    """NVML of this node: its GPUs, and its events, which must release it together when the driver went away.
 
     Parameters
     ----------
@@ -44,23 +44,23 @@ class NvidiaDriver:
 
     def __init__(self, nvml: Any = None) -> None:
         self._sinks: tuple[XidSink, ...] = ()
-        self._events = NvmlEvents(self._saw, nvml)
+        self._events = NvmlEvents(self._forward, nvml)
         self.gpus = NvmlGpus(nvml, events=self._events)
         """One thread may call it: ``SharedGpus`` sees to that."""
 
     def listen(self, sink: XidSink) -> None:
-        """Hand XIDs to a sink from now on, and begin to listen for them."""
+        """Pass XIDs to a sink from now on, and begin to listen for them."""
         self._sinks = (*self._sinks, sink)
         self._events.start()
 
     def close(self) -> None:
-        """Listen no more; the GPUs are let go by the thread that reads them."""
+        """Stop listening; the thread that reads the GPUs releases them."""
         self._events.close()
 
-    def _saw(self, event: XidEvent) -> None:
-        """Hand an event on."""
+    def _forward(self, event: XidEvent) -> None:
+        """Pass an event to the sinks."""
         for sink in self._sinks:
-            sink.saw(event.gpu, event.pci, event.code, event.at_unix_s, "nvml")
+            sink.record(event.gpu, event.pci, event.code, event.at_unix_s, "nvml")
 
 
 class SlurmOrderReader:
@@ -89,11 +89,11 @@ class SlurmOrderReader:
         conf = self._conf()
         if conf is None:
             return {}
-        order = gres_order.in_order(conf, reading)
+        order = gres_order.list_uuids_in_slurm_order(conf, reading)
         return {uuid: index for index, uuid in enumerate(order) if uuid is not None}
 
     def _conf(self) -> gres_order.GresConf | None:
-        """Return what gres.conf says, read again when the file has changed."""
+        """Return the parsed gres.conf, read again when the file has changed."""
         for path in self._files:
             try:
                 status = path.stat()
@@ -148,7 +148,7 @@ def make(
 
 def services(root: Path) -> tuple[ServiceSample, ...]:
     """Return the services of the GPUs' fabric that the node has."""
-    return tuple(found for name in SERVICES if (found := service(name, root)) is not None)
+    return tuple(found for name in SERVICES if (found := read_service(name, root)) is not None)
 
 
 def _text(path: Path) -> str:

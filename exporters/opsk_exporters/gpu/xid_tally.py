@@ -1,7 +1,7 @@
-"""How often has each GPU reported each XID, when two sources tell of the same events?
+"""Counts the XIDs of each GPU from two sources that report the same events.
 
-NVML hands events to whoever listens; the kernel log has them as lines. An event that both tell counts once: one of the
-one source takes away one of the other within some seconds. What only one source tells counts as well.
+NVML passes events to listeners; the kernel log has them as lines. An event that both report counts once: an event of
+one source cancels one of the other within some seconds. An event that only one source reports counts as well.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from opsk.hardware.xids import xid
 
 WINDOW_S = 5.0
-"""Two sources tell of one event within this time: the driver writes its line and its event at once."""
-MOST_UNKNOWN = 16
+"""Two sources report one event within this time: the driver writes its line and its event at once."""
+MAX_UNKNOWN = 16
 """Codes that the catalogue does not have, by name; more of them are counted together."""
-MOST_GPUS = 64
+MAX_GPUS = 64
 """GPUs by name; more of them are counted together: no node has so many."""
-_MOST_WAITING = 256
-_MOST_WAITED_FOR = 1024
+_MAX_WAITING = 256
+_MAX_WAITING_KEYS = 1024
 OTHER = "other"
 
 
@@ -31,7 +31,7 @@ class XidCount:
     Parameters
     ----------
     gpu
-        UUID of the GPU, or its PCI address as long as no UUID is known for it; empty when no source said whose it was.
+        UUID of the GPU, or its PCI address as long as no UUID is known for it; empty when no source named the GPU.
     code
         The XID as text, or ``other`` for one of too many unknown ones.
     class_
@@ -39,7 +39,7 @@ class XidCount:
     count
         Events.
     last_unix_s
-        When the last one was [s since 1970]; ``None`` when its source tells no time.
+        When the last one was [s since 1970]; ``None`` when its source has no time.
     """
 
     gpu: str
@@ -51,7 +51,7 @@ class XidCount:
 
 @dataclass(slots=True)
 class _Cell:
-    """What is counted of one GPU and code."""
+    """The count of one GPU and code."""
 
     class_: str
     count: int = 0
@@ -60,7 +60,7 @@ class _Cell:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """An event that only one source has told so far, and between when and when it happened."""
+    """An event that only one source has reported so far, and the interval in which it happened."""
 
     source: str
     from_unix_s: float
@@ -68,7 +68,7 @@ class _Waiting:
 
 
 class XidTally:
-    """Counts XIDs by GPU and code; may be told of them in any thread.
+    """Counts XIDs by GPU and code; any thread may call it.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class XidTally:
         self._unknown: set[int] = set()
         self._gpus: set[str] = set()
 
-    def know(self, uuids: Mapping[str, str]) -> None:
+    def learn_uuids(self, uuids: Mapping[str, str]) -> None:
         """Learn which UUID is at a PCI address; what was counted by the address is from now on the GPU's."""
         with self._lock:
             for pci, uuid in uuids.items():
@@ -93,7 +93,7 @@ class XidTally:
                     self._uuids[pci] = uuid
                     self._move(pci, uuid)
 
-    def saw(
+    def record(
         self,
         gpu_uuid: str | None,
         pci: str | None,
@@ -104,18 +104,18 @@ class XidTally:
         early_s: float = 0.0,
         late_s: float = 0.0,
     ) -> bool:
-        """Count an event unless another source has told of it already; return whether it was counted.
+        """Count an event unless another source has reported it already; return whether it was counted.
 
         Parameters
         ----------
         gpu_uuid, pci
-            Whose it is, as far as the source knows.
+            The GPU, as far as the source knows.
         code
             The XID.
         at_unix_s
-            When it happened [s since 1970]; ``None`` when the source tells no time: such an event is no other's twin.
+            When it happened [s since 1970]; ``None`` when the source has no time: such an event matches no other.
         source
-            Word for who tells.
+            Name of the source.
         early_s, late_s
             The event may have happened this much earlier or later [s]: the kernel's clock drifts from the wall's.
         """
@@ -143,10 +143,10 @@ class XidTally:
             )
 
     def _is_twin(self, gpu: str, code: int, event: _Waiting) -> bool:
-        """Whether another source has told of this very event; if not, it waits for that source."""
-        if len(self._waiting) > _MOST_WAITED_FOR:
+        """Return whether another source has reported this event; if not, it waits for that source."""
+        if len(self._waiting) > _MAX_WAITING_KEYS:
             self._waiting.clear()
-        waiting = self._waiting.setdefault((gpu, code), deque(maxlen=_MOST_WAITING))
+        waiting = self._waiting.setdefault((gpu, code), deque(maxlen=_MAX_WAITING))
         for other in waiting:
             apart_s = max(other.from_unix_s - event.to_unix_s, event.from_unix_s - other.to_unix_s)
             if other.source != event.source and apart_s <= self._window_s:
@@ -156,16 +156,16 @@ class XidTally:
         return False
 
     def _cell(self, gpu: str, code: int) -> _Cell:
-        """Return what is counted of a GPU and code."""
+        """Return the cell of a GPU and code."""
         entry = xid(code)
         name = str(code)
         if not entry.known and code not in self._unknown:
-            if len(self._unknown) < MOST_UNKNOWN:
+            if len(self._unknown) < MAX_UNKNOWN:
                 self._unknown.add(code)
             else:
                 name = OTHER
         if gpu not in self._gpus:
-            if len(self._gpus) < MOST_GPUS:
+            if len(self._gpus) < MAX_GPUS:
                 self._gpus.add(gpu)
             else:
                 gpu = OTHER
@@ -184,4 +184,4 @@ class XidTally:
             cell.last_unix_s = max(times, default=None)
         for gpu, code in [key for key in self._waiting if key[0] == pci]:
             events = self._waiting.pop((gpu, code))
-            self._waiting.setdefault((uuid, code), deque(maxlen=_MOST_WAITING)).extend(events)
+            self._waiting.setdefault((uuid, code), deque(maxlen=_MAX_WAITING)).extend(events)

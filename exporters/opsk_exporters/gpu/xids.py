@@ -1,7 +1,8 @@
-"""Which XIDs have the GPUs of a node reported, and what else did its kernel say? From NVML's events and the kernel log.
+"""Exports the XIDs of a node's GPUs and other kernel events, from NVML's events and the kernel log.
 
-What was in the kernel's buffer when the exporter began counts with its own time. A log that may not be read is shown as
-such, and XIDs come from NVML alone then. XIDs are counted once though both sources tell of them; see ``xid_tally``.
+Events in the kernel's buffer from before the exporter's start count with their own time. A log that may not be read is
+exported as unreadable, and XIDs come from NVML alone then. XIDs that both sources report are counted once; see
+``xid_tally``.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from opsk.telemetry.kernel_log import (
 )
 from opsk_exporters.core.collector import NoDataError
 from opsk_exporters.core.families import Families
-from opsk_exporters.gpu.xid_tally import MOST_UNKNOWN, OTHER, XidTally
+from opsk_exporters.gpu.xid_tally import MAX_UNKNOWN, OTHER, XidTally
 
 _SOURCE = "kernel_log"
-_MOST_SWITCHES = 64
+_MAX_SWITCHES = 64
 
 
 class Listen(Protocol):
-    """Whoever hands the XIDs that NVML tells to a tally, from now on."""
+    """Starts passing NVML's XIDs to a tally."""
 
     def __call__(self, tally: XidTally, /) -> None:
         """Begin."""
@@ -59,9 +60,9 @@ class XidCollector:
     log
         The kernel log; ``None`` when it is not to be read.
     gpus
-        The GPUs of the node: tells which UUID is at which address.
+        The GPUs of the node: maps addresses to UUIDs.
     listen
-        Begins to hand over what NVML tells; called once, after the kernel's buffer was read for the first time.
+        Starts passing NVML's XIDs; called once, after the kernel's buffer was read for the first time.
     clock
         Seconds since 1970.
     """
@@ -91,14 +92,14 @@ class XidCollector:
         self._switches: set[str] = set()
 
     def collect(self) -> Iterable[Metric]:
-        """Read what the kernel has said since the last time, and show all that was counted.
+        """Read the new kernel events, and return all counts.
 
         Raises
         ------
         NoDataError
-            Nothing is to be read, and nothing was told.
+            The kernel log is not read, and no XID was reported.
         """
-        self._know_gpus()
+        self._learn_gpus()
         if self._log is not None:
             self._follow(self._log)
         if self._listen is not None:
@@ -125,68 +126,68 @@ class XidCollector:
         self._add_log(families)
         return families.all()
 
-    def _know_gpus(self) -> None:
+    def _learn_gpus(self) -> None:
         """Learn which UUID is at which address; a driver that does not answer leaves what is known."""
         if self._gpus is None:
             return
         with contextlib.suppress(OpskError):
             reading = self._gpus.gpus()
-            well = {gpu.pci: gpu.uuid for gpu in reading.gpus if gpu.pci and gpu.uuid}
+            healthy = {gpu.pci: gpu.uuid for gpu in reading.gpus if gpu.pci and gpu.uuid}
             lost = {gpu.pci: gpu.uuid for gpu in reading.lost if gpu.pci and gpu.uuid}
-            self.tally.know(lost | well)
+            self.tally.learn_uuids(lost | healthy)
 
     def _follow(self, log: KmsgReader) -> None:
-        """Count what the kernel log has to say since the last look."""
+        """Count the new events of the kernel log."""
         before, now = self._looked_at, self._clock()
         batch = log.poll()
         self._readable, self._lost = not batch.problem, batch.lost
         if self._readable:
             self._looked_at = now
         for event in batch.events:
-            self._note(event, before, now)
+            self._count(event, before, now)
 
-    def _note(self, event: KernelEvent, before: float | None, now: float) -> None:
+    def _count(self, event: KernelEvent, before: float | None, now: float) -> None:
         """Count one event.
 
-        The kernel's clock drifts from the wall's by seconds a day: what is new since the last look happened since then,
-        whatever its stamp says.
+        The kernel's clock drifts from the wall's by seconds a day: what is new since the last poll happened since then,
+        whatever its timestamp is.
         """
-        at, early_s, late_s = event.at.unix_s, 0.0, 0.0
+        at_unix_s, early_s, late_s = event.at.unix_s, 0.0, 0.0
         if before is not None:
-            at = now if at is None else min(max(at, before), now)
-            early_s, late_s = at - before, now - at
-        elif at is not None:
-            at = min(at, now)
+            at_unix_s = now if at_unix_s is None else min(max(at_unix_s, before), now)
+            early_s, late_s = at_unix_s - before, now - at_unix_s
+        elif at_unix_s is not None:
+            at_unix_s = min(at_unix_s, now)
         if isinstance(event, XidEvent):
-            self.tally.saw(event.gpu_uuid, event.pci, event.code, at, _SOURCE, early_s=early_s, late_s=late_s)
+            self.tally.record(event.gpu_uuid, event.pci, event.code, at_unix_s, _SOURCE, early_s=early_s, late_s=late_s)
         elif isinstance(event, SxidEvent):
-            self._note_sxid(event, at)
-        kind = kind_of(event)
+            self._count_sxid(event, at_unix_s)
+        kind = classify_event(event)
         if kind is not None:
             self._kinds[kind] += 1
-            if at is not None:
-                self._last[kind] = max(at, self._last.get(kind, at))
+            if at_unix_s is not None:
+                self._last[kind] = max(at_unix_s, self._last.get(kind, at_unix_s))
 
     def close(self) -> None:
-        """Let the kernel log go."""
+        """Close the kernel log."""
         if self._log is not None:
             self._log.close()
 
-    def _note_sxid(self, event: SxidEvent, at: float | None) -> None:
+    def _count_sxid(self, event: SxidEvent, at_unix_s: float | None) -> None:
         """Count an error of an NVSwitch."""
         entry = event.entry
-        said = {True: "fatal", False: "non_fatal", None: "unknown"}[event.fatal]
-        severity = entry.severity if entry.known else said
+        stated = {True: "fatal", False: "non_fatal", None: "unknown"}[event.fatal]
+        severity = entry.severity if entry.known else stated
         name = str(event.code)
-        if not entry.known and not _room(self._unknown_sxids, name, MOST_UNKNOWN):
+        if not entry.known and not _has_room(self._unknown_sxids, name, MAX_UNKNOWN):
             name = OTHER
-        key = (event.pci if _room(self._switches, event.pci, _MOST_SWITCHES) else OTHER, name, severity)
+        key = (event.pci if _has_room(self._switches, event.pci, _MAX_SWITCHES) else OTHER, name, severity)
         self._sxids[key] += 1
-        if at is not None:
-            self._sxids_last[key] = max(at, self._sxids_last.get(key, at))
+        if at_unix_s is not None:
+            self._sxids_last[key] = max(at_unix_s, self._sxids_last.get(key, at_unix_s))
 
     def _add_log(self, families: Families) -> None:
-        """Add what else the kernel log says, and whether it can be read."""
+        """Add the other kernel events, and whether the log can be read."""
         for key, count in sorted(self._sxids.items()):
             labels = dict(zip(("pci", "sxid", "severity"), key, strict=True))
             families.counter(
@@ -227,14 +228,14 @@ class XidCollector:
             )
 
 
-def _room(known: set[str], name: str, most: int) -> bool:
-    """Whether a name is among those that are told apart; it becomes one while there is room."""
-    if name not in known and len(known) < most:
+def _has_room(known: set[str], name: str, limit: int) -> bool:
+    """Return whether a name has series of its own; it gets them while there is room."""
+    if name not in known and len(known) < limit:
         known.add(name)
     return name in known
 
 
-def kind_of(event: KernelEvent) -> str | None:
+def classify_event(event: KernelEvent) -> str | None:
     """Return the word that an event is counted under; ``None`` for those that are not, or have series of their own."""
     match event:
         case FallenOffBusEvent():
@@ -282,7 +283,7 @@ def make(
     gpus
         The GPUs of the node, shared with the other collectors.
     listen
-        Hands over what NVML tells: ``node_gpus().tell_xids``.
+        Starts passing NVML's XIDs: ``NvidiaDriver.listen``.
     """
     reader = None if kernel_log is None else KmsgReader(kernel_log, boot_unix_s=boot_unix_s())
     return XidCollector(reader, gpus, listen)

@@ -1,4 +1,4 @@
-"""Which metrics does a node give of its processors, memory, network and disks?"""
+"""Exports the utilisation of a node's processors, memory, network and disks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMA = {
 
 
 def add_pressure(families: Families, sample: PressureSample) -> None:
-    """Add pressure, kills for want of memory, and memory by NUMA node."""
+    """Add pressure, OOM kills, and memory by NUMA node."""
     for (resource, share), stalled_s in sample.stalled_s.items():
         families.counter(
             "opsk_host_pressure_seconds_total",
@@ -50,7 +50,7 @@ _SOURCE = {"size": "total"}
 """A name that ends in ``_total`` is a counter's in Prometheus: the total of the kernel is called size."""
 
 
-_MOST_TAKEN_BACK_S = 60.0
+_MAX_DECREASE_S = 60.0
 
 
 class CpuTimes:
@@ -58,22 +58,22 @@ class CpuTimes:
 
     The kernel takes time back now and then: what a CPU waited for a disk that another one's task waits for now
     (``proc(5)``, ``iowait``). Prometheus would count all of it once more. Where all modes together are less than
-    before, by more than a minute, they did begin anew.
+    before, by more than a minute, they were reset.
     """
 
     def __init__(self) -> None:
         self._shown: dict[str, float] = {}
-        self._together_s = 0.0
+        self._total_s = 0.0
 
     def note(self, cpu_s: Mapping[str, float]) -> Mapping[str, float]:
-        """Take the times of a moment in; return those to be shown."""
+        """Add the times of a moment; return those to be exported."""
         if not cpu_s:
             return {}
-        together_s = sum(cpu_s.values())
-        is_anew = together_s < self._together_s - _MOST_TAKEN_BACK_S
-        self._together_s = together_s
+        total_s = sum(cpu_s.values())
+        is_reset = total_s < self._total_s - _MAX_DECREASE_S
+        self._total_s = total_s
         self._shown = {
-            mode: seconds if is_anew else max(seconds, self._shown.get(mode, seconds))
+            mode: seconds if is_reset else max(seconds, self._shown.get(mode, seconds))
             for mode, seconds in cpu_s.items()
         }
         return self._shown
@@ -87,7 +87,7 @@ class HostCollector:
     source
         Where the samples come from.
     pressure
-        Reader of what tasks wait for; nothing is told of that where there is none.
+        Reader of the resource pressure; its metrics are absent where there is none.
     """
 
     name = "host"
@@ -112,7 +112,7 @@ class HostCollector:
 
 
 def _add_node(families: Families, sample: HostSample, cpu_s: Mapping[str, float]) -> None:
-    """Add what the node has once."""
+    """Add the metrics of the node as a whole."""
     families.gauge(
         "opsk_host_unreadable_parts",
         "Parts of the node (CPU time, CPUs, memory, boot time, network, disks) that the kernel does not tell, or in no "

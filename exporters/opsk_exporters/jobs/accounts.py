@@ -1,8 +1,8 @@
-"""How much has each job used of its GPUs since it began? Counters that grow from one look at the node to the next.
+"""Accumulates the resource use of each job since its start, in counters that survive a restart of the exporter.
 
-What a source counts by itself is taken from there (CPU time by the control group, allocated time from the start that
-the prolog wrote down). Energy, busy time and idle time of a GPU are differences between two looks, and are kept here:
-what lies between is lost only when no exporter ran and nothing was saved.
+What a source counts by itself is taken from there (CPU time from the control group, allocated time from the start that
+the prolog recorded). Energy, busy time and idle time of a GPU are differences between two readings, and are accumulated
+here: the time between them is lost only when no exporter ran and nothing was saved.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opsk.telemetry.gpu.gres_order import parents
+from opsk.telemetry.gpu.gres_order import map_mig_parents
 from opsk.telemetry.gpu.job_gpus import JobGpu
 from opsk.telemetry.gpu.samples import GpuReading
 from opsk.telemetry.jobs.job_map import JobRun
@@ -25,38 +25,38 @@ _VERSION = 1
 _MAX_BYTES = 16 * MIB
 
 
-def state_file() -> Path | None:
+def find_state_file() -> Path | None:
     """Return where systemd gives the exporter a folder (``RuntimeDirectory=``); ``None`` elsewhere."""
     folder = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
     return Path(folder) / "jobs.json" if folder else None
 
 
 def load_state(path: Path, boot: str) -> dict[str, Any] | None:
-    """Return what was saved in this boot; ``None`` when there is nothing of use."""
+    """Return what was saved in this boot; ``None`` when there is nothing usable."""
     try:
         if path.stat().st_size > _MAX_BYTES:
             return None
-        said = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(said, dict) or said.get("version") != _VERSION or said.get("boot") != boot:
+    if not isinstance(document, dict) or document.get("version") != _VERSION or document.get("boot") != boot:
         return None
-    return said
+    return document
 
 
 def save_state(path: Path, boot: str, accounts: dict[str, Any], settled: dict[str, list[str]]) -> bool:
     """Write the file, whole or not at all; return whether that worked."""
-    said = {"version": _VERSION, "boot": boot, "accounts": accounts, "settled": settled}
-    made = path.with_name(f".{path.name}.{os.getpid()}")
+    document = {"version": _VERSION, "boot": boot, "accounts": accounts, "settled": settled}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        made.write_text(json.dumps(said), encoding="utf-8")
-        made.replace(path)
+        temporary.write_text(json.dumps(document), encoding="utf-8")
+        temporary.replace(path)
     except OSError:
         return False
     return True
 
 
-def boot_id(procfs: Path) -> str:
+def read_boot_id(procfs: Path) -> str:
     """Return the kernel's name of this boot; empty where it has none."""
     try:
         return (procfs / "sys" / "kernel" / "random" / "boot_id").read_text(encoding="ascii").strip()
@@ -65,15 +65,15 @@ def boot_id(procfs: Path) -> str:
 
 
 LONGEST_GAP_S = 300.0
-"""Looks further apart say nothing of the utilisation in between."""
+"""Readings further apart do not show the utilisation in between."""
 _IDLE_BELOW = 0.005
-"""Drivers tell utilisation in whole percent."""
+"""Drivers report utilisation in whole percent."""
 KINDS = ("no_process", "no_work")
 
 
 @dataclass(slots=True, kw_only=True)
 class GpuAccount:
-    """What one job used of one GPU so far; ``meter_j`` is the GPU's own counter at the last look [J]."""
+    """What one job used of one GPU so far; ``meter_j`` is the GPU's own counter at the last reading [J]."""
 
     allocated_s: float = 0.0
     busy_s: float | None = None
@@ -101,7 +101,7 @@ class JobAccount:
     raw: dict[str, float] = field(default_factory=dict)
 
     def grow(self, name: str, value: float | None) -> None:
-        """Take over a counter; one that fell (a step's group is gone, with what it had counted) goes on from there."""
+        """Update a counter; one that fell (a step's group is gone, with its count) continues from there."""
         if value is None:
             return
         last = self.raw.get(name)
@@ -116,7 +116,7 @@ class JobAccounts:
         self.accounts: dict[str, JobAccount] = {}
         self._processors_j: float | None = None
 
-    def look(
+    def update(
         self,
         runs: Iterable[JobRun],
         reading: GpuReading | None,
@@ -137,12 +137,12 @@ class JobAccounts:
         now_s, now_unix_s
             Monotonic time, and time since 1970 [s].
         processors_j
-            Energy of all processors so far [J]; ``None`` when nobody tells.
+            Energy of all processors so far [J]; ``None`` when it is unknown.
         cpus
             CPUs of the node.
         """
         current = tuple(runs)
-        sharers = _sharers(current)
+        sharers = _count_sharers(current)
         for run in current:
             account = self.accounts.get(run.run)
             if account is None:
@@ -161,7 +161,7 @@ class JobAccounts:
                 del self.accounts[key]
 
     def drop_ended(self, *, now_s: float, after_s: float, after_looks: int) -> None:
-        """Forget runs that have been gone for so long and for so many looks."""
+        """Drop runs that have been gone for this time and this many readings."""
         for key, account in list(self.accounts.items()):
             if account.ended_looks >= after_looks and now_s - account.seen_s >= after_s:
                 del self.accounts[key]
@@ -175,7 +175,7 @@ class JobAccounts:
         return dropped
 
     def _add_processors(self, runs: tuple[JobRun, ...], processors_j: float | None, cpus: int) -> None:
-        """Divide what processors used since the last look by allocated CPUs, where both looks could read it."""
+        """Divide the energy of the processors since the last reading by allocated CPUs, where both readings have it."""
         before, self._processors_j = self._processors_j, processors_j
         if before is None or processors_j is None or processors_j < before or cpus <= 0:
             return
@@ -192,8 +192,8 @@ class JobAccounts:
             account = self.accounts[key]
             account.energy_j = (account.energy_j or 0.0) + joules
 
-    def saved(self) -> dict[str, Any]:
-        """Return what the next exporter of this boot needs, as JSON would have it."""
+    def export(self) -> dict[str, Any]:
+        """Return the state for the next exporter of this boot, as JSON values."""
         return {
             key: {
                 "job": account.job,
@@ -215,18 +215,18 @@ class JobAccounts:
         }
 
     def restore(self, saved: Mapping[str, Any], now_s: float) -> None:
-        """Take over what an earlier exporter saved.
+        """Restore what an earlier exporter saved.
 
         Raises
         ------
         KeyError, TypeError, ValueError, AttributeError
-            It is not what `saved` gives.
+            It is not in the format of `export`.
         """
         restored = {}
-        for key, said in saved.items():
-            account = JobAccount(job=str(said["job"]), since_unix_s=float(said["since"]), seen_s=now_s)
-            account.energy_j = _number(said["energy"])
-            for uuid, gpu in said["gpus"].items():
+        for key, values in saved.items():
+            account = JobAccount(job=str(values["job"]), since_unix_s=float(values["since"]), seen_s=now_s)
+            account.energy_j = _number(values["energy"])
+            for uuid, gpu in values["gpus"].items():
                 account.gpus[str(uuid)] = GpuAccount(
                     allocated_s=float(gpu["allocated"]),
                     busy_s=_number(gpu["busy"]),
@@ -246,25 +246,25 @@ def _add(
     now_s: float,
     now_unix_s: float,
 ) -> None:
-    """Add to one account what happened since the last look; what processors used is added apart."""
+    """Add the use since the last reading to one account; the energy of processors is added separately."""
     gap_s = 0.0 if account.looked_s is None else now_s - account.looked_s
     for gpu in run.gpus:
         if not gpu.allocated:
             continue
-        own = account.gpus.setdefault(gpu.uuid, GpuAccount())
-        own.allocated_s = max(own.allocated_s, now_unix_s - account.since_unix_s)
+        gpu_account = account.gpus.setdefault(gpu.uuid, GpuAccount())
+        gpu_account.allocated_s = max(gpu_account.allocated_s, now_unix_s - account.since_unix_s)
         if reading is None:
             continue
         if 0.0 < gap_s <= LONGEST_GAP_S:
-            _add_time(own, gpu, reading, gap_s)
-        spent_j = _add_energy(own, gpu, reading, sharers[gpu.uuid])
+            _add_time(gpu_account, gpu, reading, gap_s)
+        spent_j = _add_energy(gpu_account, gpu, reading, sharers[gpu.uuid])
         if spent_j is not None:
             # At once, for the meter has moved on: whether processors can be read does not matter to it.
             account.energy_j = (account.energy_j or 0.0) + spent_j
     account.job, account.run = run.job, run
     account.seen_s = account.looked_s = now_s
     account.ended_looks = 0
-    for name, value in _counted(run).items():
+    for name, value in _list_counters(run).items():
         account.grow(name, value)
 
 
@@ -272,17 +272,17 @@ def _number(value: float | None) -> float | None:
     return None if value is None else float(value)
 
 
-def _sharers(runs: Iterable[JobRun]) -> dict[str, int]:
-    """Count the jobs that each GPU is given to: MPS and shards give one to several."""
-    found: dict[str, int] = {}
+def _count_sharers(runs: Iterable[JobRun]) -> dict[str, int]:
+    """Count the jobs that each GPU is allocated to: MPS and shards allocate one to several."""
+    counts: dict[str, int] = {}
     for run in runs:
         for gpu in run.gpus:
             if gpu.allocated:
-                found[gpu.uuid] = found.get(gpu.uuid, 0) + 1
-    return found
+                counts[gpu.uuid] = counts.get(gpu.uuid, 0) + 1
+    return counts
 
 
-def _counted(run: JobRun) -> dict[str, float | None]:
+def _list_counters(run: JobRun) -> dict[str, float | None]:
     """Return the counters of a run's control group by the name of the metric that shows them."""
     group = run.cgroup
     if group is None:
@@ -299,22 +299,22 @@ def _counted(run: JobRun) -> dict[str, float | None]:
     }
 
 
-def _add_time(own: GpuAccount, gpu: JobGpu, reading: GpuReading, gap_s: float) -> None:
-    """Add the time since the last look to busy and idle time, by how busy the GPU is now."""
-    ratio, processes = _activity(gpu, reading)
+def _add_time(account: GpuAccount, gpu: JobGpu, reading: GpuReading, gap_s: float) -> None:
+    """Add the time since the last reading to busy and idle time, by how busy the GPU is now."""
+    ratio, processes = _find_activity(gpu, reading)
     if ratio is not None:
-        own.busy_s = (own.busy_s or 0.0) + min(1.0, ratio) * gap_s
+        account.busy_s = (account.busy_s or 0.0) + min(1.0, ratio) * gap_s
     if processes is None and ratio is None:
         return
     for kind in KINDS:
-        own.idle_s.setdefault(kind, 0.0)
+        account.idle_s.setdefault(kind, 0.0)
     if processes == 0:
-        own.idle_s["no_process"] += gap_s
+        account.idle_s["no_process"] += gap_s
     elif ratio is not None and ratio < _IDLE_BELOW:
-        own.idle_s["no_work"] += gap_s
+        account.idle_s["no_work"] += gap_s
 
 
-def _activity(gpu: JobGpu, reading: GpuReading) -> tuple[float | None, int | None]:
+def _find_activity(gpu: JobGpu, reading: GpuReading) -> tuple[float | None, int | None]:
     """Return how busy a GPU or MIG instance is, 0 to 1, and how many processes of anyone are on it."""
     for sample in reading.gpus:
         if sample.uuid == gpu.uuid:
@@ -326,25 +326,25 @@ def _activity(gpu: JobGpu, reading: GpuReading) -> tuple[float | None, int | Non
     return None, None
 
 
-def _add_energy(own: GpuAccount, gpu: JobGpu, reading: GpuReading, sharers: int) -> float | None:
-    """Add what the GPU used since the last look, divided among those that have it; return it [J], if it tells."""
-    metered = _meter(gpu, reading)
+def _add_energy(account: GpuAccount, gpu: JobGpu, reading: GpuReading, sharers: int) -> float | None:
+    """Add the energy since the last reading, divided among the sharers; return it [J]; ``None`` if not reported."""
+    metered = _read_meter(gpu, reading)
     if metered is None:
         return None
     meter_j, part = metered
-    before, own.meter_j = own.meter_j, meter_j
-    own.energy_j = own.energy_j or 0.0
+    before, account.meter_j = account.meter_j, meter_j
+    account.energy_j = account.energy_j or 0.0
     if before is None:
         return 0.0
-    # A counter that fell has begun anew with the driver: what it shows was used since.
+    # A counter that fell was reset with the driver: its value was used since.
     used = (meter_j - before if meter_j >= before else meter_j) * part / sharers
-    own.energy_j += used
+    account.energy_j += used
     return used
 
 
-def _meter(gpu: JobGpu, reading: GpuReading) -> tuple[float, float] | None:
+def _read_meter(gpu: JobGpu, reading: GpuReading) -> tuple[float, float] | None:
     """Return a GPU's counter of energy [J], and the part of it that is this instance's: by multiprocessors."""
-    parent = parents(reading).get(gpu.uuid, gpu.uuid)
+    parent = map_mig_parents(reading).get(gpu.uuid, gpu.uuid)
     for sample in reading.gpus:
         if sample.uuid != parent or sample.power.energy_j is None:
             continue

@@ -1,7 +1,8 @@
-"""Which metrics does a node give of the jobs on it: what they have, what they use, what they leave unused?
+"""Exports the jobs of a node: what they were allocated, what they use, and what they leave idle.
 
-Series are keyed by ``job``, as Slurm shows it; who it is stands in ``opsk_job_info``, and ``opsk_job_gpu`` joins it to
-the series of its GPUs. A job that has ended keeps its counters for some scrapes, so that ``increase()`` sees its end.
+Series are keyed by ``job``, as Slurm shows it; its owner and other facts are in ``opsk_job_info``, and ``opsk_job_gpu``
+joins it to the series of its GPUs. A job that has ended keeps its counters for some scrapes, so that ``increase()``
+includes its end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from opsk.telemetry.jobs.job_map import JobMap, JobMapper, JobRun
 from opsk.text import escape
 from opsk_exporters.core.collector import NoDataError
 from opsk_exporters.core.families import Families
-from opsk_exporters.jobs.accounts import JobAccount, JobAccounts, boot_id, load_state, save_state, state_file
+from opsk_exporters.jobs.accounts import JobAccount, JobAccounts, find_state_file, load_state, read_boot_id, save_state
 
 MAX_JOBS = 256
 """More jobs on one node would be a fault or an attack on the time series database; those beyond are counted."""
@@ -57,11 +58,11 @@ class JobsCollector:
     Parameters
     ----------
     mapper
-        Who tells which job is on which GPU.
+        Maps jobs to GPUs.
     gpus
-        Who reads the GPUs; ``None`` on nodes without.
+        The source of the GPUs; ``None`` on nodes without.
     processors
-        Tells the energy of all processors so far [J]; ``None`` where it cannot be read.
+        Returns the energy of all processors so far [J]; ``None`` where it cannot be read.
     state
         File in which counters outlive a restart; ``None`` for none.
     boot
@@ -95,7 +96,7 @@ class JobsCollector:
         self._restore()
 
     def collect(self) -> Iterable[Metric]:
-        """Look at all jobs once.
+        """Read all jobs once.
 
         Raises
         ------
@@ -108,7 +109,7 @@ class JobsCollector:
             raise NoDataError("no folder of opsk-prolog, and no control groups of Slurm's jobs")
         now_s = self._clock()
         shown = tuple(sorted(jobs.jobs, key=lambda run: run.start_unix_s or 0.0, reverse=True)[:MAX_JOBS])
-        self._accounts.look(
+        self._accounts.update(
             shown,
             reading,
             now_s=now_s,
@@ -127,14 +128,14 @@ class JobsCollector:
         return families.all()
 
     def _read_gpus(self) -> GpuReading | None:
-        """Return the GPUs; ``None`` when they cannot be read, which the collector of GPUs tells."""
+        """Return the GPUs; ``None`` when they cannot be read, which the collector of GPUs reports."""
         try:
             return self._gpus.gpus() if self._gpus else None
         except TelemetryError:
             return None
 
     def _add_node(self, families: Families, jobs: JobMap, omitted: int) -> None:
-        """Add what is said of the node as a whole."""
+        """Add the metrics of the node as a whole."""
         families.gauge("opsk_jobs", "Jobs that are on this node now.", len(jobs.jobs))
         families.gauge(
             "opsk_jobs_omitted", "Jobs without series, because a node has series for so many only.",
@@ -166,13 +167,15 @@ class JobsCollector:
             )
 
     def _restore(self) -> None:
-        """Begin where an earlier exporter ended."""
-        said = load_state(self._state, self._boot) if self._state else None
-        if said is None:
+        """Restore the state of an earlier exporter."""
+        document = load_state(self._state, self._boot) if self._state else None
+        if document is None:
             return
         try:
-            self._accounts.restore(said["accounts"], self._clock())
-            self._mapper.settle({str(run): tuple(map(str, uuids)) for run, uuids in said["settled"].items()})
+            self._accounts.restore(document["accounts"], self._clock())
+            self._mapper.restore_resolved(
+                {str(run): tuple(map(str, uuids)) for run, uuids in document["settled"].items()}
+            )
         except (KeyError, TypeError, ValueError, AttributeError):
             self._accounts = JobAccounts()
 
@@ -181,8 +184,8 @@ class JobsCollector:
         if self._state is None or (self._saved_s is not None and now_s - self._saved_s < _SAVE_EVERY_S):
             return
         self._saved_s = now_s
-        settled = {run: list(uuids) for run, uuids in self._mapper.settled().items()}
-        self._state_ok = save_state(self._state, self._boot, self._accounts.saved(), settled)
+        settled = {run: list(uuids) for run, uuids in self._mapper.export_resolved().items()}
+        self._state_ok = save_state(self._state, self._boot, self._accounts.export(), settled)
 
 
 def _add_job(families: Families, account: JobAccount) -> None:
@@ -235,8 +238,8 @@ def _add_job(families: Families, account: JobAccount) -> None:
 
 
 def _add_info(families: Families, run: JobRun) -> None:
-    """Add who the job is."""
-    said: Mapping[str, str | None] = {
+    """Add the identity of the job."""
+    facts: Mapping[str, str | None] = {
         "sluid": run.sluid,
         "job_id": run.job_id,
         "user": run.user or (None if run.uid is None else str(run.uid)),
@@ -251,12 +254,12 @@ def _add_info(families: Families, run: JobRun) -> None:
         "Job on this node: SLUID of this run, Slurm's number, user, account, partition, QOS, name, and who told which "
         "GPUs it has (prolog, environment of a process, processes on GPUs); empty where nobody tells.",
         job=run.job,
-        **{name: escape(value) if value else None for name, value in said.items()},
+        **{name: escape(value) if value else None for name, value in facts.items()},
     )
 
 
 def _add_now(families: Families, run: JobRun) -> None:
-    """Add what a job has and does at the moment."""
+    """Add the current allocation and use of a job."""
     job, group = run.job, run.cgroup
     families.gauge(
         "opsk_job_start_time_seconds", "When the job began on this node, in seconds since 1970.", run.start_unix_s,
@@ -283,7 +286,7 @@ def _add_now(families: Families, run: JobRun) -> None:
 
 
 def _add_group(families: Families, job: str, group: JobCgroup) -> None:
-    """Add what the control group of a job says of now."""
+    """Add the current values of a job's control group."""
     for what, help_text, value in (
         ("processes", "Processes of the job.", group.processes),
         ("threads", "Threads of the job, with those of slurmstepd.", group.threads),
@@ -307,12 +310,12 @@ def make(
     processors: Callable[[], float | None] | None = None,
     state: Path | None = None,
 ) -> JobsCollector:
-    """Return the collector of a node; ``state`` is by default in the folder that systemd gives the exporter."""
+    """Return the collector of a node; ``state`` is by default in the exporter's runtime folder of systemd."""
     mapper = JobMapper(CgroupReader(cgroups), folder=folder, procfs=procfs, gres_conf=gres_conf)
     return JobsCollector(
         mapper,
         gpus,
         processors,
-        state=state or state_file(),
-        boot=boot_id(procfs),
+        state=state or find_state_file(),
+        boot=read_boot_id(procfs),
     )

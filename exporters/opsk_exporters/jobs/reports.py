@@ -1,7 +1,7 @@
-"""Which metrics do post-mortems give: how many jobs died lately, and of what?
+"""Exports the number of recent post-mortem reports by cause.
 
-One node of the cluster tells it, the one that asks Slurm. It counts marks in the folder of evidence and reads no
-report; that folder is on storage that may hang, so a thread looks once a minute and no scrape waits for it.
+One node of the cluster exports it, the one that queries Slurm. It counts marks in the folder of evidence and reads no
+report; the storage of that folder may hang, so a thread reads it once a minute and no scrape waits for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from prometheus_client import Metric
 
 from opsk.errors import UnavailableError
-from opsk.postmortem.marks import CLASSES, Marked, marked
+from opsk.postmortem.marks import CLASSES, MarkCounts, count_marks
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.commands.command import CommandClient
 from opsk.slurm.commands.controller_text import Controller
@@ -32,14 +32,14 @@ ClusterName = Callable[[], str]
 
 
 class ReportsCollector:
-    """Post-mortems of the last day, by class, on the node that asks Slurm.
+    """Post-mortems of the last day, by class, on the node that queries Slurm.
 
     Parameters
     ----------
     folder
         The folder of evidence; ``None`` where the site keeps none.
     election
-        Whether this node tells of it.
+        Whether this node exports them.
     controllers
         Asks which slurmctld answer.
     cluster
@@ -65,7 +65,7 @@ class ReportsCollector:
         self._looks = Background("reports", self._look, every_s=EVERY_S)
 
     def collect(self) -> Iterable[Metric]:
-        """Return what the last look gave."""
+        """Return the series of the last count."""
         if self._folder is None:
             raise NoDataError("the site keeps no reports: folder of [postmortem]")
         latest = self._looks.latest(self._wait_s)
@@ -73,22 +73,22 @@ class ReportsCollector:
             raise latest.error.with_traceback(None)
         if latest.value is None or (latest.age_s or 0.0) > _STALE_AFTER_S:
             raise UnavailableError(f"{self._folder} does not answer", hint="is its storage there?")
-        return _metrics(latest.value)
+        return _build_metrics(latest.value)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop counting."""
         self._looks.close()
 
-    def _look(self) -> Marked:
-        """Count the reports, on the node whose turn it is."""
+    def _look(self) -> MarkCounts:
+        """Count the reports, on the elected node."""
         if self._folder is None or not self._election.is_won(self._controllers):
             raise NoDataError("another node tells of reports, or none: slurm_on of [exporter]")
         self._cluster = self._cluster or self._ask_cluster()
         try:
-            return marked(self._folder, since_s=self._now_unix_s() - WINDOW_S, cluster=self._cluster)
+            return count_marks(self._folder, since_s=self._now_unix_s() - WINDOW_S, cluster=self._cluster)
         except FileNotFoundError:
             if self._folder.is_dir():
-                return Marked(counts=dict.fromkeys(CLASSES, 0))
+                return MarkCounts(counts=dict.fromkeys(CLASSES, 0))
             raise NoDataError(f"{self._folder} is not on this host") from None
         except OSError as error:
             raise UnavailableError(
@@ -96,18 +96,18 @@ class ReportsCollector:
             ) from error
 
 
-def _metrics(found: Marked) -> tuple[Metric, ...]:
+def _build_metrics(reports: MarkCounts) -> tuple[Metric, ...]:
     """Return the series; a class of which there was none is 0."""
     families = Families()
-    for each, count in found.counts.items():
+    for cause, count in reports.counts.items():
         families.gauge(
             "opsk_postmortem_reports",
             "Reports on failed jobs that ended within the last 24 hours, by class of the cause (none: none is named).",
             count,
-            **{"class": each},
+            **{"class": cause},
         )
     families.gauge(
-        "opsk_postmortem_last_end_timestamp_seconds", "When the last job ended that has a report.", found.last_end_s
+        "opsk_postmortem_last_end_timestamp_seconds", "When the last job ended that has a report.", reports.last_end_s
     )
     return families.all()
 
@@ -121,12 +121,12 @@ def make(
     deadline_s: float = DEFAULT_DEADLINE_S,
     controllers: Controllers | None = None,
 ) -> ReportsCollector:
-    """Return the collector of a node; nothing is looked at before the first scrape.
+    """Return the collector of a node; nothing is read before the first scrape.
 
     Parameters
     ----------
     on
-        Which node tells of reports: ``auto``, ``off``, or a host's name.
+        Which node exports reports: ``auto``, ``off``, or a host's name.
     """
     election = Election(on, procfs=procfs, cgroups=cgroups)
     client = CommandClient()

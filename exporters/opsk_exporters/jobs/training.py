@@ -1,15 +1,15 @@
-"""Which metrics does a node give of the training of its jobs: where it stands, how fast it is, and what was predicted?
+"""Exports the training progress of the jobs of a node: last step, speed, and the prediction.
 
-The log of a job is read on the node where its batch script runs, for there Slurm writes it. Its path is the user's
-choice: only a regular file of that user is opened, never through a link in its last part, some bytes a scrape, and
-only numbers of progress lines leave it. Where it does not follow from what Slurm tells the prolog, it is the file that
-the batch script writes to, if the exporter may look at processes of others; else ``opsk_training_logs_unknown`` counts
-the job.
+The log of a job is read on the node where its batch script runs, since Slurm writes it there. Its path is the user's
+choice: only a regular file of that user is opened, never through a link in its last part, a bounded number of bytes a
+scrape, and only numbers of progress lines are exported. Where the path does not follow from what Slurm passes to the
+prolog, it is the file that the batch script writes to, if the exporter may look at processes of others; else
+``opsk_training_logs_unknown`` counts the job.
 
-What was predicted stands in ``<cluster>.<job>.advice`` in the prolog's folder, where a site puts it there: the words of
-the job's ``opsk:v1`` record (`AdviceRecord`), and ``step_s_low`` and ``step_s_high`` beside them. One that is called
-``<job>.advice``, as up to opsk 0.1, counts where there is no other. Elsewhere the collector
-of Slurm tells it, on the node that asks slurmctld (`slurm_predictions`): no node of a job can see its record.
+The prediction is in ``<cluster>.<job>.advice`` in the prolog's folder, where a site puts it there: the fields of the
+job's ``opsk:v1`` record (`AdviceRecord`), and ``step_s_low`` and ``step_s_high`` in addition. A file named
+``<job>.advice``, as up to opsk 0.1, counts where there is no other. Elsewhere the collector of Slurm exports it, on the
+node that queries slurmctld (`slurm_predictions`): no node of a job can see its record.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pathlib import Path
 from prometheus_client import Metric
 
 from opsk.telemetry.host.cgroups import CgroupReader
-from opsk.telemetry.jobs.batch_output import MAX_LOGS, batch_outputs, batch_steps
+from opsk.telemetry.jobs.batch_output import MAX_LOGS, find_batch_outputs, find_batch_steps
 from opsk.telemetry.jobs.job_files import JobFile
-from opsk.telemetry.jobs.job_logs import told_logs
+from opsk.telemetry.jobs.job_logs import resolve_log_paths
 from opsk.telemetry.jobs.job_map import JobMapper, JobRun
 from opsk.telemetry.progress.watch import LogWatch, Progress
 from opsk.units import KIB
@@ -49,13 +49,13 @@ class TrainingCollector:
     Parameters
     ----------
     mapper
-        Who tells which jobs there are.
+        Finds the jobs of the node.
     folder
-        Where the prolog writes, and a site what was predicted.
+        Where the prolog writes, and a site the predictions.
     procfs
         Where procfs is mounted.
-    wanted
-        Whether the site wants logs to be read.
+    enabled
+        Whether the site has enabled the reading of logs.
     clock
         Monotonic seconds.
     """
@@ -68,10 +68,10 @@ class TrainingCollector:
         folder: Path,
         procfs: Path,
         *,
-        wanted: bool = True,
+        enabled: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._wanted = wanted
+        self._enabled = enabled
         self._mapper = mapper
         self._folder = folder
         self._procfs = procfs
@@ -81,14 +81,14 @@ class TrainingCollector:
         self._jobs_at: float | None = None
 
     def collect(self) -> Iterable[Metric]:
-        """Look at all logs once.
+        """Read all logs once.
 
         Raises
         ------
         NoDataError
             No job has its log here, or logs are not to be read.
         """
-        if not self._wanted:
+        if not self._enabled:
             raise NoDataError("training_logs is false")
         self._find_jobs()
         if not self._jobs:
@@ -101,7 +101,7 @@ class TrainingCollector:
             unreadable += watch.unreadable
             if progress is not None:
                 _add_progress(families, job.job, progress)
-            for bound, step_s in _predicted_of(job, self._folder).items():
+            for bound, step_s in _find_predictions(job, self._folder).items():
                 families.gauge(
                     "opsk_training_predicted_step_seconds",
                     "Time of one step that was predicted for the job: low, expected and high.",
@@ -123,15 +123,15 @@ class TrainingCollector:
         return families.all()
 
     def _find_jobs(self) -> None:
-        """Look which jobs have their logs here; seldom, for it reads their control groups."""
+        """Find the jobs with their logs on this node; seldom, since it reads their control groups."""
         now = self._clock()
         if self._jobs_at is not None and now - self._jobs_at < _JOBS_EVERY_S:
             return
         self._jobs_at = now
         runs = [run for run in self._mapper.read().jobs if run.file is not None and run.file.uid is not None]
-        told = all(run.cgroup is not None and run.cgroup.steps for run in runs)
-        batch = {} if told else batch_steps(self._procfs)
-        here = [run for run in runs if _begins_here(run, batch)]
+        steps_known = all(run.cgroup is not None and run.cgroup.steps for run in runs)
+        batch = {} if steps_known else find_batch_steps(self._procfs)
+        here = [run for run in runs if _is_batch_node(run, batch)]
         here.sort(key=lambda run: run.start_unix_s or 0.0, reverse=True)
         self._jobs = {run.run: run for run in here[:MAX_JOBS]}
         for gone in [run for run in self._watches if run not in self._jobs]:
@@ -142,31 +142,31 @@ class TrainingCollector:
                 self._watch(key, run, run.file, run.file.uid, daemons)
 
     def _watch(self, key: str, run: JobRun, file: JobFile, owner: int, daemons: Sequence[int]) -> None:
-        """Watch the logs of a job: those that Slurm told of, else those that its batch script writes to by now."""
-        paths = told_logs(file, run.job, run.name)
+        """Watch the logs of a job: those from Slurm, else those that its batch script writes to by now."""
+        paths = resolve_log_paths(file, run.job, run.name)
         if key in self._watches and paths:
             return
         stepd = daemons[0] if len(daemons) == 1 else None
-        paths = paths or batch_outputs(self._procfs, run.cgroup.pids if run.cgroup else (), owner, stepd)
+        paths = paths or find_batch_outputs(self._procfs, run.cgroup.pids if run.cgroup else (), owner, stepd)
         if paths:
             self._watches.setdefault(key, LogWatch((), owner=owner)).add(paths, MAX_LOGS)
 
 
-def _begins_here(run: JobRun, batch: Mapping[str, Sequence[int]]) -> bool:
-    """Tell whether the batch script of a job runs on this node: only there is the log this node's to read."""
+def _is_batch_node(run: JobRun, batch: Mapping[str, Sequence[int]]) -> bool:
+    """Return whether the batch script of a job runs on this node: only there is the log this node's to read."""
     if run.cgroup is not None and run.cgroup.steps:
         return "batch" in run.cgroup.steps
     return run.job_id in batch or run.sluid in batch
 
 
-def _predicted_of(job: JobRun, folder: Path) -> dict[str, float]:
-    """Return what was predicted of a job [s]."""
+def _find_predictions(job: JobRun, folder: Path) -> dict[str, float]:
+    """Return the predictions for a job [s]."""
     name = job.file.key.file_name if job.file is not None else str(job.job_id)
-    return predicted(folder / f"{name}.advice") or predicted(folder / f"{job.job_id}.advice")
+    return read_predictions(folder / f"{name}.advice") or read_predictions(folder / f"{job.job_id}.advice")
 
 
-def predicted(path: Path) -> dict[str, float]:
-    """Return the predicted step time by bound [s]; nothing where nobody has put it there."""
+def read_predictions(path: Path) -> dict[str, float]:
+    """Return the predicted step time by bound [s]; empty where there is no file."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -182,15 +182,15 @@ def predicted(path: Path) -> dict[str, float]:
     mark = _RECORD.search(text)
     if mark is None:
         return {}
-    found: dict[str, float] = {}
-    for each in _PREDICTED.finditer(text, mark.end()):
-        if float(each[2]) > 0:
-            found.setdefault(each[1] or "expected", float(each[2]))
-    return found
+    predictions: dict[str, float] = {}
+    for match in _PREDICTED.finditer(text, mark.end()):
+        if float(match[2]) > 0:
+            predictions.setdefault(match[1] or "expected", float(match[2]))
+    return predictions
 
 
 def _add_progress(families: Families, job: str, progress: Progress) -> None:
-    """Add where one job stands."""
+    """Add the progress of one job."""
     last = progress.last
     families.info(
         "opsk_training_info", "Framework whose progress lines the log of the job has.", job=job,
@@ -227,8 +227,8 @@ def make(
     cgroups: Path = Path("/sys/fs/cgroup"),
     procfs: Path = Path("/proc"),
     folder: Path = Path("/run/opsk-jobs"),
-    wanted: bool = True,
+    enabled: bool = True,
 ) -> TrainingCollector:
     """Return the collector of a node."""
     mapper = JobMapper(CgroupReader(cgroups), folder=folder, procfs=procfs)
-    return TrainingCollector(mapper, folder, procfs, wanted=wanted)
+    return TrainingCollector(mapper, folder, procfs, enabled=enabled)

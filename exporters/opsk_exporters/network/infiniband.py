@@ -1,7 +1,7 @@
-"""Which metrics do the RDMA ports of a node give?
+"""Exports the metrics of a node's RDMA ports.
 
-Names say what is counted, from the node's point of view (received, transmitted); each help text says what the kernel
-or the device counts. Which file becomes which metric stands in the tables of ``infiniband_names``.
+Names are from the node's point of view (received, transmitted); each help text says what the kernel or the device
+counts. The tables of `opsk_exporters.network.names` map files to metrics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from opsk_exporters.network.names import COUNTERS, EXTENDED, HARDWARE, MetricNam
 
 LOG = logging.getLogger("opsk.exporter")
 DEFAULT_RAILS_FILE = Path("/etc/opsk/rails.json")
-_NOWHERE = PortPlace(guid="", port=0)
+_NO_PLACE = PortPlace(guid="", port=0)
 
 
 def make(
@@ -42,7 +42,7 @@ class InfinibandCollector:
     rails
         The site's rails file, if any.
     meter
-        What makes congestion of two looks at a port.
+        Computes the congestion from two samples of a port.
     """
 
     name = "infiniband"
@@ -65,14 +65,14 @@ class InfinibandCollector:
         for device in devices:
             _add_device(families, device)
             for port in device.ports:
-                _add_port(families, port, _place(rails, device, port))
+                _add_port(families, port, _find_place(rails, device, port))
                 _add_congestion(families, port, self._meter.ratio(port))
         self._meter.forget_others({(port.device, port.port) for device in devices for port in device.ports})
         self._name_unknown(devices)
         return families.all()
 
     def _read_rails(self, families: Families, devices: Iterable[DeviceSample]) -> RailsReading:
-        """Read the places of this node's ports, and tell how that went."""
+        """Read the places of this node's ports, and add the state of the rails file."""
         if self._rails is None:
             return RailsReading()
         guids = {device.node_guid for device in devices} | {port.port_guid for each in devices for port in each.ports}
@@ -95,35 +95,35 @@ class InfinibandCollector:
         return reading
 
     def _name_unknown(self, devices: Iterable[DeviceSample]) -> None:
-        """Log once which counters nobody knows the unit of: their metric is only a number."""
-        found = {name for device in devices for port in device.ports for name in _unknown(port)}
-        found |= {name for device in devices for name in device.hardware if name not in HARDWARE}
-        if found - self._unknown:
-            LOG.info("counters without a known meaning: %s", escape(", ".join(sorted(found - self._unknown))))
-            self._unknown |= found
+        """Log once which counters have no known unit: only their number is exported."""
+        unknown = {name for device in devices for port in device.ports for name in _list_unknown(port)}
+        unknown |= {name for device in devices for name in device.hardware if name not in HARDWARE}
+        if unknown - self._unknown:
+            LOG.info("counters without a known meaning: %s", escape(", ".join(sorted(unknown - self._unknown))))
+            self._unknown |= unknown
 
 
-def _place(rails: RailsReading, device: DeviceSample, port: PortSample) -> PortPlace:
+def _find_place(rails: RailsReading, device: DeviceSample, port: PortSample) -> PortPlace:
     """Return where a port is cabled to: by the GUID of its device, else (tables of port GUIDs) by its own."""
     for key in ((device.node_guid, port.port), (port.port_guid, port.port), (port.port_guid, 1)):
         if key[0] is not None and (place := rails.places.get((key[0], key[1]))) is not None:
             return place
-    return _NOWHERE
+    return _NO_PLACE
 
 
-def _unknown(port: PortSample) -> list[str]:
+def _list_unknown(port: PortSample) -> list[str]:
     """Return the counter files of a port that stand in none of the tables."""
     pairs = ((port.counters, COUNTERS), (port.extended, EXTENDED), (port.hardware, HARDWARE))
     return [name for values, names in pairs for name in values if name not in names]
 
 
-def _number(value: int | None) -> str:
+def _format_number(value: int | None) -> str:
     """Write a number as the value of a label; nothing for none."""
     return "" if value is None else str(value)
 
 
 def _add_device(families: Families, device: DeviceSample) -> None:
-    """Add what is said of a whole device."""
+    """Add the metrics of a whole device."""
     kind = {None: "", True: "virtual", False: "physical"}[device.virtual_function]
     families.info(
         "opsk_infiniband_device_info",
@@ -135,7 +135,7 @@ def _add_device(families: Families, device: DeviceSample) -> None:
         hca_type=device.hca_type,
         node_guid=device.node_guid,
         pci=device.pci,
-        numa_node=_number(device.numa_node),
+        numa_node=_format_number(device.numa_node),
         function=kind,
     )
     _add_counters(families, "device", HARDWARE, device.hardware, {"device": device.device})
@@ -155,10 +155,10 @@ def _add_port(families: Families, port: PortSample, place: PortPlace) -> None:
         bond=port.bond,
         gid=port.gid if port.link_layer == "Ethernet" else None,
         port_guid=port.port_guid,
-        rail=_number(place.rail),
+        rail=_format_number(place.rail),
         leaf=place.leaf,
         switch=place.switch,
-        switch_port=_number(place.switch_port),
+        switch_port=_format_number(place.switch_port),
         role=place.role,
     )
     gauges = (
@@ -194,7 +194,7 @@ def _add_port(families: Families, port: PortSample, place: PortPlace) -> None:
         (
             "unknown_files",
             "Counter files of the port whose meaning nobody has published; they are not exported.",
-            len(_unknown(port)),
+            len(_list_unknown(port)),
         ),
     )
     for what, help_text, value in gauges:

@@ -1,6 +1,6 @@
-"""Which metrics does a node give of its power: processors, board, and the node as its controller measures it?
+"""Exports the power of a node: its processors, its board, and the whole node as its controller measures it.
 
-Each source is read by a thread of its own, behind `Background`: the controller (IPMI DCMI) every 30 s and not by a
+Each source is read by a thread of its own, through `Background`: the controller (IPMI DCMI) every 30 s and not by a
 scrape, the others within a part of the scrape's deadline. A source that fails or hangs loses its own series only.
 """
 
@@ -23,13 +23,13 @@ from opsk_exporters.core.collector import DEFAULT_DEADLINE_S, NoDataError
 from opsk_exporters.core.families import Families
 
 _RAPL_EVERY_S = 60.0
-"""The counter of a busy socket goes around in three minutes or more: nobody need scrape for it to be followed."""
+"""The counter of a busy socket wraps in three minutes or more: it is read without scrapes too."""
 NODE_EVERY_S = 30.0
 _STALE_AFTER = 4
 """A node's power that was not refreshed for so many intervals is not shown any more."""
 _SHARE_OF_DEADLINE = {"rapl": 0.2, "hwmon": 0.25, "dcmi": 0.4}
 _SHARE_FOR_BALANCE = 0.1
-"""Less than that: what the controller says must be there in time though the other two hang."""
+"""Less than that: the reading of the controller must be in time even if the other two hang."""
 
 
 class PowerCollector:
@@ -42,11 +42,11 @@ class PowerCollector:
     dcmi
         Reader of the node's controller.
     gpu_power
-        Tells the power of all GPUs without asking them: ``GpuPowerWatch.power``; ``None`` where nobody reads GPUs.
+        Returns the power of all GPUs without reading them: ``GpuPowerWatch.power``; ``None`` where no GPUs are read.
     deadline_s
         Deadline of a scrape [s]; each source gets a part of it.
     every_s
-        How often the controller is asked [s]; 0 never: then only the timer's file is read.
+        How often the controller is read [s]; 0 never: then only the timer's file is read.
     dcmi_file
         That file; the usual one when it is not given.
     """
@@ -77,14 +77,14 @@ class PowerCollector:
         self._node = Background("dcmi", node.read, every_s=self._every_s)
 
     def collect(self) -> Iterable[Metric]:
-        """Read what can be read at once, and show what the controller last said."""
+        """Read the fast sources, and return them with the last reading of the controller."""
         node = self._node.latest(self._wait_s["dcmi"])
-        rapl = self._rapl.fresh(self._wait_s["rapl"])
-        hwmon = self._hwmon.fresh(self._wait_s["hwmon"])
+        rapl = self._rapl.refresh(self._wait_s["rapl"])
+        hwmon = self._hwmon.refresh(self._wait_s["hwmon"])
         families = Families()
         present = {
             "rapl": _failed(rapl) or bool(rapl.value),
-            "hwmon": _failed(hwmon) or bool(hwmon.value and _anything(hwmon.value)),
+            "hwmon": _failed(hwmon) or bool(hwmon.value and _has_sensors(hwmon.value)),
             "dcmi": not isinstance(node.error, NoControllerError)
             and (node.value is None or node.value.dcmi is not None),
         }
@@ -106,7 +106,7 @@ class PowerCollector:
         return families.all()
 
     def close(self) -> None:
-        """Ask nothing any more."""
+        """Stop reading."""
         for source in (self._rapl, self._hwmon, self._node):
             source.close()
 
@@ -133,16 +133,16 @@ def make(
 
 def _failed(latest: Latest[Any]) -> bool:
     """Return whether a source that is read at each scrape gave nothing this time."""
-    return latest.in_time is None
+    return latest.fresh_value is None
 
 
-def _anything(reading: HwmonReading) -> bool:
-    """Return whether the board has a sensor that is of use."""
+def _has_sensors(reading: HwmonReading) -> bool:
+    """Return whether the board has a usable sensor."""
     return bool(reading.powers or reading.temperatures or reading.fans or reading.unreadable)
 
 
 def _add_source(families: Families, source: str, *, present: bool, success: bool) -> None:
-    """Tell how a source is."""
+    """Add the state of a source."""
     families.gauge(
         "opsk_power_source_present",
         "1 when the node has this source of power readings (RAPL, sensors of the board, DCMI by IPMI), 0 when not.",
@@ -215,7 +215,7 @@ def _add_power(families: Families, power: HwmonPower) -> None:
 
 
 def _add_age(families: Families, source: str, age_s: float | None, before_s: float = 0.0) -> None:
-    """Tell how old a source's last answer is, which was ``before_s`` old when it came."""
+    """Add the age of a source's last answer, which was ``before_s`` old when it arrived."""
     families.gauge(
         "opsk_power_source_age_seconds",
         "How old the last answer of this source is; the node's controller is asked every 30 s and never by a scrape, "
@@ -226,7 +226,7 @@ def _add_age(families: Families, source: str, age_s: float | None, before_s: flo
 
 
 def _add_node(families: Families, node: NodePower) -> None:
-    """Add what the controller says, and where the power goes."""
+    """Add the reading of the controller, and the power balance."""
     if node.dcmi is not None:
         labels = {"source": "dcmi", "sensor": "node", "part": "node"}
         dcmi = node.dcmi
@@ -278,7 +278,7 @@ def _add_watts(
     minimum: float | None,
     maximum: float | None,
 ) -> None:
-    """Add the power that one sensor tells."""
+    """Add the power of one sensor."""
     texts = (
         ("draw", "Power now, by sensor of the board or by the node's controller.", draw),
         ("average", "Power averaged by the sensor over opsk_power_averaging_seconds where it tells the span.", average),
@@ -305,14 +305,14 @@ def _add_limit(families: Families, limit_w: float | None, labels: dict[str, str]
 
 
 def _add_unreadable(families: Families, source: str, reasons: list[str]) -> None:
-    """Tell how many sensors are there and give no value; zero where all that there are do."""
-    found = Counter(reasons)
+    """Add how many sensors exist and have no value, by reason; 0 too."""
+    counts = Counter(reasons)
     for reason in ("permission", "error", "malformed"):
         families.gauge(
             "opsk_power_unreadable_sensors",
             "Sensors that are there and give no value, by reason; RAPL's are for root alone unless the administrator "
             "lets others read them.",
-            found[reason],
+            counts[reason],
             source=source,
             reason=reason,
         )

@@ -1,8 +1,8 @@
-"""Which metrics does Slurm give of its queue, nodes and partitions, asked by one node and never by a scrape?
+"""Exports Slurm's queue, nodes, partitions and scheduler from one node, with queries that are independent of scrapes.
 
-One thread asks every minute, or twenty times more seldom than an answer takes, and turns it into series at once: a
-scrape takes what is there, and slurmctld never hears of scrapes. What fails drops its series; the age of the others is
-one of them.
+One thread queries every minute, or twenty times less often than an answer takes, and builds the series at once: a
+scrape returns what is there, and never causes a request to slurmctld. A query that fails drops its series; the age of
+the others is one of the series.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from opsk.telemetry.background import Background
 from opsk_exporters.core.collector import DEFAULT_DEADLINE_S, NoDataError
 from opsk_exporters.core.families import Families
 from opsk_exporters.slurm.election import AUTO, Election
-from opsk_exporters.slurm.nodes import add_nodes, partitions_of
+from opsk_exporters.slurm.nodes import add_nodes, list_partitions
 from opsk_exporters.slurm.queue import add_predictions, add_queue
 from opsk_exporters.slurm.scheduler import add_controllers, add_reservations, add_statistics
 
 EVERY_S = 60.0
 COMMAND_DEADLINE_S = 30.0
-_REST = 20.0
+_REST_FACTOR = 20.0
 """Of the time that answers took, how many times that slurmctld is left alone."""
-_REST_AFTER_FAILURE = 4.0
+_REST_FACTOR_AFTER_FAILURE = 4.0
 """The same after a failure: it may be overloaded, and it may be back in a moment."""
 _EARLY = 0.9
 """The thread wakes up once an interval; this much of one later a round is due."""
@@ -45,8 +45,8 @@ Clock = Callable[[], float]
 _Answer = TypeVar("_Answer")
 
 
-class Questions(Protocol):
-    """What is asked of Slurm; each may raise ``SlurmError``, and none hangs. See ``CommandClient``."""
+class SlurmQueries(Protocol):
+    """The queries to Slurm; each may raise ``SlurmError``, and none hangs. See ``CommandClient``."""
 
     def queue(self) -> tuple[QueuedJobs, ...]:
         """Return the whole queue."""
@@ -74,10 +74,10 @@ class Questions(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """What one round of questions gave: series, when they were complete, for how long slurmctld is left alone then [s].
+class PollResult:
+    """The result of one poll: series, when they were complete, and how long slurmctld is left alone then [s].
 
-    ``metrics`` is ``None`` where another node asks.
+    ``metrics`` is ``None`` where another node queries.
     """
 
     metrics: tuple[Metric, ...] | None
@@ -86,15 +86,15 @@ class Round:
 
 
 @dataclass(slots=True)
-class Asker:
-    """Asks Slurm when it is time to, and else says again what came of it.
+class SlurmPoller:
+    """Queries Slurm when it is due, and returns the last result otherwise.
 
     Parameters
     ----------
     slurm
-        Who answers.
+        The client.
     election
-        Whether this node asks.
+        Whether this node queries.
     every_s
         How often [s]; less often where answers take long.
     users
@@ -103,16 +103,16 @@ class Asker:
         Monotonic seconds, and seconds since 1970.
     """
 
-    slurm: Questions
+    slurm: SlurmQueries
     election: Election
     every_s: float = EVERY_S
     users: int = 0
     clock: Clock = time.monotonic
     now_unix_s: Clock = time.time
     _due_at: float = field(default=float("-inf"))
-    _last: Round | OpskError | None = None
+    _last: PollResult | OpskError | None = None
 
-    def round(self) -> Round:
+    def round(self) -> PollResult:
         """Return the last round; a new one when it is time.
 
         Raises
@@ -127,16 +127,16 @@ class Asker:
                 rest_s = self._last.rest_s
             except OpskError as error:
                 self._last = error
-                rest_s = _REST_AFTER_FAILURE * (self.clock() - began)
+                rest_s = _REST_FACTOR_AFTER_FAILURE * (self.clock() - began)
             self._due_at = self.clock() + max(_EARLY * self.every_s, rest_s)
         if isinstance(self._last, OpskError):
             raise self._last.with_traceback(None)
         return self._last
 
-    def _ask(self) -> Round:
-        """Ask all questions."""
+    def _ask(self) -> PollResult:
+        """Run all queries."""
         if not self.election.is_won(self.slurm.controllers):
-            return Round(metrics=None, taken_at=self.clock())
+            return PollResult(metrics=None, taken_at=self.clock())
         began = self.clock()
         families = Families()
         self._fill(families)
@@ -147,22 +147,22 @@ class Asker:
             took_s,
         )
         add_controllers(families, self._controllers(families))
-        return Round(metrics=families.all(), taken_at=self.clock(), rest_s=_REST * took_s)
+        return PollResult(metrics=families.all(), taken_at=self.clock(), rest_s=_REST_FACTOR * took_s)
 
     def _fill(self, families: Families) -> None:
-        """Add what slurmctld answers; without queue and nodes nothing is of use."""
+        """Add slurmctld's answers; without queue and nodes the others are useless."""
         asked_unix_s = self.now_unix_s()
         queue, nodes = self.slurm.queue(), self.slurm.loads()
-        statistics = _attempt(families, "scheduler", self.slurm.statistics)
-        reservations = _attempt(families, "reservations", self.slurm.reservations)
+        statistics = _query(families, "scheduler", self.slurm.statistics)
+        reservations = _query(families, "reservations", self.slurm.reservations)
         if not nodes:
             raise SlurmError("sinfo tells of no node", hint="with PrivateData=nodes the exporter must be an Operator")
         is_counted = statistics is not None and any(statistics.jobs_now.values())
         if not queue and (is_counted or any(node.cpus_allocated for node in nodes)):
             self._refuse_private_jobs()
-        _success(families, "queue", is_well=True)
-        _success(families, "nodes", is_well=True)
-        add_queue(families, queue, partitions_of(nodes), asked_unix_s, self.users)
+        _add_success(families, "queue", is_well=True)
+        _add_success(families, "nodes", is_well=True)
+        add_queue(families, queue, list_partitions(nodes), asked_unix_s, self.users)
         add_predictions(families, queue)
         add_nodes(families, nodes)
         if statistics is not None:
@@ -171,56 +171,56 @@ class Asker:
             add_reservations(families, reservations)
 
     def _refuse_private_jobs(self) -> None:
-        """Tell an empty queue from one that may not be seen: zero jobs would be a lie."""
+        """Raise if the queue is hidden rather than empty: zero jobs would be wrong."""
         if "jobs" in self.slurm.config().get("PrivateData", "").lower().split(","):
             raise SlurmError(
                 "jobs are hidden from the exporter's user (PrivateData=jobs)", hint="make it an Operator in slurmdbd"
             )
 
     def _controllers(self, families: Families) -> Sequence[Controller]:
-        """Ask which slurmctld answer; that a dead one takes long is no load on the others."""
-        return _attempt(families, "controllers", self.slurm.controllers) or ()
+        """Query which slurmctld answer; waiting for a dead one is no load on the others."""
+        return _query(families, "controllers", self.slurm.controllers) or ()
 
 
 class SlurmCollector:
-    """Queue, nodes, partitions and the scheduler, on the node that asks.
+    """Queue, nodes, partitions and the scheduler, on the node that queries.
 
     Parameters
     ----------
     asker
-        Who asks.
+        Queries Slurm.
     deadline_s
         Deadline of a scrape [s]; only the first waits, for a part of it.
     """
 
     name = "slurm"
 
-    def __init__(self, asker: Asker, deadline_s: float = DEFAULT_DEADLINE_S) -> None:
+    def __init__(self, asker: SlurmPoller, deadline_s: float = DEFAULT_DEADLINE_S) -> None:
         self._asker = asker
         self._wait_s = _SHARE_OF_DEADLINE * deadline_s
         self._rounds = Background("slurm", asker.round, every_s=asker.every_s)
 
     def collect(self) -> Iterable[Metric]:
-        """Return what the last round of questions gave."""
+        """Return the series of the last poll."""
         latest = self._rounds.latest(self._wait_s)
         if latest.error is not None:
             raise latest.error.with_traceback(None)
         if latest.value is None:
             raise SlurmError("slurmctld has not answered yet")
-        found = latest.value
-        if found.metrics is None:
+        result = latest.value
+        if result.metrics is None:
             raise NoDataError("another node asks Slurm, or none: slurm_on of [exporter]")
-        age_s = self._asker.clock() - found.taken_at
-        if age_s > _STALE_AFTER * max(self._asker.every_s, found.rest_s):
+        age_s = self._asker.clock() - result.taken_at
+        if age_s > _STALE_AFTER * max(self._asker.every_s, result.rest_s):
             raise SlurmError(f"slurmctld has not answered for {age_s:.0f} s")
         families = Families()
         families.gauge(
             "opsk_slurm_age_seconds", "Time since Slurm's answers, of which the other series are, were complete.", age_s
         )
-        return (*families.all(), *found.metrics)
+        return (*families.all(), *result.metrics)
 
     def close(self) -> None:
-        """Ask Slurm no more."""
+        """Stop querying Slurm."""
         self._rounds.close()
 
 
@@ -232,20 +232,20 @@ def make(
     procfs: Path = Path("/proc"),
     cgroups: Path = Path("/sys/fs/cgroup"),
     deadline_s: float = DEFAULT_DEADLINE_S,
-    slurm: Questions | None = None,
+    slurm: SlurmQueries | None = None,
 ) -> SlurmCollector:
-    """Return the collector of a node; nothing is asked before the first scrape.
+    """Return the collector of a node; nothing is queried before the first scrape.
 
     Parameters
     ----------
     on
-        Which node asks: ``auto``, ``off``, or a host's name.
+        Which node queries: ``auto``, ``off``, or a host's name.
     every_s
         How often [s].
     users
         For how many users their own series are made.
     """
-    asker = Asker(
+    asker = SlurmPoller(
         slurm=slurm or CommandClient(deadline_s=COMMAND_DEADLINE_S),
         election=Election(on, procfs=procfs, cgroups=cgroups),
         every_s=every_s,
@@ -254,19 +254,19 @@ def make(
     return SlurmCollector(asker, deadline_s)
 
 
-def _attempt(families: Families, part: str, question: Callable[[], _Answer]) -> _Answer | None:
-    """Ask what the other answers are of use without; add whether it worked."""
+def _query(families: Families, part: str, question: Callable[[], _Answer]) -> _Answer | None:
+    """Run an optional query; add whether it succeeded."""
     try:
         answer = question()
     except SlurmError:
-        _success(families, part, is_well=False)
+        _add_success(families, part, is_well=False)
         return None
-    _success(families, part, is_well=True)
+    _add_success(families, part, is_well=True)
     return answer
 
 
-def _success(families: Families, part: str, *, is_well: bool) -> None:
-    """Add whether one question was answered."""
+def _add_success(families: Families, part: str, *, is_well: bool) -> None:
+    """Add whether one query succeeded."""
     families.gauge(
         "opsk_slurm_success",
         "1 when Slurm answered this question of the last round, 0 when not, and its series are absent.",

@@ -1,7 +1,7 @@
-"""Which one node of a cluster asks Slurm? A named one, or by itself the one whose slurmctld is in charge.
+"""Elects the one node of a cluster that queries Slurm: a named node, or the one whose slurmctld is in charge.
 
-All nodes have the same settings, so each finds out for itself, without asking anybody as long as no slurmctld runs on
-it: thousands of compute nodes never send slurmctld a message.
+All nodes have the same settings, so each decides for itself, and sends no request as long as no slurmctld runs on it:
+thousands of compute nodes never send slurmctld a message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNITS = ("", "systemd", "unified")
 
 
 class Election:
-    """Decides, before each round of questions, whether this node asks.
+    """Decides before each poll whether this node queries Slurm.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class Election:
     procfs, cgroups
         Where these are mounted.
     host
-        What this node is called; the kernel's word when it is not given.
+        Name of this node; the kernel's when it is not given.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class Election:
         self._was_in_charge = False
 
     def is_won(self, controllers: Callable[[], Sequence[Controller]]) -> bool:
-        """Tell whether this node asks now.
+        """Return whether this node queries Slurm now.
 
         Parameters
         ----------
         controllers
-            Asks which slurmctld answer; called only where one runs, or ran until now.
+            Returns which slurmctld answer; called only where one runs, or ran until now.
 
         Raises
         ------
@@ -65,7 +65,7 @@ class Election:
         if not runs_here and not self._was_in_charge:
             return False
         known = controllers()
-        in_charge = next((each for each in known if each.is_up), None)
+        in_charge = next((controller for controller in known if controller.is_up), None)
         if in_charge is None:
             raise SlurmError("a slurmctld is or was on this node, and none answers", hint="see `scontrol ping`")
         is_here = is_same_host(in_charge.host, self._host())
@@ -73,25 +73,25 @@ class Election:
         return self._was_in_charge
 
     def _slurmctld_runs_here(self) -> bool:
-        """Tell whether there is one, as a service of systemd or as a process that can be seen."""
+        """Return whether there is one, as a service of systemd or as a process that can be seen."""
         if any((self._cgroups / unit / "system.slice" / "slurmctld.service").is_dir() for unit in _UNITS):
             return True
         try:
-            found = [each for each in self._procfs.iterdir() if each.name.isdecimal()]
+            processes = [entry for entry in self._procfs.iterdir() if entry.name.isdecimal()]
         except OSError:
             return False
-        return any(_name_of(process) == "slurmctld" for process in found)
+        return any(_read_name(process) == "slurmctld" for process in processes)
 
 
-def is_same_host(one: str, other: str) -> bool:
-    """Tell whether two names are of one host; a name without a domain is of any domain."""
-    first, second = one.lower().rstrip("."), other.lower().rstrip(".")
+def is_same_host(first_name: str, second_name: str) -> bool:
+    """Return whether two names are of one host; a name without a domain is of any domain."""
+    first, second = first_name.lower().rstrip("."), second_name.lower().rstrip(".")
     if "." in first and "." in second:
         return first == second
     return first.partition(".")[0] == second.partition(".")[0]
 
 
-def _name_of(process: Path) -> str:
+def _read_name(process: Path) -> str:
     """Return the name of a process; empty when it has just gone."""
     try:
         return (process / "comm").read_text(encoding="utf-8", errors="replace").strip()

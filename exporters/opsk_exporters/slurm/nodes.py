@@ -1,4 +1,4 @@
-"""Which metrics do Slurm's nodes give? Nodes, CPUs and GPUs by what they are now, in each partition and in all.
+"""Exports Slurm's nodes, CPUs and GPUs by state, for each partition and the whole cluster.
 
 GPUs are counted as Slurm counts them: an entry of GRES ``gpu`` is one, a MIG instance as well. A node of several
 partitions counts in each of them; series of the cluster count it once.
@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 
 from opsk.slurm.commands.node_text import NodeLoad
 from opsk_exporters.core.families import Families
-from opsk_exporters.slurm.states import DRAIN_REASONS, NODE_STATES, drain_reason, free_gpus_are, is_mig, node_state
+from opsk_exporters.slurm.states import (
+    DRAIN_REASONS,
+    NODE_STATES,
+    classify_drain_reason,
+    classify_free_gpus,
+    classify_node_state,
+    is_mig,
+)
 
 GPU_STATES = ("allocated", "idle", "drained", "down")
 CPU_STATES = ("allocated", "idle", "other")
@@ -42,33 +49,33 @@ class _Tally:
                 self.mig.update(tally)
 
 
-def partitions_of(nodes: Sequence[NodeLoad]) -> tuple[str, ...]:
+def list_partitions(nodes: Sequence[NodeLoad]) -> tuple[str, ...]:
     """Return the partitions that have nodes, by name."""
     return tuple(sorted({partition for node in nodes for partition in node.partitions}))
 
 
 def add_nodes(families: Families, nodes: Sequence[NodeLoad]) -> None:
     """Add the series of the nodes."""
-    every, by_partition = _Tally(), {name: _Tally() for name in partitions_of(nodes)}
+    cluster, by_partition = _Tally(), {name: _Tally() for name in list_partitions(nodes)}
     types: dict[str, Counter[str]] = {}
     reasons: Counter[str] = Counter()
     for node in nodes:
-        state = node_state(node.words, is_busy=node.cpus_allocated > 0 or any(node.gpus_used.values()))
-        gpus = _gpus(node, state)
-        every.add(node, state, gpus)
+        state = classify_node_state(node.words, is_busy=node.cpus_allocated > 0 or any(node.gpus_used.values()))
+        gpus = _count_gpus(node, state)
+        cluster.add(node, state, gpus)
         for partition, is_up in node.partitions.items():
             by_partition[partition].add(node, state, gpus)
             by_partition[partition].is_up |= is_up
         for kind, counted in gpus.items():
             types.setdefault(kind, Counter()).update(counted)
         if state in _OUT:
-            reasons[drain_reason(node.reason)] += 1
+            reasons[classify_drain_reason(node.reason)] += 1
     for partition, tally in by_partition.items():
         _add_partition(families, partition, tally)
-    _add_cluster(families, every, types, reasons)
+    _add_cluster(families, cluster, types, reasons)
 
 
-def _gpus(node: NodeLoad, state: str) -> dict[str, Counter[str]]:
+def _count_gpus(node: NodeLoad, state: str) -> dict[str, Counter[str]]:
     """Return the GPUs of a node by type and by what they are.
 
     Slurm may count a type's GPUs as used without naming the type (``gpu:2`` of ``gpu:a100:4``): those are the node's
@@ -77,15 +84,15 @@ def _gpus(node: NodeLoad, state: str) -> dict[str, Counter[str]]:
     unnamed = node.gpus_used.get("", 0) + sum(
         number for kind, number in node.gpus_used.items() if kind and kind not in node.gpus
     )
-    free = free_gpus_are(state, node.words)
-    found = {}
+    free = classify_free_gpus(state, node.words)
+    by_type = {}
     for kind, configured in node.gpus.items():
         used = node.gpus_used.get(kind, 0) if kind else 0
         more = min(max(configured - used, 0), unnamed)
         unnamed -= more
         used = min(used + more, configured)
-        found[kind] = Counter({"allocated": used, free: configured - used})
-    return found
+        by_type[kind] = Counter({"allocated": used, free: configured - used})
+    return by_type
 
 
 def _add_states(

@@ -1,7 +1,7 @@
-"""Which few words stand for what Slurm says of nodes, of waiting jobs and of drained nodes? Sets that cannot grow.
+"""Maps Slurm's states of nodes, jobs and drained nodes to small fixed sets of label values.
 
 Slurm joins a node's base state with any number of flags, a pending reason may be a sentence, and the reason of a drain
-is whatever somebody wrote. As labels they would make series without end.
+is free text. As labels they would create an unbounded number of series.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 
 JOB_STATES = ("pending", "running", "suspended", "completing", "configuring")
-"""Always told; others (``stage_out``, ``resizing``, ``stopped``, ``signaling``) only when there are such jobs."""
+"""Always exported; others (``stage_out``, ``resizing``, ``stopped``, ``signaling``) only when there are such jobs."""
 
 _JOB_WORD = re.compile(r"[a-z_]{1,24}")
 
@@ -61,7 +61,7 @@ _DOWN = frozenset({"down", "failing", "not_responding", "unknown"})
 _DRAINED = frozenset({"draining", "drained", "rebooting"})
 
 WAITING_ON_PURPOSE = frozenset({"held", "dependency", "begin_time"})
-"""Reasons with which a job does not wait for nodes: that time is nobody's queue."""
+"""Reasons with which a job does not wait for nodes: that time is no queueing time."""
 
 _PENDING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (word, re.compile(pattern, re.I))
@@ -101,61 +101,61 @@ _DRAIN: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 DRAIN_REASONS = (*(word for word, _ in _DRAIN), "none", "other")
 
 
-def job_state(state: str) -> str:
-    """Return our word of a job's base state."""
+def classify_job_state(state: str) -> str:
+    """Return the label of a job's base state."""
     word = state.lower()
     return word if _JOB_WORD.fullmatch(word) else "other"
 
 
-def node_state(words: Collection[str], *, is_busy: bool) -> str:
+def classify_node_state(words: Collection[str], *, is_busy: bool) -> str:
     """Return the one word for a node's base state and flags.
 
     Parameters
     ----------
     words
-        As Slurm says them, in upper case.
+        Slurm's words, in upper case.
     is_busy
         CPUs or GPUs of it are allocated.
     """
-    found = _first(words, _NODE_FLAGS)
-    if found == "draining":
+    flag = _find_first(words, _NODE_FLAGS)
+    if flag == "draining":
         return "draining" if is_busy or "COMPLETING" in words else "drained"
-    if found is not None:
-        return found
+    if flag is not None:
+        return flag
     base = next((_BASE[word] for word in words if word in _BASE), None)
     if base == "idle":
-        return _first(words, _IDLE_FLAGS) or base
+        return _find_first(words, _IDLE_FLAGS) or base
     return base or "unknown"
 
 
-def free_gpus_are(state: str, words: Collection[str]) -> str:
-    """Return what GPUs are that no job has, on a node of that state and those words of Slurm."""
+def classify_free_gpus(state: str, words: Collection[str]) -> str:
+    """Return the state of GPUs without a job, on a node with this state and these words of Slurm."""
     if state in _DOWN:
         return "down"
     return "drained" if state in _DRAINED or not _MAINTENANCE.isdisjoint(words) else "idle"
 
 
-def pending_reason(reason: str | None) -> str:
+def classify_pending_reason(reason: str | None) -> str:
     """Return the class of why a job waits."""
-    return _class(reason, _PENDING, anywhere=False)
+    return _classify_text(reason, _PENDING, anywhere=False)
 
 
-def drain_reason(reason: str | None) -> str:
+def classify_drain_reason(reason: str | None) -> str:
     """Return the class of why a node was drained or set down, by the words in it: a hint, not a finding."""
-    return _class(reason, _DRAIN, anywhere=True)
+    return _classify_text(reason, _DRAIN, anywhere=True)
 
 
 def is_mig(gres_type: str) -> bool:
-    """Tell whether a GRES type is named after a MIG profile (``1g.10gb``, ``a100_3g.20gb``)."""
+    """Return whether a GRES type is named after a MIG profile (``1g.10gb``, ``a100_3g.20gb``)."""
     return re.search(r"(?:^|[^a-z0-9])\d{1,2}g\.\d{1,4}gb", gres_type, re.I) is not None
 
 
-def _first(words: Collection[str], table: tuple[tuple[str, frozenset[str]], ...]) -> str | None:
-    """Return the first entry of which Slurm says a word."""
+def _find_first(words: Collection[str], table: tuple[tuple[str, frozenset[str]], ...]) -> str | None:
+    """Return the first entry that has one of Slurm's words."""
     return next((word for word, theirs in table if not theirs.isdisjoint(words)), None)
 
 
-def _class(text: str | None, table: tuple[tuple[str, re.Pattern[str]], ...], *, anywhere: bool) -> str:
+def _classify_text(text: str | None, table: tuple[tuple[str, re.Pattern[str]], ...], *, anywhere: bool) -> str:
     """Return the first class whose pattern is in the text, or begins it."""
     if not text:
         return "none"

@@ -1,4 +1,4 @@
-"""Which other plans can the framework of a job run at all, so that nothing is suggested that it has no words for?"""
+"""Finds the plans that a job's framework can run, so that every suggestion can be expressed in its options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from opsk.frameworks import deepspeed, fsdp, megatron, torchtitan
 from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
-from opsk.planning.alternatives import Refusing, new_refusals
+from opsk.planning.alternatives import RefusalCheck, find_new_refusals
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Precision, Recompute, Schedule, Sharding, States
 from opsk.workload.trainer_defaults import ON_DEEPSPEED
@@ -18,7 +18,7 @@ _WHOLE_LAYERS = frozenset({Recompute.NONE, Recompute.FULL})
 _DATA_PARALLEL = replace(
     fsdp.LIMITS, name="data parallelism alone", replicated_alone=False, shardings=frozenset({Sharding.ZERO3})
 )
-"""HuggingFace's Trainer and what is built on it: no tp, no pp, layers recomputed as a whole."""
+"""HuggingFace's Trainer and frameworks based on it: no tp, no pp, layers recomputed as a whole."""
 _ONE_CHUNK = replace(
     megatron.LIMITS, name="tp and pp with one chunk a stage", interleaved=False, recomputes=_WHOLE_LAYERS
 )
@@ -27,7 +27,7 @@ _DEEPSPEED_STAGES = frozenset(Sharding)
 _HF = ON_DEEPSPEED | {"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate", "lightning"}
 _FSDP = frozenset({"pytorch-fsdp", "fms-fsdp", "llama-cookbook", "composer", "torchtune", "litgpt", "olmo", "open_lm"})
 _REPLICAS = frozenset({"pytorch-ddp", "open-clip"})
-"""What holds a whole replica on every rank: to shard it is another program."""
+"""Frameworks that hold a whole replica on every rank: sharding would take another program."""
 _BY_FRAMEWORK: Mapping[str, Limits] = {
     "megatron-lm": megatron.LIMITS,
     "megatron-bridge": megatron.LIMITS,
@@ -37,11 +37,11 @@ _BY_FRAMEWORK: Mapping[str, Limits] = {
     "nanotron": replace(_ONE_CHUNK, name="nanotron"),
     "picotron": replace(_AXES_ALONE, name="picotron"),
     "bionemo": replace(_AXES_ALONE, name="bionemo"),
-    # plans are in the user's Python, on whichever engine that chooses
+    # plans are in the user's Python code, on the engine that it selects
     "olmo-core": ANYTHING,
     "verl": ANYTHING,
 }
-_REFUSALS: Mapping[str, Refusing] = {
+_REFUSALS: Mapping[str, RefusalCheck] = {
     "megatron-lm": megatron.refusals,
     "megatron-bridge": megatron.refusals,
     "nemo": megatron.refusals,
@@ -54,25 +54,25 @@ _REFUSALS: Mapping[str, Refusing] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
-    """What a framework can run near the plan that it is asked to run.
+    """The plans that a framework can run near the requested plan.
 
     Parameters
     ----------
     limits
-        The part of the space of plans that it has; formats, optimizer and software stay those of the asked plan.
+        The supported part of the plan space; formats, optimizer and software stay those of the requested plan.
     refuses
-        What it refuses beyond that, and not of the asked plan.
+        Reasons to refuse a plan beyond the limits that do not also apply to the requested plan.
     """
 
     limits: Limits
     refuses: Callable[[ModelShape, Plan], tuple[str, ...]] | None = None
 
 
-def abilities_of(workload: Workload, model: ModelShape, asked: Plan) -> Abilities:
-    """Return what the framework of a workload can run."""
+def find_abilities(workload: Workload, model: ModelShape, requested: Plan) -> Abilities:
+    """Return the plans that the framework of a workload can run."""
     framework = family_of(workload)
     limits = replace(
-        _limits(workload, model, asked),
+        _limits(workload, model, requested),
         software=None,
         schedules=frozenset(Schedule),
         precisions=frozenset(Precision),
@@ -84,23 +84,23 @@ def abilities_of(workload: Workload, model: ModelShape, asked: Plan) -> Abilitie
     )
     refuses = _REFUSALS.get(framework)
     if framework == "torchtitan" and not _can_accumulate(workload):
-        refuses = _of_old_torchtitan
+        refuses = _refuse_old_torchtitan
     if refuses is None:
         return Abilities(limits=limits)
     return Abilities(
         limits=limits,
-        refuses=lambda shape, plan: tuple(new_refusals(shape, asked, plan, limits=ANYTHING, refuses=refuses)),
+        refuses=lambda shape, plan: tuple(find_new_refusals(shape, requested, plan, limits=ANYTHING, refuses=refuses)),
     )
 
 
 def _can_accumulate(workload: Workload) -> bool:
-    """Tell whether a job's torchtitan knows accumulation: pull request 1238 of June 2025 renamed ``batch_size`` too."""
+    """Return whether a job's torchtitan can accumulate: pull request 1238 of June 2025 renamed ``batch_size`` too."""
     stated = [entry.text for entry in workload.evidence if entry.field == "plan.micro_batch"]
     return not any(re.search(r"(?<!local_)\bbatch_size", text) for text in stated)
 
 
-def _of_old_torchtitan(model: ModelShape, plan: Plan) -> tuple[str, ...]:
-    """Return what releases of torchtitan before accumulation refuse, or set by names that opsk does not know."""
+def _refuse_old_torchtitan(model: ModelShape, plan: Plan) -> tuple[str, ...]:
+    """Return why releases of torchtitan before accumulation refuse a plan, or set it by names unknown to opsk."""
     refused = list(torchtitan.refusals(model, plan))
     if plan.pp > 1:
         refused.append("its release sets pipelines by other names")
@@ -110,45 +110,45 @@ def _of_old_torchtitan(model: ModelShape, plan: Plan) -> tuple[str, ...]:
 
 
 def family_of(workload: Workload) -> str:
-    """Return the framework whose settings a workload has: ``trl`` of ``trl + accelerate``."""
+    """Return the framework whose settings a workload uses: ``trl`` of ``trl + accelerate``."""
     return (workload.framework or "").partition(" + ")[0]
 
 
-def _limits(workload: Workload, model: ModelShape, asked: Plan) -> Limits:
-    """Return the limits of the framework itself, with the shardings that this job can easily change to."""
+def _limits(workload: Workload, model: ModelShape, requested: Plan) -> Limits:
+    """Return the limits of the framework itself, with the shardings that this job can change to easily."""
     framework = family_of(workload)
     if framework == "torchtitan":
         return torchtitan.limits_for(model)
     if framework in _HF:
-        return _sharded(replace(_DATA_PARALLEL, name=framework), _of_hf(workload, asked))
+        return _with_shardings(replace(_DATA_PARALLEL, name=framework), _find_hf_shardings(workload, requested))
     if framework in _FSDP:
         return fsdp.LIMITS
     if framework in _REPLICAS:
-        return _sharded(replace(_DATA_PARALLEL, name=framework), frozenset({asked.sharding}))
+        return _with_shardings(replace(_DATA_PARALLEL, name=framework), frozenset({requested.sharding}))
     limits = _BY_FRAMEWORK.get(framework, ANYTHING)
     if framework in ("picotron", "bionemo"):
-        return _sharded(limits, frozenset({asked.sharding}))
+        return _with_shardings(limits, frozenset({requested.sharding}))
     # Megatron FSDP and ZeRO-2 and -3 of Megatron-DeepSpeed are more than a flag: other checkpoints, no pipeline
-    near = frozenset({asked.sharding, Sharding.ZERO1})
-    return _sharded(limits, near)
+    near = frozenset({requested.sharding, Sharding.ZERO1})
+    return _with_shardings(limits, near)
 
 
-def _of_hf(workload: Workload, asked: Plan) -> frozenset[Sharding]:
-    """Return the shardings of HuggingFace's Trainer: the stages of DeepSpeed where that runs, else FSDP's two."""
+def _find_hf_shardings(workload: Workload, requested: Plan) -> frozenset[Sharding]:
+    """Return the shardings of HuggingFace's Trainer: the stages of DeepSpeed where it runs, else FSDP's two."""
     if is_deepspeed(workload):
         return _DEEPSPEED_STAGES
-    return frozenset({asked.sharding, Sharding.ZERO2, Sharding.ZERO3})
+    return frozenset({requested.sharding, Sharding.ZERO2, Sharding.ZERO3})
 
 
 def is_deepspeed(workload: Workload) -> bool:
-    """Tell whether DeepSpeed's engine runs a job of HuggingFace's Trainer."""
+    """Return whether DeepSpeed's engine runs a job of HuggingFace's Trainer."""
     stated = " ".join(entry.text.lower() for entry in workload.evidence if entry.field == "plan.sharding")
     if dict(workload.options).get("deepspeed") == "true" or workload.framework in ON_DEEPSPEED:
         return True
     return "deepspeed" in f"{workload.launcher}" or any(word in stated for word in ("zero", "stage", "deepspeed"))
 
 
-def _sharded(limits: Limits, kinds: frozenset[Sharding]) -> Limits:
+def _with_shardings(limits: Limits, kinds: frozenset[Sharding]) -> Limits:
     """Return limits with these shardings, with and without a pipeline."""
     return replace(
         limits,

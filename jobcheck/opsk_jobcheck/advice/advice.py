@@ -1,4 +1,4 @@
-"""What does opsk say about a submitted job? The verdict, and everything it was concluded from, as one value."""
+"""Defines the advice on one submission: the verdict, and everything that it was concluded from."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from opsk_jobcheck.cluster_state.state import LiveState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementAdvice:
-    """Where the ranks would best go, on the fabric that opsk was shown.
+    """The best placement of the ranks on the known fabric.
 
     Parameters
     ----------
     placement
-        Ranks on ``placement.nodes``, the most compact set of nodes that the fabric has; ``None`` when ``why_not`` says
-        why there is none.
+        Ranks on ``placement.nodes``, the most compact set of nodes of the fabric; ``None`` when ``why_not`` gives the
+        reason.
     leaf_groups
         Number of scalable units that the chosen nodes lie in.
     slurm_flags
-        What to ask of Slurm to get such nodes (``--switches=1``).
+        Options to pass to Slurm to get such nodes (``--switches=1``).
     fabric_from
         The dump that the fabric was read from: the evidence for all of this.
     asked_nodes
         How many nodes the job needs.
     free_nodes
-        How many nodes that it may have are free now; ``None`` where nobody asked Slurm, or ``live_why_not`` says why it
-        cannot be told.
+        Number of eligible nodes that are free now; ``None`` where Slurm was not asked, or where ``live_why_not`` says
+        why it is unknown.
     is_free
         True when the chosen nodes are free now; else the most compact of all are shown.
     live
-        What Slurm last said, and how long ago.
+        Slurm's last answer, and its age.
     sharing
-        Who else is on the links of the chosen nodes.
+        The other users of the links of the chosen nodes.
     """
 
     placement: Placement | None = None
@@ -62,10 +62,10 @@ class PlacementAdvice:
 class Advice:
     """The answer to one submission.
 
-    ``prediction`` is that of the asked plan alone (see `predict_one`); it is ``None`` when the verdict is ``unknown``,
-    and then ``why_unknown`` says in words what stood in the way. ``is_searched`` tells whether other plans were looked
-    at, ``is_short`` that they or the placement were left out because many wait; ``is_gpu_known`` whether the GPU that
-    the job asks for is in the catalogue.
+    ``prediction`` is that of the requested plan alone (see `predict_one`); it is ``None`` when the verdict is
+    ``unknown``, and then ``why_unknown`` lists the reasons. ``is_searched`` tells whether other plans were evaluated,
+    ``is_short`` that they or the placement were left out because of load; ``is_gpu_known`` whether the requested GPU is
+    in the catalogue.
     """
 
     verdict: Verdict

@@ -1,24 +1,24 @@
-"""How does a read script become advice? Completes it, predicts it, places it, and looks for ways out."""
+"""Turns a parsed script into advice: completes the workload, predicts it, places it, and searches for improvements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from opsk.app.inputs.efficiency import unmeasured
+from opsk.app.inputs.efficiency import find_unmeasured
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency
-from opsk.costmodel.efficiency.nearness import case_of
+from opsk.costmodel.efficiency.nearness import build_case
 from opsk.costmodel.predict import predict_one
 from opsk.costmodel.table import PredictionTable
-from opsk.costmodel.uncertainty.verdict import verdict_of
-from opsk.costmodel.uncertainty.widening import with_assumed
+from opsk.costmodel.uncertainty.verdict import compute_verdict
+from opsk.costmodel.uncertainty.widening import apply_case_spread
 from opsk.errors import InputError, OpskError
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.rails import Rails
 from opsk.hardware.catalog import resolve_gpu
 from opsk.hardware.spec import ClusterSpec
-from opsk.planning.interference.wires import Wires
+from opsk.planning.interference.wires import FabricLinks
 from opsk.planning.placement.step_model import as_cabled, step_model
 from opsk.planning.routing.routes import Routes
 from opsk.workload.advice_record import Verdict
@@ -27,20 +27,20 @@ from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.advice import Advice, PlacementAdvice
-from opsk_jobcheck.advice.guesses import guesses
+from opsk_jobcheck.advice.guesses import find_guesses
 from opsk_jobcheck.advice.placing import advise_live_placement, advise_placement
-from opsk_jobcheck.advice.repairs import as_launched, in_whole_batches, mended_waste, stops
-from opsk_jobcheck.advice.search_cache import SearchCache, recipe_of
-from opsk_jobcheck.advice.searching import searched
+from opsk_jobcheck.advice.repairs import apply_launcher_ranks, choose_repair, find_stops, round_to_whole_batches
+from opsk_jobcheck.advice.search_cache import SearchCache, recipe_key
+from opsk_jobcheck.advice.searching import search_improvements
 from opsk_jobcheck.advice.suggestions import Question
 from opsk_jobcheck.advice.waste import Waste
 from opsk_jobcheck.cluster_state.state import LiveState
-from opsk_jobcheck.cluster_state.wanted import ANY_NODES, NodesWanted
-from opsk_jobcheck.host_memory import STATE_INPUTS, host_shortage, why_partly
-from opsk_jobcheck.scripts.frameworks.huggingface.trainable import why_unknown
+from opsk_jobcheck.cluster_state.wanted import ANY_NODES, NodeConstraints
+from opsk_jobcheck.host_memory import STATE_INPUTS, explain_partial_offload, find_host_shortage
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import find_unknown_reason
 
-NOT_LOOKED = PlacementAdvice()
-"""Where nobody looked for a placement."""
+NOT_PLACED = PlacementAdvice()
+"""The placement where none was searched for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,28 +52,29 @@ class Adviser:
     cluster
         The machine that jobs run on; ``None`` makes every verdict ``unknown``.
     cluster_from
-        Where the cluster was named, for people (``--cluster superpod-h100``).
+        Source of the cluster, for display (``--cluster superpod-h100``).
     rails
         The compute fabric as cabled; ``None`` when no dump was given.
     routes
-        How traffic runs on the same fabric; without it link loads are estimated from uplinks.
+        The routes on the same fabric; without them link loads are estimated from uplinks.
     fabric_from
-        Where the fabric was read from, for people.
+        Source of the fabric, for display.
     efficiency
-        What kernels, links and software reach.
+        The efficiencies of kernels, links and software.
     search
-        False to leave out ways out, faster plans and the placement, for an answer that cannot wait.
+        False to leave out suggestions, faster plans and the placement, for an answer with a short deadline.
     is_hurried
-        True while many wait: what is not kept is not searched or placed either, and the advice says that it is short.
-    fabric, wires
+        True under load: only cached searches and placements are used, and the advice says that it is short.
+    fabric, fabric_links
         The same fabric, and its links in numbers, for what runs on them.
     live
-        What Slurm last said of jobs and nodes; ``None`` where it was not asked.
+        Slurm's last answer on jobs and nodes; ``None`` where it was not asked.
     default_partition
-        Where jobs go that name none; left out, what Slurm says; where that is not known, nodes of all count.
-    kept
-        What was searched and placed before, for a service that answers for long; it belongs to this cluster, fabric
-        and efficiency. ``None`` works everything out anew.
+        The partition of jobs that name none; by default Slurm's own; where that is unknown, the nodes of all partitions
+        count.
+    cache
+        Earlier searches and placements, for a long-running service; it belongs to this cluster, fabric and
+        efficiency. ``None`` computes everything each time.
     """
 
     cluster: ClusterSpec | None = None
@@ -85,21 +86,21 @@ class Adviser:
     search: bool = field(default=True)
     is_hurried: bool = False
     fabric: Fabric | None = None
-    wires: Wires | None = None
+    fabric_links: FabricLinks | None = None
     live: LiveState | None = None
     default_partition: str | None = None
-    kept: SearchCache | None = None
+    cache: SearchCache | None = None
 
-    def advise(self, workload: Workload, wanted: NodesWanted = ANY_NODES) -> Advice:
-        """Return the advice for one workload; whatever cannot be told is said, nothing is raised for it.
+    def advise(self, workload: Workload, constraints: NodeConstraints = ANY_NODES) -> Advice:
+        """Return the advice for one workload; unknowns are reported in it, and nothing is raised for them.
 
         Parameters
         ----------
-        wanted
-            What the job asks of its nodes.
+        constraints
+            The job's node constraints.
         """
-        workload = as_launched(workload)
-        counted, rounded = in_whole_batches(workload)
+        workload = apply_launcher_ranks(workload)
+        counted, rounded = round_to_whole_batches(workload)
         completion = complete(counted)
         bare = Advice(
             verdict=Verdict.UNKNOWN,
@@ -110,30 +111,30 @@ class Adviser:
             assumed=(*completion.assumed, *rounded),
             problems=tuple(dict.fromkeys((*workload.problems, *completion.problems))),
         )
-        reasons = self._obstacles(workload, completion)
+        reasons = self._find_obstacles(workload, completion)
         if self.cluster is None or completion.model is None or completion.plan is None or reasons:
-            waste = self._stopped(workload) if self.search and completion.plan is None else ()
+            waste = self._explain_stops(workload) if self.search and completion.plan is None else ()
             return replace(bare, why_unknown=reasons or ("the workload is incomplete",), waste=waste)
         try:
-            cluster, assumed = _with_asked_gpu(self.cluster, workload.gpu)
+            cluster, assumed = _with_requested_gpu(self.cluster, workload.gpu)
         except InputError as error:
             why = f"{error.message}{'; ' if error.hint else ''}{error.hint}"
             return replace(bare, is_gpu_known=False, why_unknown=(why,))
         try:
             if cluster is not bare.cluster:
                 bare = replace(bare, cluster=cluster, assumed=(*bare.assumed, *assumed))
-            return self._predicted(bare, wanted)
+            return self._predict(bare, constraints)
         except OpskError as error:
             return replace(bare, why_unknown=(error.message,))
 
-    def _obstacles(self, workload: Workload, completion: Completion) -> tuple[str, ...]:
-        """Return what stands in the way of a prediction, in words."""
+    def _find_obstacles(self, workload: Workload, completion: Completion) -> tuple[str, ...]:
+        """Return the reasons why no prediction is possible."""
         why = {entry.field: entry.why for entry in workload.unknown}
         missing: dict[str, list[str]] = {}
         for name in sorted(completion.missing, key=lambda name: name.startswith("plan.")):
             missing.setdefault(why.get(name, "not stated"), []).append(name.partition(".")[2])
         reasons = [f"{', '.join(names)}: {reason}" for reason, names in missing.items()]
-        for part in (why_unknown(workload.options), why_partly(workload.options)):
+        for part in (find_unknown_reason(workload.options), explain_partial_offload(workload.options)):
             if part:
                 reasons.insert(0, part)
         if self.cluster is None:
@@ -141,18 +142,18 @@ class Adviser:
         reasons += [problem.what for problem in completion.problems if completion.plan is None]
         return tuple(reasons)
 
-    def _predicted(self, bare: Advice, wanted: NodesWanted) -> Advice:
+    def _predict(self, bare: Advice, constraints: NodeConstraints) -> Advice:
         """Return the advice for a workload that can be predicted."""
         model, plan, cluster = bare.completion.model, bare.completion.plan, bare.cluster
         if model is None or plan is None or cluster is None:
             raise ValueError("only a complete workload on a known cluster can be predicted")
-        efficiency = with_assumed(
+        efficiency = apply_case_spread(
             self.efficiency,
-            guesses(bare.workload, bare.assumed),
-            case_of(model, plan, cluster),
+            find_guesses(bare.workload, bare.assumed),
+            build_case(model, plan, cluster),
         )
-        prediction = self._prediction(model, plan, cluster, efficiency)
-        verdict = verdict_of(float(prediction.memory.fit_probability))
+        prediction = self._predict_plan(model, plan, cluster, efficiency)
+        verdict = compute_verdict(float(prediction.memory.fit_probability))
         question = Question(
             model=model,
             plan=plan,
@@ -161,87 +162,102 @@ class Adviser:
             workload=bare.workload,
             prediction=prediction,
         )
-        return self._compared(
+        return self._compare(
             replace(
                 bare,
-                assumed=(*bare.assumed, *unmeasured(self.efficiency, plan.software, cluster)),
+                assumed=(*bare.assumed, *find_unmeasured(self.efficiency, plan.software, cluster)),
                 verdict=verdict,
                 prediction=prediction,
-                problems=(*bare.problems, *_host_shortage(question, bare.assumed, wanted)),
-                placement=self._placed(bare.workload, model, plan, cluster, wanted),
+                problems=(*bare.problems, *_host_shortage(question, bare.assumed, constraints)),
+                placement=self._place(bare.workload, model, plan, cluster, constraints),
             ),
             question,
         )
 
-    def _prediction(
+    def _predict_plan(
         self, model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency
     ) -> PredictionTable:
-        """Return what is predicted for one plan, of this adviser's efficiency but for the spread."""
-        if self.kept is None:
+        """Return the prediction for one plan, with this adviser's efficiency except for the spread."""
+        if self.cache is None:
             return predict_one(model, plan, cluster, efficiency)
         key = (model, plan, cluster.node.gpu.name, efficiency.spread)
-        return self.kept.predicted.get(key, lambda: predict_one(model, plan, cluster, efficiency))
+        return self.cache.predictions.get(key, lambda: predict_one(model, plan, cluster, efficiency))
 
-    def _compared(self, bare: Advice, question: Question) -> Advice:
-        """Return the advice with what other plans would do: changes that help, the best plan, and what is wasted."""
+    def _compare(self, bare: Advice, question: Question) -> Advice:
+        """Return the advice with the results of other plans: helpful changes, the best plan, and the waste."""
         if not self.search:
             return bare
         try:
-            if self.kept is None:
-                found = searched(question)
+            if self.cache is None:
+                result = search_improvements(question)
             else:
-                recipe = (recipe_of(question.workload), question.model, question.plan)
+                recipe = (recipe_key(question.workload), question.model, question.plan)
                 key = (*recipe, question.cluster.node.gpu.name, question.efficiency.spread)
-                if self.is_hurried and key not in self.kept.searched:
+                if self.is_hurried and key not in self.cache.searches:
                     return replace(bare, is_short=True)
-                found = self.kept.searched.get(key, lambda: searched(question))
-        except OpskError:  # what was predicted stands without what else there may be
+                result = self.cache.searches.get(key, lambda: search_improvements(question))
+        except OpskError:  # the prediction is valid without the search
             return bare
-        is_short = self.is_hurried and bare.placement is NOT_LOOKED
+        is_short = self.is_hurried and bare.placement is NOT_PLACED
         return replace(
-            bare, is_searched=True, is_short=is_short, suggestions=found.suggestions, best=found.best, waste=found.waste
+            bare,
+            is_searched=True,
+            is_short=is_short,
+            suggestions=result.suggestions,
+            best=result.best,
+            waste=result.waste,
         )
 
-    def _stopped(self, workload: Workload) -> tuple[Waste, ...]:
-        """Return what keeps a job from starting, with what is predicted once it is put right."""
+    def _explain_stops(self, workload: Workload) -> tuple[Waste, ...]:
+        """Return the problems that keep a job from starting, with the prediction for each repaired job."""
         searching = replace(self, rails=None)
         quick = replace(searching, search=False)
-        return tuple(mended_waste(stop, quick.advise, searching.advise) for stop in stops(workload))
+        return tuple(choose_repair(stop, quick.advise, searching.advise) for stop in find_stops(workload))
 
-    def _placed(
-        self, workload: Workload, model: ModelShape, plan: Plan, cluster: ClusterSpec, wanted: NodesWanted
+    def _place(
+        self, workload: Workload, model: ModelShape, plan: Plan, cluster: ClusterSpec, constraints: NodeConstraints
     ) -> PlacementAdvice:
-        """Return where the ranks would go, or why that cannot be said."""
+        """Return where the ranks would go, or why that is unknown."""
         if not self.search:
-            return NOT_LOOKED
+            return NOT_PLACED
         if self.rails is None:
             return PlacementAdvice(why_not="no dump of the fabric: set fabric in opsk.toml or give --fabric")
         gpus_per_node = workload.plan.gpus_per_node or cluster.node.gpus
         try:
-            if self.kept is None:
-                return self._placed_anew(workload, model, plan, cluster, wanted, gpus_per_node)
+            if self.cache is None:
+                return self._compute_placement(workload, model, plan, cluster, constraints, gpus_per_node)
             live = self.live
             now = (live.generation, live.is_fresh, live.wire is None) if live is not None else None
-            key = (model, plan, cluster.node.gpu.name, gpus_per_node, workload.gpu, self._in_partition(wanted), now)
-            if self.is_hurried and key not in self.kept.placed:
-                return NOT_LOOKED
+            key = (
+                model,
+                plan,
+                cluster.node.gpu.name,
+                gpus_per_node,
+                workload.gpu,
+                self._apply_default_partition(constraints),
+                now,
+            )
+            if self.is_hurried and key not in self.cache.placements:
+                return NOT_PLACED
 
-            def timeless() -> PlacementAdvice:
-                # what is kept must not keep a state: each holds a file open and its links in memory
-                return replace(self._placed_anew(workload, model, plan, cluster, wanted, gpus_per_node), live=None)
+            def compute_without_live() -> PlacementAdvice:
+                # a cached placement must not hold a state: each keeps a file open and its links in memory
+                return replace(
+                    self._compute_placement(workload, model, plan, cluster, constraints, gpus_per_node), live=None
+                )
 
-            placed = self.kept.placed.get(key, timeless)
-            return replace(placed, live=live) if self._sees_who_runs else placed
+            placed = self.cache.placements.get(key, compute_without_live)
+            return replace(placed, live=live) if self._has_live_fabric else placed
         except OpskError as error:
             return PlacementAdvice(why_not=error.message)
 
-    def _placed_anew(
+    def _compute_placement(
         self,
         workload: Workload,
         model: ModelShape,
         plan: Plan,
         cluster: ClusterSpec,
-        wanted: NodesWanted,
+        constraints: NodeConstraints,
         gpus_per_node: int,
     ) -> PlacementAdvice:
         """Return where the ranks would go.
@@ -249,19 +265,19 @@ class Adviser:
         Raises
         ------
         OpskError
-            When that cannot be said.
+            When that cannot be determined.
         """
         if self.rails is None:
             raise ValueError("ranks are placed on a fabric")
         step = step_model(model, plan, as_cabled(cluster, self.rails), self.efficiency)
-        if self.live is not None and self.wires is not None and self.fabric is not None:
+        if self.live is not None and self.fabric_links is not None and self.fabric is not None:
             placed = advise_live_placement(
                 model,
                 plan,
-                self.wires,
+                self.fabric_links,
                 self.fabric,
                 self.live,
-                self._in_partition(wanted),
+                self._apply_default_partition(constraints),
                 gpus_per_node=gpus_per_node,
                 node_gpus=max(gpus_per_node, cluster.node.gpus),
                 gpu_type=workload.gpu,
@@ -274,40 +290,42 @@ class Adviser:
         return replace(placed, fabric_from=self.fabric_from)
 
     @property
-    def _sees_who_runs(self) -> bool:
+    def _has_live_fabric(self) -> bool:
         """Whether ranks are placed among the nodes that are free now."""
-        return self.live is not None and self.wires is not None and self.fabric is not None
+        return self.live is not None and self.fabric_links is not None and self.fabric is not None
 
-    def _in_partition(self, wanted: NodesWanted) -> NodesWanted:
-        """Return the same, in the default partition where none is named and the site, or else Slurm, says which."""
+    def _apply_default_partition(self, constraints: NodeConstraints) -> NodeConstraints:
+        """Return the constraints with the default partition of the site, or else of Slurm, where none is named."""
         default = self.default_partition or (self.live.default_partition if self.live is not None else None)
-        return wanted if wanted.partitions or not default else replace(wanted, partitions=(default,))
+        return constraints if constraints.partitions or not default else replace(constraints, partitions=(default,))
 
 
-def _host_shortage(question: Question, assumed: Iterable[Assumption], wanted: NodesWanted) -> Iterator[Problem]:
-    """Yield a problem where host memory surely does not hold what is moved there."""
-    return host_shortage(
-        wanted.memory,
+def _host_shortage(
+    question: Question, assumed: Iterable[Assumption], constraints: NodeConstraints
+) -> Iterator[Problem]:
+    """Yield a problem where host memory certainly cannot hold the offloaded states."""
+    return find_host_shortage(
+        constraints.memory,
         question.workload,
         question.model,
         question.plan,
         question.cluster,
         question.prediction,
-        cpus_per_node=wanted.cpus_per_node,
-        is_guessed=not STATE_INPUTS.isdisjoint(guesses(question.workload, assumed)),
+        cpus_per_node=constraints.cpus_per_node,
+        is_guessed=not STATE_INPUTS.isdisjoint(find_guesses(question.workload, assumed)),
     )
 
 
-def _with_asked_gpu(cluster: ClusterSpec, asked: str | None) -> tuple[ClusterSpec, tuple[Assumption, ...]]:
-    """Return the cluster with the GPU type that the job asked of Slurm, and what was assumed for it."""
-    if asked is None:
+def _with_requested_gpu(cluster: ClusterSpec, requested: str | None) -> tuple[ClusterSpec, tuple[Assumption, ...]]:
+    """Return the cluster with the GPU type that the job requests from Slurm, and the assumptions made for it."""
+    if requested is None:
         return cluster, ()
-    spec, others = resolve_gpu(asked)
-    own = cluster.node.gpu
-    if spec.name == own.name or own.name in others:
+    spec, alternatives = resolve_gpu(requested)
+    current = cluster.node.gpu
+    if spec.name == current.name or current.name in alternatives:
         return cluster, ()
     assumed: tuple[Assumption, ...] = ()
-    if others:
-        why = f"{asked} may also be {', '.join(others)}"
+    if alternatives:
+        why = f"{requested} may also be {', '.join(alternatives)}"
         assumed = (Assumption(field="gpu", value=spec.name, why=why),)
     return replace(cluster, node=replace(cluster.node, gpu=spec)), assumed

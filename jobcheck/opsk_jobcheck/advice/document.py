@@ -1,4 +1,4 @@
-"""How does advice look as JSON? The keys are a contract: they are added to, never changed."""
+"""Renders advice as JSON. The keys are a contract: keys may be added, existing ones never change."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ def document(advice: Advice) -> dict[str, Any]:
     }
 
 
-def kept_text(advice: Advice) -> str:
-    """Return what is kept of advice beside its words: cluster, model and plan, one line of JSON."""
+def render_stored_document(advice: Advice) -> str:
+    """Return the cluster, model and plan that are stored with the advice, as one line of JSON."""
     workload = advice.workload
-    said = {
+    content = {
         "cluster": {"name": advice.cluster.name if advice.cluster else None, "from": advice.cluster_from},
         "workload": {"framework": workload.framework, "model": workload.model, "plan": workload.plan},
     }
-    return json.dumps(to_json_values(said), separators=(",", ":"))
+    return json.dumps(to_json_values(content), separators=(",", ":"))
 
 
 def record(advice: Advice, *, script_hash: str | None = None) -> AdviceRecord:
-    """Return the compact record that stays in the job's comment."""
+    """Return the compact record for the job's comment."""
     if advice.prediction is None or advice.completion.plan is None:
         return AdviceRecord(verdict=Verdict.UNKNOWN, hash=script_hash)
     memory, time, plan = advice.prediction.memory, advice.prediction.time, advice.completion.plan
@@ -90,7 +90,7 @@ def record(advice: Advice, *, script_hash: str | None = None) -> AdviceRecord:
 
 
 def _suggestion(entry: Suggestion) -> dict[str, Any]:
-    """Return one change with its new prediction."""
+    """Return one change with its prediction."""
     return {
         "what": entry.what,
         "flags": entry.flags,
@@ -111,7 +111,7 @@ def _best(best: BestPlan | None) -> dict[str, Any] | None:
 
 
 def _waste(entry: Waste) -> dict[str, Any]:
-    """Return one finding with what it costs and the change that was predicted for it."""
+    """Return one finding with its cost and the change that was predicted for it."""
     return {
         "kind": entry.kind,
         "what": entry.what,

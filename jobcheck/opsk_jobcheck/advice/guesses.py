@@ -1,8 +1,8 @@
-"""Which of the values that a script leaves open are guesses, so that predictions with them are less sure?
+"""Finds which assumed values are guesses, which make predictions less certain.
 
-A value is listed as assumed whenever nobody stated it. It is a guess only where it may be otherwise: what is off unless
-somebody asks for it, and what the parser of a framework takes when its flag is left out, holds once all of the command
-line was read.
+A value that nobody stated is always listed as assumed. It is a guess only where it may be something else. Features that
+are off unless requested, and the defaults of a framework's argument parser, are certain once the whole command line was
+read.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _BY_PARSER = frozenset(
 )
 """Fields whose defaults are those of ``megatron/training/arguments.py``."""
 _COUNTED_AS = {"gpu": "cluster.gpu"}
-"""Assumptions that the cost model knows by another name."""
+"""Assumptions that the cost model knows under another name."""
 
 
-def guesses(workload: Workload, assumed: Iterable[Assumption]) -> Iterator[str]:
-    """Yield the fields of ``assumed`` that may be otherwise, by the names that the cost model counts."""
+def find_guesses(workload: Workload, assumed: Iterable[Assumption]) -> Iterator[str]:
+    """Yield the fields of ``assumed`` that are uncertain, by the names that the cost model uses."""
     is_read = (COMMAND, ALL_READ) in workload.options and workload.framework in (MEGATRON_LM, MEGATRON_DEEPSPEED)
     known = _OFF_UNLESS_ASKED | _BY_PARSER if is_read else _OFF_UNLESS_ASKED
     for entry in assumed:

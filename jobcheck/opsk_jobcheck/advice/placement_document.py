@@ -1,11 +1,11 @@
-"""How do placement, free nodes and interference look as JSON? As in ``opsk place``, with what is known of now."""
+"""Renders placement, free nodes and interference as JSON, with the keys of ``opsk place`` and the live state."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from opsk.app.interference.document import found_document
+from opsk.app.interference.document import build_result_document
 from opsk.errors import InputError
 from opsk.hostlist import fold
 from opsk_jobcheck.advice.advice import Advice, PlacementAdvice
@@ -14,7 +14,7 @@ NOT_ASKED = "Slurm was not asked for running jobs (--live; the advisor does so b
 
 
 def placement_document(advice: Advice) -> dict[str, Any] | None:
-    """Return the placement without its ranks (``opsk place`` lists them), or why there is none."""
+    """Return the placement without its ranks (``opsk place`` lists them), or the reason why there is none."""
     placed = advice.placement
     if placed.placement is None:
         return {"why_not": placed.why_not} if placed.why_not else None
@@ -23,7 +23,7 @@ def placement_document(advice: Advice) -> dict[str, Any] | None:
     return {
         "fabric": placed.fabric_from or None,
         "nodes": placed.placement.nodes,
-        "hostlist": _folded(placed.placement.nodes),
+        "hostlist": _fold_nodes(placed.placement.nodes),
         "leaf_groups": placed.leaf_groups,
         "rails": placed.rails,
         "slurm_flags": placed.slurm_flags,
@@ -40,20 +40,20 @@ def placement_document(advice: Advice) -> dict[str, Any] | None:
         "compact_step_s": sharing.compact_step_s if sharing is not None else None,
         "asked_nodes": placed.asked_nodes or None,
         "is_free": placed.is_free,
-        "free": _free(placed),
+        "free": _render_free_nodes(placed),
     }
 
 
-def _folded(nodes: Sequence[str]) -> str | None:
-    """Return a host list; ``None`` for names of a dump that no node of Slurm can have."""
+def _fold_nodes(nodes: Sequence[str]) -> str | None:
+    """Return a host list; ``None`` for names of a dump that are no valid Slurm node names."""
     try:
         return fold(nodes)
     except InputError:
         return None
 
 
-def _free(placed: PlacementAdvice) -> dict[str, Any] | None:
-    """Return what is known of free nodes; ``None`` where Slurm was not asked."""
+def _render_free_nodes(placed: PlacementAdvice) -> dict[str, Any] | None:
+    """Return the free nodes; ``None`` where Slurm was not asked."""
     live = placed.live
     if live is None:
         return None
@@ -82,7 +82,13 @@ def interference_document(advice: Advice) -> dict[str, Any]:
     if live.wire is None:
         return {"jobs": [], "why": "what the running jobs send is still being worked out"}
     low, high = sharing.slowdowns
-    document = found_document(
-        sharing.found, sharing.choice, sharing.shape, sharing.fabric, sharing.wires, live.wire, len(sharing.free)
+    document = build_result_document(
+        sharing.interference,
+        sharing.choice,
+        sharing.shape,
+        sharing.fabric,
+        sharing.fabric_links,
+        live.wire,
+        len(sharing.free),
     )
     return {**document, "slowdown": {"low": low, "high": high}, "age_s": live.age_s, "why": None}

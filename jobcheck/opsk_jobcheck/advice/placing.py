@@ -1,4 +1,4 @@
-"""Before Slurm has chosen nodes: which nodes would suit the job best, and what would that do to its traffic?"""
+"""Finds the best nodes for a job before Slurm has chosen any, and predicts the effect on its traffic."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from opsk.errors import PlanInfeasibleError
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.rails import Rails
 from opsk.planning.interference.load import job_shape
-from opsk.planning.interference.wires import Wires
+from opsk.planning.interference.wires import FabricLinks
 from opsk.planning.placement.placement import place
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.routing.routes import Routes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 from opsk_jobcheck.advice.advice import PlacementAdvice
-from opsk_jobcheck.advice.node_choice import Chosen, asking, choose_among_free, free_now
+from opsk_jobcheck.advice.node_choice import Chosen, build_slurm_flags, choose_free_nodes, find_free_nodes
 from opsk_jobcheck.cluster_state.state import LiveState
-from opsk_jobcheck.cluster_state.wanted import NodesWanted
+from opsk_jobcheck.cluster_state.wanted import NodeConstraints
 
 
 def advise_placement(
@@ -31,16 +31,16 @@ def advise_placement(
 ) -> PlacementAdvice:
     """Return the placement on the most compact nodes of the fabric.
 
-    Which of them are free is left out; see ``advise_live_placement`` where Slurm was asked.
+    Free nodes are not considered; see ``advise_live_placement`` where Slurm was asked.
 
     Raises
     ------
     PlanInfeasibleError
         When the fabric has fewer nodes than the plan needs, or nodes cannot be filled evenly.
     """
-    count = nodes_needed(plan, gpus_per_node)
-    units = nodes_by_unit(rails)
-    chosen = compact_nodes(units, count)
+    count = count_nodes(plan, gpus_per_node)
+    units = group_nodes_by_unit(rails)
+    chosen = select_compact_nodes(units, count)
     groups = sum(1 for members in units.values() if set(members) & set(chosen))
     return PlacementAdvice(
         placement=place(
@@ -60,8 +60,8 @@ def advise_placement(
     )
 
 
-def nodes_needed(plan: Plan, gpus_per_node: int) -> int:
-    """Return how many nodes a plan needs.
+def count_nodes(plan: Plan, gpus_per_node: int) -> int:
+    """Return the number of nodes that a plan needs.
 
     Raises
     ------
@@ -76,29 +76,29 @@ def nodes_needed(plan: Plan, gpus_per_node: int) -> int:
 def advise_live_placement(
     model: ModelShape,
     plan: Plan,
-    wires: Wires,
+    fabric_links: FabricLinks,
     fabric: Fabric,
     live: LiveState,
-    wanted: NodesWanted,
+    constraints: NodeConstraints,
     *,
     gpus_per_node: int,
     node_gpus: int,
     gpu_type: str | None = None,
     step: StepModel = COMMUNICATION_ONLY,
 ) -> PlacementAdvice:
-    """Return the placement on the best nodes that are free now, or what is known of them where they are too few.
+    """Return the placement on the best nodes that are free now, or on the most compact ones where too few are.
 
-    Without enough free nodes (``free_nodes`` says how many there are) the most compact nodes of the fabric are shown.
+    Without enough free nodes (their number is ``free_nodes``) the most compact nodes of the fabric are shown.
 
     Raises
     ------
     PlanInfeasibleError
         When the fabric has fewer nodes than the plan needs, or nodes cannot be filled evenly.
     """
-    rails, count = wires.rails, nodes_needed(plan, gpus_per_node)
+    rails, count = fabric_links.rails, count_nodes(plan, gpus_per_node)
     gpus = min(gpus_per_node, plan.gpus)
-    free, why_not = free_now(live, wanted, count=count, gpus=gpus, gpu_type=gpu_type)
-    known = PlacementAdvice(
+    free, why_not = find_free_nodes(live, constraints, count=count, gpus=gpus, gpu_type=gpu_type)
+    base = PlacementAdvice(
         asked_nodes=count,
         free_nodes=len(free) if free is not None else None,
         live=live,
@@ -106,48 +106,56 @@ def advise_live_placement(
         rails=rails.rail_count,
     )
     chosen: Chosen | None = None
-    units = nodes_by_unit(rails)
+    units = group_nodes_by_unit(rails)
     if free is not None and len(free) >= count:
         shape = job_shape(model, plan, gpus, step=step, node_gpus=node_gpus)
-        chosen = choose_among_free(
-            model, shape, free, live, wires=wires, fabric=fabric, compact=compact_nodes(units, count)
+        chosen = choose_free_nodes(
+            model,
+            shape,
+            free,
+            live,
+            fabric_links=fabric_links,
+            fabric=fabric,
+            compact=select_compact_nodes(units, count),
         )
         if chosen is None:
-            known = replace(known, live_why_not="the nodes that are free are not on the fabric that opsk was shown")
+            base = replace(base, live_why_not="the nodes that are free are not on the fabric that opsk was shown")
     if chosen is None:
-        at_large = advise_placement(model, plan, rails, gpus_per_node=gpus_per_node, routes=wires.routes, step=step)
+        fallback = advise_placement(
+            model, plan, rails, gpus_per_node=gpus_per_node, routes=fabric_links.routes, step=step
+        )
         return replace(
-            known,
-            placement=at_large.placement,
-            leaf_groups=at_large.leaf_groups,
-            slurm_flags=at_large.slurm_flags if live.topology in (None, "tree") else (),
+            base,
+            placement=fallback.placement,
+            leaf_groups=fallback.leaf_groups,
+            slurm_flags=fallback.slurm_flags if live.topology in (None, "tree") else (),
         )
     return replace(
-        known,
+        base,
         placement=chosen.placement,
         leaf_groups=chosen.leaf_groups,
-        slurm_flags=asking(live, chosen.sharing, groups=chosen.leaf_groups, units=len(units)),
+        slurm_flags=build_slurm_flags(live, chosen.sharing, groups=chosen.leaf_groups, units=len(units)),
         is_free=True,
         sharing=chosen.sharing,
     )
 
 
-def nodes_by_unit(rails: Rails) -> dict[int | None, tuple[str, ...]]:
+def group_nodes_by_unit(rails: Rails) -> dict[int | None, tuple[str, ...]]:
     """Return the nodes of each scalable unit, in attachment order; a node belongs to the unit of most of its leaves."""
-    kept = _UNITS.get(id(rails))
-    if kept is None:
-        if len(_UNITS) >= MOST_FABRICS:
+    cached = _UNITS.get(id(rails))
+    if cached is None:
+        if len(_UNITS) >= MAX_FABRICS:
             _UNITS.clear()
-        kept = _UNITS[id(rails)] = (rails, _nodes_by_unit(rails))
-    return kept[1]
+        cached = _UNITS[id(rails)] = (rails, _group_nodes_by_unit(rails))
+    return cached[1]
 
 
-MOST_FABRICS = 4
+MAX_FABRICS = 4
 _UNITS: dict[int, tuple[Rails, dict[int | None, tuple[str, ...]]]] = {}
-"""Units of the fabrics that were asked about last, by identity: a service asks about one, again and again."""
+"""Units of the most recent fabrics, by identity: a service uses one again and again."""
 
 
-def _nodes_by_unit(rails: Rails) -> dict[int | None, tuple[str, ...]]:
+def _group_nodes_by_unit(rails: Rails) -> dict[int | None, tuple[str, ...]]:
     units: dict[int | None, list[str]] = {}
     for node, attachments in rails.attachments.items():
         votes = [
@@ -158,7 +166,7 @@ def _nodes_by_unit(rails: Rails) -> dict[int | None, tuple[str, ...]]:
     return {unit: tuple(nodes) for unit, nodes in units.items()}
 
 
-def compact_nodes(units: dict[int | None, tuple[str, ...]], count: int) -> tuple[str, ...]:
+def select_compact_nodes(units: dict[int | None, tuple[str, ...]], count: int) -> tuple[str, ...]:
     """Return ``count`` nodes in as few units as possible: the smallest unit that holds them all, else largest first.
 
     Raises

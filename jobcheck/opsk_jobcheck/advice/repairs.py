@@ -1,4 +1,4 @@
-"""What does a job need that cannot start as it is, or that starts other ranks than it asks GPUs for?"""
+"""Finds repairs for jobs that cannot start as submitted, or whose rank count differs from the GPUs they request."""
 
 from __future__ import annotations
 
@@ -13,97 +13,97 @@ from opsk.workload.defaults import Assumption
 from opsk.workload.plan import StatedPlan
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.advice import Advice
-from opsk_jobcheck.advice.suggestions import ASKED_GPUS, MOST_MICRO_BATCH
-from opsk_jobcheck.advice.text.figures import prediction_of, words_of
-from opsk_jobcheck.advice.waste import Waste, WasteKind, idle_gpus
+from opsk_jobcheck.advice.suggestions import MAX_MICRO_BATCH, REQUESTED_GPUS
+from opsk_jobcheck.advice.text.figures import prediction_of, settings_text
+from opsk_jobcheck.advice.waste import Waste, WasteKind, build_idle_gpus_finding
 from opsk_jobcheck.scripts.launchers.ranks import NODES_OPTION
 from opsk_jobcheck.scripts.launchers.ranks import OPTION as RANKS
 
 Advise = Callable[[Workload], Advice]
 
-LAST_SMALLER = ("composer", "olmo")
+PARTIAL_LAST_BATCH = ("composer", "olmo")
 """Frameworks that cut a GPU's batch with ``Tensor.split``: ``composer/core/data_spec.py``, ``olmo/train.py``."""
 _VALUE = re.compile(r"\d+")
 
 
-def as_launched(workload: Workload) -> Workload:
-    """Return a workload with the ranks that its launcher starts, which are what is trained on."""
+def apply_launcher_ranks(workload: Workload) -> Workload:
+    """Return a workload with the ranks that its launcher starts, which are those that train."""
     plan, options = workload.plan, dict(workload.options)
     stated = options.get(RANKS, "")
-    asked = plan.nodes * plan.gpus_per_node if plan.nodes and plan.gpus_per_node else plan.gpus
-    if not re.fullmatch(r"[0-9]{1,8}", stated) or not asked or int(stated) in (0, asked):
+    requested = plan.nodes * plan.gpus_per_node if plan.nodes and plan.gpus_per_node else plan.gpus
+    if not re.fullmatch(r"[0-9]{1,8}", stated) or not requested or int(stated) in (0, requested):
         return workload
     ranks = int(stated)
-    if ranks > asked:
-        what = f"the launcher starts {ranks} ranks, and the job asks for {asked} GPUs"
-        problem = Problem(what=what, hint=f"ask for {ranks} GPUs, or start {asked} ranks")
+    if ranks > requested:
+        what = f"the launcher starts {ranks} ranks, and the job asks for {requested} GPUs"
+        problem = Problem(what=what, hint=f"ask for {ranks} GPUs, or start {requested} ranks")
         return replace(workload, problems=(*workload.problems, problem))
-    told = options.get(NODES_OPTION, "")
-    nodes = int(told) if re.fullmatch(r"[0-9]{1,8}", told) else plan.nodes if plan.nodes == 1 else None
+    stated_nodes = options.get(NODES_OPTION, "")
+    nodes = int(stated_nodes) if re.fullmatch(r"[0-9]{1,8}", stated_nodes) else plan.nodes if plan.nodes == 1 else None
     per_node = ranks // nodes if nodes and ranks % nodes == 0 else None
     nodes = nodes if per_node else None
-    batch = _batch(workload, ranks, asked)
+    batch = _scale_batch(workload, ranks, requested)
     return replace(
         workload,
-        # the number of replicas, and what is counted in them, were worked out from the GPUs asked for
+        # the number of replicas, and values derived from it, were computed from the requested GPUs
         plan=replace(plan, gpus=ranks, gpus_per_node=per_node, nodes=nodes, dp=None, global_batch=batch),
-        options=tuple(sorted({**options, ASKED_GPUS: str(asked)}.items())),
+        options=tuple(sorted({**options, REQUESTED_GPUS: str(requested)}.items())),
     )
 
 
-def _batch(workload: Workload, ranks: int, asked: int) -> int | None:
-    """Return the global batch of fewer ranks: another one only where it was worked out from the replicas."""
+def _scale_batch(workload: Workload, ranks: int, requested: int) -> int | None:
+    """Return the global batch of fewer ranks: it changes only where it was computed from the replicas."""
     batch = workload.plan.global_batch
     stated = next((entry.text for entry in workload.evidence if entry.field == "plan.global_batch"), "")
     if batch is None or " × dp " not in stated:
         return batch
-    return batch * ranks // asked if batch * ranks % asked == 0 else None
+    return batch * ranks // requested if batch * ranks % requested == 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """What keeps a job from starting; each of ``repairs`` is how it is put right, in words, and what would start then.
+    """A problem that keeps a job from starting; each of ``repairs`` is a setting, and the job with it.
 
-    The first repair is the nearest to what was asked.
+    The first repair is the nearest to the request.
     """
 
     waste: Waste
     repairs: tuple[tuple[str, Workload], ...] = ()
 
 
-def stops(workload: Workload) -> Iterator[Stop]:
-    """Yield what keeps a job from starting that has a plan."""
+def find_stops(workload: Workload) -> Iterator[Stop]:
+    """Yield the problems that keep a job with a plan from starting."""
     plan = workload.plan
     ranks = (plan.tp or 1) * (plan.pp or 1) * (plan.cp or 1)
     gpus = plan.gpus or (plan.nodes or 0) * (plan.gpus_per_node or 0)
     if plan.dp and gpus and ranks * plan.dp < gpus:
-        yield Stop(waste=idle_gpus(gpus, ranks * plan.dp))
-    dp = _replicas(plan)
+        yield Stop(waste=build_idle_gpus_finding(gpus, ranks * plan.dp))
+    dp = _count_replicas(plan)
     micro, batch = plan.micro_batch, plan.global_batch
     if micro and batch and dp and batch % (micro * dp):
         what = f"global batch {batch} is not a multiple of micro batch {micro} × DP {dp}: it would not start"
         larger = -(-batch // (micro * dp)) * micro * dp
-        repairs = [_repair(workload, "global_batch", replace(plan, global_batch=larger))]
-        smaller = [size for size in range(min(micro - 1, MOST_MICRO_BATCH), 0, -1) if batch % (size * dp) == 0]
-        repairs += [_repair(workload, "micro_batch", replace(plan, micro_batch=size)) for size in smaller]
+        repairs = [_build_repair(workload, "global_batch", replace(plan, global_batch=larger))]
+        smaller = [size for size in range(min(micro - 1, MAX_MICRO_BATCH), 0, -1) if batch % (size * dp) == 0]
+        repairs += [_build_repair(workload, "micro_batch", replace(plan, micro_batch=size)) for size in smaller]
         yield Stop(waste=Waste(kind=WasteKind.BATCH, what=what, advice=repairs[0][0]), repairs=tuple(repairs))
 
 
-def _replicas(plan: StatedPlan) -> int:
-    """Return how many replicas a plan has, 0 where that cannot be told."""
+def _count_replicas(plan: StatedPlan) -> int:
+    """Return the number of replicas of a plan, 0 where it is unknown."""
     ranks = (plan.tp or 1) * (plan.pp or 1) * (plan.cp or 1)
     gpus = plan.gpus or (plan.nodes or 0) * (plan.gpus_per_node or 0)
     return plan.dp or (gpus // ranks if gpus and gpus % ranks == 0 else 0)
 
 
-def in_whole_batches(workload: Workload) -> tuple[Workload, tuple[Assumption, ...]]:
-    """Return a workload as it is predicted where the last micro-batch may be smaller, and what was assumed for it.
+def round_to_whole_batches(workload: Workload) -> tuple[Workload, tuple[Assumption, ...]]:
+    """Return a workload rounded to whole micro-batches where the last one may be smaller, and the assumptions.
 
-    Whole micro-batches take as much memory; the nearest number of them takes nearly as long.
+    Whole micro-batches take the same memory; the nearest number of them takes nearly the same time.
     """
     plan, framework = workload.plan, workload.framework
-    batch, micro, dp = plan.global_batch, plan.micro_batch, _replicas(plan)
-    if framework not in LAST_SMALLER or not (batch and micro and dp) or batch % dp or batch % (micro * dp) == 0:
+    batch, micro, dp = plan.global_batch, plan.micro_batch, _count_replicas(plan)
+    if framework not in PARTIAL_LAST_BATCH or not (batch and micro and dp) or batch % dp or batch % (micro * dp) == 0:
         return workload, ()
     share = batch // dp
     if micro > share:
@@ -116,53 +116,56 @@ def in_whole_batches(workload: Workload) -> tuple[Workload, tuple[Assumption, ..
     return replace(workload, plan=replace(plan, global_batch=counted)), (assumed,)
 
 
-def _repair(workload: Workload, name: str, plan: StatedPlan) -> tuple[str, Workload]:
-    """Return how one size of a plan is set, in the words of the script where those state a number, and the result."""
+def _build_repair(workload: Workload, name: str, plan: StatedPlan) -> tuple[str, Workload]:
+    """Return one setting of a plan, in the script's own syntax where it states a number, and the repaired job."""
     stated = next((entry for entry in workload.evidence if entry.field == f"plan.{name}"), None)
     text = (stated.text if stated else "").rstrip(",")
-    before, after = (str(getattr(one, name)) for one in (workload.plan, plan))
-    mended = replace(workload, plan=plan)
+    before, after = (str(getattr(version, name)) for version in (workload.plan, plan))
+    repaired = replace(workload, plan=plan)
     if len(_VALUE.findall(text)) == 1 and text.endswith(before) and not text.startswith("#"):
-        return text.removesuffix(before) + after, mended
-    return f"{name.replace('_', ' ')} {after}", mended
+        return text.removesuffix(before) + after, repaired
+    return f"{name.replace('_', ' ')} {after}", repaired
 
 
-def mended_waste(stop: Stop, predict: Advise, search: Advise) -> Waste:
-    """Return what keeps a job from starting with the repair to make: one that fits, or with what else makes it fit.
+def choose_repair(stop: Stop, predict: Advise, search: Advise) -> Waste:
+    """Return the problem with the repair to make: one that fits, or one with a further change that makes it fit.
 
     A repair after which the job runs out of memory is not offered.
 
     Parameters
     ----------
     predict, search
-        Give advice on a workload: the verdict alone, and with what would make it fit.
+        Functions that give advice on a workload: the verdict alone, and with suggestions.
     """
-    predicted = [(words, mended, advice) for words, mended in stop.repairs if (advice := predict(mended)).prediction]
+    predicted = [
+        (words, repaired, advice) for words, repaired in stop.repairs if (advice := predict(repaired)).prediction
+    ]
     if not predicted:
         return stop.waste
     for verdict in (Verdict.FITS, Verdict.TIGHT):
         for words, _, advice in predicted:
             if advice.verdict is verdict:
-                return replace(stop.waste, advice=words + _outcome(*_figures(advice), verdict))
-        words, mended, _ = predicted[0]
-        if verdict is Verdict.FITS and (ways := search(mended).suggestions):
-            way = ways[0]
-            told = f"{words} and {words_of(way)}{_outcome(way.memory_bytes, way.step_s, way.verdict)}"
-            return replace(stop.waste, advice=told)
-    words, mended, advice = predicted[0]
-    needed = f"{as_gib(_figures(advice)[0]):.1f} GiB per GPU"
-    batch = mended.plan.global_batch
+                return replace(stop.waste, advice=words + _outcome_text(*_predict_cost(advice), verdict))
+        words, repaired, _ = predicted[0]
+        if verdict is Verdict.FITS and (suggestions := search(repaired).suggestions):
+            suggestion = suggestions[0]
+            outcome = _outcome_text(suggestion.memory_bytes, suggestion.step_s, suggestion.verdict)
+            text = f"{words} and {settings_text(suggestion)}{outcome}"
+            return replace(stop.waste, advice=text)
+    words, repaired, advice = predicted[0]
+    needed = f"{as_gib(_predict_cost(advice)[0]):.1f} GiB per GPU"
+    batch = repaired.plan.global_batch
     why = "no plan on these GPUs is predicted to fit: ask for more GPUs"
     return replace(stop.waste, advice=f"global batch {batch} would run out of memory too ({needed}); {why}")
 
 
-def _figures(advice: Advice) -> tuple[float, float]:
-    """Return the memory of a GPU [bytes] and the time of a step [s] that are predicted."""
-    found = prediction_of(advice)
-    return float(found.memory.total_bytes.expected), float(found.time.step_s.expected)
+def _predict_cost(advice: Advice) -> tuple[float, float]:
+    """Return the predicted memory of a GPU [bytes] and time of a step [s]."""
+    prediction = prediction_of(advice)
+    return float(prediction.memory.total_bytes.expected), float(prediction.time.step_s.expected)
 
 
-def _outcome(memory_bytes: float, step_s: float, verdict: Verdict) -> str:
-    """Say what is predicted for a job that was put right."""
+def _outcome_text(memory_bytes: float, step_s: float, verdict: Verdict) -> str:
+    """Return the prediction for a repaired job as text."""
     fit = "fits" if verdict is Verdict.FITS else "may run out of memory"
     return f": {as_gib(memory_bytes):.1f} GiB per GPU, {fit}; {format_duration(step_s)} a step"

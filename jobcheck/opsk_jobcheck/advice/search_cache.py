@@ -1,7 +1,7 @@
-"""Caches what was searched for a workload, for scripts whose text differs and whose workload does not.
+"""Caches search results per workload, for scripts whose text differs and whose workload does not.
 
-People submit a recipe again and again, with another seed, another folder, another length. The text differs, so the
-stored answer does not count; what may be done better does not differ, and takes nine tenths of the time.
+Users submit a recipe again and again with another seed, folder or length. The text differs, so the stored answer does
+not apply; the possible improvements are the same, and searching for them takes nine tenths of the time.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from opsk.costmodel.table import PredictionTable
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.advice import PlacementAdvice
 from opsk_jobcheck.advice.option_syntax.named import settings_file
-from opsk_jobcheck.advice.searching import Searched
+from opsk_jobcheck.advice.searching import SearchResult
 from opsk_jobcheck.submission.lru_cache import LruCache
 
-MOST_PREDICTED, MOST_SEARCHED, MOST_PLACED = 256, 256, 16
-"""Answers that are kept: a prediction is some numbers, a search a few plans, a placement may be a thousand ranks."""
+MAX_PREDICTIONS, MAX_SEARCHES, MAX_PLACEMENTS = 256, 256, 16
+"""Sizes of the caches: a prediction is some numbers, a search a few plans, a placement may be a thousand ranks."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SearchCache:
-    """What one adviser has worked out: ``predicted`` by plan, ``searched`` by recipe, ``placed`` also by the state.
+    """The results of one adviser: ``predictions`` by plan, ``searches`` by recipe, ``placements`` also by live state.
 
-    Keys do not hold the cluster, the fabric and the efficiencies: they are one adviser's own.
+    Keys do not include the cluster, the fabric and the efficiencies, which are fixed for an adviser.
     """
 
-    predicted: LruCache[PredictionTable] = field(default_factory=lambda: LruCache(MOST_PREDICTED))
-    searched: LruCache[Searched] = field(default_factory=lambda: LruCache(MOST_SEARCHED))
-    placed: LruCache[PlacementAdvice] = field(default_factory=lambda: LruCache(MOST_PLACED))
+    predictions: LruCache[PredictionTable] = field(default_factory=lambda: LruCache(MAX_PREDICTIONS))
+    searches: LruCache[SearchResult] = field(default_factory=lambda: LruCache(MAX_SEARCHES))
+    placements: LruCache[PlacementAdvice] = field(default_factory=lambda: LruCache(MAX_PLACEMENTS))
 
 
-def recipe_of(workload: Workload) -> Hashable:
-    """Return what of a workload ways out depend on: all that it states, and how that is spelled, but not where."""
+def recipe_key(workload: Workload) -> Hashable:
+    """Return the cache key of a workload: all that it states and how that is written, but not where."""
     return (
-        replace(workload, job_name=None, evidence=(), wanted_files=(), unknown=(), problems=()),
+        replace(workload, job_name=None, evidence=(), missing_files=(), unknown=(), problems=()),
         tuple((entry.field, entry.text, settings_file(entry)) for entry in workload.evidence),
     )

@@ -1,4 +1,4 @@
-"""Which changes would make a job fit, or make it clearly faster? Each is predicted again before it is named."""
+"""Finds changes that make a job fit or make it clearly faster; each change is predicted before it is suggested."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ import numpy.typing as npt
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable, PredictionTable
-from opsk.costmodel.uncertainty.verdict import FITS_FROM, Verdict, verdict_of
+from opsk.costmodel.uncertainty.verdict import FITS_FROM, Verdict, compute_verdict
 from opsk.errors import OpskError
 from opsk.frameworks.limits import Limits, SequenceParallel
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.alternatives import Alternative, Change, neighbours
-from opsk.planning.search.found import Found
+from opsk.planning.search.found import SearchResult
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.search import best_plans
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute
 from opsk.workload.workload import Workload
-from opsk_jobcheck.advice.abilities import Abilities, abilities_of
-from opsk_jobcheck.advice.flags import flags_for
+from opsk_jobcheck.advice.abilities import Abilities, find_abilities
+from opsk_jobcheck.advice.flags import build_flags
 from opsk_jobcheck.scripts.launchers.ranks import OPTION as RANKS
 
 MAX_SUGGESTIONS = 3
 MAX_OTHERS = 12
-"""So many layouts are looked at where no small change helps; few of them are of another kind."""
-MOST_CHUNKS, MOST_MICRO_BATCH = 8, 8
+"""Number of layouts that are evaluated where no small change helps; few of them are of different kinds."""
+MAX_CHUNKS, MAX_MICRO_BATCH = 8, 8
 """Chunks a stage, and sequences of a micro-batch, up to which other plans are searched."""
 MORE_NODES = (2, 4, 8)
-ASKED_GPUS = "slurm.gpus"
-"""Option of a workload: how many GPUs Slurm is asked for, where the job starts fewer ranks."""
-MOST_SPARE = 2
+REQUESTED_GPUS = "slurm.gpus"
+"""Option of a workload: the number of GPUs requested from Slurm, where the job starts fewer ranks."""
+MAX_SPARE_LAYERS = 2
 MIN_GAIN = 0.05
-"""A faster plan is only named when it saves at least this share of the step: less is within the model's own error."""
+"""A faster plan is only suggested when it saves at least this share of the step: less is within the model's error."""
 
 Floats = npt.NDArray[np.float64]
 Choice = npt.NDArray[np.bool_]
@@ -44,7 +44,7 @@ Choice = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What was asked and predicted: the start of every comparison. ``prediction`` is that of ``plan`` alone."""
+    """The requested plan and its prediction: the base of each comparison; ``prediction`` is that of ``plan`` alone."""
 
     model: ModelShape
     plan: Plan
@@ -65,29 +65,29 @@ class Question:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the asked plan fits."""
-        return verdict_of(float(self.prediction.memory.fit_probability))
+        """Whether the requested plan fits."""
+        return compute_verdict(float(self.prediction.memory.fit_probability))
 
     @property
     def abilities(self) -> Abilities:
-        """What the framework can run instead."""
-        return abilities_of(self.workload, self.model, self.plan)
+        """The other plans that the framework can run."""
+        return find_abilities(self.workload, self.model, self.plan)
 
     @property
     def tp_limit(self) -> int:
-        """How far tensor parallelism may reach: one HB domain; one node's asked GPUs where a node is the domain."""
+        """The largest tensor-parallel degree: one HB domain; one node's requested GPUs where a node is the domain."""
         node = self.cluster.node
         domain = max(node.hb_domain_gpus, node.gpus if node.hb_domain_gpus == 1 else 1)
-        asked = self.workload.plan.gpus_per_node or domain
-        return domain if domain > node.gpus else min(domain, asked)
+        requested = self.workload.plan.gpus_per_node or domain
+        return domain if domain > node.gpus else min(domain, requested)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """A change that was predicted again.
+    """A change with its own prediction.
 
-    ``step_ratio`` and ``memory_ratio`` are the predicted step time and memory over those of the asked plan: above 1 is
-    slower, or takes more; not a number where nothing could be predicted for the asked plan.
+    ``step_ratio`` and ``memory_ratio`` are the predicted step time and memory over those of the requested plan: above
+    1 is slower, or takes more; NaN where nothing could be predicted for the requested plan.
     """
 
     changes: tuple[Change, ...]
@@ -103,7 +103,7 @@ class Suggestion:
 
     @property
     def what(self) -> str:
-        """The change in words."""
+        """The change as text."""
         return " + ".join(change.what for change in self.changes)
 
 
@@ -117,7 +117,7 @@ class BestPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Near:
-    """Plans near the asked one, all predicted in one table: ``alternatives[i]`` is row ``i``."""
+    """Plans near the requested one, all predicted in one table: ``alternatives[i]`` is row ``i``."""
 
     question: Question
     alternatives: tuple[Alternative, ...]
@@ -127,20 +127,20 @@ class Near:
     memory_ratio: Floats
 
     def share(self, component: str) -> Floats:
-        """Return the share of the step that goes into one component of the time."""
+        """Return the share of the step that one component of the time takes."""
         step = self.table.time.step_s.expected
         return np.broadcast_to(self.table.time.components[component], step.shape) / step
 
     def changing(self, *axes: str) -> Choice:
-        """Return which alternatives change these axes and nothing else."""
+        """Return the mask of the alternatives that change exactly these axes."""
         return np.array([{change.axis for change in entry.changes} == set(axes) for entry in self.alternatives])
 
     def where(self, holds: Callable[[Plan], bool]) -> Choice:
-        """Return which alternatives have a plan of some kind."""
+        """Return the mask of the alternatives whose plans meet a condition."""
         return np.array([holds(entry.plan) for entry in self.alternatives])
 
     def fastest(self, chosen: Choice) -> Suggestion | None:
-        """Return the fastest of some alternatives that fits, the one with fewest changes among equals."""
+        """Return the fastest of some alternatives that fits, with the fewest changes among equals."""
         rows = np.flatnonzero(chosen & self.fits)
         if not rows.size:
             return None
@@ -148,13 +148,13 @@ class Near:
         return self.suggestion(int(row))
 
     def suggestion(self, row: int) -> Suggestion:
-        """Return one alternative with what was predicted for it."""
+        """Return one alternative with its prediction."""
         alternative, question, memory, time = self.alternatives[row], self.question, self.table.memory, self.table.time
         return Suggestion(
             changes=alternative.changes,
-            flags=flags_for(question.workload, question.plan, alternative.plan, model=question.model),
+            flags=build_flags(question.workload, question.plan, alternative.plan, model=question.model),
             plan=alternative.plan,
-            verdict=verdict_of(float(memory.fit_probability[row])),
+            verdict=compute_verdict(float(memory.fit_probability[row])),
             memory_bytes=float(memory.total_bytes.expected[row]),
             memory_ratio=float(self.memory_ratio[row]),
             step_s=float(time.step_s.expected[row]),
@@ -164,27 +164,27 @@ class Near:
         )
 
 
-def near_plans(question: Question) -> Near | None:
+def find_near_plans(question: Question) -> Near | None:
     """Return the plans one or two changes away with their predictions, ``None`` where there is none.
 
-    Layers that the asked stages have to spare (embedding and head, as a rule) may be missing elsewhere too.
+    The stages of the requested plan may lack layers (embedding and head, as a rule); so may those of its neighbours.
     """
     abilities = question.abilities
     spare = -question.model.layers % (question.plan.pp * question.plan.vpp)
-    return predicted(
+    return predict_alternatives(
         question,
         neighbours(
             question.model,
             question.plan,
             hb_domain_gpus=question.tp_limit,
-            layer_slack=spare if spare <= MOST_SPARE else 0,
+            layer_slack=spare if spare <= MAX_SPARE_LAYERS else 0,
             limits=abilities.limits,
             refuses=abilities.refuses,
         ),
     )
 
 
-def predicted(question: Question, alternatives: Iterable[Alternative]) -> Near | None:
+def predict_alternatives(question: Question, alternatives: Iterable[Alternative]) -> Near | None:
     """Predict alternatives in one table."""
     rows = tuple(alternatives)
     if not rows:
@@ -200,79 +200,80 @@ def predicted(question: Question, alternatives: Iterable[Alternative]) -> Near |
     )
 
 
-def useful_changes(question: Question, near: Near | None) -> tuple[Suggestion, ...]:
-    """Return the changes that help, greatest effect first, each of another kind.
+def find_useful_changes(question: Question, near: Near | None) -> tuple[Suggestion, ...]:
+    """Return the helpful changes, greatest effect first, each of a different kind.
 
-    Where the asked plan does not surely fit, these are the ways to make it fit; where it does, those that are clearly
-    faster. When no change of one or two settings fits, the fastest fitting plans of all plans on the same GPUs are
-    returned.
+    Where the requested plan does not certainly fit, these make it fit; where it does, these are clearly faster. When no
+    change of one or two settings fits, the fastest fitting plans of all plans on the same GPUs are returned.
     """
-    most_ratio = 1 - MIN_GAIN if question.verdict is Verdict.FITS else np.inf
-    if near is None or not (near.fits & (near.step_ratio <= most_ratio)).any():
+    max_ratio = 1 - MIN_GAIN if question.verdict is Verdict.FITS else np.inf
+    if near is None or not (near.fits & (near.step_ratio <= max_ratio)).any():
         if question.verdict is Verdict.FITS:
             return ()
-        near = _of_found(_other_plans(question, most=MAX_OTHERS), question)
-    return _of_different_kinds(near, most_ratio) if near else ()
+        near = _predict_found_plans(_search_plans(question, most=MAX_OTHERS), question)
+    return _select_different_kinds(near, max_ratio) if near else ()
 
 
-def best_plan(question: Question) -> BestPlan | None:
-    """Return the fastest plan that surely fits on the same GPUs, or ``None`` when none does."""
-    found = _other_plans(question, most=1)
-    near = _of_found(found, question)
+def find_best_plan(question: Question) -> BestPlan | None:
+    """Return the fastest plan that certainly fits on the same GPUs, or ``None`` when none does."""
+    results = _search_plans(question, most=1)
+    near = _predict_found_plans(results, question)
     fastest = near.fastest(near.fits) if near else None
-    return BestPlan(suggestion=fastest, considered=found.space) if fastest else None
+    return BestPlan(suggestion=fastest, considered=results.space) if fastest else None
 
 
-def on_more_nodes(question: Question) -> Suggestion | None:
-    """Return the fastest plan that surely fits on twice, four or eight times the nodes: the first of these that do."""
+def find_plan_on_more_nodes(question: Question) -> Suggestion | None:
+    """Return the fastest plan that certainly fits on two, four or eight times the nodes: the fewest that do."""
     nodes, plan = question.workload.plan.nodes, question.plan
     if not nodes:
         return None
     for factor in MORE_NODES:
         try:
-            found = _other_plans(question, most=1, factor=factor)
+            results = _search_plans(question, most=1, factor=factor)
         except OpskError:
             return None
-        near = _of_found(found, question)
+        near = _predict_found_plans(results, question)
         fastest = near.fastest(near.fits) if near else None
         if fastest:
-            wanted = _nodes_for(question, plan.gpus * factor)
-            size = f"ranks {plan.gpus} → {plan.gpus * factor}" if wanted == nodes else f"nodes {nodes} → {wanted}"
+            node_count = _count_nodes_for(question, plan.gpus * factor)
+            size = (
+                f"ranks {plan.gpus} → {plan.gpus * factor}" if node_count == nodes else f"nodes {nodes} → {node_count}"
+            )
             change = Change(axis="nodes", what=size)
             others = tuple(entry for entry in fastest.changes if entry.axis != "dp")
-            flags = flags_for(question.workload, plan, fastest.plan, model=question.model)
+            flags = build_flags(question.workload, plan, fastest.plan, model=question.model)
             is_spelled = bool(flags) or not others
-            flags = flags_of_size(question, plan.gpus * factor, flags) if is_spelled else ()
+            flags = build_size_flags(question, plan.gpus * factor, flags) if is_spelled else ()
             return replace(fastest, changes=(change, *others), flags=flags)
     return None
 
 
-def flags_of_size(question: Question, ranks: int, others: tuple[str, ...]) -> tuple[str, ...]:
-    """Return how another number of ranks is asked for and started, before the other settings of a change.
+def build_size_flags(question: Question, ranks: int, others: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the settings of another number of ranks, before the other settings of a change.
 
-    Where the launcher is told its number of ranks, this has to follow: how, its own words differ, so it is said in
-    brackets unless one of ``others`` is that setting already.
+    Where the launcher gets a number of ranks, it has to follow. Launchers differ, so it is named in brackets unless one
+    of ``others`` sets it already.
     """
-    nodes = _nodes_for(question, ranks)
+    nodes = _count_nodes_for(question, ranks)
     size = (f"--nodes={nodes}",) if nodes != question.workload.plan.nodes else ()
     is_set = any(f"{name} {ranks}" in flag for flag in others for name in ("--num_processes", "--num-processes"))
     is_counted = RANKS in dict(question.workload.options)
     return (*size, *((f"(start {ranks} ranks)",) if is_counted and not is_set else ()), *others)
 
 
-def _nodes_for(question: Question, ranks: int) -> int:
-    """Return on how many nodes so many ranks fit, with as many GPUs of each as Slurm is asked for: none stays idle."""
+def _count_nodes_for(question: Question, ranks: int) -> int:
+    """Return the number of nodes for so many ranks, with the GPUs per node of the request: none stays idle."""
     plan = question.workload.plan
-    asked = dict(question.workload.options).get(ASKED_GPUS, "")
-    gpus = int(asked) if asked.isdigit() else question.plan.gpus
+    requested = dict(question.workload.options).get(REQUESTED_GPUS, "")
+    gpus = int(requested) if requested.isdigit() else question.plan.gpus
     per_node = max(1, gpus // (plan.nodes or 1))
     return -(-ranks // per_node)
 
 
-def _other_plans(question: Question, *, most: int, factor: int = 1) -> Found:
+def _search_plans(question: Question, *, most: int, factor: int = 1) -> SearchResult:
     """Search the plans that a launch script changes easily: all but cp, ep, partial sharding and recomputation.
 
-    ``factor`` is the number of GPUs over that of the asked plan.
+    ``factor`` is the number of GPUs over that of the requested plan.
     """
     plan, abilities = question.plan, question.abilities
     return best_plans(
@@ -290,18 +291,18 @@ def _other_plans(question: Question, *, most: int, factor: int = 1) -> Found:
                 "schedule": (plan.schedule,),
                 "shard_gpus": (0,),
                 "recompute_layers": (0,),
-                "vpp": tuple(range(1, MOST_CHUNKS + 1)),
-                "micro_batch": tuple(range(1, max(MOST_MICRO_BATCH, plan.micro_batch) + 1)),
+                "vpp": tuple(range(1, MAX_CHUNKS + 1)),
+                "micro_batch": tuple(range(1, max(MAX_MICRO_BATCH, plan.micro_batch) + 1)),
             },
-            limits=_searched(abilities.limits, question),
+            limits=_limit_search(abilities.limits, question),
             refuses=abilities.refuses,
             most=most,
         )
     )
 
 
-def _searched(limits: Limits, question: Question) -> Limits:
-    """Return the limits of a search: norms are split wherever they can be, tp stays inside its domain."""
+def _limit_search(limits: Limits, question: Question) -> Limits:
+    """Return the limits of a search: norms are split wherever possible, tp stays inside its domain."""
     either = limits.sequence_parallel is SequenceParallel.EITHER
     tp = question.tp_limit
     return replace(
@@ -313,18 +314,21 @@ def _searched(limits: Limits, question: Question) -> Limits:
     )
 
 
-def _of_found(found: Found, question: Question) -> Near | None:
-    """Return the plans of a search as alternatives, predicted once more."""
-    return predicted(
+def _predict_found_plans(found: SearchResult, question: Question) -> Near | None:
+    """Return the plans of a search as alternatives, with their predictions."""
+    return predict_alternatives(
         question,
-        [Alternative(plan=one.plan, changes=_difference(question.plan, one.plan)) for one in found.best_fitting],
+        [
+            Alternative(plan=candidate.plan, changes=_list_changes(question.plan, candidate.plan))
+            for candidate in found.best_fitting
+        ],
     )
 
 
-def _of_different_kinds(near: Near, most_ratio: float) -> tuple[Suggestion, ...]:
-    """Keep the fastest of each kind of change; a second change must buy speed that the first alone does not."""
+def _select_different_kinds(near: Near, max_ratio: float) -> tuple[Suggestion, ...]:
+    """Return the fastest of each kind of change; a second change must gain speed beyond the first alone."""
     chosen: dict[frozenset[str], int] = {}
-    rows = np.flatnonzero(near.fits & (near.step_ratio <= most_ratio))
+    rows = np.flatnonzero(near.fits & (near.step_ratio <= max_ratio))
     for row in sorted(rows, key=lambda row: (len(near.alternatives[row].changes), near.step_ratio[row])):
         kinds = frozenset(change.axis for change in near.alternatives[row].changes)
         simpler = [other for known, other in chosen.items() if known <= kinds]
@@ -335,8 +339,8 @@ def _of_different_kinds(near: Near, most_ratio: float) -> tuple[Suggestion, ...]
     return tuple(near.suggestion(row) for row in ranked[:MAX_SUGGESTIONS])
 
 
-def _difference(asked: Plan, other: Plan) -> tuple[Change, ...]:
-    """Return what differs between two plans, as changes."""
+def _list_changes(requested: Plan, other: Plan) -> tuple[Change, ...]:
+    """Return the differences between two plans as changes."""
     words = {
         "tp": "TP {} → {}",
         "pp": "PP {} → {}",
@@ -348,14 +352,14 @@ def _difference(asked: Plan, other: Plan) -> tuple[Change, ...]:
         "sequence_parallel": "sequence parallelism {} → {}",
     }
     return tuple(
-        Change(axis=axis, what=pattern.format(_word(before), _word(after)))
+        Change(axis=axis, what=pattern.format(_format_value(before), _format_value(after)))
         for axis, pattern in words.items()
-        if (before := getattr(asked, axis)) != (after := getattr(other, axis))
+        if (before := getattr(requested, axis)) != (after := getattr(other, axis))
     )
 
 
-def _word(value: object) -> str:
-    """Return a setting's value as people write it."""
+def _format_value(value: object) -> str:
+    """Return a setting's value for display."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)

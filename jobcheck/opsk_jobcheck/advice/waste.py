@@ -1,6 +1,6 @@
-"""What does a job ask for and not use? Findings with what each costs and what to do, greatest cost first.
+"""Finds requested resources that a job does not use: each finding has a cost and a remedy, greatest cost first.
 
-A change that is named with a finding was predicted again: it fits, and it is not slower than the model can tell.
+A change that is suggested with a finding was predicted: it fits, and it is not slower beyond the model's error.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from opsk.errors import PlanInfeasibleError
 from opsk.planning.alternatives import Alternative, Change
 from opsk.workload.plan import Plan, Recompute, Sharding
 from opsk_jobcheck.advice.suggestions import (
-    ASKED_GPUS,
     MIN_GAIN,
+    REQUESTED_GPUS,
     BestPlan,
     Near,
     Question,
     Suggestion,
-    flags_of_size,
-    predicted,
+    build_size_flags,
+    predict_alternatives,
 )
 
-MOST_BUBBLE = 0.2
-"""Share of the step in which stages wait for each other, from which a pipeline is called wasteful."""
+MAX_BUBBLE = 0.2
+"""Share of the step in which stages wait for each other, above which a pipeline is reported as wasteful."""
 MIN_SAVED_MEMORY = 0.1
 MIN_IDLE = 0.25
 """Half of the GPUs are too many where they would do the same work with at least this share less of GPU time."""
@@ -33,7 +33,7 @@ _RECOMPUTES = tuple(Recompute)
 
 
 class WasteKind(StrEnum):
-    """What is wasted."""
+    """The kind of waste."""
 
     IDLE_GPUS = "idle-gpus"
     TP_ACROSS_NODES = "tp-across-nodes"
@@ -53,13 +53,13 @@ class Waste:
     Parameters
     ----------
     kind, what
-        What is wasted, for programs and for people.
+        The kind and a description, for programs and for people.
     cost_share
-        Share of the job's GPU time that it costs [ratio]; 0 where it costs memory, ``None`` where it cannot be told.
+        Share of the job's GPU time that it costs [ratio]; 0 where it costs memory, ``None`` where it is unknown.
     advice
-        What to do, in words; empty where ``change`` says it.
+        The remedy as text; empty where ``change`` is the remedy.
     change
-        The change that was predicted again, where there is one.
+        The change with its prediction, where there is one.
     """
 
     kind: WasteKind
@@ -69,50 +69,50 @@ class Waste:
     change: Suggestion | None = None
 
 
-def found_waste(question: Question, near: Near | None, best: BestPlan | None) -> tuple[Waste, ...]:
-    """Return what a job wastes, greatest cost first."""
-    found = [
-        *_idle_gpus(question),
-        *_tp_across_nodes(question, near, best),
-        *_bubble(question, near, best),
-        *_too_many_gpus(question),
-        *(_settings(question, near) if near else ()),
+def find_waste(question: Question, near: Near | None, best: BestPlan | None) -> tuple[Waste, ...]:
+    """Return the waste of a job, greatest cost first."""
+    findings = [
+        *_find_idle_gpus(question),
+        *_find_tp_across_nodes(question, near, best),
+        *_find_bubble(question, near, best),
+        *_find_too_many_gpus(question),
+        *(_find_settings(question, near) if near else ()),
     ]
-    return tuple(sorted(found, key=lambda waste: -(waste.cost_share or 0)))
+    return tuple(sorted(findings, key=lambda waste: -(waste.cost_share or 0)))
 
 
-def _idle_gpus(question: Question) -> Iterator[Waste]:
-    """GPUs that are asked for and that no rank runs on."""
-    asked, used = asked_gpus(question), question.plan.gpus
-    if asked and used < asked:
-        yield idle_gpus(asked, used)
+def _find_idle_gpus(question: Question) -> Iterator[Waste]:
+    """Yield requested GPUs that no rank runs on."""
+    requested, used = count_requested_gpus(question), question.plan.gpus
+    if requested and used < requested:
+        yield build_idle_gpus_finding(requested, used)
 
 
-def idle_gpus(asked: int, used: int) -> Waste:
-    """Return the finding that fewer ranks are started than GPUs are asked for."""
+def build_idle_gpus_finding(requested: int, used: int) -> Waste:
+    """Return the finding that fewer ranks are started than GPUs are requested."""
     return Waste(
         kind=WasteKind.IDLE_GPUS,
-        what=f"{asked - used} of the {asked} GPUs asked for do nothing: the job starts {used} ranks",
-        cost_share=1 - used / asked,
-        advice=f"start {asked} ranks, or ask for {used} GPUs",
+        what=f"{requested - used} of the {requested} GPUs asked for do nothing: the job starts {used} ranks",
+        cost_share=1 - used / requested,
+        advice=f"start {requested} ranks, or ask for {used} GPUs",
     )
 
 
-def asked_gpus(question: Question) -> int | None:
-    """Return how many GPUs Slurm is asked for."""
-    stated = dict(question.workload.options).get(ASKED_GPUS, "")
+def count_requested_gpus(question: Question) -> int | None:
+    """Return the number of GPUs requested from Slurm."""
+    stated = dict(question.workload.options).get(REQUESTED_GPUS, "")
     if stated.isdigit():
         return int(stated)
     plan = question.workload.plan
     return plan.nodes * plan.gpus_per_node if plan.nodes and plan.gpus_per_node else plan.gpus
 
 
-def _tp_across_nodes(question: Question, near: Near | None, best: BestPlan | None) -> Iterator[Waste]:
-    """Tensor parallelism over links that are slower than those inside an HB domain."""
+def _find_tp_across_nodes(question: Question, near: Near | None, best: BestPlan | None) -> Iterator[Waste]:
+    """Yield tensor parallelism over links that are slower than those inside an HB domain."""
     limit, tp = question.tp_limit, question.plan.tp
     if tp <= limit:
         return
-    change = _first(
+    change = _select_first(
         near.fastest(near.where(lambda plan: plan.tp <= limit) & (near.step_ratio < 1)) if near else None,
         best.suggestion if best and best.suggestion.step_ratio < 1 else None,
     )
@@ -124,12 +124,12 @@ def _tp_across_nodes(question: Question, near: Near | None, best: BestPlan | Non
     )
 
 
-def _bubble(question: Question, near: Near | None, best: BestPlan | None) -> Iterator[Waste]:
-    """Stages that wait for each other."""
+def _find_bubble(question: Question, near: Near | None, best: BestPlan | None) -> Iterator[Waste]:
+    """Yield stages that wait for each other."""
     share = _share(question, "bubble")
-    if share <= MOST_BUBBLE:
+    if share <= MAX_BUBBLE:
         return
-    change = _first(
+    change = _select_first(
         near.fastest((near.share("bubble") < share) & (near.step_ratio <= 1 - MIN_GAIN)) if near else None,
         best.suggestion if best and best.suggestion.step_ratio <= 1 - MIN_GAIN else None,
     )
@@ -144,18 +144,18 @@ def _bubble(question: Question, near: Near | None, best: BestPlan | None) -> Ite
 
 
 def _is_larger_batch_better(question: Question) -> bool:
-    """Tell whether twice the batch is predicted to fit, in less than twice the time: more may be held at a time."""
+    """Return whether twice the batch is predicted to fit, in less than twice the time: more may be held at a time."""
     larger = replace(question.plan, global_batch=2 * question.plan.global_batch)
-    near = predicted(question, [Alternative(plan=larger, changes=())])
+    near = predict_alternatives(question, [Alternative(plan=larger, changes=())])
     return near is not None and bool(near.fits[0]) and float(near.step_ratio[0]) <= 2 * (1 - MIN_GAIN)
 
 
-def _too_many_gpus(question: Question) -> Iterator[Waste]:
-    """Replicas that hardly make the step shorter."""
+def _find_too_many_gpus(question: Question) -> Iterator[Waste]:
+    """Yield replicas that hardly shorten the step."""
     plan, nodes = question.plan, question.workload.plan.nodes
-    if plan.dp % 2 or not nodes or nodes % 2 or (asked_gpus(question) or plan.gpus) > plan.gpus:
+    if plan.dp % 2 or not nodes or nodes % 2 or (count_requested_gpus(question) or plan.gpus) > plan.gpus:
         return
-    half = _half(question, plan)
+    half = _predict_half(question, plan)
     if half is None or half.verdict is not Verdict.FITS:
         return
     share = 1 - half.step_ratio / 2
@@ -164,23 +164,23 @@ def _too_many_gpus(question: Question) -> Iterator[Waste]:
             kind=WasteKind.TOO_MANY_GPUS,
             what=f"half of the nodes would be only {half.step_ratio - 1:.0%} slower",
             cost_share=share,
-            change=replace(half, flags=flags_of_size(question, plan.gpus // 2, half.flags)),
+            change=replace(half, flags=build_size_flags(question, plan.gpus // 2, half.flags)),
         )
 
 
-def _half(question: Question, plan: Plan) -> Suggestion | None:
+def _predict_half(question: Question, plan: Plan) -> Suggestion | None:
     """Predict the plan on half of the GPUs."""
     try:
         smaller = replace(plan, dp=plan.dp // 2, shard_gpus=0)
     except PlanInfeasibleError:
         return None
     change = Change(axis="dp", what=f"half of the GPUs (DP {plan.dp} → {smaller.dp})")
-    near = predicted(question, [Alternative(plan=smaller, changes=(change,))])
+    near = predict_alternatives(question, [Alternative(plan=smaller, changes=(change,))])
     return near.suggestion(0) if near else None
 
 
-def _settings(question: Question, near: Near) -> Iterator[Waste]:
-    """Single settings that cost time or memory for nothing."""
+def _find_settings(question: Question, near: Near) -> Iterator[Waste]:
+    """Yield single settings that cost time or memory without a benefit."""
     plan, is_better = question.plan, near.step_ratio <= 1 - MIN_GAIN
     depth = _RECOMPUTES.index(plan.recompute)
     rows: tuple[tuple[WasteKind, str, bool, str, Callable[[Plan], bool]], ...] = (
@@ -203,11 +203,11 @@ def _settings(question: Question, near: Near) -> Iterator[Waste]:
         change = near.fastest(near.changing(axis) & near.where(holds) & is_better) if applies else None
         if change:
             yield Waste(kind=kind, what=what, cost_share=1 - change.step_ratio, change=change)
-    yield from _memory_settings(question, near)
+    yield from _find_memory_settings(question, near)
 
 
-def _memory_settings(question: Question, near: Near) -> Iterator[Waste]:
-    """Settings that save memory at no cost."""
+def _find_memory_settings(question: Question, near: Near) -> Iterator[Waste]:
+    """Yield settings that save memory at no cost."""
     plan = question.plan
     saves = (near.memory_ratio <= 1 - MIN_SAVED_MEMORY) | (question.verdict is not Verdict.FITS)
     is_free = near.step_ratio <= 1 + MIN_GAIN
@@ -218,24 +218,24 @@ def _memory_settings(question: Question, near: Near) -> Iterator[Waste]:
         if change:
             states = "the whole base" if plan.lora_rank else "all optimizer states"
             what = f"{plan.dp} replicas keep {states} each"
-            yield Waste(kind=WasteKind.SHARDING, what=what, cost_share=_gain(change), change=change)
+            yield Waste(kind=WasteKind.SHARDING, what=what, cost_share=_compute_gain(change), change=change)
     if plan.tp > 1 and not plan.sequence_parallel:
         change = near.fastest(near.changing("sequence_parallel") & saves & is_free)
         if change:
             what = f"no sequence parallelism beside TP {plan.tp}"
-            yield Waste(kind=WasteKind.SEQUENCE_PARALLEL, what=what, cost_share=_gain(change), change=change)
+            yield Waste(kind=WasteKind.SEQUENCE_PARALLEL, what=what, cost_share=_compute_gain(change), change=change)
 
 
-def _gain(change: Suggestion) -> float:
+def _compute_gain(change: Suggestion) -> float:
     """Return the share of the step that a change saves, 0 where it saves none."""
     return max(1 - change.step_ratio, 0.0)
 
 
 def _share(question: Question, component: str) -> float:
-    """Return the share of the step that goes into one component."""
+    """Return the share of the step that one component takes."""
     return float(question.prediction.time.components[component]) / question.step_s
 
 
-def _first(*choices: Suggestion | None) -> Suggestion | None:
-    """Return the first of some suggestions that there is."""
+def _select_first(*choices: Suggestion | None) -> Suggestion | None:
+    """Return the first suggestion that is not ``None``."""
     return next((choice for choice in choices if choice), None)

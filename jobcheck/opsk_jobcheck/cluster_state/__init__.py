@@ -1,1 +1,1 @@
-"""What runs now, which nodes are free, and who is on the links? Asked of Slurm beside the answers, never within one."""
+"""Polls Slurm for running jobs and free nodes, and computes the load on the links, outside of the request path."""

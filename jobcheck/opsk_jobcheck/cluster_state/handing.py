@@ -1,7 +1,7 @@
-"""How does a state get from the process that asks Slurm to those that answer? One file each, read where it lies.
+"""Passes live states from the process that asks Slurm to the worker processes, one memory-mapped file per state.
 
-A file is a JSON text and arrays behind it. Arrays are mapped, not read, so all workers share one copy. A new state is a
-new file behind the link ``current``; the name of the file is its generation. Only the time of the last good round
+A file is a JSON text followed by arrays. Arrays are mapped, not read, so all workers share one copy. A new state is a
+new file behind the link ``current``; the name of the file is its generation. Only the time of the last successful round
 changes in place. The folder belongs to the advisor's user alone.
 """
 
@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opsk.app.interference.jobs import Wire
+from opsk.app.interference.jobs import ActiveTraffic
 from opsk.planning.interference.load import Load, LoadKind
 from opsk.planning.interference.running import RunningLoads
 from opsk.planning.interference.storage import StorageRates
-from opsk.planning.interference.wires import Wires
+from opsk.planning.interference.wires import FabricLinks
 from opsk.planning.placement.step_model import StepModel
 from opsk.planning.routing.rank_traffic import AXES
 from opsk.slurm.records import JobRecord, NodeRecord
@@ -39,24 +39,26 @@ _JOB_FIELDS = ("id", "label", "user", "name", "state")
 _NODE_FIELDS = ("state", "state_flags", "partitions", "features", "gpus", "gpus_used", "gpu_type", "cpus", "cpus_used")
 
 
-def fingerprint(wires: Wires) -> str:
-    """Return what two processes that number the links of a fabric alike agree on."""
-    digest = hashlib.sha256(wires.rates.tobytes())
-    digest.update("\n".join(f"{hca.guid} {hca.device}" for hca in wires.hcas).encode())
-    every = max(1, wires.switch_links // _SAMPLED)
-    digest.update("\n".join(" ".join(wires.ends(link)) for link in range(0, wires.switch_links, every)).encode())
+def fingerprint(fabric_links: FabricLinks) -> str:
+    """Return a digest that is equal for processes that number the links of a fabric in the same way."""
+    digest = hashlib.sha256(fabric_links.rates.tobytes())
+    digest.update("\n".join(f"{hca.guid} {hca.device}" for hca in fabric_links.hcas).encode())
+    every = max(1, fabric_links.switch_links // _SAMPLED)
+    digest.update(
+        "\n".join(" ".join(fabric_links.ends(link)) for link in range(0, fabric_links.switch_links, every)).encode()
+    )
     return digest.hexdigest()[:16]
 
 
 class LiveWriter:
-    """Writes states into a folder, one after the other.
+    """Writes successive states into a folder.
 
     Parameters
     ----------
     folder
-        Of the advisor's own user; made by whoever starts this.
+        A folder of the advisor's own user, which the caller has made.
     fabric
-        The `fingerprint` of the links that loads are numbered by.
+        The `fingerprint` of the link numbers of the loads.
     """
 
     def __init__(self, folder: Path, fabric: str) -> None:
@@ -67,8 +69,8 @@ class LiveWriter:
         self._written = b""
 
     def write(self, state: LiveState, *, asked_at_s: float) -> None:
-        """Write a state where it is a new one; readers that have the last one keep it as long as they want."""
-        content = _packed(state, self._fabric, asked_at_s)
+        """Write a state where it is a new one; readers of the previous one keep it mapped as long as they need it."""
+        content = _pack(state, self._fabric, asked_at_s)
         digest = hashlib.sha256(memoryview(content)[HEAD.size :]).digest()
         if digest == self._written:
             self.confirm(asked_at_s=asked_at_s)
@@ -87,7 +89,7 @@ class LiveWriter:
         self._current = path
 
     def confirm(self, *, asked_at_s: float) -> None:
-        """Say that nothing has changed since, as of now."""
+        """Record that nothing has changed up to now."""
         if self._current is None:
             return
         with self._current.open("r+b") as file:
@@ -96,14 +98,14 @@ class LiveWriter:
 
 
 class LiveReader:
-    """Reads the latest state of a folder, once.
+    """Reads the latest state of a folder, each state once.
 
     Parameters
     ----------
     clock
         The machine's monotonic clock, the same for all processes [s].
     fabric
-        The `fingerprint` of the reader's own links; loads that are numbered otherwise are not used.
+        The `fingerprint` of the reader's own links; loads with other link numbers are not used.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float], fabric: str) -> None:
@@ -118,12 +120,12 @@ class LiveReader:
         if mapped is None or age_s is None:
             return None
         if mapped is not self._read:
-            self._state = _unpacked(mapped, name, self._fabric)
+            self._state = _unpack(mapped, name, self._fabric)
             self._read = mapped
         return None if self._state is None else replace(self._state, age_s=age_s)
 
 
-def _packed(state: LiveState, fabric: str, asked_at_s: float) -> bytes:
+def _pack(state: LiveState, fabric: str, asked_at_s: float) -> bytes:
     """Return a state as the content of a file."""
     running = state.wire.running if state.wire is not None else None
     arrays = [getattr(running, name) for name in _ARRAYS] if running is not None else []
@@ -135,10 +137,10 @@ def _packed(state: LiveState, fabric: str, asked_at_s: float) -> bytes:
         "source": state.source,
         "topology": state.topology,
         "default_partition": state.default_partition,
-        "least_nodes": dict(state.least_nodes),
+        "least_nodes": dict(state.min_nodes),
         "around": dict(state.around),
-        "nodes": _packed_nodes(state.nodes),
-        "wire": _packed_wire(state.wire) if state.wire is not None else None,
+        "nodes": _pack_nodes(state.nodes),
+        "wire": _pack_traffic(state.wire) if state.wire is not None else None,
         "arrays": [[block.dtype.str, list(block.shape)] for block in blocks],
     }
     text = json.dumps(document).encode("ascii")
@@ -150,59 +152,63 @@ def _packed(state: LiveState, fabric: str, asked_at_s: float) -> bytes:
     return b"".join(pieces)
 
 
-def _unpacked(mapped: mmap.mmap, name: str, fabric: str) -> LiveState | None:
-    """Return the state in a file; ``None`` where its links are not numbered as here."""
+def _unpack(mapped: mmap.mmap, name: str, fabric: str) -> LiveState | None:
+    """Return the state in a file; ``None`` where its link numbers differ."""
     length = int(HEAD.unpack_from(mapped)[2])
     document = json.loads(mapped[HEAD.size : HEAD.size + length])
     if fabric and document["fabric"] != fabric:
         return None
-    at = HEAD.size + length
+    offset_bytes = HEAD.size + length
     arrays: list[npt.NDArray[Any]] = []
     for kind, shape in document["arrays"]:
-        at += -at % _ALIGNED
+        offset_bytes += -offset_bytes % _ALIGNED
         count = int(np.prod(shape, dtype=np.int64))
-        flat = np.frombuffer(mapped, dtype=np.dtype(kind), count=count, offset=at) if count else np.empty(0, kind)
+        flat = (
+            np.frombuffer(mapped, dtype=np.dtype(kind), count=count, offset=offset_bytes)
+            if count
+            else np.empty(0, kind)
+        )
         arrays.append(flat.reshape(shape))
-        at += flat.nbytes
+        offset_bytes += flat.nbytes
     return LiveState(
-        nodes=_unpacked_nodes(document["nodes"]),
+        nodes=_unpack_nodes(document["nodes"]),
         running=document["running"],
         hidden_nodes=document["hidden_nodes"],
         source=document["source"],
         topology=document["topology"],
         default_partition=document["default_partition"],
-        least_nodes=document["least_nodes"],
+        min_nodes=document["least_nodes"],
         around=document["around"],
-        wire=_unpacked_wire(document["wire"], arrays) if document["wire"] is not None else None,
+        wire=_unpack_traffic(document["wire"], arrays) if document["wire"] is not None else None,
         generation=name,
     )
 
 
-def _packed_nodes(nodes: tuple[NodeRecord, ...]) -> list[list[Any]]:
-    """Return nodes in groups that have all in common but the name."""
+def _pack_nodes(nodes: tuple[NodeRecord, ...]) -> list[list[Any]]:
+    """Return nodes in groups that share all fields but the name."""
     groups: dict[tuple[Any, ...], list[str]] = {}
     for node in nodes:
         groups.setdefault(tuple(getattr(node, name) for name in _NODE_FIELDS), []).append(node.name)
     return [[*values, names] for values, names in groups.items()]
 
 
-def _unpacked_nodes(groups: list[list[Any]]) -> tuple[NodeRecord, ...]:
+def _unpack_nodes(groups: list[list[Any]]) -> tuple[NodeRecord, ...]:
     """Return the nodes of all groups."""
-    found = []
+    nodes = []
     for *values, names in groups:
-        alike: dict[str, Any] = {
+        shared_fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in zip(_NODE_FIELDS, values, strict=True)
         }
-        found += [NodeRecord(name=name, **alike) for name in names]
-    return tuple(found)
+        nodes += [NodeRecord(name=name, **shared_fields) for name in names]
+    return tuple(nodes)
 
 
-def _packed_wire(wire: Wire) -> dict[str, Any]:
-    """Return what is on the wire, its arrays left out."""
+def _pack_traffic(wire: ActiveTraffic) -> dict[str, Any]:
+    """Return the traffic, without its arrays."""
     storage = wire.storage
     return {
-        "loads": [_packed_load(load) for load in wire.running.loads],
+        "loads": [_pack_load(load) for load in wire.running.loads],
         "jobs": [[*(getattr(job, name) for name in _JOB_FIELDS), job.nodes] for job in wire.jobs.values()],
         "known_as": dict(wire.known_as),
         "servers": list(wire.servers),
@@ -212,15 +218,15 @@ def _packed_wire(wire: Wire) -> dict[str, Any]:
     }
 
 
-def _unpacked_wire(document: dict[str, Any], arrays: list[npt.NDArray[Any]]) -> Wire:
-    """Return what is on the wire."""
+def _unpack_traffic(document: dict[str, Any], arrays: list[npt.NDArray[Any]]) -> ActiveTraffic:
+    """Return the traffic."""
     jobs = [
         JobRecord(**dict(zip(_JOB_FIELDS, row[:-1], strict=True)), nodes=tuple(row[-1])) for row in document["jobs"]
     ]
     storage = document["storage"]
-    return Wire(
+    return ActiveTraffic(
         running=RunningLoads(
-            loads=tuple(_unpacked_load(row) for row in document["loads"]),
+            loads=tuple(_unpack_load(row) for row in document["loads"]),
             **dict(zip(_ARRAYS, arrays, strict=True)),
         ),
         jobs={job.label: job for job in jobs},
@@ -232,16 +238,16 @@ def _unpacked_wire(document: dict[str, Any], arrays: list[npt.NDArray[Any]]) -> 
     )
 
 
-def _packed_load(load: Load) -> list[Any]:
-    """Return a load without its links, which are in the arrays of all."""
-    step = [_listed(getattr(load.step, field.name)) for field in fields(StepModel)]
+def _pack_load(load: Load) -> list[Any]:
+    """Return a load without its links, which are in the common arrays."""
+    step = [_to_list(getattr(load.step, field.name)) for field in fields(StepModel)]
     return [load.name, load.kind.value, load.axis_s.tolist(), load.step_s, step, load.nodes]
 
 
-def _unpacked_load(row: list[Any]) -> Load:
-    """Return a load that uses no links itself."""
+def _unpack_load(row: list[Any]) -> Load:
+    """Return a load without links of its own."""
     name, kind, axis_s, step_s, step, nodes = row
-    values = {field.name: _arrayed(value) for field, value in zip(fields(StepModel), step, strict=True)}
+    values = {field.name: _to_array(value) for field, value in zip(fields(StepModel), step, strict=True)}
     return Load(
         name=name,
         kind=LoadKind(kind),
@@ -255,11 +261,11 @@ def _unpacked_load(row: list[Any]) -> Load:
     )
 
 
-def _listed(value: object) -> object:
+def _to_list(value: object) -> object:
     """Return an array as a list."""
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
-def _arrayed(value: Any) -> Any:
+def _to_array(value: Any) -> Any:
     """Return a list as an array."""
     return np.array(value, dtype=np.float64) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Which state is the present one, and how old is it? What can be told without reading it; the advisor asks no more."""
+"""Reads the generation and the age of the current live state from its file header, without reading the state."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ HEAD = struct.Struct("<8sdQ")
 """Magic, time of the last good round on the machine's monotonic clock [s], length of the JSON text [bytes]."""
 CLOCK_AT = 8
 MAX_AGE_S = 300.0
-"""A state that is older is not used: jobs of minutes have ended since."""
+"""Older states are not used: jobs of minutes have ended since."""
 OLD_S = 60.0
-"""From this age on people are told how old it is."""
+"""From this age on users are shown the age."""
 
 
 class LiveHead:
-    """The head of the latest state in a folder; asking costs some microseconds.
+    """The header of the latest state in a folder; reading it takes some microseconds.
 
     Parameters
     ----------
@@ -35,14 +35,14 @@ class LiveHead:
         self._map: mmap.mmap | None = None
 
     def generation(self) -> str:
-        """Return the name of the present state, "" where there is none; it changes with what is known."""
+        """Return the name of the present state, "" where there is none; it changes with the content."""
         try:
             return self._link.readlink().name
         except OSError:
             return ""
 
     def age_s(self) -> float | None:
-        """Return how long ago Slurm was last heard [s]; ``None`` where it never was."""
+        """Return the age of Slurm's last answer [s]; ``None`` where there is none."""
         mapped = self.mapped()
         return None if mapped is None else max(0.0, self._clock() - float(HEAD.unpack_from(mapped)[1]))
 
@@ -54,6 +54,6 @@ class LiveHead:
         elif name != self._name or self._map is None:
             self._name, self._map = name, None
             with contextlib.suppress(OSError, ValueError), (self._link.parent / name).open("rb") as file:
-                found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                self._map = found if found[: len(MAGIC)] == MAGIC else None
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._map = content if content[: len(MAGIC)] == MAGIC else None
         return self._map

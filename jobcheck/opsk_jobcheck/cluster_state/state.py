@@ -1,53 +1,53 @@
-"""What was the cluster like when Slurm was last asked? Nodes, jobs on the links, and how long ago that was."""
+"""Defines the live state of the cluster: nodes, load on the links, and the age of Slurm's last answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from opsk.app.interference.jobs import Wire
-from opsk.planning.routing.recent import Recent
+from opsk.app.interference.jobs import ActiveTraffic
+from opsk.planning.routing.recent import LruCache
 from opsk.slurm.records import NodeRecord
 from opsk_jobcheck.cluster_state.heading import MAX_AGE_S
-from opsk_jobcheck.cluster_state.wanted import NodesWanted, feature_test
+from opsk_jobcheck.cluster_state.wanted import NodeConstraints, build_feature_test
 from opsk_jobcheck.submission.request import SlurmRequest
 
 _HARMLESS_FLAGS = frozenset({"CLOUD", "DYNAMIC", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
-"""Words after a node's state with which it still takes a job at once; any other (DRAIN, RESERVED, PLANNED, ...) not."""
-_RECENT = 16
-"""Kinds of questions for free nodes of which the answer is kept."""
+"""Flags of a node's state with which it still takes a job; others (DRAIN, RESERVED, PLANNED, ...) prevent that."""
+_MAX_CACHED = 16
+"""Number of queries for free nodes whose results are cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveState:
-    """The cluster as Slurm last told it.
+    """The cluster in Slurm's last answer.
 
     Parameters
     ----------
     nodes
         All nodes.
     running
-        Number of jobs that hold nodes, as far as the asker may see them.
+        Number of jobs that hold nodes, as far as they are visible.
     hidden_nodes
         Nodes that are allocated and that no visible job holds (``PrivateData``).
     age_s
-        How long ago Slurm said so [s].
+        Age of Slurm's answer [s].
     source
-        Whom it is from, for people (``squeue and sinfo of Slurm 22.05``).
+        The source, for display (``squeue and sinfo of Slurm 22.05``).
     topology
-        Slurm's own idea of the fabric: ``tree``, ``block``, ``flat``; ``None`` where nobody asked.
+        Slurm's own topology: ``tree``, ``block``, ``flat``; ``None`` where it was not queried.
     default_partition
-        Where jobs go that name none; ``None`` where nobody asked, or there is none.
-    least_nodes
+        The partition of jobs that name none; ``None`` where it was not queried, or there is none.
+    min_nodes
         Nodes of a job that asks for no number, by partition; of those that are not here one.
     wire
-        What running jobs and storage ask of the links; ``None`` while it is being worked out.
+        The load of running jobs and storage on the links; ``None`` while it is being computed.
     around
-        How busy the links above each leaf are in all, by guid [links].
+        The total load of the links above each leaf, by guid [links].
     generation
         Changes whenever nodes or jobs do.
     recent_free
-        Nodes that are free for what was asked lately; the same state at a later time goes on with it.
+        Cached free nodes of recent queries, shared with later copies of the same state.
     """
 
     nodes: tuple[NodeRecord, ...]
@@ -57,31 +57,33 @@ class LiveState:
     source: str = "Slurm"
     topology: str | None = None
     default_partition: str | None = None
-    least_nodes: Mapping[str, int] = field(default_factory=dict)
-    wire: Wire | None = None
+    min_nodes: Mapping[str, int] = field(default_factory=dict)
+    wire: ActiveTraffic | None = None
     around: Mapping[str, float] = field(default_factory=dict)
     generation: str = ""
-    recent_free: Recent[tuple[tuple[NodeRecord, ...], tuple[str, ...]]] = field(
-        default_factory=lambda: Recent(_RECENT), repr=False, compare=False
+    recent_free: LruCache[tuple[tuple[NodeRecord, ...], tuple[str, ...]]] = field(
+        default_factory=lambda: LruCache(_MAX_CACHED), repr=False, compare=False
     )
 
     @property
     def is_fresh(self) -> bool:
-        """False where it is too old to say anything of now."""
+        """False where it is too old to describe the present."""
         return self.age_s <= MAX_AGE_S
 
-    def possible(self, wanted: NodesWanted, *, gpus: int = 0, gpu_type: str | None = None) -> tuple[NodeRecord, ...]:
+    def possible(
+        self, constraints: NodeConstraints, *, gpus: int = 0, gpu_type: str | None = None
+    ) -> tuple[NodeRecord, ...]:
         """Return the nodes that the job may get at some time.
 
         Parameters
         ----------
         gpus
-            GPUs on each node that it needs; not looked at where Slurm counts no GPUs at all.
+            GPUs on each node that it needs; ignored where Slurm counts no GPUs at all.
         gpu_type
-            As asked of Slurm; nodes whose GPUs have no type are not left out.
+            As requested from Slurm; nodes whose GPUs have no type are not left out.
         """
         gpus = gpus if any(node.gpus for node in self.nodes) else 0
-        has_features = feature_test(wanted.constraint) if wanted.constraint else None
+        has_features = build_feature_test(constraints.constraint) if constraints.constraint else None
         kind = gpu_type.lower() if gpu_type else None
         return tuple(
             node
@@ -89,47 +91,47 @@ class LiveState:
             if node.is_usable
             and node.gpus >= gpus
             and (not kind or not node.gpu_type or node.gpu_type.lower() == kind)
-            and (not wanted.partitions or not set(wanted.partitions).isdisjoint(node.partitions))
+            and (not constraints.partitions or not set(constraints.partitions).isdisjoint(node.partitions))
             and (has_features is None or has_features(node.features))
-            and node.name not in wanted.exclude
+            and node.name not in constraints.exclude
         )
 
-    def free(self, wanted: NodesWanted, *, gpus: int = 0, gpu_type: str | None = None) -> tuple[str, ...]:
-        """Return the nodes among them that take the job at once."""
+    def free(self, constraints: NodeConstraints, *, gpus: int = 0, gpu_type: str | None = None) -> tuple[str, ...]:
+        """Return the nodes among them that can start the job at once."""
 
-        def found() -> tuple[tuple[NodeRecord, ...], tuple[str, ...]]:
-            possible = self.possible(wanted, gpus=gpus, gpu_type=gpu_type)
-            free = (node.name for node in possible if is_free(node, gpus, is_exclusive=wanted.is_exclusive))
+        def compute() -> tuple[tuple[NodeRecord, ...], tuple[str, ...]]:
+            possible = self.possible(constraints, gpus=gpus, gpu_type=gpu_type)
+            free = (node.name for node in possible if is_free(node, gpus, is_exclusive=constraints.is_exclusive))
             return self.nodes, tuple(free)
 
-        return self.recent_free.get((id(self.nodes), wanted, gpus, gpu_type), found)[1]
+        return self.recent_free.get((id(self.nodes), constraints, gpus, gpu_type), compute)[1]
 
     def partitions(self) -> frozenset[str]:
         """Return the partitions that have nodes with GPUs."""
         return frozenset(name for node in self.nodes if node.gpus for name in node.partitions)
 
-    def with_least_nodes(self, request: SlurmRequest, default_partition: str | None = None) -> SlurmRequest:
-        """Return a request that asks for no number of nodes with the one that its partition gives (``MinNodes``).
+    def fill_min_nodes(self, request: SlurmRequest, default_partition: str | None = None) -> SlurmRequest:
+        """Return a request without a number of nodes with the one of its partition (``MinNodes``).
 
         Parameters
         ----------
         default_partition
-            Where jobs go that name none, where the site says so; it counts before what Slurm says.
+            The partition of jobs that name none, where the site configures it; it takes precedence over Slurm's.
         """
         if not request.is_left_to_partition:
             return request
         names = (request.partition or default_partition or self.default_partition or "").split(",")
-        least = {self.least_nodes.get(name, 1) for name in names}
-        if least == {1}:
+        counts = {self.min_nodes.get(name, 1) for name in names}
+        if counts == {1}:
             return request
-        # a count of tasks was filled in for one node
-        return replace(request, nodes=least.pop() if len(least) == 1 else None, ntasks=None)
+        # the number of tasks was filled in for one node
+        return replace(request, nodes=counts.pop() if len(counts) == 1 else None, ntasks=None)
 
 
 def is_free(node: NodeRecord, gpus: int, *, is_exclusive: bool = False) -> bool:
-    """Tell whether a node takes a job that uses so many of its GPUs at once.
+    """Return whether a node can start a job that uses so many of its GPUs at once.
 
-    A node that holds a job counts where enough GPUs, and as large a part of the CPUs, are left.
+    A node that holds a job counts where enough GPUs, and at least the same share of the CPUs, are left.
     """
     if not node.is_usable or not _HARMLESS_FLAGS.issuperset(node.state_flags):
         return False

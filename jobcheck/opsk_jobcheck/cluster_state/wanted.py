@@ -1,4 +1,4 @@
-"""Which nodes may a job get at all? By partition, features, node list and what it excludes, as asked of Slurm."""
+"""Parses which nodes a job may get: partitions, features, node list and excluded nodes, as requested from Slurm."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from math import prod
 
 from opsk import hostlist
 from opsk.errors import InputError
-from opsk_jobcheck.host_memory import HostMemoryAsked, memory_asked
-from opsk_jobcheck.scripts.sbatch.directives import directive_options
+from opsk_jobcheck.host_memory import HostMemoryRequest, parse_memory_request
+from opsk_jobcheck.scripts.sbatch.directives import read_directive_options
 from opsk_jobcheck.submission.request import SlurmRequest
 
 MAX_CHARACTERS = 4096
 _TOKEN = re.compile(r"[()&|,]|[^()&|,\s]+")
 _COUNTED = re.compile(r"[\[\]*:]")
-_DEEPEST = 8
+_MAX_DEPTH = 8
 
 FeatureTest = Callable[[Collection[str]], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodesWanted:
-    """What a job asks of its nodes.
+class NodeConstraints:
+    """The nodes that a job requests.
 
     Parameters
     ----------
     partitions
-        Any of these; empty where Slurm takes its default.
+        Any of these; empty for Slurm's default.
     constraint
         Features, as in ``--constraint``.
     only, exclude
         ``--nodelist`` and ``--exclude``. A node list shorter than the job's size must be part of it.
     reservation
-        ``--reservation``; which nodes it holds is not known here.
+        ``--reservation``; its nodes are unknown here.
     is_exclusive
-        Whole nodes are asked for.
+        Whole nodes are requested.
     memory, cpus_per_node
-        Host memory as asked for, and CPUs of a node where tasks and CPUs of each are given; placements do not depend
-        on them.
+        Requested host memory, and CPUs of a node where tasks and CPUs of each are given; placements do not depend on
+        them.
     unclear
-        What of it cannot be understood, in words; then nothing is said of free nodes.
+        The part that cannot be parsed, as text; then free nodes are not reported.
     """
 
     partitions: tuple[str, ...] = ()
@@ -50,60 +50,60 @@ class NodesWanted:
     exclude: frozenset[str] = frozenset()
     reservation: str | None = None
     is_exclusive: bool = False
-    memory: HostMemoryAsked | None = field(default=None, compare=False)
+    memory: HostMemoryRequest | None = field(default=None, compare=False)
     cpus_per_node: int | None = field(default=None, compare=False)
     unclear: str = ""
 
 
-ANY_NODES = NodesWanted()
+ANY_NODES = NodeConstraints()
 
 
-def wanted_nodes(text: str | bytes, request: SlurmRequest | None = None) -> NodesWanted:
-    """Return what a script and its request ask of nodes; the request beats the script. Never raises."""
+def parse_node_constraints(text: str | bytes, request: SlurmRequest | None = None) -> NodeConstraints:
+    """Return the node constraints of a script and its request; the request overrides the script. Never raises."""
     script = text.decode("utf-8", errors="replace") if isinstance(text, bytes) else text
-    options = directive_options(script)
+    options = read_directive_options(script)
 
-    def asked(name: str, field: str) -> str | None:
+    def read_option(name: str, field: str) -> str | None:
         given = getattr(request, field, None) if request is not None else None
         value = given if given is not None else options.get(name)
         return str(value)[: MAX_CHARACTERS + 1] if value else None
 
-    constraint, reservation = asked("constraint", "constraint"), asked("reservation", "reservation")
-    partitions = asked("partition", "partition") or ""
+    constraint, reservation = read_option("constraint", "constraint"), read_option("reservation", "reservation")
+    partitions = read_option("partition", "partition") or ""
     is_exclusive = "exclusive" in options or bool(getattr(request, "is_exclusive", False))
-    cpus, tasks = asked("cpus-per-task", "cpus_per_task"), asked("ntasks-per-node", "ntasks_per_node")
+    cpus, tasks = read_option("cpus-per-task", "cpus_per_task"), read_option("ntasks-per-node", "ntasks_per_node")
     try:
         if constraint is not None:
-            feature_test(constraint)
-        return NodesWanted(
+            build_feature_test(constraint)
+        return NodeConstraints(
             partitions=tuple(name for name in partitions.split(",") if name),
             constraint=constraint,
-            only=_names(asked("nodelist", "nodelist"), "--nodelist"),
-            exclude=frozenset(_names(asked("exclude", "exclude"), "--exclude")),
+            only=_expand_hosts(read_option("nodelist", "nodelist"), "--nodelist"),
+            exclude=frozenset(_expand_hosts(read_option("exclude", "exclude"), "--exclude")),
             reservation=reservation,
             is_exclusive=is_exclusive,
-            memory=_memory(options, request),
-            cpus_per_node=_product(cpus, tasks),
+            memory=_select_memory_request(options, request),
+            cpus_per_node=_multiply(cpus, tasks),
         )
     except InputError as error:
-        return NodesWanted(unclear=error.message)
+        return NodeConstraints(unclear=error.message)
 
 
-def _memory(options: Mapping[str, str], request: SlurmRequest | None) -> HostMemoryAsked | None:
-    """Return the host memory asked for; what Slurm has merged counts alone."""
+def _select_memory_request(options: Mapping[str, str], request: SlurmRequest | None) -> HostMemoryRequest | None:
+    """Return the requested host memory; a request that Slurm has merged overrides the script."""
     if request is not None and (request.memory or request.is_merged):
-        return memory_asked(request.memory)
-    return memory_asked(options)
+        return parse_memory_request(request.memory)
+    return parse_memory_request(options)
 
 
-def _product(*counts: str | None) -> int | None:
+def _multiply(*counts: str | None) -> int | None:
     """Return the product of counts, ``None`` where one is not given."""
-    given = [int(count) for count in counts if count and count.isascii() and count.isdigit() and len(count) < 8]
-    return prod(given) if len(given) == len(counts) else None
+    numbers = [int(count) for count in counts if count and count.isascii() and count.isdigit() and len(count) < 8]
+    return prod(numbers) if len(numbers) == len(counts) else None
 
 
-def _names(value: str | None, option: str) -> tuple[str, ...]:
-    """Return the nodes of a host list; a file name stands for a list that is not known here.
+def _expand_hosts(value: str | None, option: str) -> tuple[str, ...]:
+    """Return the nodes of a host list; a file name stands for a list that is unknown here.
 
     Raises
     ------
@@ -120,50 +120,50 @@ def _names(value: str | None, option: str) -> tuple[str, ...]:
         raise InputError(f"{option} is no host list") from error
 
 
-def feature_test(text: str) -> FeatureTest:
-    """Return what tells whether a node with these features satisfies ``--constraint``.
+def build_feature_test(text: str) -> FeatureTest:
+    """Return a function that checks whether a node with some features satisfies ``--constraint``.
 
-    ``&`` and ``|`` have one rank and are read from left to right, as Slurm does (sbatch(1)); a comma is ``&``.
+    ``&`` and ``|`` have one precedence and are read from left to right, as Slurm does (sbatch(1)); a comma is ``&``.
 
     Raises
     ------
     InputError
-        It asks for counts of nodes (``[a*2&b*4]``, ``a*2``), or for one of several for all nodes (``[a|b]``), or is
-        none that Slurm would take.
+        The text asks for counts of nodes (``[a*2&b*4]``, ``a*2``), or for one of several features for all nodes
+        (``[a|b]``), or is invalid for Slurm.
     """
     if _COUNTED.search(text):
         raise InputError("--constraint counts nodes, or wants one of several features for all of them")
     tokens = _TOKEN.findall(text[:MAX_CHARACTERS])
-    test, rest = _either(tokens, 0)
+    test, rest = _parse_terms(tokens, 0)
     if rest:
         raise InputError("--constraint is not understood")
     return test
 
 
-def _either(tokens: list[str], depth: int) -> tuple[FeatureTest, list[str]]:
-    """Read terms with signs between them; return the test and what is left."""
-    test, rest = _term(tokens, depth)
+def _parse_terms(tokens: list[str], depth: int) -> tuple[FeatureTest, list[str]]:
+    """Parse terms with operators between them; return the test and the remaining tokens."""
+    test, rest = _parse_term(tokens, depth)
     while rest and rest[0] in "&|,":
-        other, after = _term(rest[1:], depth)
-        test, rest = _joined(test, other, is_any=rest[0] == "|"), after
+        other, after = _parse_term(rest[1:], depth)
+        test, rest = _join_tests(test, other, is_any=rest[0] == "|"), after
     return test, rest
 
 
-def _joined(one: FeatureTest, other: FeatureTest, *, is_any: bool) -> FeatureTest:
+def _join_tests(first: FeatureTest, second: FeatureTest, *, is_any: bool) -> FeatureTest:
     """Return the test of either, or of both."""
     if is_any:
-        return lambda features: one(features) or other(features)
-    return lambda features: one(features) and other(features)
+        return lambda features: first(features) or second(features)
+    return lambda features: first(features) and second(features)
 
 
-def _term(tokens: list[str], depth: int) -> tuple[FeatureTest, list[str]]:
-    """Read a feature, or what stands in parentheses."""
-    if not tokens or depth > _DEEPEST or tokens[0] in "&|,)":
+def _parse_term(tokens: list[str], depth: int) -> tuple[FeatureTest, list[str]]:
+    """Parse a feature, or an expression in parentheses."""
+    if not tokens or depth > _MAX_DEPTH or tokens[0] in "&|,)":
         raise InputError("--constraint is not understood")
     if tokens[0] != "(":
         name = tokens[0]
         return (lambda features: name in features), tokens[1:]
-    test, rest = _either(tokens[1:], depth + 1)
+    test, rest = _parse_terms(tokens[1:], depth + 1)
     if not rest or rest[0] != ")":
         raise InputError("--constraint is not understood")
     return test, rest[1:]

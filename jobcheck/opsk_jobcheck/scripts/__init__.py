@@ -1,1 +1,1 @@
-"""Readers of launch scripts: the shell and ``sbatch`` rules, and one file a training framework. Nothing is executed."""
+"""Reads launch scripts: the shell, ``sbatch`` directives and training frameworks. Nothing is executed."""

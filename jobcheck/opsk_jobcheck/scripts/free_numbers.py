@@ -1,8 +1,8 @@
-"""Which numbers of a script may be others, and the same is read? A seed, a length, the number in a folder's name.
+"""Finds the numbers of a script that can change without changing what is read from it.
 
-Nothing is concluded from scripts that happened to be read alike: that only says where to look. A number is free where
-the script is read the same with *a number that is not known* in its place, for what is read with that holds whatever
-the number is.
+Examples are a seed, or the number in a folder's name. That two scripts were read with the same result only selects
+the candidates. A number is free if the script is read with the same result with *an unknown number* in its place,
+because that result holds for every number.
 """
 
 from __future__ import annotations
@@ -18,35 +18,39 @@ from opsk.units import KIB
 from opsk.workload.workload import Workload
 from opsk_jobcheck.scripts.bash.source import MARK_CLOSE, MARK_OPEN
 
-LONGEST_CHARS, MOST_NUMBERS = 16 * KIB, 256
-"""Of a script that is longer, or has more numbers, nothing is looked for."""
+MAX_CHARS, MAX_NUMBERS = 16 * KIB, 256
+"""Scripts that are longer, or have more numbers, are skipped."""
 Free = tuple[int, ...]
 """Which numbers of a script may be any, counted from 0, in order."""
-BLANK = "\0"
-"""Stands for a number that may be any; no script that is looked at holds it."""
+MASK = "\0"
+"""Stands for any number; no script that is processed holds it."""
 
 _NUMBER = re.compile(r"([0-9][0-9]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)")
-"""The first digit stands by itself, for what begins with a class of characters is found twice as fast."""
-_STRANGE = re.compile(f"[{MARK_OPEN}{MARK_CLOSE}\r\0\ufeff]")
-"""With any of these, offsets in the text as submitted are not those in the text as read."""
-_STRANGE_ASCII = "\r\0"
+"""The first digit is separate: a pattern that begins with one character class matches twice as fast."""
+_OFFSET_CHANGING = re.compile(f"[{MARK_OPEN}{MARK_CLOSE}\r\0\ufeff]")
+"""With any of these, offsets in the submitted text differ from those in the text as read."""
+_OFFSET_CHANGING_ASCII = "\r\0"
 _BEFORE = re.compile(r"(?:^|[\s=\"'/,:-]|[=\"'/,:-][A-Za-z_][A-Za-z_0-9]*)\Z")
 """What may stand before a free number on its line: never part of a variable's, function's or descriptor's name."""
-_BEHIND = frozenset({"", *" \t\n\"'/,:;|)}-_", *ascii_letters})
-_REMARK = re.compile(r"[ \t]*#")
-_PLAIN_REMARK = re.compile(r"[ \t]*#+[ \t](?!.*(?:SBATCH|OPSK|PBS|BSUB|COBALT))")
-"""A remark that nobody but people reads."""
+_AFTER = frozenset({"", *" \t\n\"'/,:;|)}-_", *ascii_letters})
+_COMMENT = re.compile(r"[ \t]*#")
+_PLAIN_COMMENT = re.compile(r"[ \t]*#+[ \t](?!.*(?:SBATCH|OPSK|PBS|BSUB|COBALT))")
+"""A comment without directives."""
 
 
-def _is_strange(text: str) -> bool:
-    """Tell whether a text holds such signs."""
-    return any(sign in text for sign in _STRANGE_ASCII) if text.isascii() else _STRANGE.search(text) is not None
+def _changes_offsets(text: str) -> bool:
+    """Return whether a text holds such characters."""
+    return (
+        any(sign in text for sign in _OFFSET_CHANGING_ASCII)
+        if text.isascii()
+        else _OFFSET_CHANGING.search(text) is not None
+    )
 
 
 def text_digest(text: str) -> bytes:
-    """Return what a text is remembered by.
+    """Return the digest that identifies a text.
 
-    BLAKE2 is Python's own: to ask OpenSSL for SHA-256 takes longer than to work it out for a script.
+    BLAKE2 is part of Python: for a script, the call to OpenSSL for SHA-256 takes longer than the computation.
     """
     return blake2b(text.encode("utf-8", errors="surrogatepass"), digest_size=32).digest()
 
@@ -58,12 +62,12 @@ class Numbered:
     pieces: tuple[str, ...]
 
     @classmethod
-    def of(cls, text: str) -> Numbered | None:
-        """Return a script's pieces; ``None`` where it has no number, is too long, or holds signs that are read away."""
-        if len(text) > LONGEST_CHARS or _is_strange(text):
+    def parse(cls, text: str) -> Numbered | None:
+        """Return a script's pieces; ``None`` if it has no number, is too long, or has characters that shift offsets."""
+        if len(text) > MAX_CHARS or _changes_offsets(text):
             return None
         pieces = tuple(_NUMBER.split(text))
-        return cls(pieces) if 1 < len(pieces) <= 2 * MOST_NUMBERS else None
+        return cls(pieces) if 1 < len(pieces) <= 2 * MAX_NUMBERS else None
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -71,132 +75,137 @@ class Numbered:
         return self.pieces[1::2]
 
     @property
-    def form(self) -> str:
-        """The script with every number blank: equal for scripts that are the same but for their numbers."""
-        return BLANK.join(self.pieces[0::2])
+    def template(self) -> str:
+        """The script with every number masked: equal for scripts that are the same but for their numbers."""
+        return MASK.join(self.pieces[0::2])
 
-    def blanked(self, free: Free) -> str:
-        """Return the script with some of its numbers blank."""
+    def mask(self, free: Free) -> str:
+        """Return the script with some of its numbers masked."""
         pieces = list(self.pieces)
         for index in free:
-            pieces[2 * index + 1] = BLANK
+            pieces[2 * index + 1] = MASK
         return "".join(pieces)
 
     def spans(self, free: Free) -> tuple[tuple[int, int], ...]:
-        """Return from where to where some of the numbers stand, in order."""
-        at, found = 0, list[tuple[int, int]]()
+        """Return the start and end offsets of some of the numbers, in order."""
+        offset, result = 0, list[tuple[int, int]]()
         for index, piece in enumerate(self.pieces):
             if index % 2 and index // 2 in free:
-                found.append((at, at + len(piece)))
-            at += len(piece)
-        return tuple(found)
+                result.append((offset, offset + len(piece)))
+            offset += len(piece)
+        return tuple(result)
 
-    def differing(self, numbers: Sequence[str]) -> Free:
+    def find_differing(self, numbers: Sequence[str]) -> Free:
         """Return which numbers differ from those of another script of the same form."""
         return tuple(
-            [index for index, (one, other) in enumerate(zip(self.numbers, numbers, strict=True)) if one != other]
+            [index for index, (number, other) in enumerate(zip(self.numbers, numbers, strict=True)) if number != other]
         )
 
     def may_be_any(self, index: int) -> bool:
-        """Tell whether another number here changes a word at most: no name, no redirection, no directive."""
-        before, behind = "".join(self.pieces[: 2 * index + 1]), self.pieces[2 * index + 2]
+        """Return whether another number here changes a word at most: no name, no redirection, no directive."""
+        before, after = "".join(self.pieces[: 2 * index + 1]), self.pieces[2 * index + 2]
         start = before.rpartition("\n")[2]
-        if before.endswith("\\\n") or _BEFORE.search(start) is None or behind[:1] not in _BEHIND:
+        if before.endswith("\\\n") or _BEFORE.search(start) is None or after[:1] not in _AFTER:
             return False
         line = start + "".join(self.pieces[2 * index + 1 :]).partition("\n")[0]
-        return _REMARK.match(start) is None or _PLAIN_REMARK.match(line) is not None
+        return _COMMENT.match(start) is None or _PLAIN_COMMENT.match(line) is not None
 
 
-MOST_FORMS, MOST_SEEN, MOST_SHOWN, MOST_FREE = 128, 16, 64, 4
-"""Forms that are remembered; of each, scripts, what was shown of them, and sets of numbers that were free in one."""
-MOST_AGAIN, MOST_VAIN = 2, 3
-"""How often one script is read again, and how often a set of numbers may turn out not to be free."""
+MAX_TEMPLATES, MAX_SEEN, MAX_RESULTS, MAX_FREE = 128, 16, 64, 4
+"""Limits of stored templates and, for each, of scripts, of results and of sets of free numbers."""
+MAX_REREADS, MAX_FAILURES = 2, 3
+"""Limits of repeated readings of one script, and of failed tests of one set of numbers."""
 
 Read = Callable[[tuple[tuple[int, int], ...]], Workload]
 """Reads a script with numbers that are not known at these places."""
 
 
 @dataclass(slots=True)
-class _Form:
-    """What is remembered of scripts that are the same but for their numbers, and read in the same ``context``.
+class _Template:
+    """The state of scripts that differ only in their numbers, read in the same ``context``.
 
-    ``seen`` holds their numbers and the hash of what was read; ``free`` what was free in one of them, the latest last;
-    ``shown`` whether numbers are free, by the hash of the script with these blank; ``vain`` how often a set was not.
+    ``seen`` holds their numbers and the hash of the result; ``free`` the sets that were free in one of them, the latest
+    last; ``results`` whether a set is free, by the hash of the masked script; ``failures`` how often a set was not.
     """
 
     context: object
     seen: list[tuple[tuple[str, ...], int]] = field(default_factory=list)
     free: list[Free] = field(default_factory=list)
-    shown: dict[bytes, bool] = field(default_factory=dict)
-    vain: Counter[Free] = field(default_factory=Counter)
+    results: dict[bytes, bool] = field(default_factory=dict)
+    failures: Counter[Free] = field(default_factory=Counter)
 
 
 class FreeNumbers:
-    """What one process has found out about the scripts that it has read; not for several threads."""
+    """Finds the free numbers of the scripts that one process reads; not thread-safe."""
 
     def __init__(self) -> None:
-        self._forms: OrderedDict[bytes, _Form] = OrderedDict()
+        self._templates: OrderedDict[bytes, _Template] = OrderedDict()
 
-    def of(self, numbered: Numbered, context: object, workload: Workload, read: Read) -> Free:
+    def find(self, numbered: Numbered, context: object, workload: Workload, read: Read) -> Free:
         """Return which numbers of a script are free; none where that is not known yet.
 
-        The first script of a sweep shows nothing; the second that is read the same takes one more reading, or two.
+        The first script of a sweep has no result; the second with the same result is read once or twice more.
 
         Parameters
         ----------
         context
-            All that was read beside the script: what was asked of Slurm, and the files. A form has one at a time.
+            Everything else that was read: the request to Slurm, and the files. A template has one at a time.
         workload
             What was read.
         """
-        form = self._form(text_digest(numbered.form), context)
+        template = self._get_template(text_digest(numbered.template), context)
         digest = hash(workload)
-        alike = [numbers for numbers, found in form.seen if found == digest]
-        found = _first_free(form, numbered, alike, lambda free: read(numbered.spans(free)) == workload)
-        if found:
-            form.free = [*(free for free in form.free if free != found), found][-MOST_FREE:]
-        form.seen = [*form.seen, (numbered.numbers, digest)][-MOST_SEEN:]
-        return found
+        similar = [numbers for numbers, result in template.seen if result == digest]
+        result = _find_first_free(template, numbered, similar, lambda free: read(numbered.spans(free)) == workload)
+        if result:
+            template.free = [*(free for free in template.free if free != result), result][-MAX_FREE:]
+        template.seen = [*template.seen, (numbered.numbers, digest)][-MAX_SEEN:]
+        return result
 
-    def _form(self, name: bytes, context: object) -> _Form:
-        """Return what is remembered of a form; the one that was not met for longest is forgotten."""
-        form = self._forms.pop(name, None)
-        if form is None or form.context != context:
-            form = _Form(context)
-        self._forms[name] = form
-        if len(self._forms) > MOST_FORMS:
-            self._forms.popitem(last=False)
-        return form
+    def _get_template(self, name: bytes, context: object) -> _Template:
+        """Return the state of a template; the least recently used one is dropped."""
+        template = self._templates.pop(name, None)
+        if template is None or template.context != context:
+            template = _Template(context)
+        self._templates[name] = template
+        if len(self._templates) > MAX_TEMPLATES:
+            self._templates.popitem(last=False)
+        return template
 
 
-def _first_free(
-    form: _Form, numbered: Numbered, alike: Iterable[tuple[str, ...]], is_free: Callable[[Free], bool]
+def _find_first_free(
+    template: _Template, numbered: Numbered, similar: Iterable[tuple[str, ...]], is_free: Callable[[Free], bool]
 ) -> Free:
-    """Return the largest set that is free: of those that were in another script, and of what differs from one.
+    """Return the largest set that is free: of those that were free in another script, and of differences from one.
 
-    A recipe that is met for the first time is not read once more: it may be the last.
+    A recipe that occurs for the first time is not read again: it may be the only one.
     """
-    differing = set(map(numbered.differing, alike)) - {()}
-    left = MOST_AGAIN
-    for free in sorted({*form.free, *differing}, key=lambda free: (-len(free), free)):
-        blanked = text_digest(numbered.blanked(free))
-        if blanked not in form.shown:
-            is_met_before = any(set(others) <= set(free) for others in differing)
-            if not is_met_before or not left or form.vain[free] >= MOST_VAIN or not all(map(numbered.may_be_any, free)):
+    find_differing = set(map(numbered.find_differing, similar)) - {()}
+    rereads_left = MAX_REREADS
+    for free in sorted({*template.free, *find_differing}, key=lambda free: (-len(free), free)):
+        masked = text_digest(numbered.mask(free))
+        if masked not in template.results:
+            is_met_before = any(set(other) <= set(free) for other in find_differing)
+            if (
+                not is_met_before
+                or not rereads_left
+                or template.failures[free] >= MAX_FAILURES
+                or not all(map(numbered.may_be_any, free))
+            ):
                 continue
-            left -= 1
-            _show(form, free, blanked, is_free=is_free(free))
-        if form.shown[blanked]:
+            rereads_left -= 1
+            _record_result(template, free, masked, is_free=is_free(free))
+        if template.results[masked]:
             return free
     return ()
 
 
-def _show(form: _Form, free: Free, blanked: bytes, *, is_free: bool) -> None:
-    """Remember whether numbers of a script are free."""
+def _record_result(template: _Template, free: Free, masked: bytes, *, is_free: bool) -> None:
+    """Store whether numbers of a script are free."""
     if not is_free:
-        form.vain[free] += 1
-    if len(form.vain) > MOST_SHOWN:
-        del form.vain[next(iter(form.vain))]
-    if len(form.shown) >= MOST_SHOWN:
-        del form.shown[next(iter(form.shown))]
-    form.shown[blanked] = is_free
+        template.failures[free] += 1
+    if len(template.failures) > MAX_RESULTS:
+        del template.failures[next(iter(template.failures))]
+    if len(template.results) >= MAX_RESULTS:
+        del template.results[next(iter(template.results))]
+    template.results[masked] = is_free

@@ -1,4 +1,4 @@
-"""What does a launch script say about its training run? The one entry to all readers; nothing is executed."""
+"""Reads the training run that a launch script describes. The single entry to all readers; nothing is executed."""
 
 from __future__ import annotations
 
@@ -7,49 +7,54 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from opsk.workload.workload import Problem, Unknown, Workload
-from opsk_jobcheck.scripts.bash.directories import DIRECTORY, placed
+from opsk_jobcheck.scripts.bash.directories import DIRECTORY, resolve_path
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS
-from opsk_jobcheck.scripts.bash.values import HANDS_OVER, Invocation, Run, Text, literal
+from opsk_jobcheck.scripts.bash.values import RUNS_SHELL_TEXT, Invocation, Run, Text, literal
 from opsk_jobcheck.scripts.frameworks.huggingface.adapters import ADAPTERS
-from opsk_jobcheck.scripts.frameworks.huggingface.model import public_name, state_config
+from opsk_jobcheck.scripts.frameworks.huggingface.model import find_public_name, state_config
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
 from opsk_jobcheck.scripts.frameworks.recognition import (
-    commands,
+    find_launcher,
+    find_training_command,
     is_cut_off,
-    launcher_of,
     looks_like_training,
-    more_exactly,
-    training_command,
+    refine_framework,
+    select_commands,
 )
 from opsk_jobcheck.scripts.frameworks.registry import READERS
 from opsk_jobcheck.scripts.launchers.launchers import (
     Launch,
     check_launch,
-    launch_of,
-    launcher_arguments,
-    one_task_per_gpu,
+    find_launch,
+    find_one_task_per_gpu,
+    parse_launcher_arguments,
     state_launch,
 )
-from opsk_jobcheck.scripts.launchers.other_work import CONNECTIVITY, does_other_work, doubt_what_differs, training_only
-from opsk_jobcheck.scripts.launchers.programs import SHAPE, flagged
-from opsk_jobcheck.scripts.launchers.ranks import doubt_replicas, few_ranks, read_ranks
-from opsk_jobcheck.scripts.launchers.spares import is_own_launch, without_spares
+from opsk_jobcheck.scripts.launchers.other_work import (
+    CONNECTIVITY,
+    does_other_work,
+    doubt_what_differs,
+    filter_training,
+)
+from opsk_jobcheck.scripts.launchers.programs import SHAPE, collect_flags
+from opsk_jobcheck.scripts.launchers.ranks import doubt_replicas, find_few_ranks, read_ranks
+from opsk_jobcheck.scripts.launchers.spares import exclude_spares, is_opsk_launch
 from opsk_jobcheck.scripts.sbatch.comments import merge, read_directives
-from opsk_jobcheck.scripts.sbatch.derived_values import follow, slurm_variables
-from opsk_jobcheck.scripts.sbatch.directives import late_directives
+from opsk_jobcheck.scripts.sbatch.derived_values import build_slurm_variables, derive_values
+from opsk_jobcheck.scripts.sbatch.directives import find_late_directives
 from opsk_jobcheck.scripts.sbatch.resources import Resources
 from opsk_jobcheck.scripts.sbatch.statements import Statements, apply_statements, read_opsk_lines
 from opsk_jobcheck.scripts.settings.arguments import Arguments, arguments_of
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading, best_match
+from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading, find_best_match
 from opsk_jobcheck.submission.request import SlurmRequest
 
 MAX_SCRIPT_CHARS = 1 << 18
-MAX_WANTED_FILES = 8
+MAX_MISSING_FILES = 8
 MAX_CUT_OFF = 4
-"""Commands of which it is said that they are none."""
+"""Maximum number of cut-off commands that are reported."""
 _NODE_COUNT_FLAGS = ("--nnodes", "--num-machines", "--num-nodes")
 _PROCESS_FLAGS = ("--nproc-per-node", "--num-gpus")
 _CONFIG_SUFFIX = "config.json"
@@ -70,7 +75,7 @@ _ASKS_FOR_NODES = re.compile(
     r"|n_?nodes|num[_-](nodes|machines)|srun\s[^\n]*(\s-N|--nodes)",
     re.IGNORECASE,
 )
-"""What a script says that may run on several nodes, and is given their number when it is submitted."""
+"""Text of scripts that may run on several nodes, and are given their number at submission."""
 
 
 def read_script(
@@ -79,7 +84,7 @@ def read_script(
     file: str,
     request: SlurmRequest | None = None,
     files: Mapping[str, str] | None = None,
-    numbers_at: Sequence[tuple[int, int]] = (),
+    number_spans: Sequence[tuple[int, int]] = (),
 ) -> Workload:
     """Return what a script states; never raises for its content.
 
@@ -90,13 +95,13 @@ def read_script(
     file
         Its name, for evidence.
     request
-        What Slurm was asked for; it beats the script's own ``#SBATCH`` lines.
+        The request to Slurm; it overrides the script's own ``#SBATCH`` lines.
     files
-        Texts of the files in `Workload.wanted_files`, by the path asked for.
-    numbers_at
-        From where to where another number may stand; see `free_numbers`.
+        Texts of the files in `Workload.missing_files`, by the requested path.
+    number_spans
+        Start and end offsets of numbers that are read as unknown; see `free_numbers`.
     """
-    source, problem = _readable(text, file)
+    source, problem = _decode(text, file)
     if source is None:
         return Workload(framework=None, is_training=False, problems=(problem,) if problem else ())
     statements = read_opsk_lines(source, file=file)
@@ -106,23 +111,23 @@ def read_script(
     arguments = None if given is None else tuple(literal(word, 0) for word in given)
     result = run(
         source,
-        given=slurm_variables(source, resources, request) | _places(request),
+        given=build_slurm_variables(source, resources, request) | _build_shell_variables(request),
         environment=request.environment if request else None,
         arguments=arguments,
         files=files,
-        numbers_at=numbers_at,
+        number_spans=number_spans,
     )
     workload = _read(result, resources, statements, file=file, files=files or {}, job_name=directives.job_name)
     extra = (
         *((problem,) if problem else ()),
         *(Problem(what=what, file=file, line=line) for line, what in result.problems),
-        *late_directives(source, file=file),
+        *find_late_directives(source, file=file),
     )
-    return apply_statements(_with_problems(workload, extra), statements)
+    return apply_statements(_add_problems(workload, extra), statements)
 
 
-def _readable(text: str | bytes, file: str) -> tuple[str | None, Problem | None]:
-    """Return the script as text, cut where it is too long, with a problem for what is wrong with it."""
+def _decode(text: str | bytes, file: str) -> tuple[str | None, Problem | None]:
+    """Return the script as text, cut where it is too long, with a problem where it cannot be read in full."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="replace")
     if "\0" in text:
@@ -138,7 +143,7 @@ def _readable(text: str | bytes, file: str) -> tuple[str | None, Problem | None]
     return text, None
 
 
-def _places(request: SlurmRequest | None) -> dict[str, Text]:
+def _build_shell_variables(request: SlurmRequest | None) -> dict[str, Text]:
     """Return the variables of a shell that is new, and those that say where the job starts, as far as that is known."""
     places: dict[str, Text] = {"IFS": literal(DEFAULT_IFS, 0)}
     if request and request.directory:
@@ -157,40 +162,40 @@ def _read(
     files: Mapping[str, str],
     job_name: str | None,
 ) -> Workload:
-    """Put together what resources, framework and named files say."""
-    acting = commands(result.invocations)
-    found = _best_match(acting)
+    """Combine the values of resources, framework and named files."""
+    commands = select_commands(result.invocations)
+    chosen = _find_best_match(commands)
     findings = Findings(file, places=result.places)
-    _resources(resources, findings)
-    resources = without_spares(resources, acting, findings)
-    _cut_off(result, findings)
-    launch = launch_of(result, found[1].invocation if found else training_command(result.invocations))
+    _state_resources(resources, findings)
+    resources = exclude_spares(resources, commands, findings)
+    _report_cut_off_flags(result, findings)
+    launch = find_launch(result, chosen[1].invocation if chosen else find_training_command(result.invocations))
     state_launch(launch, resources, findings)
-    is_preset = "PET_NNODES" in result.variables or any(map(is_own_launch, acting))
+    is_preset = "PET_NNODES" in result.variables or any(map(is_opsk_launch, commands))
     is_one_node = check_launch(launch, resources, findings, is_preset=is_preset)
-    _launched(result, launch.own if launch and found else None, findings)
-    framework = more_exactly(found[1].framework if found else None, result.invocations)
-    reading = Reading(run=result, findings=findings, files=files, wanted=list(result.sourced))
-    if found:
-        found[0].read(found[1], reading)
-        doubt_what_differs(found[1], READERS, training_only(acting), reading)
+    _state_launcher_sizes(result, launch.launcher_flags if launch and chosen else None, findings)
+    framework = refine_framework(chosen[1].framework if chosen else None, result.invocations)
+    reading = Reading(run=result, findings=findings, files=files, missing_files=list(result.sourced))
+    if chosen:
+        chosen[0].read(chosen[1], reading)
+        doubt_what_differs(chosen[1], READERS, filter_training(commands), reading)
         if TRAINABLE not in findings.options and ADAPTERS not in findings.options:
-            read_trainable(found[1].invocation, findings, framework=found[1].framework)
-        read_ranks(launch.own if launch else arguments_of(found[1].invocation), findings)
-    elif command := training_command(result.invocations):
-        reading.model_name = public_name(flagged(arguments_of(command)))
-    name = _named_files(reading)
-    _said(statements, findings)
-    follow(findings)
-    if found:
-        few = reading.few_ranks or few_ranks(launch, found[1], resources, result.variables, findings)
-        doubt_replicas(found[1].invocation, result.variables, findings, is_one_node=is_one_node, few=few)
-    is_training = bool(statements.framework or _trains(result, found[1] if found else None, framework))
-    if is_training and not found:
-        _unread(framework, findings, model_name=reading.model_name)
+            read_trainable(chosen[1].invocation, findings, framework=chosen[1].framework)
+        read_ranks(launch.launcher_flags if launch else arguments_of(chosen[1].invocation), findings)
+    elif command := find_training_command(result.invocations):
+        reading.model_name = find_public_name(collect_flags(arguments_of(command)))
+    name = _read_named_configs(reading)
+    _state_statements(statements, findings)
+    derive_values(findings)
+    if chosen:
+        few = reading.few_ranks or find_few_ranks(launch, chosen[1], resources, result.variables, findings)
+        doubt_replicas(chosen[1].invocation, result.variables, findings, is_one_node=is_one_node, few=few)
+    is_training = bool(statements.framework or _trains(result, chosen[1] if chosen else None, framework))
+    if is_training and not chosen:
+        _report_unread(framework, findings, model_name=reading.model_name)
     return Workload(
         framework=framework,
-        launcher=_launcher(result, resources, launch),
+        launcher=_find_launcher(result, resources, launch),
         job_name=job_name,
         is_training=is_training,
         gpu=resources.gpu_type,
@@ -198,50 +203,50 @@ def _read(
         plan=findings.plan(),
         options=tuple(sorted(findings.options.items())),
         evidence=tuple(findings.evidence.values()),
-        wanted_files=_wanted(reading),
+        missing_files=_list_missing_files(reading),
         unknown=tuple(findings.unknown.values()),
         problems=tuple(findings.problems),
     )
 
 
-def _best_match(acting: Sequence[Invocation]) -> tuple[Reader, Match] | None:
-    """Return the command to be read and its reader: what hands a text to a shell counts where nothing in that does."""
-    training = training_only(acting)
-    own = [entry for entry in training if HANDS_OVER not in entry.facts]
-    for row in [own, training, acting]:
-        if row is own or len(row) > len(own):
-            found = best_match(READERS, row)
-            if found is not None:
-                return found
+def _find_best_match(commands: Sequence[Invocation]) -> tuple[Reader, Match] | None:
+    """Return the command to be read and its reader; commands that only run a shell's text come last."""
+    training = filter_training(commands)
+    direct = [entry for entry in training if RUNS_SHELL_TEXT not in entry.facts]
+    for row in [direct, training, commands]:
+        if row is direct or len(row) > len(direct):
+            chosen = find_best_match(READERS, row)
+            if chosen is not None:
+                return chosen
     return None
 
 
-def _cut_off(result: Run, findings: Findings) -> None:
-    """Say which flags a comment or a blank has cut off from their command; they are none of its settings."""
+def _report_cut_off_flags(result: Run, findings: Findings) -> None:
+    """Report flags that a comment or a blank cuts off from their command; they are none of its settings."""
     for entry in [entry for entry in result.invocations if entry.words and is_cut_off(entry)][:MAX_CUT_OFF]:
-        file, line = findings.where(entry.line)
+        file, line = findings.locate(entry.line)
         what = f"{entry.known_words[0][:60]} begins a command of its own: a comment, or a blank behind the backslash, "
         hint = "move the comment before the whole command"
         findings.problems.append(Problem(what=f"{what}ends the one before", file=file, line=line, hint=hint))
 
 
-def _trains(result: Run, found: Match | None, framework: str | None) -> bool:
-    """Tell whether a script trains: what only prepares data, evaluates or tests the network does not."""
-    if found:
-        return found.framework != CONNECTIVITY and not does_other_work(found.invocation)
-    rest = training_only(result.invocations)
+def _trains(result: Run, chosen: Match | None, framework: str | None) -> bool:
+    """Return whether a script trains: what only prepares data, evaluates or tests the network does not."""
+    if chosen:
+        return chosen.framework != CONNECTIVITY and not does_other_work(chosen.invocation)
+    rest = filter_training(result.invocations)
     return looks_like_training(rest) or (framework is not None and len(rest) == len(result.invocations))
 
 
-def _launcher(result: Run, resources: Resources, launch: Launch | None) -> str | None:
-    """Return how ranks are started; a script for another scheduler is said to be one."""
+def _find_launcher(result: Run, resources: Resources, launch: Launch | None) -> str | None:
+    """Return how ranks are started; for a script of another scheduler, that scheduler."""
     if resources.scheduler not in (None, "slurm"):
         return resources.scheduler.upper()
-    return launcher_of(result.invocations, ntasks_per_node=one_task_per_gpu(launch, resources))
+    return find_launcher(result.invocations, ntasks_per_node=find_one_task_per_gpu(launch, resources))
 
 
-def _resources(resources: Resources, findings: Findings) -> None:
-    """Take over what Slurm was asked for."""
+def _state_resources(resources: Resources, findings: Findings) -> None:
+    """State the request to Slurm."""
     for name in ("nodes", "gpus_per_node", "gpus"):
         if (value := getattr(resources, name)) is not None:
             findings.values[f"plan.{name}"] = value
@@ -254,9 +259,11 @@ def _resources(resources: Resources, findings: Findings) -> None:
     findings.problems.extend(resources.problems)
 
 
-def _launched(result: Run, arguments: Arguments | None, findings: Findings) -> None:
-    """Fill nodes and GPUs from the launcher's own flags where Slurm was not asked for them."""
-    rows = [arguments] if arguments else [launcher_arguments(entry) for entry in training_only(result.invocations)]
+def _state_launcher_sizes(result: Run, arguments: Arguments | None, findings: Findings) -> None:
+    """Fill nodes and GPUs from the launcher's own flags where the request to Slurm has none."""
+    rows = (
+        [arguments] if arguments else [parse_launcher_arguments(entry) for entry in filter_training(result.invocations)]
+    )
     for field, names in (("plan.nodes", _NODE_COUNT_FLAGS), ("plan.gpus_per_node", _PROCESS_FLAGS)):
         for row in rows:
             argument = next((row.flags[name] for name in names if name in row.flags), None)
@@ -264,40 +271,40 @@ def _launched(result: Run, arguments: Arguments | None, findings: Findings) -> N
                 findings.state_number(field, argument.value, argument.line, argument.shown)
     nodes, per_node = findings.get("plan.nodes"), findings.get("plan.gpus_per_node")
     if nodes and per_node and "plan.gpus" not in findings.values:
-        file, line = findings.cited("plan.gpus_per_node")
+        file, line = findings.find_source("plan.gpus_per_node")
         findings.state("plan.gpus", nodes * per_node, line, f"nodes {nodes} × {per_node} GPUs", file=file)
 
 
-def _named_files(reading: Reading) -> str | None:
+def _read_named_configs(reading: Reading) -> str | None:
     """Read the HuggingFace configurations of models that the script names; return the model's name."""
     name: str | None = None
     seen: set[str] = set()
-    for entry in commands(reading.run.invocations):
+    for entry in select_commands(reading.run.invocations):
         for known in entry.known_words:
             if not known.endswith(_CONFIG_SUFFIX):
                 continue
             path = known.partition("=")[2] if known.startswith("--") else known
             if not path.endswith(_CONFIG_SUFFIX) or any(name in path.lower() for name in _OTHER_CONFIGS):
                 continue
-            place, why = placed(path, entry.directory)
+            place, why = resolve_path(path, entry.directory)
             if place in seen:
                 continue
             seen.add(place)
             if not why and place in reading.files:
                 name = state_config(reading.files[place], place, reading.findings) or name
             elif not why:
-                reading.wanted.append(place)
+                reading.missing_files.append(place)
     return name or reading.model_name
 
 
-def _wanted(reading: Reading) -> tuple[str, ...]:
-    """Return the files whose text would say more, those of shell set-up left out."""
-    missing = (path for path in reading.wanted if path not in reading.files and not _SETS_UP.search(path))
-    return tuple(dict.fromkeys(missing))[:MAX_WANTED_FILES]
+def _list_missing_files(reading: Reading) -> tuple[str, ...]:
+    """Return the files whose text is missing, without those of shell set-up."""
+    missing = (path for path in reading.missing_files if path not in reading.files and not _SETS_UP.search(path))
+    return tuple(dict.fromkeys(missing))[:MAX_MISSING_FILES]
 
 
-def _said(statements: Statements, findings: Findings) -> None:
-    """Take over what the user says in ``#OPSK`` lines, so that arithmetic starts from it."""
+def _state_statements(statements: Statements, findings: Findings) -> None:
+    """Apply the user's ``#OPSK`` lines, so that arithmetic starts from them."""
     for entry in statements.evidence:
         group, _, key = entry.field.partition(".")
         if group in ("model", "plan") and key != "name":
@@ -306,14 +313,14 @@ def _said(statements: Statements, findings: Findings) -> None:
             findings.unknown.pop(entry.field, None)
 
 
-def _unread(framework: str | None, findings: Findings, *, model_name: str | None) -> None:
-    """Say why nothing more was read of a training job; the shape of a public model is known by its name."""
+def _report_unread(framework: str | None, findings: Findings, *, model_name: str | None) -> None:
+    """Mark the unread settings of a training job as unknown; the shape of a public model is known by its name."""
     why = f"opsk cannot read the settings of {framework} yet" if framework else "no training framework was recognised"
     for name in (*(() if model_name else SHAPE), "model.seq", "plan.micro_batch"):
         if name not in findings.values:
             findings.unknown.setdefault(name, Unknown(field=name, why=why, file=findings.file))
 
 
-def _with_problems(workload: Workload, problems: tuple[Problem, ...]) -> Workload:
+def _add_problems(workload: Workload, problems: tuple[Problem, ...]) -> Workload:
     """Return the workload with more problems."""
     return replace(workload, problems=(*workload.problems, *problems)) if problems else workload

@@ -1,6 +1,6 @@
-"""What would ``sbatch`` ask for, besides the script's own lines, if it were typed here and now?
+"""Computes the request that ``sbatch`` would make with its command line and environment, besides the script's lines.
 
-Its command line beats its input environment (``SBATCH_PARTITION``), and both beat the script. Source: INPUT
+The command line overrides the input environment (``SBATCH_PARTITION``), and both override the script. Source: INPUT
 ENVIRONMENT VARIABLES in sbatch(1); ``env_vars`` in ``src/sbatch/opt.c`` of Slurm 22.05 to 26.05.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from opsk_jobcheck.scripts.sbatch.directives import directive_options, read_words
+from opsk_jobcheck.scripts.sbatch.directives import read_directive_options, read_words
 from opsk_jobcheck.submission.request import MEMORY_OPTIONS, SlurmRequest
 
 ENVIRONMENT = {
@@ -28,14 +28,14 @@ ENVIRONMENT = {
 """Those variables that advice depends on, and the options that they stand for."""
 
 
-def typed_request(
+def build_typed_request(
     words: Sequence[str],
     environ: Mapping[str, str],
     *,
     nodes: int | None = None,
     arguments: tuple[str, ...] | None = None,
 ) -> SlurmRequest:
-    """Return what the environment and the command line ask for; never raises.
+    """Return the request of the environment and the command line; never raises.
 
     Parameters
     ----------
@@ -44,25 +44,25 @@ def typed_request(
     environ
         The submitting user's variables.
     nodes
-        Number of nodes, if it is given apart; it beats all.
+        Number of nodes, if given separately; it overrides all.
     arguments
-        What the script gets as ``$1``, ``$2``, ...; ``None`` where that is not known.
+        The script's ``$1``, ``$2``, ...; ``None`` where that is not known.
     """
     inherited = [f"--{name}={environ[variable]}" for variable, name in ENVIRONMENT.items() if environ.get(variable)]
-    asked = read_words((*inherited, *words), file="sbatch")
-    options = directive_options(f"#SBATCH {shlex.join((*inherited, *words))}")
+    requested = read_words((*inherited, *words), file="sbatch")
+    options = read_directive_options(f"#SBATCH {shlex.join((*inherited, *words))}")
     return SlurmRequest(
-        nodes=nodes or asked.nodes,
-        ntasks=asked.ntasks,
-        ntasks_per_node=asked.ntasks_per_node,
-        gpus=asked.gpus,
-        gpus_per_node=asked.gpus_per_node,
-        gpus_per_task=asked.gpus_per_task,
-        gpu_type=asked.gpu_type,
-        cpus_per_task=asked.cpus_per_task,
+        nodes=nodes or requested.nodes,
+        ntasks=requested.ntasks,
+        ntasks_per_node=requested.ntasks_per_node,
+        gpus=requested.gpus,
+        gpus_per_node=requested.gpus_per_node,
+        gpus_per_task=requested.gpus_per_task,
+        gpu_type=requested.gpu_type,
+        cpus_per_task=requested.cpus_per_task,
         memory={name: options[name] for name in MEMORY_OPTIONS if options.get(name)},
-        partition=asked.partition,
-        constraint=asked.constraint,
+        partition=requested.partition,
+        constraint=requested.constraint,
         is_array="array" in options,
         arguments=arguments,
     )

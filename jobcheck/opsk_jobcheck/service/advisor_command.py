@@ -1,4 +1,4 @@
-"""The command ``opsk advisor``; apart from ``cli``, because the daemon itself needs nothing of the analysis."""
+"""Implements the command ``opsk advisor``, apart from ``cli`` because the daemon does not need the analysis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from opsk.config import SiteConfig, load_site
 from opsk.errors import InputError
 from opsk.text import format_json
-from opsk_jobcheck.service.audit_summary import audit_summary, summary_lines
+from opsk_jobcheck.service.audit_summary import audit_summary, render_summary
 from opsk_jobcheck.service.hooks import ADVICE, HOOKS, SETTINGS, install_hooks, policy_setting
 from opsk_jobcheck.service.service import serve
 
@@ -41,9 +41,9 @@ def advisor(config: Path | None, directory: Path | None, log: Path | None, *, wa
         return
     site = load_site(config)
     if watch:
-        from opsk_jobcheck.service.watcher import stand  # the analysis, which the daemon itself does without
+        from opsk_jobcheck.service.watcher import run_service  # the analysis, which the daemon itself does without
 
-        stand(site)
+        run_service(site)
         return
     if directory is None:
         serve(site, load=lambda: load_site(config))
@@ -57,7 +57,7 @@ def _summarise(log: Path, *, as_json: bool) -> None:
     if as_json:
         click.echo(format_json(summary))
     else:
-        click.echo("\n".join(summary_lines(summary)))
+        click.echo("\n".join(render_summary(summary)))
 
 
 def _install(directory: Path, site: SiteConfig) -> None:

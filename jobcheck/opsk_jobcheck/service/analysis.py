@@ -1,7 +1,7 @@
-"""What does the advisor ask of its adviser? The port between the service and the analysis.
+"""Defines the port between the advisor service and the analysis: requests, results, and the analyzer protocol.
 
-The analysis is slow beside a socket and works on hostile text, so it runs in processes of its own: see ``worker``. The
-real one is `SiteAnalyzer`, which nobody but a worker loads.
+The analysis is slow compared with a socket and works on hostile text, so it runs in processes of its own: see
+``worker``. The real one is `SiteAnalyzer`, which only a worker loads.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from opsk_jobcheck.submission.request import SlurmRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisRequest:
-    """A script to think about.
+    """A script to analyse.
 
     Parameters
     ----------
     text, file
-        The script and how its lines are to be cited.
+        The script, and the name for its lines in the advice.
     request
-        What was asked of Slurm.
+        The Slurm request.
     files
-        Text of the files that it names, by the path as wanted before.
+        Text of the files that it names, by the path as requested before.
     may_want
-        True when somebody can still fetch files: then wanted ones are named instead of doing without them.
+        True when the client can still fetch files: then missing files are requested instead of ignored.
     unread
-        Files that were wanted before and could not be fetched: they are not wanted again.
+        Files that were requested before and could not be fetched: they are not requested again.
     quick
-        True when only the verdict is wanted: nothing is searched, and only the short lines are written.
+        True when only the verdict is needed: nothing is searched, and only the short lines are rendered.
     is_hurried
-        True while many wait: what was not searched for before is left out.
+        True under load: searches without a cached result are left out.
     detail
-        How much the user wants to read.
+        The level of detail that the user requests.
     ascii_only
         The user's terminal shows ASCII alone.
     """
@@ -51,45 +51,48 @@ class AnalysisRequest:
     ascii_only: bool = False
 
     def packed(self) -> dict[str, Any]:
-        """Return this as JSON values, without what is as it is unless said."""
-        return {**_stated(self), "request": _stated(self.request)}  # asdict would copy all texts, one by one
+        """Return this as JSON values, without fields that have their defaults."""
+        return {
+            **_changed_fields(self),
+            "request": _changed_fields(self.request),
+        }  # asdict would copy all texts, one by one
 
     @classmethod
     def unpacked(cls, document: Mapping[str, Any]) -> AnalysisRequest:
-        """Return what ``packed`` packed; what a newer release packed beside it is passed over."""
-        request = _known(SlurmRequest, document["request"])
+        """Return the request from the result of ``packed``; fields of newer releases are ignored."""
+        request = _known_fields(SlurmRequest, document["request"])
         if request.get("arguments") is not None:
             request["arguments"] = tuple(request["arguments"])
-        return cls(**{**_known(cls, document), "request": SlurmRequest(**request)})
+        return cls(**{**_known_fields(cls, document), "request": SlurmRequest(**request)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """What came of it; every text is harmless and without prefix.
+    """The result of an analysis; every text is escaped and without prefix.
 
     Parameters
     ----------
     silent
-        No training job: nothing is to be said.
+        No training job: there is no advice.
     opted_out
-        The script says so: nothing is to be said either, unless the site's policy holds or refuses the job.
+        The script opts out: there is no advice either, unless the site's policy holds or refuses the job.
     wanted
-        Paths whose text would say more; then nothing else is set.
+        Paths whose text would improve the advice; then no other field is set.
     is_short
-        Something was left out because many wait: once fewer do, it is thought about anew.
+        Something was left out because of load: the analysis is repeated once the load is lower.
     lines, short_lines, comment
-        For the terminal, for a terminal that saw nothing else, and for the job's record.
+        For the terminal, for a terminal that showed nothing else, and for the job's record.
     oom_probability
         Probability to run out of memory [ratio]; ``None`` when nothing was predicted.
     guessed
-        Inputs of the memory that nobody stated and that may be otherwise: with any of them, nothing is certain.
+        Inputs of the memory prediction that nobody stated and that may differ: with any of them, nothing is certain.
     why, would_fit
-        Why it will run out of memory, and a change after which it would fit; empty where there is nothing to say.
+        Why it will run out of memory, and a change after which it would fit; empty where not applicable.
     kept
-        Where the site has a store: cluster, model and plan as ``opsk check --json`` tells them, as text. With what is
-        measured later this is a run to calibrate with.
+        Where the site has a store: cluster, model and plan as in ``opsk check --json``, as text. With later
+        measurements this is a run to calibrate with.
     free
-        Which numbers of the script may be others, counted from 0: the same would be said, but for the comment.
+        Numbers of the script that may differ, counted from 0: the advice would be the same, except for the comment.
     """
 
     silent: bool = False
@@ -108,41 +111,43 @@ class Analysis:
     free: tuple[int, ...] = ()
 
     def packed(self) -> dict[str, Any]:
-        """Return this as JSON values, without what is as it is unless said."""
-        return _stated(self)
+        """Return this as JSON values, without fields that have their defaults."""
+        return _changed_fields(self)
 
     @classmethod
     def unpacked(cls, document: Mapping[str, Any]) -> Analysis:
-        """Return what ``packed`` packed; what a newer release packed beside it is passed over."""
+        """Return the analysis from the result of ``packed``; fields of newer releases are ignored."""
         lists = {name: tuple(document[name]) for name in _LISTS if name in document}
-        return cls(**{**_known(cls, document), **lists})
+        return cls(**{**_known_fields(cls, document), **lists})
 
 
-def _known(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
+def _known_fields(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries that this release knows: advisor and workers differ between an upgrade and the restart."""
     return {name: value for name, value in document.items() if name in _DEFAULTS[kind]}
 
 
-def _stated(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass by name, those that are as they are unless said left out."""
+def _changed_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, without those that have their defaults."""
     defaults = _DEFAULTS[type(value)].items()
-    return {name: own for name, default in defaults if (own := getattr(value, name)) != default}
+    return {name: current for name, default in defaults if (current := getattr(value, name)) != default}
 
 
-def _defaults_of(kind: type) -> dict[str, Any]:
-    """Return what fields are unless said; those that have to be said are like nothing else."""
+def _read_defaults(kind: type) -> dict[str, Any]:
+    """Return the defaults of the fields; required fields have a unique marker."""
     return {
         item.name: item.default if item.default_factory is MISSING else item.default_factory() for item in fields(kind)
     }
 
 
-_DEFAULTS: dict[type, dict[str, Any]] = {kind: _defaults_of(kind) for kind in (SlurmRequest, AnalysisRequest, Analysis)}
-"""To ask Python for the fields takes longer than to read them."""
+_DEFAULTS: dict[type, dict[str, Any]] = {
+    kind: _read_defaults(kind) for kind in (SlurmRequest, AnalysisRequest, Analysis)
+}
+"""Querying the fields from Python takes longer than reading them."""
 _LISTS = ("wanted", "lines", "short_lines", "guessed", "free")
 
 
 class Analyzer(Protocol):
-    """Thinks about scripts; may be slow, may fail."""
+    """Analyses scripts; may be slow, may fail."""
 
     def analyze(self, query: AnalysisRequest) -> Analysis:
-        """Return what is to be said about one script."""
+        """Return the advice on one script."""

@@ -1,8 +1,8 @@
-"""Caches analyses by what was read in a script: where the same was read, the same is answered.
+"""Caches analyses by the workload that was read from a script: equal workloads get the same answer.
 
-A recipe with another seed or another length is read again, for only its reader knows that nothing else has changed.
-Where nothing has, the prediction, the suggestions, the placement and the text are those of last time; only the record
-in the job's comment names another script.
+A recipe with another seed or another length is parsed again, since only the parser knows that nothing else has changed.
+Where nothing has, the prediction, the suggestions, the placement and the text are reused; only the record in the job's
+comment names another script.
 """
 
 from __future__ import annotations
@@ -14,61 +14,61 @@ from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.workload import Workload
 from opsk_jobcheck.cluster_state.heading import OLD_S
 from opsk_jobcheck.cluster_state.state import LiveState
-from opsk_jobcheck.cluster_state.wanted import NodesWanted
+from opsk_jobcheck.cluster_state.wanted import NodeConstraints
 from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.submission.lru_cache import LruCache
 
 MAX_CACHED = 128
-"""Answers that are kept: some lines each, and what was read for them."""
+"""Number of cached answers: some lines each, and the workload that was read for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedAnalysis:
-    """What is told, and the record of it, which names the script."""
+    """An analysis and its record, which names the script."""
 
     analysis: Analysis
     record: AdviceRecord
 
     def of_script(self, script_hash: str) -> Analysis:
-        """Return what is told of another script in which the same was read."""
+        """Return the analysis for another script with the same workload."""
         return replace(self.analysis, comment=self.record.render(script_hash=script_hash))
 
 
 class AnalysisCache:
-    """What one adviser told of what was read; it belongs to that adviser."""
+    """Analyses by workload; it belongs to one adviser."""
 
     def __init__(self) -> None:
-        self._told: LruCache[CachedAnalysis] = LruCache(MAX_CACHED)
+        self._entries: LruCache[CachedAnalysis] = LruCache(MAX_CACHED)
 
     def get(
         self,
         workload: Workload,
-        wanted: NodesWanted,
+        constraints: NodeConstraints,
         query: AnalysisRequest,
         live: LiveState | None,
-        work_out: Callable[[], CachedAnalysis],
+        compute: Callable[[], CachedAnalysis],
     ) -> CachedAnalysis:
-        """Return what is told of a workload; worked out where it is new, was cut short, or tells its age."""
+        """Return the analysis of a workload; computed where it is new, was cut short, or shows its age."""
         if live is not None and live.age_s >= OLD_S:
-            return work_out()
+            return compute()
         key = (
             workload,
-            wanted,
-            (wanted.memory, wanted.cpus_per_node),
+            constraints,
+            (constraints.memory, constraints.cpus_per_node),
             (
                 query.quick,
                 query.detail,
                 query.ascii_only,
                 query.request.is_array,
             ),
-            _cluster_now(live),
+            _cluster_key(live),
         )
-        return self._told.get(key, work_out, is_kept=lambda told: not told.analysis.is_short)
+        return self._entries.get(key, compute, is_stored=lambda entry: not entry.analysis.is_short)
 
 
-def _cluster_now(live: LiveState | None) -> Hashable:
-    """Return what advice depends on of the state of the cluster, ``None`` where nobody knows it."""
+def _cluster_key(live: LiveState | None) -> Hashable:
+    """Return the parts of the live state that advice depends on, ``None`` where it is unknown."""
     if live is None:
         return None
-    asked = (live.source, live.topology, live.default_partition, live.running, live.hidden_nodes)
-    return (live.generation, live.wire is None, *asked)
+    facts = (live.source, live.topology, live.default_partition, live.running, live.hidden_nodes)
+    return (live.generation, live.wire is None, *facts)

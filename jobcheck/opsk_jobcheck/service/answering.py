@@ -1,7 +1,7 @@
-"""What does the advisor answer to one question, and within which time?
+"""Answers the advisor's requests within their deadlines.
 
-Never a guess and never late: what is not ready within the deadline is ``later``, and its computation goes on, so that
-the next question finds it stored.
+An answer is never a guess and never late: an analysis that is not ready within the deadline is answered with ``later``
+and goes on, so that the next request finds its result stored.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Literal
 from opsk import __version__
 from opsk.config import AdvisorConfig
 from opsk.workload.advice_record import Verdict
-from opsk_jobcheck.service.advice_cache import AdviceStore, Stored, context_of, key_of, script_hash
+from opsk_jobcheck.service.advice_cache import AdviceCache, CachedAdvice, cache_key, context_hash, script_hash
 from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.service.audit import policy_notes, size_notes, verdict_notes
 from opsk_jobcheck.service.listening import Peer
-from opsk_jobcheck.service.policy import Decision, decide, enforced_lines
-from opsk_jobcheck.service.side_services import Beside, Nothing
+from opsk_jobcheck.service.policy import Decision, decide, render_enforcement
+from opsk_jobcheck.service.side_services import NoSideServices, SideServices
 from opsk_jobcheck.service.workers import TooBusyError, WorkerPool
 from opsk_jobcheck.submission.protocol import (
     MAX_FILES,
@@ -34,10 +34,10 @@ from opsk_jobcheck.submission.protocol import (
     SubmitQuestion,
 )
 from opsk_jobcheck.submission.request import SlurmRequest
-from opsk_jobcheck.submission.requested import advise_request, command_text, submit_request
+from opsk_jobcheck.submission.requested import command_text, parse_advise_request, parse_submit_request
 
 SHARE_OF_DEADLINE = 0.7
-"""Share of a hook's deadline in which it is answered; the rest is for the way there and back."""
+"""Share of a hook's deadline for the answer; the rest is for the transfer."""
 
 SILENT = Answer(status="silent")
 LATER = Answer(status="later")
@@ -46,10 +46,10 @@ TAKEN = Answer(status="taken")
 NOT_ALLOWED = Answer(status="error", error="not allowed to ask for others")
 
 THE_SCRIPT = ""
-"""How a script's own lines are cited: who has just typed its name knows it, and in a sweep each has another."""
+"""The name of a script's own lines: its user knows it, and in a sweep each script has another."""
 
 MAX_FILE_ROUNDS = 3
-"""How often files are wanted: a second script names a configuration file, which names another."""
+"""How often files are requested: a second script names a configuration file, which names another."""
 
 log = logging.getLogger(__name__)
 
@@ -58,61 +58,61 @@ PendingAnswer = asyncio.Future[Answer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handed:
-    """An answer that is no JSON and was made elsewhere: a frame, sent as it is."""
+class RawFrame:
+    """An answer that is no JSON: a frame that is sent unchanged."""
 
     frame: bytes
 
 
-Answered = Answer | Handed | PendingAnswer
-"""What came of a question: an answer, or one that is to come."""
+AnswerResult = Answer | RawFrame | PendingAnswer
+"""The result of a question: an answer, or a pending one."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Conversation:
-    """What one connection has been about so far.
+class Session:
+    """The state of one connection.
 
     Parameters
     ----------
     peer
-        Who asks, from the kernel.
+        The peer, from the kernel.
     rounds
-        Number of ``advise`` questions so far: files are wanted in the first ones only.
-    asked
-        Files that were wanted so far.
+        Number of ``advise`` questions so far: files are requested in the first ones only.
+    requested_files
+        Files that were requested so far.
     last
-        The advice that the last answer told, for the asker to show.
+        The advice in the last answer, which the client shows.
     notes
         Facts for the audit log.
     advised
-        The advice that the last answer comes of.
+        The analysis behind the last answer.
     """
 
     peer: Peer
     rounds: int = 0
-    asked: tuple[str, ...] = ()
-    last: Stored | None = None
+    requested_files: tuple[str, ...] = ()
+    last: CachedAdvice | None = None
     notes: dict[str, object] = field(default_factory=dict)
     analysis: Analysis | None = None
 
 
 class Answerer:
-    """Answers questions from what is stored, or lets a worker think.
+    """Answers questions from the cache, or has a worker analyse the script.
 
     Parameters
     ----------
     config, pool
-        Deadlines, and who computes.
+        Deadlines, and the workers.
     submit_uids
         Users who may ask on behalf of others.
     clock
         A monotonic clock [s].
     late
-        Is told what came of an analysis that nobody waited for any more, for the audit log.
+        Receives the result of an analysis after its client's deadline, for the audit log.
     live
-        Names what is known of running jobs and free nodes: advice is stored for as long as that is the same.
-    beside
-        What is done beside advice.
+        Returns the generation of the live state: advice is stored for as long as that is the same.
+    side_services
+        The services besides advice.
     """
 
     def __init__(
@@ -124,129 +124,131 @@ class Answerer:
         clock: Callable[[], float] = time.monotonic,
         late: Callable[[dict[str, object]], None] = lambda _: None,
         live: Callable[[], str] = str,
-        beside: Beside | None = None,
+        side_services: SideServices | None = None,
     ) -> None:
         self.config = config
-        self._beside: Beside = beside or Nothing()
+        self._side_services: SideServices = side_services or NoSideServices()
         self.pool = pool
         self.submit_uids = submit_uids
-        self.store = AdviceStore(clock)
+        self.store = AdviceCache(clock)
         self._late = late
         self._live = live
-        self._left: set[str] = set()
+        self._timed_out: set[str] = set()
         self._running: dict[str, list[_Hook]] = {}
 
-    def answer(self, question: Question, talk: Conversation) -> Answered:
-        """Answer one question, or begin to think about it."""
-        talk.notes, talk.analysis, talk.last = {}, None, None
+    def answer(self, question: Question, session: Session) -> AnswerResult:
+        """Answer one question, or start its analysis."""
+        session.notes, session.analysis, session.last = {}, None, None
         if isinstance(question, AdviseQuestion):
-            return self.advise(question, talk)
+            return self.advise(question, session)
         if isinstance(question, SubmitQuestion):
-            return self.submit(question, talk)
+            return self.submit(question, session)
         if isinstance(question, ClusterQuestion):
-            frame = self._beside.cluster(talk.peer.uid, question.have)
-            return LATER if frame is None else Handed(frame=frame)
+            frame = self._side_services.cluster(session.peer.uid, question.have)
+            return LATER if frame is None else RawFrame(frame=frame)
         if isinstance(question, RecordQuestion):
-            return TAKEN if self._beside.record(talk.peer.uid, question.records) else LATER
+            return TAKEN if self._side_services.record(session.peer.uid, question.records) else LATER
         return PONG
 
-    def advise(self, question: AdviseQuestion, talk: Conversation) -> Answer | PendingAnswer:
+    def advise(self, question: AdviseQuestion, session: Session) -> Answer | PendingAnswer:
         """Answer ``cli_filter``."""
-        left = MAX_FILES - len(talk.asked) if talk.rounds < MAX_FILE_ROUNDS else 0
-        unread = tuple(path for path in talk.asked if path not in question.files)
-        query = build_advise_request(question, may_want=left > 0, unread=unread)
-        talk.rounds += 1
+        remaining = MAX_FILES - len(session.requested_files) if session.rounds < MAX_FILE_ROUNDS else 0
+        unread = tuple(path for path in session.requested_files if path not in question.files)
+        query = build_advise_request(question, may_want=remaining > 0, unread=unread)
+        session.rounds += 1
         decision = self._decide(query.request)
         deadline_s = self.config.cli_deadline_s
         if question.left_ms is not None:
             deadline_s = min(deadline_s, question.left_ms / 1e3)
-        talk.notes |= size_notes(query) | policy_notes(decision) | {"command": question.command}
-        talk.notes |= {"deadline_ms": round(deadline_s * 1e3, 1), "detail": question.detail}
+        session.notes |= size_notes(query) | policy_notes(decision) | {"command": question.command}
+        session.notes |= {"deadline_ms": round(deadline_s * 1e3, 1), "detail": question.detail}
         if decision.action == "off":
             return SILENT
-        say = partial(self._say_advice, question=question, talk=talk, left=left, is_shown=decision.is_shown)
-        return self._find_or_analyze(deadline_s, talk.peer.uid, query, talk, say)
+        render = partial(
+            self._render_advice, question=question, session=session, left=remaining, is_shown=decision.is_shown
+        )
+        return self._find_or_analyze(deadline_s, session.peer.uid, query, session, render)
 
-    def _say_advice(
-        self, entry: Stored, *, question: AdviseQuestion, talk: Conversation, left: int, is_shown: bool
+    def _render_advice(
+        self, entry: CachedAdvice, *, question: AdviseQuestion, session: Session, left: int, is_shown: bool
     ) -> Answer:
-        """Return what ``cli_filter`` is told."""
-        talk.notes |= verdict_notes(entry.analysis)
-        talk.analysis = entry.analysis
+        """Return the answer to ``cli_filter``."""
+        session.notes |= verdict_notes(entry.analysis)
+        session.analysis = entry.analysis
         if entry.analysis.wanted:
             paths = entry.analysis.wanted[:left]
-            talk.asked += paths
+            session.requested_files += paths
             return Answer(status="files", paths=paths)
-        self.store.said_again(entry)
+        self.store.mark_latest(entry)
         if question.command != "sbatch":
             self.store.typed(entry, question.argv)
-        answer = _said(entry.analysis, entry.analysis.lines) if is_shown else SILENT
-        talk.last = entry if answer.lines else None
+        answer = _build_answer(entry.analysis, entry.analysis.lines) if is_shown else SILENT
+        session.last = entry if answer.lines else None
         return answer
 
-    def ended(self, talk: Conversation) -> bool:
-        """Note that what was told last has been shown, and tell whether there was such: who asked has hung up."""
-        if talk.last is None:
+    def ended(self, session: Session) -> bool:
+        """Record that the last advice has been shown, and return whether there was any: the client has closed."""
+        if session.last is None:
             return False
-        self.store.shown(talk.last)
+        self.store.shown(session.last)
         return True
 
-    def submit(self, question: SubmitQuestion, talk: Conversation) -> Answer | PendingAnswer:
+    def submit(self, question: SubmitQuestion, session: Session) -> Answer | PendingAnswer:
         """Answer ``job_submit``."""
-        if talk.peer.uid not in self.submit_uids:
+        if session.peer.uid not in self.submit_uids:
             return NOT_ALLOWED
         uid, query = question.uid, build_submit_request(question)
         decision = self._decide(query.request)
-        talk.notes |= size_notes(query) | policy_notes(decision) | {"for_uid": uid}
-        talk.notes["deadline_ms"] = round(self.config.submit_deadline_s * 1e3, 1)
+        session.notes |= size_notes(query) | policy_notes(decision) | {"for_uid": uid}
+        session.notes["deadline_ms"] = round(self.config.submit_deadline_s * 1e3, 1)
         if decision.action == "off":
             return SILENT
         if question.script is None:
-            entry = self.store.just_typed(uid, query.request, question.argv)
+            entry = self.store.find_just_typed(uid, query.request, question.argv)
             if entry is None and len(question.argv) <= 1:
                 return SILENT
         else:
-            entry = self.store.alike(uid, query)
-        talk.notes["stored"] = entry is not None
+            entry = self.store.find_similar(uid, query)
+        session.notes["stored"] = entry is not None
         is_typed = question.script is None and entry is None
-        say = partial(self._say_record, question=question, talk=talk, query=query, decision=decision)
+        render = partial(self._render_record, question=question, session=session, query=query, decision=decision)
         if entry is not None:
-            return say(entry, is_typed=is_typed)
-        say = partial(say, is_typed=is_typed)
-        return self._find_or_analyze(self.config.submit_deadline_s, uid, query, talk, say, first=True)
+            return render(entry, is_typed=is_typed)
+        render = partial(render, is_typed=is_typed)
+        return self._find_or_analyze(self.config.submit_deadline_s, uid, query, session, render, first=True)
 
-    def _say_record(
+    def _render_record(
         self,
-        entry: Stored,
+        entry: CachedAdvice,
         *,
         question: SubmitQuestion,
-        talk: Conversation,
+        session: Session,
         query: AnalysisRequest,
         decision: Decision,
         is_typed: bool,
     ) -> Answer:
-        """Return what ``job_submit`` is told."""
-        talk.notes |= verdict_notes(entry.analysis)
-        talk.analysis = entry.analysis
-        # The user's hook read the script that these words run, and had nothing to ask: its name proves nothing.
+        """Return the answer to ``job_submit``."""
+        session.notes |= verdict_notes(entry.analysis)
+        session.analysis = entry.analysis
+        # The user's hook read the script of this command, and sent no request: its name alone proves nothing.
         if is_typed and entry.analysis.verdict == Verdict.UNKNOWN.value:
             return SILENT
         if question.script is not None and decision.enforces(entry.analysis, query.request):
-            talk.notes["enforced"] = decision.action
-            return _enforced(entry.analysis, decision)
+            session.notes["enforced"] = decision.action
+            return _build_enforced_answer(entry.analysis, decision)
         if not decision.is_recorded:
             return SILENT
-        quiet = question.quiet or not decision.is_shown or self.store.told(entry)
-        return _said(entry.analysis, () if quiet else entry.analysis.short_lines)
+        quiet = question.quiet or not decision.is_shown or self.store.was_shown(entry)
+        return _build_answer(entry.analysis, () if quiet else entry.analysis.short_lines)
 
     def _decide(self, request: SlurmRequest) -> Decision:
-        """Return what the site's policy says; a job that names no partition goes to the site's default one."""
+        """Return the decision of the site's policy; a job that names no partition goes to the site's default one."""
         if request.partition is None and self.config.default_partition is not None:
             request = replace(request, partition=self.config.default_partition)
         return decide(self.config.policy, request)
 
     def renew(self, config: AdvisorConfig, pool: WorkerPool, submit_uids: frozenset[int]) -> None:
-        """Take over a new configuration: nothing said before counts any more."""
+        """Apply a new configuration: earlier advice is discarded."""
         self.config, self.pool, self.submit_uids = config, pool, submit_uids
         self.store.clear()
 
@@ -255,23 +257,23 @@ class Answerer:
         deadline_s: float,
         uid: int,
         query: AnalysisRequest,
-        talk: Conversation,
-        say: Callable[[Stored], Answer],
+        session: Session,
+        render: Callable[[CachedAdvice], Answer],
         *,
         first: bool = False,
     ) -> Answer | PendingAnswer:
-        """Return the answer that is stored; else a fresh one or, at the deadline, that it comes later."""
-        context = context_of(uid, query) + ("" if query.quick else self._live())
-        key = key_of(context, query.text)
-        found = self.store.exact(key) or self.store.of_form(context, uid, query)
-        if found is not None and found.analysis.is_short and not self.pool.is_crowded:
-            found = None
-        talk.notes.setdefault("stored", found is not None)
-        if found is not None:
-            return say(found)
+        """Return the cached answer; else a fresh one or, at the deadline, ``later``."""
+        context = context_hash(uid, query) + ("" if query.quick else self._live())
+        key = cache_key(context, query.text)
+        cached = self.store.find_exact(key) or self.store.find_by_template(context, uid, query)
+        if cached is not None and cached.analysis.is_short and not self.pool.is_crowded:
+            cached = None
+        session.notes.setdefault("stored", cached is not None)
+        if cached is not None:
+            return render(cached)
         loop = asyncio.get_running_loop()
-        hook = _Hook(answer=loop.create_future(), talk=talk, say=say)
-        hook.timer = loop.call_later(deadline_s * SHARE_OF_DEADLINE, self._leave, key, hook)
+        hook = _Hook(answer=loop.create_future(), session=session, render=render)
+        hook.timer = loop.call_later(deadline_s * SHARE_OF_DEADLINE, self._time_out, key, hook)
         if key in self._running:
             self._running[key].append(hook)
             return hook.answer
@@ -280,18 +282,18 @@ class Answerer:
             then = partial(self._take_result, self.pool, context, uid, query)
             self.pool.analyze(query, uid=uid, first=first, then=then)
         except TooBusyError:
-            self._tell(key, None)
+            self._answer_hooks(key, None)
         return hook.answer
 
-    def _leave(self, key: str, hook: _Hook) -> None:
-        """Let a hook go at its deadline; what it asked about is thought through all the same."""
-        self._left.add(key)
-        hook.tell(None)
+    def _time_out(self, key: str, hook: _Hook) -> None:
+        """Answer a hook at its deadline; the analysis goes on."""
+        self._timed_out.add(key)
+        hook.resolve(None)
 
-    def _tell(self, key: str, entry: Stored | None) -> None:
-        """Answer all hooks that wait for one thought."""
+    def _answer_hooks(self, key: str, entry: CachedAdvice | None) -> None:
+        """Answer all hooks that wait for one analysis."""
         for hook in self._running.pop(key, ()):
-            hook.tell(entry)
+            hook.resolve(entry)
 
     def _take_result(
         self,
@@ -302,32 +304,32 @@ class Answerer:
         analysis: Analysis | None,
         timing: dict[str, float],
     ) -> None:
-        """Store what came of an analysis, and tell it; a script that broke a worker is not tried again for a while."""
-        key = key_of(context, query.text)
-        was_left = key in self._left
-        self._left.discard(key)
+        """Store the result of an analysis, and answer with it; a script that broke a worker is not retried soon."""
+        key = cache_key(context, query.text)
+        had_timed_out = key in self._timed_out
+        self._timed_out.discard(key)
         if pool is not self.pool:
-            self._tell(key, None)
+            self._answer_hooks(key, None)
             return
         if analysis is None:
             log.warning("no advice for a script of uid %d", uid)
             analysis = Analysis(silent=True)
-        if was_left:
+        if had_timed_out:
             notes = verdict_notes(analysis) | timing
             self._late({"uid": uid, "script_sha256": script_hash(query.text), **notes})
-        self._tell(key, self.store.put(context, uid, query, analysis, timing=timing))
+        self._answer_hooks(key, self.store.put(context, uid, query, analysis, timing=timing))
 
 
 @dataclass(slots=True, kw_only=True)
 class _Hook:
-    """A hook that waits for what a worker thinks."""
+    """A hook that waits for an analysis."""
 
     answer: PendingAnswer
-    talk: Conversation
-    say: Callable[[Stored], Answer]
+    session: Session
+    render: Callable[[CachedAdvice], Answer]
     timer: asyncio.TimerHandle | None = None
 
-    def tell(self, entry: Stored | None) -> None:
+    def resolve(self, entry: CachedAdvice | None) -> None:
         """Answer it, unless it was answered before; ``None`` is "later"."""
         if self.answer.done():
             return
@@ -335,17 +337,17 @@ class _Hook:
             self.timer.cancel()
         answer = LATER
         if entry is not None:
-            self.talk.notes |= entry.timing
+            self.session.notes |= entry.timing
             try:
-                answer = self.say(entry)
+                answer = self.render(entry)
             except Exception:
                 log.exception("advice that cannot be told")
         self.answer.set_result(answer)
 
 
 def build_advise_request(question: AdviseQuestion, *, may_want: bool, unread: tuple[str, ...] = ()) -> AnalysisRequest:
-    """Return what ``cli_filter`` wants to be thought about."""
-    request = advise_request(question)
+    """Return the analysis request of ``cli_filter``."""
+    request = parse_advise_request(question)
     if question.script is None:
         text = command_text(question.command, question.argv)
         return AnalysisRequest(
@@ -371,8 +373,8 @@ def build_advise_request(question: AdviseQuestion, *, may_want: bool, unread: tu
 
 
 def build_submit_request(question: SubmitQuestion) -> AnalysisRequest:
-    """Return what ``job_submit`` wants to be thought about: the verdict only, nobody can fetch files any more."""
-    request = submit_request(question)
+    """Return the analysis request of ``job_submit``: the verdict only, nobody can fetch files any more."""
+    request = parse_submit_request(question)
     if question.script is None:
         text, name = command_text("srun", question.argv), "command"
         request = replace(request, arguments=None)
@@ -381,20 +383,20 @@ def build_submit_request(question: SubmitQuestion) -> AnalysisRequest:
     return AnalysisRequest(text=text, file=name, request=request, files={}, quick=True, ascii_only=question.ascii)
 
 
-def _said(analysis: Analysis, lines: tuple[str, ...]) -> Answer:
-    """Return the answer that says this."""
+def _build_answer(analysis: Analysis, lines: tuple[str, ...]) -> Answer:
+    """Return the answer with these lines."""
     if analysis.silent or analysis.opted_out or analysis.wanted:
         return SILENT
     return Answer(status="advice", verdict=analysis.verdict, lines=lines, comment=analysis.comment)
 
 
-def _enforced(analysis: Analysis, decision: Decision) -> Answer:
-    """Return the answer that holds or refuses the job, and says why; the record says that opsk did it."""
+def _build_enforced_answer(analysis: Analysis, decision: Decision) -> Answer:
+    """Return the answer that holds or refuses the job, with the reason; the record says that opsk did it."""
     action: Literal["hold", "reject"] = "hold" if decision.action == "hold" else "reject"
     return Answer(
         status="advice",
         verdict=analysis.verdict,
-        lines=enforced_lines(decision, analysis),
+        lines=render_enforcement(decision, analysis),
         comment=f"{analysis.comment} policy={action}",
         action=action,
     )

@@ -1,7 +1,7 @@
-"""What was asked of the advisor, what did it answer, and how long did that take? JSON lines, one a question.
+"""Writes the audit log: one JSON line per request, with the answer and the time that it took.
 
-A script's text never stands in the log, only its hash. Writing happens in a thread of its own, together for what was
-answered in one moment: a full or hanging disk loses lines (and says how many), never answers.
+A script's text is never in the log, only its hash. A thread of its own writes the records of one moment together: a
+full or hanging disk loses lines (and counts them), and never delays an answer.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ AUDITED = (
     *("nodes", "gpus", "gpus_per_node", "gpus_per_task", "gpu_type", "partition", "account", "qos", "time_limit_s"),
     *("is_heterogeneous", "is_crontab", "is_array", "is_exclusive"),
 )
-"""Parts of a request that the audit log keeps."""
+"""Parts of a request that the audit log records."""
 
 
 def size_notes(query: AnalysisRequest) -> dict[str, object]:
-    """Return what the audit log may know of a script and its request."""
+    """Return the facts on a script and its request for the audit log."""
     request = query.request
-    asked = {name: value for name in AUDITED if (value := getattr(request, name)) not in (None, False)}
-    return {"script_chars": len(query.text), "files": len(query.files), "request": asked}
+    requested = {name: value for name in AUDITED if (value := getattr(request, name)) not in (None, False)}
+    return {"script_chars": len(query.text), "files": len(query.files), "request": requested}
 
 
 def policy_notes(decision: Decision) -> dict[str, object]:
-    """Return which rule counts, and what it wants."""
+    """Return the rule that applies, and its action."""
     return {"policy": {"rule": decision.rule, "action": decision.action}}
 
 
 def verdict_notes(analysis: Analysis) -> dict[str, object]:
-    """Return what was concluded, whether or not anybody is told."""
+    """Return the result of the analysis, whether or not it is shown."""
     notes: dict[str, object] = {"verdict": analysis.verdict}
     if analysis.oom_probability is not None:
         notes["oom_probability"] = round(analysis.oom_probability, 6)
@@ -55,7 +55,7 @@ def verdict_notes(analysis: Analysis) -> dict[str, object]:
 
 MAX_QUEUED = 4096
 TOGETHER_S = 0.1
-"""How long after a write the next one comes [s]: waking the thread for each record takes more than writing does."""
+"""Pause between writes [s]: waking the thread for each record takes longer than writing."""
 _STDERR = 2
 _STOP, _REOPEN = "stop", "reopen"
 
@@ -66,14 +66,14 @@ class AuditLog:
     Parameters
     ----------
     path
-        The file, made with mode 0640; ``reopen`` opens it anew after it was rotated away.
+        The file, created with mode 0640; ``reopen`` opens it again after it was rotated away.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._queue: queue.Queue[dict[str, Any] | str] = queue.Queue(MAX_QUEUED)
         self._lost = 0
-        self._complained = False
+        self._has_warned = False
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="audit", daemon=True)
         self._thread.start()
@@ -87,7 +87,7 @@ class AuditLog:
             self._lost += 1
 
     def reopen(self, path: Path | None) -> None:
-        """Open the file anew, or another one."""
+        """Open the file again, or another one."""
         self._path = path
         self._queue.put(_REOPEN)
 
@@ -101,43 +101,43 @@ class AuditLog:
         self._thread.join(timeout_s)
 
     def _open(self) -> int | None:
-        """Open the file for appending; complain once when that fails."""
+        """Open the file for appending; warn once when that fails."""
         if self._path is None:
             return _STDERR
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError as error:
-            if not self._complained:
+            if not self._has_warned:
                 sys.stderr.write(f"opsk advisor: no audit log: {self._path}: {error.strerror}\n")
-            self._complained = True
+            self._has_warned = True
             return None
-        self._complained = False
+        self._has_warned = False
         return descriptor
 
     def _write_all(self) -> None:
-        """Write until told to stop; runs in the thread."""
+        """Write until stopped; runs in the thread."""
         file = self._open()
         while True:
-            waiting = [self._queue.get()]
+            queued = [self._queue.get()]
             with suppress(queue.Empty):
                 while True:
-                    waiting.append(self._queue.get_nowait())
+                    queued.append(self._queue.get_nowait())
             records: list[dict[str, Any]] = []
-            for each in waiting:
-                if isinstance(each, dict):
-                    records.append(each)
+            for item in queued:
+                if isinstance(item, dict):
+                    records.append(item)
                     continue
-                file = self._write_some(file, records)
+                file = self._write_records(file, records)
                 records = []
                 self._close(file)
-                if each == _STOP:
+                if item == _STOP:
                     return
                 file = self._open()
-            file = self._write_some(file, records)
+            file = self._write_records(file, records)
             self._closing.wait(TOGETHER_S)
 
-    def _write_some(self, file: int | None, records: Sequence[dict[str, Any]]) -> int | None:
-        """Write records and return the file; ``None`` when it failed, and is to be opened anew."""
+    def _write_records(self, file: int | None, records: Sequence[dict[str, Any]]) -> int | None:
+        """Write records and return the file; ``None`` when it failed, and must be opened again."""
         if not records:
             return file
         file = self._open() if file is None else file
@@ -155,21 +155,21 @@ class AuditLog:
         return None
 
     def _write_lines(self, file: int, data: bytes) -> int:
-        """Write lines and return how many were written whole; the one that a full disk cut off is taken back."""
-        done = 0
+        """Write lines and return how many were written completely; a line that a full disk cut off is removed."""
+        written_bytes = 0
         try:
-            while done < len(data):
-                done += os.write(file, data[done:])
+            while written_bytes < len(data):
+                written_bytes += os.write(file, data[written_bytes:])
         except OSError:
-            torn_bytes = done - (data.rfind(b"\n", 0, done) + 1)
+            torn_bytes = written_bytes - (data.rfind(b"\n", 0, written_bytes) + 1)
             if torn_bytes and file != _STDERR:
                 with suppress(OSError):
                     os.ftruncate(file, os.fstat(file).st_size - torn_bytes)
-            return data[:done].count(b"\n")
+            return data[:written_bytes].count(b"\n")
         return data.count(b"\n")
 
     def _close(self, file: int | None) -> None:
-        """Close a file of ours."""
+        """Close the log file, but not stderr."""
         if file is None or file == _STDERR:
             return
         with suppress(OSError):

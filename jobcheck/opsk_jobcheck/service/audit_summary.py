@@ -1,4 +1,4 @@
-"""What stands in an audit log, in a screenful: how much was asked, answered, enforced, and how long that took."""
+"""Summarises an audit log in a screenful: counts of requests, answers and enforced actions, and response times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opsk.text import escape
 MAX_LINE_CHARS = 1 << 20
 MAX_LOST = 1 << 40
 MAX_NAMES = 64
-"""As many different words of one kind are counted; the rest is ``other``."""
+"""Number of different values of one kind that are counted; the rest is ``other``."""
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 COUNTED = ("kinds", "statuses", "verdicts", "actions", "enforced")
 TIMES = ("took_ms", "queue_ms", "think_ms")
@@ -31,20 +31,20 @@ def audit_summary(path: Path) -> dict[str, Any]:
     """
     try:
         with path.open(encoding="utf-8", errors="replace") as stream:
-            return summary_of(iter(partial(stream.readline, MAX_LINE_CHARS + 1), ""))
+            return summarise_records(iter(partial(stream.readline, MAX_LINE_CHARS + 1), ""))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise InputError(escape(f"{path}: {why}"), hint="name the file of audit_log in opsk.toml") from error
 
 
-def summary_of(lines: Iterable[str]) -> dict[str, Any]:
-    """Return the counts and times of audit records; what is no record is counted as unreadable."""
+def summarise_records(lines: Iterable[str]) -> dict[str, Any]:
+    """Return the counts and times of audit records; lines that are no records are counted as unreadable."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     times: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     totals: Counter[str] = Counter()
     users: set[int] = set()
     first = last = None
-    for record in _records(lines, totals):
+    for record in _parse_records(lines, totals):
         time = str(record.get("time", ""))[:40]
         first, last = min(first or time, time), max(last or time, time)
         uid = record.get("for_uid", record.get("uid"))
@@ -53,9 +53,9 @@ def summary_of(lines: Iterable[str]) -> dict[str, Any]:
         kind = str(record.get("kind", "refused"))[:40]
         if kind not in times and len(times) >= MAX_NAMES:
             kind = "other"
-        for name, word in _words(record, kind):
-            known = counts[name]
-            known[word if word in known or len(known) < MAX_NAMES else "other"] += 1
+        for name, word in _list_counted_values(record, kind):
+            counter = counts[name]
+            counter[word if word in counter or len(counter) < MAX_NAMES else "other"] += 1
         for name in TIMES:
             value = record.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12:
@@ -71,31 +71,32 @@ def summary_of(lines: Iterable[str]) -> dict[str, Any]:
         "users": len(users),
         **{name: dict(counts[name].most_common()) for name in COUNTED},
         "times": {
-            kind: {name: _quantiles(values) for name, values in sorted(found.items())} for kind, found in times.items()
+            kind: {name: _compute_quantiles(values) for name, values in sorted(durations.items())}
+            for kind, durations in times.items()
         },
     }
 
 
-def summary_lines(summary: dict[str, Any]) -> tuple[str, ...]:
-    """Return the same for people."""
+def render_summary(summary: dict[str, Any]) -> tuple[str, ...]:
+    """Return the summary as lines of text."""
     span = f"{summary['first'] or '-'} to {summary['last'] or '-'}"
     head = f"{summary['records']} records of {summary['users']} users, {span}"
     bad = [f"{summary[name]} {name}" for name in ("unreadable", "lost") if summary[name]]
-    rows = [head + "".join(f", {each}" for each in bad)]
+    rows = [head + "".join(f", {part}" for part in bad)]
     rows += [
         f"{name:9} " + ", ".join(f"{word} {count}" for word, count in summary[name].items())
         for name in COUNTED
         if summary[name]
     ]
-    for kind, found in summary["times"].items():
-        for name, values in found.items():
+    for kind, durations in summary["times"].items():
+        for name, values in durations.items():
             shown = ", ".join(f"{label} {value:.1f}" for label, value in values.items())
             rows.append(f"{kind:9} {name.removesuffix('_ms')} [ms]: {shown}")
     return tuple(escape(row) for row in rows)
 
 
-def _records(lines: Iterable[str], totals: Counter[str]) -> Iterator[dict[str, Any]]:
-    """Yield the records, and count what is none."""
+def _parse_records(lines: Iterable[str], totals: Counter[str]) -> Iterator[dict[str, Any]]:
+    """Yield the records, and count unreadable lines."""
     for line in lines:
         if not line.strip():
             continue
@@ -109,18 +110,18 @@ def _records(lines: Iterable[str], totals: Counter[str]) -> Iterator[dict[str, A
             yield record
 
 
-def _words(record: dict[str, Any], kind: str) -> Iterator[tuple[str, str]]:
-    """Yield what is counted of one record."""
+def _list_counted_values(record: dict[str, Any], kind: str) -> Iterator[tuple[str, str]]:
+    """Yield the values of one record that are counted."""
     yield "kinds", kind
     policy = record.get("policy")
     action = policy.get("action") if isinstance(policy, dict) else None
-    found = {"statuses": record.get("status"), "verdicts": record.get("verdict"), "enforced": record.get("enforced")}
-    for name, word in {**found, "actions": action}.items():
-        if isinstance(word, str) and word:
-            yield name, word[:40]
+    values = {"statuses": record.get("status"), "verdicts": record.get("verdict"), "enforced": record.get("enforced")}
+    for name, value in {**values, "actions": action}.items():
+        if isinstance(value, str) and value:
+            yield name, value[:40]
 
 
-def _quantiles(values: list[float]) -> dict[str, float]:
+def _compute_quantiles(values: list[float]) -> dict[str, float]:
     """Return the nearest-rank quantiles."""
     ordered = sorted(values)
     return {name: ordered[min(len(ordered) - 1, int(share * len(ordered)))] for name, share in QUANTILES.items()}

@@ -1,7 +1,7 @@
-"""How are many connections served at once, for little work a question?
+"""Serves many connections at once with little work per request.
 
-Sockets are read and written as they are ready, without streams or a task for each: a training job asks two or three
-questions, of which most are answered at once from what is stored.
+Sockets are read and written as they are ready, without streams or a task for each: a training job sends two or three
+requests, most of which are answered at once from the cache.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from functools import partial
 from typing import Protocol
 
 from opsk.units import KIB, MIB
-from opsk_jobcheck.service.answering import Answered, Conversation, Handed, PendingAnswer
+from opsk_jobcheck.service.answering import AnswerResult, PendingAnswer, RawFrame, Session
 from opsk_jobcheck.service.listening import Peer, peer_of
 from opsk_jobcheck.submission.protocol import (
     HEADER_BYTES,
     Answer,
     ProtocolError,
     Question,
-    body_length,
+    parse_body_length,
     parse_question,
     render_answer,
 )
 
 ACCEPTED_AT_ONCE = 64
 PAUSE_S = 0.1
-"""How long none is accepted after that failed: there are no file descriptors left."""
+"""How long no connection is accepted after a failure: there are no file descriptors left."""
 READ_BYTES = 64 * KIB
 
 log = logging.getLogger(__name__)
@@ -38,18 +38,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one connection, one user and all together may take.
+    """The limits of one connection, of one user and of all together.
 
     Parameters
     ----------
     connections, connections_per_user
-        Open at the same time; one more is closed at once, which a hook takes as "no advice".
+        Open at the same time; one more is closed at once, which a hook treats as "no advice".
     questions
-        Asked on one connection.
+        Questions on one connection.
     quiet_s
-        How long a connection may be silent, or not read what it is sent [s].
+        How long a connection may be silent, or not read its answer [s].
     held_bytes, held_bytes_per_user
-        Sum of the questions being received [bytes]: who promises much and sends little uses up his own part.
+        Sum of the questions being received [bytes]: a sender that announces much and sends little uses up its own
+        share.
     """
 
     connections: int = 1024
@@ -60,33 +61,33 @@ class Limits:
     held_bytes_per_user: int = 16 * MIB
 
 
-class Answering(Protocol):
-    """Who answers."""
+class RequestHandler(Protocol):
+    """The handler of questions."""
 
-    def answer(self, question: Question, talk: Conversation) -> Answered:
-        """Return the answer where it is known at once, else what thinks about it."""
+    def answer(self, question: Question, session: Session) -> AnswerResult:
+        """Return the answer where it is known at once, else a pending one."""
 
-    def ended(self, talk: Conversation) -> None:
-        """Take note that who asked has read all, and hung up."""
+    def ended(self, session: Session) -> None:
+        """Record that the client has read everything, and closed."""
 
-    def note(self, question: Question, answer: Answer, talk: Conversation, took_s: float) -> None:
-        """Write down one question and its answer."""
+    def note(self, question: Question, answer: Answer, session: Session, took_s: float) -> None:
+        """Log one question and its answer."""
 
-    def note_refused(self, talk: Conversation, why: str) -> None:
-        """Write down that what came was no question."""
+    def note_refused(self, session: Session, why: str) -> None:
+        """Log an invalid question."""
 
 
 class Connections:
     """All open connections."""
 
-    def __init__(self, answering: Answering, limits: Limits) -> None:
-        self.answering = answering
+    def __init__(self, handler: RequestHandler, limits: Limits) -> None:
+        self.handler = handler
         self.limits = limits
         self.held_bytes = 0
         self._open: set[Connection] = set()
-        self._of_user: Counter[int] = Counter()
-        self._held_of_user: Counter[int] = Counter()
-        self._is_swept = False
+        self._count_by_user: Counter[int] = Counter()
+        self._held_by_user: Counter[int] = Counter()
+        self._is_sweep_scheduled = False
 
     def accept_from(self, listener: socket.socket) -> None:
         """Accept connections from now on."""
@@ -102,26 +103,26 @@ class Connections:
             connection.close()
 
     def gone(self, connection: Connection) -> None:
-        """Forget a connection that was closed."""
+        """Remove a connection that was closed."""
         self._open.discard(connection)
-        uid = connection.talk.peer.uid
-        self._of_user[uid] -= 1
-        if not self._of_user[uid]:
-            del self._of_user[uid], self._held_of_user[uid]
+        uid = connection.session.peer.uid
+        self._count_by_user[uid] -= 1
+        if not self._count_by_user[uid]:
+            del self._count_by_user[uid], self._held_by_user[uid]
 
     def hold(self, uid: int, size_bytes: int) -> bool:
-        """Count what a user's question will take; tell whether there is room for it. Less than 0 gives back."""
-        held, of_user = self.held_bytes + size_bytes, self._held_of_user[uid] + size_bytes
-        if size_bytes > 0 and (held > self.limits.held_bytes or of_user > self.limits.held_bytes_per_user):
+        """Reserve memory for a user's question; return whether there is room. A negative size releases it."""
+        held_bytes, user_bytes = self.held_bytes + size_bytes, self._held_by_user[uid] + size_bytes
+        if size_bytes > 0 and (held_bytes > self.limits.held_bytes or user_bytes > self.limits.held_bytes_per_user):
             return False
-        self.held_bytes, self._held_of_user[uid] = held, of_user
+        self.held_bytes, self._held_by_user[uid] = held_bytes, user_bytes
         return True
 
     def _accept(self, listener: socket.socket) -> None:
-        """Take all connections that wait; running out of file descriptors only makes the next one wait."""
+        """Accept all waiting connections; running out of file descriptors only delays the next one."""
         for _ in range(ACCEPTED_AT_ONCE):
             try:
-                ours, _ = listener.accept()
+                connected, _ = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -130,44 +131,51 @@ class Connections:
                 loop.remove_reader(listener)
                 loop.call_later(PAUSE_S, self._accept_again, listener)
                 return
-            self._take_in(ours)
+            self._open_connection(connected)
 
     def _accept_again(self, listener: socket.socket) -> None:
-        """Go on after a pause, unless the advisor has ended."""
+        """Continue after a pause, unless the advisor has ended."""
         if listener.fileno() >= 0:
             self.accept_from(listener)
 
-    def _take_in(self, ours: socket.socket) -> None:
+    def _open_connection(self, connected: socket.socket) -> None:
         """Serve one connection, or close it."""
         try:
-            ours.setblocking(False)
-            peer = peer_of(ours)
+            connected.setblocking(False)
+            peer = peer_of(connected)
         except OSError:
-            ours.close()
+            connected.close()
             return
-        if len(self._open) >= self.limits.connections or self._of_user[peer.uid] >= self.limits.connections_per_user:
-            ours.close()
+        if (
+            len(self._open) >= self.limits.connections
+            or self._count_by_user[peer.uid] >= self.limits.connections_per_user
+        ):
+            connected.close()
             return
-        connection = Connection(self, ours, peer)
+        connection = Connection(self, connected, peer)
         self._open.add(connection)
-        self._of_user[peer.uid] += 1
-        # not at once: a connection that was open before may have said something that this question depends on
+        self._count_by_user[peer.uid] += 1
+        # not at once: an earlier connection may have sent data that this question depends on
         asyncio.get_running_loop().call_soon(connection.readable)
-        self._sweep_later()
+        self._schedule_sweep()
 
-    def _sweep_later(self) -> None:
-        """Look at the silent ones in a while."""
-        if self._open and not self._is_swept:
-            self._is_swept = True
+    def _schedule_sweep(self) -> None:
+        """Schedule a check of the silent connections."""
+        if self._open and not self._is_sweep_scheduled:
+            self._is_sweep_scheduled = True
             asyncio.get_running_loop().call_later(self.limits.quiet_s / 4, self._sweep)
 
     def _sweep(self) -> None:
         """Close the connections that have been silent for too long."""
         oldest = time.monotonic() - self.limits.quiet_s
-        for connection in [each for each in self._open if not each.is_pending and each.since < oldest]:
+        for connection in [
+            open_connection
+            for open_connection in self._open
+            if not open_connection.is_pending and open_connection.since < oldest
+        ]:
             connection.close()
-        self._is_swept = False
-        self._sweep_later()
+        self._is_sweep_scheduled = False
+        self._schedule_sweep()
 
 
 class Connection:
@@ -175,17 +183,17 @@ class Connection:
 
     Attributes
     ----------
-    talk
-        Who asks, and what it has been about so far.
+    session
+        The peer, and the state so far.
     since
-        When the other end was last waited for [s].
+        Start of the present wait for the other end [s].
     is_pending
         A worker has the last question; nothing is read until it is answered.
     """
 
     __slots__ = (
         *(
-            "talk",
+            "session",
             "since",
             "is_pending",
             "_all",
@@ -199,11 +207,13 @@ class Connection:
         *("_began", "_left", "_is_reading", "_is_closed"),
     )
 
-    def __init__(self, connections: Connections, ours: socket.socket, peer: Peer) -> None:
+    def __init__(self, connections: Connections, connected: socket.socket, peer: Peer) -> None:
         self._all = connections
-        self._socket = ours
-        self._number = ours.fileno()  # asyncio would describe a socket in words, with four system calls, at each turn
-        self.talk = Conversation(peer=peer)
+        self._socket = connected
+        self._number = (
+            connected.fileno()
+        )  # asyncio formats a socket object with four system calls at each event
+        self.session = Session(peer=peer)
         self.since = self._began = time.monotonic()
         self.is_pending = False
         self._received = bytearray()
@@ -214,7 +224,7 @@ class Connection:
         self._is_reading = self._is_closed = False
 
     def readable(self) -> None:
-        """Read what has come, and answer it; no error leaves this."""
+        """Read available data, and answer it; no error leaves this."""
         if self._is_closed:
             return
         try:
@@ -224,11 +234,11 @@ class Connection:
             self.close()
 
     def writable(self) -> None:
-        """Send what is left of an answer, then go on."""
+        """Send the rest of an answer, then continue."""
         unsent, self._unsent = self._unsent, b""
         asyncio.get_running_loop().remove_writer(self._number)
         self._send(unsent)
-        self._go_on()
+        self._resume()
 
     def close(self) -> None:
         """End this connection."""
@@ -246,38 +256,38 @@ class Connection:
 
     @property
     def _is_free(self) -> bool:
-        """Whether the next question may be looked at."""
+        """Whether the next question may be processed."""
         return not (self._is_closed or self.is_pending or self._unsent)
 
     def _read(self) -> None:
-        """Read once, and answer what has come as a whole."""
+        """Read once, and answer complete questions."""
         try:
             data = self._socket.recv(READ_BYTES)
         except BlockingIOError:
             data = None
-        except OSError:  # it has hung up without reading what it was told
+        except OSError:  # the client has closed without reading the answer
             self.close()
             return
         if data == b"":
-            self._all.answering.ended(self.talk)
+            self._all.handler.ended(self.session)
             self.close()
             return
         if data:
             self._received += data
-            self._answers()
+            self._answer_complete()
         self._wait()
 
-    def _go_on(self) -> None:
-        """Look at what else has come while this connection was busy, and wait for more."""
+    def _resume(self) -> None:
+        """Process data that arrived while this connection was busy, and wait for more."""
         try:
-            self._answers()
+            self._answer_complete()
             self._wait()
         except Exception:
             log.exception("a conversation failed")
             self.close()
 
     def _wait(self) -> None:
-        """Be called when more comes, and only while it may be looked at."""
+        """Register for reading, only while data may be processed."""
         is_free = self._is_free
         if is_free and not self._is_reading:
             asyncio.get_running_loop().add_reader(self._number, self.readable)
@@ -285,7 +295,7 @@ class Connection:
             asyncio.get_running_loop().remove_reader(self._number)
         self._is_reading = is_free
 
-    def _answers(self) -> None:
+    def _answer_complete(self) -> None:
         """Answer the questions that are complete."""
         while self._is_free:
             try:
@@ -295,29 +305,29 @@ class Connection:
                 return
             if question is None:
                 return
-            answer = self._all.answering.answer(question, self.talk)
+            answer = self._all.handler.answer(question, self.session)
             if isinstance(answer, Answer):
-                self._say(question, answer)
-            elif isinstance(answer, Handed):
+                self._send_answer(question, answer)
+            elif isinstance(answer, RawFrame):
                 self._left -= 1
                 self._send(memoryview(answer.frame))
             else:
                 self._analyze(question, answer)
 
     def _next_question(self) -> Question | None:
-        """Return the next question, ``None`` where it has not come as a whole.
+        """Return the next question, ``None`` where it is incomplete.
 
         Raises
         ------
         ProtocolError
-            When what comes is no question, or all together would be too much.
+            When the data is no question, or exceeds the limits.
         """
         if self._length is None:
             if len(self._received) < HEADER_BYTES:
                 return None
             self._began = self.since = time.monotonic()
-            length = body_length(bytes(self._received[:HEADER_BYTES]))
-            if not self._all.hold(self.talk.peer.uid, length):
+            length = parse_body_length(bytes(self._received[:HEADER_BYTES]))
+            if not self._all.hold(self.session.peer.uid, length):
                 raise ProtocolError("too much at once, try later")
             self._length = self._held = length
         end = HEADER_BYTES + self._length
@@ -330,24 +340,24 @@ class Connection:
         return parse_question(body)
 
     def _release(self) -> None:
-        """Count no bytes any more of a question that has come."""
-        self._all.hold(self.talk.peer.uid, -self._held)
+        """Release the memory of a question that was received."""
+        self._all.hold(self.session.peer.uid, -self._held)
         self._held = 0
 
     def _refuse(self, error: ProtocolError) -> None:
-        """Say that this was no question, and end."""
-        self._all.answering.note_refused(self.talk, str(error))
+        """Answer that the question is invalid, and end."""
+        self._all.handler.note_refused(self.session, str(error))
         self._left = 0
         self._send(render_answer(Answer(status="error", error=str(error))))
 
-    def _say(self, question: Question, answer: Answer) -> None:
-        """Send an answer, and write it down."""
+    def _send_answer(self, question: Question, answer: Answer) -> None:
+        """Send an answer, and log it."""
         self._left -= 1
         self._send(render_answer(answer, as_text=getattr(question, "as_text", False)))
-        self._all.answering.note(question, answer, self.talk, time.monotonic() - self._began)
+        self._all.handler.note(question, answer, self.session, time.monotonic() - self._began)
 
     def _send(self, data: bytes | memoryview) -> None:
-        """Send what goes now, the rest when there is room; end after the last answer."""
+        """Send what fits now, the rest when there is room; end after the last answer."""
         self.since = time.monotonic()
         if self._is_closed:
             return
@@ -365,16 +375,16 @@ class Connection:
             self.close()
 
     def _analyze(self, question: Question, pending: PendingAnswer) -> None:
-        """Answer when a question was thought about; what else comes waits."""
+        """Answer when an analysis is ready; later data waits."""
         self.is_pending = True
         pending.add_done_callback(partial(self._take_result, question))
 
     def _take_result(self, question: Question, pending: PendingAnswer) -> None:
-        """Say what was thought; no error leaves this."""
+        """Send the result of an analysis; no error leaves this."""
         self.is_pending = False
         try:
-            self._say(question, pending.result())
+            self._send_answer(question, pending.result())
         except Exception:
             log.exception("a conversation failed")
             self.close()
-        self._go_on()
+        self._resume()

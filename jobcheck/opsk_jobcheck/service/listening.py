@@ -1,4 +1,4 @@
-"""On which socket does the advisor listen, who is at the other end, and how does systemd know that it is ready?"""
+"""Opens the advisor's listening socket, identifies its peers, and notifies systemd when the advisor is ready."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Who is at the other end of a connection, as the kernel says (``SO_PEERCRED``)."""
+    """The peer of a connection, as the kernel reports it (``SO_PEERCRED``)."""
 
     pid: int
     uid: int
@@ -33,7 +33,7 @@ class Peer:
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """Return who connected."""
+    """Return the peer of a connection."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(raw)
     return Peer(pid=pid, uid=uid, gid=gid)
@@ -41,27 +41,27 @@ def peer_of(connection: socket.socket) -> Peer:
 
 def submit_uids(config: AdvisorConfig) -> frozenset[int]:
     """Return the uids that may ask on behalf of others: the configured users that exist, and this process's own."""
-    found = {os.geteuid()}
+    uids = {os.geteuid()}
     for name in config.submit_users:
         try:
-            found.add(pwd.getpwnam(name).pw_uid)
+            uids.add(pwd.getpwnam(name).pw_uid)
         except KeyError:
-            # a default need not exist; a name that somebody wrote should
+            # a default need not exist; a configured name should
             if "submit_users" in config.model_fields_set:
                 log.warning("submit_users: there is no user %r here: nothing that it asks for others is answered", name)
-    return frozenset(found)
+    return frozenset(uids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """A listening socket; ``path`` and ``inode`` are ``None`` when systemd made it and keeps it."""
+    """A listening socket; ``path`` and ``inode`` are ``None`` when systemd created and owns it."""
 
     socket: socket.socket
     path: Path | None = None
     inode: int | None = None
 
     def release(self) -> None:
-        """Close the socket and remove its name, unless another advisor has taken the name over."""
+        """Close the socket and remove its name, unless another advisor has replaced it."""
         self.socket.close()
         try:
             if self.path is not None and self.path.lstat().st_ino == self.inode:
@@ -71,12 +71,12 @@ class Listener:
 
 
 def listen(config: AdvisorConfig, environ: Mapping[str, str] = os.environ) -> Listener:
-    """Return the socket that systemd passed, else one of our own.
+    """Return the socket that systemd passed, else a new one.
 
     Raises
     ------
     ConfigError
-        When the path is no socket, is too long, or its directory is missing or not ours to write.
+        When the path is no socket, is too long, or its directory is missing or not writable.
     UnavailableError
         When another advisor answers there.
     """
@@ -85,16 +85,16 @@ def listen(config: AdvisorConfig, environ: Mapping[str, str] = os.environ) -> Li
         ours = socket.socket(fileno=FIRST_PASSED_FD)
         ours.setblocking(False)
         return Listener(socket=ours)
-    return _bound(config.socket, config.socket_mode)
+    return _bind(config.socket, config.socket_mode)
 
 
-def _bound(path: Path, mode: int) -> Listener:
+def _bind(path: Path, mode: int) -> Listener:
     """Listen on a path.
 
     The socket is bound under another name, given its mode, and then renamed: nobody can connect to it too early, and
     the process's umask, which threads share, is left alone.
     """
-    _clear(path)
+    _remove_stale_socket(path)
     ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -112,15 +112,15 @@ def _bound(path: Path, mode: int) -> Listener:
         raise ConfigError(f"{path}: cannot listen: {error.strerror or error}", hint=hint) from error
 
 
-def _clear(path: Path) -> None:
-    """Make way for a new socket: only a socket that nobody answers on is removed."""
+def _remove_stale_socket(path: Path) -> None:
+    """Remove a stale socket: only a socket without a listener is removed."""
     try:
-        found = path.lstat()
+        facts = path.lstat()
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             return
         raise ConfigError(f"{path}: {error.strerror}", hint="check the directories above it") from error
-    if not stat.S_ISSOCK(found.st_mode):
+    if not stat.S_ISSOCK(facts.st_mode):
         raise ConfigError(f"{path}: there is something else than a socket", hint="name another path or remove it")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
@@ -134,7 +134,7 @@ def _clear(path: Path) -> None:
 
 
 def notify(state: str, environ: Mapping[str, str] = os.environ) -> None:
-    """Tell systemd about our state (``READY=1``); does nothing where there is no systemd.
+    """Report the state to systemd (``READY=1``); does nothing where there is no systemd.
 
     Source: sd_notify(3), protocol of ``NOTIFY_SOCKET``.
     """

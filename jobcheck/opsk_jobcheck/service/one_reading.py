@@ -1,4 +1,4 @@
-"""What runs now, asked once? For a command that its user waits for; the advisor is told by its watcher."""
+"""Reads the live state once, for a command whose user waits for it; the advisor gets its state from the watcher."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from opsk.errors import ConfigError
 from opsk.slurm.client import SlurmClient
 from opsk_jobcheck.advice.adviser import Adviser
 from opsk_jobcheck.cluster_state.polling import Poller
-from opsk_jobcheck.service.watcher import Watch
+from opsk_jobcheck.service.watcher import StateBuilder
 
 
-def asked_now(site: SiteConfig, adviser: Adviser, slurm: SlurmClient) -> Adviser:
+def add_live_state(site: SiteConfig, adviser: Adviser, slurm: SlurmClient) -> Adviser:
     """Return the adviser with the live state.
 
     Raises
     ------
     ConfigError
-        There is no fabric to see running jobs and free nodes on.
+        There is no fabric for running jobs and free nodes.
     SlurmError
         Slurm did not answer.
     """
-    if adviser.wires is None:
+    if adviser.fabric_links is None:
         raise ConfigError("running jobs need a fabric to run on", hint="set fabric in opsk.toml, or give --fabric")
     poller = Poller(slurm=slurm, clock=time.monotonic, interval_s=0.0)
-    return replace(adviser, live=Watch(site, adviser, slurm).state(poller.round()))
+    return replace(adviser, live=StateBuilder(site, adviser, slurm).state(poller.round()))

@@ -1,11 +1,11 @@
-"""What does the site want done about this job? Rules by partition, account and QOS; the first that matches counts.
+"""Applies the site's policy to a job: rules by partition, account and QOS, of which the first match counts.
 
-A rule that may apply, because the request does not name what it goes by, competes with those behind it, and the least
-severe wins: nobody is held for a partition that the job may not go to. ``hold`` and ``reject`` act only on a batch
+A rule that may apply, because the request does not name what it matches on, competes with the rules after it, and the
+least severe wins: no job is held for a partition that it may not go to. ``hold`` and ``reject`` act only on a batch
 script that is certain to run out of memory: the verdict is ``oom``, with at least the probability that the rule
-demands, and nothing that memory depends on was guessed. Everything else gets what ``advise`` gives. So does every
-heterogeneous job, of which a hook sees one component at a time, and every crontab: Slurm would refuse it whole, and
-loses the reason on the way.
+demands, and no input of the memory prediction was guessed. All other jobs get the result of ``advise``. So does every
+heterogeneous job, of which a hook sees one component at a time, and every crontab: Slurm would refuse it as a whole,
+and would not pass the reason on.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from opsk.text import escape
 from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice.advice import Advice
-from opsk_jobcheck.advice.guesses import guesses
+from opsk_jobcheck.advice.guesses import find_guesses
 from opsk_jobcheck.service.analysis import Analysis
 from opsk_jobcheck.submission.request import SlurmRequest
 
-MAX_WORDS = 240
-"""Longest change that is named [characters]: more flags than that nobody pastes from an error message."""
+MAX_CHANGE_CHARS = 240
+"""Longest change that is named [characters]: nobody pastes more flags from an error message."""
 
 
 def oom_probability(advice: Advice) -> float | None:
@@ -36,13 +36,13 @@ def oom_probability(advice: Advice) -> float | None:
     return 1.0 - fit if 0 <= fit <= 1 else None
 
 
-def memory_guesses(advice: Advice) -> tuple[str, ...]:
-    """Return the inputs of the memory that nobody stated and that may be otherwise, sorted."""
-    return tuple(sorted(set(guesses(advice.workload, advice.assumed)) & MEMORY_INPUTS))
+def find_memory_guesses(advice: Advice) -> tuple[str, ...]:
+    """Return the inputs of the memory prediction that were guessed, sorted."""
+    return tuple(sorted(set(find_guesses(advice.workload, advice.assumed)) & MEMORY_INPUTS))
 
 
-def why_oom(advice: Advice) -> str:
-    """Say how much memory is needed of how much, for a job that will run out; else nothing."""
+def explain_oom(advice: Advice) -> str:
+    """Return the memory that is needed, and the capacity, for a job that will run out; else nothing."""
     if advice.prediction is None or advice.verdict is not Verdict.OOM:
         return ""
     memory = advice.prediction.memory
@@ -51,37 +51,37 @@ def why_oom(advice: Advice) -> str:
 
 
 def would_fit(advice: Advice) -> str:
-    """Name the first change that makes it fit, for a job that will run out and where one was looked for and found."""
+    """Return the first change that makes it fit, for a job that will run out; empty where there is none."""
     if advice.verdict is not Verdict.OOM:
         return ""
     for entry in advice.suggestions:
         if entry.verdict is Verdict.FITS:
-            words = " ".join(entry.flags) or entry.what
-            return escape(f"{words}: {as_gib(entry.memory_bytes):.1f} GiB") if len(words) <= MAX_WORDS else ""
+            text = " ".join(entry.flags) or entry.what
+            return escape(f"{text}: {as_gib(entry.memory_bytes):.1f} GiB") if len(text) <= MAX_CHANGE_CHARS else ""
     return ""
 
 
 SEVERITY: tuple[PolicyAction, ...] = ("off", "shadow", "annotate", "advise", "hold", "reject")
-"""From what disturbs least to what disturbs most."""
+"""Actions by increasing severity."""
 ENFORCING = frozenset({"hold", "reject"})
 MAX_PARTITIONS = 1024
-"""Of a longer list nothing is told: no site has so many, and the advisor matches names beside everybody's answers."""
+"""Longer lists are not matched: no site has so many, and matching delays the answers to others."""
 NO_RULE = 0
-"""What stands as the number of the rule when none applies."""
+"""The number of the rule when none applies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is to be done.
+    """The action of the policy.
 
     Parameters
     ----------
     action
-        Of the rule that counts.
+        The action of the rule that applies.
     rule
         Its number from 1; 0 is none.
     oom_probability
-        From which ``hold`` and ``reject`` act.
+        The probability from which ``hold`` and ``reject`` act.
     """
 
     action: PolicyAction = "advise"
@@ -90,7 +90,7 @@ class Decision:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the user is told anything."""
+        """Whether advice is shown to the user."""
         return SEVERITY.index(self.action) >= SEVERITY.index("advise")
 
     @property
@@ -99,7 +99,7 @@ class Decision:
         return SEVERITY.index(self.action) >= SEVERITY.index("annotate")
 
     def enforces(self, analysis: Analysis, request: SlurmRequest) -> bool:
-        """Tell whether this advice is reason enough to hold or refuse a batch job."""
+        """Return whether this advice justifies holding or refusing a batch job."""
         return (
             self.action in ENFORCING
             and not (request.is_heterogeneous or request.is_crontab)
@@ -111,15 +111,15 @@ class Decision:
 
 
 def decide(rules: Iterable[PolicyRule], request: SlurmRequest) -> Decision:
-    """Return what the rules say about a request.
+    """Return the decision of the rules on a request.
 
     A partition list (``a,b``) is matched by its parts: a rule applies for certain when all of them match.
     """
-    return min(_candidates(rules, request), key=lambda one: SEVERITY.index(one.action))
+    return min(_candidates(rules, request), key=lambda decision: SEVERITY.index(decision.action))
 
 
 def _candidates(rules: Iterable[PolicyRule], request: SlurmRequest) -> Iterator[Decision]:
-    """Yield what may apply, up to the first rule that does for certain."""
+    """Yield the rules that may apply, up to the first that certainly does."""
     for number, rule in enumerate(rules, start=1):
         applies = _applies(rule, request)
         if applies is False:
@@ -131,36 +131,36 @@ def _candidates(rules: Iterable[PolicyRule], request: SlurmRequest) -> Iterator[
 
 
 def _applies(rule: PolicyRule, request: SlurmRequest) -> bool | None:
-    """Tell whether a rule applies; ``None`` is "perhaps"."""
+    """Return whether a rule applies; ``None`` is "perhaps"."""
     partitions = (request.partition or "").split(",") if request.partition else []
-    found = (
+    matches = (
         _matches(rule.partition, partitions),
         _matches(rule.account, [request.account] if request.account else []),
         _matches(rule.qos, [request.qos] if request.qos else []),
     )
-    if False in found:
+    if False in matches:
         return False
-    return None if None in found else True
+    return None if None in matches else True
 
 
 def _matches(patterns: tuple[str, ...], names: list[str]) -> bool | None:
-    """Tell whether all names match one of the patterns; ``None`` when only some do, or no name is known."""
+    """Return whether all names match one of the patterns; ``None`` when only some do, or no name is known."""
     if not patterns:
         return True
     if len(names) > MAX_PARTITIONS:
         return None
-    hits = [any(fnmatchcase(name, pattern) for pattern in patterns) for name in names]
-    if not hits:
+    matches = [any(fnmatchcase(name, pattern) for pattern in patterns) for name in names]
+    if not matches:
         return None
-    return hits[0] if len(set(hits)) == 1 else None
+    return matches[0] if len(set(matches)) == 1 else None
 
 
-def enforced_lines(decision: Decision, analysis: Analysis) -> tuple[str, ...]:
-    """Return what a user is told whose job is held or refused: why, what would fit, what to do."""
-    told = analysis.why or "will run out of GPU memory"
+def render_enforcement(decision: Decision, analysis: Analysis) -> tuple[str, ...]:
+    """Return the lines for a user whose job is held or refused: why, what would fit, what to do."""
+    reason = analysis.why or "will run out of GPU memory"
     if decision.action == "hold":
-        what, do = "held", "to run it all the same: scontrol release, with the job's number"
+        what, remedy = "held", "to run it all the same: scontrol release, with the job's number"
     else:
-        what, do = "refused", "the site's policy wants it so; opsk check SCRIPT says more"
+        what, remedy = "refused", "the site's policy wants it so; opsk check SCRIPT says more"
     fits = (f"would fit: {analysis.would_fit}",) if analysis.would_fit else ()
-    return (f"{what}: {told}", *fits, do)
+    return (f"{what}: {reason}", *fits, remedy)

@@ -1,9 +1,8 @@
-"""How do records that came over the advisor's socket get into the store? The process that writes them.
+"""Runs the process that writes records from the advisor's socket into the store.
 
-Its standard input carries frames of JSON: who sent them, whether he may write anything, and the records. Whatever
-is wrong with a record costs that record alone. A store that is locked, full or away is tried again, later and later,
-while the frames behind it wait where they are; the advisor takes no more when too many wait. It ends when its input
-does.
+Its standard input carries frames of JSON: the sender, whether the sender may write any record, and the records. An
+invalid record costs only that record. A store that is locked, full or away is retried with growing pauses, while later
+frames wait in the pipe; the advisor takes no more when too many wait. The process ends when its input does.
 """
 
 from __future__ import annotations
@@ -28,28 +27,28 @@ from opsk.store.database.engine import open_store
 from opsk.store.database.urls import default_url
 from opsk.store.writing import DirectWriter, Record, Writer, decode
 from opsk.text import escape
-from opsk_jobcheck.cluster_state.handed_jobs import HandedJobs
+from opsk_jobcheck.cluster_state.handed_jobs import WatcherJobs
 from opsk_jobcheck.service.worker import read_frame
 
 NICENESS = 10
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0
 GIVEN_UP_AFTER_S = 3600.0
-"""Records are not kept for a store that has been away for so long."""
+"""Records are dropped when the store has been away for so long."""
 OWNERS_KNOWN_FOR_S = 600.0
 UNKNOWN_FOR_S = 60.0
-"""A job that nobody knew may have been too young."""
+"""A job that was unknown may have been too young."""
 OWNER_QUESTIONS_A_MINUTE, OF_ONE_USER_A_MINUTE = 60, 20
-"""Who names jobs that are not his uses up his own questions, not those of others."""
-MOST_OWNERS = 4096
-MAX_CACHED, LONGEST_TOLD = 3, 200
-"""Of what is wrong with the records of one question, so much goes into the log."""
+"""A sender that names others' jobs uses up its own share of the queries, not that of others."""
+MAX_OWNERS = 4096
+MAX_REPORTED, MAX_REPORTED_CHARS = 3, 200
+"""Number and length of the errors of one question that are logged."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
 class Owners:
-    """Whose job is it? It is asked once a job, and seldom.
+    """Looks up the owners of jobs, once per job and rarely.
 
     Parameters
     ----------
@@ -65,39 +64,39 @@ class Owners:
     _asked: list[tuple[float, int]] = field(default_factory=list)
 
     def is_owner(self, uid: int, job: str) -> bool:
-        """Tell whether a job is a user's; no, where Slurm does not say."""
+        """Return whether a job belongs to a user; no, where Slurm does not answer."""
         now_s = self.clock()
-        at_s, owner = self._known.get(job, (float("-inf"), None))
-        if now_s - at_s > (UNKNOWN_FOR_S if owner is None else OWNERS_KNOWN_FOR_S):
-            self._asked = [each for each in self._asked if now_s - each[0] < 60]
-            of_user = sum(who == uid for _, who in self._asked)
-            if len(self._asked) >= OWNER_QUESTIONS_A_MINUTE or of_user >= OF_ONE_USER_A_MINUTE:
+        known_at_s, owner = self._known.get(job, (float("-inf"), None))
+        if now_s - known_at_s > (UNKNOWN_FOR_S if owner is None else OWNERS_KNOWN_FOR_S):
+            self._asked = [query for query in self._asked if now_s - query[0] < 60]
+            user_queries = sum(asker == uid for _, asker in self._asked)
+            if len(self._asked) >= OWNER_QUESTIONS_A_MINUTE or user_queries >= OF_ONE_USER_A_MINUTE:
                 return False
             self._asked.append((now_s, uid))
-            owner = self._ask(job)
-            if len(self._known) >= MOST_OWNERS:
+            owner = self._look_up(job)
+            if len(self._known) >= MAX_OWNERS:
                 self._known.clear()
             self._known[job] = (now_s, owner)
         return owner == uid
 
-    def _ask(self, job: str) -> int | None:
+    def _look_up(self, job: str) -> int | None:
         try:
             return pwd.getpwnam(self.user_of(job)).pw_uid
         except (OpskError, KeyError, ValueError):
             return None
 
 
-def sound(lines: Iterable[str], *, cluster: Callable[[], str], may: Callable[[Record], bool]) -> list[Record]:
-    """Return the records that can be kept.
+def filter_records(lines: Iterable[str], *, cluster: Callable[[], str], may: Callable[[Record], bool]) -> list[Record]:
+    """Return the valid records.
 
     Parameters
     ----------
     cluster
-        Names the cluster of a record that does not name one itself.
+        Returns the cluster of a record that does not name one itself.
     may
-        Tells whether who sent a record may write it.
+        Returns whether the sender of a record may write it.
     """
-    found = []
+    accepted = []
     refused: list[str] = []
     for line in lines:
         try:
@@ -106,38 +105,38 @@ def sound(lines: Iterable[str], *, cluster: Callable[[], str], may: Callable[[Re
             refused.append(error.message)
             continue
         if may(record):
-            found.append(record)
+            accepted.append(record)
         else:
             refused.append(f"a record of {record.kind} that its sender may not write")
-    # What users sent is in these words: no line of the log may begin with it, nor all of the log be full of it.
-    for words in refused[:MAX_CACHED]:
-        log.warning("%s", _told(words))
-    if len(refused) > MAX_CACHED:
-        log.warning("and %d more of the same sender", len(refused) - MAX_CACHED)
-    return found
+    # The reasons contain text from users: it must not start a line of the log, nor fill the log.
+    for reason in refused[:MAX_REPORTED]:
+        log.warning("%s", _excerpt(reason))
+    if len(refused) > MAX_REPORTED:
+        log.warning("and %d more of the same sender", len(refused) - MAX_REPORTED)
+    return accepted
 
 
-def _told(words: str) -> str:
-    return escape(words[:LONGEST_TOLD])
+def _excerpt(text: str) -> str:
+    return escape(text[:MAX_REPORTED_CHARS])
 
 
 def _with_cluster(line: str, cluster: Callable[[], str]) -> str:
-    """Return a record with the cluster that it is of."""
+    """Return a record with its cluster."""
     with contextlib.suppress(ValueError, RecursionError):
-        said = json.loads(line)
-        if isinstance(said, dict) and not said.get("cluster"):
-            return json.dumps({**said, "cluster": cluster()})
+        document = json.loads(line)
+        if isinstance(document, dict) and not document.get("cluster"):
+            return json.dumps({**document, "cluster": cluster()})
     return line
 
 
-def keep(
+def store_records(
     records: list[Record],
     writer: Writer,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Write records, again and again until they are kept; those that cannot be kept one by one are left out."""
+    """Write records, retrying until they are stored; records that are invalid one by one are left out."""
     began_s, pause_s = clock(), FIRST_PAUSE_S
     waiting = [records]
     while waiting:
@@ -149,18 +148,18 @@ def keep(
             if len(batch) > 1:
                 waiting[:0] = [[record] for record in batch]
             else:
-                log.warning("%s", _told(error.message))
+                log.warning("%s", _excerpt(error.message))
         except StoreError as error:
             if clock() - began_s > GIVEN_UP_AFTER_S:
                 log.error("records are lost: %s", error.message)  # noqa: TRY400 - the store's own words
                 return
             log.warning("records wait: %s", error.message)
             sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
 
-class _Opening:
-    """Opens the store when something is to be written, and again after that failed."""
+class _LazyStore:
+    """Opens the store when there is something to write, and again after that failed."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -173,8 +172,8 @@ class _Opening:
         return self._writer.write(records)
 
 
-class _Cluster:
-    """What this cluster is called."""
+class _ClusterName:
+    """The name of this cluster."""
 
     def __init__(self, config: Callable[[], Mapping[str, str]]) -> None:
         self._config = config
@@ -189,7 +188,7 @@ class _Cluster:
 
 
 def main() -> None:
-    """Write what comes; the first frame is the site configuration."""
+    """Write incoming records; the first frame is the site configuration."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
@@ -200,21 +199,21 @@ def main() -> None:
         return
     site = SiteConfig.model_validate_json(setup)
     slurm = CommandClient()
-    handed = HandedJobs(site.advisor.live_folder, site.top.slurm_interval_s)
-    owners = Owners(user_of=lambda job: handed.user_of(job) or slurm.job(job).user)
-    cluster = _Cluster(lambda: {"ClusterName": name} if (name := handed.cluster()) else slurm.config())
-    store = _Opening(site.store.url or default_url())
+    watcher_jobs = WatcherJobs(site.advisor.live_folder, site.top.slurm_interval_s)
+    owners = Owners(user_of=lambda job: watcher_jobs.user_of(job) or slurm.job(job).user)
+    cluster = _ClusterName(lambda: {"ClusterName": name} if (name := watcher_jobs.cluster()) else slurm.config())
+    store = _LazyStore(site.store.url or default_url())
     while (body := read_frame(incoming)) is not None:
         try:
-            said = json.loads(body)
-            uid, is_trusted = int(said["uid"]), bool(said["trusted"])
+            message = json.loads(body)
+            uid, is_trusted = int(message["uid"]), bool(message["trusted"])
 
             def may(record: Record, uid: int = uid, is_trusted: bool = is_trusted) -> bool:
                 return is_trusted or (record.kind == "measured" and owners.is_owner(uid, record.job))
 
-            records = sound(said["records"], cluster=cluster, may=may)
+            records = filter_records(message["records"], cluster=cluster, may=may)
             if records:
-                keep(records, store)
+                store_records(records, store)
         except Exception:
             log.exception("records that cannot be kept")
 

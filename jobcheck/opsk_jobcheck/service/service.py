@@ -1,7 +1,7 @@
-"""``opsk advisor``: the warm process that answers the submit hooks on a Unix socket.
+"""Runs ``opsk advisor``: the warm process that answers the submit hooks on a Unix socket.
 
-It holds no secret and needs no right: it opens no path that it was told, trusts no uid that it was told, and whatever
-goes wrong in it costs a user only the advice. How it talks is in ``protocol``, what it answers in ``answering``.
+It holds no secret and needs no privilege: it opens no path and trusts no uid that a request names, and any fault in it
+costs a user only the advice. The protocol is in ``protocol``, the answers are in ``answering``.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from collections.abc import Callable, Sequence
 from opsk.config import SiteConfig, load_site
 from opsk.errors import OpskError
 from opsk_jobcheck.service.advice_cache import script_hash, short_hash
-from opsk_jobcheck.service.answering import Answered, Answerer, Conversation
+from opsk_jobcheck.service.answering import Answerer, AnswerResult, Session
 from opsk_jobcheck.service.audit import AuditLog
 from opsk_jobcheck.service.connections import Connections, Limits
 from opsk_jobcheck.service.listening import Listener, listen, notify, submit_uids
-from opsk_jobcheck.service.recording import Recording
+from opsk_jobcheck.service.recording import RecordQueue
 from opsk_jobcheck.service.sharing import SharedCluster
-from opsk_jobcheck.service.watching import LiveWatch
+from opsk_jobcheck.service.watching import WatcherSupervisor
 from opsk_jobcheck.service.workers import WORKER_COMMAND, WorkerPool
 from opsk_jobcheck.submission.protocol import Answer, Question
 
 log = logging.getLogger(__name__)
 
 COLLECT_AFTER = (20_000, 10, 10)
-"""Objects made before Python looks for those that hang together; a question makes hundreds, which go by themselves."""
+"""Allocations before Python looks for reference cycles; a question makes hundreds, which are freed without it."""
 
 
 class Advisor:
@@ -43,9 +43,9 @@ class Advisor:
         self._worker_command = worker_command
         self._connections = Connections(self, limits or Limits())
         self._audit = AuditLog(site.advisor.audit_log)
-        self._live = LiveWatch(site)
+        self._live = WatcherSupervisor(site)
         self._shared = SharedCluster(site, self._is_trusted)
-        self._recording = Recording(site, self._is_trusted)
+        self._record_queue = RecordQueue(site, self._is_trusted)
         pool = WorkerPool(site, command=worker_command, environment=self._live.environment(site))
         self.answerer = Answerer(
             site.advisor,
@@ -53,7 +53,7 @@ class Advisor:
             submit_uids(site.advisor),
             late=self._note_late,
             live=self._live.generation,
-            beside=self,
+            side_services=self,
         )
 
     async def start(self) -> None:
@@ -66,19 +66,19 @@ class Advisor:
         """
         await self.answerer.pool.start()
         self._live.start()
-        gc.freeze()  # what is loaded stays: there is no use in looking through it again and again
+        gc.freeze()  # loaded objects stay: scanning them again and again has no use
         gc.set_threshold(*COLLECT_AFTER)
 
     def accept(self, listener: Listener) -> None:
-        """Answer whoever connects from now on."""
+        """Serve new connections from now on."""
         self._connections.accept_from(listener.socket)
 
     def refuse(self, listener: Listener) -> None:
-        """Take no connections any more."""
+        """Accept no more connections."""
         self._connections.refuse_from(listener.socket)
 
     async def reload(self, load: Callable[[], SiteConfig]) -> None:
-        """Take over a new configuration, or keep the old one and say why.
+        """Apply a new configuration, or keep the old one and log why.
 
         The new workers are up before the old ones go. The socket stays; moving it needs a restart.
         """
@@ -95,7 +95,7 @@ class Advisor:
         self._site = site
         await self._live.renew(site)
         await self._shared.renew(site)
-        await self._recording.renew(site)
+        await self._record_queue.renew(site)
         self._audit.reopen(site.advisor.audit_log)
         await old.close()
         log.info("configuration read again")
@@ -106,72 +106,72 @@ class Advisor:
         await self.answerer.pool.close()
         await self._live.close()
         await self._shared.close()
-        await self._recording.close()
+        await self._record_queue.close()
         await asyncio.to_thread(self._audit.close)
 
-    def answer(self, question: Question, talk: Conversation) -> Answered:
+    def answer(self, question: Question, session: Session) -> AnswerResult:
         """Answer one question; see `Answerer.answer`."""
-        return self.answerer.answer(question, talk)
+        return self.answerer.answer(question, session)
 
     def cluster(self, uid: int, have: str) -> bytes | None:
-        """Return what a user may see of all jobs and nodes, as a frame; ``None`` while it is not known."""
+        """Return the jobs and nodes that a user may see, as a frame; ``None`` while they are unknown."""
         return None if self._shared.is_off else self._shared.frame_for(uid, have)
 
     def record(self, uid: int, records: Sequence[str]) -> bool:
-        """Take records for the store; tell whether there was room for them."""
-        return self._recording.record(uid, records)
+        """Accept records for the store; return whether there was room for them."""
+        return self._record_queue.record(uid, records)
 
     def _is_trusted(self, uid: int) -> bool:
-        """Tell whether Slurm hides nothing from a user, and lets him say anything: root, SlurmUser, this process's."""
+        """Return whether Slurm hides nothing from a user, who may write any record: root, SlurmUser, this process's."""
         return uid in self.answerer.submit_uids
 
-    def note_refused(self, talk: Conversation, why: str) -> None:
-        """Write what was no question to the audit log."""
-        self._audit.write(uid=talk.peer.uid, pid=talk.peer.pid, refused=why)
+    def note_refused(self, session: Session, why: str) -> None:
+        """Log an invalid question."""
+        self._audit.write(uid=session.peer.uid, pid=session.peer.pid, refused=why)
 
-    def ended(self, talk: Conversation) -> None:
-        """Write down that advice has been shown."""
-        if self.answerer.ended(talk):
-            self._audit.write(kind="shown", uid=talk.peer.uid, pid=talk.peer.pid)
+    def ended(self, session: Session) -> None:
+        """Log that advice has been shown."""
+        if self.answerer.ended(session):
+            self._audit.write(kind="shown", uid=session.peer.uid, pid=session.peer.pid)
 
-    def note(self, question: Question, answer: Answer, talk: Conversation, took_s: float) -> None:
+    def note(self, question: Question, answer: Answer, session: Session, took_s: float) -> None:
         """Write one question and its answer to the audit log."""
         if question.kind == "ping":
             return
         script = getattr(question, "script", None)
         if script and answer.status == "advice" and self._site.store.url is not None:
-            self._keep_advice(question, answer, talk, short_hash(script))
+            self._store_advice(question, answer, session, short_hash(script))
         self._audit.write(
             kind=question.kind,
-            uid=talk.peer.uid,
-            pid=talk.peer.pid,
+            uid=session.peer.uid,
+            pid=session.peer.pid,
             **({"script_sha256": script_hash(script)} if script else {}),
-            **talk.notes,
+            **session.notes,
             status=answer.status,
             lines=len(answer.lines),
             shown=answer.lines,
             took_ms=round(took_s * 1e3, 3),
         )
 
-    def _keep_advice(self, question: Question, answer: Answer, talk: Conversation, script: str) -> None:
-        """Keep what was said; which job it became is found by script, user and time, for it has no number yet."""
-        policy = talk.notes.get("policy")
+    def _store_advice(self, question: Question, answer: Answer, session: Session, script: str) -> None:
+        """Store the answer; its job, which has no number yet, is found later by script, user and time."""
+        policy = session.notes.get("policy")
         action = answer.action or (policy.get("action") if isinstance(policy, dict) else None)
-        told = {"asked_by": question.kind, "lines": list(answer.lines), "record": answer.comment}
-        kept = json.loads(talk.analysis.kept) if talk.analysis is not None and talk.analysis.kept else {}
-        self._recording.analysis(
+        shown = {"asked_by": question.kind, "lines": list(answer.lines), "record": answer.comment}
+        document = json.loads(session.analysis.kept) if session.analysis is not None and session.analysis.kept else {}
+        self._record_queue.analysis(
             {
-                "uid": getattr(question, "uid", talk.peer.uid),
+                "uid": getattr(question, "uid", session.peer.uid),
                 "script_hash": script,
                 "verdict": answer.verdict or "unknown",
                 "shown": bool(answer.lines),
                 **({"action": action} if action else {}),
-                "document": told | kept,
+                "document": shown | document,
             }
         )
 
     def _note_late(self, notes: dict[str, object]) -> None:
-        """Write down what came of an analysis that no hook waited for any more."""
+        """Log the result of an analysis after its hook's deadline."""
         self._audit.write(kind="thought", **notes)
 
 
@@ -205,7 +205,7 @@ def serve(
 
 
 def _event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return what makes the event loop: one in C where it is installed, for the advisor does little else than wait."""
+    """Return the factory of the event loop: one in C where it is installed, since the advisor mostly waits."""
     try:
         import uvloop
     except ImportError:
@@ -214,7 +214,7 @@ def _event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 async def _serve(advisor: Advisor, site: SiteConfig, load: Callable[[], SiteConfig]) -> None:
-    """Run until told to stop, also while it starts or reloads."""
+    """Run until stopped, also while it starts or reloads."""
     loop = asyncio.get_running_loop()
     stopped, reloaded = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -237,7 +237,7 @@ async def _serve(advisor: Advisor, site: SiteConfig, load: Callable[[], SiteConf
 async def _serve_on(
     advisor: Advisor, site: SiteConfig, load: Callable[[], SiteConfig], reloaded: asyncio.Event
 ) -> None:
-    """Start, then accept connections and reload when asked to, until cancelled."""
+    """Start, then accept connections and reload on request, until cancelled."""
     await advisor.start()
     listener = listen(site.advisor)
     advisor.accept(listener)

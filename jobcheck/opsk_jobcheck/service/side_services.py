@@ -1,4 +1,4 @@
-"""What else does the advisor do on its socket, besides advice? The port, and the one that does nothing."""
+"""Defines the port of the advisor's other services on its socket, besides advice, and a null implementation."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from typing import Protocol
 
 
-class Beside(Protocol):
-    """What the advisor does beside advice, on the same socket; none of it may take time."""
+class SideServices(Protocol):
+    """The advisor's services besides advice, on the same socket; none of them may take time."""
 
     def cluster(self, uid: int, have: str) -> bytes | None:
-        """Return the frame of what a user may see of all jobs and nodes; ``None`` while it is not known."""
+        """Return the frame of the jobs and nodes that a user may see; ``None`` while they are unknown."""
 
     def record(self, uid: int, records: Sequence[str]) -> bool:
-        """Take records for the store; tell whether there was room for them."""
+        """Accept records for the store; return whether there was room for them."""
 
 
-class Nothing:
-    """Does nothing beside advice."""
+class NoSideServices:
+    """Provides no service besides advice."""
 
     def cluster(self, uid: int, have: str) -> bytes | None:
-        """Know nothing."""
+        """Return ``None``."""
 
     def record(self, uid: int, records: Sequence[str]) -> bool:
-        """Take nothing."""
+        """Accept nothing."""
         return False

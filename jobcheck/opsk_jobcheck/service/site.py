@@ -1,4 +1,4 @@
-"""Where do the cluster and the fabric of this site come from? Reads what the configuration or the command names."""
+"""Builds the adviser of a site from the cluster and the fabric that the configuration or the command names."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from opsk.app.inputs.cluster import named_cluster
+from opsk.app.inputs.cluster import load_cluster
 from opsk.app.inputs.efficiency import load_efficiency
 from opsk.app.inputs.fabric_dump import read_dumps
 from opsk.config import SiteConfig
 from opsk.errors import InputError
 from opsk.fabric.rails import find_rails
-from opsk.planning.interference.wires import wires_of
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.interference.wires import build_links
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk_jobcheck.advice.adviser import Adviser
 
 
-def site_adviser(
-    site: SiteConfig, *, cluster: str | None = None, fabric: Sequence[Path] = (), with_wires: bool = False
+def build_site_adviser(
+    site: SiteConfig, *, cluster: str | None = None, fabric: Sequence[Path] = (), with_fabric_links: bool = False
 ) -> Adviser:
-    """Return the adviser of this site; ``cluster`` and ``fabric`` of the command line beat the configuration.
+    """Return the adviser of this site; ``cluster`` and ``fabric`` of the command line override the configuration.
 
     Parameters
     ----------
-    with_wires
-        Number the links of the fabric too, for what runs on them.
+    with_fabric_links
+        Number the links of the fabric too, for the load on them.
 
     Raises
     ------
@@ -34,21 +34,21 @@ def site_adviser(
     """
     named = cluster or site.cluster
     dumps = tuple(fabric) or site.fabric
-    with _told_of("cluster", is_of_site=not cluster):
-        spec = named_cluster(named) if named else None
-    with _told_of("fabric", is_of_site=not fabric):
-        cabled = read_dumps(dumps) if dumps else None
-    with _told_of("efficiency", is_of_site=True):
+    with _name_config_key("cluster", is_from_config=not cluster):
+        spec = load_cluster(named) if named else None
+    with _name_config_key("fabric", is_from_config=not fabric):
+        fabric_dump = read_dumps(dumps) if dumps else None
+    with _name_config_key("efficiency", is_from_config=True):
         efficiency = load_efficiency(site.efficiency)
-    rails = find_rails(cabled) if cabled else None
-    routes = routes_of(cabled, rails, adaptive=site.adaptive_routing) if rails else None
+    rails = find_rails(fabric_dump) if fabric_dump else None
+    routes = build_routes(fabric_dump, rails, adaptive=site.adaptive_routing) if rails else None
     return Adviser(
         cluster=spec,
         cluster_from=named or "",
         rails=rails,
         routes=routes,
-        fabric=cabled if with_wires else None,
-        wires=wires_of(cabled, rails, routes) if with_wires and rails and routes else None,
+        fabric=fabric_dump if with_fabric_links else None,
+        fabric_links=build_links(fabric_dump, rails, routes) if with_fabric_links and rails and routes else None,
         fabric_from=", ".join(str(dump) for dump in dumps),
         efficiency=efficiency,
         default_partition=site.advisor.default_partition,
@@ -56,11 +56,11 @@ def site_adviser(
 
 
 @contextmanager
-def _told_of(key: str, *, is_of_site: bool) -> Iterator[None]:
-    """Say which key of the site configuration a mistake is in, where no option of the command names the thing."""
+def _name_config_key(key: str, *, is_from_config: bool) -> Iterator[None]:
+    """Name the key of the site configuration in an error, where no option of the command names it."""
     try:
         yield
     except InputError as error:
-        if not is_of_site:
+        if not is_from_config:
             raise
         raise InputError(f"{key} in the site configuration: {error.message}", hint=error.hint) from error

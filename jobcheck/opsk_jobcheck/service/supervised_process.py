@@ -10,8 +10,8 @@ from contextlib import suppress
 
 log = logging.getLogger(__name__)
 
-Begun = Callable[[asyncio.subprocess.Process], Awaitable[None]]
-"""Is told of each process as it starts, to hand it what it needs."""
+OnStart = Callable[[asyncio.subprocess.Process], Awaitable[None]]
+"""Receives each process as it starts, to send it its input."""
 
 
 class SupervisedProcess:
@@ -19,18 +19,18 @@ class SupervisedProcess:
 
     Parameters
     ----------
-    missed
-        What is not done while it cannot be started, for the log.
+    consequence
+        The missing function while it cannot be started, for the log.
     pause_s
-        How long after its end it is started again [s].
-    begun
-        Is told of each process as it starts.
+        Pause before it is started again [s].
+    on_start
+        Receives each process as it starts.
     """
 
-    def __init__(self, missed: str, pause_s: float, begun: Begun | None = None) -> None:
-        self._missed = missed
+    def __init__(self, consequence: str, pause_s: float, on_start: OnStart | None = None) -> None:
+        self._consequence = consequence
         self._pause_s = pause_s
-        self._begun = begun
+        self._on_start = on_start
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -42,7 +42,7 @@ class SupervisedProcess:
     def start(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Run a command from now on, with these variables beside the advisor's own, unless one runs already."""
         if self._task is None:
-            self._task = asyncio.create_task(self._keep(command, {**os.environ, **(environment or {})}))
+            self._task = asyncio.create_task(self._supervise(command, {**os.environ, **(environment or {})}))
 
     async def stop(self) -> None:
         """End it."""
@@ -51,14 +51,14 @@ class SupervisedProcess:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def _keep(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    async def _supervise(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Run it again and again."""
         while True:
             try:
                 await self._run(command, environment)
             except (OSError, RuntimeError) as error:
-                # uvloop says RuntimeError where a process ends before it was handed all that it needs
-                log.warning("%s: %s", self._missed, getattr(error, "strerror", None) or error)
+                # uvloop raises RuntimeError where a process ends before it got all of its input
+                log.warning("%s: %s", self._consequence, getattr(error, "strerror", None) or error)
             await asyncio.sleep(self._pause_s)
 
     async def _run(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -72,8 +72,8 @@ class SupervisedProcess:
         )
         self._process = process
         try:
-            if self._begun is not None:
-                await self._begun(process)
+            if self._on_start is not None:
+                await self._on_start(process)
             await process.wait()
         finally:
             self._process = None

@@ -1,8 +1,8 @@
-"""How is the live state kept up to date? In a process of its own; this is its inside.
+"""Runs the process that keeps the live state up to date.
 
-It asks Slurm, lays the traffic of jobs that have begun on the fabric, and hands the result over as files. Started by
-the advisor it ends when its standard input does, so it does not outlive it, and takes its folder along; as a service of
-its own (``opsk advisor --watch``) it lets the advisor do without any network.
+It asks Slurm, routes the traffic of jobs that have started over the fabric, and writes the result as files. Started by
+the advisor, it ends when its standard input closes, so it does not outlive the advisor, and removes its folder. As a
+service of its own (``opsk advisor --watch``) it lets the advisor run without any network access.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from opsk.app.interference.jobs import KeptLoads, Site, Wire, on_the_wire
+from opsk.app.interference.jobs import ActiveTraffic, LoadCache, Site, compute_active_traffic
 from opsk.config import SiteConfig
 from opsk.errors import ConfigError, OpskError
 from opsk.planning.interference.node_choice import busy_leaves
@@ -34,115 +34,115 @@ from opsk_jobcheck.cluster_state.polling import (
     QUESTION_DEADLINE_S,
     Poller,
     Round,
-    partitions_of,
-    topology_of,
+    read_partitions,
+    read_topology,
 )
 from opsk_jobcheck.cluster_state.state import LiveState
-from opsk_jobcheck.service.site import site_adviser
+from opsk_jobcheck.service.site import build_site_adviser
 from opsk_jobcheck.service.worker import read_frame
 
 NICENESS = 10
-"""Answers go first."""
+"""Answers have priority."""
 
 log = logging.getLogger(__name__)
 
 
-class Watch:
-    """Turns rounds of questions into states.
+class StateBuilder:
+    """Converts polling rounds into live states.
 
     Parameters
     ----------
     site
-        For the rates of storage.
+        The site, for the rates of storage.
     adviser
-        With its fabric and links.
+        The adviser, with its fabric and links.
     """
 
     def __init__(self, site: SiteConfig, adviser: Adviser, slurm: SlurmClient) -> None:
-        if adviser.wires is None or adviser.fabric is None or adviser.rails is None:
+        if adviser.fabric_links is None or adviser.fabric is None or adviser.rails is None:
             raise ValueError("only a site with a fabric is watched")
-        self.wires = adviser.wires
+        self.fabric_links = adviser.fabric_links
         cluster = as_cabled(adviser.cluster, adviser.rails) if adviser.cluster is not None else None
         self._site = Site(
-            wires=adviser.wires,
+            fabric_links=adviser.fabric_links,
             fabric=adviser.fabric,
             cluster=cluster,
             efficiency=adviser.efficiency,
             storage=site.storage,
         )
         self._slurm = slurm
-        self._kept = KeptLoads()
-        self._laid: object = None
-        self._wire: Wire | None = None
+        self._loads = LoadCache()
+        self._routed_jobs: object = None
+        self._traffic: ActiveTraffic | None = None
         self._around: dict[str, float] = {}
         self._topology: str | None = None
         self._source = ""
         self._partitions: tuple[PartitionRecord, ...] = ()
         self._states = 0
 
-    def state(self, found: Round, *, laid: bool = True) -> LiveState:
+    def state(self, polled: Round, *, with_traffic: bool = True) -> LiveState:
         """Return the state after one round.
 
         Parameters
         ----------
-        laid
-            False to leave out what runs on the links, while that is still to be worked out.
+        with_traffic
+            False to leave out the load on the links, while it is still to be computed.
         """
-        if laid:
-            self._lay(found.jobs)
+        if with_traffic:
+            self._route_traffic(polled.jobs)
         if not self._source:
-            self._topology = topology_of(self._slurm)
+            self._topology = read_topology(self._slurm)
             self._source = f"Slurm {'.'.join(f'{part:02d}' for part in self._slurm.release())}"
-        if self._states % ALL_AGAIN_ROUNDS == 0 and (partitions := partitions_of(self._slurm)) is not None:
+        if self._states % ALL_AGAIN_ROUNDS == 0 and (partitions := read_partitions(self._slurm)) is not None:
             self._partitions = partitions
         self._states += 1
-        held = {node for job in found.jobs for node in job.nodes}
+        held = {node for job in polled.jobs for node in job.nodes}
         return LiveState(
-            nodes=found.nodes,
-            running=len(found.jobs),
-            hidden_nodes=sum(_is_held(node) and node.name not in held for node in found.nodes),
+            nodes=polled.nodes,
+            running=len(polled.jobs),
+            hidden_nodes=sum(_is_held(node) and node.name not in held for node in polled.nodes),
             source=self._source,
             topology=self._topology,
             default_partition=next((part.name for part in self._partitions if part.is_default), None),
-            least_nodes={part.name: part.min_nodes for part in self._partitions if part.min_nodes > 1},
-            wire=self._wire if laid else None,
-            around=self._around if laid else {},
+            min_nodes={part.name: part.min_nodes for part in self._partitions if part.min_nodes > 1},
+            wire=self._traffic if with_traffic else None,
+            around=self._around if with_traffic else {},
         )
 
     def is_known(self, jobs: tuple[JobRecord, ...]) -> bool:
-        """Tell whether these are the jobs that were laid last."""
-        return self._wire is not None and self._laid == _what_counts(jobs)
+        """Return whether these are the jobs whose traffic was routed last."""
+        return self._traffic is not None and self._routed_jobs == _traffic_key(jobs)
 
-    def _lay(self, jobs: tuple[JobRecord, ...]) -> None:
-        """Lay the jobs that are new, where any job is new or gone."""
+    def _route_traffic(self, jobs: tuple[JobRecord, ...]) -> None:
+        """Route the traffic of new jobs, where any job is new or gone."""
         if self.is_known(jobs):
             return
-        self._wire = on_the_wire(self._site, jobs, kept=self._kept)
-        self._around = busy_leaves(self.wires, self._wire.running)
-        self._laid = _what_counts(jobs)
+        self._traffic = compute_active_traffic(self._site, jobs, cache=self._loads)
+        self._around = busy_leaves(self.fabric_links, self._traffic.running)
+        self._routed_jobs = _traffic_key(jobs)
 
 
-def _what_counts(jobs: tuple[JobRecord, ...]) -> object:
-    """Return what the traffic of jobs depends on."""
+def _traffic_key(jobs: tuple[JobRecord, ...]) -> object:
+    """Return the fields that the traffic of jobs depends on."""
     return tuple((job.id, job.state, job.nodes, job.admin_comment) for job in jobs)
 
 
 def _is_held(node: NodeRecord) -> bool:
-    """Tell whether a job holds a node, or a part of it."""
+    """Return whether a job holds a node, or a part of it."""
     return node.state in ("ALLOCATED", "MIXED", "COMPLETING")
 
 
-def watch(poller: Poller, state: Watch, writer: LiveWriter, *, is_over: Callable[[float], bool]) -> None:
-    """Ask and hand over until it is over.
+def watch(poller: Poller, state: StateBuilder, writer: LiveWriter, *, is_over: Callable[[float], bool]) -> None:
+    """Poll and write states until the end.
 
     Parameters
     ----------
     is_over
-        Waits so long [s] and tells whether to end.
+        Waits for so long [s] and returns whether to end.
     """
     while True:
         try:
-            _one_round(poller, state, writer)
+            _run_round(poller, state, writer)
         except OpskError as error:
             if poller.failures in (1, 8):
                 log.warning("running jobs and free nodes are not known: %s", error.message)
@@ -156,13 +156,13 @@ def watch(poller: Poller, state: Watch, writer: LiveWriter, *, is_over: Callable
             return
 
 
-def _one_round(poller: Poller, state: Watch, writer: LiveWriter) -> None:
-    """Ask once and hand over what came of it: free nodes at once where laying new jobs takes its time."""
-    found = poller.round()
+def _run_round(poller: Poller, state: StateBuilder, writer: LiveWriter) -> None:
+    """Poll once and write the result: free nodes at once where routing new jobs takes time."""
+    polled = poller.round()
     asked_at_s = poller.clock()
     if poller.rounds == 1:
-        writer.write(state.state(found, laid=False), asked_at_s=asked_at_s)
-    writer.write(state.state(found), asked_at_s=asked_at_s)
+        writer.write(state.state(polled, with_traffic=False), asked_at_s=asked_at_s)
+    writer.write(state.state(polled), asked_at_s=asked_at_s)
 
 
 def main(folder: Path) -> None:
@@ -183,8 +183,8 @@ def main(folder: Path) -> None:
         log.warning("running jobs are not watched: %s", error)
 
 
-def stand(site: SiteConfig) -> None:
-    """Watch as a service of its own, until told to stop.
+def run_service(site: SiteConfig) -> None:
+    """Watch as a service of its own, until stopped.
 
     Raises
     ------
@@ -206,26 +206,26 @@ def stand(site: SiteConfig) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     logging.basicConfig(level=logging.WARNING, format="opsk watcher: %(levelname)s %(message)s")
     if site.top.slurm_interval_s:
-        threading.Thread(target=snapshots.stand, args=(folder, site.top.slurm_interval_s), daemon=True).start()
+        threading.Thread(target=snapshots.run_service, args=(folder, site.top.slurm_interval_s), daemon=True).start()
     _watch_site(site, folder)
 
 
 def _watch_site(site: SiteConfig, folder: Path) -> None:
     """Watch until this process is ended."""
     slurm = CommandClient(deadline_s=QUESTION_DEADLINE_S)
-    state = Watch(site, site_adviser(site, with_wires=True), slurm)
+    state = StateBuilder(site, build_site_adviser(site, with_fabric_links=True), slurm)
     poller = Poller(slurm=slurm, clock=time.monotonic, interval_s=site.advisor.live_interval_s)
-    watch(poller, state, LiveWriter(folder, fingerprint(state.wires)), is_over=_paused)
+    watch(poller, state, LiveWriter(folder, fingerprint(state.fabric_links)), is_over=_pause)
 
 
-def _paused(pause_s: float) -> bool:
-    """Wait; whoever ends this process ends it here."""
+def _pause(pause_s: float) -> bool:
+    """Wait; the process is ended here."""
     time.sleep(pause_s)
     return False
 
 
 def _end_with_input(folder: Path) -> None:
-    """End this process, and remove what it has left, when the advisor has gone."""
+    """Remove this process's files and end it, when the advisor has ended."""
     while os.read(0, 4096):
         pass
     shutil.rmtree(folder, ignore_errors=True)

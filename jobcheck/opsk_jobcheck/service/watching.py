@@ -1,4 +1,4 @@
-"""How does the advisor keep its watcher running? Starts it, starts it again when it ends, and ends it."""
+"""Supervises the advisor's watcher process: starts it, restarts it when it ends, and stops it."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from opsk.config import SiteConfig
-from opsk.own_folder import OwnFolder
+from opsk.own_folder import ProcessFolder
 from opsk_jobcheck.cluster_state.heading import MAX_AGE_S, OLD_S, LiveHead
 from opsk_jobcheck.service.supervised_process import SupervisedProcess
 from opsk_jobcheck.submission.protocol import frame
 
 WATCHER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.service.watcher")
 FOLDER_VARIABLE = "OPSK_ADVISOR_LIVE"
-"""Tells workers where states are handed over."""
+"""Passes the folder of live states to workers."""
 RESTART_PAUSE_S = 30.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def is_watched(site: SiteConfig) -> bool:
-    """Tell whether Slurm is asked for what runs now: only with a fabric is there something to say of it."""
+    """Return whether Slurm is polled for running jobs: only with a fabric are they of use."""
     return bool(site.fabric) and site.advisor.live_interval_s > 0
 
 
-class LiveWatch:
+class WatcherSupervisor:
     """The watcher of one advisor.
 
     Parameters
     ----------
     command
-        Program that watches; it gets the folder as its last word and the site configuration as its first frame.
+        Program that watches; it gets the folder as its last argument and the site configuration as its first frame.
     """
 
     def __init__(self, site: SiteConfig, *, command: Sequence[str] = WATCHER_COMMAND) -> None:
         self._site = site
         self._command = command
-        self._folder: OwnFolder | None = None
+        self._folder: ProcessFolder | None = None
         self._head: LiveHead | None = None
-        self._watcher = SupervisedProcess("running jobs are not watched", RESTART_PAUSE_S, self._begun)
+        self._watcher = SupervisedProcess("running jobs are not watched", RESTART_PAUSE_S, self._send_setup)
 
     def environment(self, site: SiteConfig) -> dict[str, str]:
-        """Return what workers of this configuration must know; the folder is made when it is first asked for."""
+        """Return the variables for workers of this configuration; the folder is created on first use."""
         if not is_watched(site):
             return {}
         if site.advisor.live_folder is not None:
             self._head = LiveHead(site.advisor.live_folder, time.monotonic)
             return {FOLDER_VARIABLE: str(site.advisor.live_folder)}
         if self._folder is None:
-            self._folder = OwnFolder("live")
+            self._folder = ProcessFolder("live")
         self._head = LiveHead(self._folder.path, time.monotonic)
         return {FOLDER_VARIABLE: str(self._folder.path)}
 
@@ -69,7 +69,7 @@ class LiveWatch:
         return "old" if age_s > MAX_AGE_S else f"{self._head.generation()}/{age_s // OLD_S:.0f}"
 
     def start(self) -> None:
-        """Begin to watch, where this site is watched."""
+        """Start the watcher, where this site is watched."""
         folder = self.environment(self._site).get(FOLDER_VARIABLE)
         if folder and self._site.advisor.live_folder is None:
             self._watcher.start((*self._command, folder), ONE_THREAD)
@@ -86,8 +86,8 @@ class LiveWatch:
         if self._folder is not None:
             await asyncio.to_thread(self._folder.remove)
 
-    async def _begun(self, process: asyncio.subprocess.Process) -> None:
-        """Tell a watcher what to watch, in a folder that is there."""
+    async def _send_setup(self, process: asyncio.subprocess.Process) -> None:
+        """Send the configuration to a watcher, and make sure that its folder exists."""
         if self._folder is not None:
             self._folder.path.mkdir(mode=0o700, exist_ok=True)
         if process.stdin is not None:

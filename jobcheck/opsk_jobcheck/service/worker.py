@@ -26,8 +26,7 @@ from opsk_jobcheck.submission.protocol import HEADER_BYTES, frame
 MAX_ADDRESS_SPACE_BYTES = 8 * GIB
 """A script that makes the analysis grow beyond this kills only its own worker."""
 COLLECT_AFTER = (20_000, 10, 10)
-"""Objects made before Python looks for those that hang together; a script makes thousands, which go away by themselves.
-"""
+"""Allocations before Python looks for reference cycles; a script makes thousands, which are freed without it."""
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ def run(make: Callable[[SiteConfig], Analyzer]) -> None:
     Parameters
     ----------
     make
-        Builds the analyzer; an ``OpskError`` from it is told to the advisor, which refuses to start.
+        Builds the analyzer; an ``OpskError`` from it is reported to the advisor, which refuses to start.
     """
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -61,7 +60,7 @@ def _serve(make: Callable[[SiteConfig], Analyzer], incoming: BinaryIO, outgoing:
     Raises
     ------
     ConnectionError
-        The advisor has gone, and left an answer unread.
+        The advisor has ended, and left an answer unread.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -76,7 +75,7 @@ def _serve(make: Callable[[SiteConfig], Analyzer], incoming: BinaryIO, outgoing:
         _send(outgoing, {"error": error.message, "hint": error.hint})
         return
     gc.collect()
-    gc.freeze()  # the fabric stays: looking through its objects again and again took 30 ms of some answers
+    gc.freeze()  # the fabric stays: scanning its objects again and again took 30 ms of some answers
     gc.set_threshold(*COLLECT_AFTER)
     _send(outgoing, {"ready": True})
     while (body := read_frame(incoming)) is not None:
@@ -84,7 +83,7 @@ def _serve(make: Callable[[SiteConfig], Analyzer], incoming: BinaryIO, outgoing:
 
 
 def _analyze(analyzer: Analyzer, body: bytes) -> dict[str, Any]:
-    """Return the packed advice, or what went wrong: the job must not suffer from our mistakes."""
+    """Return the packed analysis, or the failure: the job must not suffer from errors in the advisor."""
     try:
         return {"advised": analyzer.analyze(AnalysisRequest.unpacked(json.loads(body))).packed()}
     except Exception as error:

@@ -1,7 +1,7 @@
-"""Who computes advice, in which order, and what happens to one that takes too long?
+"""Schedules analyses on a pool of worker processes, with priorities and a time limit.
 
-A pool of worker processes (see ``worker``). Questions of slurmctld go first; one user keeps at most all but one worker
-busy; a worker that exceeds its time is killed and replaced. Nothing here blocks the event loop.
+See ``worker``. Requests of slurmctld go first; one user occupies at most all but one worker; a worker that exceeds its
+time is killed and replaced. Nothing here blocks the event loop.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ START_S = 60.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """A login node has many cores, and numpy would start a thread for each."""
 COMPUTE_S = 5.0
-"""Longest time that one script may keep a worker busy."""
+"""Longest time that one script may occupy a worker."""
 MAX_WAITING = 256
 RESTART_PAUSE_S = 1.0
 READ_BYTES = 64 * KIB
 MAX_REPLY_BYTES = 4 * MIB
-"""Longer than any advice; a worker that says more is broken."""
+"""Longer than any advice; a worker that sends more is broken."""
 
 log = logging.getLogger(__name__)
 
 
 class TooBusyError(Exception):
-    """So much is waiting that one more question would only be answered when nobody listens any more."""
+    """So many questions wait that one more would be answered only after its client's deadline."""
 
 
 Reply = Mapping[str, Any]
 
 
 class Worker:
-    """One worker process, at the other end of a pair of sockets; it has one question at a time.
+    """One worker process, at the other end of a socket pair; it has one request at a time.
 
     Parameters
     ----------
     died
-        Is told when the process ends though it was asked nothing.
+        Called when the process ends without a request.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the process can be asked."""
+        """Whether the process can take a request."""
         return self._socket is not None
 
     @property
@@ -127,7 +127,7 @@ class Worker:
         return self._process.pid if self._process else None
 
     def analyze(self, query: AnalysisRequest, then: Callable[[Analysis | None], None]) -> None:
-        """Think about a script; ``then`` is told the advice, or ``None`` when the worker failed and was killed."""
+        """Analyse a script; ``then`` receives the analysis, or ``None`` when the worker failed and was killed."""
 
         def read(reply: Reply | None) -> None:
             try:
@@ -146,15 +146,17 @@ class Worker:
         if self._process is not None:
             await self._process.wait()
 
-    def _ask(self, body: bytes, most_s: float, then: Callable[[Reply | None], None]) -> None:
-        """Send one frame; ``then`` is told the document that comes back, or ``None`` when none comes in time."""
+    def _ask(self, body: bytes, timeout_s: float, then: Callable[[Reply | None], None]) -> None:
+        """Send one frame; ``then`` receives the reply, or ``None`` when none arrives in time."""
         self._then = then
-        self._timer = asyncio.get_running_loop().call_later(most_s, self._fail, f"is busy for more than {most_s:.0f} s")
+        self._timer = asyncio.get_running_loop().call_later(
+            timeout_s, self._fail, f"is busy for more than {timeout_s:.0f} s"
+        )
         self._received.clear()
         self._send(frame(body))
 
     def _send(self, data: bytes) -> None:
-        """Send what goes now, the rest when there is room."""
+        """Send what fits now, the rest when there is room."""
         if self._socket is None:
             self._fail("has gone")
             return
@@ -170,14 +172,14 @@ class Worker:
             asyncio.get_running_loop().add_writer(self._socket.fileno(), self._writable)
 
     def _writable(self) -> None:
-        """Send what was left."""
+        """Send the rest."""
         if self._socket is not None:
             asyncio.get_running_loop().remove_writer(self._socket.fileno())
             unsent, self._unsent = self._unsent, b""
             self._send(unsent)
 
     def _readable(self) -> None:
-        """Take what has come of an answer, and hand on a whole one."""
+        """Read a part of a reply, and deliver a complete one."""
         if self._socket is None:
             return
         try:
@@ -199,10 +201,10 @@ class Worker:
             except (ValueError, TypeError) as error:
                 self._fail(f"speaks nonsense ({error!r})")
                 return
-            self._tell(reply)
+            self._deliver(reply)
 
-    def _tell(self, reply: Reply | None) -> None:
-        """Tell who asked, once."""
+    def _deliver(self, reply: Reply | None) -> None:
+        """Deliver the reply to its receiver, once."""
         then, self._then = self._then, None
         if self._timer is not None:
             self._timer.cancel()
@@ -211,16 +213,16 @@ class Worker:
             then(reply)
 
     def _fail(self, why: str) -> None:
-        """Kill a worker that is of no use any more; the pool replaces it."""
+        """Kill a worker that is broken; the pool replaces it."""
         log.warning("worker %s %s, and is replaced", self.pid, why)
         self._hang_up()
         if self._then is None:
             self._died(self)
         else:
-            self._tell(None)
+            self._deliver(None)
 
     def _hang_up(self) -> None:
-        """Close our end and end the process."""
+        """Close the socket and end the process."""
         if self._socket is not None:
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._socket.fileno())
@@ -234,7 +236,7 @@ class Worker:
 
 @dataclass(order=True, slots=True)
 class _Waiting:
-    """A question that waits for a worker: slurmctld's before people's, then in order."""
+    """A request that waits for a worker: slurmctld's before users', then in order."""
 
     rank: int
     number: int
@@ -250,7 +252,7 @@ class WorkerPool:
     Parameters
     ----------
     environment
-        Variables that the workers get beside the advisor's own.
+        Variables of the workers in addition to the advisor's own.
     """
 
     def __init__(
@@ -287,7 +289,7 @@ class WorkerPool:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so many questions wait for a worker that the next is answered without what takes long."""
+        """Whether so many requests wait for a worker that the next is answered without slow parts."""
         return 0 < self._short_from <= len(self._waiting)
 
     def analyze(
@@ -298,24 +300,24 @@ class WorkerPool:
         then: Callable[[Analysis | None, dict[str, float]], None],
         first: bool = False,
     ) -> None:
-        """Let a worker think about a script once one has time for it.
+        """Have a worker analyse a script once one is idle.
 
         Parameters
         ----------
         then
-            Is told the advice, ``None`` when the worker failed, and how long it waited (``queue_ms``) and took
+            Receives the analysis, ``None`` when the worker failed, and how long it waited (``queue_ms``) and took
             (``think_ms``); never after the pool was closed.
 
         Raises
         ------
         TooBusyError
-            When too many wait already.
+            When too many requests wait.
         """
         if len(self._waiting) >= MAX_WAITING:
             raise TooBusyError
         self._number += 1
         insort(self._waiting, _Waiting(0 if first else 1, self._number, uid, query, then, time.monotonic()))
-        self._hand_out()
+        self._dispatch()
 
     async def close(self) -> None:
         """End all workers."""
@@ -325,49 +327,49 @@ class WorkerPool:
             task.cancel()
         await asyncio.gather(*(worker.kill() for worker in self._workers), return_exceptions=True)
 
-    def _hand_out(self) -> None:
-        """Give idle workers to those who wait, leaving one to others than the busiest user."""
-        most = max(1, len(self._workers) - 1)
-        for place in tuple(self._waiting):
+    def _dispatch(self) -> None:
+        """Assign idle workers to waiting requests, leaving one worker to others than the busiest user."""
+        max_busy = max(1, len(self._workers) - 1)
+        for waiting in tuple(self._waiting):
             if not self._idle:
                 return
-            if place.rank and self._busy_for[place.uid] >= most:
+            if waiting.rank and self._busy_for[waiting.uid] >= max_busy:
                 continue
-            self._waiting.remove(place)
-            self._busy_for[place.uid] += 1
+            self._waiting.remove(waiting)
+            self._busy_for[waiting.uid] += 1
             worker = self._idle.pop()
-            query = replace(place.query, is_hurried=True) if self.is_crowded else place.query
-            worker.analyze(query, partial(self._take_result, place, worker, time.monotonic()))
+            query = replace(waiting.query, is_hurried=True) if self.is_crowded else waiting.query
+            worker.analyze(query, partial(self._take_result, waiting, worker, time.monotonic()))
 
-    def _take_result(self, place: _Waiting, worker: Worker, turned: float, analysis: Analysis | None) -> None:
-        """Report what came of an analysis, and give its worker to the next."""
+    def _take_result(self, waiting: _Waiting, worker: Worker, started: float, analysis: Analysis | None) -> None:
+        """Deliver the result of an analysis, and assign its worker to the next."""
         if self._closed:
             return
-        timing = {"queue_ms": _ms(turned - place.began), "think_ms": _ms(time.monotonic() - turned)}
-        self._busy_for[place.uid] -= 1
-        if not self._busy_for[place.uid]:
-            del self._busy_for[place.uid]
+        timing = {"queue_ms": _ms(started - waiting.began), "think_ms": _ms(time.monotonic() - started)}
+        self._busy_for[waiting.uid] -= 1
+        if not self._busy_for[waiting.uid]:
+            del self._busy_for[waiting.uid]
         if worker.alive:
             self._idle.append(worker)
-            self._hand_out()
+            self._dispatch()
         else:
             self._replace(worker)
-        place.then(analysis, timing)
+        waiting.then(analysis, timing)
 
     def _died_idle(self, worker: Worker) -> None:
-        """Replace a worker that nobody waits for."""
+        """Replace an idle worker that ended."""
         if worker in self._idle and not self._closed:
             self._idle.remove(worker)
             self._replace(worker)
 
     def _replace(self, worker: Worker) -> None:
-        """Start a dead worker again, beside everything else."""
+        """Restart a dead worker in the background."""
         task = asyncio.get_running_loop().create_task(self._repair(worker))
         self._repairs.add(task)
         task.add_done_callback(self._repairs.discard)
 
     async def _repair(self, worker: Worker) -> None:
-        """Start a dead worker again, until it comes up."""
+        """Restart a dead worker, until it is ready."""
         while not self._closed:
             try:
                 await worker.start()
@@ -376,7 +378,7 @@ class WorkerPool:
                 await asyncio.sleep(RESTART_PAUSE_S)
                 continue
             self._idle.append(worker)
-            self._hand_out()
+            self._dispatch()
             return
 
 

@@ -1,4 +1,4 @@
-"""A cache of bounded size whose least recently used value goes first."""
+"""Implements a bounded cache that evicts the least recently used value first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class _Key:
-    """A key that is hashed once: a workload has a hundred parts, each of which Python would ask again."""
+    """A key that is hashed once: a workload has a hundred parts, each of which Python would hash again."""
 
     __slots__ = ("_hash", "_value")
 
@@ -29,30 +29,30 @@ class _Key:
 class LruCache(Generic[Value]):
     """Values by key; the least recently used one goes first. Not for several threads."""
 
-    most: int
+    max_size: int
     _values: dict[_Key, Value] = field(default_factory=dict)
 
     def get(
-        self, key: Hashable, work_out: Callable[[], Value], *, is_kept: Callable[[Value], bool] = lambda _: True
+        self, key: Hashable, compute: Callable[[], Value], *, is_stored: Callable[[Value], bool] = lambda _: True
     ) -> Value:
-        """Return what is kept under a key, worked out where there is nothing.
+        """Return the value of a key, computed where there is none.
 
-        What working out raises is not kept, nor a value that ``is_kept`` refuses.
+        An exception of ``compute`` is not stored, nor is a value that ``is_stored`` refuses.
         """
         hashed = _Key(key)
         if hashed not in self._values:
-            value = work_out()
-            if not is_kept(value):
+            value = compute()
+            if not is_stored(value):
                 return value
         else:
             value = self._values.pop(hashed)
         self._values[hashed] = value
-        if len(self._values) > self.most:
+        if len(self._values) > self.max_size:
             del self._values[next(iter(self._values))]
         return value
 
     def __contains__(self, key: Hashable) -> bool:
-        """Tell whether something is kept under a key."""
+        """Return whether there is a value for a key."""
         return _Key(key) in self._values
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-r"""How do the submit hooks and the advisor talk over the Unix socket, and what may each say?
+r"""Defines the protocol between the submit hooks and the advisor on the Unix socket.
 
 A connection carries frames, each a 4-byte big-endian unsigned length and that many bytes of one JSON object in UTF-8.
-The hook asks, the advisor answers; one connection may carry a few questions, one after the other::
+The hook sends a question, the advisor answers; one connection may carry a few questions, one after the other::
 
     hook ──► {"v": 1, "kind": "advise", ...}        advisor ──► {"v": 1, "status": "files", "paths": [...]}
     hook ──► {"v": 1, "kind": "advise", ..., "files": {...}}    {"v": 1, "status": "advice", "lines": [...], ...}
@@ -13,11 +13,11 @@ Every question carries its version ``v``; a version or kind that the advisor doe
 pure ASCII (``\uXXXX`` escapes), so that a hook may refuse any other byte. Where a question has ``as_text``, its answer
 is rows of text instead, see `answer_text`.
 
-Who asks ``advise`` shows what is answered, and hangs up then: that it was shown is taken from the end of the
-connection, unless there was something left to read.
+The sender of ``advise`` shows the answer and then closes the connection: the end of the connection counts as shown,
+unless unread data was left.
 
-Who asks is never read from a question: the advisor takes the peer's uid from the kernel. Only a ``submit`` question,
-which slurmctld asks on behalf of a user, names a uid.
+The sender's identity is never read from a question: the advisor takes the peer's uid from the kernel. Only a ``submit``
+question, which slurmctld sends on behalf of a user, names a uid.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from opsk.units import KIB
 _ESCAPED = re.compile(r"[^ -\[\]-~]")
 
 
-def answer_text(version: int, status: str, rows: Iterable[tuple[str, str]]) -> bytes:
-    """Return an answer as text; rows that say nothing are left out."""
+def render_answer_text(version: int, status: str, rows: Iterable[tuple[str, str]]) -> bytes:
+    """Return an answer as text; empty rows are left out."""
     lines = [f"opsk {version} {status}\n", *(f"{name} {_ESCAPED.sub(_escape, text)}\n" for name, text in rows if text)]
     return "".join(lines).encode("ascii")
 
 
-def _escape(found: re.Match[str]) -> str:
-    """Return one sign as a hook reads it; what takes more than 16 bits is a question mark."""
-    code = ord(found[0])
+def _escape(match: re.Match[str]) -> str:
+    """Return the escape sequence of a character for a hook; beyond 16 bits it is a question mark."""
+    code = ord(match[0])
     return f"\\u{code:04x}" if code < 1 << 16 else "?"
 
 
 VERSION = 1
 HEADER_BYTES = 4
 MAX_QUESTION_BYTES = 3 << 19
-"""Longest question, 1.5 MiB: a script of up to 1 MiB and what it names."""
+"""Longest question, 1.5 MiB: a script of up to 1 MiB and the files that it names."""
 MAX_ANSWER_BYTES = 64 * KIB
 MAX_SCRIPT_CHARS = 1 << 20
 MAX_FILE_CHARS = 256 << 10
 MAX_FILES = 8
 MAX_RECORDS = 128
 MAX_DEPTH = 8
-"""Deepest nesting of a question that is looked at; real ones have 3."""
+"""Deepest nesting of a question; real ones have 3."""
 MAX_INSIDE = 256
 """Lists and objects of one depth; real questions have 4."""
 
@@ -70,22 +70,22 @@ class ProtocolError(ValueError):
     """A frame is no question; the message is short, harmless and may be sent back."""
 
 
-class _Said(BaseModel):
-    """Base of everything said on the socket: known keys are checked, later versions may add others."""
+class _Message(BaseModel):
+    """Base of all messages on the socket: known keys are validated, later versions may add others."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     v: Literal[1] = 1
 
 
-class PingQuestion(_Said):
-    """Is the advisor there and answering?"""
+class PingQuestion(_Message):
+    """Checks whether the advisor answers."""
 
     kind: Literal["ping"]
 
 
-class AdviseQuestion(_Said):
-    """Asked by ``cli_filter.lua``, as the submitting user, before the request leaves the login node.
+class AdviseQuestion(_Message):
+    """Sent by ``cli_filter.lua``, as the submitting user, before the request leaves the login node.
 
     Parameters
     ----------
@@ -97,21 +97,21 @@ class AdviseQuestion(_Said):
     argv
         Script or program and its arguments, as typed.
     options_json
-        The object that Slurm's ``json_cli_options`` gives, as text: a broken one must not spoil the question.
+        The object of Slurm's ``json_cli_options``, as text: an invalid one must not invalidate the question.
     env
-        Those variables that the script mentions.
+        The variables that the script mentions.
     files
-        Text of files that an earlier answer wanted, by the path that it wanted.
+        Text of files that an earlier answer requested, by the path in that answer.
     left_ms
-        What is left of the hook's deadline [ms].
+        The remaining time of the hook's deadline [ms].
     detail
-        How much the user wants to read (``OPSK_ADVICE``).
+        The level of detail that the user requests (``OPSK_ADVICE``).
     heterogeneous
         The job has further components; ``options_json`` are those of the first.
     ascii
         The user's terminal shows ASCII alone.
     as_text
-        The answer is to come as rows of text.
+        The answer is sent as rows of text.
     """
 
     kind: Literal["advise"]
@@ -130,8 +130,8 @@ class AdviseQuestion(_Said):
     files: Annotated[Mapping[_Path, Annotated[str, Field(max_length=MAX_FILE_CHARS)]], Field(max_length=MAX_FILES)] = {}
 
 
-class SubmitQuestion(_Said):
-    """Asked by ``job_submit.lua`` under slurmctld's locks: has anything been said about this job, what may be added?
+class SubmitQuestion(_Message):
+    """Sent by ``job_submit.lua`` under slurmctld's locks: asks for the record of the job, and whether advice was shown.
 
     Parameters
     ----------
@@ -140,13 +140,13 @@ class SubmitQuestion(_Said):
     job
         Fields of ``job_desc`` under their own names; ``NO_VAL`` as the numbers that Slurm uses.
     quiet
-        True when the user is to be told nothing, only the record is wanted.
+        True when no lines are shown to the user, and only the record is needed.
     env
-        Those variables of the job that the script mentions; ``None`` where the site's policy does not need them.
+        The job's variables that the script mentions; ``None`` where the site's policy does not need them.
     ascii
         The user's terminal shows ASCII alone.
     as_text
-        The answer is to come as rows of text.
+        The answer is sent as rows of text.
     """
 
     kind: Literal["submit"]
@@ -160,26 +160,26 @@ class SubmitQuestion(_Said):
     env: Annotated[Mapping[str, _Word], Field(max_length=512)] | None = None
 
 
-class ClusterQuestion(_Said):
-    """Asked by ``opsk top``: all jobs and nodes, as far as the peer may see them.
+class ClusterQuestion(_Message):
+    """Sent by ``opsk top``: asks for all jobs and nodes, as far as the peer may see them.
 
     Parameters
     ----------
     have
-        Digest of the snapshot that the asker has; what has not changed since is not sent again.
+        Digest of the client's snapshot; data that has not changed since is not sent again.
     """
 
     kind: Literal["cluster"]
     have: Annotated[str, Field(max_length=64)] = ""
 
 
-class RecordQuestion(_Said):
-    """What the store is to keep; the answer ``taken`` says that it is in the queue.
+class RecordQuestion(_Message):
+    """Records for the store; the answer ``taken`` says that they are in the queue.
 
     Parameters
     ----------
     records
-        Records as `opsk.store.writing.encode` writes them, a text each; who may write which is looked at later, beside
+        Records as `opsk.store.writing.encode` writes them, one text each; write permissions are checked later, beside
         the store.
     """
 
@@ -193,24 +193,24 @@ Question = PingQuestion | AdviseQuestion | SubmitQuestion | ClusterQuestion | Re
 _QUESTION: TypeAdapter[Question] = TypeAdapter(Annotated[Question, Field(discriminator="kind")])
 
 
-class Answer(_Said):
-    """What the advisor says.
+class Answer(_Message):
+    """An answer of the advisor.
 
     Parameters
     ----------
     status
-        ``advice``: there is something to say; ``files``: the texts of ``paths`` would say more, ask again with them;
-        ``silent``: nothing is to be said (no training job, or opted out); ``later``: no answer within the deadline, or
-        no room for records now; ``taken``: records will be kept; ``pong``; ``error``: the question was not understood
-        or not allowed.
+        ``advice``: there is advice; ``files``: the texts of ``paths`` would improve it, ask again with them;
+        ``silent``: there is no advice (no training job, or opted out); ``later``: no answer within the deadline, or no
+        room for records now; ``taken``: records will be stored; ``pong``; ``error``: the question was invalid or not
+        allowed.
     lines
-        What to show the user, without prefix; empty when the user has been told already.
+        Lines to show to the user, without prefix; empty when the user has seen the advice already.
     comment
-        The record to leave in the job's comment.
+        The record for the job's comment.
     action
-        ``hold`` or ``reject`` where the site's policy wants that of this job; ``lines`` then say why.
+        ``hold`` or ``reject`` where the site's policy demands that for this job; ``lines`` then give the reason.
     release
-        With ``pong``: which opsk answers, for ``opsk doctor``.
+        With ``pong``: the opsk release that answers, for ``opsk doctor``.
     """
 
     status: Literal["advice", "files", "silent", "later", "taken", "pong", "error"]
@@ -234,7 +234,7 @@ def parse_question(body: bytes) -> Question:
         When the body is no JSON object, or none that this version knows.
     """
     try:
-        document = json.loads(body.decode("utf-8", errors="replace"), parse_constant=_no_constant)
+        document = json.loads(body.decode("utf-8", errors="replace"), parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ProtocolError("nested too deeply") from error
     except ValueError as error:
@@ -244,7 +244,7 @@ def parse_question(body: bytes) -> Question:
     if document.get("v") != VERSION:
         raise ProtocolError(f"version not known, this advisor speaks {VERSION}")
     try:
-        return _QUESTION.validate_python(_bounded(document))
+        return _QUESTION.validate_python(_check_depth(document))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ascii(".".join(str(part)[:40] for part in first["loc"][:3])).strip("'\"")
@@ -252,21 +252,21 @@ def parse_question(body: bytes) -> Question:
 
 
 def frame(body: bytes) -> bytes:
-    """Return a body with its length before it."""
+    """Return a body with its length prefix."""
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
 def render_answer(answer: Answer, *, as_text: bool = False) -> bytes:
-    """Return an answer as a frame; what is longer than a hook reads loses lines from its end."""
-    written = _rows if as_text else _ascii
-    body = written(answer)
+    """Return an answer as a frame; one that is longer than a hook reads loses lines from its end."""
+    render = _render_rows if as_text else _render_json
+    body = render(answer)
     while len(body) > MAX_ANSWER_BYTES and (answer.lines or answer.paths):
         answer = answer.model_copy(update={"lines": answer.lines[:-1], "paths": answer.paths[:-1]})
-        body = written(answer)
+        body = render(answer)
     return frame(body)
 
 
-def body_length(header: bytes) -> int:
+def parse_body_length(header: bytes) -> int:
     """Return the number of bytes that follow a header.
 
     Raises
@@ -280,24 +280,24 @@ def body_length(header: bytes) -> int:
     return length
 
 
-def _ascii(answer: Answer) -> bytes:
-    """Return an answer as JSON in ASCII, without the fields that say nothing."""
+def _render_json(answer: Answer) -> bytes:
+    """Return an answer as JSON in ASCII, without the fields that have their defaults."""
     return json.dumps(answer.model_dump(exclude_defaults=True) | {"v": VERSION}, separators=(",", ":")).encode("ascii")
 
 
-def _rows(answer: Answer) -> bytes:
-    """Return what of an answer a hook looks at, as rows of text."""
+def _render_rows(answer: Answer) -> bytes:
+    """Return the fields of an answer that a hook uses, as rows of text."""
     rows = [("comment", answer.comment), ("action", answer.action), ("error", answer.error)]
     rows += [("path", path) for path in answer.paths] + [("line", line) for line in answer.lines]
-    return answer_text(VERSION, answer.status, rows)
+    return render_answer_text(VERSION, answer.status, rows)
 
 
-def _no_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     """Refuse ``NaN`` and ``Infinity``, which are no JSON."""
     raise ValueError(name)
 
 
-def _bounded(document: dict[str, Any]) -> dict[str, Any]:
+def _check_depth(document: dict[str, Any]) -> dict[str, Any]:
     """Refuse documents nested deeper than any question is."""
     level: list[Any] = [document]
     for _ in range(MAX_DEPTH):

@@ -1,4 +1,4 @@
-"""What people submit again is mostly what they submitted before: answers about short texts are kept, within bounds."""
+"""Caches the results of functions of short texts, since most submissions repeat earlier ones; the cache is bounded."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TypeVar, TypeVarTuple
 
 from opsk.units import KIB
 
-MOST_KEPT, LONGEST_CHARS = 256, 8 * KIB
-"""Texts that are longer than any that people type are read and forgotten."""
+MAX_CACHED, MAX_CHARS = 256, 8 * KIB
+"""Results of longer texts than people type are not cached."""
 
 Others = TypeVarTuple("Others")
 Answer = TypeVar("Answer")
 
 
-def kept_if_short(read: Callable[[str, *Others], Answer]) -> Callable[[str, *Others], Answer]:
-    """Keep what a function of a text, and of few other texts, has returned for short ones; nobody may change it."""
-    kept = lru_cache(maxsize=MOST_KEPT)(read)
+def cache_short_texts(read: Callable[[str, *Others], Answer]) -> Callable[[str, *Others], Answer]:
+    """Cache the results of a function of a text, and of other texts, for short texts; results must not be modified."""
+    cached = lru_cache(maxsize=MAX_CACHED)(read)
 
     @wraps(read)
-    def look(text: str, *others: *Others) -> Answer:
-        return kept(text, *others) if len(text) <= LONGEST_CHARS else read(text, *others)
+    def wrapper(text: str, *others: *Others) -> Answer:
+        return cached(text, *others) if len(text) <= MAX_CHARS else read(text, *others)
 
-    return look
+    return wrapper

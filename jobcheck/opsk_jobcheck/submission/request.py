@@ -1,4 +1,4 @@
-"""What was asked of Slurm, as far as advice needs it: the merged request that a hook sees, or a script's own lines."""
+"""Defines the Slurm request that advice is based on: a hook's merged request, or a script's own ``#SBATCH`` lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MEMORY_OPTIONS = ("mem", "mem-per-cpu", "mem-per-gpu")
-"""Options that ask for host memory; a job has one of them."""
+"""Options that request host memory; a job has one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,20 +21,20 @@ class SlurmRequest:
     Parameters
     ----------
     is_merged
-        This is all that Slurm was asked for. A ``#SBATCH`` line that asks for a size which is ``None`` here is not in
-        force: the command line asks for a range, or ``srun``, ``salloc`` or slurmrestd never read that line.
+        This is the complete request to Slurm. A ``#SBATCH`` line for a size that is ``None`` here is not in force: the
+        command line gives a range, or ``srun``, ``salloc`` or slurmrestd never read that line.
     is_heterogeneous
-        The job has several components with sizes of their own, of which a hook sees one at a time: no size is told.
+        The job has several components with sizes of their own, of which a hook sees one at a time: no size is set.
     is_crontab
-        The job is made by a line of a crontab, whenever its time comes.
+        The job is started by a line of a crontab, whenever its time comes.
     is_array
-        Each task of an array is a job of its own, of the size that is asked for.
+        Each task of an array is a job of its own, of the requested size.
     memory
-        Values of ``mem``, ``mem-per-cpu``, ``mem-per-gpu`` that are given, as text; ``job_submit`` is not told.
+        Given values of ``mem``, ``mem-per-cpu``, ``mem-per-gpu``, as text; ``job_submit`` does not get them.
     is_left_to_partition
-        No number of nodes was asked for: ``nodes`` is what Slurm gives in a partition without ``MinNodes``.
+        No number of nodes was requested: ``nodes`` is Slurm's number in a partition without ``MinNodes``.
     is_exclusive
-        Whole nodes are asked for.
+        Whole nodes are requested.
     directory, submit_directory
         Where the job starts (``--chdir``), and where it was submitted; absolute.
     """

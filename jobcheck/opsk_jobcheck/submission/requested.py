@@ -1,8 +1,8 @@
-"""What did a user ask of Slurm, as each hook and each release spells it?
+"""Parses Slurm requests from the different forms of each hook and each release.
 
 ``cli_filter`` sees options by their long names and as text; ``job_submit`` sees fields of ``job_desc``, where "not
 given" is a large number and GPUs are written ``gres:gpu:8`` up to 23.02 and ``gres/gpu:8`` or ``gres/gpu=8`` later.
-Both end as one ``SlurmRequest``; what is not said, or said as a range, is ``None``.
+Both become one ``SlurmRequest``; a value that is not given, or given as a range, is ``None``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from opsk_jobcheck.submission.protocol import AdviseQuestion, SubmitQuestion
-from opsk_jobcheck.submission.recent_texts import kept_if_short
+from opsk_jobcheck.submission.recent_texts import cache_short_texts
 from opsk_jobcheck.submission.request import MEMORY_OPTIONS, SlurmRequest
 
 NOT_GIVEN = frozenset({0xFFFFFFFE, 0xFFFFFFFF, 0xFFFE, 0xFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF})
 """``NO_VAL`` and ``INFINITE`` of slurm.h in 32, 16 and 64 bits."""
 MAX_COUNT = 1 << 24
-"""Larger counts are no cluster of this world but overflow or nonsense."""
+"""Larger counts are overflow or invalid: no cluster is that large."""
 
 _SPREADING = frozenset(
     {"nodes", "nodelist", "nodefile", "ntasks", "ntasks-per-gpu", "gpus", "gpus-per-task", "tres-per-task"}
@@ -35,15 +35,15 @@ _SUFFIX = {"": 1, "k": 1 << 10, "m": 1 << 20}
 _UNSET = frozenset({"", "unset", "(null)", "n/a"})
 
 
-def gpus_of(text: object, *, bare: bool = False) -> tuple[int | None, str | None]:
-    """Return the GPU count and type that a TRES or GRES text asks for; both ``None`` when it asks for no GPU.
+def parse_gpus(text: object, *, bare: bool = False) -> tuple[int | None, str | None]:
+    """Return the GPU count and type that a TRES or GRES text requests; both ``None`` when it requests no GPU.
 
     Parameters
     ----------
     text
         ``gres:gpu:8``, ``gres/gpu:h100:8``, ``gpu``, ``cpu=4,gres/gpu=1``, ``gpu:a100:2,gpu:h100:2`` (4, no one type).
     bare
-        The text is the value of ``--gpus`` and its kin, where ``gpu`` is left out: ``8``, ``h100:8``.
+        The text is the value of ``--gpus`` and similar options, where ``gpu`` is left out: ``8``, ``h100:8``.
     """
     total: int | None = None
     types: set[str | None] = set()
@@ -64,7 +64,7 @@ def gpus_of(text: object, *, bare: bool = False) -> tuple[int | None, str | None
 
 
 def _count_and_type(words: list[str]) -> tuple[int | None, str | None]:
-    """Split what follows ``gpu``: nothing, a count, a type, or both."""
+    """Split the words after ``gpu``: nothing, a count, a type, or both."""
     if not words:
         return 1, None
     last = _COUNT.match(words[-1])
@@ -74,23 +74,23 @@ def _count_and_type(words: list[str]) -> tuple[int | None, str | None]:
     return int(last[1]) * _SUFFIX[last[2].lower()], kind
 
 
-def submit_request(question: SubmitQuestion) -> SlurmRequest:
-    """Return the request that ``job_submit`` saw; the environment is known only where the hook was told to send it."""
+def parse_submit_request(question: SubmitQuestion) -> SlurmRequest:
+    """Return the request of ``job_submit``; the environment is known only where the hook is configured to send it."""
     job = question.job
-    per_node, kind = gpus_of(job.get("tres_per_node") or job.get("gres"))
-    in_all, kind_in_all = gpus_of(job.get("tres_per_job"))
-    per_task, kind_per_task = gpus_of(job.get("tres_per_task"))
-    per_socket, kind_per_socket = gpus_of(job.get("tres_per_socket"))
+    per_node, kind = parse_gpus(job.get("tres_per_node") or job.get("gres"))
+    in_all, kind_in_all = parse_gpus(job.get("tres_per_job"))
+    per_task, kind_per_task = parse_gpus(job.get("tres_per_task"))
+    per_socket, kind_per_socket = parse_gpus(job.get("tres_per_socket"))
     if per_node is None:
-        per_node, kind = _on_sockets(per_socket, number(job.get("sockets_per_node"))), kind or kind_per_socket
-    least, most = number(job.get("min_nodes")), number(job.get("max_nodes"))
+        per_node, kind = _multiply_sockets(per_socket, number(job.get("sockets_per_node"))), kind or kind_per_socket
+    min_nodes, max_nodes = number(job.get("min_nodes")), number(job.get("max_nodes"))
     ntasks, ntasks_per_node = number(job.get("num_tasks")), number(job.get("ntasks_per_node"))
-    is_left = bool(job) and (least, in_all, per_task) == (None, None, None) and ntasks in (None, 1, ntasks_per_node)
+    is_left = bool(job) and (min_nodes, in_all, per_task) == (None, None, None) and ntasks in (None, 1, ntasks_per_node)
     if is_left:
-        least, most = 1, None
+        min_nodes, max_nodes = 1, None
     minutes = number(job.get("time_limit"))
     request = SlurmRequest(
-        nodes=least if most is None or most == least else None,
+        nodes=min_nodes if max_nodes is None or max_nodes == min_nodes else None,
         ntasks=ntasks,
         ntasks_per_node=ntasks_per_node,
         gpus=in_all,
@@ -119,47 +119,47 @@ def submit_request(question: SubmitQuestion) -> SlurmRequest:
 
 
 def _arguments(argv: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the arguments of a script; unknown where not even its own name was told (``--wrap``, standard input)."""
+    """Return the arguments of a script; unknown where not even its own name is known (``--wrap``, standard input)."""
     return argv[1:] if argv else None
 
 
-def advise_request(question: AdviseQuestion) -> SlurmRequest:
-    """Return the request that ``cli_filter`` saw, with the environment that the job will see."""
-    asked = _asked_with(question.options_json)
+def parse_advise_request(question: AdviseQuestion) -> SlurmRequest:
+    """Return the request of ``cli_filter``, with the environment that the job will see."""
+    options = _parse_cli_options(question.options_json)
     directory = absolute(question.cwd)
     request = replace(
-        asked.request,
+        options.request,
         is_heterogeneous=question.heterogeneous,
         directory=directory,
-        submit_directory=None if asked.has_chdir else directory,
+        submit_directory=None if options.has_chdir else directory,
         arguments=_arguments(question.argv),
-        environment=job_environment(question.env, asked.export),
+        environment=job_environment(question.env, options.export),
     )
     return without_sizes(request) if request.is_heterogeneous else request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """What options say by themselves: the request, which variables the job sees, and whether it starts elsewhere."""
+class _ParsedOptions:
+    """The result of parsing options: the request, the variables that the job sees, and whether it starts elsewhere."""
 
     request: SlurmRequest
     export: str
     has_chdir: bool
 
 
-@kept_if_short
-def _asked_with(options_json: str) -> _Asked:
-    """Return what options ask for that ``json_cli_options`` gave."""
+@cache_short_texts
+def _parse_cli_options(options_json: str) -> _ParsedOptions:
+    """Return the request in the options of ``json_cli_options``."""
     options = parse_options(options_json)
-    gres_count, gres_kind = gpus_of(options.get("gres"))
-    per_node, kind = gpus_of(options.get("gpus-per-node"), bare=True)
-    in_all, kind_in_all = gpus_of(options.get("gpus"), bare=True)
-    per_task, kind_per_task = gpus_of(options.get("gpus-per-task"), bare=True)
+    gres_count, gres_kind = parse_gpus(options.get("gres"))
+    per_node, kind = parse_gpus(options.get("gpus-per-node"), bare=True)
+    in_all, kind_in_all = parse_gpus(options.get("gpus"), bare=True)
+    per_task, kind_per_task = parse_gpus(options.get("gpus-per-task"), bare=True)
     if per_task is None:
-        per_task, kind_per_task = gpus_of(options.get("tres-per-task"))
-    per_socket, kind_per_socket = gpus_of(options.get("gpus-per-socket"), bare=True)
+        per_task, kind_per_task = parse_gpus(options.get("tres-per-task"))
+    per_socket, kind_per_socket = parse_gpus(options.get("gpus-per-socket"), bare=True)
     if per_node is None and gres_count is None:
-        per_node, kind = _on_sockets(per_socket, _sockets(options)), kind or kind_per_socket
+        per_node, kind = _multiply_sockets(per_socket, _count_sockets(options)), kind or kind_per_socket
     is_left = bool(options) and not _SPREADING & options.keys()
     request = SlurmRequest(
         nodes=1 if is_left else node_count(options.get("nodes")),
@@ -184,16 +184,16 @@ def _asked_with(options_json: str) -> _Asked:
         is_left_to_partition=is_left,
         is_exclusive="exclusive" in options,
     )
-    return _Asked(request=request, export=options.get("export", ""), has_chdir="chdir" in options)
+    return _ParsedOptions(request=request, export=options.get("export", ""), has_chdir="chdir" in options)
 
 
 def absolute(path: str) -> str | None:
-    """Return a directory that is absolute and harmless to join paths to, else ``None``."""
+    """Return a directory that is absolute and safe to join paths to, else ``None``."""
     return path if path.startswith("/") and "\0" not in path and len(path) < 4096 else None
 
 
 def without_sizes(request: SlurmRequest) -> SlurmRequest:
-    """Return a request without what differs between the components of a heterogeneous job."""
+    """Return a request without the fields that differ between the components of a heterogeneous job."""
     return replace(
         request,
         nodes=None,
@@ -208,12 +208,12 @@ def without_sizes(request: SlurmRequest) -> SlurmRequest:
     )
 
 
-def _on_sockets(per_socket: int | None, sockets: int | None) -> int | None:
-    """Return the GPUs of a node that was asked for by socket; Slurm wants the number of sockets with it."""
+def _multiply_sockets(per_socket: int | None, sockets: int | None) -> int | None:
+    """Return the GPUs of a node requested by socket; Slurm requires the number of sockets with it."""
     return per_socket * sockets if per_socket is not None and sockets is not None else None
 
 
-def _sockets(options: Mapping[str, str]) -> int | None:
+def _count_sockets(options: Mapping[str, str]) -> int | None:
     """Return the sockets of a node: ``--sockets-per-node``, or the first number of ``--extra-node-info``."""
     return number(options.get("sockets-per-node")) or number(options.get("extra-node-info", "").partition(":")[0])
 
@@ -223,13 +223,13 @@ def seconds(text: object) -> float | None:
 
     Source: ``--time`` in sbatch(1): ``M``, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M``, ``D-H:M:S``.
     """
-    found = _TIME.fullmatch(str(text or "").strip())
-    if found is None:
+    match = _TIME.fullmatch(str(text or "").strip())
+    if match is None:
         return None
-    parts = [int(part) for part in found[2].split(":")]
-    if found[1] is not None:
+    parts = [int(part) for part in match[2].split(":")]
+    if match[1] is not None:
         hours, minutes, rest = (*parts, 0, 0)[:3]
-        return (int(found[1]) * 24.0 + hours) * 3600 + minutes * 60 + rest
+        return (int(match[1]) * 24.0 + hours) * 3600 + minutes * 60 + rest
     if len(parts) == 3:
         return parts[0] * 3600.0 + parts[1] * 60 + parts[2]
     return parts[0] * 60.0 + sum(parts[1:])
@@ -258,37 +258,37 @@ def job_environment(mentioned: Mapping[str, str], export: str) -> dict[str, str]
     Source: ``--export`` in sbatch(1): ``ALL`` (default), ``NONE``, ``NIL``, names and ``name=value``, comma separated.
     """
     parts = [part.strip() for part in export.split(",") if part.strip()] or ["ALL"]
-    given = dict(part.split("=", 1) for part in parts if "=" in part)
+    assigned = dict(part.split("=", 1) for part in parts if "=" in part)
     named = {part for part in parts if "=" not in part}
     if "ALL" in {name.upper() for name in named}:
-        return {**mentioned, **given}
-    kept = {name: value for name, value in mentioned.items() if name in named or name.startswith("SLURM_")}
-    return {**kept, **given}
+        return {**mentioned, **assigned}
+    exported = {name: value for name, value in mentioned.items() if name in named or name.startswith("SLURM_")}
+    return {**exported, **assigned}
 
 
 def node_count(text: object) -> int | None:
     """Return the number of nodes of ``--nodes``; a range or a list of several is no number."""
-    least, _, most = str(text or "").partition("-")
-    low = number(least)
-    return low if not most or number(most) == low else None
+    first, _, last = str(text or "").partition("-")
+    count = number(first)
+    return count if not last or number(last) == count else None
 
 
 def number(value: object) -> int | None:
-    """Return a positive whole number that was really given, else ``None``."""
+    """Return a positive whole number that was actually given, else ``None``."""
     try:
-        found = int(float(str(value)))
+        count = int(float(str(value)))
     except (ValueError, OverflowError):
         return None
-    return found if 0 < found < MAX_COUNT and found not in NOT_GIVEN else None
+    return count if 0 < count < MAX_COUNT and count not in NOT_GIVEN else None
 
 
 def is_given(value: object) -> bool:
-    """Tell whether a field that may be zero was really given."""
+    """Return whether a field that may be zero was actually given."""
     return isinstance(value, int | float) and not isinstance(value, bool) and int(value) not in NOT_GIVEN
 
 
 def words(value: object) -> str | None:
-    """Return a text that was really given, else ``None``."""
+    """Return a text that was actually given, else ``None``."""
     text = "" if value is None else str(value)
     return None if text.strip().lower() in _UNSET else text
 
@@ -300,18 +300,18 @@ def command_text(command: str, argv: tuple[str, ...]) -> str:
 
 
 def contradicts(earlier: SlurmRequest, request: SlurmRequest) -> bool:
-    """Tell whether two requests cannot be the same submission: both state a size, and state it differently.
+    """Return whether two requests cannot be the same submission: both state a size, and state it differently.
 
-    What only one of the two hooks can see (environment, defaults filled in by Slurm) is no contradiction. But no size
-    that ``cli_filter`` saw is lost on the way to ``job_submit``, except in heterogeneous jobs.
+    Fields that only one of the two hooks can see (environment, defaults filled in by Slurm) are no contradiction. But
+    no size that ``cli_filter`` got is lost on the way to ``job_submit``, except in heterogeneous jobs.
     """
     names = ("nodes", "gpus", "gpus_per_node", "gpus_per_task", "gpu_type", "ntasks_per_node", "partition")
     pairs = ((getattr(earlier, name), getattr(request, name)) for name in names)
     if any(first is not None and second is not None and first != second for first, second in pairs):
         return True
     if earlier.is_merged and request.is_merged and not request.is_heterogeneous:
-        kept = ("nodes", "gpus", "gpus_per_node", "gpus_per_task", "ntasks_per_node")
-        if any(getattr(earlier, name) is not None and getattr(request, name) is None for name in kept):
+        size_names = ("nodes", "gpus", "gpus_per_node", "gpus_per_task", "ntasks_per_node")
+        if any(getattr(earlier, name) is not None and getattr(request, name) is None for name in size_names):
             return True
         if earlier.is_array != request.is_array:
             return True

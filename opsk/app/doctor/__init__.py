@@ -1,1 +1,1 @@
-"""Findings of checks of a site."""
+"""Checks a site and its Slurm installation."""

@@ -1,4 +1,4 @@
-"""What is one thing that was looked at, and what came of it?"""
+"""Defines the findings of site checks and what the checks read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from opsk.config import SiteConfig
 
 CHECKS_GROUP = "opsk.site_checks"
-"""Entry points of front ends: functions that get a `Site` and return findings about what they brought."""
+"""Entry points of front ends: functions that get a `Site` and return findings about their own parts."""
 
 
 class Level(StrEnum):
@@ -24,16 +24,16 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Parameters
     ----------
     check
-        Which: a word that stays the same from release to release.
+        Name of the check; stable from release to release.
     level
-        How bad it is.
+        Severity.
     what, where, hint
-        What was found, at which file, socket or address, and what to do.
+        The observation, the file, socket or address, and what to do.
     """
 
     check: str
@@ -45,18 +45,18 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What the checks look at.
+    """The input of the checks.
 
     Parameters
     ----------
     config, config_path
         The site configuration (the defaults where it cannot be read) and its file.
     slurm
-        What ``scontrol show config`` says; ``None`` when slurmctld does not answer.
+        Output of ``scontrol show config``; ``None`` when slurmctld does not answer.
     exporters
         URL by node.
     now_s
-        The moment of the look, in seconds since 1970.
+        Time of the check, in seconds since 1970.
     """
 
     config: SiteConfig
@@ -80,7 +80,7 @@ def note(check: str, what: str, where: object = "", hint: str = "") -> Finding:
 
 
 def unknown(check: str, what: str, where: object = "", hint: str = "") -> Finding:
-    """Return that something could not be looked at."""
+    """Return that something could not be checked."""
     return Finding(check=check, level=Level.UNKNOWN, what=what, where=str(where), hint=hint)
 
 

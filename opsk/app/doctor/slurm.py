@@ -1,4 +1,4 @@
-"""Does slurmctld answer, can it load Lua, and do its clock and ours agree?"""
+"""Checks that slurmctld answers and that its clock agrees with this host's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from opsk.app.doctor.finding import Finding, Site, sound, unknown, wrong
 from opsk.errors import SlurmError
-from opsk.slurm.commands.command import CommandClient, command_environment
+from opsk.slurm.commands.command import CommandClient, build_command_environment
 
 DEADLINE_S = 5.0
 SKEW_LIMIT_S = 5.0
@@ -19,7 +19,7 @@ SKEW_LIMIT_S = 5.0
 _MOMENT = re.compile(r"sdiag output at .*\((\d{9,11})\)")
 
 
-def ask_slurm() -> tuple[Mapping[str, str] | None, list[Finding]]:
+def check_slurmctld() -> tuple[Mapping[str, str] | None, list[Finding]]:
     """Return slurmctld's configuration, and whether it answers."""
     client = CommandClient(deadline_s=DEADLINE_S)
     try:
@@ -31,39 +31,39 @@ def ask_slurm() -> tuple[Mapping[str, str] | None, list[Finding]]:
     return config, [sound("slurm", f"slurmctld {version} answers", config.get("SLURM_CONF", ""))]
 
 
-def clock_checks(site: Site) -> Iterator[Finding]:
+def check_clock(site: Site) -> Iterator[Finding]:
     """Compare slurmctld's clock with ours."""
     if site.slurm is None:
         return
     before_s = time.time()
     try:
-        done = subprocess.run(
-            ["sdiag"], env=command_environment(os.environ), stdin=subprocess.DEVNULL, capture_output=True,
+        result = subprocess.run(
+            ["sdiag"], env=build_command_environment(os.environ), stdin=subprocess.DEVNULL, capture_output=True,
             timeout=DEADLINE_S, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         yield unknown("clock", f"sdiag gives no answer: {getattr(error, 'strerror', None) or 'too slow'}")
         return
     after_s = time.time()
-    found = _MOMENT.search(done.stdout.decode("utf-8", errors="replace"))
-    if found is None:
+    match = _MOMENT.search(result.stdout.decode("utf-8", errors="replace"))
+    if match is None:
         yield unknown("clock", "sdiag does not say what time it is for slurmctld")
         return
-    yield skew("clock", "slurmctld's clock", float(found[1]), before_s, after_s)
+    yield check_skew("clock", "slurmctld's clock", float(match[1]), before_s, after_s)
 
 
-def skew(check: str, whose: str, theirs_s: float, before_s: float, after_s: float) -> Finding:
+def check_skew(check: str, whose: str, theirs_s: float, before_s: float, after_s: float) -> Finding:
     """Return how far a clock that was read between two moments of ours, in whole seconds, is off."""
     off_s = max(theirs_s - after_s, before_s - (theirs_s + 1.0), 0.0)
     if off_s <= SKEW_LIMIT_S:
         return sound(check, f"{whose} agrees with this host's")
-    way = "ahead of" if theirs_s > after_s else "behind"
+    direction = "ahead of" if theirs_s > after_s else "behind"
     hint = "chronyc tracking on both; munge refuses credentials from 300 s on, and times of reports do not line up"
-    return wrong(check, f"{whose} is {off_s:.0f} s {way} this host's", hint=hint)
+    return wrong(check, f"{whose} is {off_s:.0f} s {direction} this host's", hint=hint)
 
 
-def controller_here(slurm: Mapping[str, str], hostname: str) -> bool:
-    """Tell whether a slurmctld of this cluster runs on this host, by slurm.conf."""
+def is_controller_host(slurm: Mapping[str, str], hostname: str) -> bool:
+    """Return whether a slurmctld of this cluster runs on this host, by slurm.conf."""
     short = hostname.partition(".")[0]
     named = (
         value.partition("(")[0].partition(".")[0] for key, value in slurm.items() if key.startswith("SlurmctldHost")
@@ -71,6 +71,6 @@ def controller_here(slurm: Mapping[str, str], hostname: str) -> bool:
     return short in named
 
 
-def slurm_folder(slurm: Mapping[str, str]) -> Path:
-    """Return where slurm.conf lies, and the hooks with it."""
+def find_slurm_folder(slurm: Mapping[str, str]) -> Path:
+    """Return the folder of slurm.conf and of the hooks."""
     return Path(slurm.get("SLURM_CONF") or "/etc/slurm/slurm.conf").parent

@@ -1,1 +1,1 @@
-"""Reads what a use case works on: files, the site, Slurm, the store."""
+"""Reads the inputs of the use cases: files, the site configuration, Slurm and the store."""

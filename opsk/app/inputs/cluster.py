@@ -1,4 +1,4 @@
-"""Which cluster does a command talk about? A catalogue name, or the path of a cluster TOML."""
+"""Resolves the cluster of a command: a catalogue name, or the path of a cluster TOML."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from opsk.hardware.spec import ClusterSpec
 from opsk.text import escape
 
 
-def named_cluster(named: str) -> ClusterSpec:
-    """Return the cluster that ``named`` means: a file when it ends in ``.toml`` or holds a slash, else a name.
+def load_cluster(named: str) -> ClusterSpec:
+    """Return the cluster ``named``: a file when it ends in ``.toml`` or has a slash, else a catalogue name.
 
     Raises
     ------
@@ -33,14 +33,14 @@ def named_cluster(named: str) -> ClusterSpec:
         raise InputError(escape(f"{named}: no UTF-8 text at byte {error.start}"), hint="is this a TOML?") from error
 
 
-def chosen_cluster(named: str | None, wrong: list[str]) -> ClusterSpec | None:
-    """Return the cluster that a request names, or that of the site; else say in ``wrong`` what stands in the way."""
+def resolve_cluster(named: str | None, wrong: list[str]) -> ClusterSpec | None:
+    """Return the cluster of a request, or the site's; on an error append it to ``wrong`` and return ``None``."""
     named = named or load_site().cluster
     if named is None:
         wrong.append("no cluster is named: give --cluster, or set cluster in the plan file or in /etc/opsk/opsk.toml")
         return None
     try:
-        return named_cluster(named)
+        return load_cluster(named)
     except OpskError as error:
         wrong.append(f"{error.message} ({error.hint})" if error.hint else error.message)
         return None

@@ -1,4 +1,4 @@
-"""With which efficiencies does a command predict: a file's, the site's, or those that ship; were they measured?"""
+"""Loads the efficiencies for predictions: those of a file, of the site, or the ones shipped with opsk."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def load_efficiency(path: str | Path | None) -> Efficiency:
         raise InputError(escape(f"{path}: no UTF-8 text at byte {error.start}"), hint=hint) from error
 
 
-def unmeasured(efficiency: Efficiency, software: Software, cluster: ClusterSpec) -> tuple[Assumption, ...]:
+def find_unmeasured(efficiency: Efficiency, software: Software, cluster: ClusterSpec) -> tuple[Assumption, ...]:
     """Return the note that this software was never measured on this generation of chips, where it was not."""
     architecture = cluster.node.gpu.architecture
     if efficiency.knows(architecture, software):

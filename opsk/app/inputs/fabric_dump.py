@@ -1,4 +1,4 @@
-"""How does a topology dump get from a file, standard input or the running fabric into text?"""
+"""Reads topology dumps from files, standard input or the running fabric."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from opsk.errors import InputError, UnavailableError
-from opsk.fabric.dumps.dialects import merge, read_fabric
-from opsk.fabric.dumps.guid_tables import GuidNames, read_guid_names, with_names
+from opsk.fabric.dumps.dialects import merge_fabrics, read_fabric
+from opsk.fabric.dumps.guid_tables import GuidNames, add_host_names, read_guid_names
 from opsk.fabric.fabric import Fabric, Fault
 from opsk.units import GIB, MIB
 
 MAX_BYTES = GIB
 """More than any fabric dump (10,000 nodes of 8 HCAs make 40 MB) and less than memory."""
-_MOST_UNPACKED, _ALWAYS_UNPACKED_BYTES = 200, 64 * MIB
-"""gzip makes dumps to a tenth and archives of sysfs to a fiftieth; what grows more is made to fill memory."""
+_MAX_UNPACK_RATIO, _ALWAYS_UNPACKED_BYTES = 200, 64 * MIB
+"""gzip compresses dumps to a tenth and archives of sysfs to a fiftieth; a larger ratio is a decompression bomb."""
 
 _TABLE_CHARACTERS = 1 << 24
 """More than any table of hosts and guids; larger files are not tried as one."""
 
 STDIN = Path("-")
 GZIP = b"\x1f\x8b"
-_ERRORS_SHOWN = 300
+_MAX_ERROR_CHARS = 300
 _ENCODING_BYTES = 400
-_MOSTLY = 0.9
+_MIN_ZERO_SHARE = 0.9
 
 
 def read_dump(path: Path) -> Fabric:
@@ -36,13 +36,13 @@ def read_dump(path: Path) -> Fabric:
     Raises
     ------
     InputError
-        When the file cannot be read, or no fabric is in it.
+        When the file cannot be read, or has no fabric in it.
     """
-    return read_fabric(text_of(path), source=str(path))
+    return read_fabric(read_text(path), source=str(path))
 
 
 def read_dumps(paths: Sequence[Path]) -> Fabric:
-    """Return several dumps as one fabric; those that cannot be read are faults while any other can.
+    """Return several dumps as one fabric; unreadable ones become faults as long as one can be read.
 
     A table of hosts and guids among them gives its names to the HCAs of the others.
 
@@ -56,7 +56,7 @@ def read_dumps(paths: Sequence[Path]) -> Fabric:
     unread: list[InputError] = []
     for path in paths:
         try:
-            text = text_of(path)
+            text = read_text(path)
             names = read_guid_names(text, source=str(path)) if len(text) < _TABLE_CHARACTERS else None
             if names is None:
                 fabrics.append(read_fabric(text, source=str(path)))
@@ -78,9 +78,9 @@ def read_dumps(paths: Sequence[Path]) -> Fabric:
         Fault(kind="unreadable_file", where=error.message.split(":")[0], evidence=error.message, cost="left out")
         for error in unread
     )
-    fabric = merge(fabrics)
+    fabric = merge_fabrics(fabrics)
     for names in tables:
-        fabric = with_names(fabric, names)
+        fabric = add_host_names(fabric, names)
     return replace(fabric, faults=(*fabric.faults, *faults))
 
 
@@ -90,11 +90,11 @@ def read_live(deadline_s: float) -> Fabric:
     Raises
     ------
     UnavailableError
-        When the program is not there, fails, or takes longer than ``deadline_s``.
+        When the program is not installed, fails, or takes longer than ``deadline_s``.
     """
     hint = "install infiniband-diags, and run where /dev/infiniband/umad* can be read, or give a dump as FILE"
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["ibnetdiscover"], capture_output=True, timeout=deadline_s, check=False, stdin=subprocess.DEVNULL
         )
     except FileNotFoundError as error:
@@ -103,16 +103,16 @@ def read_live(deadline_s: float) -> Fabric:
         raise UnavailableError(f"ibnetdiscover cannot be run: {error.strerror}", hint=hint) from error
     except subprocess.TimeoutExpired as error:
         raise UnavailableError(f"ibnetdiscover gave no answer in {deadline_s:g} s", hint="raise --deadline") from error
-    if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip()[:_ERRORS_SHOWN]
-        raise UnavailableError(f"ibnetdiscover failed with status {done.returncode}: {said}", hint=hint)
+    if result.returncode:
+        message = result.stderr.decode("utf-8", "replace").strip()[:_MAX_ERROR_CHARS]
+        raise UnavailableError(f"ibnetdiscover failed with status {result.returncode}: {message}", hint=hint)
     try:
-        return read_fabric(done.stdout.decode("utf-8", "replace"), source="ibnetdiscover")
+        return read_fabric(result.stdout.decode("utf-8", "replace"), source="ibnetdiscover")
     except InputError as error:
         raise UnavailableError(error.message, hint=hint) from error
 
 
-def text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
     """Return the text of a file, whatever its encoding: UTF-8, UTF-16 with byte order mark, with any bytes replaced.
 
     Raises
@@ -129,14 +129,14 @@ def text_of(path: Path) -> str:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}", hint="give a dump of ibnetdiscover") from error
     if content.startswith(GZIP):
-        content = unpacked(content, path)
+        content = unpack(content, path)
     if len(content) > MAX_BYTES:
         raise InputError(f"{path}: larger than {MAX_BYTES} bytes, no fabric dump is", hint="give one dump a file")
-    return content.decode(_encoding(content), "replace")
+    return content.decode(_detect_encoding(content), "replace")
 
 
-def head_of(path: Path, size: int = 1 << 16) -> str:
-    """Return the start of a file, unpacked, to tell what it is; nothing of one that cannot be read."""
+def read_head(path: Path, size: int = 1 << 16) -> str:
+    """Return the start of a file, unpacked, to recognise its format; empty when it cannot be read."""
     try:
         with path.open("rb") as file:
             content = file.read(size)
@@ -144,39 +144,39 @@ def head_of(path: Path, size: int = 1 << 16) -> str:
             content = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(content, size)
     except (OSError, zlib.error):
         return ""
-    return content.decode(_encoding(content), "replace")
+    return content.decode(_detect_encoding(content), "replace")
 
 
-def _encoding(content: bytes) -> str:
-    """Return UTF-16 where a byte order mark, or every other byte being 0, says so; else UTF-8."""
+def _detect_encoding(content: bytes) -> str:
+    """Return UTF-16 where a byte order mark or zeros in every other byte indicate it; else UTF-8."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
     start = content[:_ENCODING_BYTES]
     for zeros, encoding in ((start[1::2], "utf-16-le"), (start[::2], "utf-16-be")):
-        if zeros and zeros.count(0) > _MOSTLY * len(zeros) and start.count(0) < len(start):
+        if zeros and zeros.count(0) > _MIN_ZERO_SHARE * len(zeros) and start.count(0) < len(start):
             return encoding
     return "utf-8"
 
 
-def unpacked(content: bytes, path: Path) -> bytes:
-    """Return what gzip holds, as far as it is sound: a file that was cut gives what came before the cut.
+def unpack(content: bytes, path: Path) -> bytes:
+    """Return the content of gzip data up to the first error: a truncated file gives what came before.
 
     Raises
     ------
     InputError
         It is damaged from the beginning, or holds more than any dump or archive of its size.
     """
-    most = min(MAX_BYTES, max(_ALWAYS_UNPACKED_BYTES, _MOST_UNPACKED * len(content)))
-    found = bytearray()
-    while content and len(found) <= most:
+    limit = min(MAX_BYTES, max(_ALWAYS_UNPACKED_BYTES, _MAX_UNPACK_RATIO * len(content)))
+    output = bytearray()
+    while content and len(output) <= limit:
         stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         try:
-            found += stream.decompress(content, most + 1 - len(found))
+            output += stream.decompress(content, limit + 1 - len(output))
         except zlib.error as error:
-            if not found:
+            if not output:
                 raise InputError(f"{path}: broken gzip file: {error}", hint="copy it again") from error
             break
         content = stream.unused_data
-    if len(found) > most:
-        raise InputError(f"{path}: unpacks to more than {most} bytes: no dump does", hint="give it unpacked")
-    return bytes(found)
+    if len(output) > limit:
+        raise InputError(f"{path}: unpacks to more than {limit} bytes: no dump does", hint="give it unpacked")
+    return bytes(output)

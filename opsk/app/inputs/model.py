@@ -1,4 +1,4 @@
-"""Which model does ``--model`` mean? A public model's name, or the path of a HuggingFace ``config.json``."""
+"""Resolves ``--model``: the name of a public model, or the path of a HuggingFace ``config.json``."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from pathlib import Path
 from opsk.errors import InputError
 from opsk.text import escape
 from opsk.workload.defaults import Assumption
-from opsk.workload.huggingface.model import MAX_CHARACTERS, model_of_config
+from opsk.workload.huggingface.model import MAX_CHARACTERS, parse_model_config
 from opsk.workload.model import ModelShape
 from opsk.workload.public_models.lookup import public_model, public_models
 
 _HINT = "name a public model, as in its paper, or the path of a HuggingFace config.json"
 
 
-def named_model(named: str, *, seq: int | None = None) -> tuple[ModelShape, tuple[Assumption, ...]]:
-    """Return the shape that ``named`` means, and what of it had to be assumed.
+def load_model(named: str, *, seq: int | None = None) -> tuple[ModelShape, tuple[Assumption, ...]]:
+    """Return the shape of the model ``named``, and the assumptions.
 
-    What ends in ``.json`` is a file; all else is the name of a public model.
+    A name that ends in ``.json`` is a file; any other is a public model.
 
     Parameters
     ----------
     seq
-        Tokens of a training sequence; ``None`` takes the public model's own, or what a file's model can take.
+        Tokens of a training sequence; ``None`` takes the public model's own, or the longest of a file's model.
 
     Raises
     ------
     InputError
-        Names the file and all that is wrong in it, or the closest names of public models.
+        Names the file and every violation in it, or the closest names of public models.
     """
     if named.endswith(".json"):
-        found = model_of_config(_read(named), origin=escape(named), seq=seq)
-        return found.shape, found.assumed
+        config = parse_model_config(_read(named), origin=escape(named), seq=seq)
+        return config.shape, config.assumed
     shape = public_model(named)
     if shape is None:
         close = difflib.get_close_matches(named.casefold(), list(public_models()), n=3, cutoff=0.5)

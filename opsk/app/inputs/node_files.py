@@ -1,8 +1,7 @@
-"""Which of the given files describe nodes, of which node is each, and what do they say?
+"""Recognises and reads files that describe nodes.
 
-A file is told by its content: ``nvidia-smi``, NCCL, lstopo, a copy of ``/sys/class/infiniband`` as a folder, tar or
-ttar archive. Its node is the name before the first dot (``n07.topo-m``), or what stands before ``=``
-(``n07=topo.txt``).
+A file is recognised by its content: ``nvidia-smi``, NCCL, lstopo, a copy of ``/sys/class/infiniband`` as a folder, tar
+or ttar archive. Its node is the name before the first dot (``n07.topo-m``), or what precedes ``=`` (``n07=topo.txt``).
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opsk.app.inputs.fabric_dump import GZIP, MAX_BYTES, STDIN, read_dumps, text_of, unpacked
+from opsk.app.inputs.fabric_dump import GZIP, MAX_BYTES, STDIN, read_dumps, read_text, unpack
 from opsk.errors import InputError
 from opsk.fabric.fabric import Fabric, Fault
-from opsk.fabric.hosts.ports import natural
-from opsk.fabric.node.affinity import Affinity, fabric_affinity, gpu_nics
+from opsk.fabric.hosts.ports import natural_key
+from opsk.fabric.node.affinity import Affinity, assign_nics, compute_nic_affinity
 from opsk.fabric.node.dialects import holds_node, read_node
-from opsk.fabric.node.infiniband_tree import WANTED, WANTED_OF_DEVICE, read_infiniband_tree
-from opsk.fabric.node.merge import merge
+from opsk.fabric.node.infiniband_tree import DEVICE_FILES, PORT_FILES, read_infiniband_tree
+from opsk.fabric.node.merge import merge_nodes
 from opsk.fabric.node.node_topology import NodeTopology
 from opsk.fabric.rails import Rails
 from opsk.units import MIB
 
 _HEAD_BYTES = MIB
-"""So much of a file is looked at to tell what it is; captured files begin with long help texts."""
+"""Bytes that are read to recognise a file; captured files begin with long help texts."""
 
 _TAR_MAGIC = slice(257, 262)
-_LONGEST_VALUE_BYTES = 4096
-_MOST_MEMBERS = 1_000_000
+_MAX_VALUE_BYTES = 4096
+_MAX_MEMBERS = 1_000_000
 _GENERIC_FOLDERS = frozenset({"infiniband", "class", "sys"})
 _NAMED = re.compile(r"([A-Za-z0-9][\w.-]{0,252})=(.+)", re.DOTALL)
 
@@ -83,38 +82,38 @@ def read_node_files(paths: Iterable[Path]) -> Mapping[str, NodeTopology]:
     InputError
         When none can be read; the message names all.
     """
-    found: defaultdict[str, list[NodeTopology]] = defaultdict(list)
+    topologies: defaultdict[str, list[NodeTopology]] = defaultdict(list)
     errors: list[InputError] = []
     for path in paths:
-        host, file = _named(path)
+        host, file = _split_host(path)
         try:
-            found[host].append(_read(file))
+            topologies[host].append(_read_node(file))
         except InputError as error:
             errors.append(error)
-            found[host].append(NodeTopology(source=str(file), problems=(error.message,)))
-    if errors and len(errors) == sum(map(len, found.values())):
+            topologies[host].append(NodeTopology(source=str(file), problems=(error.message,)))
+    if errors and len(errors) == sum(map(len, topologies.values())):
         raise InputError("; ".join(error.message for error in errors), hint=errors[0].hint)
-    return {host: merge(found[host]) for host in sorted(found, key=natural)}
+    return {host: merge_nodes(topologies[host]) for host in sorted(topologies, key=natural_key)}
 
 
 def is_node_file(path: Path) -> bool:
-    """Say whether a file describes a node; one that is named ``HOST=FILE`` does, whatever is in it."""
+    """Return whether a file describes a node; ``HOST=FILE`` always does."""
     if path == STDIN:
         return False
     if not path.exists():
         return _NAMED.fullmatch(str(path)) is not None
     if path.is_dir():
         return True
-    head = _head(path)
-    return head[_TAR_MAGIC] == b"ustar" or holds_node(_decoded(head))
+    head = _read_head(path)
+    return head[_TAR_MAGIC] == b"ustar" or holds_node(_decode_head(head))
 
 
-def nodes_document(nodes: Mapping[str, NodeTopology], rails: Rails) -> list[dict[str, Any]]:
-    """Return what programs are told of each node."""
-    return [_node_document(name, topology, rails) for name, topology in nodes.items()]
+def build_nodes_document(nodes: Mapping[str, NodeTopology], rails: Rails) -> list[dict[str, Any]]:
+    """Return the JSON document of each node."""
+    return [_build_node_document(name, topology, rails) for name, topology in nodes.items()]
 
 
-def on_fabric(nodes: Mapping[str, NodeTopology], rails: Rails) -> dict[str, NodeTopology]:
+def match_fabric_names(nodes: Mapping[str, NodeTopology], rails: Rails) -> dict[str, NodeTopology]:
     """Return the nodes under the names that the fabric has for them, where it has one with the same first label."""
     short: defaultdict[str, list[str]] = defaultdict(list)
     for name in rails.host_roles:
@@ -126,20 +125,20 @@ def on_fabric(nodes: Mapping[str, NodeTopology], rails: Rails) -> dict[str, Node
     return renamed
 
 
-def affinity_of(name: str, topology: NodeTopology, rails: Rails) -> Affinity:
-    """Return the affinity of a node's GPUs: to its HCAs on the fabric; to likely ones where it has none there."""
+def compute_affinity(name: str, topology: NodeTopology, rails: Rails) -> Affinity:
+    """Return the GPU affinity of a node: to its HCAs on the fabric, else to likely ones."""
     attachments = rails.attachments.get(name, ())
     if attachments and topology.nics:
-        return fabric_affinity(topology, attachments)
-    nics = gpu_nics(topology)
+        return compute_nic_affinity(topology, attachments)
+    nics = assign_nics(topology)
     problems = (f"{name}: not on the compute fabric of the dumps",) if rails.leaves and not attachments else ()
     return Affinity(
         nics=nics, paths={gpu: topology.nic_paths[gpu, nic] for gpu, nic in nics.items()}, problems=problems
     )
 
 
-def _node_document(name: str, topology: NodeTopology, rails: Rails) -> dict[str, Any]:
-    affinity = affinity_of(name, topology, rails)
+def _build_node_document(name: str, topology: NodeTopology, rails: Rails) -> dict[str, Any]:
+    affinity = compute_affinity(name, topology, rails)
     nearest = {gpu.index: topology.nearest_nics(gpu.index) for gpu in topology.gpus}
     return {
         "node": name,
@@ -159,8 +158,8 @@ def _node_document(name: str, topology: NodeTopology, rails: Rails) -> dict[str,
     }
 
 
-def _named(path: Path) -> tuple[str, Path]:
-    """Return the host that a file is of, and the file."""
+def _split_host(path: Path) -> tuple[str, Path]:
+    """Return the host of a file, and the file."""
     match = _NAMED.fullmatch(str(path))
     if match is not None and not path.exists():
         return match[1], Path(match[2])
@@ -171,7 +170,7 @@ def _named(path: Path) -> tuple[str, Path]:
     return re.split("[.=]", name)[0] or name, path
 
 
-def _read(path: Path) -> NodeTopology:
+def _read_node(path: Path) -> NodeTopology:
     """Return the node that one file or folder describes.
 
     Raises
@@ -180,18 +179,18 @@ def _read(path: Path) -> NodeTopology:
         When it cannot be read, or describes no node.
     """
     if path.is_dir():
-        return read_infiniband_tree(_files_of_folder(path), source=str(path))
+        return read_infiniband_tree(_read_folder(path), source=str(path))
     if not path.exists():
         raise InputError(f"{path}: no such file", hint="give a file with what a node says of itself")
-    head = _head(path)
+    head = _read_head(path)
     if head[_TAR_MAGIC] == b"ustar":
-        files, problem = _files_of_tar(path)
+        files, problem = _read_tar(path)
         topology = read_infiniband_tree(files, source=str(path))
-        return merge([topology, NodeTopology(source=str(path), problems=(problem,))]) if problem else topology
-    return read_node(text_of(path), source=str(path))
+        return merge_nodes([topology, NodeTopology(source=str(path), problems=(problem,))]) if problem else topology
+    return read_node(read_text(path), source=str(path))
 
 
-def _head(path: Path) -> bytes:
+def _read_head(path: Path) -> bytes:
     """Return the beginning of a file, unpacked; nothing when it cannot be read."""
     try:
         with path.open("rb") as file:
@@ -203,14 +202,14 @@ def _head(path: Path) -> bytes:
     return content
 
 
-def _decoded(head: bytes) -> str:
+def _decode_head(head: bytes) -> str:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return head.decode("utf-16", "replace")
     return head.decode("utf-8", "replace")
 
 
-def _files_of_tar(path: Path) -> tuple[dict[str, str], str | None]:
-    """Return the files of a tar archive that are read of a sysfs tree, and what stopped the reading early.
+def _read_tar(path: Path) -> tuple[dict[str, str], str | None]:
+    """Return the sysfs files of a tar archive, and the problem that ended reading early.
 
     Nothing is unpacked to disk.
 
@@ -222,49 +221,49 @@ def _files_of_tar(path: Path) -> tuple[dict[str, str], str | None]:
     files: dict[str, str] = {}
     try:
         content = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b""
-        # Unpacked first, within a bound: tarfile would take what an archive calls a name whole, however long.
-        content = unpacked(content, path) if content.startswith(GZIP) else content
+        # Unpacked first, with a limit: tarfile would read names of any length into memory.
+        content = unpack(content, path) if content.startswith(GZIP) else content
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
             for number, member in enumerate(archive):
-                if number > _MOST_MEMBERS:
-                    return files, f"{path}: more than {_MOST_MEMBERS} files in it, the rest is left out"
-                if member.isfile() and member.name.rsplit("/", 1)[-1] in WANTED | WANTED_OF_DEVICE:
+                if number > _MAX_MEMBERS:
+                    return files, f"{path}: more than {_MAX_MEMBERS} files in it, the rest is left out"
+                if member.isfile() and member.name.rsplit("/", 1)[-1] in PORT_FILES | DEVICE_FILES:
                     data = archive.extractfile(member)
                     if data is not None:
-                        files[member.name] = data.read(_LONGEST_VALUE_BYTES).decode("utf-8", "replace")
+                        files[member.name] = data.read(_MAX_VALUE_BYTES).decode("utf-8", "replace")
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         return files, f"{path}: damaged or cut archive ({error}), what follows is not read"
     return files, None
 
 
-def _files_of_folder(folder: Path) -> dict[str, str]:
+def _read_folder(folder: Path) -> dict[str, str]:
     """Return the files that are read of a sysfs tree, whose devices are links to folders elsewhere in it."""
     files: dict[str, str] = {}
     for root in (folder, folder / "infiniband", folder / "class/infiniband", folder / "sys/class/infiniband"):
-        for device in _entries(root):
+        for device in _list_entries(root):
             ports = device / "ports"
             if not ports.is_dir():
                 continue
-            wanted = [ports / port.name / name for port in _entries(ports) for name in sorted(WANTED)]
-            wanted += [device / name for name in sorted(WANTED_OF_DEVICE)]
-            wanted += [device / "device" / name for name in ("numa_node", "uevent")]
-            for file in wanted:
-                text = _value(file)
+            required = [ports / port.name / name for port in _list_entries(ports) for name in sorted(PORT_FILES)]
+            required += [device / name for name in sorted(DEVICE_FILES)]
+            required += [device / "device" / name for name in ("numa_node", "uevent")]
+            for file in required:
+                text = _read_value(file)
                 if text is not None:
                     files[str(file.relative_to(folder))] = text
     return files
 
 
-def _entries(folder: Path) -> list[Path]:
+def _list_entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError:
         return []
 
 
-def _value(file: Path) -> str | None:
+def _read_value(file: Path) -> str | None:
     try:
-        with file.open("rb") as opened:
-            return opened.read(_LONGEST_VALUE_BYTES).decode("utf-8", "replace")
+        with file.open("rb") as stream:
+            return stream.read(_MAX_VALUE_BYTES).decode("utf-8", "replace")
     except OSError:
         return None

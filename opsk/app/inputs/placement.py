@@ -1,4 +1,4 @@
-"""Which plan, nodes, GPUs and fabric does ``opsk place`` talk about? From flags, the plan file, Slurm, or the site."""
+"""Collects the inputs of ``opsk place``: plan, nodes, GPUs and fabric, from flags, the plan file, Slurm or the site."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from opsk.app.inputs.cluster import named_cluster
+from opsk.app.inputs.cluster import load_cluster
 from opsk.app.inputs.efficiency import load_efficiency
 from opsk.app.inputs.fabric_dump import read_dumps
 from opsk.app.inputs.job_work import JobWork
-from opsk.app.inputs.node_files import on_fabric, read_node_files
+from opsk.app.inputs.node_files import match_fabric_names, read_node_files
 from opsk.app.inputs.plan_file import PlanFile, read_plan_file
 from opsk.app.inputs.route_files import read_routes
-from opsk.app.inputs.script_plan import plan_of_script
+from opsk.app.inputs.script_plan import read_script_plan
 from opsk.config import load_site
 from opsk.errors import InputError, OpskError
 from opsk.fabric.design import MAX_PORTS, rail_optimized_fabric
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.forwarding import ForwardingTables
-from opsk.fabric.hb_domains import hb_domains
+from opsk.fabric.hb_domains import find_hb_domains
 from opsk.fabric.link_speed import LANE_GBIT_PER_S, link_bytes_per_s
-from opsk.fabric.node.affinity import fabric_affinity
+from opsk.fabric.node.affinity import compute_nic_affinity
 from opsk.fabric.node.node_topology import NodeTopology
 from opsk.fabric.rails import Rails, find_rails
 from opsk.hardware.spec import ClusterSpec
@@ -31,7 +31,7 @@ from opsk.hostlist import expand, fold
 from opsk.planning.placement.reference_jobs import DENSE
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
 from opsk.slurm.client import SlurmClient
-from opsk.slurm.commands.own_job import asked_label
+from opsk.slurm.commands.own_job import resolve_label
 from opsk.slurm.records import JobRecord
 from opsk.text import escape
 from opsk.workload.advice_record import AdviceRecord
@@ -41,21 +41,20 @@ from opsk.workload.plan import Plan
 
 _WIDTH = 4
 _USUAL_UNIT = {"HDR": 20, "NDR": 32, "XDR": 72}
-"""Nodes of a unit where the catalogue does not say: half the ports of the usual leaf (QM8700, QM9700, Q3400)."""
+"""Nodes per unit where the catalogue has none: half the ports of the usual leaf (QM8700, QM9700, Q3400)."""
 
 STAND_IN = replace(DENSE, name="stand-in")
 """Weighs the axes where only the plan is known: a dense model of 70 billion parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What to place: ``nodes`` are candidates, ``slurm_nodes`` those of a job in Slurm's own order.
+class PlacementInputs:
+    """Inputs of a placement: ``nodes`` are candidates, ``slurm_nodes`` those of a job in Slurm's own order.
 
-    ``is_designed`` tells that the fabric is the catalogue's design, so that names and cables are not those of the site.
-    ``step`` is what the cost model says of the plan on this cluster, where the cluster is known; ``tables`` are static
-    routes. ``hb_domains`` maps nodes to multi-node HB domains, ``affinity`` to the HCA guid of each GPU, as the nodes'
-    own files tell. ``release`` is that of Slurm here, ``None`` without Slurm; ``adaptive`` whether its switches
-    route adaptively.
+    ``is_designed`` means that the fabric is the catalogue's design, without the site's names and cables. ``step`` is
+    the cost model's step of the plan, where the cluster is known; ``tables`` are static routes. ``hb_domains`` maps
+    nodes to multi-node HB domains, ``affinity`` to the HCA guid of each GPU, from the nodes' files. ``release`` is the
+    installed Slurm's, ``None`` without Slurm; ``adaptive`` whether its switches route adaptively.
     """
 
     model: ModelShape
@@ -91,57 +90,57 @@ class Request:
     node_files: Sequence[Path] = ()
     adaptive: bool = False
     work: JobWork | None = None
-    """What the job trains, where that is known better than from its record."""
+    """Model and plan of the job, where a better source than its record has them."""
 
 
-def gather(request: Request, slurm: SlurmClient) -> Asked:
-    """Return everything that the placement needs.
+def gather_inputs(request: Request, slurm: SlurmClient) -> PlacementInputs:
+    """Return all inputs of a placement.
 
     Raises
     ------
     InputError
-        Something is missing or contradicts; the message says what to give.
+        Something is missing or contradictory; the message says what to give.
     SlurmError
         A job was named and Slurm did not answer.
     """
-    job = slurm.job(asked_label(request.job, os.environ)) if request.job else None
+    job = slurm.job(resolve_label(request.job, os.environ)) if request.job else None
     file = read_plan_file(request.plan) if request.plan else None
     site = load_site()
     cluster_name = request.cluster or (file.cluster if file else None) or site.cluster
-    cluster = named_cluster(cluster_name) if cluster_name else None
-    model, plan, assumed = _work(file, job, request.work)
-    nodes = _nodes(request, job)
-    ground = read_ground(request, cluster, nodes)
-    gpus_per_node, more = _gpus_per_node(request, job, file, cluster, plan, ground.nodes)
+    cluster = load_cluster(cluster_name) if cluster_name else None
+    model, plan, assumed = _resolve_work(file, job, request.work)
+    nodes = _resolve_nodes(request, job)
+    inputs = read_fabric_inputs(request, cluster, nodes)
+    gpus_per_node, more = _resolve_gpus_per_node(request, job, file, cluster, plan, inputs.nodes)
     if file is None and request.work is None and job is not None and request.nodes is None:
-        plan, fitted = _as_given(plan, len(ground.nodes) * gpus_per_node)
+        plan, fitted = _fit_to_gpus(plan, len(inputs.nodes) * gpus_per_node)
         more = [*more, *fitted]
     step = COMMUNICATION_ONLY
-    if cluster and (file or request.work):  # of a stand-in for the job's model no step could be predicted
-        step = step_model(model, plan, as_cabled(cluster, ground.rails), load_efficiency(site.efficiency))
-    return Asked(
+    if cluster and (file or request.work):  # no step can be predicted for a stand-in model
+        step = step_model(model, plan, as_cabled(cluster, inputs.rails), load_efficiency(site.efficiency))
+    return PlacementInputs(
         model=model,
         plan=plan,
-        nodes=ground.nodes,
+        nodes=inputs.nodes,
         gpus_per_node=gpus_per_node,
-        fabric=ground.fabric,
-        rails=ground.rails,
+        fabric=inputs.fabric,
+        rails=inputs.rails,
         cluster=cluster,
         job=job,
         slurm_nodes=job.nodes if job is not None and nodes == job.nodes else None,
-        assumed=(*assumed, *ground.assumed, *more),
-        is_designed=ground.is_designed,
+        assumed=(*assumed, *inputs.assumed, *more),
+        is_designed=inputs.is_designed,
         step=step,
-        tables=ground.tables,
-        release=_release(slurm),
-        adaptive=ground.adaptive,
-        hb_domains=ground.hb_domains,
-        affinity=ground.affinity,
+        tables=inputs.tables,
+        release=_find_release(slurm),
+        adaptive=inputs.adaptive,
+        hb_domains=inputs.hb_domains,
+        affinity=inputs.affinity,
     )
 
 
 class FabricFiles(Protocol):
-    """The options that say what is cabled: dumps, forwarding tables, what nodes say of themselves."""
+    """The options that describe the cabling: dumps, forwarding tables, node files."""
 
     @property
     def fabric(self) -> Sequence[Path]:
@@ -165,8 +164,8 @@ class FabricFiles(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """The nodes that may be used and what is cabled there; fields are explained at `Asked`."""
+class FabricInputs:
+    """The candidate nodes and their cabling; see `PlacementInputs` for the fields."""
 
     nodes: tuple[str, ...]
     fabric: Fabric
@@ -179,8 +178,8 @@ class Ground:
     assumed: tuple[Assumption, ...]
 
 
-def read_ground(files: FabricFiles, cluster: ClusterSpec | None, nodes: Sequence[str]) -> Ground:
-    """Return what is cabled: from dumps, the site's where none are named, else as the catalogue's cluster would be.
+def read_fabric_inputs(files: FabricFiles, cluster: ClusterSpec | None, nodes: Sequence[str]) -> FabricInputs:
+    """Return the cabling: from dumps, else from the site's dumps, else from the catalogue's cluster.
 
     Raises
     ------
@@ -189,27 +188,27 @@ def read_ground(files: FabricFiles, cluster: ClusterSpec | None, nodes: Sequence
     """
     site = load_site()
     dumps = tuple(files.fabric) or site.fabric
-    fabric, guesses = (read_dumps(dumps), []) if dumps else _designed(cluster, nodes)
-    rails = _rails(fabric, nodes)
-    told = on_fabric(read_node_files(files.node_files), rails) if files.node_files else {}
-    domains = _hb_domains(rails, told) or (_designed_domains(cluster, nodes) if cluster and not dumps else {})
-    return Ground(
+    fabric, guesses = (read_dumps(dumps), []) if dumps else _design_fabric(cluster, nodes)
+    rails = _find_rails(fabric, nodes)
+    topologies = match_fabric_names(read_node_files(files.node_files), rails) if files.node_files else {}
+    domains = _find_hb_domains(rails, topologies) or (_design_domains(cluster, nodes) if cluster and not dumps else {})
+    return FabricInputs(
         nodes=tuple(nodes) or tuple(rails.attachments),
         fabric=fabric,
         rails=rails,
         tables=read_routes(files.routes),
         hb_domains=domains,
-        affinity=_affinity(rails, told),
+        affinity=_compute_affinity(rails, topologies),
         adaptive=files.adaptive or site.adaptive_routing,
         is_designed=not dumps,
         assumed=tuple(guesses),
     )
 
 
-def _work(
+def _resolve_work(
     file: PlanFile | None, job: JobRecord | None, work: JobWork | None
 ) -> tuple[ModelShape, Plan, list[Assumption]]:
-    """Return model and plan of the file, else what is known of the job, else those of its record.
+    """Return model and plan of the file, else of ``work``, else of the job's record.
 
     Raises
     ------
@@ -222,31 +221,31 @@ def _work(
         return work.model, work.plan, list(work.assumed)
     if job is None:
         raise InputError("nothing to place", hint="name a PLAN.toml, or --job ID")
-    return STAND_IN, *_recorded_plan(job)
+    return STAND_IN, *_find_recorded_plan(job)
 
 
-def _affinity(rails: Rails, told: Mapping[str, NodeTopology]) -> dict[str, Mapping[int, str]]:
-    """Return the HCA guid of each GPU of the nodes that tell."""
-    known = {node: topology for node, topology in told.items() if node in rails.attachments}
-    return {node: fabric_affinity(topology, rails.attachments[node]).guids for node, topology in known.items()}
+def _compute_affinity(rails: Rails, topologies: Mapping[str, NodeTopology]) -> dict[str, Mapping[int, str]]:
+    """Return the HCA guid of each GPU, for nodes with a node file."""
+    known = {node: topology for node, topology in topologies.items() if node in rails.attachments}
+    return {node: compute_nic_affinity(topology, rails.attachments[node]).guids for node, topology in known.items()}
 
 
-def _release(slurm: SlurmClient) -> tuple[int, int] | None:
-    """Return the release of Slurm, if there is one."""
+def _find_release(slurm: SlurmClient) -> tuple[int, int] | None:
+    """Return the release of Slurm; ``None`` where it is not available."""
     try:
         return slurm.release()
     except OpskError:
         return None
 
 
-def _hb_domains(rails: Rails, told: Mapping[str, NodeTopology]) -> dict[str, str]:
+def _find_hb_domains(rails: Rails, topologies: Mapping[str, NodeTopology]) -> dict[str, str]:
     """Return the HB domain of each node that is in one with others."""
-    domains, _ = hb_domains(rails.attachments, topologies=told)
+    domains, _ = find_hb_domains(rails.attachments, topologies=topologies)
     return {node: domain.name for domain in domains if len(domain.nodes) > 1 for node in domain.nodes}
 
 
-def _recorded_plan(job: JobRecord) -> tuple[Plan, list[Assumption]]:
-    """Return the plan that the advice in the job's ``admin_comment`` names, else the one that its script tells.
+def _find_recorded_plan(job: JobRecord) -> tuple[Plan, list[Assumption]]:
+    """Return the plan of the advice in the job's ``admin_comment``, else the plan of its script.
 
     Raises
     ------
@@ -262,15 +261,15 @@ def _recorded_plan(job: JobRecord) -> tuple[Plan, list[Assumption]]:
             Assumption(field="model", value=STAND_IN.name, why=why),
             Assumption(field="plan.global_batch", value=plan.global_batch, why="four micro-batches a stage"),
         ]
-    stated = plan_of_script(job)
+    stated = read_script_plan(job)
     if stated is not None:
         why = "the job's script tells the plan: axes are weighed as a dense 70B model would"
         return stated, [Assumption(field="model", value=STAND_IN.name, why=why)]
     raise InputError(f"job {job.label} carries no plan in its record", hint="name its PLAN.toml as well")
 
 
-def _as_given(plan: Plan, gpus: int) -> tuple[Plan, list[Assumption]]:
-    """Return the plan with as many replicas as the GPUs that Slurm really gave hold, as launchers count them."""
+def _fit_to_gpus(plan: Plan, gpus: int) -> tuple[Plan, list[Assumption]]:
+    """Return the plan with as many replicas as the allocated GPUs hold, as launchers count them."""
     replica = plan.gpus // plan.dp
     dp = gpus // replica
     if dp == plan.dp or gpus % replica or dp * plan.cp % plan.ep:
@@ -279,8 +278,8 @@ def _as_given(plan: Plan, gpus: int) -> tuple[Plan, list[Assumption]]:
     return replace(plan, dp=dp, global_batch=dp * 4 * plan.pp), [Assumption(field="plan.dp", value=dp, why=why)]
 
 
-def _nodes(request: Request, job: JobRecord | None) -> tuple[str, ...]:
-    """Return the candidates: those of the command line, else of the job, else none, which means all of the fabric."""
+def _resolve_nodes(request: Request, job: JobRecord | None) -> tuple[str, ...]:
+    """Return the candidates: from the command line, else of the job; none means the whole fabric."""
     if request.nodes is not None:
         nodes = expand(request.nodes)
         if not nodes:
@@ -296,14 +295,14 @@ def _nodes(request: Request, job: JobRecord | None) -> tuple[str, ...]:
     return job.nodes
 
 
-def _rails(fabric: Fabric, nodes: Sequence[str]) -> Rails:
-    """Find rails; nodes that were asked for are compute nodes, whatever their name and cabling suggest."""
+def _find_rails(fabric: Fabric, nodes: Sequence[str]) -> Rails:
+    """Find rails; requested nodes count as compute nodes, whatever their name and cabling suggest."""
     rails = find_rails(fabric)
     other = [node for node in nodes if node not in rails.attachments and node in rails.host_roles]
     return find_rails(fabric, compute_nodes=[*rails.attachments, *other]) if other else rails
 
 
-def _gpus_per_node(
+def _resolve_gpus_per_node(
     request: Request,
     job: JobRecord | None,
     file: PlanFile | None,
@@ -311,7 +310,7 @@ def _gpus_per_node(
     plan: Plan,
     nodes: Sequence[str],
 ) -> tuple[int, list[Assumption]]:
-    """Return the ranks on one node, from the surest source, and what had to be assumed."""
+    """Return the ranks per node, from the most reliable source, and the assumptions."""
     if request.gpus_per_node:
         return request.gpus_per_node, []
     if job is not None and job.nodes:
@@ -327,18 +326,20 @@ def _gpus_per_node(
     if cluster is not None:
         return cluster.node.gpus, []
     if plan.gpus % len(nodes) == 0:
-        each = plan.gpus // len(nodes)
-        return each, [Assumption(field="gpus_per_node", value=each, why=f"{plan.gpus} GPUs on {len(nodes)} nodes")]
+        per_node = plan.gpus // len(nodes)
+        return per_node, [
+            Assumption(field="gpus_per_node", value=per_node, why=f"{plan.gpus} GPUs on {len(nodes)} nodes")
+        ]
     raise InputError("the GPUs of a node are not known", hint="name --gpus-per-node or --cluster")
 
 
-def _designed(cluster: ClusterSpec | None, nodes: Sequence[str]) -> tuple[Fabric, list[Assumption]]:
+def _design_fabric(cluster: ClusterSpec | None, nodes: Sequence[str]) -> tuple[Fabric, list[Assumption]]:
     """Return the fabric that the catalogue's cluster would have, with the nodes filling units one after the other.
 
     Raises
     ------
     InputError
-        There is no cluster, it is wired in a way that the catalogue cannot tell cables of, or no node is named.
+        There is no cluster, the cables of its wiring are unknown, or no node is named.
     """
     hint = "name a dump with --fabric (ibnetdiscover > FILE), or one in the site configuration"
     if cluster is None:
@@ -351,50 +352,53 @@ def _designed(cluster: ClusterSpec | None, nodes: Sequence[str]) -> tuple[Fabric
         raise InputError("no nodes are named, and there is no dump to take them from", hint="name them with --nodes")
     node = cluster.node
     speed = min(LANE_GBIT_PER_S, key=lambda word: abs(link_bytes_per_s(_WIDTH, word) - node.nic.bytes_per_s))
-    each = cluster.nodes_per_unit or _USUAL_UNIT.get(speed, 32)
-    while each * (1.0 + 1.0 / cluster.oversubscription) > MAX_PORTS:
-        each = -(-each // 2)  # a unit so large has several leaves a rail
+    unit_nodes = cluster.nodes_per_unit or _USUAL_UNIT.get(speed, 32)
+    while unit_nodes * (1.0 + 1.0 / cluster.oversubscription) > MAX_PORTS:
+        unit_nodes = -(-unit_nodes // 2)  # a unit so large has several leaves a rail
     spines = cluster.spines or 4
-    cables = max(round(each / cluster.oversubscription / spines), 1)
-    units, pods = _units_and_pods(-(-len(nodes) // each), node.nics * cables)
-    spare = [name for name in (f"opsk-filler-{number}" for number in range(units * each)) if name not in nodes]
+    cables = max(round(unit_nodes / cluster.oversubscription / spines), 1)
+    units, pods = _compute_units_and_pods(-(-len(nodes) // unit_nodes), node.nics * cables)
+    spare = [name for name in (f"opsk-filler-{number}" for number in range(units * unit_nodes)) if name not in nodes]
     fabric = rail_optimized_fabric(
-        nodes=units * each,
+        nodes=units * unit_nodes,
         hcas=node.nics,
         leaves=units * node.nics,
         spines=spines,
         cables_per_pair=cables,
         pods=pods,
         cores_per_spine=units // pods * node.nics * cables,
-        names=[*nodes, *spare][: units * each],
+        names=[*nodes, *spare][: units * unit_nodes],
         speed=speed,
     )
-    why = f"no dump was given: cabled without fault as catalogue cluster {cluster.name}, {each} nodes a unit as listed"
+    why = (
+        f"no dump was given: cabled without fault as catalogue cluster {cluster.name}, "
+        f"{unit_nodes} nodes a unit as listed"
+    )
     guess = Assumption(field="fabric", value=f"design of {cluster.name}", why=why)
     return replace(fabric, source=f"design of {cluster.name}"), [guess]
 
 
-def _designed_domains(cluster: ClusterSpec, nodes: Sequence[str]) -> dict[str, str]:
+def _design_domains(cluster: ClusterSpec, nodes: Sequence[str]) -> dict[str, str]:
     """Return the HB domains of several nodes that the catalogue's cluster would have, filled as listed."""
-    each = cluster.node.hb_domain_gpus // cluster.node.gpus
-    return {node: f"hb{number // each}" for number, node in enumerate(nodes)} if each > 1 else {}
+    domain_nodes = cluster.node.hb_domain_gpus // cluster.node.gpus
+    return {node: f"hb{number // domain_nodes}" for number, node in enumerate(nodes)} if domain_nodes > 1 else {}
 
 
-def _units_and_pods(units: int, cables: int) -> tuple[int, int]:
-    """Return whole units for so many, and the pods that they are in: one, or as many as a spine's ports ask for.
+def _compute_units_and_pods(units: int, cables: int) -> tuple[int, int]:
+    """Return the number of units, rounded up to whole pods, and of pods, as a spine's ports require.
 
-    A spine has ``cables`` from each unit of its pod, and where there are several pods as many to the cores above.
+    A spine has ``cables`` from each unit of its pod, and with several pods as many to the cores above.
     """
     if units * cables <= MAX_PORTS:
         return units, 1
-    each = max(MAX_PORTS // (2 * cables), 1)
-    pods = -(-units // each)
+    pod_units = max(MAX_PORTS // (2 * cables), 1)
+    pods = -(-units // pod_units)
     return -(-units // pods) * pods, pods
 
 
-def asked_for(asked: Asked) -> str:
-    """Return one line that says what was placed: model, plan and nodes."""
-    plan = asked.plan
+def format_inputs(inputs: PlacementInputs) -> str:
+    """Return one line with model, plan and nodes."""
+    plan = inputs.plan
     axes = [f"{name.upper()}{size}" for name in ("tp", "cp", "ep", "pp", "dp") if (size := getattr(plan, name)) > 1]
-    where = fold(asked.nodes) if len(asked.nodes) <= 512 else f"{len(asked.nodes)} nodes"
-    return escape(f"{asked.model.name}: {plan.gpus} GPUs, {' '.join(axes) or 'one GPU'}; candidates {where}")
+    where = fold(inputs.nodes) if len(inputs.nodes) <= 512 else f"{len(inputs.nodes)} nodes"
+    return escape(f"{inputs.model.name}: {plan.gpus} GPUs, {' '.join(axes) or 'one GPU'}; candidates {where}")

@@ -1,7 +1,7 @@
-"""What do the tables of a plan file mean once defaults are filled in, and what all is wrong with them?
+"""Fills in defaults in the tables of a plan file and collects all violations.
 
-Everything is checked that can be: where a value cannot be, a neutral one stands in for it, and whatever is said of a
-value in doubt is left out, so that one slip is told once and hides nothing else.
+Every value is checked where possible. A wrong value is replaced by a neutral one, and violations that depend on it are
+left out, so that one mistake is reported once and hides no other.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
-from opsk.app.inputs.model import named_model
-from opsk.app.inputs.plan_fields import KINDS, LIKE, RunOptions, stated_of
+from opsk.app.inputs.model import load_model
+from opsk.app.inputs.plan_fields import KINDS, LIKE, RunOptions, validate_fields
 from opsk.costmodel.estimates.checkpoint import CheckpointOptions
 from opsk.errors import InputError, OpskError, PlanInfeasibleError
 from opsk.workload.defaults import GPT2_VOCAB, LLAMA3_VOCAB, Assumption, average_layers
@@ -28,7 +28,7 @@ _STATES = {
 
 
 class Defaults:
-    """The tables of a plan file while they are filled in; ``assumed`` says what was taken and why."""
+    """The tables of a plan file while defaults are filled in; ``assumed`` lists these and the reasons."""
 
     def __init__(self, model: dict[str, Any], plan: dict[str, Any]) -> None:
         self.model, self.plan = dict(model), dict(plan)
@@ -36,7 +36,7 @@ class Defaults:
         self.wrong: list[str] = []
 
     def assume(self, table: str, key: str, value: Any, why: str) -> None:
-        """Take a value where none is given."""
+        """Set a default where no value is given."""
         values = self.model if table == "model" else self.plan
         if key not in values:
             values[key] = value
@@ -70,7 +70,7 @@ def fill_model(defaults: Defaults) -> None:
 
 
 def _fill_head_dim(defaults: Defaults, hidden: int, heads: int) -> None:
-    """Fill in the width of a head where it is left out, or say what stands in the way."""
+    """Fill in the width of a head where it is left out, or report why it cannot be."""
     if "head_dim" in defaults.model:
         return
     if heads > 0 and hidden % heads:
@@ -85,7 +85,7 @@ def fill_plan(defaults: Defaults, gpus: int | None) -> None:
     defaults.assume("plan", "software", Software.MEGATRON_CORE, "the framework is not known; it is the usual one")
     defaults.assume("plan", "precision", Precision.BF16, "what large models are trained in")
     defaults.assume("plan", "micro_batch", USUAL_MICRO_BATCH, "the least memory that a plan can do with")
-    micro_batch, dp = max(plan["micro_batch"], 1), max(plan["dp"], 1)  # what is below 1 is told by itself
+    micro_batch, dp = max(plan["micro_batch"], 1), max(plan["dp"], 1)  # values below 1 are reported separately
     defaults.assume("plan", "global_batch", micro_batch * dp, f"no accumulation: micro batch {micro_batch} x dp {dp}")
     defaults.assume("plan", "recompute", Recompute.NONE, "nothing is recomputed unless asked for")
     if plan["precision"] is not Precision.FP32:
@@ -100,7 +100,7 @@ def fill_plan(defaults: Defaults, gpus: int | None) -> None:
 
 
 def _assume_sharding(defaults: Defaults) -> None:
-    """Take what the software shards by itself."""
+    """Assume the sharding that the software uses by default."""
     if defaults.plan["software"] is Software.PYTORCH:
         defaults.assume("plan", "sharding", Sharding.ZERO3, "FSDP shards weights, gradients and optimizer states")
     else:
@@ -110,7 +110,7 @@ def _assume_sharding(defaults: Defaults) -> None:
 
 
 def _fill_dp(defaults: Defaults, gpus: int | None) -> None:
-    """Fill in ``dp`` from the GPU count where it is left out, or say what stands in the way."""
+    """Fill in ``dp`` from the GPU count where it is left out, or report why it cannot be."""
     plan = defaults.plan
     if "dp" in plan:
         return
@@ -124,10 +124,10 @@ def _fill_dp(defaults: Defaults, gpus: int | None) -> None:
         plan["dp"] = gpus // per_replica
 
 
-_NEEDED = ("layers", "hidden", "heads")
-"""What no default can stand for."""
+_REQUIRED = ("layers", "hidden", "heads")
+"""Keys without a default."""
 _ROUNDS = 12
-"""Each round of building a value puts a neutral number for what the last one complained of."""
+"""Maximum attempts to build a value; each replaces the fields that the last error named."""
 _WORDS = re.compile(r"[a-z_]+")
 _ALIASES = {
     "global batch": "global_batch",
@@ -138,10 +138,10 @@ _ALIASES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
-    """What was read; ``None`` is "not stated", for ``model`` and ``plan`` "cannot be".
+class ExaminedPlan:
+    """An examined plan file; ``None`` is "not stated", for ``model`` and ``plan`` "invalid".
 
-    ``wrong`` names every violation; values that these are about are stand-ins, and their keys are ``doubtful``.
+    ``wrong`` lists every violation; the values concerned are stand-ins, and their keys are ``doubtful``.
     """
 
     model: ModelShape | None
@@ -156,12 +156,12 @@ class Examined:
     doubtful: frozenset[str] = frozenset()
 
     def without_doubt(self, violations: list[str]) -> list[str]:
-        """Return the violations that say nothing of a value in doubt."""
-        return [violation for violation in violations if self.doubtful.isdisjoint(names_in(violation))]
+        """Return the violations that concern no doubtful key."""
+        return [violation for violation in violations if self.doubtful.isdisjoint(find_keys(violation))]
 
 
-def names_in(violation: str) -> list[str]:
-    """Return the keys of a plan file that a violation speaks of, the one that it is about first."""
+def find_keys(violation: str) -> list[str]:
+    """Return the keys of a plan file that a violation mentions, the violated one first."""
     for words, key in _ALIASES.items():
         violation = violation.replace(words, key)
     return [word for word in _WORDS.findall(violation) if word in _KEYS]
@@ -170,8 +170,8 @@ def names_in(violation: str) -> list[str]:
 _KEYS = {key for kinds in KINDS.values() for key in kinds}
 
 
-def examined(given: Mapping[str, Any]) -> Examined:
-    """Return what the tables of a plan file mean and what is wrong with them; nothing is raised."""
+def examine_plan(given: Mapping[str, Any]) -> ExaminedPlan:
+    """Return the values of the tables of a plan file and all violations; nothing is raised."""
     return _Examination(given).result()
 
 
@@ -179,48 +179,48 @@ class _Examination:
     """The state of one examination."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        stated = stated_of(given)
+        stated = validate_fields(given)
         self.tables = stated.tables
         self.wrong = list(stated.wrong)
         self.doubtful = set(stated.doubtful)
         self.assumed: list[Assumption] = []
 
-    def result(self) -> Examined:
+    def result(self) -> ExaminedPlan:
         """Examine all tables."""
         top = self.tables[""]
-        gpus = self._gpus(top)
-        defaults = Defaults(self._model_values(), self.tables["plan"])
+        gpus = self._resolve_gpus(top)
+        defaults = Defaults(self._resolve_model(), self.tables["plan"])
         fill_model(defaults)
         fill_plan(defaults, gpus)
-        self._tell(defaults.wrong)
+        self._report(defaults.wrong)
         self.assumed += defaults.assumed
-        model = self._built(ModelShape, "model", defaults.model)
-        plan = self._built(Plan, "plan", defaults.plan)
+        model = self._build(ModelShape, "model", defaults.model)
+        plan = self._build(Plan, "plan", defaults.plan)
         if plan is not None:
             self._compare_gpus(plan, gpus, top)
-        return Examined(
+        return ExaminedPlan(
             model=model,
             plan=plan,
             **{key: value for key, value in top.items() if key != "gpus"},  # those are in the plan
-            checkpoint=self._built(CheckpointOptions, "checkpoint", self.tables["checkpoint"] or None),
-            run=self._run(),
+            checkpoint=self._build(CheckpointOptions, "checkpoint", self.tables["checkpoint"] or None),
+            run=self._build_run(),
             assumed=(*self.assumed, *average_layers(model, plan)),
             wrong=tuple(dict.fromkeys(self.wrong)),
             doubtful=frozenset(self.doubtful),
         )
 
-    def _tell(self, violations: list[str]) -> None:
-        """Add violations that say nothing of values in doubt, and doubt what each is about."""
+    def _report(self, violations: list[str]) -> None:
+        """Add the violations that concern no doubtful key, and mark their keys as doubtful."""
         for violation in violations:
-            names = names_in(violation)
+            names = find_keys(violation)
             if self.doubtful.isdisjoint(names):
                 self.wrong.append(violation)
             self.doubtful |= set(names[:1])
 
-    def _gpus(self, top: dict[str, Any]) -> int | None:
-        """Return the GPUs of the job where they, or nodes and GPUs a node, are given."""
+    def _resolve_gpus(self, top: dict[str, Any]) -> int | None:
+        """Return the GPUs of the job where they, or nodes and GPUs per node, are given."""
         wrong = [key for key in ("gpus", "nodes", "gpus_per_node") if top.get(key, 1) < 1]
-        self._tell([f"{key} is {top[key]}, must be at least 1" for key in wrong])
+        self._report([f"{key} is {top[key]}, must be at least 1" for key in wrong])
         for key in wrong:
             del top[key]
         gpus: int | None = top.get("gpus")
@@ -228,26 +228,26 @@ class _Examination:
             return gpus
         of_nodes: int = top["nodes"] * top["gpus_per_node"]
         if gpus is not None and gpus != of_nodes:
-            self._tell([f"gpus is {gpus}, {_nodes_words(top)} is {of_nodes}"])
+            self._report([f"gpus is {gpus}, {_format_nodes(top)} is {of_nodes}"])
         return gpus if gpus is not None else of_nodes
 
-    def _model_values(self) -> dict[str, Any]:
-        """Return the keys of the model, those of the named one below them; neutral numbers where some are missing."""
+    def _resolve_model(self) -> dict[str, Any]:
+        """Return the keys of the model over those of the named one; neutral numbers where some are missing."""
         values = dict(self.tables["model"])
         named = values.pop(LIKE, None)
         if named is not None:
-            values = self._like(named, values)
-        missing = [key for key in _NEEDED if key not in values]
-        self._tell([f"model.{key}: missing" for key in missing if key not in self.doubtful])
+            values = self._resolve_like(named, values)
+        missing = [key for key in _REQUIRED if key not in values]
+        self._report([f"model.{key}: missing" for key in missing if key not in self.doubtful])
         self.doubtful |= set(missing)
         for key in missing:
             values[key] = values.get("heads", 1) if key == "hidden" else 1
         return values
 
-    def _like(self, named: str, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the keys of the model that is named, with those that are given in their place."""
+    def _resolve_like(self, named: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the keys of the named model, overridden by the given ones."""
         try:
-            shape, assumed = named_model(named, seq=values.get("seq"))
+            shape, assumed = load_model(named, seq=values.get("seq"))
         except InputError as error:
             self.wrong.append(f"model.like: {error.message}")
             self.doubtful |= KINDS["model"].keys()
@@ -255,8 +255,8 @@ class _Examination:
         self.assumed += [entry for entry in assumed if entry.field.removeprefix("model.") not in values]
         return {**asdict(shape), **values}
 
-    def _built(self, value_class: type[Any], table: str, values: dict[str, Any] | None) -> Any:
-        """Return the value of a table with stand-ins for what is wrong, ``None`` where there can be none."""
+    def _build(self, value_class: type[Any], table: str, values: dict[str, Any] | None) -> Any:
+        """Return the value of a table with stand-ins for wrong fields; ``None`` where it cannot be built."""
         if values is None:
             return None
         values, neutral = dict(values), set[str]()
@@ -266,10 +266,10 @@ class _Examination:
             except PlanInfeasibleError as error:
                 violations = [f"{table}: {violation}" for violation in error.violations]
             except OpskError as error:
-                violations = [f"{table}: {violation}" for violation in _parts(error.message, values)]
-            self._tell(violations)
-            for names in map(names_in, violations):
-                # the first may be neutral by now: then it is about the next
+                violations = [f"{table}: {violation}" for violation in _split_message(error.message, values)]
+            self._report(violations)
+            for names in map(find_keys, violations):
+                # the first key may be neutral already: then the next one is replaced
                 name = next((name for name in names if name not in neutral), None)
                 if name is not None:
                     neutral.add(name)
@@ -277,40 +277,44 @@ class _Examination:
         return None
 
     def _compare_gpus(self, plan: Plan, gpus: int | None, top: dict[str, Any]) -> None:
-        """Tell where the axes do not multiply to the GPUs of the job."""
+        """Report axes that do not multiply to the GPUs of the job."""
         if gpus is None or plan.gpus == gpus or not self.doubtful.isdisjoint(("tp", "pp", "cp", "dp")):
             return
-        asked = f"gpus is {gpus}" if "gpus" in top else f"{_nodes_words(top)} is {gpus}"
+        stated = f"gpus is {gpus}" if "gpus" in top else f"{_format_nodes(top)} is {gpus}"
         self.wrong.append(
-            f"plan: tp {plan.tp} x pp {plan.pp} x cp {plan.cp} x dp {plan.dp} is {plan.gpus} GPUs, {asked}"
+            f"plan: tp {plan.tp} x pp {plan.pp} x cp {plan.cp} x dp {plan.dp} is {plan.gpus} GPUs, {stated}"
         )
 
-    def _run(self) -> RunOptions | None:
-        """Return what is trained in all."""
+    def _build_run(self) -> RunOptions | None:
+        """Return the options of the whole run."""
         values = self.tables["run"]
         wrong = [
             f"run: {key} is {values[key]}, must be {words}"
-            for key, words, least in (("tokens", "above 0", 1e-9), ("steps", "at least 1", 1), ("pue", "1 or more", 1))
-            if key in values and values[key] < least
+            for key, words, minimum in (
+                ("tokens", "above 0", 1e-9),
+                ("steps", "at least 1", 1),
+                ("pue", "1 or more", 1),
+            )
+            if key in values and values[key] < minimum
         ]
         if "tokens" in values and "steps" in values:
             wrong.append(f"run: tokens {values['tokens']:g} and steps {values['steps']}: give one of them")
-        self._tell(wrong)
+        self._report(wrong)
         return RunOptions(**values) if values and not wrong else None
 
 
-def _nodes_words(top: Mapping[str, Any]) -> str:
-    """Return the product that the nodes of a job make."""
+def _format_nodes(top: Mapping[str, Any]) -> str:
+    """Return the nodes and GPUs per node of a job as a product."""
     return f"nodes {top['nodes']} x gpus_per_node {top['gpus_per_node']}"
 
 
-def _parts(message: str, values: Mapping[str, Any]) -> list[str]:
-    """Return the violations that an error about a value joins."""
+def _split_message(message: str, values: Mapping[str, Any]) -> list[str]:
+    """Split the message of an error into its violations."""
     return message.removeprefix(f"model {values.get('name', 'model')}: ").split("; ")
 
 
 def _neutralise(value_class: type[Any], values: dict[str, Any], name: str) -> None:
-    """Put a number that nothing can be said against for a field: its default, or 1; as many GPUs' batch as needed."""
+    """Replace a field by a valid number: its default, or 1; a batch that all axes divide."""
     defaults = {item.name: item.default for item in fields(value_class)}
     if name == "global_batch" and value_class is Plan:
         sizes = [max(values.get(axis, 1), 1) for axis in ("micro_batch", "dp", "pp", "vpp")]

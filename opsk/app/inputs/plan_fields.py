@@ -1,7 +1,7 @@
-"""Which keys does a plan file have, what does each take, and what is wrong with what was given?
+"""Validates the keys and types of a plan file.
 
-The one border of ``[model]``, ``[plan]``, ``[checkpoint]`` and ``[run]``, for a file and for flags alike. It takes what
-can be taken: a wrong value is told and then counts as not given, so that all the rest can be checked as well.
+It validates ``[model]``, ``[plan]``, ``[checkpoint]`` and ``[run]``, of files and of flags. A wrong value is reported
+and then treated as not given, so that all others are still checked.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ MAX_SIZE = 10**9
 """No size comes near this; a larger one is a slip of the pen: models have 10^5 wide layers and 10^6 token sequences."""
 MAX_NUMBER = 1e18
 """No rate, time or number of tokens comes near this."""
-_SHOWN = 60
-_LONG = 30
-"""Digits from which a whole number is told by their count."""
+_MAX_SHOWN_CHARS = 60
+_MAX_SHOWN_DIGITS = 30
+"""Integers with more digits are shown by their number of digits."""
 _WHOLE = re.compile(r"\s*[+-]?[0-9](_?[0-9])*\s*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What is trained with the plan: ``tokens`` or ``steps`` in all, in a building with a ``pue``."""
+    """Options of a whole run: ``tokens`` or ``steps`` in total, in a building with a ``pue``."""
 
     tokens: float | None = None
     steps: int | None = None
@@ -47,10 +47,10 @@ VALUES: Mapping[str, type[Any]] = {
     "checkpoint": CheckpointOptions,
     "run": RunOptions,
 }
-"""Table of a plan file to the value that its keys are the fields of."""
+"""Table of a plan file to the class whose fields are its keys."""
 
 
-def _kinds(table: str) -> dict[str, Any]:
+def _list_kinds(table: str) -> dict[str, Any]:
     """Return the type of every key of a table, without its ``None``."""
     hints = get_type_hints(VALUES[table])
     kinds = {item.name: _without_none(hints[item.name]) for item in fields(VALUES[table])}
@@ -66,7 +66,7 @@ def _without_none(hint: Any) -> Any:
 
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "": {"cluster": str, "gpus": int, "nodes": int, "gpus_per_node": int},
-    **{table: _kinds(table) for table in VALUES},
+    **{table: _list_kinds(table) for table in VALUES},
 }
 """Type of every key by table; the keys outside of tables are under ``""``."""
 _BOUNDED: dict[Any, Any] = {
@@ -77,26 +77,26 @@ _BOUNDED: dict[Any, Any] = {
 }
 
 
-def _border(table: str) -> type[BaseModel]:
-    """Return the border model of a table; every key may be left out."""
+def _build_table_model(table: str) -> type[BaseModel]:
+    """Return the pydantic model of a table; every key is optional."""
     columns: dict[str, Any] = {name: (_BOUNDED.get(kind, kind) | None, None) for name, kind in KINDS[table].items()}
     return create_model(f"table_{table}", __config__=ConfigDict(extra="forbid"), **columns)
 
 
-_BORDERS = {table: _border(table) for table in KINDS}
+_TABLE_MODELS = {table: _build_table_model(table) for table in KINDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stated:
-    """What was given and can be taken, by table and key; what is ``wrong``; and which keys are in doubt therefore."""
+class ValidatedFields:
+    """The valid values by table and key; all violations; and the keys that are doubtful because of them."""
 
     tables: Mapping[str, dict[str, Any]]
     wrong: tuple[str, ...]
     doubtful: frozenset[str]
 
 
-def stated_of(given: Mapping[str, Any]) -> Stated:
-    """Return what the tables of a plan file state; nothing is filled in and nothing raised."""
+def validate_fields(given: Mapping[str, Any]) -> ValidatedFields:
+    """Return the valid values of the tables of a plan file; nothing is filled in and nothing raised."""
     tables: dict[str, dict[str, Any]] = {}
     wrong: list[str] = []
     doubtful: set[str] = set()
@@ -104,31 +104,35 @@ def stated_of(given: Mapping[str, Any]) -> Stated:
     for table in KINDS:
         content = given.get(table, {}) if table else top
         if not isinstance(content, Mapping):
-            wrong.append(f"[{table}] is {shown(content)}, no table")
+            wrong.append(f"[{table}] is {format_value(content)}, no table")
             doubtful |= KINDS[table].keys()
             content = {}
-        tables[table], told = _taken(table, content)
-        wrong += told.values()
-        doubtful |= told.keys()
-    return Stated(tables=tables, wrong=tuple(wrong), doubtful=frozenset(doubtful))
+        tables[table], errors = _validate_table(table, content)
+        wrong += errors.values()
+        doubtful |= errors.keys()
+    return ValidatedFields(tables=tables, wrong=tuple(wrong), doubtful=frozenset(doubtful))
 
 
-def _taken(table: str, content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the keys of one table that can be taken, and what is wrong with the others."""
-    told: dict[str, str] = {}
+def _validate_table(table: str, content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the valid keys of one table, and the violation of each other key."""
+    errors: dict[str, str] = {}
     try:
-        taken = _BORDERS[table].model_validate(dict(content))
+        validated = _TABLE_MODELS[table].model_validate(dict(content))
     except ValidationError as error:
         for item in error.errors(include_url=False):
             name = str(item["loc"][0])
-            told.setdefault(name, _violation(f"{table}.{name}" if table else name, KINDS[table].get(name), item))
-        taken = _BORDERS[table].model_validate({key: value for key, value in content.items() if key not in told})
-    return taken.model_dump(exclude_none=True), told
+            errors.setdefault(
+                name, _format_violation(f"{table}.{name}" if table else name, KINDS[table].get(name), item)
+            )
+        validated = _TABLE_MODELS[table].model_validate(
+            {key: value for key, value in content.items() if key not in errors}
+        )
+    return validated.model_dump(exclude_none=True), errors
 
 
-def _violation(where: str, kind: Any, item: Any) -> str:
-    """Return one line for one violation found at the border."""
-    where, given, what = escape(where), shown(item["input"]), item["type"]
+def _format_violation(where: str, kind: Any, item: Any) -> str:
+    """Return one line for one validation error."""
+    where, given, what = escape(where), format_value(item["input"]), item["type"]
     if what == "extra_forbidden":
         return f"{where}: no such key"
     if what in ("less_than_equal", "greater_than_equal", "int_parsing_size"):
@@ -141,19 +145,19 @@ def _violation(where: str, kind: Any, item: Any) -> str:
     return f"{where}: {given} is {words.get(kind, 'not allowed')}"
 
 
-def shown(value: object) -> str:
-    """Return any value as a few printable signs."""
-    if type(value) is int and value.bit_length() > _LONG * 3.33:
+def format_value(value: object) -> str:
+    """Return any value as a short printable text."""
+    if type(value) is int and value.bit_length() > _MAX_SHOWN_DIGITS * 3.33:
         return f"{'-' if value < 0 else ''}a number of {int(value.bit_length() * 0.30103) + 1} digits"
     text = escape(repr(value) if isinstance(value, int | float | str | bool) else type(value).__name__)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[: _MAX_SHOWN_CHARS - 1]}…"
 
 
-def from_text(table: str, key: str, text: str) -> Any:
-    """Return the value of a flag; what cannot be one is left as it is, for the border to tell."""
+def parse_flag(table: str, key: str, text: str) -> Any:
+    """Return the value of a flag; invalid text is returned unchanged, for validation to report."""
     kind = KINDS[table][key]
     if kind is int and _WHOLE.fullmatch(text):
-        return int(text) if len(text) <= _LONG * 10 else 10 ** (len(text.strip("+- _\t\n")) - 1)
+        return int(text) if len(text) <= _MAX_SHOWN_DIGITS * 10 else 10 ** (len(text.strip("+- _\t\n")) - 1)
     if kind is float:
         try:
             return float(text)

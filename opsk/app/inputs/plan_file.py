@@ -1,4 +1,4 @@
-"""What does a ``PLAN.toml`` say? The one reader of the plan files that ``opsk predict`` and ``opsk place`` take.
+"""Reads a ``PLAN.toml``, as ``opsk predict`` and ``opsk place`` take it.
 
 ::
 
@@ -17,7 +17,7 @@
     [checkpoint]             # optional: fields of opsk.costmodel.estimates.checkpoint.CheckpointOptions
     [run]                    # optional: tokens or steps, pue
 
-What is left out is filled in by `opsk.app.inputs.plan_examination`, and told.
+`opsk.app.inputs.plan_examination` fills in what is left out and reports it as assumed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opsk.app.inputs.plan_examination import Examined, examined
+from opsk.app.inputs.plan_examination import ExaminedPlan, examine_plan
 from opsk.app.inputs.plan_fields import RunOptions
 from opsk.costmodel.estimates.checkpoint import CheckpointOptions
 from opsk.errors import InputError
@@ -47,7 +47,7 @@ _HINT = "--help names every key; examples/plans has some files"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFile:
-    """A plan file as read: ``source`` names it in messages; ``None`` is "not stated"."""
+    """A parsed plan file: ``source`` names it in messages; ``None`` is "not stated"."""
 
     source: str
     model: ModelShape
@@ -60,108 +60,108 @@ class PlanFile:
     assumed: tuple[Assumption, ...] = ()
 
 
-def read_plan_file(path: str, *, instead: Mapping[str, Any] | None = None) -> PlanFile:
+def read_plan_file(path: str, *, overrides: Mapping[str, Any] | None = None) -> PlanFile:
     """Read a plan file; ``-`` is standard input.
 
     Parameters
     ----------
-    instead
-        Tables and keys as in a plan file that beat those of the file (the flags of a command).
+    overrides
+        Tables and keys as in a plan file that override those of the file (the flags of a command).
 
     Raises
     ------
     InputError
         Names the file and every violation in it.
     """
-    return plan_of_tables(read_tables(path, instead=instead), source=source_of(path))
+    return build_plan_file(read_tables(path, overrides=overrides), source=format_source(path))
 
 
 def parse_plan(text: str, *, source: str) -> PlanFile:
-    """Return what the text of a plan file says; ``source`` names it in messages.
+    """Parse the text of a plan file; ``source`` names it in messages.
 
     Raises
     ------
     InputError
-        Names ``source`` and every violation: TOML, types, unknown keys, shapes and plans that cannot be.
+        Names ``source`` and every violation: TOML, types, unknown keys, invalid shapes and plans.
     """
-    return plan_of_tables(_tables(text, source), source=source)
+    return build_plan_file(_parse_toml(text, source), source=source)
 
 
-def plan_of_tables(tables: Mapping[str, Any], *, source: str) -> PlanFile:
-    """Return what the tables of a plan file say; ``source`` names them in messages.
+def build_plan_file(tables: Mapping[str, Any], *, source: str) -> PlanFile:
+    """Build a plan file from its tables; ``source`` names them in messages.
 
     Raises
     ------
     InputError
-        Names ``source`` and every violation: types, unknown keys, shapes and plans that cannot be.
+        Names ``source`` and every violation: types, unknown keys, invalid shapes and plans.
     """
-    return accepted(examined(tables), source=source)
+    return require_valid(examine_plan(tables), source=source)
 
 
-def accepted(found: Examined, *, source: str, also: list[str] | None = None) -> PlanFile:
-    """Return what was examined, unless something is wrong with it, or ``also`` wrong.
+def require_valid(examined: ExaminedPlan, *, source: str, also: list[str] | None = None) -> PlanFile:
+    """Return the plan file, unless it has violations or ``also`` has some.
 
     Raises
     ------
     InputError
         Names ``source`` and every violation.
     """
-    wrong = list(dict.fromkeys([*found.wrong, *(also or [])]))
-    if wrong or found.model is None or found.plan is None:
-        raise refused(source, wrong)
+    wrong = list(dict.fromkeys([*examined.wrong, *(also or [])]))
+    if wrong or examined.model is None or examined.plan is None:
+        raise build_input_error(source, wrong)
     return PlanFile(
         source=source,
-        model=found.model,
-        plan=found.plan,
-        cluster=found.cluster,
-        nodes=found.nodes,
-        gpus_per_node=found.gpus_per_node,
-        checkpoint=found.checkpoint,
-        run=found.run,
-        assumed=found.assumed,
+        model=examined.model,
+        plan=examined.plan,
+        cluster=examined.cluster,
+        nodes=examined.nodes,
+        gpus_per_node=examined.gpus_per_node,
+        checkpoint=examined.checkpoint,
+        run=examined.run,
+        assumed=examined.assumed,
     )
 
 
-def source_of(path: str) -> str:
-    """Return what messages call a plan file."""
+def format_source(path: str) -> str:
+    """Return the name of a plan file for messages."""
     return "standard input" if path == STDIN else path
 
 
-def read_tables(path: str, *, instead: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the tables of a plan file, unchecked, with those of ``instead`` in their place, key by key.
+def read_tables(path: str, *, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the tables of a plan file, unchecked, overridden key by key by ``overrides``.
 
     Raises
     ------
     InputError
         It cannot be read or is no TOML.
     """
-    return _merged(_tables(_read(path), source_of(path)), instead or {})
+    return _merge(_parse_toml(_read(path), format_source(path)), overrides or {})
 
 
-def _tables(text: str, source: str) -> dict[str, Any]:
+def _parse_toml(text: str, source: str) -> dict[str, Any]:
     """Return the tables of a TOML text."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise refused(source, [f"no TOML: {error}"]) from error
+        raise build_input_error(source, [f"no TOML: {error}"]) from error
 
 
-def _merged(tables: Mapping[str, Any], instead: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``tables`` with the entries of ``instead`` in their place, table by table."""
+def _merge(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``tables`` overridden by the entries of ``overrides``, table by table."""
     merged = dict(tables)
-    for key, value in instead.items():
-        own = merged.get(key)
-        merged[key] = _merged(own, value) if isinstance(own, dict) and isinstance(value, Mapping) else value
+    for key, value in overrides.items():
+        current = merged.get(key)
+        merged[key] = _merge(current, value) if isinstance(current, dict) and isinstance(value, Mapping) else value
     return merged
 
 
-def refused(source: str, wrong: list[str]) -> InputError:
-    """Return the one error that names the file and all that is wrong with it."""
+def build_input_error(source: str, wrong: list[str]) -> InputError:
+    """Return one error that names the file and all violations."""
     return InputError(escape(f"{source}: " + "; ".join(wrong)), hint=_HINT)
 
 
 def _read(path: str) -> str:
-    """Return the text of a file or of standard input, refusing what cannot be a plan file."""
+    """Return the text of a file or of standard input; refuse what cannot be a plan file."""
     try:
         if path == STDIN:
             data = sys.stdin.buffer.read(MAX_BYTES + 1)

@@ -1,4 +1,4 @@
-"""Which files hold forwarding tables, and what do they say of the fabric?"""
+"""Recognises and reads files with forwarding tables, and checks their routes against the fabric."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opsk.app.inputs.fabric_dump import STDIN, head_of, text_of
+from opsk.app.inputs.fabric_dump import STDIN, read_head, read_text
 from opsk.errors import InputError
 from opsk.fabric.checks.routes import check_routes
 from opsk.fabric.dumps.forwarding_tables import is_forwarding_dump, merge_tables, read_forwarding_tables
 from opsk.fabric.fabric import Fabric, Fault
-from opsk.fabric.forwarding import ForwardingTables, next_hops
+from opsk.fabric.forwarding import ForwardingTables, resolve_next_hops
 
 
 def split_routes(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Return the files that are no dumps of forwarding tables, and those that are, by what they begin with."""
-    routes = [path for path in files if path != STDIN and path.is_file() and is_forwarding_dump(head_of(path))]
+    """Split files into those without and those with forwarding tables, by their beginning."""
+    routes = [path for path in files if path != STDIN and path.is_file() and is_forwarding_dump(read_head(path))]
     return [path for path in files if path not in routes], routes
 
 
 def read_routes(paths: Sequence[Path]) -> ForwardingTables | None:
-    """Return the tables of all files as one, ``None`` when there are no files; a file that holds none is a fault.
+    """Return the merged tables of all files, ``None`` without files; a file without any table is a fault.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def read_routes(paths: Sequence[Path]) -> ForwardingTables | None:
     unread: list[InputError] = []
     for path in paths:
         try:
-            parts.append(read_forwarding_tables(text_of(path), source=str(path)))
+            parts.append(read_forwarding_tables(read_text(path), source=str(path)))
         except InputError as error:
             unread.append(error)
     if unread and not parts:
@@ -41,18 +41,18 @@ def read_routes(paths: Sequence[Path]) -> ForwardingTables | None:
     if not parts:
         return None
     tables = merge_tables(parts)
-    return replace(tables, faults=(*tables.faults, *map(_unreadable, unread)))
+    return replace(tables, faults=(*tables.faults, *map(_build_unreadable_fault, unread)))
 
 
-def routes_document(paths: Sequence[Path], fabric: Fabric) -> tuple[dict[str, Any] | None, tuple[Fault, ...]]:
-    """Return what ``opsk fabric`` says of routes, and the findings; ``None`` without tables."""
+def build_routes_document(paths: Sequence[Path], fabric: Fabric) -> tuple[dict[str, Any] | None, tuple[Fault, ...]]:
+    """Return the ``routes`` document of ``opsk fabric``, and the findings; ``None`` without tables."""
     try:
         tables = read_routes(paths)
     except InputError as error:
-        return None, (_unreadable(error),)
+        return None, (_build_unreadable_fault(error),)
     if tables is None:
         return None, ()
-    report = check_routes(next_hops(tables, fabric), fabric)
+    report = check_routes(resolve_next_hops(tables, fabric), fabric)
     document = {
         "source": tables.source,
         "switches": report.switches,
@@ -63,13 +63,13 @@ def routes_document(paths: Sequence[Path], fabric: Fabric) -> tuple[dict[str, An
     return document, (*tables.faults, *report.faults)
 
 
-def _unreadable(error: InputError) -> Fault:
+def _build_unreadable_fault(error: InputError) -> Fault:
     where = error.message.split(":")[0]
     return Fault(kind="unreadable_file", where=where, evidence=error.message, cost="routes are not known")
 
 
-def without_fabric(routes: Sequence[Path]) -> InputError:
-    """Return the error of forwarding tables that come without the fabric that they are of."""
+def build_missing_fabric_error(routes: Sequence[Path]) -> InputError:
+    """Return the error for forwarding tables that are given without their fabric."""
     named = ", ".join(map(str, routes))
     return InputError(
         f"{named}: forwarding tables, but no fabric that they are of", hint="give a dump of ibnetdiscover"

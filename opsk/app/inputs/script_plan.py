@@ -1,4 +1,4 @@
-"""Which plan does a job's own script state, where its record in Slurm carries none? ``opsk check`` reads it."""
+"""Reads the plan from a job's own script with ``opsk check``, for jobs whose record in Slurm has none."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from opsk.errors import InputError, OpskError
-from opsk.slurm.commands.job_script import checked_script
-from opsk.slurm.commands.own_job import batch_script, own_job
+from opsk.slurm.commands.job_script import check_script
+from opsk.slurm.commands.own_job import find_own_job, read_batch_script
 from opsk.slurm.records import JobRecord
 from opsk.workload.plan import Plan
 
 _SCRIPT_S, _READING_S = 5.0, 12.0
-"""How long a job waits at its start for Slurm, and for ``opsk check``: little beside a wrong order of ranks."""
+"""How long a starting job waits for Slurm, and for ``opsk check``: short against the cost of a wrong rank order."""
 
 
-def plan_of_script(job: JobRecord) -> Plan | None:
-    """Return the plan that the script of this process's own job states; ``None`` where nobody can tell."""
-    if own_job(os.environ) != str(job.id):
+def read_script_plan(job: JobRecord) -> Plan | None:
+    """Return the plan in the script of this process's own job; ``None`` where it cannot be read."""
+    if find_own_job(os.environ) != str(job.id):
         return None
     try:
-        script = batch_script(job.id, os.environ, deadline_s=_SCRIPT_S)
-        checked = checked_script(script, max(job.node_count, len(job.nodes), 1), deadline_s=_READING_S)
-        return plan_of_check(checked, max(job.gpus, 1))
+        script = read_batch_script(job.id, os.environ, deadline_s=_SCRIPT_S)
+        checked = check_script(script, max(job.node_count, len(job.nodes), 1), deadline_s=_READING_S)
+        return parse_checked_plan(checked, max(job.gpus, 1))
     except (OpskError, OSError, subprocess.SubprocessError, ValueError):
         return None
 
 
-def plan_of_check(document: Mapping[str, Any], gpus: int) -> Plan | None:
-    """Return the plan in the answer of ``opsk check``; ``None`` where it cannot tell how the model is split."""
+def parse_checked_plan(document: Mapping[str, Any], gpus: int) -> Plan | None:
+    """Return the plan in the answer of ``opsk check``; ``None`` where it lacks the parallelism."""
     stated = document["workload"]["plan"]
     assumed = {item["field"]: item["value"] for item in document["assumed"]}
     sizes = {axis: stated.get(axis) or assumed.get(f"plan.{axis}") for axis in ("tp", "pp", "cp", "ep", "dp")}

@@ -1,1 +1,1 @@
-"""Finds who shares links with a job."""
+"""Finds the jobs that share links with a job."""

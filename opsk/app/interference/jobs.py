@@ -1,4 +1,4 @@
-"""What runs now, and what does it ask of the links? By Slurm's records, the jobs' stored plans, and measured rates."""
+"""Computes the link loads of running jobs and storage from Slurm's records, stored plans and measured rates."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from opsk.fabric.fabric import Fabric
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.interference.load import Load, LoadKind, default_load
 from opsk.planning.interference.measured import MeasuredRates, at_hcas, background, measured_load
-from opsk.planning.interference.recorded import Recorded, recorded_job
+from opsk.planning.interference.recorded import RecordedJob, reconstruct_job
 from opsk.planning.interference.running import RunningLoads
 from opsk.planning.interference.storage import StorageRates, measured_storage, storage_load, storage_servers
-from opsk.planning.interference.wires import Wires
+from opsk.planning.interference.wires import FabricLinks
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.completion import Assumption
@@ -26,9 +26,9 @@ _SHOWN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What the loads of running jobs are worked out with."""
+    """The inputs for the loads of running jobs."""
 
-    wires: Wires
+    fabric_links: FabricLinks
     fabric: Fabric
     cluster: ClusterSpec | None
     efficiency: Efficiency
@@ -37,8 +37,8 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wire:
-    """Everything that is on the wire: loads, the jobs that they are of, storage, and what had to be assumed.
+class ActiveTraffic:
+    """The traffic of all running jobs and storage, and the assumptions.
 
     ``known_as`` counts jobs by how they are known; ``storage_from`` is ``measured``, ``declared`` or "".
     """
@@ -52,73 +52,77 @@ class Wire:
     assumed: tuple[Assumption, ...] = ()
 
 
-class KeptLoads:
-    """Loads of jobs that were laid before, by what they depend on: laying is slow, and most jobs run for hours.
+class LoadCache:
+    """A cache of job loads by their inputs: computing a load is slow, and most jobs run for hours.
 
-    One serves one `Site`, whose links and rates it does not look at.
+    A cache serves one `Site`: its links and rates are not part of the key.
     """
 
     def __init__(self) -> None:
         self._loads: dict[object, Load | None] = {}
         self._used: dict[object, Load | None] = {}
 
-    def load(self, key: object, lay: Callable[[], Load | None]) -> Load | None:
-        """Return the load of this key, laid now where it was not before."""
+    def load(self, key: object, compute: Callable[[], Load | None]) -> Load | None:
+        """Return the load of this key, computed unless it is cached."""
         if key not in self._used:
-            self._used[key] = self._loads[key] if key in self._loads else lay()
+            self._used[key] = self._loads[key] if key in self._loads else compute()
         return self._used[key]
 
     def forget_unused(self) -> None:
-        """Drop what was not asked for since the last call: jobs that have ended."""
+        """Drop the entries that were not used since the last call: jobs that have ended."""
         self._loads, self._used = self._used, {}
 
 
-def on_the_wire(site: Site, jobs: Sequence[JobRecord], *, but: str = "", kept: KeptLoads | None = None) -> Wire:
-    """Return what all active jobs and storage ask of the links.
+def compute_active_traffic(
+    site: Site, jobs: Sequence[JobRecord], *, excluding: str = "", cache: LoadCache | None = None
+) -> ActiveTraffic:
+    """Return the link loads of all active jobs and storage.
 
     Parameters
     ----------
-    but
-        Label of the job that is the candidate, which is no other.
-    kept
-        Loads of the last time, for whoever asks again and again.
+    excluding
+        Label of the candidate job, which is left out.
+    cache
+        Loads of the last call, for repeated calls.
     """
-    kept = kept or KeptLoads()
+    cache = cache or LoadCache()
     if site.rates is not None:
         site = replace(site, rates=at_hcas(site.rates, site.fabric))
-    rails = site.wires.rails
+    rails = site.fabric_links.rails
     active = [
-        job for job in jobs if job.is_active and job.label != but and any(n in rails.attachments for n in job.nodes)
+        job
+        for job in jobs
+        if job.is_active and job.label != excluding and any(n in rails.attachments for n in job.nodes)
     ]
-    laid = _Laid(site, active, kept)
-    loads = [load for job in active if (load := laid.load(job)) is not None]
-    servers = storage_servers(site.wires)
-    traffic, storage, source = _storage(site, active, servers, kept)
+    builder = _LoadBuilder(site, active, cache)
+    loads = [load for job in active if (load := builder.load(job)) is not None]
+    servers = storage_servers(site.fabric_links)
+    traffic, storage, source = _compute_storage_loads(site, active, servers, cache)
     loads += traffic
-    kept.forget_unused()
-    running = RunningLoads.of(site.wires.links, loads)
+    cache.forget_unused()
+    running = RunningLoads.of(site.fabric_links.links, loads)
     if site.rates is not None:
-        rest = background(site.wires, site.fabric, site.rates, running)
+        rest = background(site.fabric_links, site.fabric, site.rates, running)
         running = running if rest is None else running.with_load(rest)
-    return Wire(
+    return ActiveTraffic(
         running=running,
         jobs={job.label: job for job in active},
-        known_as=laid.known_as,
+        known_as=builder.known_as,
         servers=servers,
         storage=storage,
         storage_from=source,
-        assumed=laid.assumptions(),
+        assumed=builder.assumptions(),
     )
 
 
-class _Laid:
-    """Lays jobs on the fabric, one after the other, and remembers how each was known."""
+class _LoadBuilder:
+    """Computes the loads of jobs, and counts by which source each is known."""
 
-    def __init__(self, site: Site, active: Sequence[JobRecord], kept: KeptLoads) -> None:
+    def __init__(self, site: Site, active: Sequence[JobRecord], cache: LoadCache) -> None:
         self._site = site
-        self._kept = kept
+        self._cache = cache
         self._holders = Counter(node for job in active for node in job.nodes)
-        self._recorded: dict[object, Recorded | None] = {}
+        self._recorded: dict[object, RecordedJob | None] = {}
         self._guessed: dict[str, list[str]] = {}
         self._unknown: list[str] = []
         self._off: list[str] = []
@@ -126,10 +130,10 @@ class _Laid:
 
     def load(self, job: JobRecord) -> Load | None:
         """Return the load of one job: by its plan, else as measured, else none."""
-        found = self._by_plan(job) or self._as_measured(job)
-        if found is not None:
-            self.known_as[found.kind.value] += 1
-            return found
+        load = self._compute_by_plan(job) or self._compute_as_measured(job)
+        if load is not None:
+            self.known_as[load.kind.value] += 1
+            return load
         if len(job.nodes) > 1:
             self.known_as["unknown"] += 1
             self._unknown.append(job.label)
@@ -137,95 +141,99 @@ class _Laid:
             self.known_as["one node"] += 1
         return None
 
-    def _by_plan(self, job: JobRecord) -> Load | None:
-        """Return the load that the stored plan makes."""
+    def _compute_by_plan(self, job: JobRecord) -> Load | None:
+        """Return the load of the stored plan."""
         if not job.gpus_per_node or job.gpus_per_node * len(job.nodes) < job.gpus:
             return None
         record = AdviceRecord.parse(job.admin_comment or "")
-        known = self._known(record, job) if record is not None else None
+        known = self._find_recorded(record, job) if record is not None else None
         if record is None or known is None:
             return None
         for guess in known.guessed:
             self._guessed.setdefault(guess, []).append(job.label)
         held = tuple(sorted(job.gpu_indices.items()))
         key = (job.label, replace(record, hash=None), job.gpus, job.gpus_per_node, job.nodes, held)
-        return self._kept.load(key, partial(self._laid, job, known))
+        return self._cache.load(key, partial(self._compute_load, job, known))
 
-    def _laid(self, job: JobRecord, known: Recorded) -> Load:
-        """Lay one job."""
-        return default_load(job.label, self._site.wires, known.shape, job.nodes, gpus=job.gpu_indices)
+    def _compute_load(self, job: JobRecord, known: RecordedJob) -> Load:
+        """Compute the load of one job."""
+        return default_load(job.label, self._site.fabric_links, known.shape, job.nodes, gpus=job.gpu_indices)
 
-    def _known(self, record: AdviceRecord, job: JobRecord) -> Recorded | None:
-        """Return what the record says; the same of jobs with the same record."""
+    def _find_recorded(self, record: AdviceRecord, job: JobRecord) -> RecordedJob | None:
+        """Return the job of a record; cached for equal records."""
         key = (replace(record, hash=None), job.gpus, job.gpus_per_node)
         if key not in self._recorded:
             site = self._site
             node_gpus = site.cluster.node.gpus if site.cluster is not None else None
-            self._recorded[key] = recorded_job(
+            self._recorded[key] = reconstruct_job(
                 record, job.gpus, job.gpus_per_node or 1, site.cluster, site.efficiency, node_gpus
             )
         return self._recorded[key]
 
-    def _as_measured(self, job: JobRecord) -> Load | None:
-        """Return the load that the HCAs of its nodes show, where no other job is on them."""
+    def _compute_as_measured(self, job: JobRecord) -> Load | None:
+        """Return the measured load of the job's HCAs, on nodes without another job."""
         if self._site.rates is None:
             return None
         alone = [node for node in job.nodes if self._holders[node] == 1]
-        return measured_load(job.label, self._site.wires, alone, self._site.rates)
+        return measured_load(job.label, self._site.fabric_links, alone, self._site.rates)
 
     def assumptions(self) -> tuple[Assumption, ...]:
-        """Return what had to be assumed of the jobs."""
-        found = []
+        """Return the assumptions about the jobs."""
+        result = []
         if self._unknown:
-            why = f"no plan of the size of {_some(self._unknown)} is recorded, and their HCAs were not measured"
-            found.append(Assumption(field="traffic", value="none", why=why))
+            why = (
+                f"no plan of the size of {_format_labels(self._unknown)} is recorded, and their HCAs were not measured"
+            )
+            result.append(Assumption(field="traffic", value="none", why=why))
         for guess, labels in self._guessed.items():
-            found.append(Assumption(field="running", value=guess, why=f"not in the record of {_some(labels)}"))
+            result.append(
+                Assumption(field="running", value=guess, why=f"not in the record of {_format_labels(labels)}")
+            )
         if self.known_as[LoadKind.PLAN.value]:
             why = "ranks of running jobs are taken to sit as srun puts them by default"
-            found.append(Assumption(field="running", value="block distribution", why=why))
+            result.append(Assumption(field="running", value="block distribution", why=why))
         if self.known_as[LoadKind.MEASURED.value]:
             why = (
                 "counters do not say where bytes go: each node is taken to send to the next one of its job, on its rail"
             )
-            found.append(Assumption(field="measured", value="rings", why=why))
-        return tuple(found)
+            result.append(Assumption(field="measured", value="rings", why=why))
+        return tuple(result)
 
 
-def _storage(
-    site: Site, active: Sequence[JobRecord], servers: Sequence[str], kept: KeptLoads
+def _compute_storage_loads(
+    site: Site, active: Sequence[JobRecord], servers: Sequence[str], cache: LoadCache
 ) -> tuple[list[Load], StorageRates | None, str]:
-    """Return the loads of storage traffic, what it is in all, and where that is known from."""
+    """Return the loads of storage traffic, the total rates, and their source."""
     declared = site.storage
     nodes = sorted({node for job in active for node in job.nodes})
-    measured = measured_storage(site.wires, servers, site.rates) if site.rates is not None else None
+    measured = measured_storage(site.fabric_links, servers, site.rates) if site.rates is not None else None
     if measured is not None:
-        load = storage_load("storage", site.wires, servers, nodes, measured, site.rates)
+        load = storage_load("storage", site.fabric_links, servers, nodes, measured, site.rates)
         return ([load] if load is not None else []), measured, "measured"
     together = StorageRates(read_bytes_per_s=declared.read_bytes_per_s, write_bytes_per_s=declared.write_bytes_per_s)
-    each = StorageRates(
+    per_job = StorageRates(
         read_bytes_per_s=declared.job_read_bytes_per_s, write_bytes_per_s=declared.job_write_bytes_per_s
     )
     loads = []
     if together.read_bytes_per_s or together.write_bytes_per_s:
-        loads.append(storage_load("storage", site.wires, servers, nodes, together))
-    if each.read_bytes_per_s or each.write_bytes_per_s:
+        loads.append(storage_load("storage", site.fabric_links, servers, nodes, together))
+    if per_job.read_bytes_per_s or per_job.write_bytes_per_s:
         loads += [
-            kept.load(
+            cache.load(
                 ("storage", job.label, job.nodes),
-                partial(storage_load, job.label, site.wires, servers, job.nodes, each),
+                partial(storage_load, job.label, site.fabric_links, servers, job.nodes, per_job),
             )
             for job in active
         ]
     known = [load for load in loads if load is not None]
     total = StorageRates(
-        read_bytes_per_s=together.read_bytes_per_s + len(active) * each.read_bytes_per_s,
-        write_bytes_per_s=together.write_bytes_per_s + len(active) * each.write_bytes_per_s,
+        read_bytes_per_s=together.read_bytes_per_s + len(active) * per_job.read_bytes_per_s,
+        write_bytes_per_s=together.write_bytes_per_s + len(active) * per_job.write_bytes_per_s,
     )
     return known, (total if loads else None), ("declared" if loads else "")
 
 
-def _some(labels: Sequence[str]) -> str:
+def _format_labels(labels: Sequence[str]) -> str:
     """Return a few jobs by label, and how many there are."""
     if len(labels) == 1:
         return f"job {labels[0]}"

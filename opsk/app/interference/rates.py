@@ -1,7 +1,7 @@
-"""How are measured rates of ports read from a file? CSV or JSON rows of guid, port, and bytes/s sent and received.
+"""Reads measured port rates from CSV or JSON.
 
 CSV has the header ``guid,port,sent_bytes_per_s,received_bytes_per_s``; JSON is a list of objects with these keys. A row
-without port, or with port 0, is an HCA's. Prometheus answers the same question: see docs/explanation/fabric.md.
+without port, or with port 0, is an HCA's. Prometheus has the same rates: see docs/explanation/fabric.md.
 """
 
 from __future__ import annotations
@@ -15,55 +15,55 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opsk.app.inputs.fabric_dump import text_of
+from opsk.app.inputs.fabric_dump import read_text
 from opsk.errors import InputError
 from opsk.fabric.fabric import Fabric
 from opsk.planning.interference.measured import MeasuredRates, PortRate
 from opsk.text import escape
 
-_MOST_SHOWN = 3
-_FASTEST = 1e13
-"""bytes/s beyond which no port is."""
+_MAX_SHOWN = 3
+_MAX_BYTES_PER_S = 1e13
+"""No port is faster [bytes/s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRates:
-    """Rates of ports of the fabric, and what of the file could not be used."""
+    """Rates of ports of the fabric, and problems of the file."""
 
     rates: MeasuredRates
     problems: tuple[str, ...] = ()
 
 
 def read_rates(path: Path, fabric: Fabric) -> ReadRates:
-    """Return what a file says of ports of this fabric.
+    """Return the rates of this fabric's ports from a file.
 
     Raises
     ------
     InputError
         The file cannot be read, or no row of it can be used.
     """
-    rows = _rows(text_of(path), path)
+    rows = _parse_rows(read_text(path), path)
     hcas: dict[str, PortRate] = {}
     ports: dict[tuple[str, int], PortRate] = {}
-    odd: list[str] = []
-    strange: list[str] = []
+    invalid: list[str] = []
+    unknown: list[str] = []
     for number, row in enumerate(rows, start=1):
-        found = _port_rate(row)
-        if found is None:
-            odd.append(str(number))
+        parsed = _parse_port_rate(row)
+        if parsed is None:
+            invalid.append(str(number))
             continue
-        guid, port, rate = found
+        guid, port, rate = parsed
         if guid in fabric.switches and port:
             ports[guid, port] = rate
         elif guid in fabric.hcas:
-            hcas[guid] = _sum(hcas[guid], rate) if guid in hcas else rate
+            hcas[guid] = _add_rates(hcas[guid], rate) if guid in hcas else rate
         else:
-            strange.append(guid)
+            unknown.append(guid)
     problems = []
-    if odd:
-        problems.append(f"{len(odd)} rows of {path} are no rates (row {', '.join(odd[:_MOST_SHOWN])})")
-    if strange:
-        problems.append(f"{len(strange)} ports of {path} are not on the fabric ({', '.join(strange[:_MOST_SHOWN])})")
+    if invalid:
+        problems.append(f"{len(invalid)} rows of {path} are no rates (row {', '.join(invalid[:_MAX_SHOWN])})")
+    if unknown:
+        problems.append(f"{len(unknown)} ports of {path} are not on the fabric ({', '.join(unknown[:_MAX_SHOWN])})")
     if not hcas and not ports:
         raise InputError(
             escape(f"{path}: no row is a port of this fabric; {'; '.join(problems) or 'it is empty'}"),
@@ -75,16 +75,16 @@ def read_rates(path: Path, fabric: Fabric) -> ReadRates:
     )
 
 
-def _sum(one: PortRate, other: PortRate) -> PortRate:
+def _add_rates(first: PortRate, second: PortRate) -> PortRate:
     """Return the rates of two ports of one HCA."""
     return PortRate(
-        sent_bytes_per_s=one.sent_bytes_per_s + other.sent_bytes_per_s,
-        received_bytes_per_s=one.received_bytes_per_s + other.received_bytes_per_s,
+        sent_bytes_per_s=first.sent_bytes_per_s + second.sent_bytes_per_s,
+        received_bytes_per_s=first.received_bytes_per_s + second.received_bytes_per_s,
     )
 
 
-def _rows(text: str, path: Path) -> list[Any]:
-    """Return the rows of a file, whatever they hold."""
+def _parse_rows(text: str, path: Path) -> list[Any]:
+    """Return the unchecked rows of a file."""
     if text.lstrip()[:1] in ("[", "{"):
         try:
             document = json.loads(text)
@@ -97,13 +97,13 @@ def _rows(text: str, path: Path) -> list[Any]:
         raise InputError(escape(f"{path}: no CSV: {error}")) from error
 
 
-def _port_rate(row: Any) -> tuple[str, int, PortRate] | None:
-    """Return guid, port and rate of one row; ``None`` where it has none."""
+def _parse_port_rate(row: Any) -> tuple[str, int, PortRate] | None:
+    """Return guid, port and rate of one row; ``None`` where it is invalid."""
     if not isinstance(row, Mapping):
         return None
     guid = str(row.get("guid") or "").strip().lower().removeprefix("0x").rjust(16, "0")
     port = str(row.get("port") or "0").strip()
-    sent, received = _rate(row.get("sent_bytes_per_s")), _rate(row.get("received_bytes_per_s"))
+    sent, received = _parse_rate(row.get("sent_bytes_per_s")), _parse_rate(row.get("received_bytes_per_s"))
     if len(guid) != 16 or not guid.strip("0") or not (port.isascii() and port.isdigit() and len(port) <= 3):
         return None
     if sent is None or received is None:
@@ -111,8 +111,8 @@ def _port_rate(row: Any) -> tuple[str, int, PortRate] | None:
     return guid, int(port), PortRate(sent_bytes_per_s=sent, received_bytes_per_s=received)
 
 
-def _rate(value: Any) -> float | None:
-    """Return a rate; 0 where none is given, ``None`` where it is none."""
+def _parse_rate(value: Any) -> float | None:
+    """Return a rate; 0 where none is given, ``None`` where it is invalid."""
     if value is None or value == "":
         return 0.0
     if isinstance(value, bool):
@@ -121,4 +121,4 @@ def _rate(value: Any) -> float | None:
         rate = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return rate if math.isfinite(rate) and 0 <= rate <= _FASTEST else None
+    return rate if math.isfinite(rate) and 0 <= rate <= _MAX_BYTES_PER_S else None

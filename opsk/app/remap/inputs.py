@@ -1,4 +1,4 @@
-"""Which job, on which GPUs, with which spares does ``opsk remap`` talk about? From files, flags, and Slurm."""
+"""Collects the inputs of ``opsk remap``: the job, its GPUs and the spare nodes, from files, flags and Slurm."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from opsk.app.inputs.efficiency import load_efficiency
-from opsk.app.inputs.job_work import work_of_job
-from opsk.app.inputs.node_files import on_fabric, read_node_files
-from opsk.app.inputs.placement import Asked, Request, gather
+from opsk.app.inputs.job_work import find_job_work
+from opsk.app.inputs.node_files import match_fabric_names, read_node_files
+from opsk.app.inputs.placement import PlacementInputs, Request, gather_inputs
 from opsk.config import load_site
 from opsk.errors import InputError, OpskError, SlurmError
-from opsk.fabric.hb_domains import hb_domains
+from opsk.fabric.hb_domains import find_hb_domains
 from opsk.fabric.node.node_topology import NodeTopology
 from opsk.hostlist import expand, fold
 from opsk.planning.placement.node_order import slurm_order
@@ -24,8 +24,8 @@ from opsk.planning.placement.step_model import as_cabled
 from opsk.planning.ranks import RankOrder
 from opsk.planning.remap.named import Machine
 from opsk.planning.remap.situation import Hosts, Situation, prepare
-from opsk.planning.routing.routes_of_fabric import routes_of
-from opsk.remapping.preparation import launcher_of
+from opsk.planning.routing.routes_of_fabric import build_routes
+from opsk.remapping.preparation import find_launcher
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.commands.remap_commands import SlurmSite
@@ -43,7 +43,7 @@ _UNFREE_FLAGS = frozenset({"RESERVED", "PLANNED", "COMPLETING", "POWERING_DOWN",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemapRequest:
-    """The command line of ``opsk remap``, as far as it says what there is."""
+    """The options of ``opsk remap`` that describe the job and its nodes."""
 
     job: str | None
     plan: str | None
@@ -59,18 +59,18 @@ class RemapRequest:
     rank_order: str | None
     release: tuple[int, int] | None
     avoid: Collection[str] = ()
-    """Nodes that are no free ones, for something is wrong with them."""
+    """Unhealthy nodes, which do not count as free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """Everything that is asked about: the situation, where names are looked up, and Slurm as far as it is known.
+class RemapInputs:
+    """All inputs of a remap: the situation, the machine for name look-ups, and Slurm's data.
 
-    ``records`` are Slurm's nodes as the plan was made from them. ``cluster`` is whose job it is, empty where Slurm was
-    not asked for one or does not tell.
+    ``records`` are Slurm's nodes from which the plan was made. ``cluster`` is the job's cluster, empty where it is
+    unknown.
     """
 
-    asked: Asked
+    placement_inputs: PlacementInputs
     situation: Situation
     machine: Machine
     job: JobRecord | None
@@ -82,7 +82,7 @@ class Gathered:
     cluster: str = ""
 
 
-class _Seat(BaseModel):
+class _Slot(BaseModel):
     """One rank of a placement file."""
 
     model_config = ConfigDict(frozen=True)
@@ -92,38 +92,38 @@ class _Seat(BaseModel):
     gpu: int = Field(ge=0, lt=1024)
 
 
-class _Placed(BaseModel):
-    """What is read of the answer of ``opsk place --json``."""
+class _PlacementFile(BaseModel):
+    """The fields of ``opsk place --json`` that are read."""
 
     model_config = ConfigDict(frozen=True)
 
-    ranks: tuple[_Seat, ...] = Field(min_length=1)
+    ranks: tuple[_Slot, ...] = Field(min_length=1)
     rank_order: RankOrder = RankOrder.TP_CP_EP_DP_PP
 
-    def seats(self, path: Path) -> list[tuple[str, int]]:
+    def rank_placement(self, path: Path) -> list[tuple[str, int]]:
         """Return node and GPU in rank order."""
-        ranks = sorted(self.ranks, key=lambda seat: seat.rank)
-        if [seat.rank for seat in ranks] != list(range(len(ranks))):
+        ranks = sorted(self.ranks, key=lambda slot: slot.rank)
+        if [slot.rank for slot in ranks] != list(range(len(ranks))):
             raise InputError(escape(f"{path}: ranks are not 0 to {len(ranks) - 1}, each once"), hint=_PLACEMENT_HINT)
-        return [(seat.node, seat.gpu) for seat in ranks]
+        return [(slot.node, slot.gpu) for slot in ranks]
 
 
 _PLACEMENT_HINT = "give the answer of opsk place --json"
 
 
-def gather_remap(request: RemapRequest, slurm: SlurmClient) -> Gathered:
-    """Return everything that the options need.
+def gather_remap(request: RemapRequest, slurm: SlurmClient) -> RemapInputs:
+    """Return all inputs of the remap options.
 
     Raises
     ------
     InputError
         Something is missing or contradicts; the message says what to give.
     SlurmError
-        Slurm would have to be asked and does not answer.
+        Slurm is needed and does not answer.
     """
     assumed: list[Assumption] = []
     is_complete = request.plan is not None and (request.nodes is not None or request.placement is not None)
-    job = _job(request, slurm, assumed, is_complete=is_complete)
+    job = _find_job(request, slurm, assumed, is_complete=is_complete)
     if not is_complete and job is None:
         raise InputError(
             "neither a job nor all about it is named", hint="name a JOB, or --plan with --nodes or --placement"
@@ -131,62 +131,64 @@ def gather_remap(request: RemapRequest, slurm: SlurmClient) -> Gathered:
     cluster = cluster_name(slurm) if job is not None else ""
     placed = _read_placement(request.placement) if request.placement is not None else None
     if placed is not None:
-        seats: list[tuple[str, int]] | None = placed.seats(request.placement or Path())
+        rank_placement: list[tuple[str, int]] | None = placed.rank_placement(request.placement or Path())
     else:
-        seats = _launched_seats(request, job, cluster, assumed)
-    own, spares = _own_nodes(request, job, seats)
-    records = _node_records(slurm) if job is not None else {}
-    free = _free_nodes(request, job, records, own + spares)
-    asked = gather(
+        rank_placement = _read_launched_placement(request, job, cluster, assumed)
+    job_nodes, spares = _split_nodes(request, job, rank_placement)
+    records = _read_node_records(slurm) if job is not None else {}
+    free = _find_free_nodes(request, job, records, job_nodes + spares)
+    placement_inputs = gather_inputs(
         Request(
             plan=request.plan,
-            nodes=fold([*own, *spares, *free]),
+            nodes=fold([*job_nodes, *spares, *free]),
             job=None if request.plan else request.job,
             fabric=request.fabric,
             cluster=request.cluster,
             gpus_per_node=request.gpus_per_node or (job.gpus_per_node if job and job.nodes else None),
             routes=request.routes,
             node_files=request.node_files,
-            work=work_of_job(job) if job is not None and request.plan is None else None,
+            work=find_job_work(job) if job is not None and request.plan is None else None,
         ),
         slurm,
     )
-    if seats is None:
-        seats, spares = _seated(asked, job, own, spares, assumed)
+    if rank_placement is None:
+        rank_placement, spares = _assign_block_placement(placement_inputs, job, job_nodes, spares, assumed)
     order = RankOrder(request.rank_order) if request.rank_order else placed.rank_order if placed else None
-    topologies = on_fabric(read_node_files(request.node_files), asked.rails) if request.node_files else {}
-    hosts = _hosts(asked, job, records, seats, spares, free, topologies, assumed)
-    situation = _situation(asked, seats, hosts, order)
-    known = asked.hb_domains or {}
+    topologies = (
+        match_fabric_names(read_node_files(request.node_files), placement_inputs.rails) if request.node_files else {}
+    )
+    hosts = _build_hosts(placement_inputs, job, records, rank_placement, spares, free, topologies, assumed)
+    situation = _build_situation(placement_inputs, rank_placement, hosts, order)
+    known = placement_inputs.hb_domains or {}
     members = {name: [node for node in known if known[node] == name] for name in dict.fromkeys(known.values())}
-    domains, _ = hb_domains(asked.rails.attachments, members, topologies)
+    domains, _ = find_hb_domains(placement_inputs.rails.attachments, members, topologies)
     machine = Machine(
-        fabric=asked.fabric,
-        rails=asked.rails,
+        fabric=placement_inputs.fabric,
+        rails=placement_inputs.rails,
         domains=domains,
-        nodes=[*own, *spares, *free, *records],
+        nodes=[*job_nodes, *spares, *free, *records],
         node_gpus=hosts.node_gpus,
         topologies=topologies,
     )
-    release, said = _release(request, asked)
-    return Gathered(
-        asked=asked,
+    release, release_source = _resolve_release(request, placement_inputs)
+    return RemapInputs(
+        placement_inputs=placement_inputs,
         situation=situation,
         machine=machine,
         job=job,
         records=records,
-        site=SlurmSite(release=release, topology=_topology(slurm) if job is not None else None),
-        release_is=said,
+        site=SlurmSite(release=release, topology=_read_topology_plugin(slurm) if job is not None else None),
+        release_is=release_source,
         is_running=job is None or job.is_active,
-        assumed=(*asked.assumed, *assumed),
+        assumed=(*placement_inputs.assumed, *assumed),
         cluster=cluster,
     )
 
 
-def _job(
+def _find_job(
     request: RemapRequest, slurm: SlurmClient, assumed: list[Assumption], *, is_complete: bool
 ) -> JobRecord | None:
-    """Return what Slurm says of the job; nothing when none is named, or when it is not needed and does not answer."""
+    """Return the job's record; ``None`` when no job is named, or Slurm is not needed and does not answer."""
     if request.job in {None, NO_JOB}:
         return None
     try:
@@ -199,22 +201,22 @@ def _job(
         return None
 
 
-def _launched_seats(
+def _read_launched_placement(
     request: RemapRequest, job: JobRecord | None, cluster: str, assumed: list[Assumption]
 ) -> list[tuple[str, int]] | None:
-    """Return where the job's own launcher (``opsk launch``) says that its ranks are; ``None`` where it has none."""
-    launcher = launcher_of(job, cluster) if request.nodes is None else None
-    if launcher is None or not launcher.said.ranks:
+    """Return the rank placement of the job's launcher (``opsk launch``); ``None`` without one."""
+    launcher = find_launcher(job, cluster) if request.nodes is None else None
+    if launcher is None or not launcher.status.ranks:
         return None
-    ranks = sorted(launcher.said.ranks, key=lambda seat: seat.rank)
-    if [seat.rank for seat in ranks] != list(range(len(ranks))):
+    ranks = sorted(launcher.status.ranks, key=lambda slot: slot.rank)
+    if [slot.rank for slot in ranks] != list(range(len(ranks))):
         return None
     why = f"{launcher.files['launched']}: the job's launcher says so"
     assumed.append(Assumption(field="placement", value="launcher", why=why))
-    return [(seat.node, seat.gpu) for seat in ranks]
+    return [(slot.node, slot.gpu) for slot in ranks]
 
 
-def _read_placement(path: Path) -> _Placed:
+def _read_placement(path: Path) -> _PlacementFile:
     """Return a placement as ``opsk place --json`` prints it.
 
     Raises
@@ -225,7 +227,7 @@ def _read_placement(path: Path) -> _Placed:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise InputError(escape(f"{path}: larger than {_MAX_BYTES} bytes"), hint=_PLACEMENT_HINT)
-        return _Placed.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        return _PlacementFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise InputError(escape(f"{path}: {error.strerror}"), hint=_PLACEMENT_HINT) from error
     except ValidationError as error:
@@ -235,42 +237,42 @@ def _read_placement(path: Path) -> _Placed:
         raise InputError(escape(f"{path}: no JSON ({error})"), hint=_PLACEMENT_HINT) from error
 
 
-def _own_nodes(
-    request: RemapRequest, job: JobRecord | None, seats: Sequence[tuple[str, int]] | None
+def _split_nodes(
+    request: RemapRequest, job: JobRecord | None, rank_placement: Sequence[tuple[str, int]] | None
 ) -> tuple[list[str], list[str]]:
     """Return the nodes that the job's ranks may use, and its spares."""
     spares = list(expand(request.spares)) if request.spares else []
-    if seats is not None:
-        own = list(dict.fromkeys(node for node, _ in seats))
-        held = [node for node in (job.nodes if job else ()) if node not in own]
-        return own, list(dict.fromkeys([*spares, *held]))
+    if rank_placement is not None:
+        job_nodes = list(dict.fromkeys(node for node, _ in rank_placement))
+        held = [node for node in (job.nodes if job else ()) if node not in job_nodes]
+        return job_nodes, list(dict.fromkeys([*spares, *held]))
     nodes = expand(request.nodes) if request.nodes else job.nodes if job is not None else ()
-    own = [node for node in nodes if node not in set(spares)]
-    if not own:
+    job_nodes = [node for node in nodes if node not in set(spares)]
+    if not job_nodes:
         state = f"job {job.label} is {job.state} and has no nodes" if job is not None else "--nodes names no node"
         raise InputError(state, hint="name those that it ran on with --nodes")
     if request.nodes and job is not None:
-        spares += [node for node in job.nodes if node not in set(own) | set(spares)]
-    return own, spares
+        spares += [node for node in job.nodes if node not in set(job_nodes) | set(spares)]
+    return job_nodes, spares
 
 
-def _node_records(slurm: SlurmClient) -> dict[str, NodeRecord]:
-    """Return the nodes that Slurm knows; none when it does not answer any more."""
+def _read_node_records(slurm: SlurmClient) -> dict[str, NodeRecord]:
+    """Return Slurm's nodes; none when it no longer answers."""
     try:
         return {node.name: node for node in slurm.nodes()}
     except OpskError:
         return {}
 
 
-def _free_nodes(
-    request: RemapRequest, job: JobRecord | None, records: Mapping[str, NodeRecord], own: Sequence[str]
+def _find_free_nodes(
+    request: RemapRequest, job: JobRecord | None, records: Mapping[str, NodeRecord], job_nodes: Sequence[str]
 ) -> list[str]:
-    """Return the nodes that the job could get: those named, else the idle ones of its partition."""
+    """Return the free nodes: the named ones, else the idle ones of the job's partition."""
     if request.free is not None:
-        return [node for node in expand(request.free) if node not in set(own)]
+        return [node for node in expand(request.free) if node not in set(job_nodes)]
     if job is None:
         return []
-    excluded = {*own, *job.excluded_nodes, *request.avoid}
+    excluded = {*job_nodes, *job.excluded_nodes, *request.avoid}
     return [
         node.name
         for node in records.values()
@@ -283,50 +285,55 @@ def _free_nodes(
     ]
 
 
-def _seated(
-    asked: Asked, job: JobRecord | None, own: Sequence[str], spares: Sequence[str], assumed: list[Assumption]
+def _assign_block_placement(
+    inputs: PlacementInputs,
+    job: JobRecord | None,
+    job_nodes: Sequence[str],
+    spares: Sequence[str],
+    assumed: list[Assumption],
 ) -> tuple[list[tuple[str, int]], list[str]]:
-    """Return the seats that Slurm gives by default, node after node, and the spares with what is left over."""
-    each = asked.gpus_per_node
-    needed = math.ceil(asked.plan.gpus / each)
-    if len(own) < needed:
+    """Return Slurm's default placement, node after node, and the spares with the unused nodes."""
+    gpus_per_node = inputs.gpus_per_node
+    needed = math.ceil(inputs.plan.gpus / gpus_per_node)
+    if len(job_nodes) < needed:
         raise InputError(
-            f"the plan has {asked.plan.gpus} ranks, {len(own)} nodes of {each} GPUs have {len(own) * each}",
+            f"the plan has {inputs.plan.gpus} ranks, {len(job_nodes)} nodes of {gpus_per_node} GPUs "
+            f"have {len(job_nodes) * gpus_per_node}",
             hint="name all nodes of the job, or check --gpus-per-node",
         )
-    used = own[:needed]
-    seats = []
-    for number in range(asked.plan.gpus):
-        node, local = used[number // each], number % each
+    used = job_nodes[:needed]
+    rank_placement = []
+    for number in range(inputs.plan.gpus):
+        node, local = used[number // gpus_per_node], number % gpus_per_node
         held = sorted(job.gpu_indices.get(node, ())) if job is not None else []
-        seats.append((node, held[local] if len(held) >= each else local))
+        rank_placement.append((node, held[local] if len(held) >= gpus_per_node else local))
     why = "no --placement was given: ranks are taken to fill node after node, as Slurm does by default"
     assumed.append(Assumption(field="placement", value="block", why=why))
-    return seats, [*spares, *own[needed:]]
+    return rank_placement, [*spares, *job_nodes[needed:]]
 
 
-def _hosts(
-    asked: Asked,
+def _build_hosts(
+    inputs: PlacementInputs,
     job: JobRecord | None,
     records: Mapping[str, NodeRecord],
-    seats: Sequence[tuple[str, int]],
+    rank_placement: Sequence[tuple[str, int]],
     spares: Sequence[str],
     free: Sequence[str],
     topologies: Mapping[str, NodeTopology],
     assumed: list[Assumption],
 ) -> Hosts:
-    """Return the nodes around the job."""
-    mine = [*dict.fromkeys(node for node, _ in seats), *spares]
-    sizes = [asked.gpus_per_node, 1 + max(gpu for _, gpu in seats)]
-    sizes += [asked.cluster.node.gpus] if asked.cluster else []
-    sizes += [records[node].gpus for node in mine if node in records]
-    sizes += [len(topologies[node].gpus) for node in mine if node in topologies]
+    """Return the hosts of the job: its nodes, spares and free nodes."""
+    job_nodes = [*dict.fromkeys(node for node, _ in rank_placement), *spares]
+    sizes = [inputs.gpus_per_node, 1 + max(gpu for _, gpu in rank_placement)]
+    sizes += [inputs.cluster.node.gpus] if inputs.cluster else []
+    sizes += [records[node].gpus for node in job_nodes if node in records]
+    sizes += [len(topologies[node].gpus) for node in job_nodes if node in topologies]
     node_gpus = max(sizes)
     held = job.gpu_indices if job is not None and job.gpu_indices else None
-    if held is None and node_gpus > asked.gpus_per_node:
+    if held is None and node_gpus > inputs.gpus_per_node:
         why = "nothing tells which GPUs of its nodes the job holds"
         assumed.append(Assumption(field="held_gpus", value="all", why=why))
-    batch_host = job.nodes[0] if job is not None and job.nodes else slurm_order(mine)[0]
+    batch_host = job.nodes[0] if job is not None and job.nodes else slurm_order(job_nodes)[0]
     if job is None or not job.nodes:
         why = "the batch script runs on the first node of a job"
         assumed.append(Assumption(field="batch_host", value=batch_host, why=why))
@@ -335,39 +342,41 @@ def _hosts(
         spares=spares,
         free=free,
         batch_host=batch_host,
-        hb_domains=asked.hb_domains,
-        held_gpus={node: held[node] for node in mine if node in held} if held is not None else None,
-        affinity=asked.affinity,
+        hb_domains=inputs.hb_domains,
+        held_gpus={node: held[node] for node in job_nodes if node in held} if held is not None else None,
+        affinity=inputs.affinity,
     )
 
 
-def _situation(asked: Asked, seats: Sequence[tuple[str, int]], hosts: Hosts, order: RankOrder | None) -> Situation:
-    """Judge the job as it runs."""
+def _build_situation(
+    inputs: PlacementInputs, rank_placement: Sequence[tuple[str, int]], hosts: Hosts, order: RankOrder | None
+) -> Situation:
+    """Compute the situation of the running job."""
     return prepare(
-        asked.model,
-        asked.plan,
-        asked.rails,
-        seats,
+        inputs.model,
+        inputs.plan,
+        inputs.rails,
+        rank_placement,
         hosts,
-        routes=routes_of(asked.fabric, asked.rails, asked.tables, adaptive=asked.adaptive),
-        step=asked.step,
+        routes=build_routes(inputs.fabric, inputs.rails, inputs.tables, adaptive=inputs.adaptive),
+        step=inputs.step,
         order=order or RankOrder.TP_CP_EP_DP_PP,
-        cluster=as_cabled(asked.cluster, asked.rails) if asked.cluster else None,
+        cluster=as_cabled(inputs.cluster, inputs.rails) if inputs.cluster else None,
         efficiency=load_efficiency(load_site().efficiency),
     )
 
 
-def _release(request: RemapRequest, asked: Asked) -> tuple[tuple[int, int], str]:
-    """Return the release to write commands for, and where it was taken from."""
+def _resolve_release(request: RemapRequest, inputs: PlacementInputs) -> tuple[tuple[int, int], str]:
+    """Return the release to write commands for, and its source."""
     if request.release is not None:
         return request.release, "asked"
-    if asked.release is not None:
-        return asked.release, "installed"
+    if inputs.release is not None:
+        return inputs.release, "installed"
     return NEWEST, "newest"
 
 
-def _topology(slurm: SlurmClient) -> str | None:
-    """Return what Slurm's topology plugin is: ``tree``, ``block``, ...; ``None`` when it does not say."""
+def _read_topology_plugin(slurm: SlurmClient) -> str | None:
+    """Return Slurm's topology plugin: ``tree``, ``block``, ...; ``None`` when unknown."""
     try:
         plugin = slurm.config().get("TopologyPlugin", "")
     except OpskError:

@@ -1,7 +1,7 @@
-"""How far is the cost model from runs of a source that it was not fitted to?
+"""Cross-validates the cost model: predicts the runs of each source with a fit to the other sources.
 
 Every source in turn is left out whole: fitted without it, from the priors on, and then predicted. Runs of one source
-share software, machine and habits, so leaving out single runs would flatter the model.
+share software, machine and practices, so leaving out single runs would understate the error.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ErrorFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossValidation:
-    """What came out; ``log_errors`` are of every run when its source was left out, in the order of the runs."""
+    """The result; ``log_errors`` are of every run with its source left out, in the order of the runs."""
 
     log_errors: FloatColumn
     by_source: Mapping[str, ErrorFigures]
@@ -79,11 +79,11 @@ def cross_validate(
     base
         As for the fit.
     near
-        Where the fit to all runs ended; left out, each fit starts from its priors.
+        Where the fit to all runs ended; by default each fit starts from its priors.
     processes
         Sources left out at the same time.
     progress
-        Called with the source that is done, how many are done, and of how many.
+        Called with the finished source, the number of finished sources, and their total.
 
     Raises
     ------
@@ -95,28 +95,28 @@ def cross_validate(
         raise InputError(f"{len(sources)} source of runs: nothing can be left out", hint="add runs of another source")
     origin = np.array([run.source for run in runs])
     errors = np.full(len(runs), np.nan)
-    fits = _Fits(settings=_sendable(settings or FitSettings()), base=base, near=near)
-    for done, (source, found) in enumerate(_left_out(runs, sources, fits, processes), start=1):
-        errors[origin == source] = found
+    fits = _FitOptions(settings=_make_picklable(settings or FitSettings()), base=base, near=near)
+    for done, (source, source_errors) in enumerate(_leave_out_sources(runs, sources, fits, processes), start=1):
+        errors[origin == source] = source_errors
         if progress is not None:
             progress(source, done, len(sources))
     is_stated = np.array([run.is_stated for run in runs])
     return CrossValidation(
         log_errors=errors,
-        by_source=figures_by(origin, errors),
+        by_source=group_figures(origin, errors),
         stated=ErrorFigures.of(errors[is_stated]),
         assumed=ErrorFigures.of(errors[~is_stated]),
         overall=ErrorFigures.of(errors),
     )
 
 
-def figures_by(keys: npt.NDArray[Any], log_errors: FloatColumn) -> dict[str, ErrorFigures]:
+def group_figures(keys: npt.NDArray[Any], log_errors: FloatColumn) -> dict[str, ErrorFigures]:
     """Return the figures of every group of runs, in the order in which the groups appear."""
-    found = {str(key): ErrorFigures.of(log_errors[keys == key]) for key in dict.fromkeys(keys.tolist())}
-    return {key: figures for key, figures in found.items() if figures is not None}
+    groups = {str(key): ErrorFigures.of(log_errors[keys == key]) for key in dict.fromkeys(keys.tolist())}
+    return {key: figures for key, figures in groups.items() if figures is not None}
 
 
-def without_source(
+def fit_without_source(
     runs: Sequence[TimedRun],
     source: str,
     settings: FitSettings,
@@ -127,30 +127,30 @@ def without_source(
     return fit_time([run for run in runs if run.source != source], settings, base=base, near=near).efficiency
 
 
-def _left_out(
-    runs: Sequence[TimedRun], sources: Sequence[str], fits: _Fits, processes: int
+def _leave_out_sources(
+    runs: Sequence[TimedRun], sources: Sequence[str], fits: _FitOptions, processes: int
 ) -> Iterator[tuple[str, FloatColumn]]:
     """Yield each source with the errors of its runs when it is left out."""
-    errors_of = partial(_errors_of, tuple(runs), fits)
+    compute = partial(_compute_errors, tuple(runs), fits)
     if processes == 1:
-        yield from zip(sources, map(errors_of, sources), strict=True)
+        yield from zip(sources, map(compute, sources), strict=True)
         return
     with safe_imports(), ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        with _one_thread_each():
-            answers = pool.map(errors_of, sources)
-        yield from zip(sources, answers, strict=True)
+        with _limit_threads():
+            results = pool.map(compute, sources)
+        yield from zip(sources, results, strict=True)
 
 
-def _sendable(settings: FitSettings) -> FitSettings:
-    """Return settings that can go to another process: read-only views of mappings cannot."""
+def _make_picklable(settings: FitSettings) -> FitSettings:
+    """Return settings that can be pickled: read-only views of mappings cannot."""
     stated: dict[str, Any] = {item.name: getattr(settings, item.name) for item in fields(settings)}
     views: dict[str, Any] = {name: dict(value) for name, value in stated.items() if isinstance(value, Mapping)}
     return replace(settings, **views)
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Let processes that start inside use one thread: those of linear algebra would wait for each other's cores."""
+def _limit_threads() -> Iterator[None]:
+    """Limit processes that start inside to one thread: threads of linear algebra would compete for cores."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "1"))
@@ -165,15 +165,15 @@ def _one_thread_each() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Fits:
-    """How every source's fit is made."""
+class _FitOptions:
+    """The arguments of every source's fit."""
 
     settings: FitSettings
     base: Efficiency | None
     near: NearFit | None
 
 
-def _errors_of(runs: Sequence[TimedRun], fits: _Fits, source: str) -> FloatColumn:
+def _compute_errors(runs: Sequence[TimedRun], fits: _FitOptions, source: str) -> FloatColumn:
     """Return ln(predicted / measured) of a source's runs, fitted without them."""
-    own = TimedRuns([run for run in runs if run.source == source])
-    return own.log_errors(without_source(runs, source, fits.settings, fits.base, fits.near))
+    source_runs = TimedRuns([run for run in runs if run.source == source])
+    return source_runs.log_errors(fit_without_source(runs, source, fits.settings, fits.base, fits.near))

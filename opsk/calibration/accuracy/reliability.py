@@ -1,10 +1,9 @@
-"""Does what is called likely to fit really fit, as often as it is said?
+"""Computes how well predicted chances to fit agree with what happened.
 
 Three sets of events. *Ran or ran out*: every run whose peak was measured, or that ran out of memory, on its own GPU.
 *All published*: the same of every run of the table; nearly all of them ran, since failures are rarely published, and
-most do not state what their memory depends on. *Cards*: every measured peak against the memory of the field's GPUs:
-would it have fitted there? The third has as many failures as successes, and shows whether the whole distribution is
-right.
+most do not state what their memory depends on. *Cards*: every measured peak against the memory of common GPUs: would it
+have fitted there? The third has as many failures as successes, and shows whether the whole distribution is right.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ BINS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A chance that was told, and what happened."""
+    """A predicted chance, and the outcome."""
 
     probability: float
     happened: bool
@@ -34,7 +33,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReliabilityBin:
-    """Events whose chance lay from ``low`` to ``high``: how many, the mean chance, and the share that happened."""
+    """Events whose chance is from ``low`` to ``high``: how many, the mean chance, and the share that happened."""
 
     low: float
     high: float
@@ -45,10 +44,10 @@ class ReliabilityBin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
-    """How well chances came true.
+    """How well predicted chances agree with outcomes.
 
     ``brier`` is the mean squared difference of chance and outcome (Brier 1950), ``base_rate_brier`` that of always
-    telling the share of all events that happened; ``skill`` is 1 - brier / base_rate_brier.
+    predicting the share of all events that happened; ``skill`` is 1 - brier / base_rate_brier.
     """
 
     events: int
@@ -59,11 +58,11 @@ class Reliability:
 
     @property
     def skill(self) -> float:
-        """What the chances are better than the base rate [ratio]; NaN where all events went the same way."""
+        """Improvement of the chances over the base rate [ratio]; NaN where all events had the same outcome."""
         return 1 - self.brier / self.base_rate_brier if self.base_rate_brier else math.nan
 
 
-def reliability_of(events: Sequence[Event]) -> Reliability | None:
+def compute_reliability(events: Sequence[Event]) -> Reliability | None:
     """Return the reliability table of events; ``None`` where there are none."""
     if not events:
         return None
@@ -73,18 +72,20 @@ def reliability_of(events: Sequence[Event]) -> Reliability | None:
     for low, high in pairwise(BINS):
         inside = [event for event in events if low <= event.probability < high or event.probability == high == 1.0]
         if inside:
-            told = sum(event.probability for event in inside) / len(inside)
+            mean_probability = sum(event.probability for event in inside) / len(inside)
             happened = sum(event.happened for event in inside) / len(inside)
-            bins.append(ReliabilityBin(low=low, high=high, events=len(inside), told=told, happened=happened))
+            bins.append(
+                ReliabilityBin(low=low, high=high, events=len(inside), told=mean_probability, happened=happened)
+            )
     return Reliability(
         events=len(events), base_rate=base, brier=brier, base_rate_brier=base * (1 - base), bins=tuple(bins)
     )
 
 
-def outcomes(predicted: Iterable[tuple[Run, Prediction]], *, is_measured: bool) -> list[Event]:
-    """Return whether each run ran on its own GPU; those that died of fragmentation far below are left out.
+def build_outcome_events(predicted: Iterable[tuple[Run, Prediction]], *, is_measured: bool) -> list[Event]:
+    """Return whether each run ran on its own GPU; those that failed by fragmentation are excluded.
 
-    ``is_measured`` leaves out runs that ran and of whose memory nothing is known.
+    ``is_measured`` excludes runs that ran and whose memory was not measured.
     """
     return [
         Event(probability=prediction.fit_probability, happened=not run.measured.is_oom)
@@ -94,8 +95,8 @@ def outcomes(predicted: Iterable[tuple[Run, Prediction]], *, is_measured: bool) 
     ]
 
 
-def cards(predicted: Iterable[tuple[Run, Prediction]]) -> list[Event]:
-    """Return whether each measured peak would have fitted on each of the field's GPUs."""
+def build_card_events(predicted: Iterable[tuple[Run, Prediction]]) -> list[Event]:
+    """Return whether each measured peak would have fitted on each of the common GPUs."""
     return [
         Event(probability=chance_below(prediction.memory_bytes, card), happened=run.measured.peak_mem_bytes <= card)
         for run, prediction in predicted
@@ -118,7 +119,7 @@ def chance_below(interval: Interval, limit: float) -> float:
 
 
 def has_run(run: Run) -> bool:
-    """Return whether anything was measured of a run: it ran."""
+    """Return whether anything was measured of a run, which means that it ran."""
     measured = run.measured
     return any(
         value is not None
@@ -134,7 +135,7 @@ def has_run(run: Run) -> bool:
 
 
 def died_of_fragmentation(run: Run, prediction: Prediction) -> bool:
-    """Return whether a run ran out of memory at a measured peak far below its GPU's: no case of too much memory."""
+    """Return whether a run ran out of memory at a measured peak far below its GPU's memory."""
     peak = run.measured.peak_mem_bytes
     return run.measured.is_oom and peak is not None and peak < FRAGMENTED_BELOW * prediction.capacity_bytes
 

@@ -1,4 +1,4 @@
-"""How far are predictions from what was measured, by GPU, kind, source and size, and how good are their ranges?"""
+"""Scores predictions against measurements, by GPU, kind, source and size, and scores their ranges."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opsk.calibration.accuracy.predictions import Prediction
-from opsk.calibration.accuracy.reliability import Reliability, cards, died_of_fragmentation, outcomes, reliability_of
+from opsk.calibration.accuracy.reliability import (
+    Reliability,
+    build_card_events,
+    build_outcome_events,
+    compute_reliability,
+    died_of_fragmentation,
+)
 from opsk.calibration.runs.conventions import published_quantity
 from opsk.calibration.runs.runs import Run
 from opsk.costmodel.uncertainty.verdict import Verdict
 
 UNDER_BY = 0.05
-"""Memory predicted lower than measured by more than this is what hurts: such a job may die."""
+"""Memory that is predicted lower than measured by more than this is critical: such a job may run out of memory."""
 RAN_BELOW = 0.85
-"""Of runs that filled at most this share of their GPU none may be called out of memory."""
+"""No run that filled at most this share of its GPU may get the verdict ``oom``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRun:
-    """A run, its prediction, and how far that is off in time and memory; ``None`` where nothing is compared."""
+    """A run, its prediction, and the scores of time and memory; ``None`` where nothing is compared."""
 
     run: Run
     prediction: Prediction
@@ -46,13 +52,15 @@ class ScoredRun:
     memory: Score | None
 
 
-def scored(run: Run, prediction: Prediction) -> ScoredRun:
-    """Return a run with its scores; rows whose source contradicts itself get none."""
-    return ScoredRun(run=run, prediction=prediction, time=_time(run, prediction), memory=_memory(run, prediction))
+def score_run(run: Run, prediction: Prediction) -> ScoredRun:
+    """Score the prediction of a run; rows whose source contradicts itself get no scores."""
+    return ScoredRun(
+        run=run, prediction=prediction, time=_score_time(run, prediction), memory=_score_memory(run, prediction)
+    )
 
 
-def _time(run: Run, prediction: Prediction) -> Score | None:
-    """Return the score of what a run reports of its time."""
+def _score_time(run: Run, prediction: Prediction) -> Score | None:
+    """Return the score of the time that a run reports."""
     name = published_quantity(run)
     if name is None or not run.is_time_scored:
         return None
@@ -67,7 +75,7 @@ def _time(run: Run, prediction: Prediction) -> Score | None:
     )
 
 
-def _memory(run: Run, prediction: Prediction) -> Score | None:
+def _score_memory(run: Run, prediction: Prediction) -> Score | None:
     """Return the score of the memory that a run reports."""
     measured, predicted = run.measured.peak_mem_bytes, prediction.memory_bytes
     if measured is None or run.is_memory_unusable:
@@ -84,7 +92,7 @@ def _memory(run: Run, prediction: Prediction) -> Score | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorSummary:
-    """Errors of some rows: absolute ones, their bias, and how the ranges did [ratios].
+    """Errors of some rows: absolute errors, their bias, and the quality of the ranges [ratios].
 
     ``under`` is the share predicted low by more than `UNDER_BY`; ``coverage`` the share of ranges that hold the truth.
     """
@@ -100,8 +108,8 @@ class ErrorSummary:
     median_half_width: float
 
 
-def error_summary(scores: Sequence[Score]) -> ErrorSummary | None:
-    """Return the summary of scores, ``None`` of none."""
+def summarise_errors(scores: Sequence[Score]) -> ErrorSummary | None:
+    """Return the summary of scores, ``None`` without any."""
     if not scores:
         return None
     absolute = sorted(abs(score.error) for score in scores)
@@ -120,30 +128,30 @@ def error_summary(scores: Sequence[Score]) -> ErrorSummary | None:
 
 def quantile(ordered: Sequence[float], share: float) -> float:
     """Return a quantile of sorted values, linear between neighbours (as numpy's)."""
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 GROUPS: Mapping[str, Callable[[Run], str]] = {
     "gpu": lambda run: run.gpu,
     "arch": lambda run: run.group,
     "source": lambda run: run.source,
-    "size": lambda run: size_class(run),
+    "size": lambda run: classify_size(run),
 }
-"""By what errors are told apart."""
+"""The groups by which errors are summarised."""
 _SIZES_B = ((2, "below 2 B"), (10, "2 to 10 B"), (50, "10 to 50 B"), (200, "50 to 200 B"), (math.inf, "200 B and more"))
 
 
-def size_class(run: Run) -> str:
+def classify_size(run: Run) -> str:
     """Return the class of a model's size by its parameters."""
     return next(name for limit, name in _SIZES_B if run.parameters / 1e9 < limit)
 
 
-def by_group(rows: Iterable[ScoredRun]) -> dict[str, dict[str, dict[str, ErrorSummary | None]]]:
-    """Return the errors of time and memory by GPU, kind of model, source and size; groups without any are left out."""
-    found: dict[str, dict[str, dict[str, ErrorSummary | None]]] = {}
+def group_errors(rows: Iterable[ScoredRun]) -> dict[str, dict[str, dict[str, ErrorSummary | None]]]:
+    """Return the errors of time and memory by GPU, kind of model, source and size; empty groups are omitted."""
+    groups: dict[str, dict[str, dict[str, ErrorSummary | None]]] = {}
     rows = tuple(rows)
     for group, key_of in GROUPS.items():
         members: dict[str, list[ScoredRun]] = {}
@@ -151,21 +159,21 @@ def by_group(rows: Iterable[ScoredRun]) -> dict[str, dict[str, dict[str, ErrorSu
             members.setdefault(key_of(row.run), []).append(row)
         summaries = {
             key: {
-                "time": error_summary([row.time for row in inside if row.time]),
-                "memory": error_summary([row.memory for row in inside if row.memory]),
+                "time": summarise_errors([row.time for row in inside if row.time]),
+                "memory": summarise_errors([row.memory for row in inside if row.memory]),
             }
             for key, inside in members.items()
         }
-        found[group] = {key: value for key, value in summaries.items() if any(value.values())}
-    return found
+        groups[group] = {key: value for key, value in summaries.items() if any(value.values())}
+    return groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemoryCalls:
-    """What was said of runs that ran out of memory, and of runs that had room.
+    """The verdicts on runs that ran out of memory, and on runs that had free memory.
 
-    ``missed`` are ids that ran out and were called ``fits``; ``false_alarms`` ids that filled at most `RAN_BELOW` of
-    their GPU and were called ``oom``; ``fragmented`` ids that died far below their GPU's memory, which do not count.
+    ``missed`` are ids that ran out with the verdict ``fits``; ``false_alarms`` ids that filled at most `RAN_BELOW` of
+    their GPU with the verdict ``oom``; ``fragmented`` ids that failed far below their GPU's memory, which do not count.
     """
 
     out_of_memory: int
@@ -175,8 +183,8 @@ class OutOfMemoryCalls:
     fragmented: tuple[str, ...]
 
 
-def out_of_memory_calls(rows: Sequence[ScoredRun]) -> OutOfMemoryCalls:
-    """Return how often the verdict was wrong where it matters."""
+def count_out_of_memory_calls(rows: Sequence[ScoredRun]) -> OutOfMemoryCalls:
+    """Count the wrong verdicts on runs that ran out of memory or had free memory."""
     fragmented = [row for row in rows if died_of_fragmentation(row.run, row.prediction)]
     died = [row for row in rows if row.run.measured.is_oom and row not in fragmented]
     roomy = [
@@ -197,7 +205,7 @@ def out_of_memory_calls(rows: Sequence[ScoredRun]) -> OutOfMemoryCalls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that is known of how good the predictions are; keys of the mappings are names of sets of rows."""
+    """The accuracy of the predictions; keys of the mappings are names of sets of rows."""
 
     time: Mapping[str, ErrorSummary | None]
     memory: Mapping[str, ErrorSummary | None]
@@ -206,7 +214,7 @@ class Report:
     reliability: Mapping[str, Reliability | None]
 
 
-def report_of(rows: Sequence[ScoredRun]) -> Report:
+def build_report(rows: Sequence[ScoredRun]) -> Report:
     """Return the report of scored runs."""
     times = [row.time for row in rows if row.time]
     memories = [row.memory for row in rows if row.memory]
@@ -214,22 +222,22 @@ def report_of(rows: Sequence[ScoredRun]) -> Report:
     pairs = [(row.run, row.prediction) for row in rows]
     return Report(
         time={
-            "all": error_summary(times),
-            "stated": error_summary([score for score in times if score.is_stated]),
-            "assumed": error_summary([score for score in times if not score.is_stated]),
+            "all": summarise_errors(times),
+            "stated": summarise_errors([score for score in times if score.is_stated]),
+            "assumed": summarise_errors([score for score in times if not score.is_stated]),
         },
         memory={
-            "all": error_summary(memories),
-            "device, stated": error_summary([score for score in device if score.is_stated]),
-            "device, assumed": error_summary([score for score in device if not score.is_stated]),
-            "allocated": error_summary([score for score in memories if score.quantity == "allocated_bytes"]),
-            "reserved": error_summary([score for score in memories if score.quantity == "reserved_bytes"]),
+            "all": summarise_errors(memories),
+            "device, stated": summarise_errors([score for score in device if score.is_stated]),
+            "device, assumed": summarise_errors([score for score in device if not score.is_stated]),
+            "allocated": summarise_errors([score for score in memories if score.quantity == "allocated_bytes"]),
+            "reserved": summarise_errors([score for score in memories if score.quantity == "reserved_bytes"]),
         },
-        groups=by_group(rows),
-        out_of_memory=out_of_memory_calls(rows),
+        groups=group_errors(rows),
+        out_of_memory=count_out_of_memory_calls(rows),
         reliability={
-            "ran or ran out": reliability_of(outcomes(pairs, is_measured=True)),
-            "all published": reliability_of(outcomes(pairs, is_measured=False)),
-            "cards": reliability_of(cards(pairs)),
+            "ran or ran out": compute_reliability(build_outcome_events(pairs, is_measured=True)),
+            "all published": compute_reliability(build_outcome_events(pairs, is_measured=False)),
+            "cards": compute_reliability(build_card_events(pairs)),
         },
     )

@@ -1,4 +1,4 @@
-"""Which efficiency parameters bring the cost model closest to measured step times?
+"""Fits the efficiency parameters to measured step times.
 
 The most probable parameters given the runs and the priors (maximum a posteriori): least squares on ln(predicted /
 measured), robust against single runs (soft L1), plus the squared distance of every parameter from its prior. A
@@ -6,8 +6,8 @@ parameter that the runs do not narrow to half of its prior goes back to the prio
 
 All runs of a source and a family of software share an offset of their own, which the fit finds together with how large
 such offsets are: software of one family differs by release and by what a site adds to it, and what is common to one
-source may not pull physical parameters away from what differs inside the sources. A source of n runs counts as n^(1-p)
-independent ones, so that a large table of one software on one machine does not drown a small one.
+source must not bias physical parameters away from what differs inside the sources. A source of n runs counts as n^(1-p)
+independent ones, so that a large table of one software on one machine does not outweigh a small one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from enum import Enum
 
 import numpy as np
 
-from opsk.calibration.fitting.free_parameters import IDENTIFIED, MOST_FITTED, FreeParameters, all_free, identified
-from opsk.calibration.fitting.offsets import SOURCE_LOG_SIGMA, Offset, Offsets, with_offsets
+from opsk.calibration.fitting.free_parameters import IDENTIFIED, MAX_FITTED, FreeParameters, free_all, select_identified
+from opsk.calibration.fitting.offsets import SOURCE_LOG_SIGMA, Offset, Offsets, merge_offsets
 from opsk.calibration.fitting.parameters import MEMBERED, ParameterSpace, Prior
 from opsk.calibration.fitting.priors import PRIORS
 from opsk.calibration.fitting.problem import FitProblem, Noise
@@ -38,15 +38,15 @@ MIN_NOISE, MAX_NOISE = 0.05, 0.3
 """Bounds of the estimated noise: releases of one software differ by 5 %; above 30 % the model explains nothing."""
 _ROUNDS = 2
 SITE_NOISE = 0.1
-"""Noise of a run before any is seen, and of a site's runs. Chosen by hand: 0.05 to 0.2 teach a site about the same."""
-_NEARLY = 0.85
-"""Share of the prior's width above which a parameter is set aside before the first solution, where slopes are rough."""
-_MOST_SELECTIONS = 4
+"""Initial noise of a run, and noise of a site's runs. Chosen by hand: 0.05 to 0.2 give a site similar results."""
+_PRESELECTION_SHARE = 0.85
+"""Share of the prior's width above which a parameter is fixed before the first solution, where slopes are rough."""
+_MAX_SELECTIONS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedRun:
-    """One run whose step was measured; ``assumed_inputs`` counts the inputs of its time that nobody stated."""
+    """One run whose step was measured; ``assumed_inputs`` counts the inputs of its time that were assumed."""
 
     id: str
     source: str
@@ -63,7 +63,7 @@ class TimedRun:
 
 
 class Start(Enum):
-    """What the prior of a fit is."""
+    """The prior of a fit."""
 
     PRIORS = "priors"
     """Sourced priors, pooled: the fit that ships with opsk."""
@@ -73,28 +73,28 @@ class Start(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitSettings:
-    """How runs are weighed, and where a fit begins.
+    """How runs are weighted, and where a fit begins.
 
     Parameters
     ----------
     source_exponent
         A run of a source with n runs weighs n^-p: 0 counts every run the same, 1 every source.
-    least_source
-        A source with fewer runs counts as one with so many: a single run shows nothing about a parameter.
-    most_assumed
-        A run with more assumed inputs of its time is left out: it would show how good the assumptions are.
+    min_source_runs
+        A source with fewer runs counts as one with so many: a single run does not determine a parameter.
+    max_assumed
+        A run with more assumed inputs of its time is excluded: it would test the assumptions, not the model.
     start
-        What the prior is.
+        The prior.
     priors
         Priors that differ from the usual ones, see `ParameterSpace.over`.
     offset_log_sigma
-        Standard deviation of the offset of a source and a family of software, in ln(predicted / measured); where it
-        is estimated, what it is before.
+        Standard deviation of the offset of a source and a family of software, in ln(predicted / measured); the
+        initial value where it is estimated.
     """
 
     source_exponent: float = 0.3
-    least_source: int = 8
-    most_assumed: int = 5
+    min_source_runs: int = 8
+    max_assumed: int = 5
     start: Start = Start.PRIORS
     priors: Mapping[str, Prior] = field(default_factory=lambda: PRIORS)
     offset_log_sigma: float = SOURCE_LOG_SIGMA
@@ -107,7 +107,7 @@ class FittedParameter:
     Parameters
     ----------
     standard_error
-        Of the value; the prior's where the parameter stayed there.
+        Standard error of the value; the prior's where the parameter was not fitted.
     width
         The same of its coordinate.
     is_identified
@@ -115,7 +115,7 @@ class FittedParameter:
     runs
         Runs whose predicted time depends on it.
     source
-        Where the prior is from.
+        Source of the prior.
     """
 
     name: str
@@ -130,7 +130,7 @@ class FittedParameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearFit:
-    """Where a fit to nearly the same runs ended: coordinates by name, what was fitted, and the noise."""
+    """The result of a fit to nearly the same runs: coordinates by name, fitted parameters, and the noise."""
 
     coordinates: Mapping[str, float]
     fitted: tuple[str, ...]
@@ -142,9 +142,9 @@ class NearFit:
 class Fit:
     """The result of a fit.
 
-    ``log_errors`` are ln(predicted / measured) without offsets, in the order of the runs; ``weights`` what each
-    counted, 0 where it was left out; ``stated_log_sigma`` and ``assumed_log_sigma`` the robust standard deviations of
-    the errors that offsets leave, ``offset_log_sigma`` that of the offsets.
+    ``log_errors`` are ln(predicted / measured) without offsets, in the order of the runs; ``weights`` those of
+    the runs, 0 where excluded; ``stated_log_sigma`` and ``assumed_log_sigma`` the robust standard deviations of
+    the errors after offsets, ``offset_log_sigma`` that of the offsets.
     """
 
     efficiency: Efficiency
@@ -166,19 +166,19 @@ class Fit:
 
     @property
     def near(self) -> NearFit:
-        """Where another fit can start."""
+        """The starting point for another fit."""
         names = [item.name for item in self.space.parameters]
         whole = self.free.whole(self.vector)
         return NearFit(
-            coordinates={name: float(place) for name, place in zip(names, whole, strict=True)},
-            fitted=tuple(names[place] for place in self.free.free),
+            coordinates={name: float(coordinate) for name, coordinate in zip(names, whole, strict=True)},
+            fitted=tuple(names[coordinate] for coordinate in self.free.free),
             noise={True: self.stated_log_sigma, False: self.assumed_log_sigma},
             offset_log_sigma=self.offset_log_sigma,
         )
 
 
 class TimedRuns:
-    """Runs, prepared so that they can be predicted with one set of efficiencies after another."""
+    """Runs, prepared for repeated prediction with different efficiencies."""
 
     def __init__(self, runs: Sequence[TimedRun]) -> None:
         self.runs = tuple(runs)
@@ -192,11 +192,11 @@ class TimedRuns:
 
     def log_errors(self, efficiency: Efficiency) -> FloatColumn:
         """Return ln(predicted / measured) of every run."""
-        found: FloatColumn = np.log(self._rows.step_s(efficiency)) - self.measured_log_s
-        return found
+        result: FloatColumn = np.log(self._rows.step_s(efficiency)) - self.measured_log_s
+        return result
 
     def space(self, settings: FitSettings, base: Efficiency | None = None) -> ParameterSpace:
-        """Return the parameters that the runs which are used can say something about."""
+        """Return the parameters that the used runs can determine."""
         used = self.weights > 0
         architectures, families = (set(self.columns[section][used]) for section in MEMBERED)
         software = [Software(family) for family in families]
@@ -212,18 +212,18 @@ class TimedRuns:
         return [(run.source, run.plan.software.value) for run in self.runs]
 
     def weigh(self, settings: FitSettings) -> FloatColumn:
-        """Set and return the weight of every run, 0 for those that are not used."""
-        used = np.array([run.assumed_inputs <= settings.most_assumed for run in self.runs])
+        """Set and return the weight of every run, 0 for unused ones."""
+        used = np.array([run.assumed_inputs <= settings.max_assumed for run in self.runs])
         size = Counter(run.source for run, is_used in zip(self.runs, used, strict=True) if is_used)
-        found = np.array(
-            [max(size[run.source], settings.least_source) ** -settings.source_exponent for run in self.runs]
+        weights = np.array(
+            [max(size[run.source], settings.min_source_runs) ** -settings.source_exponent for run in self.runs]
         )
         if not used.any():
             raise InputError(
-                f"no run to fit to: each of {len(self.runs)} has more than {settings.most_assumed} assumed inputs",
+                f"no run to fit to: each of {len(self.runs)} has more than {settings.max_assumed} assumed inputs",
                 hint="state more of the runs: model, plan, GPUs, network",
             )
-        self.weights: FloatColumn = np.where(used, found, 0.0)
+        self.weights: FloatColumn = np.where(used, weights, 0.0)
         return self.weights
 
 
@@ -241,11 +241,11 @@ def fit_time(
     runs
         Measured runs; at least one.
     settings
-        How runs are weighed, and where the fit begins.
+        How runs are weighted, and where the fit begins.
     base
-        Where parameters of memory and the spread are taken from.
+        Source of the parameters of memory and the spread.
     near
-        A fit to these runs and some more, to start from: it makes this one quick. What it does not move is not moved.
+        A fit to these runs and some more, to start from, which makes this one fast; its fixed parameters stay fixed.
     """
     chosen = settings or FitSettings()
     timed = TimedRuns(tuple(runs))
@@ -259,49 +259,49 @@ def fit_time(
 
 
 class _Search:
-    """A fit under way: which parameters are free, where they are, how large noise and offsets are."""
+    """The state of a fit: free parameters, coordinates, noise and offsets."""
 
     def __init__(self, timed: TimedRuns, space: ParameterSpace, settings: FitSettings, near: NearFit | None) -> None:
         self.timed, self.settings, self.steps = timed, settings, 0
         self.is_site = settings.start is Start.BASE
-        self.own = Offsets.over(
+        self.offset_model = Offsets.over(
             timed.offset_keys,
             list(timed.weights > 0),
             log_sigma=settings.offset_log_sigma if near is None else near.offset_log_sigma,
             is_site=self.is_site,
         )
-        self.offsets = np.zeros(len(self.own.keys))
+        self.offsets = np.zeros(len(self.offset_model.keys))
         if near is None:
-            self.free, self.whole = all_free(space), space.centre()
+            self.free, self.whole = free_all(space), space.centre()
             self.noise: Noise = {True: SITE_NOISE, False: SITE_NOISE}
             return
         names = [item.name for item in space.parameters]
         usual = dict(zip(names, space.centre(), strict=True))
         self.whole = np.array([near.coordinates.get(name, usual[name]) for name in names])
-        self.free = all_free(space, (place for place, name in enumerate(names) if name in near.fitted))
+        self.free = free_all(space, (place for place, name in enumerate(names) if name in near.fitted))
         self.noise = near.noise
 
     @property
     def problem(self) -> FitProblem:
-        """The problem with the parameters that are free now."""
-        return FitProblem(self.timed, self.free, self.own.columns)
+        """The problem with the current free parameters."""
+        return FitProblem(self.timed, self.free, self.offset_model.columns)
 
     @property
     def vector(self) -> FloatColumn:
-        """Where the search is."""
+        """The current vector."""
         return np.concatenate([self.free.part(self.whole), self.offsets])
 
     def select(self) -> None:
-        """Free the parameters that the runs tell, and find them."""
-        self._keep(share=_NEARLY, most=len(self.free.space))
+        """Select the parameters that the runs determine, and fit them."""
+        self._drop_unidentified(share=_PRESELECTION_SHARE, maximum=len(self.free.space))
         self.solve()
-        for _ in range(_MOST_SELECTIONS):
-            if not self._keep():
+        for _ in range(_MAX_SELECTIONS):
+            if not self._drop_unidentified():
                 return
             self.solve()
 
     def solve(self) -> None:
-        """Find the free parameters and the offsets, then how large noise and offsets are, in turn."""
+        """Alternate between fitting parameters and offsets, and estimating the sizes of noise and offsets."""
         for _ in range(_ROUNDS):
             problem = self.problem
             vector, count = problem.robust(self.noise).solve(self.vector)
@@ -309,28 +309,28 @@ class _Search:
             self.steps += count
             self._measure(problem, vector)
 
-    def _keep(self, *, share: float = IDENTIFIED, most: int = MOST_FITTED) -> bool:
-        """Set aside what the runs do not tell; return whether anything was."""
+    def _drop_unidentified(self, *, share: float = IDENTIFIED, maximum: int = MAX_FITTED) -> bool:
+        """Fix the parameters that the runs do not determine; return whether any was fixed."""
         before = len(self.free)
         evidence = self.problem.evidence(self.vector, self.noise)
-        self.free = identified(self.free, evidence, np.eye(len(self.offsets)), share=share, most=most)
+        self.free = select_identified(self.free, evidence, np.eye(len(self.offsets)), share=share, maximum=maximum)
         self.whole = self.free.whole(self.free.part(self.whole))
         return len(self.free) < before
 
     def _measure(self, problem: FitProblem, vector: FloatColumn) -> None:
-        """Estimate noise and offsets from what the solution leaves (expectation of their squares)."""
-        if self.is_site:  # a handful of runs, most of which a parameter can follow, shows no noise
+        """Estimate noise and offsets from the residuals of the solution (expectation of their squares)."""
+        if self.is_site:  # a few runs, most of which a parameter can fit, do not determine the noise
             return
-        errors = problem.moved(vector)
+        errors = problem.errors_with_offsets(vector)
         self.noise = {
             kind: robust_sigma(errors, self.timed.weights * (self.timed.is_stated == kind)) for kind in (True, False)
         }
         variances = np.diag(np.linalg.inv(self._curvature(problem, vector)))[len(self.free) :]
-        before = self.own.columns.sum(axis=0)
-        self.own = self.own.rescaled(
-            self.own.estimated_log_sigma(self.offsets, variances, self.settings.offset_log_sigma)
+        before = self.offset_model.columns.sum(axis=0)
+        self.offset_model = self.offset_model.rescale(
+            self.offset_model.estimate_log_sigma(self.offsets, variances, self.settings.offset_log_sigma)
         )
-        self.offsets = self.offsets * before / self.own.columns.sum(axis=0)
+        self.offsets = self.offsets * before / self.offset_model.columns.sum(axis=0)
 
     def _curvature(self, problem: FitProblem, vector: FloatColumn) -> FloatColumn:
         """Return half the second derivative of the cost."""
@@ -344,13 +344,15 @@ class _Search:
         whole, offsets = problem.split(vector)
         covariance: FloatColumn = np.asarray(np.linalg.inv(self._curvature(problem, vector)), dtype=np.float64)
         size = len(self.free)
-        found = self.own.described(offsets, covariance[size:, size:], self.timed.weights)
-        parameters = self._described(whole, np.sqrt(np.diag(covariance)[:size]))
+        fitted_offsets = self.offset_model.describe(offsets, covariance[size:, size:], self.timed.weights)
+        parameters = self._describe_parameters(whole, np.sqrt(np.diag(covariance)[:size]))
         widths = {item.name: item.width for item in parameters if item.is_identified}
         base = self.free.space.efficiency(whole)
         efficiency = replace(
             base,
-            offset=with_offsets(base.offset, found, is_site=self.is_site, log_sigma=self.own.log_sigma),
+            offset=merge_offsets(
+                base.offset, fitted_offsets, is_site=self.is_site, log_sigma=self.offset_model.log_sigma
+            ),
             widths=widths,
         )
         return Fit(
@@ -358,43 +360,43 @@ class _Search:
             parameters=parameters,
             free=self.free,
             vector=vector[:size],
-            offsets=found,
+            offsets=fitted_offsets,
             log_errors=self.timed.log_errors(efficiency),
             weights=self.timed.weights,
             stated_log_sigma=self.noise[True],
             assumed_log_sigma=self.noise[False],
-            offset_log_sigma=self.own.log_sigma,
+            offset_log_sigma=self.offset_model.log_sigma,
             steps=self.steps,
         )
 
-    def _described(self, whole: FloatColumn, widths: FloatColumn) -> tuple[FittedParameter, ...]:
-        """Return what is known of every parameter; widths from the curvature at the optimum (Laplace)."""
+    def _describe_parameters(self, whole: FloatColumn, widths: FloatColumn) -> tuple[FittedParameter, ...]:
+        """Return the result for every parameter; widths from the curvature at the optimum (Laplace)."""
         space = self.free.space
         slopes = self.problem.sensitivity(whole, everything=True)[self.timed.weights > 0]
-        before = all_free(space).prior_widths()
-        own = before.copy()
-        own[list(self.free.free)] = widths
+        before = free_all(space).prior_widths()
+        posterior = before.copy()
+        posterior[list(self.free.free)] = widths
         values, scales = space.values(whole), space.slopes(whole)
-        told = set(self.free.free)
-        if self.is_site:  # where nothing is set aside
-            told = set(np.flatnonzero(own <= IDENTIFIED * before).tolist())
+        identified = set(self.free.free)
+        if self.is_site:  # where no parameter is fixed
+            identified = set(np.flatnonzero(posterior <= IDENTIFIED * before).tolist())
         return tuple(
             FittedParameter(
                 name=item.name,
-                value=values[place],
+                value=values[index],
                 prior=item.prior.centre,
-                standard_error=float(own[place] * scales[place]),
-                width=float(own[place]),
-                is_identified=place in told,
-                runs=int(np.count_nonzero(slopes[:, place])),
+                standard_error=float(posterior[index] * scales[index]),
+                width=float(posterior[index]),
+                is_identified=index in identified,
+                runs=int(np.count_nonzero(slopes[:, index])),
                 source=item.prior.source,
             )
-            for place, item in enumerate(space.parameters)
+            for index, item in enumerate(space.parameters)
         )
 
 
 def robust_sigma(errors: FloatColumn, weights: FloatColumn) -> float:
-    """Return the standard deviation that the weighed median of absolute errors implies."""
+    """Return the standard deviation that the weighted median of absolute errors implies."""
     order = np.argsort(np.abs(errors))
     total = np.cumsum(weights[order])
     if not total[-1] > 0:

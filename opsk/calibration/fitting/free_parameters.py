@@ -1,7 +1,7 @@
-"""Which parameters does a fit move, and where do the others stay: at their prior, or at what their family shares?
+"""Selects the parameters that a fit moves; the others stay at their prior, or follow the shared value of their pool.
 
 A fit works on the free parameters alone. One that is not free and belongs to a pool follows the shared value where that
-is free; every other stays at the centre of its prior. So a number is fitted only where runs tell it.
+is free; every other stays at the centre of its prior. So a number is fitted only where runs determine it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from opsk.costmodel.table import FloatColumn
 
 IDENTIFIED = 0.5
 """A parameter is identified when the runs make its posterior at most this share as wide as its prior."""
-MOST_FITTED = 60
-"""Parameters that are fitted at the most: those that the runs narrow most."""
+MAX_FITTED = 60
+"""Maximum number of fitted parameters: those that the runs narrow most."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FreeParameters:
-    """The parameters of ``space`` that move by themselves: ``free`` has their places, in order."""
+    """The free parameters of ``space``: ``free`` has their indices, in order."""
 
     space: ParameterSpace
     free: tuple[int, ...]
 
-    def without(self, place: int) -> FreeParameters:
-        """Return the same with one parameter less."""
-        return FreeParameters(space=self.space, free=tuple(other for other in self.free if other != place))
+    def without(self, index: int) -> FreeParameters:
+        """Return the same without one parameter."""
+        return FreeParameters(space=self.space, free=tuple(other for other in self.free if other != index))
 
     def __len__(self) -> int:
         """Return the number of free parameters."""
@@ -38,7 +38,7 @@ class FreeParameters:
 
     @cached_property
     def leaders(self) -> tuple[int, ...]:
-        """For every parameter the free one that it is or follows, as a place in ``free``; -1 stays at its prior."""
+        """For every parameter the free one that it is or follows, as an index into ``free``; -1 stays at its prior."""
         column = {place: index for index, place in enumerate(self.free)}
         return tuple(
             column.get(place, column.get(parent, -1) if parent >= 0 else -1)
@@ -48,21 +48,21 @@ class FreeParameters:
     @cached_property
     def followed(self) -> FloatColumn:
         """How every parameter moves with the free ones, shape (parameters, free): 0 or 1."""
-        found = np.zeros((len(self.space), len(self.free)))
+        matrix = np.zeros((len(self.space), len(self.free)))
         for place, leader in enumerate(self.leaders):
             if leader >= 0:
-                found[place, leader] = 1.0
-        return found
+                matrix[place, leader] = 1.0
+        return matrix
 
     @cached_property
     def fixed(self) -> FloatColumn:
-        """The coordinates of those that follow nothing; 0 for the others."""
+        """The coordinates of parameters that follow none; 0 for the others."""
         return np.where(np.array(self.leaders) >= 0, 0.0, self.space.centre())
 
     def whole(self, vector: FloatColumn) -> FloatColumn:
         """Return the coordinates of all parameters."""
-        found: FloatColumn = self.fixed + self.followed @ vector
-        return found
+        result: FloatColumn = self.fixed + self.followed @ vector
+        return result
 
     def part(self, whole: FloatColumn) -> FloatColumn:
         """Return the coordinates of the free parameters among all."""
@@ -89,8 +89,8 @@ class FreeParameters:
     def prior_widths(self) -> FloatColumn:
         """Return the width of every free parameter before any run."""
         matrix, _ = self.prior_matrix()
-        found: FloatColumn = np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix)))
-        return found
+        result: FloatColumn = np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix)))
+        return result
 
     def bounds(self) -> tuple[FloatColumn, FloatColumn]:
         """Return the least and the greatest coordinates of the free parameters."""
@@ -98,15 +98,15 @@ class FreeParameters:
         return self.part(low), self.part(high)
 
 
-def narrowed(parameters: FreeParameters, evidence: FloatColumn, nuisance_prior: FloatColumn) -> FloatColumn:
-    """Return how wide each free parameter still is over its prior [ratio].
+def compute_narrowing(parameters: FreeParameters, evidence: FloatColumn, nuisance_prior: FloatColumn) -> FloatColumn:
+    """Return the posterior width of each free parameter over its prior width [ratio].
 
     Parameters
     ----------
     parameters
         The free parameters.
     evidence
-        What the runs tell of all parameters of the space and then of offsets: the curvature of their errors.
+        Information of the runs on all parameters of the space and then on offsets: the curvature of their errors.
     nuisance_prior
         Curvature of the priors of the offsets, which follow the parameters.
     """
@@ -120,31 +120,31 @@ def narrowed(parameters: FreeParameters, evidence: FloatColumn, nuisance_prior: 
     curvature[:size, :size] += matrix.T @ matrix
     curvature[size:, size:] += nuisance_prior
     after = np.sqrt(np.diag(np.linalg.inv(curvature))[:size])
-    found: FloatColumn = after / parameters.prior_widths()
-    return found
+    result: FloatColumn = after / parameters.prior_widths()
+    return result
 
 
-def identified(
+def select_identified(
     parameters: FreeParameters,
     evidence: FloatColumn,
     nuisance_prior: FloatColumn,
     *,
     share: float = IDENTIFIED,
-    most: int = MOST_FITTED,
+    maximum: int = MAX_FITTED,
 ) -> FreeParameters:
-    """Return the parameters that stay free: one after another the least known goes back to its prior.
+    """Return the parameters that stay free; the least determined one is fixed at its prior, one at a time.
 
-    One at a time, for two that the runs tell only together are both known badly until one of them is given.
+    One at a time, because two that the runs determine only together are both uncertain until one of them is fixed.
     """
     while len(parameters):
-        ratios = narrowed(parameters, evidence, nuisance_prior)
+        ratios = compute_narrowing(parameters, evidence, nuisance_prior)
         worst = int(np.argmax(ratios))
-        if ratios[worst] <= share and len(parameters) <= most:
+        if ratios[worst] <= share and len(parameters) <= maximum:
             break
         parameters = parameters.without(parameters.free[worst])
     return parameters
 
 
-def all_free(space: ParameterSpace, places: Iterable[int] | None = None) -> FreeParameters:
-    """Return the space with every parameter free, or those at some places."""
+def free_all(space: ParameterSpace, places: Iterable[int] | None = None) -> FreeParameters:
+    """Return the space with every parameter free, or those at some indices."""
     return FreeParameters(space=space, free=tuple(range(len(space)) if places is None else sorted(places)))

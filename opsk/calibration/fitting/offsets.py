@@ -1,8 +1,8 @@
-"""How much slower than its physics does a source run: what all sources share, a family of software, the source itself?
+"""Defines the offsets of sources and software families: how much slower their runs are than predicted.
 
 An offset is a part of ln(predicted / measured) that is common to many runs. Offsets are drawn from each other: that of
-a source and a family from the family's, that from what all share, that from nothing. Predictions use the family's; a
-site that measured runs of its own uses the one that these show.
+a source and a family from the family's, that from a value that all share, that from zero. Predictions use the family's;
+a site that measured runs of its own uses the one that these show.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opsk.costmodel.efficiency.software_offset import SoftwareOffset, offset_of
+from opsk.costmodel.efficiency.software_offset import SoftwareOffset, find_offset
 from opsk.costmodel.table import FloatColumn
 
 SHARED_LOG_SIGMA = 0.05
-"""What all families of software, and then one of them, are off before any source is seen. Chosen by hand."""
+"""Prior standard deviation of the offset of all software families, and of one of them. Chosen by hand."""
 SOURCE_LOG_SIGMA = 0.2
-"""Offsets of sources before any is seen: another release, clocks, data loading. Chosen by hand; a fit estimates it."""
-_KNOWN = 4.0
-"""Sources that this guess is worth beside those of the table."""
+"""Prior standard deviation of offsets of sources: release, clocks, data loading. Chosen by hand; a fit estimates it."""
+_PRIOR_SOURCES = 4.0
+"""Weight of the prior, in sources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,16 +36,16 @@ class Offset:
 
 @dataclass(frozen=True, kw_only=True)
 class Offsets:
-    """The offsets that act on some runs.
+    """The offsets that apply to some runs.
 
     Parameters
     ----------
     keys
         Source and family of software of every offset, those shared by sources first.
     acting
-        Which offset acts on which run, shape (runs, offsets): 0 or 1.
+        Which offset applies to which run, shape (runs, offsets): 0 or 1.
     scales
-        Standard deviation of each around what it is drawn from.
+        Standard deviation of each around its parent.
     """
 
     keys: tuple[tuple[str, str], ...]
@@ -54,14 +54,14 @@ class Offsets:
 
     @classmethod
     def over(cls, keys: Sequence[tuple[str, str]], used: Sequence[bool], *, log_sigma: float, is_site: bool) -> Offsets:
-        """Return the offsets for runs of these sources and families; ``used`` says which runs show any.
+        """Return the offsets for runs of these sources and families; ``used`` marks the runs that determine any.
 
-        A site's runs are all of one source, whose offsets are drawn from those of the families, which are given.
+        A site's runs are all of one source, whose offsets are drawn from the given ones of the families.
         """
-        own = sorted({key for key, is_used in zip(keys, used, strict=True) if is_used})
-        families = sorted({software for _, software in own})
+        source_keys = sorted({key for key, is_used in zip(keys, used, strict=True) if is_used})
+        families = sorted({software for _, software in source_keys})
         shared = [] if is_site else [("", ""), *(("", family) for family in families)]
-        columns = [*shared, *(("site", family) for family in families)] if is_site else [*shared, *own]
+        columns = [*shared, *(("site", family) for family in families)] if is_site else [*shared, *source_keys]
         acting = np.array(
             [
                 [(source in ("", key[0]) or is_site) and software in ("", key[1]) for source, software in columns]
@@ -75,52 +75,52 @@ class Offsets:
     @property
     def columns(self) -> FloatColumn:
         """How each offset, in its standard deviations, moves ln(predicted) of every run."""
-        found: FloatColumn = self.acting * self.scales
-        return found
+        result: FloatColumn = self.acting * self.scales
+        return result
 
     @property
     def log_sigma(self) -> float:
         """Standard deviation of a source's offset."""
-        own = [scale for (source, _), scale in zip(self.keys, self.scales, strict=True) if source]
-        return float(own[0]) if own else SOURCE_LOG_SIGMA
+        source_scales = [scale for (source, _), scale in zip(self.keys, self.scales, strict=True) if source]
+        return float(source_scales[0]) if source_scales else SOURCE_LOG_SIGMA
 
-    def rescaled(self, log_sigma: float) -> Offsets:
+    def rescale(self, log_sigma: float) -> Offsets:
         """Return the same with another standard deviation of the sources' offsets."""
-        is_own = np.array([bool(source) for source, _ in self.keys])
-        return replace(self, scales=np.where(is_own, log_sigma, self.scales))
+        is_source = np.array([bool(source) for source, _ in self.keys])
+        return replace(self, scales=np.where(is_source, log_sigma, self.scales))
 
-    def estimated_log_sigma(self, vector: FloatColumn, variances: FloatColumn, before: float) -> float:
-        """Return the standard deviation of sources' offsets that their values and variances tell.
+    def estimate_log_sigma(self, vector: FloatColumn, variances: FloatColumn, before: float) -> float:
+        """Estimate the standard deviation of sources' offsets from their values and variances.
 
         Parameters
         ----------
         vector, variances
             Value and variance of each offset, in its standard deviations.
         before
-            What it was taken for before any source was seen.
+            Prior value.
         """
-        is_own = np.array([bool(source) for source, _ in self.keys])
-        squares = (self.scales**2 * (vector**2 + variances))[is_own]
-        return float(np.sqrt((_KNOWN * before**2 + squares.sum()) / (_KNOWN + len(squares))))
+        is_source = np.array([bool(source) for source, _ in self.keys])
+        squares = (self.scales**2 * (vector**2 + variances))[is_source]
+        return float(np.sqrt((_PRIOR_SOURCES * before**2 + squares.sum()) / (_PRIOR_SOURCES + len(squares))))
 
-    def described(self, vector: FloatColumn, covariance: FloatColumn, used: FloatColumn) -> tuple[Offset, ...]:
-        """Return every offset with those that it is drawn from.
+    def describe(self, vector: FloatColumn, covariance: FloatColumn, used: FloatColumn) -> tuple[Offset, ...]:
+        """Return every offset, summed with its parents.
 
         Parameters
         ----------
         vector, covariance
-            The offsets in their standard deviations, and how well they are known.
+            The offsets in units of their standard deviations, and their covariance.
         used
-            Which runs show them.
+            Weights of the runs.
         """
         place = {key: index for index, key in enumerate(self.keys)}
-        found = []
+        offsets = []
         for source, software in self.keys:
             drawn = {("", ""), ("", software), (source, software)} & place.keys()
             chosen = np.zeros(len(self.keys))
             for key in drawn:
                 chosen[place[key]] = self.scales[place[key]]
-            found.append(
+            offsets.append(
                 Offset(
                     source=source,
                     software=software,
@@ -129,29 +129,29 @@ class Offsets:
                     runs=int(self.acting[used > 0, place[source, software]].sum()),
                 )
             )
-        return tuple(found)
+        return tuple(offsets)
 
 
-def with_offsets(
-    base: Mapping[str, SoftwareOffset], found: Sequence[Offset], *, is_site: bool, log_sigma: float
+def merge_offsets(
+    base: Mapping[str, SoftwareOffset], fitted: Sequence[Offset], *, is_site: bool, log_sigma: float
 ) -> dict[str, SoftwareOffset]:
     """Return the offsets that predictions use, of all families.
 
     Parameters
     ----------
     base
-        What stands already: a fit to a site's runs adds to its times, and keeps its memory.
+        The existing offsets: a fit to a site's runs adds to their times, and preserves their memory.
     found
         The offsets of a fit.
     is_site
-        Whether the next run is of the same site; else it is of a source of its own, whose offset nobody knows.
+        Whether the next run is of the same site; else it is of a new source, whose offset is unknown.
     log_sigma
         Standard deviation of the offset of a source.
     """
     offsets = dict(base)
-    for item in found:
+    for item in fitted:
         if bool(item.source) == is_site:
-            before = offset_of(base, item.software) or SoftwareOffset()
+            before = find_offset(base, item.software) or SoftwareOffset()
             sigma = item.log_sigma if is_site else float(np.hypot(item.log_sigma, log_sigma))
             time_log = item.log + (before.time_log if is_site else 0.0)
             offsets[item.software] = replace(before, time_log=time_log, time_log_sigma=sigma)

@@ -1,8 +1,8 @@
-"""Which efficiency parameters can a fit move, on which scale, and what is known of each before any run is seen?
+"""Defines the efficiency parameters that a fit can move, their scales and their priors.
 
-A fit works on a vector of numbers without bounds where it can be had: logit of a fraction, logarithm of a size or a
-time. Members of a section (chip generations, software families) are pooled: each is drawn towards a shared value, which
-is drawn towards the prior; one without runs gets the shared value. The section's field names decide the scale, so a new
+A fit works on a vector of numbers without bounds where possible: logit of a fraction, logarithm of a size or a time.
+Members of a section (chip generations, software families) are pooled: each is drawn towards a shared value, which is
+drawn towards the prior; one without runs gets the shared value. The section's field names decide the scale, so a new
 field of `opsk.costmodel.efficiency.efficiency` needs no line here unless its prior is special.
 """
 
@@ -21,23 +21,23 @@ from opsk.costmodel.table import FloatColumn
 from opsk.workload.plan import Software
 
 BY_KIND = "what such a number can be"
-"""Source of the prior of a number of which nothing else is known."""
+"""Source of the prior of a number without other information."""
 POOLED = ""
-"""Member of a section that stands for all others."""
+"""Member of a section that represents all others."""
 MEMBER_WIDTH = 0.5
 """Width of a member's prior around the shared value, over the shared value's own prior width."""
 
 
 SITE_WIDENING = 2.0
-"""Width of a parameter at one site over that of the fit to all sources, which takes the model's terms for complete.
+"""Width of a parameter at one site over that of the fit to all sources, which assumes a complete model.
 
-Chosen among 1, 2 and 3 with ``benchmarks.site_learning``, whose figure is that much the better for it: three runs
+Chosen among 1, 2 and 3 with ``benchmarks.site_learning``, which improves with it: three runs
 left 0.58, 0.54 and 0.51 of the error.
 """
 
 
 class Scale(Enum):
-    """How a parameter is laid on the line of real numbers."""
+    """How a parameter is mapped to the real numbers."""
 
     LOGIT = "logit"
     LOG = "log"
@@ -49,7 +49,7 @@ class Scale(Enum):
             return math.log(value / (1.0 - value))
         return math.log(value) if self is Scale.LOG else value
 
-    def at(self, coordinate: float) -> float:
+    def value_at(self, coordinate: float) -> float:
         """Return the value at a coordinate."""
         if self is Scale.LOGIT:
             return 1.0 / (1.0 + math.exp(-coordinate))
@@ -57,7 +57,7 @@ class Scale(Enum):
 
     def slope(self, coordinate: float) -> float:
         """Return the change of the value with its coordinate."""
-        value = self.at(coordinate)
+        value = self.value_at(coordinate)
         if self is Scale.LOGIT:
             return value * (1.0 - value)
         return value if self is Scale.LOG else 1.0
@@ -65,10 +65,10 @@ class Scale(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """What is known of a parameter before any run: a normal distribution on its scale.
+    """The prior of a parameter: a normal distribution on its scale.
 
     ``centre`` and the bounds ``low`` and ``high`` are values; ``width`` is one standard deviation of the coordinate;
-    ``source`` says where that is from.
+    ``source`` is the origin of the prior.
     """
 
     centre: float
@@ -88,22 +88,22 @@ _ENDINGS: tuple[tuple[str, Scale, float, float, float], ...] = (
     ("_bytes", Scale.LOG, 0.5, 0.0, math.inf),
     ("_s", Scale.LOG, 0.7, 0.0, math.inf),
 )
-"""Ending of a field's name to its scale, the width of its prior there, and its bounds as values.
+"""Suffix of a field's name to its scale, the width of its prior on it, and its bounds as values.
 
 Chosen by what such a number can physically be: a fraction of 0.75 lies in 0.60 to 0.86, a time or a size within a
 factor of two, traffic within a third, an overlap nearly anywhere.
 """
 _ZERO_WIDTH = 0.1
-"""Width of the prior of a field whose prior value is 0, where a logarithm has no place."""
+"""Width of the prior of a field whose prior value is 0, where a logarithm is undefined."""
 
 
-def prior_of(field: str, centre: float) -> Prior:
-    """Return the prior of a field by the ending of its name.
+def build_prior(field: str, centre: float) -> Prior:
+    """Return the prior of a field by the suffix of its name.
 
     Raises
     ------
     KeyError
-        No ending fits: the field needs a rule.
+        No suffix matches: the field needs a rule.
     """
     for ending, scale, width, low, high in _ENDINGS:
         if field.endswith(ending):
@@ -149,9 +149,9 @@ class ParameterSpace:
     parameters
         Shared value first, then the members, field by field.
     parents
-        For every parameter the index of the one it is drawn towards; -1 is its own prior.
+        For every parameter the index of the one that it is drawn towards; -1 is its own prior.
     base
-        Where everything else comes from: memory, spread.
+        Source of all other values: memory, spread.
     """
 
     parameters: tuple[Parameter, ...]
@@ -178,7 +178,7 @@ class ParameterSpace:
         parents: list[int] = []
         for section, kind in _SECTIONS.items():
             for field in fields(kind):
-                prior = special.get(f"{section}.{field.name}") or prior_of(
+                prior = special.get(f"{section}.{field.name}") or build_prior(
                     field.name, kind().__getattribute__(field.name)
                 )
                 shared = len(parameters)
@@ -188,10 +188,10 @@ class ParameterSpace:
                 )
                 parents.append(-1)
                 for member in members.get(section, ()):
-                    own = special.get(f"{section}.{member}.{field.name}")
-                    drawn = own or replace(prior, width=prior.width * MEMBER_WIDTH)
+                    member_prior = special.get(f"{section}.{member}.{field.name}")
+                    drawn = member_prior or replace(prior, width=prior.width * MEMBER_WIDTH)
                     parameters.append(Parameter(section=section, member=member, field=field.name, prior=drawn))
-                    parents.append(-1 if own else shared)
+                    parents.append(-1 if member_prior else shared)
         return cls(parameters=tuple(parameters), parents=tuple(parents), base=base or Efficiency())
 
     @classmethod
@@ -203,24 +203,24 @@ class ParameterSpace:
         base: Efficiency,
         priors: Mapping[str, Prior] | None = None,
     ) -> ParameterSpace:
-        """Return the space of a site's runs: priors as wide as ``base`` is sure of its values, and centred there.
+        """Return the space of a site's runs: priors centred on ``base``, as wide as its values are uncertain.
 
         Where ``base`` was not fitted, the width is that of ``priors``. Nothing is pooled, and members without runs stay
         as in ``base``.
         """
-        wide = cls.over(architectures, software, base=base, priors=priors)
-        matrix, _ = wide.prior_matrix()
+        full_space = cls.over(architectures, software, base=base, priors=priors)
+        matrix, _ = full_space.prior_matrix()
         widths = np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix)))
-        found: list[Parameter] = []
-        for item, width in zip(wide.parameters, widths, strict=True):
-            value = wide.value_in(base, item)
+        parameters: list[Parameter] = []
+        for item, width in zip(full_space.parameters, widths, strict=True):
+            value = full_space.value_in(base, item)
             is_off = item.prior.scale is not Scale.LINEAR and not item.prior.low < value < item.prior.high
             if item.is_pooled or is_off:
                 continue
             known = base.widths.get(item.name, float(width))
             prior = replace(item.prior, centre=value, width=SITE_WIDENING * known)
-            found.append(replace(item, prior=prior))
-        return cls(parameters=tuple(found), parents=(-1,) * len(found), base=base)
+            parameters.append(replace(item, prior=prior))
+        return cls(parameters=tuple(parameters), parents=(-1,) * len(parameters), base=base)
 
     def __len__(self) -> int:
         """Return the number of parameters."""
@@ -253,19 +253,25 @@ class ParameterSpace:
 
     def values(self, vector: FloatColumn) -> list[float]:
         """Return the values of all parameters at a vector."""
-        return [item.prior.scale.at(float(place)) for item, place in zip(self.parameters, vector, strict=True)]
+        return [
+            item.prior.scale.value_at(float(coordinate))
+            for item, coordinate in zip(self.parameters, vector, strict=True)
+        ]
 
     def slopes(self, vector: FloatColumn) -> FloatColumn:
         """Return the change of each value with its coordinate."""
         return np.array(
-            [item.prior.scale.slope(float(place)) for item, place in zip(self.parameters, vector, strict=True)]
+            [
+                item.prior.scale.slope(float(coordinate))
+                for item, coordinate in zip(self.parameters, vector, strict=True)
+            ]
         )
 
-    def vector_of(self, efficiency: Efficiency) -> FloatColumn:
-        """Return the vector that stands for given efficiencies, put inside the bounds where they lie on them."""
-        found = [item.prior.scale.coordinate(self.value_in(efficiency, item)) for item in self.parameters]
+    def to_vector(self, efficiency: Efficiency) -> FloatColumn:
+        """Return the vector of given efficiencies, clipped to the bounds."""
+        coordinates = [item.prior.scale.coordinate(self.value_in(efficiency, item)) for item in self.parameters]
         low, high = self.bounds()
-        return np.clip(found, low, high)
+        return np.clip(coordinates, low, high)
 
     def value_in(self, efficiency: Efficiency, item: Parameter) -> float:
         """Return the value of a parameter in given efficiencies."""
@@ -297,12 +303,12 @@ class ParameterSpace:
         return replace(self.base, gpu=gpu, software=software, links=links)
 
 
-def groups(space: ParameterSpace) -> Sequence[tuple[int, ...]]:
+def group_parameters(space: ParameterSpace) -> Sequence[tuple[int, ...]]:
     """Return indices of parameters that no run shares: one field of all members of a section.
 
-    They can be moved together, and what each does is read from its own runs.
+    They can be varied together, and the effect of each is read from its own runs.
     """
-    found: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str], list[int]] = {}
     for index, item in enumerate(space.parameters):
-        found.setdefault((item.section, item.field), []).append(index)
-    return [tuple(indices) for indices in found.values()]
+        groups.setdefault((item.section, item.field), []).append(index)
+    return [tuple(indices) for indices in groups.values()]

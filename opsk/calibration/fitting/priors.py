@@ -1,6 +1,6 @@
-"""Holds what is known of the parameters before any run is seen, beyond what the kind of a number allows.
+"""Defines the priors of the parameters that published benchmarks and documentation determine.
 
-From published micro-benchmarks and documentation of kernels and libraries, not from runs that a fit sees. A width is
+From published micro-benchmarks and documentation of kernels and libraries, not from runs that a fit uses. A width is
 one standard deviation on the parameter's scale (of a logit for fractions, of a logarithm for sizes and times, of the
 value itself for overlaps).
 """
@@ -26,7 +26,7 @@ PASSES = "data that frameworks move over the least (Ivanov et al. 2021, arXiv 20
 COMPILED = "training 1.41 times as fast when compiled (Ansel et al. 2024, PyTorch 2, ASPLOS)"
 OPTIMIZERS = "host time of optimizer steps, 6 to 187 ms, benchmarks/published/host.md"
 SLOWEST = "one machine of 200 is a tenth slower (Jiang et al. 2024, MegaScale, arXiv 2402.15627)"
-"""Where priors are from, as an efficiency file says it."""
+"""Sources of priors, as written to an efficiency file."""
 
 
 def _fraction(centre: float, width: float, source: str) -> Prior:

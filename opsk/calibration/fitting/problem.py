@@ -1,4 +1,4 @@
-"""The least squares problem of a fit: weighed, robust errors of runs, priors of parameters, offsets of sources.
+"""Defines the least-squares problem of a fit: weighted, robust errors, priors of parameters, offsets of sources.
 
 Its vector has the free parameters first, then the offset of each source and family of software, in units of the
 offsets' standard deviations.
@@ -16,14 +16,14 @@ from scipy.linalg import block_diag
 from scipy.optimize import lsq_linear
 
 from opsk.calibration.fitting.free_parameters import FreeParameters
-from opsk.calibration.fitting.parameters import MEMBERED, POOLED, ParameterSpace, groups
+from opsk.calibration.fitting.parameters import MEMBERED, POOLED, ParameterSpace, group_parameters
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.table import BoolColumn, FloatColumn
 
-_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-9, 1e6
+_INITIAL_DAMPING, _MIN_DAMPING, _MAX_DAMPING = 1e-3, 1e-9, 1e6
 _TOLERANCE = 1e-5
 """Share of the cost by which the last step must lower it."""
-_MOST_STEPS = 60
+_MAX_STEPS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,43 +43,43 @@ class RobustProblem:
     high: FloatColumn
 
     def cost(self, vector: FloatColumn, residuals: FloatColumn) -> float:
-        """Return what is to be made small."""
+        """Return the cost, which is minimised."""
         robust = 2.0 * (np.sqrt(1.0 + residuals**2) - 1.0)
         return float(self.weights @ robust + np.sum((self.prior @ vector - self.offset) ** 2))
 
     def curvature(self, residuals: FloatColumn, slopes: FloatColumn) -> FloatColumn:
         """Return half the second derivative of the cost, residuals taken as linear in the vector."""
-        found: FloatColumn = slopes.T @ (self.pull(residuals)[:, None] * slopes) + self.prior.T @ self.prior
-        return found
+        result: FloatColumn = slopes.T @ (self.pull(residuals)[:, None] * slopes) + self.prior.T @ self.prior
+        return result
 
     def solve(self, start: FloatColumn) -> tuple[FloatColumn, int]:
         """Return the best vector, and how many steps it took."""
         vector = np.clip(start, self.low, self.high)
         residuals = self.residuals(vector)
-        cost, damping = self.cost(vector, residuals), _FIRST_DAMPING
-        for step in range(1, _MOST_STEPS + 1):
+        cost, damping = self.cost(vector, residuals), _INITIAL_DAMPING
+        for step in range(1, _MAX_STEPS + 1):
             slopes = self.slopes(vector, residuals)
             curvature = self.curvature(residuals, slopes)
             downhill = -(slopes.T @ (self.pull(residuals) * residuals))
             downhill -= self.prior.T @ (self.prior @ vector - self.offset)
             before = cost
-            while damping <= _MOST_DAMPING:
+            while damping <= _MAX_DAMPING:
                 tried = self._move(vector, curvature, downhill, damping)
                 tried_residuals = self.residuals(tried)
                 tried_cost = self.cost(tried, tried_residuals)
                 if tried_cost < cost:
                     vector, residuals, cost = tried, tried_residuals, tried_cost
-                    damping = max(damping / 10.0, _LEAST_DAMPING)
+                    damping = max(damping / 10.0, _MIN_DAMPING)
                     break
                 damping *= 10.0
             if before - cost <= _TOLERANCE * before:
                 return vector, step
-        return vector, _MOST_STEPS
+        return vector, _MAX_STEPS
 
     def pull(self, residuals: FloatColumn) -> FloatColumn:
-        """Return the weight of every residual as soft L1 reweighs it."""
-        found: FloatColumn = self.weights / np.sqrt(1.0 + residuals**2)
-        return found
+        """Return the weight of every residual under soft L1."""
+        result: FloatColumn = self.weights / np.sqrt(1.0 + residuals**2)
+        return result
 
     def _move(self, vector: FloatColumn, curvature: FloatColumn, downhill: FloatColumn, damping: float) -> FloatColumn:
         """Return the vector after one damped step inside the bounds."""
@@ -95,8 +95,8 @@ class RobustProblem:
             ),
             method="bvls",
         ).x
-        found: FloatColumn = np.clip(vector + step, self.low, self.high)
-        return found
+        result: FloatColumn = np.clip(vector + step, self.low, self.high)
+        return result
 
 
 DIFFERENCE = 1e-2
@@ -107,7 +107,7 @@ Noise = Mapping[bool, float]
 
 
 class Rows(Protocol):
-    """Measured runs that can be predicted with one set of efficiencies after another."""
+    """Measured runs that can be predicted with different efficiencies."""
 
     is_stated: BoolColumn
     weights: FloatColumn
@@ -118,7 +118,7 @@ class Rows(Protocol):
 
 
 class FitProblem:
-    """What a fit makes small, for some runs and the parameters that it moves."""
+    """The problem that a fit minimises, for some runs and free parameters."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class FitProblem:
 
     def start(self, whole: FloatColumn, offsets: FloatColumn | None = None) -> FloatColumn:
         """Return the vector at given coordinates of all parameters."""
-        own = np.zeros(self.offsets.shape[1]) if offsets is None else offsets
-        return np.concatenate([self.parameters.part(whole), own])
+        start_offsets = np.zeros(self.offsets.shape[1]) if offsets is None else offsets
+        return np.concatenate([self.parameters.part(whole), start_offsets])
 
     def split(self, vector: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
         """Return the coordinates of all parameters, and the offsets."""
@@ -147,10 +147,10 @@ class FitProblem:
         """Return ln(predicted / measured) of every run, without offsets."""
         return self.rows.log_errors(self.space.efficiency(self.split(vector)[0]))
 
-    def moved(self, vector: FloatColumn) -> FloatColumn:
+    def errors_with_offsets(self, vector: FloatColumn) -> FloatColumn:
         """Return the same with the offsets of the sources."""
-        found: FloatColumn = self.errors(vector) + self.offsets @ self.split(vector)[1]
-        return found
+        result: FloatColumn = self.errors(vector) + self.offsets @ self.split(vector)[1]
+        return result
 
     def robust(self, noise: Noise) -> RobustProblem:
         """Return the problem for a noise of single runs."""
@@ -160,7 +160,7 @@ class FitProblem:
         low, high = self.parameters.bounds()
         free = np.full(count, np.inf)
         return RobustProblem(
-            residuals=lambda vector: self.moved(vector) / scale,
+            residuals=lambda vector: self.errors_with_offsets(vector) / scale,
             slopes=lambda vector, residuals: self.slopes(vector, residuals * scale) / scale[:, None],
             weights=self.rows.weights,
             prior=block_diag(prior, np.eye(count)),
@@ -176,32 +176,32 @@ class FitProblem:
     def slopes(self, vector: FloatColumn, moved: FloatColumn) -> FloatColumn:
         """Return the change of every run's ln(predicted) with every entry of the vector, shape (runs, entries)."""
         errors = moved - self.offsets @ self.split(vector)[1]
-        own = self.sensitivity(self.split(vector)[0], errors) @ self.parameters.followed
-        return np.hstack([own, self.offsets])
+        parameter_slopes = self.sensitivity(self.split(vector)[0], errors) @ self.parameters.followed
+        return np.hstack([parameter_slopes, self.offsets])
 
     def sensitivity(
         self, whole: FloatColumn, errors: FloatColumn | None = None, *, everything: bool = False
     ) -> FloatColumn:
         """Return the change of every run's ln(predicted) with every parameter, shape (runs, parameters).
 
-        Those that move with no free parameter are left at 0, unless ``everything`` is asked for.
+        Those that follow no free parameter are left at 0, unless ``everything`` is set.
         """
         before = self.rows.log_errors(self.space.efficiency(whole)) if errors is None else errors
-        found = np.zeros((len(before), len(whole)))
+        result = np.zeros((len(before), len(whole)))
         step = np.where(whole + DIFFERENCE > self.space.bounds()[1], -DIFFERENCE, DIFFERENCE)
-        for group in groups(self.space):
-            if not everything and all(self.parameters.leaders[place] < 0 for place in group):
+        for group in group_parameters(self.space):
+            if not everything and all(self.parameters.leaders[index] < 0 for index in group):
                 continue
             moved = whole.copy()
             moved[list(group)] += step[list(group)]
             change = self.rows.log_errors(self.space.efficiency(moved)) - before
-            for place in group:
-                found[:, place] = np.where(self.belongs(place), change / step[place], 0.0)
-        return found
+            for index in group:
+                result[:, index] = np.where(self.belongs(index), change / step[index], 0.0)
+        return result
 
-    def belongs(self, place: int) -> BoolColumn:
-        """Return which runs a parameter acts on by itself; a shared value acts through its members."""
-        item = self.space.parameters[place]
+    def belongs(self, index: int) -> BoolColumn:
+        """Return which runs a parameter affects directly; a shared value acts through its members."""
+        item = self.space.parameters[index]
         if item.section not in MEMBERED:
             return np.ones(len(self.rows.weights), dtype=np.bool_)
         known = {other.member for other in self.space.parameters if other.section == item.section}
@@ -211,12 +211,12 @@ class FitProblem:
         return np.asarray(column == item.member)
 
     def evidence(self, vector: FloatColumn, noise: Noise) -> FloatColumn:
-        """Return what the runs alone tell of all parameters and then of the offsets: half the cost's curvature."""
+        """Return the information of the runs on all parameters and then on the offsets: half the cost's curvature."""
         whole, _ = self.split(vector)
         problem = self.robust(noise)
         scale = self.noise(noise)
         errors = self.errors(vector)
         slopes = np.hstack([self.sensitivity(whole, errors, everything=True), self.offsets]) / scale[:, None]
-        pull = problem.pull(self.moved(vector) / scale)
-        found: FloatColumn = slopes.T @ (pull[:, None] * slopes)
-        return found
+        pull = problem.pull(self.errors_with_offsets(vector) / scale)
+        result: FloatColumn = slopes.T @ (pull[:, None] * slopes)
+        return result

@@ -1,9 +1,9 @@
-"""How wide must ranges be to hold most measured runs of sources that a fit never saw?
+"""Fits the widths of ranges so that they hold most measured runs of sources that a fit did not use.
 
-The variance of a prediction is a base, something for assumed inputs, and something for each aspect in which no measured
-run is near (`opsk.costmodel.efficiency.nearness`). These are found by quantile regression: what is made small is the
-mean score of the ranges (width, and 1 / (1 - coverage) times what lies outside), whose optimum holds the share that is
-asked for, whatever the tails of the errors. No class of runs may be held much less often than all.
+The variance of a prediction is a base, a term for assumed inputs, and a term for each aspect in which no measured run
+is near (`opsk.costmodel.efficiency.nearness`). They are found by quantile regression, which minimises the mean score of
+the ranges (width, and 1 / (1 - coverage) times what lies outside); its optimum holds the required share, whatever the
+tails of the errors. No class of runs may be held much less often than all.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from opsk.costmodel.uncertainty.spread import COVERED_SIGMAS, share_of_added_var
 
 COVERAGE = 0.86
 """Share of the errors of sources left out that ranges hold, a source of n runs counting as the root of n."""
-LEAST_CLASS_COVERAGE = 0.74
-"""Share that is held of every class of many runs; the aim is 70 %, and other runs lie a little differently."""
-LEAST_KIND_COVERAGE = 0.84
+MIN_CLASS_COVERAGE = 0.74
+"""Covered share of every class of many runs; the aim is 70 %, with a margin for other runs."""
+MIN_KIND_COVERAGE = 0.84
 """The same of all runs whose every input is stated, and of all others: the aim is 80 %."""
 CLASS_RUNS = 15
-"""A class of fewer runs shows no share."""
-LEAST_LOG_SIGMA = 0.02
-"""Repeated runs of one plan differ by about so much."""
-_SHORT_OF_CLASS = 1.0
-"""What a class that is held too rarely costs, in the unit of the mean score of ln ratios."""
-_BELIEF = 1e-3
-"""What an addition twice as large as believed costs, in the same unit: it decides only where few runs do."""
+"""A class of fewer runs determines no share."""
+MIN_LOG_SIGMA = 0.02
+"""Repeated runs of one plan differ by about this."""
+_CLASS_PENALTY = 1.0
+"""Penalty of a class that is covered too rarely, in the unit of the mean score of ln ratios."""
+_PRIOR_WEIGHT = 1e-3
+"""Penalty of an addition twice as large as its prior, in the same unit: it decides only where runs are few."""
 _SWEEPS = 6
-_BASES = np.arange(LEAST_LOG_SIGMA, 0.6, 0.02)
+_BASES = np.arange(MIN_LOG_SIGMA, 0.6, 0.02)
 _ADDITIONS = np.arange(0.0, 0.9, 0.04)
-_BELIEVED = 0.1
+_PRIOR_ADDITION = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residuals:
-    """Errors ln(predicted / measured) of runs, and what decides how large they may be.
+    """Errors ln(predicted / measured) of runs, and the properties that decide their spread.
 
     Parameters
     ----------
     assumed_inputs
-        Number of inputs of each that nobody stated.
+        Number of assumed inputs of each.
     lacks
         Which of `ASPECTS` no run of another source was near in, shape (runs, aspects).
     sources
-        Where each is from.
+        Source of each.
     classes
         By a name, the class of each run.
     """
@@ -63,7 +63,7 @@ class Residuals:
 
     @classmethod
     def plain(cls, log_errors: Sequence[float], assumed_inputs: Sequence[int]) -> Residuals:
-        """Return errors of runs that are near to others and of one source."""
+        """Return errors of runs that are similar to others and of one source."""
         count = len(log_errors)
         return cls(
             log_errors=np.asarray(log_errors, dtype=np.float64),
@@ -76,17 +76,17 @@ class Residuals:
     @property
     def weights(self) -> FloatColumn:
         """Weight of every run, their sum 1: a source of n runs weighs as the root of n."""
-        _, place, counts = np.unique(self.sources.astype(str), return_inverse=True, return_counts=True)
-        weights = counts[place] ** -0.5
-        found: FloatColumn = weights / weights.sum()
-        return found
+        _, source_index, counts = np.unique(self.sources.astype(str), return_inverse=True, return_counts=True)
+        weights = counts[source_index] ** -0.5
+        result: FloatColumn = weights / weights.sum()
+        return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedSpread:
     """Standard deviations of ln(measured / predicted), as `opsk.costmodel.efficiency.efficiency.Spread` has them.
 
-    ``new`` is what is added, by the aspect that is missing.
+    ``new`` is the addition, by the missing aspect.
     """
 
     log_sigma: float
@@ -98,108 +98,110 @@ class FittedSpread:
         added = max(self.assumed_log_sigma**2 - self.log_sigma**2, 0.0)
         new = np.array([self.new[name] for name in ASPECTS])
         variance = self.log_sigma**2 + added * share_of_added_variance(errors.assumed_inputs) + errors.lacks @ new**2
-        found: FloatColumn = np.sqrt(variance)
-        return found
+        result: FloatColumn = np.sqrt(variance)
+        return result
 
-    def held(self, errors: Residuals) -> BoolColumn:
+    def covers(self, errors: Residuals) -> BoolColumn:
         """Return which runs lie in their range."""
         return np.abs(errors.log_errors) <= COVERED_SIGMAS * self.log_sigmas(errors)
 
 
-def fitted_spread(errors: Residuals) -> FittedSpread:
-    """Return the spread with which ranges hold `COVERAGE` of the errors.
+def fit_spread(errors: Residuals) -> FittedSpread:
+    """Fit the spread with which ranges hold `COVERAGE` of the errors.
 
-    Two numbers after two others are set to their best, over and over; each has few values worth telling apart.
+    Pairs of numbers are set to their best values in turn, repeatedly, on a coarse grid.
     """
     parts = np.column_stack(
         [np.ones(len(errors.log_errors)), share_of_added_variance(errors.assumed_inputs), errors.lacks]
     )
     weights, needed = errors.weights, np.abs(errors.log_errors)
-    members, least = _classes(errors)
-    found = np.full(parts.shape[1], _BELIEVED)
-    told = np.flatnonzero(parts.any(axis=0)).tolist()
+    members, min_shares = _find_classes(errors)
+    sigmas = np.full(parts.shape[1], _PRIOR_ADDITION)
+    determined = np.flatnonzero(parts.any(axis=0)).tolist()
     for _ in range(_SWEEPS):
-        before = found.copy()
-        for places in combinations(told, 2) if len(told) > 1 else [(0,)]:
-            values = _grid(places)
-            rest = parts @ found**2 - parts[:, places] @ found[list(places)] ** 2
-            half = COVERED_SIGMAS * np.sqrt(np.maximum(rest + values**2 @ parts[:, places].T, 1e-12))
-            scores = _scores(half, needed, weights, members, least)
-            for place, column in zip(places, values.T, strict=True):
-                scores += _BELIEF * (column / _BELIEVED - 1.0) ** 2 if place else 0.0
-            found[list(places)] = values[int(np.argmin(scores))]
-        if np.array_equal(found, before):
+        before = sigmas.copy()
+        for indices in combinations(determined, 2) if len(determined) > 1 else [(0,)]:
+            values = _build_grid(indices)
+            rest = parts @ sigmas**2 - parts[:, indices] @ sigmas[list(indices)] ** 2
+            half = COVERED_SIGMAS * np.sqrt(np.maximum(rest + values**2 @ parts[:, indices].T, 1e-12))
+            scores = _compute_scores(half, needed, weights, members, min_shares)
+            for index, column in zip(indices, values.T, strict=True):
+                scores += _PRIOR_WEIGHT * (column / _PRIOR_ADDITION - 1.0) ** 2 if index else 0.0
+            sigmas[list(indices)] = values[int(np.argmin(scores))]
+        if np.array_equal(sigmas, before):
             break
     return FittedSpread(
-        log_sigma=float(found[0]),
-        assumed_log_sigma=float(np.hypot(found[0], found[1])),
-        new=dict(zip(ASPECTS, found[2:].tolist(), strict=True)),
+        log_sigma=float(sigmas[0]),
+        assumed_log_sigma=float(np.hypot(sigmas[0], sigmas[1])),
+        new=dict(zip(ASPECTS, sigmas[2:].tolist(), strict=True)),
     )
 
 
-def _grid(places: Sequence[int]) -> FloatColumn:
-    """Return the values of some numbers that are tried together, shape (tries, numbers); number 0 is the base."""
-    axes = np.meshgrid(*(_ADDITIONS if place else _BASES for place in places), indexing="ij")
+def _build_grid(indices: Sequence[int]) -> FloatColumn:
+    """Return the grid of values of some numbers, shape (trials, numbers); number 0 is the base."""
+    axes = np.meshgrid(*(_ADDITIONS if index else _BASES for index in indices), indexing="ij")
     return np.column_stack([axis.ravel() for axis in axes])
 
 
-def _scores(
-    half: FloatColumn, needed: FloatColumn, weights: FloatColumn, members: FloatColumn, least: FloatColumn
+def _compute_scores(
+    half: FloatColumn, needed: FloatColumn, weights: FloatColumn, members: FloatColumn, min_shares: FloatColumn
 ) -> FloatColumn:
     """Return the mean score of ranges, one entry for each row of their half widths."""
     outside = needed - half
     score = np.where(outside > 0, COVERAGE * outside, (COVERAGE - 1.0) * outside) @ weights
     shares = (outside <= 0) @ members
-    short = np.maximum(least - shares, 0.0).sum(axis=1)
-    found: FloatColumn = score + _SHORT_OF_CLASS * short
-    return found
+    short = np.maximum(min_shares - shares, 0.0).sum(axis=1)
+    result: FloatColumn = score + _CLASS_PENALTY * short
+    return result
 
 
-def _classes(errors: Residuals) -> tuple[FloatColumn, FloatColumn]:
-    """Return the runs of every class of many, each divided by their number, and what share must be held of it.
+def _find_classes(errors: Residuals) -> tuple[FloatColumn, FloatColumn]:
+    """Return the members of every large class, divided by their number, and the share that must be covered.
 
     The first has shape (runs, classes).
     """
     is_stated = errors.assumed_inputs == 0
-    sets = [(is_stated, LEAST_KIND_COVERAGE), (~is_stated, LEAST_KIND_COVERAGE)]
-    sets += [
-        (column == name, LEAST_CLASS_COVERAGE) for column in errors.classes.values() for name in sorted(set(column))
-    ]
-    many = [(chosen / chosen.sum(), least) for chosen, least in sets if chosen.sum() >= CLASS_RUNS]
+    sets = [(is_stated, MIN_KIND_COVERAGE), (~is_stated, MIN_KIND_COVERAGE)]
+    sets += [(column == name, MIN_CLASS_COVERAGE) for column in errors.classes.values() for name in sorted(set(column))]
+    many = [(chosen / chosen.sum(), min_share) for chosen, min_share in sets if chosen.sum() >= CLASS_RUNS]
     if not many:
         return np.zeros((len(errors.log_errors), 0)), np.zeros(0)
-    return np.column_stack([shares for shares, _ in many]), np.array([least for _, least in many])
+    return np.column_stack([shares for shares, _ in many]), np.array([min_share for _, min_share in many])
 
 
-def _held_of(errors: Residuals, held: BoolColumn) -> Iterator[tuple[str, BoolColumn]]:
-    """Yield the classes of runs, which of their runs are held."""
+def _split_by_class(errors: Residuals, covered: BoolColumn) -> Iterator[tuple[str, BoolColumn]]:
+    """Yield the classes of runs, and which of their runs are covered."""
     is_stated = errors.assumed_inputs == 0
-    yield from (("overall", held), ("stated", held[is_stated]), ("assumed", held[~is_stated]))
+    yield from (("overall", covered), ("stated", covered[is_stated]), ("assumed", covered[~is_stated]))
     for column in errors.classes.values():
         for name in sorted(set(column)):
-            own = held[column == name]
-            if len(own) >= CLASS_RUNS:
-                yield str(name), own
+            in_class = covered[column == name]
+            if len(in_class) >= CLASS_RUNS:
+                yield str(name), in_class
 
 
 def coverage(errors: Residuals, spread: FittedSpread) -> dict[str, float]:
-    """Return the share of runs that lie in their range: of all, and of every class of many."""
-    return {name: float(np.mean(own)) for name, own in _held_of(errors, spread.held(errors)) if len(own)}
+    """Return the share of runs within their range: of all, and of every large class."""
+    return {
+        name: float(np.mean(in_class))
+        for name, in_class in _split_by_class(errors, spread.covers(errors))
+        if len(in_class)
+    }
 
 
 def coverage_unseen(errors: Residuals) -> float | None:
-    """Return the share of runs in ranges whose widths were found without their own source; ``None`` of one source."""
+    """Return the share of runs in ranges whose widths were fitted without their source; ``None`` with one source."""
     names = sorted(set(errors.sources))
     if len(names) < 2:
         return None
-    held = np.zeros(len(errors.log_errors), dtype=np.bool_)
+    covered = np.zeros(len(errors.log_errors), dtype=np.bool_)
     for name in names:
-        own = errors.sources == name
-        held[own] = fitted_spread(part_of(errors, ~own)).held(errors)[own]
-    return float(np.mean(held))
+        is_source = errors.sources == name
+        covered[is_source] = fit_spread(select_residuals(errors, ~is_source)).covers(errors)[is_source]
+    return float(np.mean(covered))
 
 
-def part_of(errors: Residuals, chosen: BoolColumn) -> Residuals:
+def select_residuals(errors: Residuals, chosen: BoolColumn) -> Residuals:
     """Return the residuals of some runs."""
     return Residuals(
         log_errors=errors.log_errors[chosen],

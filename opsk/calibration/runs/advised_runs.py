@@ -1,7 +1,8 @@
-"""How does a job whose advice was kept become a row of a table of runs? What its script states goes in.
+"""Builds a row of a table of runs from a job whose advice was stored.
 
-A stored interval has no evidence of what held a job up. So an interval counts when it is long and its parts agree, and
-nothing of the job failed in it; whether it was as fast as predicted does not count, or every prediction would be right.
+A stored interval has no evidence of what delayed a job. So an interval counts when it is long and its parts agree, and
+nothing of the job failed in it; whether it was as fast as predicted does not count, or every prediction would be
+right.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from opsk.calibration.runs.written_runs import COLUMNS
 from opsk.hardware.spec import ClusterSpec
 from opsk.units import GB, as_gbit_per_s
 
-FEWEST_STEPS = 100
-FEWEST_INTERVALS = 3
-MOST_SPREAD = 0.05
-"""Most that an interval's step time differs from the median of all, of four in five of them [ratio]."""
+MIN_STEPS = 100
+MIN_INTERVALS = 3
+MAX_SPREAD = 0.05
+"""Maximum deviation of an interval's step time from the median of all, for four in five of them [ratio]."""
 _STEADY = 0.8
 _MODEL = {
     "name": "model",
@@ -38,32 +39,32 @@ _PLAN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class MeasuredInterval:
     """One measured interval of a job: how many steps, and the median time of one [s]."""
 
     steps: int
     step_s: float
 
 
-def steady_step_s(stretches: Sequence[Stretch]) -> float | None:
-    """Return the step time of a job that was steady; ``None`` where it was not, or not for long enough.
+def compute_steady_step_s(intervals: Sequence[MeasuredInterval]) -> float | None:
+    """Return the step time of a steady job; ``None`` where it was not steady, or not for long enough.
 
-    The first interval holds the warm-up and is left out.
+    The first interval includes the warm-up and is excluded.
     """
-    kept = [each for each in stretches if each.step_s > 0 and each.steps > 0][1:]
-    if len(kept) < FEWEST_INTERVALS or sum(each.steps for each in kept) < FEWEST_STEPS:
+    usable = [item for item in intervals if item.step_s > 0 and item.steps > 0][1:]
+    if len(usable) < MIN_INTERVALS or sum(item.steps for item in usable) < MIN_STEPS:
         return None
-    usual = median(each.step_s for each in kept)
-    near = [each for each in kept if abs(each.step_s - usual) <= MOST_SPREAD * usual]
-    return usual if len(near) >= _STEADY * len(kept) else None
+    usual = median(item.step_s for item in usable)
+    close = [item for item in usable if abs(item.step_s - usual) <= MAX_SPREAD * usual]
+    return usual if len(close) >= _STEADY * len(usable) else None
 
 
-def advised_row(
+def build_advised_row(
     document: Mapping[str, Any], cluster: ClusterSpec, *, name: str, step_s: float, gpus: int | None = None
 ) -> dict[str, str]:
-    """Return the row of a job whose advice, as ``opsk check --json`` prints it, was kept; empty is "not stated"."""
-    workload = _table(document, "workload")
-    model, plan = _table(workload, "model"), _table(workload, "plan")
+    """Return the row of a job from its stored advice, as ``opsk check --json`` prints it; empty is "not stated"."""
+    workload = _get_table(document, "workload")
+    model, plan = _get_table(workload, "model"), _get_table(workload, "plan")
     node = cluster.node
     row: dict[str, Any] = {
         "id": name,
@@ -86,21 +87,21 @@ def advised_row(
         row["sequence_parallel"] = "yes" if plan["sequence_parallel"] else "no"
     if model.get("gated_mlp") is None and not model.get("experts"):
         del row["arch"]
-    row |= _kinds(model)
+    row |= _read_kinds(model)
     return {column: str(row[column]) for column in COLUMNS if row.get(column) not in (None, "")}
 
 
-def _kinds(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is known of the kind of the layers, by column."""
-    found = {name: model[name] for name in ("head_dim", "shared_experts", "kv_lora_rank") if model.get(name)}
+def _read_kinds(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the known details of the layers, by column."""
+    columns = {name: model[name] for name in ("head_dim", "shared_experts", "kv_lora_rank") if model.get(name)}
     if isinstance(fused := model.get("flash_attention"), bool):
-        found["attention_kernel"] = "flash" if fused else "unfused"
+        columns["attention_kernel"] = "flash" if fused else "unfused"
     if isinstance(gated := model.get("gated_mlp"), bool):
-        found["gated_mlp"] = "yes" if gated else "no"
-    return found
+        columns["gated_mlp"] = "yes" if gated else "no"
+    return columns
 
 
-def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a table of a document; an empty one where it is none."""
-    found = document.get(name)
-    return found if isinstance(found, Mapping) else {}
+def _get_table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a table of a document; an empty one where it is not a table."""
+    table = document.get(name)
+    return table if isinstance(table, Mapping) else {}

@@ -1,4 +1,4 @@
-"""On which machine did a row run? The catalogue's GPU and node, with what the row states in its place."""
+"""Builds the cluster that a row ran on: the catalogue's GPU and node, overridden by what the row states."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MAX_HINT = 120
 _PACKAGE_FROM = 1.7
 """A row whose GPU has this many times the memory of the catalogue's counts packages of two dies (MI250X)."""
 _SAME_MEMORY = 0.08
-"""Labels count in 10^9 or 2^30 bytes, and leave out what the device reserves: up to this is the same size [ratio]."""
+"""Labels count in 10^9 or 2^30 bytes, and omit what the device reserves: up to this is the same size [ratio]."""
 _SAME_GPU = 0.15
-"""A variant of the same form factor with another memory, up to this, is taken before one of another form [ratio]."""
+"""A variant of the same form factor with another memory, up to this, is preferred to one of another form [ratio]."""
 
 
-def gpu_of(cells: Cells) -> GpuSpec | None:
-    """Return the GPU of a row, the variant whose memory is nearest to the stated one; notes what is wrong."""
+def find_gpu(cells: Cells) -> GpuSpec | None:
+    """Return the GPU of a row, the variant whose memory is nearest to the stated one; errors are recorded."""
     name, memory_gb = cells.text("gpu"), cells.quantity("gpu_mem_gb")
     if not name:
         cells.wrong.append("gpu is not stated")
@@ -46,10 +46,10 @@ def gpu_of(cells: Cells) -> GpuSpec | None:
 
     nearest = min(variants, key=distance)
     if memory_gb * GB > _PACKAGE_FROM * nearest.memory_bytes:
-        return _variant(nearest.name, dies=DIES_OF_A_PACKAGE, memory_gb=0.0)
+        return _build_variant(nearest.name, dies=DIES_OF_A_PACKAGE, memory_gb=0.0)
     if distance(nearest)[2] > _SAME_MEMORY:
         cells.assume("cluster.gpu", nearest.name, f"with {memory_gb:g} GB, which no variant of the catalogue has")
-        return _variant(nearest.name, dies=1, memory_gb=memory_gb)
+        return _build_variant(nearest.name, dies=1, memory_gb=memory_gb)
     return nearest
 
 
@@ -59,7 +59,7 @@ def _form(spec: GpuSpec) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _variant(name: str, *, dies: int, memory_gb: float) -> GpuSpec:
+def _build_variant(name: str, *, dies: int, memory_gb: float) -> GpuSpec:
     """Return so many dies of a GPU as one device, with its own memory where ``memory_gb`` is given."""
     die = catalog.gpu(name)
     usable = None if die.usable_bytes is None else dies * die.usable_bytes
@@ -74,8 +74,8 @@ def _variant(name: str, *, dies: int, memory_gb: float) -> GpuSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machinery:
-    """What a row's cluster is made of; equal ones are one cluster for the cost model."""
+class ClusterKey:
+    """The properties of a row's cluster; rows with equal keys share one cluster."""
 
     gpu: str
     dies: int
@@ -88,9 +88,9 @@ class Machinery:
     nodes: int
 
 
-def cluster_of(cells: Cells, gpu: GpuSpec, gpus: int) -> ClusterSpec:
+def build_cluster(cells: Cells, gpu: GpuSpec, gpus: int) -> ClusterSpec:
     """Return the cluster of a row that runs on ``gpus`` GPUs; a fabric is assumed only where it is used."""
-    usual, found = _named_node(cells.text("system").lower(), gpu.name) or _usual_node(gpu.name)
+    usual, is_in_catalogue = _find_named_node(cells.text("system").lower(), gpu.name) or _find_usual_node(gpu.name)
     per_node = cells.size("gpus_per_node")
     if per_node is None:
         per_node = usual.gpus
@@ -102,14 +102,16 @@ def cluster_of(cells: Cells, gpu: GpuSpec, gpus: int) -> ClusterSpec:
         nic_gbps = as_gbit_per_s(usual.nic_bytes_per_s_per_gpu)
         if gpus > max(per_node, domain):
             cells.assume(
-                "cluster.nic_gbps", nic_gbps, f"as in a {usual.name}" if found else "InfiniBand HDR, 200 Gbit/s"
+                "cluster.nic_gbps",
+                nic_gbps,
+                f"as in a {usual.name}" if is_in_catalogue else "InfiniBand HDR, 200 Gbit/s",
             )
-    one = catalog.gpu(gpu.name)
-    dies = round(gpu.tdp_w / one.tdp_w)
-    kind = Machinery(
+    catalogue_gpu = catalog.gpu(gpu.name)
+    dies = round(gpu.tdp_w / catalogue_gpu.tdp_w)
+    kind = ClusterKey(
         gpu=gpu.name,
         dies=dies,
-        memory_gb=0.0 if gpu.memory_bytes == dies * one.memory_bytes else gpu.memory_bytes / GB,
+        memory_gb=0.0 if gpu.memory_bytes == dies * catalogue_gpu.memory_bytes else gpu.memory_bytes / GB,
         hb_gbps=cells.quantity("intra_node_gbps") or as_gbit_per_s(usual.gpu.hb_bytes_per_s),
         gpus_per_node=per_node,
         nic_gbps=nic_gbps,
@@ -117,10 +119,10 @@ def cluster_of(cells: Cells, gpu: GpuSpec, gpus: int) -> ClusterSpec:
         hb_domain_gpus=domain,
         nodes=-(-gpus // per_node),
     )
-    return _built(kind)
+    return _build_from_key(kind)
 
 
-def _named_node(words: str, gpu: str) -> tuple[NodeSpec, bool] | None:
+def _find_named_node(words: str, gpu: str) -> tuple[NodeSpec, bool] | None:
     """Return the node of the catalogue, or of its cluster, that a row names, if it has this chip."""
     chip = gpu.partition("-")[0]
     for name, node in _named_clusters():
@@ -136,8 +138,8 @@ def _named_clusters() -> tuple[tuple[str, NodeSpec], ...]:
 
 
 @lru_cache(maxsize=4096)
-def _usual_node(gpu: str) -> tuple[NodeSpec, bool]:
-    """Return the catalogue's first node with a GPU, or one made up for a GPU that no node of it has."""
+def _find_usual_node(gpu: str) -> tuple[NodeSpec, bool]:
+    """Return the catalogue's first node with a GPU, or a default node for a GPU without one."""
     for name in catalog.names("node"):
         node = catalog.node(name)
         if node.gpu.name == gpu:
@@ -150,10 +152,10 @@ def _usual_node(gpu: str) -> tuple[NodeSpec, bool]:
 
 
 @lru_cache(maxsize=4096)
-def _built(kind: Machinery) -> ClusterSpec:
-    """Return a cluster; rows with the same machinery share one object."""
+def _build_from_key(kind: ClusterKey) -> ClusterSpec:
+    """Build a cluster; rows with the same key share one object."""
     is_usual = kind.dies == 1 and not kind.memory_gb
-    spec = catalog.gpu(kind.gpu) if is_usual else _variant(kind.gpu, dies=kind.dies, memory_gb=kind.memory_gb)
+    spec = catalog.gpu(kind.gpu) if is_usual else _build_variant(kind.gpu, dies=kind.dies, memory_gb=kind.memory_gb)
     spec = replace(spec, hb_bytes_per_s=gbit_per_s(kind.hb_gbps))
     # the row's rate is a GPU's share of its node; fewer NICs carry more each
     nic = NicSpec(name="as stated", bytes_per_s=gbit_per_s(kind.nic_gbps) * kind.gpus_per_node / kind.nics)

@@ -1,4 +1,4 @@
-"""The columns of a table of runs: what each holds, which values it may have, and what it means."""
+"""Defines the columns of a table of runs: content, permitted values and meaning."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """What a cell of a column holds."""
+    """The type of the cells of a column."""
 
     TEXT = "text"
     WORDS = "words"
@@ -15,9 +15,9 @@ class Kind(Enum):
     CHOICE = "choice"
     FLAG = "yes, no"
     SIZE = "number"
-    """A whole number from 1 on; 0 is "none of it"."""
+    """A whole number from 1 on; 0 means "none"."""
     COUNT = "number, or 0"
-    """A whole number from 0 on; 0 is stated."""
+    """A whole number from 0 on; 0 is a value."""
     QUANTITY = "number"
     SHARE = "number from 0"
     MEASURED = "measured number"

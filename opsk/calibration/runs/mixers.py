@@ -1,6 +1,7 @@
-"""Which layers of a row's model have no attention, and which have it in a window?
+"""Reads which layers of a row's model have a mixer instead of attention, and which have a window.
 
-Columns first, then the public model; sizes of a stated mixer that nobody gives are the usual ones of its kind.
+Columns take precedence over the public model; sizes of a stated mixer that are not given are the usual ones of its
+kind.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ MIXER_SIZES = (
 )
 MIXER_COLUMNS = ("mixer_layers", "mlp_layers", *MIXER_SIZES)
 _WORDS = {"mamba-hybrid": Mixer.MAMBA2}
-"""What a word of the column means where it is not the name of a mixer."""
+"""The mixer of a word of the column that is not the name of a mixer."""
 
 
 def take_mixers(cells: Cells, values: dict[str, Any]) -> None:
-    """Add windows and mixers to the values of a row's model, which have its sizes and those of a public model."""
+    """Add windows and mixers to the values of a row's model, which hold its sizes and those of a public model."""
     if (window := cells.size("window")) is not None:
         layers = cells.size("windowed_layers") or values.get("windowed_layers") or values["layers"]
         values |= {"attention_window": window, "windowed_layers": layers}

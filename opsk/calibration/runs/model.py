@@ -1,4 +1,4 @@
-"""Which shape had the model of a row? Stated sizes first, then the public model of that name, then the usual shape.
+"""Builds the model shape of a row: stated sizes first, then the public model of that name, then the usual shape.
 
 Where a size is missing and no public model has it, it is solved for from the published number of parameters.
 """
@@ -21,14 +21,14 @@ from opsk.workload.public_models.lookup import public_model
 
 HEAD_DIM = 128
 WIDTH_OVER_LAYERS = 128
-"""Width over depth of GPT-3 175B, Llama 7B and 13B; the depth of a model that nothing but its size is known of."""
+"""Width over depth of GPT-3 175B, Llama 7B and 13B, for models of which only the size is known."""
 OFF_BY = 0.1
-"""How far the parameters of the usual shape may lie from the stated ones before the MLP is solved for [ratio]."""
+"""Deviation of the usual shape's parameters from the stated ones above which the MLP is solved for [ratio]."""
 MAX_LAYERS = 1000
 TUNED_SEQ = 512
-"""Tokens to which samples of instructions are cut (train.py of tatsu-lab/stanford_alpaca)."""
-LONGEST_SEQ = 8192
-"""Tokens up to which a public model's length is taken for that of its training: it was extended afterwards."""
+"""Tokens to which instruction samples are truncated (train.py of tatsu-lab/stanford_alpaca)."""
+MAX_SEQ = 8192
+"""Maximum training length that is taken from a public model, as longer contexts are extended after training."""
 _RATIO = re.compile(r"\d{1,3}(?:\.\d{1,4})?|\d{1,3}/[1-9]\d{0,2}", re.ASCII)
 _SIZE_IN_NAME = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,3})?)\s?([bBmM])(?![\w.])", re.ASCII)
 """A number of parameters such as ``7B`` that stands by itself: not the ``7B`` of ``8x7B``."""
@@ -51,58 +51,58 @@ _COLUMNS = {
 }
 _SAME_MODEL = ("layers", "hidden", "heads", "kv_heads", "experts")
 """Stated sizes that must agree before the rest is taken from the public model of the same name."""
-_OWN_COLUMNS = ("head_dim", "kv_lora_rank", "qk_rope_dim", "v_head_dim", "shared_ffn")
-_OWN_COUNTS = ("q_lora_rank", "dense_layers", "shared_experts", "mtp_layers")
+_OPTIONAL_SIZES = ("head_dim", "kv_lora_rank", "qk_rope_dim", "v_head_dim", "shared_ffn")
+_OPTIONAL_COUNTS = ("q_lora_rank", "dense_layers", "shared_experts", "mtp_layers")
 _FLAGS = {
     "gated_mlp": ("gated_mlp",),
     "tied_embeddings": ("tied_embeddings",),
     "linear_bias": ("qkv_bias", "output_bias", "mlp_bias"),
     "qk_norm": ("qk_norm",),
 }
-"""Columns that say yes or no of a model, and the fields of its shape that they decide."""
+"""Yes-or-no columns of a model, and the fields of its shape that they decide."""
 _UNEVEN_ROUTING = 1.5
 """Work of the busiest expert-parallel rank over the mean where routing is natural: an auxiliary loss leaves the busiest
 expert 1.5 to 1.7 times the mean (MaxVio of 0.5 to 0.7 in arXiv 2408.15664, recalled, not read again)."""
 _CAPACITY = 1.0
 
 
-def model_of(cells: Cells, software: RunSoftware, *, fused_attention: bool) -> ModelShape | None:
-    """Return the shape of a row's model; what is wrong or cannot be found out is noted."""
+def build_model(cells: Cells, software: RunSoftware, *, fused_attention: bool) -> ModelShape | None:
+    """Return the shape of a row's model; errors are recorded."""
     stated = {name: value for name, column in _COLUMNS.items() if (value := cells.size(column)) is not None}
     is_moe = cells.text("arch").lower() in _EXPERT_ARCHITECTURES or "experts" in stated
     if is_moe and "ffn" in stated:
         stated["expert_ffn"] = stated.pop("ffn")
-    stated |= _other_sizes(cells, stated, is_moe=is_moe)
+    stated |= _read_other_sizes(cells, stated, is_moe=is_moe)
     if "seq" not in stated and is_tuned(cells) and not cells.flag("packed"):
         why = "samples of instructions have a few hundred tokens; Stanford Alpaca cuts them at 512"
         stated["seq"] = int(cells.assume("model.seq", TUNED_SEQ, why))
-    values = dict(stated) | _kinds(cells)
-    public = None if cells.wrong else _public(cells, stated)
+    values = dict(stated) | _read_kinds(cells)
+    public = None if cells.wrong else _find_public(cells, stated)
     if public is not None:
         _take_public(cells, values, public)
     else:
         _take_usual(cells, values, software, is_moe=is_moe)
     if cells.wrong:
         return None
-    return _shape(cells, values, fused_attention=fused_attention)
+    return _build_shape(cells, values, fused_attention=fused_attention)
 
 
-def _other_sizes(cells: Cells, stated: Mapping[str, int], *, is_moe: bool) -> dict[str, Any]:
+def _read_other_sizes(cells: Cells, stated: Mapping[str, int], *, is_moe: bool) -> dict[str, Any]:
     """Return the sizes whose columns few models need."""
-    found: dict[str, Any] = {name: value for name in _OWN_COLUMNS if (value := cells.size(name)) is not None}
-    found |= {name: value for name in _OWN_COUNTS if (value := cells.count(name)) is not None}
+    sizes: dict[str, Any] = {name: value for name in _OPTIONAL_SIZES if (value := cells.size(name)) is not None}
+    sizes |= {name: value for name in _OPTIONAL_COUNTS if (value := cells.count(name)) is not None}
     plain = cells.size("qk_nope_dim")
-    if "kv_lora_rank" in found and plain is not None:
-        found["head_dim"] = plain + found.get("qk_rope_dim", 0)
+    if "kv_lora_rank" in sizes and plain is not None:
+        sizes["head_dim"] = plain + sizes.get("qk_rope_dim", 0)
     if is_moe and (width := cells.size("dense_ffn")) is not None:
-        found["ffn"] = width
-    ratio = _ratio(cells)
+        sizes["ffn"] = width
+    ratio = _read_ratio(cells)
     if ratio and "hidden" in stated and "ffn" not in stated and not is_moe:
-        found["ffn"] = _up(int(ratio * stated["hidden"]), _FFN_MULTIPLE)
-    return found
+        sizes["ffn"] = _round_up(int(ratio * stated["hidden"]), _FFN_MULTIPLE)
+    return sizes
 
 
-def _ratio(cells: Cells) -> Fraction | None:
+def _read_ratio(cells: Cells) -> Fraction | None:
     """Return the width of the MLP over that of the model, where it is stated."""
     text = cells.text("mlp_ratio")
     if not text:
@@ -113,26 +113,26 @@ def _ratio(cells: Cells) -> Fraction | None:
     return Fraction(text)
 
 
-def _kinds(cells: Cells) -> dict[str, Any]:
-    """Return what the row says of the kind of its layers."""
-    found: dict[str, Any] = {}
+def _read_kinds(cells: Cells) -> dict[str, Any]:
+    """Return what the row states about the kind of its layers."""
+    details: dict[str, Any] = {}
     for column, names in _FLAGS.items():
-        if (said := cells.flag(column)) is not None:
-            found |= dict.fromkeys(names, said)
+        if (stated := cells.flag(column)) is not None:
+            details |= dict.fromkeys(names, stated)
     if positions := cells.choice("positions"):
-        found["learned_positions"] = positions == "learned"
+        details["learned_positions"] = positions == "learned"
     if norm := cells.choice("norm"):
-        found["norm_bias"] = norm == "layernorm"
+        details["norm_bias"] = norm == "layernorm"
     if (rate := cells.share("dropout")) is not None:
-        found["dropout"] = rate > 0
-    return found
+        details["dropout"] = rate > 0
+    return details
 
 
-def _public(cells: Cells, stated: Mapping[str, int]) -> ModelShape | None:
-    """Return the public model of the row's name, unless a stated size says that it is another one."""
+def _find_public(cells: Cells, stated: Mapping[str, int]) -> ModelShape | None:
+    """Return the public model of the row's name, unless a stated size contradicts it."""
     if all(name in stated for name in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "head_dim")):
         return None
-    for name in _spellings(cells.text("model")):
+    for name in _name_candidates(cells.text("model")):
         shape = public_model(name)
         if shape is not None and all(
             stated.get(size, getattr(shape, size)) == getattr(shape, size) for size in _SAME_MODEL
@@ -141,18 +141,18 @@ def _public(cells: Cells, stated: Mapping[str, int]) -> ModelShape | None:
     return None
 
 
-def _spellings(name: str) -> list[str]:
-    """Return the names that a cell may mean: as it stands, without what is in brackets, and that alone."""
+def _name_candidates(name: str) -> list[str]:
+    """Return the names that a cell may mean: the whole text, the text without brackets, and that in brackets."""
     inside = re.findall(r"\(([^()]{2,60})\)", name)
     return [name, re.sub(r"\s*\([^()]*\)", "", name), *inside] if name else []
 
 
 def _take_public(cells: Cells, values: dict[str, Any], public: ModelShape) -> None:
-    """Fill in what the public model has and the row does not state."""
+    """Fill in the values of the public model that the row does not state."""
     why = f"the public model {public.name}"
     plain = {item.name: item.default for item in fields(ModelShape)}
     for name, default in plain.items():
-        value = getattr(public, name) if name != "seq" else min(public.seq, LONGEST_SEQ)
+        value = getattr(public, name) if name != "seq" else min(public.seq, MAX_SEQ)
         if name in values or name in ("name", "flash_attention"):
             continue
         values[name] = value
@@ -172,7 +172,7 @@ def _take_usual(cells: Cells, values: dict[str, Any], software: RunSoftware, *, 
         length = 2048 if software.year <= 2022 or not gated else 4096
         values["seq"] = cells.assume("model.seq", length, f"usual in {software.year}")
     if "vocab" not in values:
-        values["vocab"] = _vocab(cells, software, gated=gated)
+        values["vocab"] = _choose_vocab(cells, software, gated=gated)
     if is_moe:
         _take_experts(cells, values)
     _take_size(cells, values, gated=gated)
@@ -195,10 +195,10 @@ def _is_gated(cells: Cells) -> bool:
     return bool(cells.assume("model.gated_mlp", not any(word in name for word in _PLAIN_WORDS), "by the model's name"))
 
 
-def _vocab(cells: Cells, software: RunSoftware, *, gated: bool) -> int:
-    """Return the vocabulary that was usual."""
+def _choose_vocab(cells: Cells, software: RunSoftware, *, gated: bool) -> int:
+    """Return the usual vocabulary."""
     if not gated or "gpt" in cells.text("model").lower():
-        padded = _up(GPT2_VOCAB, 128 * (cells.size("tp") or 1))
+        padded = _round_up(GPT2_VOCAB, 128 * (cells.size("tp") or 1))
         return int(cells.assume("model.vocab", padded, "GPT-2's tokenizer, padded as Megatron-LM does"))
     if software.year <= 2023 or _LLAMA_2.search(cells.text("model")):
         return int(cells.assume("model.vocab", LLAMA2_VOCAB, "Llama's tokenizer"))
@@ -217,7 +217,7 @@ def _take_size(cells: Cells, values: dict[str, Any], *, gated: bool) -> None:
     """Fill in layers and width, from the number of parameters where one of them is missing."""
     if "layers" in values and "hidden" in values:
         return
-    params_b = cells.quantity("params_b") or _named_size(cells)
+    params_b = cells.quantity("params_b") or _parse_named_size(cells)
     if params_b is None:
         missing = [name for name in ("layers", "hidden") if name not in values]
         cells.wrong.append(f"{' and '.join(missing)} not stated, and no params_b to find out from")
@@ -229,40 +229,42 @@ def _take_size(cells: Cells, values: dict[str, Any], *, gated: bool) -> None:
         values["layers"] = cells.assume("model.layers", layers, f"width over depth of {WIDTH_OVER_LAYERS}, as GPT-3's")
     why = f"fits {params_b:g} billion parameters"
     if "hidden" not in values:
-        found = _best(values, "hidden", parameters, gated=gated, step=128, most=1 << 17)
-        values["hidden"] = cells.assume("model.hidden", found, why)
+        size = _solve_size(values, "hidden", parameters, gated=gated, step=128, maximum=1 << 17)
+        values["hidden"] = cells.assume("model.hidden", size, why)
     else:
         step = cells.size("pp") or 1
         step = step if step <= MAX_LAYERS // 4 else 1
-        found = _best(values, "layers", parameters, gated=gated, step=1, most=MAX_LAYERS)
-        nearest = max(round(found / step), 1) * step
-        values["layers"] = cells.assume("model.layers", nearest if abs(nearest - found) <= 1 else found, why)
+        size = _solve_size(values, "layers", parameters, gated=gated, step=1, maximum=MAX_LAYERS)
+        nearest = max(round(size / step), 1) * step
+        values["layers"] = cells.assume("model.layers", nearest if abs(nearest - size) <= 1 else size, why)
 
 
-def _named_size(cells: Cells) -> float | None:
-    """Return the billions of parameters that the model's name tells, ``None`` where it tells none."""
-    found = _SIZE_IN_NAME.search(cells.text("model"))
-    return float(found[1]) * {"b": 1.0, "m": 1e-3}[found[2].lower()] if found and float(found[1]) > 0 else None
+def _parse_named_size(cells: Cells) -> float | None:
+    """Return the billions of parameters in the model's name, ``None`` where it has none."""
+    match = _SIZE_IN_NAME.search(cells.text("model"))
+    return float(match[1]) * {"b": 1.0, "m": 1e-3}[match[2].lower()] if match and float(match[1]) > 0 else None
 
 
-def _best(values: Mapping[str, Any], name: str, parameters: float, *, gated: bool, step: int, most: int) -> int:
-    """Return the size, a multiple of ``step``, with which the parameters come nearest to the published ones."""
+def _solve_size(
+    values: Mapping[str, Any], name: str, parameters: float, *, gated: bool, step: int, maximum: int
+) -> int:
+    """Return the size, a multiple of ``step``, with which the parameters are nearest to the published ones."""
 
     def miss(count: int) -> float:
-        return abs(_parameters({**values, name: count * step}, gated=gated) / parameters - 1)
+        return abs(_estimate_parameters({**values, name: count * step}, gated=gated) / parameters - 1)
 
-    low, high = 1, max(most // step, 1)
+    low, high = 1, max(maximum // step, 1)
     while low < high:  # parameters grow with every size: bisect for the first that is not too small
         middle = (low + high) // 2
-        if _parameters({**values, name: middle * step}, gated=gated) < parameters:
+        if _estimate_parameters({**values, name: middle * step}, gated=gated) < parameters:
             low = middle + 1
         else:
             high = middle
     return min((max(low - 1, 1), low), key=miss) * step
 
 
-def _parameters(values: Mapping[str, Any], *, gated: bool) -> float:
-    """Return about how many parameters a shape has; sizes that are still missing are the usual ones."""
+def _estimate_parameters(values: Mapping[str, Any], *, gated: bool) -> float:
+    """Return the approximate parameters of a shape; missing sizes are the usual ones."""
     hidden, layers = float(values["hidden"]), float(values["layers"])
     heads = values.get("heads") or max(hidden // HEAD_DIM, 1)
     width = heads * values["head_dim"] if "head_dim" in values else hidden
@@ -277,7 +279,7 @@ def _parameters(values: Mapping[str, Any], *, gated: bool) -> float:
 
 def _usual_ffn(hidden: int, *, gated: bool) -> int:
     """Return the inner width of GPT's MLP (4 h) and of Llama's (8/3 h, up to a multiple of 256)."""
-    return _up(8 * hidden // 3, _FFN_MULTIPLE) if gated else 4 * hidden
+    return _round_up(8 * hidden // 3, _FFN_MULTIPLE) if gated else 4 * hidden
 
 
 def _take_heads(cells: Cells, values: dict[str, Any]) -> None:
@@ -305,16 +307,16 @@ def _take_ffn(cells: Cells, values: dict[str, Any], *, gated: bool, is_moe: bool
     chosen = usual
     if params_b is not None and not is_moe:
         parameters = params_b * 1e9
-        if abs(_parameters({**values, "ffn": usual}, gated=gated) / parameters - 1) > OFF_BY:
-            chosen = _best(values, "ffn", parameters, gated=gated, step=256, most=1 << 18)
+        if abs(_estimate_parameters({**values, "ffn": usual}, gated=gated) / parameters - 1) > OFF_BY:
+            chosen = _solve_size(values, "ffn", parameters, gated=gated, step=256, maximum=1 << 18)
             rule = f"fits {params_b:g} billion parameters"
     values["ffn"] = chosen
     if not is_moe or "expert_ffn" not in values:
         cells.assume("model.ffn", chosen, rule)
 
 
-def _shape(cells: Cells, values: dict[str, Any], *, fused_attention: bool) -> ModelShape | None:
-    """Return the shape of complete values; one that cannot be is noted."""
+def _build_shape(cells: Cells, values: dict[str, Any], *, fused_attention: bool) -> ModelShape | None:
+    """Return the shape of complete values."""
     values["flash_attention"] = fused_attention
     capacity = cells.quantity("capacity_factor")
     if capacity is not None:
@@ -332,6 +334,6 @@ def _shape(cells: Cells, values: dict[str, Any], *, fused_attention: bool) -> Mo
     return ModelShape(name=cells.text("model") or "model", **values)
 
 
-def _up(size: int, multiple: int) -> int:
+def _round_up(size: int, multiple: int) -> int:
     """Return the next multiple."""
     return -(-size // multiple) * multiple

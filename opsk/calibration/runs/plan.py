@@ -1,6 +1,6 @@
-"""How was the run of a row cut over GPUs: what does the row say, and what does it leave open?
+"""Builds the plan of a row from what it states; `opsk.calibration.runs.plan_choice` chooses the rest.
 
-What is open is settled by `opsk.calibration.runs.plan_choice`, and listed as assumed.
+What the row leaves open is listed as assumed.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from dataclasses import replace
 from typing import Any
 
 from opsk.calibration.runs.cells import MAX_SHOWN, Cells
-from opsk.calibration.runs.cluster import cluster_of
-from opsk.calibration.runs.plan_choice import FITS_FROM, Stated, candidate_plans, likeliest_plan
+from opsk.calibration.runs.cluster import build_cluster
+from opsk.calibration.runs.plan_choice import FITS_FROM, PlanConstraints, choose_likeliest_plan, enumerate_plans
 from opsk.calibration.runs.software import (
     RunSoftware,
-    adapters_of,
-    attention_of,
-    details_of,
-    experts_of,
     has_varied_lengths,
     is_compiled,
-    loss_of,
-    micro_batch_of,
-    offload_of,
-    optimizer_of,
-    optimizer_step_of,
     pipelines_tensor_parallel,
-    recompute_of,
-    sharding_of,
-    states_of,
+    read_adapters,
+    read_attention,
+    read_expert_settings,
+    read_loss,
+    read_micro_batch,
+    read_module_settings,
+    read_offload,
+    read_optimizer,
+    read_optimizer_step,
+    read_recompute,
+    read_sharding,
+    read_states,
     uses_cuda_graphs,
 )
 from opsk.costmodel.memory.states import RECIPES
@@ -52,17 +52,17 @@ _GATHERS_FP8 = frozenset({"megatron-bridge", "nemo"})
 def memory_settings(
     cells: Cells, software: RunSoftware, states: States, optimizer: Optimizer, precision: Precision
 ) -> dict[str, Any]:
-    """Return the plan's modules, formats that its states do not have, and whether weights are kept in FP8."""
-    found: dict[str, Any] = {name: _modules(cells, name) for name in _KINDS}
+    """Return the plan's modules, formats beyond those of its states, and whether weights are stored in FP8."""
+    settings: dict[str, Any] = {name: _modules(cells, name) for name in _KINDS}
     if precision is not Precision.FP32:
-        found |= _formats(cells, states, optimizer)
+        settings |= _formats(cells, states, optimizer)
     if precision.is_low and software.family is Software.MEGATRON_CORE:
-        found["fp8_weights"] = _keeps_fp8(cells, software)
-    return found
+        settings["fp8_weights"] = _keeps_fp8(cells, software)
+    return settings
 
 
 def _modules(cells: Cells, name: str) -> str:
-    """Return the modules of a column; those that are not known are said to be left out."""
+    """Return the modules of a column; unknown ones are reported and ignored."""
     known, unknown = sorted_words(_KINDS[name], cells.text(name))
     if unknown:
         cells.odd.append(f"{name} {', '.join(unknown)[:MAX_SHOWN]!r}: not known, and left out")
@@ -70,8 +70,8 @@ def _modules(cells: Cells, name: str) -> str:
 
 
 def _formats(cells: Cells, states: States, optimizer: Optimizer) -> dict[str, StateFormat]:
-    """Return the formats that a row states and that its kind of states does not have."""
-    found = {}
+    """Return the stated formats that differ from those of the row's states."""
+    formats = {}
     for column, part in _COLUMNS.items():
         stated = cells.choice(column)
         if stated not in set(StateFormat) or (part == "moment" and optimizer in _LOW_OPTIMIZERS):
@@ -79,12 +79,12 @@ def _formats(cells: Cells, states: States, optimizer: Optimizer) -> dict[str, St
         format_ = StateFormat(stated)
         usual = getattr(RECIPES[states], _PARTS[part])
         if usual and FORMAT_BYTES[format_] != usual:
-            found[f"{part}_format"] = format_
-    return found
+            formats[f"{part}_format"] = format_
+    return formats
 
 
 def _keeps_fp8(cells: Cells, software: RunSoftware) -> bool:
-    """Return whether weights are kept and gathered in FP8."""
+    """Return whether weights are stored and gathered in FP8."""
     stated = cells.flag("fp8_params")
     if stated is not None:
         return stated
@@ -95,19 +95,19 @@ def _keeps_fp8(cells: Cells, software: RunSoftware) -> bool:
 def balanced_ends(model: ModelShape, stages: int) -> tuple[int, int]:
     """Return the layers of the first and the last stage of nanotron's split by parameters in products.
 
-    Blocks go to a stage until it passes its share, and the head counts as one (nanotron/models/base.py,
+    Blocks are assigned to a stage until it passes its share, and the head counts as one (nanotron/models/base.py,
     ``build_model``; models/llama.py, ``get_block_compute_costs``): 24 layers of 42 M and a head of 103 M on four
     stages are 7, 7, 6, 4. A last stage that holds the head alone is given a layer, as a plan has one on each.
     """
     layer = 4 * model.heads * model.head_dim * model.hidden + 3 * model.ffn * model.hidden
     costs = [layer] * model.layers + [model.vocab * model.hidden]
     share, stage, passed = sum(costs) / stages, 0, 0
-    held = [0] * stages
-    for place, cost in enumerate(costs):
-        held[stage] += place < model.layers
+    stage_layers = [0] * stages
+    for index, cost in enumerate(costs):
+        stage_layers[stage] += index < model.layers
         passed += cost
         stage += passed > share * (stage + 1) and stage < stages - 1
-    return held[0], max(held[-1], 1)
+    return stage_layers[0], max(stage_layers[-1], 1)
 
 
 _PRECISIONS = {
@@ -158,70 +158,70 @@ _SCHEDULES = {
 }
 
 
-def plan_of(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware) -> tuple[Plan, ClusterSpec] | None:
-    """Return the plan of a row and the cluster that it ran on; what is wrong or impossible is noted."""
-    stated = _stated(cells, model, gpu, software)
+def build_plan(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware) -> tuple[Plan, ClusterSpec] | None:
+    """Return the plan of a row and the cluster that it ran on; errors are recorded."""
+    stated = _read_constraints(cells, model, gpu, software)
     if cells.wrong:
         return None
     before = len(cells.assumed)
-    cluster = cluster_of(cells, gpu, stated.gpus or gpu_count_of(stated, gpu))
-    candidates = candidate_plans(stated, model, cluster, software)
+    cluster = build_cluster(cells, gpu, stated.gpus or estimate_gpu_count(stated, gpu))
+    candidates = enumerate_plans(stated, model, cluster, software)
     if cells.wrong:
         return None
     if not candidates:
-        cells.wrong.append(_no_candidate(stated))
+        cells.wrong.append(_describe_no_candidate(stated))
         return None
-    chosen = candidates[0] if len(candidates) == 1 else likeliest_plan(candidates, model, cluster)
+    chosen = candidates[0] if len(candidates) == 1 else choose_likeliest_plan(candidates, model, cluster)
     if stated.gpus is None:
         del cells.assumed[before:]
-        cluster = cluster_of(cells, gpu, chosen.gpus)
+        cluster = build_cluster(cells, gpu, chosen.gpus)
     _note_choice(cells, stated, chosen)
-    return _with_states_that_fit(cells, chosen, model, cluster), cluster
+    return _fit_states(cells, chosen, model, cluster), cluster
 
 
-def _with_states_that_fit(cells: Cells, plan: Plan, model: ModelShape, cluster: ClusterSpec) -> Plan:
-    """Return the plan with states in 16 bits where whole fp32 ones were assumed and cannot have run on that GPU."""
-    places = [place for place, entry in enumerate(cells.assumed) if entry.field == "plan.states"]
+def _fit_states(cells: Cells, plan: Plan, model: ModelShape, cluster: ClusterSpec) -> Plan:
+    """Return the plan with 16-bit states where unsharded fp32 ones were assumed and do not fit on that GPU."""
+    indices = [index for index, entry in enumerate(cells.assumed) if entry.field == "plan.states"]
     is_wide = plan.states is States.AUTOCAST and plan.sharding is Sharding.NONE and plan.precision is not Precision.FP32
-    if not places or not is_wide:
+    if not indices or not is_wide:
         return plan
     if predict(model, PlanTable.of([plan]), cluster).memory.fit_probability[0] >= FITS_FROM:
         return plan
-    del cells.assumed[places[0]]
+    del cells.assumed[indices[0]]
     states = cells.assume(
         "plan.states", States.PURE_16BIT, f"it ran, and fp32 states do not fit on {cluster.node.gpu.name}"
     )
     return replace(plan, states=states)
 
 
-def gpu_count_of(stated: Stated, gpu: GpuSpec) -> int:
+def estimate_gpu_count(stated: PlanConstraints, gpu: GpuSpec) -> int:
     """Return a number of GPUs large enough for any candidate where none is stated."""
     return (stated.tp or 8) * (stated.pp or 64) * stated.cp * 2
 
 
-def _stated(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware) -> Stated:
-    """Return what the row and its software settle."""
+def _read_constraints(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware) -> PlanConstraints:
+    """Return the constraints from the row and its software."""
     precision = _precision(cells, gpu, software)
-    sharding = sharding_of(cells, software)
+    sharding = read_sharding(cells, software)
     model_parallel = cells.size("model_parallel")
     tp, pp, cp = cells.size("tp"), cells.size("pp"), cells.size("cp") or 1
-    gpus = _gpus(cells, tp, pp)
-    tp, pp = _by_arithmetic(cells, gpus, tp, pp, cp)
+    gpus = _count_gpus(cells, tp, pp)
+    tp, pp = _complete_axes(cells, gpus, tp, pp, cp)
     if sharding is Sharding.ZERO3 and model_parallel is None:
         if tp is None:
             tp = cells.assume("plan.tp", 1, "fully sharded states need no tensor parallelism")
         if pp is None:
             pp = cells.assume("plan.pp", 1, "fully sharded states need no pipeline")
-    states, optimizer = _states(cells, software, precision), optimizer_of(cells)
+    states, optimizer = _states(cells, software, precision), read_optimizer(cells)
     fixed = {
         "sharding": sharding,
         "precision": precision,
         "states": states,
         "optimizer": optimizer,
-        "optimizer_step": optimizer_step_of(cells, software),
-        "offload": offload_of(cells),
-        "loss": loss_of(cells, software),
-        "attention": attention_of(cells, software, gpu),
+        "optimizer_step": read_optimizer_step(cells, software),
+        "offload": read_offload(cells),
+        "loss": read_loss(cells, software),
+        "attention": read_attention(cells, software, gpu),
         "compiled": is_compiled(cells, software),
         "tp_overlap": pipelines_tensor_parallel(cells, software),
         "cuda_graphs": uses_cuda_graphs(cells, software),
@@ -232,23 +232,23 @@ def _stated(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware
         "recompute_layers": _recomputed_layers(cells, model, pp),
         "sequence_parallel": _sequence_parallel(cells, software, tp),
         "varied_lengths": has_varied_lengths(cells, software),
-        **experts_of(cells, software),
-        **details_of(cells, software),
+        **read_expert_settings(cells, software),
+        **read_module_settings(cells, software),
         **_ends(cells, model, software, pp),
-        **adapters_of(cells, software),
+        **read_adapters(cells, software),
         **memory_settings(cells, software, states, optimizer, precision),
     }
     ranks = (tp or 1) * (pp or 1) * cp
     batch = _global_batch(cells, model, gpus, ranks)
-    return Stated(
+    return PlanConstraints(
         gpus=gpus,
         tp=tp,
         pp=pp,
         vpp=cells.size("vpp"),
-        micro_batch=micro_batch_of(cells, software, batch * ranks // gpus if batch and gpus else None),
+        micro_batch=read_micro_batch(cells, software, batch * ranks // gpus if batch and gpus else None),
         global_batch=batch,
         model_parallel=model_parallel,
-        recompute=recompute_of(cells, software),
+        recompute=read_recompute(cells, software),
         cp=cp,
         ep=cells.size("ep"),
         fixed=fixed,
@@ -256,7 +256,7 @@ def _stated(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware
 
 
 def _ends(cells: Cells, model: ModelShape, software: RunSoftware, pp: int | None) -> dict[str, int]:
-    """Return the layers of the first and last stage where the software does not share them out evenly."""
+    """Return the layers of the first and last stage where the software does not distribute them evenly."""
     balance = software.defaults.get("stage_balance")
     if balance is None or not pp or pp == 1 or cells.size("vpp") not in (None, 1) or model.layers < 2 * pp:
         return {}
@@ -269,7 +269,7 @@ def _ends(cells: Cells, model: ModelShape, software: RunSoftware, pp: int | None
 
 
 def _global_batch(cells: Cells, model: ModelShape, gpus: int | None, ranks: int) -> int | None:
-    """Return the sequences of a step: stated, or by the arithmetic of what is."""
+    """Return the sequences of a step: stated, or computed from what is."""
     stated = cells.size("global_batch")
     if stated is not None:
         return stated
@@ -284,7 +284,7 @@ def _global_batch(cells: Cells, model: ModelShape, gpus: int | None, ranks: int)
 
 
 def _recomputed_layers(cells: Cells, model: ModelShape, pp: int | None) -> int:
-    """Return how many layers of a stage are recomputed in full; 0 is all of them."""
+    """Return how many layers of a stage are fully recomputed; 0 is all of them."""
     if cells.text("recompute").lower() == Recompute.SELECTIVE:
         return 0
     if cells.choice("recompute_method") == "block":
@@ -293,7 +293,7 @@ def _recomputed_layers(cells: Cells, model: ModelShape, pp: int | None) -> int:
     return max(round(share * model.layers / (pp or 1)), 1) if share and share < 1 else 0
 
 
-def _gpus(cells: Cells, tp: int | None, pp: int | None) -> int | None:
+def _count_gpus(cells: Cells, tp: int | None, pp: int | None) -> int | None:
     """Return the number of GPUs, by the product of the axes where only these are stated."""
     gpus, dp = cells.size("gpus"), cells.size("dp")
     if gpus is not None and gpus > MAX_GPUS:
@@ -303,7 +303,7 @@ def _gpus(cells: Cells, tp: int | None, pp: int | None) -> int | None:
     return gpus
 
 
-def _by_arithmetic(
+def _complete_axes(
     cells: Cells, gpus: int | None, tp: int | None, pp: int | None, cp: int
 ) -> tuple[int | None, int | None]:
     """Return tensor and pipeline size, the missing one of them from gpus = tp x pp x cp x dp where that is whole."""
@@ -315,13 +315,13 @@ def _by_arithmetic(
 
 
 def _precision(cells: Cells, gpu: GpuSpec, software: RunSoftware) -> Precision:
-    """Return the number format of the products; notes one that is not known or that the GPU has not."""
+    """Return the number format of the products; records an unknown or unsupported one."""
     stated = cells.text("precision").lower()
     has_bf16 = "bf16" in gpu.peak_flop_per_s
     if stated == "int8":
         cells.odd.append("precision int8: products are predicted as in bf16")
     if stated:
-        precision = _PRECISIONS.get(stated) or _like(stated)
+        precision = _PRECISIONS.get(stated) or _match_precision(stated)
         if precision is None:
             cells.wrong.append(f"precision is {stated[:40]!r}, must be one of {', '.join(_PRECISIONS)}")
             return Precision.BF16
@@ -337,19 +337,19 @@ def _precision(cells: Cells, gpu: GpuSpec, software: RunSoftware) -> Precision:
     return precision
 
 
-def _like(stated: str) -> Precision | None:
-    """Return the number format whose name stands in a longer one (``bf16 + fp8 matmul``), the smallest first."""
+def _match_precision(stated: str) -> Precision | None:
+    """Return the number format whose name is part of a longer one (``bf16 + fp8 matmul``), the smallest first."""
     words = ("nvfp4", "fp4", "mxfp8", "fp8", "bf16", "bfloat16", "fp16", "fp32")
     return next((_PRECISIONS[word] for word in words if word in stated), None)
 
 
 def _states(cells: Cells, software: RunSoftware, precision: Precision) -> States:
     """Return the formats of the states; without mixed precision all are in fp32."""
-    return States.AUTOCAST if precision is Precision.FP32 else states_of(cells, software)
+    return States.AUTOCAST if precision is Precision.FP32 else read_states(cells, software)
 
 
 def _sequence_parallel(cells: Cells, software: RunSoftware, tp: int | None) -> bool | None:
-    """Return whether norms and dropout are split over tp; ``None`` is: wherever there is tensor parallelism."""
+    """Return whether norms and dropout are split over tp; ``None`` means wherever there is tensor parallelism."""
     stated = cells.flag("sequence_parallel")
     if stated is not None or tp == 1:
         return bool(stated)
@@ -359,8 +359,8 @@ def _sequence_parallel(cells: Cells, software: RunSoftware, tp: int | None) -> b
     return None if is_usual else False
 
 
-def _note_choice(cells: Cells, stated: Stated, plan: Plan) -> None:
-    """Note what the choice settled that the row leaves open."""
+def _note_choice(cells: Cells, stated: PlanConstraints, plan: Plan) -> None:
+    """Record the chosen values that the row leaves open."""
     smallest = "the smallest model-parallel product that fits, tensor parallelism within a node first"
     if stated.model_parallel is not None:
         smallest = f"model-parallel size {stated.model_parallel}, tensor parallelism within a node first"
@@ -389,8 +389,8 @@ def _note_choice(cells: Cells, stated: Stated, plan: Plan) -> None:
         cells.assume("plan.dp", plan.dp, f"{printed} is printed, which is not gpus / (tp x pp x cp)")
 
 
-def _no_candidate(stated: Stated) -> str:
-    """Return why there is no plan."""
+def _describe_no_candidate(stated: PlanConstraints) -> str:
+    """Return the message that no plan matches."""
     return (
         f"gpus {stated.gpus}, tp {stated.tp or '?'} x pp {stated.pp or '?'} x cp {stated.cp}, micro batch "
         f"{stated.micro_batch or '?'}, global batch {stated.global_batch or '?'}: no plan has these numbers"

@@ -1,8 +1,8 @@
-"""Which plans agree with what is stated of a run, and which would its user have taken? What fits, simplest first.
+"""Enumerates the plans that agree with what a row states, and chooses the likeliest: one that fits, simplest first.
 
 Tensor and pipeline sizes: the smallest product that fits in memory, tensor parallelism within a node first; experts as
 wide as a node, then wider. Recomputation: the least that fits. Micro-batch: the fastest that fits. The cost model
-itself tells what fits and what is fast.
+itself predicts what fits and what is fast.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding, Software
 
 FITS_FROM = 0.5
-"""A plan is taken to have fitted from this probability on."""
+"""A plan is assumed to fit from this probability on."""
 PLAIN_RECOMPUTE_UNTIL = 2021
 """Selective recomputation is of 2022 (Korthikanti et al., arXiv 2205.05198)."""
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 _BATCH_TOKENS = 1 << 21
 """Tokens of a step whose batch is not known, where software accumulates gradients: 2 M, somewhat below GPT-3's 3.2 M.
 
-Benchmarks of fully sharded training run one micro-batch a replica in a step unless they say so.
+Benchmarks of fully sharded training run one micro-batch a replica in a step unless stated otherwise.
 """
 _EXPERT_PARALLELS = (1, 2, 4, 8, 16, 32, 64)
 _MAX_CANDIDATES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stated:
-    """What is settled of a plan before the search; ``None`` is open. ``fixed`` are the fields without a choice."""
+class PlanConstraints:
+    """The known values of a plan before the search; ``None`` is open. ``fixed`` are the fields without a choice."""
 
     gpus: int | None
     tp: int | None
@@ -52,7 +52,7 @@ class Stated:
     fixed: dict[str, Any]
 
 
-def _axes(stated: Stated, model: ModelShape, cluster: ClusterSpec) -> list[tuple[int, int]]:
+def _axes(stated: PlanConstraints, model: ModelShape, cluster: ClusterSpec) -> list[tuple[int, int]]:
     """Return the tensor and pipeline sizes that may have been used, smallest product first."""
     per_node = min(cluster.node.gpus, 8)
     sizes = [tp for tp in (1, 2, 4, 8) if tp <= per_node and model.heads % tp == 0]
@@ -73,7 +73,9 @@ def _axes(stated: Stated, model: ModelShape, cluster: ClusterSpec) -> list[tuple
     return sorted(pairs, key=lambda pair: (pair[0] * pair[1], pair[1]))
 
 
-def candidate_plans(stated: Stated, model: ModelShape, cluster: ClusterSpec, software: RunSoftware) -> list[Plan]:
+def enumerate_plans(
+    stated: PlanConstraints, model: ModelShape, cluster: ClusterSpec, software: RunSoftware
+) -> list[Plan]:
     """Return the plans that agree with what is stated, simplest first."""
     plans: list[Plan] = []
     for tp, pp in _axes(stated, model, cluster):
@@ -92,7 +94,7 @@ def candidate_plans(stated: Stated, model: ModelShape, cluster: ClusterSpec, sof
     return plans
 
 
-def _recomputes(stated: Stated, model: ModelShape, software: RunSoftware) -> Sequence[Recompute]:
+def _recomputes(stated: PlanConstraints, model: ModelShape, software: RunSoftware) -> Sequence[Recompute]:
     """Return what may have been recomputed, least first; recipes of Megatron Core recompute modules, not layers."""
     if stated.recompute is not None:
         return (stated.recompute,)
@@ -104,23 +106,23 @@ def _recomputes(stated: Stated, model: ModelShape, software: RunSoftware) -> Seq
 
 
 def _batches(
-    stated: Stated, model: ModelShape, cluster: ClusterSpec, ranks: int, pp: int
+    stated: PlanConstraints, model: ModelShape, cluster: ClusterSpec, ranks: int, pp: int
 ) -> Iterator[tuple[int, int, int]]:
     """Yield micro-batch, data-parallel size and global batch."""
     dp = max(2, cluster.node.gpus // ranks) if stated.gpus is None else stated.gpus // ranks
-    whole, software = stated.global_batch, stated.fixed["software"]
+    global_batch, software = stated.global_batch, stated.fixed["software"]
     accumulates = software is not Software.PYTORCH and stated.fixed["sharding"] is not Sharding.ZERO3
     fills = accumulates and (pp > 1 or ranks * dp > cluster.node.gpus)
     sizes = _MICRO_BATCHES if stated.micro_batch is None else (stated.micro_batch,)
-    dividing = [size for size in sizes if whole is None or whole % (size * dp) == 0]
+    dividing = [size for size in sizes if global_batch is None or global_batch % (size * dp) == 0]
     for size in dividing or sizes[:1]:
-        wanted = whole if whole is not None else _BATCH_TOKENS / model.seq if fills else 1
-        batch = max(round(wanted / (size * dp)), 1) * size * dp
+        target = global_batch if global_batch is not None else _BATCH_TOKENS / model.seq if fills else 1
+        batch = max(round(target / (size * dp)), 1) * size * dp
         yield size, dp, batch
 
 
-def _plan(stated: Stated, recompute: Recompute, sizes: Mapping[str, Any]) -> Plan | None:
-    """Return one candidate, ``None`` where its sizes cannot be."""
+def _plan(stated: PlanConstraints, recompute: Recompute, sizes: Mapping[str, Any]) -> Plan | None:
+    """Return one candidate, ``None`` where its sizes are invalid."""
     fixed = dict(stated.fixed)
     if fixed["sequence_parallel"] is None:
         fixed["sequence_parallel"] = sizes["tp"] > 1
@@ -131,24 +133,24 @@ def _plan(stated: Stated, recompute: Recompute, sizes: Mapping[str, Any]) -> Pla
         return None
 
 
-def _expert_parallels(stated: Stated, model: ModelShape, cluster: ClusterSpec, ranks: int) -> Sequence[int]:
+def _expert_parallels(stated: PlanConstraints, model: ModelShape, cluster: ClusterSpec, ranks: int) -> Sequence[int]:
     """Return the expert parallelism that may have been used: a node's width first, then wider, where all divides."""
     if stated.ep is not None:
         return (stated.ep if model.experts else 1,)
     if not model.experts:
         return (1,)
     fitting = [ep for ep in _EXPERT_PARALLELS if model.experts % ep == 0 and ranks % ep == 0]
-    wide = [ep for ep in fitting if ep >= min(cluster.node.gpus, 8)]
-    return tuple(wide or fitting[-1:])
+    node_wide = [ep for ep in fitting if ep >= min(cluster.node.gpus, 8)]
+    return tuple(node_wide or fitting[-1:])
 
 
-def likeliest_plan(candidates: Sequence[Plan], model: ModelShape, cluster: ClusterSpec) -> Plan:
+def choose_likeliest_plan(candidates: Sequence[Plan], model: ModelShape, cluster: ClusterSpec) -> Plan:
     """Return the first that fits by model-parallel product and recomputation, then the fastest of its micro-batches."""
     table = predict(model, PlanTable.of(candidates), cluster)
     fits = np.broadcast_to(table.memory.fit_probability, len(candidates)) >= FITS_FROM
     memory = np.broadcast_to(table.memory.total_bytes.expected, len(candidates))
     rate = np.broadcast_to(table.time.tokens_per_s_per_gpu.expected, len(candidates))
-    order = {kind: place for place, kind in enumerate(Recompute)}
+    order = {kind: rank for rank, kind in enumerate(Recompute)}
     if not fits.any():
         return candidates[int(np.argmin(memory))]
 

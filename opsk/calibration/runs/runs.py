@@ -1,7 +1,7 @@
-"""What was run in each row of a table of runs, what was measured, and what had to be assumed to predict it?
+"""Parses a table of runs: the model, plan and cluster of each row, its measurements, and what was assumed.
 
-The columns are those of `opsk.calibration.runs.columns`; every one may be absent. Columns and values that are not known
-are named; a row that cannot be read or cannot be is reported beside the others.
+The columns are those of `opsk.calibration.runs.columns`; every one may be absent. Unknown columns and values are
+reported; a row that cannot be parsed or is impossible is reported separately.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opsk.calibration.runs.cells import MAX_SHOWN, Cells
-from opsk.calibration.runs.cluster import gpu_of
+from opsk.calibration.runs.cluster import find_gpu
 from opsk.calibration.runs.columns import BY_NAME
-from opsk.calibration.runs.model import model_of
-from opsk.calibration.runs.plan import plan_of
-from opsk.calibration.runs.software import RunSoftware, attention_is_fused, software_of
-from opsk.costmodel.rules import violations
+from opsk.calibration.runs.model import build_model
+from opsk.calibration.runs.plan import build_plan
+from opsk.calibration.runs.software import RunSoftware, attention_is_fused, identify_software
+from opsk.costmodel.rules import find_violations
 from opsk.costmodel.sizes.parameters import total_parameters
 from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS, TIME_INPUTS
 from opsk.errors import InputError, OpskError
@@ -31,12 +31,12 @@ from opsk.workload.plan import Plan
 MAX_TABLE_BYTES = 64 * MIB
 """Size above which a table is refused unread; one of 620 runs has 0.3 MB."""
 NEEDED_COLUMNS = frozenset({"id", "model", "gpu", "gpus", "params_b", "layers", "hidden"})
-"""A table without any of these is none of runs."""
+"""A table without any of these is not a table of runs."""
 UNKNOWN_BATCH = "plan.global_batch"
 UNMODELLED = ("mamba", "ssm", "rwkv", "hybrid", "encoder", "diffusion", "vision")
-"""Kinds of model that no column of a table describes well enough, or that the cost model lacks."""
+"""Kinds of model that the columns do not describe well enough, or that are not modelled."""
 UNUSABLE = ("INCONSISTENT", "SUSPECT", "OOM")
-"""Tags in the notes with which a time is not compared."""
+"""Tags in the notes that exclude a time from comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Measured:
     """What a row reports, ``None`` where it does not; rates in the row's conventions.
 
     ``flops_convention`` is ``model`` or ``hardware`` (recomputation counted), ``attn_flops`` ``full``, ``causal`` or
-    ``none``: how much of the s x s attention its FLOP count. ``mem_definition`` is ``device``, ``reserved`` or
+    ``none``: the share of the s x s attention that its FLOP count. ``mem_definition`` is ``device``, ``reserved`` or
     ``allocated``, ``mem_rank`` ``max``, ``first`` or ``last``.
     """
 
@@ -66,7 +66,7 @@ class Run:
     """One run that can be predicted.
 
     ``source`` is the prefix of the id, ``group`` the model's kind as the table calls it (gpt, llama, moe), ``gpu`` the
-    GPU as printed; ``tags`` the words in capitals of the notes; ``problems`` what is odd about the row.
+    GPU as printed; ``tags`` the words in capitals of the notes; ``problems`` the warnings about the row.
     """
 
     id: str
@@ -99,17 +99,17 @@ class Run:
 
     @property
     def is_time_scored(self) -> bool:
-        """Whether the row's time is one to compare with.
+        """Whether the row's time is compared.
 
-        It is not where the source contradicts itself, where the model is so small that launches take the time, and
-        where seconds are printed for a step whose batch nobody knows.
+        It is not where the source contradicts itself, where the model is so small that launches dominate, and
+        where seconds are published for a step with an unknown batch.
         """
         lacks_batch = self.measured.step_s is not None and any(entry.field == UNKNOWN_BATCH for entry in self.assumed)
         return not (self.is_toy or lacks_batch or self.tags.intersection(UNUSABLE))
 
     @property
     def is_memory_unusable(self) -> bool:
-        """Whether the row's memory is none to compare with: a contradiction, or the memory at which a run died."""
+        """Whether the row's memory is excluded from comparison: contradictory, or the memory at which a run failed."""
         return bool(self.tags.intersection(UNUSABLE))
 
     @property
@@ -131,7 +131,7 @@ class UnpredictableRun:
 class Runs:
     """All rows of a table: those that can be predicted and those that cannot, each in the table's order.
 
-    ``unknown_columns`` are those of the table that say nothing to a prediction.
+    ``unknown_columns`` are those of the table that are not used.
     """
 
     runs: tuple[Run, ...]
@@ -149,7 +149,7 @@ def read_runs(path: Path) -> Runs:
     Raises
     ------
     InputError
-        The file cannot be read at all, or is no table of runs.
+        The file cannot be read, or is not a table of runs.
     """
     try:
         with path.open("rb") as stream:
@@ -179,7 +179,7 @@ def parse_runs(text: str, *, origin: str = "the table") -> Runs:
         for columns_of_row in reader:
             if not any(columns_of_row.values()):
                 continue
-            row = _row(columns_of_row, reader.line_num)
+            row = _parse_row(columns_of_row, reader.line_num)
             if isinstance(row, Run):
                 runs.append(row)
             else:
@@ -191,12 +191,12 @@ def parse_runs(text: str, *, origin: str = "the table") -> Runs:
     )
 
 
-def _row(columns: Mapping[str | None, str | list[str] | None], line: int) -> Run | UnpredictableRun:
+def _parse_row(columns: Mapping[str | None, str | list[str] | None], line: int) -> Run | UnpredictableRun:
     """Return one row, or why it cannot be predicted."""
     cells = Cells({key.strip(): value for key, value in columns.items() if key and isinstance(value, str)})
     name = cells.text("id") or f"line {line}"
     try:
-        run = _run(cells, name, line)
+        run = _build_run(cells, name, line)
     except OpskError as error:
         cells.wrong.append(error.message)
         run = None
@@ -205,22 +205,22 @@ def _row(columns: Mapping[str | None, str | list[str] | None], line: int) -> Run
     return run
 
 
-def _run(cells: Cells, name: str, line: int) -> Run | None:
-    """Return a row that can be predicted; ``None`` where something is wrong, which is noted."""
-    gpu = gpu_of(cells)
+def _build_run(cells: Cells, name: str, line: int) -> Run | None:
+    """Return a row that can be predicted; ``None`` after recording errors."""
+    gpu = find_gpu(cells)
     if gpu is None:
         return None
-    software = software_of(cells, gpu)
-    model = model_of(cells, software, fused_attention=attention_is_fused(cells, software, gpu))
+    software = identify_software(cells, gpu)
+    model = build_model(cells, software, fused_attention=attention_is_fused(cells, software, gpu))
     if model is None:
         return None
-    found = plan_of(cells, model, gpu, software)
-    if found is None or cells.wrong:
+    result = build_plan(cells, model, gpu, software)
+    if result is None or cells.wrong:
         return None
-    plan, cluster = found
+    plan, cluster = result
     _note_oddities(cells, model, plan)
     text = cells.text("notes")
-    measured = _comparable(_measured(cells, software, text), cells)
+    measured = _drop_incomparable(_read_measured(cells, software, text), cells)
     return Run(
         id=name,
         line=line,
@@ -234,12 +234,12 @@ def _run(cells: Cells, name: str, line: int) -> Run | None:
         measured=measured,
         tags=frozenset(word for word in ("DERIVED", *UNUSABLE) if _has_tag(text, word)),
         is_toy=cells.flag("toy") is True,
-        problems=(*cells.odd, *violations(model, plan)),
+        problems=(*cells.odd, *find_violations(model, plan)),
     )
 
 
 def _note_oddities(cells: Cells, model: ModelShape, plan: Plan) -> None:
-    """Note what a row says and the prediction cannot follow."""
+    """Record what a row states and the prediction cannot model."""
     kind, chunks = cells.text("arch").lower(), cells.size("vpp")
     is_hybrid = cells.choice("mixer") not in ("", "sliding-window")
     if (any(word in kind for word in UNMODELLED) or is_hybrid) and not model.mixer_layers:
@@ -252,28 +252,28 @@ def _note_oddities(cells: Cells, model: ModelShape, plan: Plan) -> None:
 
 
 def _has_tag(text: str, word: str) -> bool:
-    """Return whether a tag stands in the notes; "too close to OOM" ran."""
+    """Return whether the notes contain a tag; "too close to OOM" does not count."""
     return word in text.replace("close to OOM", "")
 
 
 def _memory_definition(cells: Cells, software: RunSoftware) -> str:
-    """Return by which definition memory was measured: stated, or what the framework prints of itself."""
+    """Return the definition of the measured memory: stated, or that of the framework's own output."""
     stated, usual = cells.choice("mem_definition"), software.defaults.get("memory_definition")
     if stated or usual is None:
         return stated
     return str(cells.assume("measured.mem_definition", usual.value, f"{software.words}: {usual.why}"))
 
 
-def _comparable(measured: Measured, cells: Cells) -> Measured:
-    """Return what was measured without the seconds of a step of unknown batch, where a rate stands beside them."""
+def _drop_incomparable(measured: Measured, cells: Cells) -> Measured:
+    """Return the measurements without the seconds of a step with an unknown batch, where there is also a rate."""
     rates = (measured.tokens_per_s_per_gpu, measured.tflops_per_gpu, measured.mfu, measured.hfu)
     if any(entry.field == UNKNOWN_BATCH for entry in cells.assumed) and any(rates):
         return replace(measured, step_s=None)
     return measured
 
 
-def _measured(cells: Cells, software: RunSoftware, notes: str) -> Measured:
-    """Return what a row reports, without the columns that it says are from memory."""
+def _read_measured(cells: Cells, software: RunSoftware, notes: str) -> Measured:
+    """Return what a row reports, without the columns that it marks as recalled from memory."""
     recalled = cells.text("from_memory")
 
     def value(column: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Which training software ran, how old was it, and what does that settle that the row does not say?"""
+"""Identifies the training software of a row and its month, and reads the settings that follow from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from opsk.calibration.runs.cells import Cells
 from opsk.hardware.spec import GpuSpec
-from opsk.workload.attention_kernels import kernel_of
+from opsk.workload.attention_kernels import find_kernel
 from opsk.workload.plan import (
     AdapterFormat,
     Attention,
@@ -26,7 +26,7 @@ from opsk.workload.plan import (
     Software,
     States,
 )
-from opsk.workload.software_defaults import Default, defaults_of, family_of, known_software
+from opsk.workload.software_defaults import Default, find_defaults, find_family, known_software
 
 _DATE = re.compile(r"(20\d\d)(?:-(0[1-9]|1[0-2]))?(?:-\d\d)?", re.ASCII)
 _RELEASE = re.compile(r":(\d\d)\.(0[1-9]|1[0-2])\b", re.ASCII)
@@ -39,7 +39,7 @@ _MONTHS = {
     "cdna2": "2023-06",
     "cdna3": "2024-10",
 }
-"""Month in about which most published training on a chip generation ran."""
+"""Approximate month in which most published training on a chip generation ran."""
 _RECENT = "2025-10"
 _MIDDLE_OF_YEAR = "07"
 _NO_FUSED_ATTENTION = ("volta", "turing", "cdna1")
@@ -56,7 +56,7 @@ _TRAINERS = frozenset({"hf-trainer", "trl", "peft", "accelerate", "axolotl", "ll
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSoftware:
-    """What ran: its name, family, month, and what holds for it where a row does not say."""
+    """The software of a run: name, family, month, and the defaults for what the row does not state."""
 
     name: str
     family: Software
@@ -70,38 +70,38 @@ class RunSoftware:
 
     @property
     def has_fp32_logits(self) -> bool:
-        """Whether it trains HuggingFace's models, which copy their logits in fp32 before the loss."""
+        """Whether it trains HuggingFace's models, which copy their logits to fp32 before the loss."""
         return self.name in _TRAINERS
 
     @property
     def words(self) -> str:
-        """How it is named in the reasons of assumptions."""
+        """The name in the reasons of assumptions."""
         return f"{self.name or self.family.value} of {self.month}"
 
     def assume(self, cells: Cells, field: str, setting: str) -> Any:
-        """Note and return what holds for a setting."""
+        """Record and return the default of a setting."""
         default = self.defaults[setting]
         return cells.assume(field, default.value, f"{self.words}: {default.why}")
 
 
-def software_of(cells: Cells, gpu: GpuSpec) -> RunSoftware:
-    """Return the software of a row; what the row does not tell is assumed."""
+def identify_software(cells: Cells, gpu: GpuSpec) -> RunSoftware:
+    """Return the software of a row; what the row does not state is assumed."""
     name = cells.text("software").lower()
-    month = _month(cells, gpu)
+    month = _find_month(cells, gpu)
     if name and name not in known_software():
         cells.odd.append(f"software {name[:40]!r} is not known: taken as a program on PyTorch")
     sharded = cells.choice("sharding").startswith("zero3") or cells.choice("dp_kind") == "fsdp"
-    settings = defaults_of(name or _likeliest(cells), gpu=gpu.architecture, month=month, sharded=sharded)
-    family = family_of(settings)
+    settings = find_defaults(name or _guess_framework(cells), gpu=gpu.architecture, month=month, sharded=sharded)
+    family = find_family(settings)
     if name in _TRAINERS and _runs_deepspeed(cells):
-        settings = {**settings, **defaults_of("deepspeed", gpu=gpu.architecture, month=month)}
+        settings = {**settings, **find_defaults("deepspeed", gpu=gpu.architecture, month=month)}
         family = Software.DEEPSPEED
     if not name:
         cells.assume("plan.software", family.value, f"no framework is stated; of about {month}")
     return RunSoftware(name=name, family=family, month=month, defaults=settings)
 
 
-def _likeliest(cells: Cells) -> str:
+def _guess_framework(cells: Cells) -> str:
     """Return the framework of a row that states none: one that splits the model is Megatron's kind."""
     splits_model = (cells.size("tp") or 1) * (cells.size("pp") or 1) > 1 or cells.size("model_parallel")
     is_sharded = cells.choice("sharding").startswith("zero3")
@@ -110,18 +110,18 @@ def _likeliest(cells: Cells) -> str:
 
 
 def _runs_deepspeed(cells: Cells) -> bool:
-    """Return whether a trainer shards with DeepSpeed: PyTorch has no ZeRO-1 and ZeRO-2 of that kind."""
+    """Return whether a trainer shards with DeepSpeed: PyTorch has no such ZeRO-1 and ZeRO-2."""
     return cells.choice("sharding") in _DEEPSPEED_SHARDINGS or (
         cells.choice("sharding") == Sharding.ZERO3 and cells.choice("dp_kind") != "fsdp"
     )
 
 
-def _month(cells: Cells, gpu: GpuSpec) -> str:
+def _find_month(cells: Cells, gpu: GpuSpec) -> str:
     """Return when a row ran: its date, the release of its container, or when its GPU was usual."""
-    if found := _DATE.match(cells.text("source_date")):
-        return f"{found[1]}-{found[2] or _MIDDLE_OF_YEAR}"
-    if found := _RELEASE.search(cells.text("container")):
-        return f"20{found[1]}-{found[2]}"
+    if match := _DATE.match(cells.text("source_date")):
+        return f"{match[1]}-{match[2] or _MIDDLE_OF_YEAR}"
+    if match := _RELEASE.search(cells.text("container")):
+        return f"20{match[1]}-{match[2]}"
     return _MONTHS.get(gpu.architecture, _RECENT)
 
 
@@ -136,18 +136,18 @@ def attention_is_fused(cells: Cells, software: RunSoftware, gpu: GpuSpec) -> boo
     return bool(cells.assume("model.flash_attention", default.value != "unfused", f"{software.words}: {default.why}"))
 
 
-def attention_of(cells: Cells, software: RunSoftware, gpu: GpuSpec) -> Attention:
-    """Return which kernel computes fused attention; what the framework takes is a default like others."""
+def read_attention(cells: Cells, software: RunSoftware, gpu: GpuSpec) -> Attention:
+    """Return which kernel computes fused attention, by default that of the framework."""
     name = cells.choice("attention_kernel") or str(software.defaults["attention_kernel"].value)
     if name == "unfused":
         return Attention.AUTO
     if name in ("flash", "flash2") and not cells.choice("attention_kernel").startswith("flash2"):
         name = str(software.defaults["flash"].value) if "flash" in software.defaults else name
-    return kernel_of(name, generation=gpu.architecture, month=software.month)
+    return find_kernel(name, generation=gpu.architecture, month=software.month)
 
 
-def states_of(cells: Cells, software: RunSoftware) -> States:
-    """Return in which formats states are kept."""
+def read_states(cells: Cells, software: RunSoftware) -> States:
+    """Return the formats of the states."""
     if cells.choice("precision") in ("fp32", "tf32"):
         return States.AUTOCAST
     param, grad, master, moment = (cells.choice(f"{name}_dtype") for name in ("param", "grad", "master", "moment"))
@@ -156,7 +156,7 @@ def states_of(cells: Cells, software: RunSoftware) -> States:
         return States.PURE_16BIT
     if master == "none" and _BITS.get(param) == 32:
         return States.AUTOCAST
-    # FSDP shards fp32 weights and gathers them in 16 bits: what a row of it calls parameters is what it gathers
+    # FSDP shards fp32 weights and gathers them in 16 bits: its rows state the format of the gathered weights
     shards_fp32 = software.defaults["states"].value == States.AUTOCAST and not (is_16bit and _keeps_weights(cells))
     if shards_fp32 and master == "fp32":
         return States.AUTOCAST
@@ -170,12 +170,12 @@ def states_of(cells: Cells, software: RunSoftware) -> States:
 
 
 def _keeps_weights(cells: Cells) -> bool:
-    """Return whether every replica is said to keep whole weights."""
+    """Return whether every replica is stated to hold whole weights."""
     return cells.text("sharding").lower() in ("none", "zero1", "zero2") and cells.choice("dp_kind") != "fsdp"
 
 
-def optimizer_of(cells: Cells) -> Optimizer:
-    """Return the optimizer; Adam unless another is stated, in 8 bits where its moments are."""
+def read_optimizer(cells: Cells) -> Optimizer:
+    """Return the optimizer; Adam unless another is stated, 8-bit where its moments are."""
     stated = cells.choice("optimizer")
     named = {
         "adam8bit": Optimizer.ADAM_8BIT,
@@ -186,15 +186,15 @@ def optimizer_of(cells: Cells) -> Optimizer:
         "muon": Optimizer.MUON,
         "sgd": Optimizer.SGD,
     }
-    found = named.get(stated, Optimizer.ADAM)
+    optimizer = named.get(stated, Optimizer.ADAM)
     moment = cells.choice("moment_dtype")
-    if found in (Optimizer.ADAM, Optimizer.ADAM_8BIT) and moment == "int4":
+    if optimizer in (Optimizer.ADAM, Optimizer.ADAM_8BIT) and moment == "int4":
         return Optimizer.ADAM_4BIT
-    return Optimizer.ADAM_8BIT if found is Optimizer.ADAM and moment in _QUANTISED_MOMENTS else found
+    return Optimizer.ADAM_8BIT if optimizer is Optimizer.ADAM and moment in _QUANTISED_MOMENTS else optimizer
 
 
-def optimizer_step_of(cells: Cells, software: RunSoftware) -> OptimizerStep:
-    """Return how the optimizer goes through the parameters."""
+def read_optimizer_step(cells: Cells, software: RunSoftware) -> OptimizerStep:
+    """Return how the optimizer steps through the parameters."""
     stated = cells.choice("optimizer_impl")
     if stated:
         return OptimizerStep.FUSED if stated in ("loop", "cpu") else OptimizerStep(stated)
@@ -204,7 +204,7 @@ def optimizer_step_of(cells: Cells, software: RunSoftware) -> OptimizerStep:
     return OptimizerStep(software.assume(cells, "plan.optimizer_step", "optimizer_step"))
 
 
-def loss_of(cells: Cells, software: RunSoftware) -> Loss:
+def read_loss(cells: Cells, software: RunSoftware) -> Loss:
     """Return how logits and cross entropy are computed."""
     stated = cells.choice("loss_kernel")
     if stated == "fused" and software.family is Software.MEGATRON_CORE:
@@ -212,7 +212,7 @@ def loss_of(cells: Cells, software: RunSoftware) -> Loss:
     if stated == "fused":
         return Loss.FP32_KERNEL if software.has_fp32_logits else Loss.KERNEL
     usual = Loss(software.defaults["loss_kernel"].value)
-    if stated == "chunked" and usual is Loss.FP32_KERNEL:  # chunks of fp32 logits, all of which are kept
+    if stated == "chunked" and usual is Loss.FP32_KERNEL:  # chunks of fp32 logits, all of which are stored
         return usual
     if stated:
         return Loss.FUSED if stated == "liger" else Loss(stated)
@@ -234,7 +234,7 @@ def pipelines_tensor_parallel(cells: Cells, software: RunSoftware) -> bool:
 
 
 def is_compiled(cells: Cells, software: RunSoftware) -> bool:
-    """Return whether norms and activation functions are fused beside what the software's own modules are."""
+    """Return whether norms and activation functions are fused where the software's own modules are not."""
     stated = cells.flag("torch_compile")
     has_fused_layers = software.family is Software.PYTORCH and cells.choice("layer_kernels") in _FUSED_LAYERS
     if cells.choice("compiler") in ("torch", "thunder", "xla") or has_fused_layers:
@@ -250,29 +250,29 @@ def uses_cuda_graphs(cells: Cells, software: RunSoftware) -> bool:
     stated = cells.flag("cuda_graphs")
     if stated is not None:
         return stated
-    return bool(_default(software, "cuda_graphs"))
+    return bool(_get_default(software, "cuda_graphs"))
 
 
-def experts_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
-    """Return what a plan says of experts: who dispatches, how products and permutation run, what overlaps."""
+def read_expert_settings(cells: Cells, software: RunSoftware) -> dict[str, Any]:
+    """Return the plan's settings for experts: dispatcher, products, permutation and overlap."""
     if not cells.size("experts"):
         return {}
-    dispatcher = MoeDispatcher(_settled(cells, software, "moe_dispatcher"))
-    leaves_host_out = bool(cells.flag("cuda_graphs") or _default(software, "fused_moe", otherwise=False))
+    dispatcher = MoeDispatcher(_read_setting(cells, software, "moe_dispatcher"))
+    leaves_host_out = bool(cells.flag("cuda_graphs") or _get_default(software, "fused_moe", otherwise=False))
     permutes = cells.flag("moe_permute_fusion")
     if permutes is None:
-        permutes = bool(_default(software, "moe_permute_fusion", otherwise=False))
+        permutes = bool(_get_default(software, "moe_permute_fusion", otherwise=False))
     gemm = cells.choice("moe_gemm")
     if gemm in ("", "grouped"):
-        # a grouped product of Megatron's is what its release makes of it
-        gemm = _default(software, "moe_gemm", otherwise=MoeGemm.GROUPED)
+        # the implementation of Megatron's grouped product depends on its release
+        gemm = _get_default(software, "moe_gemm", otherwise=MoeGemm.GROUPED)
         if cells.choice("moe_gemm"):
             gemm = MoeGemm.GROUPED if gemm == MoeGemm.SEQUENTIAL else gemm
     elif gemm == "torch_mm":
         gemm = MoeGemm.GROUPED
     overlaps = cells.flag("ep_comm_overlap")
     if overlaps is None:
-        overlaps = bool(_default(software, "ep_comm_overlap", otherwise=False))
+        overlaps = bool(_get_default(software, "ep_comm_overlap", otherwise=False))
     return {
         "moe_dispatcher": dispatcher,
         "moe_gemm": MoeGemm(gemm),
@@ -282,20 +282,20 @@ def experts_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
     }
 
 
-def _settled(cells: Cells, software: RunSoftware, setting: str) -> Any:
-    """Return a stated word, or what holds for the software, which is noted."""
+def _read_setting(cells: Cells, software: RunSoftware, setting: str) -> Any:
+    """Return a stated setting, or the software's default, which is recorded."""
     stated = cells.choice(setting)
     return stated or software.assume(cells, f"plan.{setting}", setting)
 
 
-def _default(software: RunSoftware, setting: str, *, otherwise: Any = None) -> Any:
-    """Return what holds for a setting without noting it, ``otherwise`` where nothing does."""
-    found = software.defaults.get(setting)
-    return otherwise if found is None else found.value
+def _get_default(software: RunSoftware, setting: str, *, otherwise: Any = None) -> Any:
+    """Return the default of a setting without recording it, ``otherwise`` without one."""
+    default = software.defaults.get(setting)
+    return otherwise if default is None else default.value
 
 
-def offload_of(cells: Cells) -> Offload:
-    """Return what is kept in host memory."""
+def read_offload(cells: Cells) -> Offload:
+    """Return what is offloaded to host memory."""
     words = {word.strip() for word in cells.text("offload").lower().split("+")} - {"", "none"}
     kinds = {
         "activations": Offload.ACTIVATIONS,
@@ -309,8 +309,8 @@ def offload_of(cells: Cells) -> Offload:
     return next((kinds[word] for word in ("params", "optimizer", "activations") if word in words), Offload.NONE)
 
 
-def sharding_of(cells: Cells, software: RunSoftware) -> Sharding:
-    """Return what data-parallel ranks share."""
+def read_sharding(cells: Cells, software: RunSoftware) -> Sharding:
+    """Return what data-parallel ranks shard."""
     stated = cells.text("sharding").lower()
     if stated:
         word = "zero3" if stated == "zero3/fsdp" else stated
@@ -326,30 +326,30 @@ def sharding_of(cells: Cells, software: RunSoftware) -> Sharding:
     return Sharding(software.assume(cells, "plan.sharding", "sharding"))
 
 
-def details_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
-    """Return the settings of PyTorch's own modules that decide what they keep, stated or as the software has them."""
-    layout = cells.choice("qkv_layout") or _default(software, "qkv_layout", otherwise=QkvLayout.SEPARATE)
-    found: dict[str, Any] = {"qkv_layout": QkvLayout(layout)}
+def read_module_settings(cells: Cells, software: RunSoftware) -> dict[str, Any]:
+    """Return the settings of PyTorch's own modules that affect memory, stated or by the software's defaults."""
+    layout = cells.choice("qkv_layout") or _get_default(software, "qkv_layout", otherwise=QkvLayout.SEPARATE)
+    settings: dict[str, Any] = {"qkv_layout": QkvLayout(layout)}
     for name in ("reentrant", "keeps_gathered", "fused_norms", "expandable_segments"):
         stated = cells.flag(name)
-        found[name] = stated if stated is not None else bool(_default(software, name))
+        settings[name] = stated if stated is not None else bool(_get_default(software, name))
     stated = cells.flag("tp_async")
-    found["tp_async"] = stated if stated is not None else bool(_default(software, "tp_async", otherwise=True))
+    settings["tp_async"] = stated if stated is not None else bool(_get_default(software, "tp_async", otherwise=True))
     reduced = cells.choice("reduce_dtype")
-    found["reduces_16bit"] = _BITS.get(reduced) == 16 if reduced else bool(_default(software, "reduces_16bit"))
-    return found
+    settings["reduces_16bit"] = _BITS.get(reduced) == 16 if reduced else bool(_get_default(software, "reduces_16bit"))
+    return settings
 
 
 def is_tuned(cells: Cells) -> bool:
-    """Return whether the run tunes a model that was trained before."""
+    """Return whether the run fine-tunes a model."""
     return cells.choice("task") in _TUNING_TASKS or cells.choice("finetuning") in ("lora", "qlora")
 
 
-def micro_batch_of(cells: Cells, software: RunSoftware, dp_batch: int | None) -> int | None:
-    """Return the sequences of a micro-batch: stated, or as its software takes them, where they divide a replica's."""
+def read_micro_batch(cells: Cells, software: RunSoftware, dp_batch: int | None) -> int | None:
+    """Return the sequences of a micro-batch: stated, or the software's default where it divides a replica's batch."""
     stated = cells.size("micro_batch")
     setting = "micro_batch" if is_tuned(cells) else "pretrain_micro_batch"
-    usual = _default(software, setting)
+    usual = _get_default(software, setting)
     if stated is not None or usual is None or (dp_batch is not None and dp_batch % usual):
         return stated
     return int(software.assume(cells, "plan.micro_batch", setting))
@@ -358,7 +358,7 @@ def micro_batch_of(cells: Cells, software: RunSoftware, dp_batch: int | None) ->
 def has_varied_lengths(cells: Cells, software: RunSoftware) -> bool:
     """Return whether samples of different lengths are padded to the longest of a micro-batch.
 
-    So fine-tuning is unless samples are packed or made up.
+    That is so in fine-tuning unless samples are packed or synthetic.
     """
     stated = cells.flag("packed")
     if stated is not None or software.family is not Software.PYTORCH:
@@ -368,8 +368,8 @@ def has_varied_lengths(cells: Cells, software: RunSoftware) -> bool:
     return bool(cells.assume("plan.varied_lengths", True, "fine-tuning pads samples of different lengths"))
 
 
-def adapters_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
-    """Return what is trained of the model: all of it, or adapters beside a frozen base."""
+def read_adapters(cells: Cells, software: RunSoftware) -> dict[str, Any]:
+    """Return the settings of adapters on a frozen base; empty where the whole model is trained."""
     kind = cells.choice("finetuning")
     if kind not in ("lora", "qlora"):
         return {}
@@ -381,14 +381,14 @@ def adapters_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
         default = software.defaults.get("lora_targets")
         targets = LoraTargets.ALL if default is None else software.assume(cells, "plan.lora_targets", "lora_targets")
     if not stored:
-        stored = _default(software, "adapter_format") or AdapterFormat.BASE
+        stored = _get_default(software, "adapter_format") or AdapterFormat.BASE
     return {
         "lora_rank": rank,
         "base_bits": bits or (4 if kind == "qlora" else 16),
         "upcast_base": _upcasts(cells, software, is_quantised=kind == "qlora"),
         "lora_targets": LoraTargets(targets),
         "adapter_format": AdapterFormat(stored),
-        **{name: _holds(cells, software, name) for name in ("lora_dropout", "keeps_base_inputs", "quantised_head")},
+        **{name: _read_flag(cells, software, name) for name in ("lora_dropout", "keeps_base_inputs", "quantised_head")},
     }
 
 
@@ -399,18 +399,18 @@ def _usual_rank(cells: Cells, software: RunSoftware) -> int:
     return int(cells.assume("plan.lora_rank", _USUAL_RANK, "the rank of the adapters is not stated"))
 
 
-def _holds(cells: Cells, software: RunSoftware, name: str) -> bool:
-    """Return whether a detail of adapters and their base holds; what is assumed to is noted."""
+def _read_flag(cells: Cells, software: RunSoftware, name: str) -> bool:
+    """Return a boolean setting of adapters and their base; an assumed one is recorded."""
     stated = cells.flag(name)
     if stated is not None:
         return stated
     if name != "lora_dropout" and cells.choice("finetuning") != "qlora":
         return False
-    return bool(_default(software, name)) and bool(software.assume(cells, f"plan.{name}", name))
+    return bool(_get_default(software, name)) and bool(software.assume(cells, f"plan.{name}", name))
 
 
 def _upcasts(cells: Cells, software: RunSoftware, *, is_quantised: bool) -> bool:
-    """Return whether what is not quantised of a base is made fp32; FSDP, which needs one format, leaves it."""
+    """Return whether the unquantised part of a base is converted to fp32; not under FSDP, which needs one format."""
     stated = cells.flag("upcast_base")
     if stated is not None or not is_quantised:
         return bool(stated)
@@ -420,8 +420,8 @@ def _upcasts(cells: Cells, software: RunSoftware, *, is_quantised: bool) -> bool
     return bool(software.assume(cells, "plan.upcast_base", "upcast_base"))
 
 
-def recompute_of(cells: Cells, software: RunSoftware) -> Recompute | None:
-    """Return what is recomputed, where the row says it or its software settles it."""
+def read_recompute(cells: Cells, software: RunSoftware) -> Recompute | None:
+    """Return what is recomputed, where the row states it or its software decides it."""
     stated = cells.text("recompute").lower()
     if stated in set(Recompute):
         return Recompute(stated)

@@ -1,6 +1,6 @@
-"""How does a job of one's own become a row of a table of runs, for `opsk calibrate`?
+"""Writes a job of one's own as a row of a table of runs, for `opsk calibrate`.
 
-The row is read back before it is written: what no column can say is refused rather than lost.
+The row is read back before it is written: a job that the columns cannot describe is rejected.
 """
 
 from __future__ import annotations
@@ -72,12 +72,20 @@ COLUMNS = (
     *("micro_batch", "global_batch", "iter_time_s"),
     *("recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params"),
 )
-_KEPT = ("quantised_head", "lora_dropout", "keeps_base_inputs")
-"""Flags that are written where they hold only."""
+_TRUE_ONLY_FLAGS = ("quantised_head", "lora_dropout", "keeps_base_inputs")
+"""Flags that are written only where they are true."""
 _NEWER = frozenset(
-    {"recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params", "qkv_layout", *_KEPT}
+    {
+        "recompute_modules",
+        "recompute_method",
+        "recompute_layers",
+        "offload_modules",
+        "fp8_params",
+        "qkv_layout",
+        *_TRUE_ONLY_FLAGS,
+    }
 )
-"""Columns that tables of 0.1.0 lack: needed where a row says something there."""
+"""Columns that tables of 0.1.0 lack: required where a row has a value in them."""
 _NAMES = {
     Software.MEGATRON: "megatron-lm",
     Software.MEGATRON_CORE: "megatron-core",
@@ -94,7 +102,7 @@ _OPTIMIZERS = {
     Optimizer.PAGED_ADAM_8BIT: "paged-adam8bit",
 }
 _GEMMS = {MoeGemm.GROUPED: "torch_mm"}
-"""One kernel for all experts; ``grouped`` is what the release of the software makes of it."""
+"""One kernel for all experts; ``grouped`` depends on the release of the software."""
 _OFFLOADS = {Offload.OPTIMIZER_AND_WEIGHTS: "params+optimizer"}
 _STATES = {
     States.MIXED: ("fp32", "fp32", "fp32"),
@@ -129,8 +137,8 @@ _MODEL_FIELDS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOfJob:
-    """A job that ran well: its model, plan and cluster, and the median time of its steady steps [s]."""
+class JobRun:
+    """A successful job: its model, plan and cluster, and the median time of its steady steps [s]."""
 
     name: str
     model: ModelShape
@@ -139,43 +147,43 @@ class RunOfJob:
     step_s: float
 
 
-def run_row(job: RunOfJob) -> dict[str, str]:
+def build_run_row(job: JobRun) -> dict[str, str]:
     """Return the row of a job, by column.
 
     Raises
     ------
     InputError
-        Names everything that is read back differently, for which a table has no column.
+        Lists everything that is read back differently because a table has no column for it.
     """
-    values = _values(job)
+    values = _build_cells(job)
     columns = _columns_for(job.model)
     row = {name: str(values.get(name, "")) for name in columns}
-    read = parse_runs(_text([row], columns, header=True), origin=job.name)
+    read = parse_runs(_format_csv([row], columns, header=True), origin=job.name)
     if not read.runs:
         why = read.unpredictable[0].why if read.unpredictable else "no row"
         raise InputError(f"{job.name}: no row of a table of runs: {why}", hint="opsk calibrate could not read it")
-    lost = _lost(job, read.runs[0])
-    if lost:
+    lost_fields = _find_lost_fields(job, read.runs[0])
+    if lost_fields:
         raise InputError(
-            f"{job.name}: a table of runs has no column for {', '.join(lost)}",
+            f"{job.name}: a table of runs has no column for {', '.join(lost_fields)}",
             hint="leave this job out, or fit by hand",
         )
     return row
 
 
-def append_run(path: Path, job: RunOfJob) -> None:
-    """Add the row of a job to a table, which is made where there is none.
+def append_run(path: Path, job: JobRun) -> None:
+    """Append the row of a job to a table, which is created if needed.
 
     Raises
     ------
     InputError
-        The row cannot be written, or says less than the job.
+        The row cannot be written, or does not describe the job completely.
     """
-    row = run_row(job)
+    row = build_run_row(job)
     try:
-        columns, is_open = _columns_of(path, row)
+        columns, is_open = _read_columns(path, row)
         with path.open("a", encoding="utf-8", newline="") as stream:
-            stream.write(("\n" if is_open else "") + _text([row], columns or tuple(row), header=not columns))
+            stream.write(("\n" if is_open else "") + _format_csv([row], columns or tuple(row), header=not columns))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "no UTF-8 text"
         raise InputError(f"{path}: {reason}", hint="name a CSV that you may write") from error
@@ -186,13 +194,13 @@ def _columns_for(model: ModelShape) -> tuple[str, ...]:
     return (*COLUMNS, "mixer", *MIXER_COLUMNS) if model.mixer_layers or model.mlp_layers else COLUMNS
 
 
-def _columns_of(path: Path, row: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:
-    """Return the columns of a table that is there, and whether its last line has no end.
+def _read_columns(path: Path, row: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:
+    """Return the columns of an existing table, and whether its last line lacks a newline.
 
     Raises
     ------
     InputError
-        It lacks columns that a row needs.
+        The table lacks columns that the row needs.
     """
     if not path.exists() or not path.stat().st_size:
         return (), False
@@ -204,7 +212,7 @@ def _columns_of(path: Path, row: Mapping[str, str]) -> tuple[tuple[str, ...], bo
     return columns, not text.endswith("\n")
 
 
-def _text(rows: list[dict[str, str]], columns: tuple[str, ...], *, header: bool) -> str:
+def _format_csv(rows: list[dict[str, str]], columns: tuple[str, ...], *, header: bool) -> str:
     """Return rows as CSV."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, fieldnames=columns, restval="", extrasaction="ignore", lineterminator="\n")
@@ -214,7 +222,7 @@ def _text(rows: list[dict[str, str]], columns: tuple[str, ...], *, header: bool)
     return stream.getvalue()
 
 
-def _values(job: RunOfJob) -> dict[str, object]:
+def _build_cells(job: JobRun) -> dict[str, object]:
     """Return the cells."""
     model, plan, node = job.model, job.plan, job.cluster.node
     return {
@@ -274,7 +282,7 @@ def _values(job: RunOfJob) -> dict[str, object]:
         "adapter_format": plan.adapter_format.value if plan.lora_rank else "",
         "base_bits": plan.base_bits if plan.lora_rank else "",
         **{name: "yes" if getattr(plan, name) else "no" for name in _FLAGS},
-        **{name: "yes" if getattr(plan, name) else "" for name in _KEPT},
+        **{name: "yes" if getattr(plan, name) else "" for name in _TRUE_ONLY_FLAGS},
         "qkv_layout": "" if plan.qkv_layout is QkvLayout.SEPARATE else plan.qkv_layout.value,
         "reduce_dtype": "bf16" if plan.reduces_16bit else "fp32",
         "packed": "no" if plan.varied_lengths else "yes",
@@ -303,11 +311,11 @@ def _formats(plan: Plan) -> dict[str, str]:
         return {}
     named = (plan.gradient_format, plan.master_format, plan.moment_format)
     grad, master, moment = (
-        usual if own is StateFormat.AS_STATES else own.value
-        for own, usual in zip(named, _STATES[plan.states], strict=True)
+        usual if stated is StateFormat.AS_STATES else stated.value
+        for stated, usual in zip(named, _STATES[plan.states], strict=True)
     )
     moment = _MOMENTS.get(plan.optimizer, moment)
-    # under autocast replicas keep fp32 weights; FSDP shards these, and gathers them in 16 bits
+    # under autocast replicas hold fp32 weights; FSDP shards these, and gathers them in 16 bits
     keeps_fp32 = plan.states is States.AUTOCAST and plan.sharding is not Sharding.ZERO3
     weights = "fp32" if keeps_fp32 else "bf16"
     return {"param_dtype": weights, "grad_dtype": grad, "master_dtype": master, "moment_dtype": moment}
@@ -321,8 +329,8 @@ def _latent(model: ModelShape) -> dict[str, int]:
     return {**widths, "qk_nope_dim": model.head_dim - model.qk_rope_dim}
 
 
-def _lost(job: RunOfJob, run: Run) -> list[str]:
-    """Return the fields that are read back differently."""
+def _find_lost_fields(job: JobRun, run: Run) -> list[str]:
+    """Return the fields that differ after reading back."""
     plan = [
         f"plan.{item.name}" for item in fields(Plan) if getattr(job.plan, item.name) != getattr(run.plan, item.name)
     ]

@@ -1,4 +1,4 @@
-"""The command ``opsk calibrate``: which efficiency parameters bring the cost model closest to measured runs?"""
+"""Implements ``opsk calibrate``: fits the efficiency parameters of the cost model to measured runs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 import click
 
 from opsk.calibration.calibration import calibrate as find_parameters
-from opsk.calibration.calibration import calibration_document, calibration_text
+from opsk.calibration.calibration import calibration_document, render_calibration
 from opsk.calibration.fitting.fit import FitSettings, Start
 from opsk.calibration.fitting.offsets import SOURCE_LOG_SIGMA
 from opsk.calibration.runs.runs import Run, read_runs
-from opsk.cli.calibration.calibration_picture import picture
-from opsk.cli.calibration.store_runs import runs_of_store
+from opsk.cli.calibration.calibration_picture import print_calibration
+from opsk.cli.calibration.store_runs import read_store_runs
 from opsk.cli.document import echo_json
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.errors import ExitStatus, InputError
 from opsk.text import escape
 
-MOST_PROCESSES = 8
+MAX_PROCESSES = 8
 
 
 @click.command()
@@ -93,36 +93,36 @@ def calibrate(
         raise InputError(escape(f"{output}: there is no folder {output.parent}"), hint="make it first")
     if runs_file is None and not from_store:
         raise click.UsageError("give RUNS.csv, or --from-store")
-    runs = _runs_of(runs_file) if runs_file is not None else ()
-    runs += runs_of_store().runs if from_store else ()
-    runs = _kept(runs, {source for name in without.split(",") if (source := name.strip())})
-    found = find_parameters(
+    runs = _read_runs(runs_file) if runs_file is not None else ()
+    runs += read_store_runs().runs if from_store else ()
+    runs = _filter_runs(runs, {source for name in without.split(",") if (source := name.strip())})
+    result = find_parameters(
         runs,
-        _settings(from_priors=from_priors, source_exponent=source_exponent, most_assumed=most_assumed),
-        processes=processes or min(os.cpu_count() or 1, MOST_PROCESSES),
+        _build_settings(from_priors=from_priors, source_exponent=source_exponent, most_assumed=most_assumed),
+        processes=processes or min(os.cpu_count() or 1, MAX_PROCESSES),
         leave_out=leave_out,
         progress=lambda line: click.echo(f"opsk: {escape(line)}", err=True),
     )
     if output is not None:
-        _write(output, calibration_text(found))
-    document = {**calibration_document(found), "output": output}
+        _write_atomically(output, render_calibration(result))
+    document = {**calibration_document(result), "output": output}
     if as_json:
         echo_json(document)
     else:
-        picture(document)
+        print_calibration(document)
     return ExitStatus.ANSWER
 
 
-def _runs_of(path: Path) -> tuple[Run, ...]:
-    """Return the runs of a table, and say which of its columns are not known."""
-    found = read_runs(path)
-    if found.unknown_columns:
-        names = escape(", ".join(found.unknown_columns))
+def _read_runs(path: Path) -> tuple[Run, ...]:
+    """Return the runs of a table, and warn of unknown columns."""
+    table = read_runs(path)
+    if table.unknown_columns:
+        names = escape(", ".join(table.unknown_columns))
         click.echo(f"opsk: columns that are not known and say nothing: {names}", err=True)
-    return found.runs
+    return table.runs
 
 
-def _kept(runs: tuple[Run, ...], without: Set[str]) -> tuple[Run, ...]:
+def _filter_runs(runs: tuple[Run, ...], without: Set[str]) -> tuple[Run, ...]:
     """Return the runs of the other sources."""
     sources = {run.source for run in runs}
     if missing := sorted(without - sources):
@@ -133,9 +133,9 @@ def _kept(runs: tuple[Run, ...], without: Set[str]) -> tuple[Run, ...]:
     return tuple(run for run in runs if run.source not in without)
 
 
-def _settings(*, from_priors: bool, source_exponent: float | None, most_assumed: int) -> FitSettings:
-    """Return how the runs are weighed: those of a site are all alike."""
-    usual = FitSettings(most_assumed=most_assumed)
+def _build_settings(*, from_priors: bool, source_exponent: float | None, most_assumed: int) -> FitSettings:
+    """Return the fit settings; all runs of a site have the same weight."""
+    usual = FitSettings(max_assumed=most_assumed)
     if from_priors:
         return usual if source_exponent is None else replace(usual, source_exponent=source_exponent)
     return replace(
@@ -146,11 +146,11 @@ def _settings(*, from_priors: bool, source_exponent: float | None, most_assumed:
     )
 
 
-def _write(path: Path, text: str) -> None:
+def _write_atomically(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with unfinished.open("x", encoding="utf-8") as file:  # through no link that waits there
+        with unfinished.open("x", encoding="utf-8") as file:  # follows no existing link
             file.write(text)
         unfinished.replace(path)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""How is a calibration shown to people: what was found, what the runs could not tell, and how good is it?"""
+"""Prints a calibration for people: parameters, offsets, errors and ranges."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from opsk.text import escape, to_json_values
 _WIDTH_WITHOUT_TERMINAL = 110
 
 
-def picture(document: Mapping[str, Any]) -> None:
+def print_calibration(document: Mapping[str, Any]) -> None:
     """Print the answer of ``opsk calibrate`` for people."""
     shown = to_json_values(document)
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
     console.print(Text(escape(f"fitted to {shown['fit']['description']}"), style="bold"), soft_wrap=True)
-    console.print(_parameters(shown["parameters"]))
-    console.print(_unidentified(shown["parameters"]), soft_wrap=True)
+    console.print(_build_parameter_table(shown["parameters"]))
+    console.print(_format_unidentified(shown["parameters"]), soft_wrap=True)
     console.print()
-    console.print(_offsets(document["offsets"]))
+    console.print(_build_offset_table(document["offsets"]))
     console.print()
-    console.print(_errors(shown["fit"], shown["cross_validation"]))
-    console.print(_spread(shown["spread"]), soft_wrap=True)
+    console.print(_build_error_table(shown["fit"], shown["cross_validation"]))
+    console.print(_format_spread(shown["spread"]), soft_wrap=True)
     if shown["output"]:
         console.print(Text(escape(f"written to {shown['output']}")), soft_wrap=True)
 
 
-def _parameters(parameters: Mapping[str, Any]) -> Table:
-    """Return the parameters that the runs tell."""
+def _build_parameter_table(parameters: Mapping[str, Any]) -> Table:
+    """Return the table of parameters that the runs identify."""
     table = Table(box=None, pad_edge=False)
     table.add_column("parameter")
     for name in ("value", "±", "prior", "runs"):
@@ -47,13 +47,13 @@ def _parameters(parameters: Mapping[str, Any]) -> Table:
     return table
 
 
-def _unidentified(parameters: Mapping[str, Any]) -> Text:
-    """Return how many parameters stayed where they were believed to be."""
+def _format_unidentified(parameters: Mapping[str, Any]) -> Text:
+    """Return the number of parameters that stayed at their prior."""
     count = sum(not known["identified"] for known in parameters.values())
     return Text(f"{count} of {len(parameters)} parameters are not told apart from their prior by these runs")
 
 
-def _offsets(offsets: Sequence[Mapping[str, Any]]) -> Table:
+def _build_offset_table(offsets: Sequence[Mapping[str, Any]]) -> Table:
     """Return how much slower than predicted sources, or the site, run each family of software."""
     table = Table(box=None, pad_edge=False)
     table.add_column("offset of time")
@@ -70,7 +70,7 @@ def _offsets(offsets: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _errors(fit: Mapping[str, Any], validated: Mapping[str, Any] | None) -> Table:
+def _build_error_table(fit: Mapping[str, Any], validated: Mapping[str, Any] | None) -> Table:
     """Return the errors by source, and of all."""
     table = Table(box=None, pad_edge=False)
     table.add_column("source")
@@ -81,19 +81,19 @@ def _errors(fit: Mapping[str, Any], validated: Mapping[str, Any] | None) -> Tabl
     ]
     rows += [(name, fit[name], (validated or {}).get(name)) for name in ("stated", "assumed", "overall") if fit[name]]
     for name, inside, outside in rows:
-        table.add_row(Text(escape(name)), str(inside["runs"]), *_three(inside), *_three(outside))
+        table.add_row(Text(escape(name)), str(inside["runs"]), *_format_figures(inside), *_format_figures(outside))
     return table
 
 
-def _three(figures: Mapping[str, float] | None) -> list[str]:
+def _format_figures(figures: Mapping[str, float] | None) -> list[str]:
     """Return median, P90 and bias as shares."""
     if figures is None:
         return ["", "", ""]
     return [f"{figures['median']:.1%}", f"{figures['p90']:.1%}", f"{figures['bias']:+.1%}"]
 
 
-def _spread(spread: Mapping[str, Any]) -> Text:
-    """Return how wide ranges are, and what they hold."""
+def _format_spread(spread: Mapping[str, Any]) -> Text:
+    """Return the width of the ranges, and their coverage."""
     held = spread["coverage"]
     words = [f"{name.replace('_', ' ')} {share:.0%}" for name, share in held.items() if isinstance(share, float)]
     sigmas = [f"{name} {spread[name]:.3f}" for name in spread if name != "coverage"]

@@ -1,4 +1,4 @@
-"""Which jobs of the site's store ran well enough to calibrate with? Advised, steady, and without a failure."""
+"""Selects jobs of the site's store for calibration: with advice, steady, and without a failure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsk.app.inputs.cluster import chosen_cluster
-from opsk.app.store_opening import site_store
-from opsk.calibration.runs.advised_runs import FEWEST_INTERVALS, FEWEST_STEPS, Stretch, advised_row, steady_step_s
+from opsk.app.inputs.cluster import resolve_cluster
+from opsk.app.store_opening import open_site_store
+from opsk.calibration.runs.advised_runs import (
+    MIN_INTERVALS,
+    MIN_STEPS,
+    MeasuredInterval,
+    build_advised_row,
+    compute_steady_step_s,
+)
 from opsk.calibration.runs.runs import Runs, parse_runs
 from opsk.calibration.runs.written_runs import COLUMNS
 from opsk.errors import InputError, OpskError
@@ -24,12 +30,12 @@ if TYPE_CHECKING:
 
     from opsk.store.records.jobs import JobSeen
 
-MOST_JOBS = 10_000
-MOST_ADVICE = 20
+MAX_JOBS = 10_000
+MAX_ADVICE = 20
 
 
-def runs_of_store() -> Runs:
-    """Return the jobs of the site's store that are fit to calibrate with.
+def read_store_runs() -> Runs:
+    """Return the jobs of the site's store that are suitable for calibration.
 
     Raises
     ------
@@ -38,9 +44,9 @@ def runs_of_store() -> Runs:
     StoreError
         The store does not answer.
     """
-    engine = site_store(writing=False)
+    engine = open_site_store(writing=False)
     left_out: Counter[str] = Counter()
-    rows = rows_of(engine, left_out)
+    rows = select_rows(engine, left_out)
     reasons = ", ".join(f"{count} {why}" for why, count in left_out.most_common())
     if not rows:
         raise InputError(
@@ -60,74 +66,74 @@ def runs_of_store() -> Runs:
     return runs
 
 
-def rows_of(engine: Engine, left_out: Counter[str] | None = None) -> list[dict[str, str]]:
-    """Return a row for each job that is fit to calibrate with, the last submitted first.
+def select_rows(engine: Engine, left_out: Counter[str] | None = None) -> list[dict[str, str]]:
+    """Return a row for each suitable job, the last submitted first.
 
     Parameters
     ----------
     left_out
         Counts the others, by reason.
     """
-    from opsk.store.records.jobs import jobs
+    from opsk.store.records.jobs import find_jobs
 
-    found: list[dict[str, str]] = []
-    for job in jobs(engine, limit=MOST_JOBS):
-        row = _row(engine, job)
+    rows: list[dict[str, str]] = []
+    for job in find_jobs(engine, limit=MAX_JOBS):
+        row = _build_row(engine, job)
         if not isinstance(row, str):
-            found.append(row)
+            rows.append(row)
         elif left_out is not None:
             left_out[row] += 1
-    return found
+    return rows
 
 
-def _row(engine: Engine, job: JobSeen) -> dict[str, str] | str:
-    """Return the row of a job, or why there is none."""
-    from opsk.store.records.advice import advice
-    from opsk.store.records.failures import failures
+def _build_row(engine: Engine, job: JobSeen) -> dict[str, str] | str:
+    """Return the row of a job, or the reason why it is left out."""
+    from opsk.store.records.advice import find_advice
+    from opsk.store.records.failures import find_failures
 
     if not job.script_hash:
         return "without advice"
-    step_s = steady_step_s(_stretches(engine, job))
+    step_s = compute_steady_step_s(_read_stretches(engine, job))
     if step_s is None:
-        return f"not steady over {FEWEST_INTERVALS + 1} measured intervals and {FEWEST_STEPS} steps"
-    if failures(engine, cluster=job.cluster, job=job.job, limit=1):
+        return f"not steady over {MIN_INTERVALS + 1} measured intervals and {MIN_STEPS} steps"
+    if find_failures(engine, cluster=job.cluster, job=job.job, limit=1):
         return "with a failure"
-    given = advice(engine, cluster=job.cluster, script_hash=job.script_hash, limit=MOST_ADVICE)
-    document = next((each.document for each in given if _has_plan(each.document)), None)
+    given = find_advice(engine, cluster=job.cluster, script_hash=job.script_hash, limit=MAX_ADVICE)
+    document = next((item.document for item in given if _has_plan(item.document)), None)
     if not isinstance(document, Mapping):
         return "whose plan was not kept with the advice"
     named = document.get("cluster")
     name = named.get("name") if isinstance(named, Mapping) else None
-    cluster = _cluster(name if isinstance(name, str) else None)
+    cluster = _find_cluster(name if isinstance(name, str) else None)
     if cluster is None:
         return "whose cluster is not known here"
-    return advised_row(document, cluster, name=f"{job.cluster}-{job.job}", step_s=step_s, gpus=job.gpus)
+    return build_advised_row(document, cluster, name=f"{job.cluster}-{job.job}", step_s=step_s, gpus=job.gpus)
 
 
-def _cluster(name: str | None) -> ClusterSpec | None:
-    """Return the cluster that advice was for: the site's own where it is called so, else one of the catalogue."""
+def _find_cluster(name: str | None) -> ClusterSpec | None:
+    """Return the cluster of the advice: the site's where the name matches, else a catalogue cluster."""
     wrong: list[str] = []
     try:
-        site = chosen_cluster(None, wrong)
-        return site if site is not None and name in (None, site.name) else chosen_cluster(name, wrong)
+        site = resolve_cluster(None, wrong)
+        return site if site is not None and name in (None, site.name) else resolve_cluster(name, wrong)
     except OpskError:
         return None
 
 
 def _has_plan(document: object) -> bool:
-    """Tell whether a piece of advice says of what job it is: what is said again at submit does not."""
+    """Return whether advice includes its workload; advice repeated at submit does not."""
     return isinstance(document, Mapping) and isinstance(document.get("workload"), Mapping)
 
 
-def _stretches(engine: Engine, job: JobSeen) -> list[Stretch]:
-    """Return the measured intervals of one run of a job, by the source that tells most of them."""
-    from opsk.store.records.measured import measured
+def _read_stretches(engine: Engine, job: JobSeen) -> list[MeasuredInterval]:
+    """Return the measured intervals of one run of a job, from the source with the most."""
+    from opsk.store.records.measured import find_measured
 
     by_source: dict[str, list[Any]] = {}
-    for each in measured(
+    for interval in find_measured(
         engine, cluster=job.cluster, job=job.job, since=job.started_at or job.submitted_at, until=job.ended_at
     ):
-        if each.step_s is not None and each.steps:
-            by_source.setdefault(each.source, []).append(each)
-    told = max(by_source.values(), key=len, default=[])
-    return [Stretch(steps=each.steps, step_s=each.step_s) for each in told]
+        if interval.step_s is not None and interval.steps:
+            by_source.setdefault(interval.source, []).append(interval)
+    longest = max(by_source.values(), key=len, default=[])
+    return [MeasuredInterval(steps=interval.steps, step_s=interval.step_s) for interval in longest]

@@ -1,4 +1,4 @@
-"""The command ``opsk validate``: how far is the cost model from runs that were measured?"""
+"""Implements ``opsk validate``: compares predictions of the cost model with measured runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from opsk.app.inputs.efficiency import load_efficiency
 from opsk.calibration.accuracy.validation import validate_runs, validation_document
 from opsk.calibration.runs.runs import read_runs
-from opsk.cli.calibration.validation_picture import picture
+from opsk.cli.calibration.validation_picture import print_validation
 from opsk.cli.document import echo_json
 from opsk.errors import ExitStatus
 
@@ -32,5 +32,5 @@ def validate(runs_file: Path, *, efficiency: str | None, worst: int, as_json: bo
     if as_json:
         echo_json(validation_document(validation))
     else:
-        picture(validation, worst=worst)
+        print_validation(validation, worst=worst)
     return ExitStatus.BAD_NEWS if validation.unpredictable and not validation.rows else ExitStatus.ANSWER

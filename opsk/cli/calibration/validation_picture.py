@@ -1,4 +1,4 @@
-"""How is the answer of ``opsk validate`` shown to people: where is the model right, where wrong, and by how much?"""
+"""Prints the answer of ``opsk validate`` for people."""
 
 from __future__ import annotations
 
@@ -19,31 +19,33 @@ _MAX_UNPREDICTABLE, _MAX_ODDITIES = 10, 10
 _GROUP_TITLES = {"gpu": "GPU", "arch": "kind of model", "source": "source", "size": "parameters"}
 
 
-def picture(validation: Validation, *, worst: int) -> None:
+def print_validation(validation: Validation, *, worst: int) -> None:
     """Print a validation for people."""
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
     report = validation.report
-    console.print(_headline(validation))
+    console.print(_format_headline(validation))
     console.print()
     if any(report.time.values()):
-        console.print(_errors("time: error of the first of step time, tokens/s, TFLOP/s, MFU, HFU", report.time))
+        console.print(
+            _build_error_table("time: error of the first of step time, tokens/s, TFLOP/s, MFU, HFU", report.time)
+        )
     if any(report.memory.values()):
-        console.print(_errors("memory: error of the peak", report.memory))
+        console.print(_build_error_table("memory: error of the peak", report.memory))
     for group, members in report.groups.items():
         for kind in ("time", "memory"):
             rows = {key: value[kind] for key, value in members.items()}
             if any(rows.values()):
-                console.print(_errors(f"{kind} by {_GROUP_TITLES[group]}", rows))
+                console.print(_build_error_table(f"{kind} by {_GROUP_TITLES[group]}", rows))
     for name, reliability in report.reliability.items():
         if reliability is not None:
-            console.print(_reliability(name, reliability))
-    console.print(_out_of_memory(validation), soft_wrap=True)
+            console.print(_build_reliability_table(name, reliability))
+    console.print(_format_out_of_memory(validation), soft_wrap=True)
     console.print()
     if worst and any(row.time for row in validation.rows):
-        console.print(_worst(validation, worst))
-    for line in _oddities(validation):
+        console.print(_build_worst_table(validation, worst))
+    for line in _list_problems(validation):
         console.print(Text(escape(line), style="yellow"), soft_wrap=True)
     for row in validation.unpredictable[:_MAX_UNPREDICTABLE]:
         console.print(Text(escape(f"not predicted  {row.id}: {row.why}"), style="yellow"), soft_wrap=True)
@@ -52,8 +54,8 @@ def picture(validation: Validation, *, worst: int) -> None:
         console.print(Text(f"not predicted  {hidden} more, all of them with --json", style="yellow"))
 
 
-def _oddities(validation: Validation) -> Iterator[str]:
-    """Yield what is odd about a table: columns that are not known, and what is wrong with rows, most frequent first."""
+def _list_problems(validation: Validation) -> Iterator[str]:
+    """Yield the problems of a table: unknown columns, and problems of rows, most frequent first."""
     if validation.unknown_columns:
         yield f"columns that are not known and say nothing: {', '.join(validation.unknown_columns)}"
     counted = Counter(problem for row in validation.rows for problem in row.run.problems)
@@ -63,7 +65,7 @@ def _oddities(validation: Validation) -> Iterator[str]:
         yield f"{len(counted) - _MAX_ODDITIES} more, all of them with --json"
 
 
-def _headline(validation: Validation) -> Text:
+def _format_headline(validation: Validation) -> Text:
     """Return how many rows were predicted, in one line."""
     rows = len(validation.rows) + len(validation.unpredictable)
     measured = sum(row.time is not None or row.memory is not None for row in validation.rows)
@@ -73,19 +75,19 @@ def _headline(validation: Validation) -> Text:
     return text.append(escape(f"  · efficiencies: {validation.fit}"), style="not bold")
 
 
-def _titled(title: str, table: Table) -> Group:
+def _add_title(title: str, table: Table) -> Group:
     """Return a table under its title, which may be wider."""
     return Group(Text(escape(title), style="bold"), table, Text())
 
 
-def _plain_table() -> Table:
+def _build_plain_table() -> Table:
     """Return a table without lines."""
     return Table(box=None, padding=(0, 2), pad_edge=False)
 
 
-def _errors(title: str, rows: Mapping[str, ErrorSummary | None]) -> Group:
+def _build_error_table(title: str, rows: Mapping[str, ErrorSummary | None]) -> Group:
     """Return a table of error summaries."""
-    table = _plain_table()
+    table = _build_plain_table()
     table.add_column("", min_width=16)
     for name in ("rows", "median |error|", "P90", "worst", "bias", "in range", "range"):
         table.add_column(name, justify="right")
@@ -102,26 +104,26 @@ def _errors(title: str, rows: Mapping[str, ErrorSummary | None]) -> Group:
             f"{summary.coverage:.0%}",
             f"±{summary.median_half_width:.0%}",
         )
-    return _titled(title, table)
+    return _add_title(title, table)
 
 
-def _reliability(name: str, reliability: Reliability) -> Group:
+def _build_reliability_table(name: str, reliability: Reliability) -> Group:
     """Return a reliability table."""
     title = (
         f"chance to fit ({name}): Brier {reliability.brier:.4f}, always the base rate {reliability.base_rate_brier:.4f}"
     )
-    table = _plain_table()
+    table = _build_plain_table()
     for column in ("told", "events", "mean told", "came true"):
         table.add_column(column, justify="right")
     for entry in reliability.bins:
         table.add_row(
             f"{entry.low:.0%}–{entry.high:.0%}", str(entry.events), f"{entry.told:.1%}", f"{entry.happened:.1%}"
         )
-    return _titled(title, table)
+    return _add_title(title, table)
 
 
-def _out_of_memory(validation: Validation) -> Text:
-    """Return how the verdicts did, in one line."""
+def _format_out_of_memory(validation: Validation) -> Text:
+    """Return the accuracy of the verdicts, in one line."""
     calls = validation.report.out_of_memory
     text = Text(f"out of memory  {calls.out_of_memory - len(calls.missed)} of {calls.out_of_memory} were seen coming")
     if calls.missed:
@@ -132,14 +134,14 @@ def _out_of_memory(validation: Validation) -> Text:
     return text
 
 
-def _worst(validation: Validation, count: int) -> Group:
-    """Return the rows that miss most in time."""
-    table = _plain_table()
+def _build_worst_table(validation: Validation, count: int) -> Group:
+    """Return the table of rows with the largest errors in time."""
+    table = _build_plain_table()
     for name in ("run", "model", "GPUs", "plan", "quantity"):
         table.add_column(name)
     for name in ("measured", "predicted", "error"):
         table.add_column(name, justify="right")
-    rows = sorted((row for row in validation.rows if row.time), key=_miss, reverse=True)
+    rows = sorted((row for row in validation.rows if row.time), key=_compute_miss, reverse=True)
     for row in rows[:count]:
         score, plan = row.time, row.run.plan
         if score is None:
@@ -155,9 +157,9 @@ def _worst(validation: Validation, count: int) -> Group:
             f"{score.predicted:.4g}",
             f"{score.error:+.1%}",
         )
-    return _titled("worst in time", table)
+    return _add_title("worst in time", table)
 
 
-def _miss(row: ScoredRun) -> float:
-    """Return how far a row's time is off."""
+def _compute_miss(row: ScoredRun) -> float:
+    """Return the absolute time error of a row."""
     return abs(row.time.error) if row.time else 0.0

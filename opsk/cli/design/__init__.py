@@ -1,1 +1,1 @@
-"""The command ``opsk design`` and its parts."""
+"""Implements ``opsk design``."""

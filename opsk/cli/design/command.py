@@ -1,4 +1,4 @@
-"""The command ``opsk design``: what another network would cost, and what it would do to the steps of models."""
+"""Implements ``opsk design``: compares the cost of networks and the step times of models on them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 import click
 
-from opsk.cli.design.charts import charts_of
-from opsk.cli.design.document import as_csv, design_document
-from opsk.cli.design.inputs import USUAL_RADIX, Request, Wanted, wanted_of
-from opsk.cli.design.papers import PAPERS, paper_document
-from opsk.cli.design.picture import picture
-from opsk.cli.design.run import Walk
+from opsk.cli.design.charts import build_charts
+from opsk.cli.design.document import build_design_document, format_csv
+from opsk.cli.design.inputs import USUAL_RADIX, Comparison, Request, build_comparison
+from opsk.cli.design.papers import PAPERS, build_paper_document
+from opsk.cli.design.picture import print_design
+from opsk.cli.design.run import ProgressIterator
 from opsk.cli.document import echo_json
-from opsk.cli.render.chart import laid_out
+from opsk.cli.render.chart import lay_out_chart
 from opsk.cli.render.chart_png import chart_png
-from opsk.cli.render.chart_svg import chart_svg
+from opsk.cli.render.chart_svg import render_chart_svg
 from opsk.errors import ExitStatus, InputError
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.frameworks.limits import ANYTHING
 from opsk.network_design.failures import outcomes
-from opsk.network_design.rows import row_of
+from opsk.network_design.rows import build_row
 from opsk.network_design.sweep import KEYS
 from opsk.network_design.techniques import Extras, Technique
 from opsk.network_design.verdict import sentences
@@ -46,7 +46,7 @@ _EXTRAS = (
 )
 
 
-def _money(command: Callable[..., Any]) -> Callable[..., Any]:
+def _add_price_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command one option for each price and power."""
     for name, default, text in reversed(_EXTRAS):
         command = click.option(f"--{name}", type=_PRICE, default=default, metavar="X", show_default=True, help=text)(
@@ -92,7 +92,7 @@ def _money(command: Callable[..., Any]) -> Callable[..., Any]:
               help="Reduction servers for each node (optcast).")  # fmt: skip
 @click.option("--interfaces", type=click.IntRange(2, 64), default=Extras().interfaces, show_default=True, metavar="N",
               help="Into how many a NIC is split where circuits join nodes (smartnic, topoopt).")  # fmt: skip
-@_money
+@_add_price_options
 @click.option("--failures", is_flag=True, help="Add what can be done after failures, on small clusters of both kinds.")
 @click.option("--paper", type=click.Choice(list(PAPERS)),
               help="Instead of networks of your own: what a paper states beside what is computed here.")  # fmt: skip
@@ -112,57 +112,57 @@ def design(
 
     Exit status: 0 an answer; 1 no model can be trained on any of the networks; 2 the request cannot be.
     """
-    _refuse_crowd({"--csv": csv_file, "--svg": svg, "--png": png}, as_json=as_json)
-    request = _request(**given)
-    document = paper_document(paper, request) if paper else _compared(wanted_of(request), failures=failures)
-    drawn = laid_out(charts_of(document)) if svg or png else None
+    _refuse_two_stdouts({"--csv": csv_file, "--svg": svg, "--png": png}, as_json=as_json)
+    request = _build_request(**given)
+    document = build_paper_document(paper, request) if paper else _compare(build_comparison(request), failures=failures)
+    chart = lay_out_chart(build_charts(document)) if svg or png else None
     if csv_file is not None:
-        _write(csv_file, as_csv(document).encode(), "--csv")
-    if svg is not None and drawn is not None:
-        _write(svg, chart_svg(drawn).encode(), "--svg")
-    if png is not None and drawn is not None:
-        _write(png, chart_png(drawn), "--png")
+        _write(csv_file, format_csv(document).encode(), "--csv")
+    if svg is not None and chart is not None:
+        _write(svg, render_chart_svg(chart).encode(), "--svg")
+    if png is not None and chart is not None:
+        _write(png, chart_png(chart), "--png")
     if as_json:
         echo_json(document)
     elif _STDOUT not in (csv_file, svg, png):
-        picture(document)
+        print_design(document)
     models = [step for row in document["rows"] for step in row["models"]]
     return ExitStatus.BAD_NEWS if models and all(step["plan"] is None for step in models) else ExitStatus.ANSWER
 
 
-def _request(**given: Any) -> Request:
+def _build_request(**given: Any) -> Request:
     """Return the options as one value."""
     prices = {name.replace("-", "_"): given.pop(name.replace("-", "_")) for name, _ in _PRICES}
     names = [*(name.replace("-", "_") for name, _, _ in _EXTRAS), "servers_per_node", "interfaces"]
     return Request(prices=prices, extras={name: given.pop(name) for name in names}, **given)
 
 
-def _compared(wanted: Wanted, *, failures: bool) -> dict[str, Any]:
-    """Return the document of networks that were asked for."""
-    walk, setting = Walk("networks"), wanted.setting
-    rows = walk.collected(
-        row_of(setting, asking.point, asking.technique, sweep=asking.sweep) for asking in walk(wanted.askings)
+def _compare(comparison: Comparison, *, failures: bool) -> dict[str, Any]:
+    """Return the document of the requested networks."""
+    walk, setting = ProgressIterator("networks"), comparison.setting
+    rows = walk.collect(
+        build_row(setting, swept.point, swept.technique, sweep=swept.sweep) for swept in walk(comparison.swept_rows)
     )
-    found = []
+    failure_rows = []
     if failures and not walk.interrupted:
         kinds = outcomes(setting.node, precision=setting.template.precision, efficiency=setting.efficiency)
-        found = walk.collected(kinds)
-    return design_document(
+        failure_rows = walk.collect(kinds)
+    return build_design_document(
         rows=rows,
         verdict=sentences(rows),
-        failures=found,
-        assumed=wanted.assumed,
+        failures=failure_rows,
+        assumed=comparison.assumed,
         prices=setting.prices,
         extras=setting.extras,
         interrupted=walk.interrupted,
     )
 
 
-def _refuse_crowd(files: Mapping[str, Path | None], *, as_json: bool) -> None:
+def _refuse_two_stdouts(files: Mapping[str, Path | None], *, as_json: bool) -> None:
     """Refuse two answers on stdout."""
-    crowd = [flag for flag, path in files.items() if path == _STDOUT] + ["--json"] * as_json
-    if len(crowd) > 1:
-        raise click.UsageError(f"{' and '.join(crowd)} all print on stdout: name files for all but one")
+    flags = [flag for flag, path in files.items() if path == _STDOUT] + ["--json"] * as_json
+    if len(flags) > 1:
+        raise click.UsageError(f"{' and '.join(flags)} all print on stdout: name files for all but one")
 
 
 def _write(path: Path, content: bytes, flag: str) -> None:

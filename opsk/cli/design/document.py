@@ -1,4 +1,4 @@
-"""What do programs get from ``opsk design``: the JSON document, and the table of ``--csv``?"""
+"""Builds the JSON document and the CSV table of ``opsk design``."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from opsk.costmodel.network_cost import PartPrices
-from opsk.costmodel.uncertainty.verdict import verdict_of
+from opsk.costmodel.uncertainty.verdict import compute_verdict
 from opsk.network_design.failures import Outcome
-from opsk.network_design.figures import Drawn
+from opsk.network_design.figures import FigurePoint
 from opsk.network_design.paper import Compared
-from opsk.network_design.rows import Row, Step, reference_of
+from opsk.network_design.rows import Row, Step, find_reference
 from opsk.network_design.techniques import Extras
 from opsk.workload.plan import Plan
 
 _PLAN = ("tp", "pp", "vpp", "cp", "ep", "dp", "sharding", "shard_gpus", "recompute", "micro_batch", "schedule")
 
 
-def design_document(
+def build_design_document(
     *,
     rows: Sequence[Row] = (),
     verdict: Sequence[str] = (),
     compared: Sequence[Compared] = (),
-    points: Sequence[Drawn] = (),
+    points: Sequence[FigurePoint] = (),
     failures: Sequence[Outcome] = (),
     assumed: Sequence[Any] = (),
     prices: PartPrices | None = None,
@@ -34,21 +34,21 @@ def design_document(
 ) -> dict[str, Any]:
     """Return the document that ``opsk design`` prints."""
     return {
-        "rows": [row_document(rows, row) for row in rows],
+        "rows": [build_row_document(rows, row) for row in rows],
         "verdict": list(verdict),
         "compared": [asdict(entry) for entry in compared],
-        "points": [_point_document(point) for point in points],
-        "failures": [_failure_document(outcome) for outcome in failures],
+        "points": [_build_point(point) for point in points],
+        "failures": [_build_failure(outcome) for outcome in failures],
         "prices": {**asdict(prices or PartPrices()), **asdict(extras or Extras())},
         "assumed": list(assumed),
         "interrupted": interrupted,
     }
 
 
-def row_document(rows: Sequence[Row], row: Row) -> dict[str, Any]:
+def build_row_document(rows: Sequence[Row], row: Row) -> dict[str, Any]:
     """Return one network."""
     point, bill = row.point, row.bill
-    other = reference_of(rows, row)
+    other = find_reference(rows, row)
     return {
         "network": row.name,
         "wiring": point.wiring,
@@ -74,14 +74,14 @@ def row_document(rows: Sequence[Row], row: Row) -> dict[str, Any]:
         "cost_usd_per_gpu": bill.cost_usd / point.gpus,
         "power_w": bill.power_w,
         "power_w_per_gpu": bill.power_w / point.gpus,
-        "saved": saved(row, other),
-        "models": [_step_document(step, _like(other, at)) for at, step in enumerate(row.steps)],
+        "saved": compute_savings(row, other),
+        "models": [_build_step(step, _find_same_model(other, index)) for index, step in enumerate(row.steps)],
         "assumes": list(row.assumes),
     }
 
 
-def saved(row: Row, other: Row | None) -> dict[str, Any] | None:
-    """Return what a network saves against the one that it is compared with; ``None`` for that one itself."""
+def compute_savings(row: Row, other: Row | None) -> dict[str, Any] | None:
+    """Return the savings of a network against its reference; ``None`` for the reference itself."""
     if other is None or other is row or not other.bill.cost_usd:
         return None
     return {
@@ -91,12 +91,12 @@ def saved(row: Row, other: Row | None) -> dict[str, Any] | None:
     }
 
 
-def _like(other: Row | None, at: int) -> Step | None:
+def _find_same_model(other: Row | None, index: int) -> Step | None:
     """Return the same model on the network that a row is compared with."""
-    return other.steps[at] if other is not None and at < len(other.steps) else None
+    return other.steps[index] if other is not None and index < len(other.steps) else None
 
 
-def _step_document(step: Step, other: Step | None) -> dict[str, Any]:
+def _build_step(step: Step, other: Step | None) -> dict[str, Any]:
     """Return one model on a network."""
     chosen = step.chosen
     slower = step.step_s / other.step_s - 1 if step.step_s and other is not None and other.step_s else None
@@ -104,38 +104,40 @@ def _step_document(step: Step, other: Step | None) -> dict[str, Any]:
         "model": step.model,
         "global_batch": step.global_batch,
         "step_s": step.step_s,
-        "step": _range(step),
+        "step": _build_range(step),
         "slower": slower,
         "tokens_per_s_per_gpu": chosen.tokens_per_s_per_gpu if chosen else None,
         "mfu": chosen.mfu if chosen else None,
-        "verdict": verdict_of(chosen.fit_probability) if chosen else None,
+        "verdict": compute_verdict(chosen.fit_probability) if chosen else None,
         "fit_probability": chosen.fit_probability if chosen else None,
-        "plan": plan_document(chosen.plan) if chosen else None,
+        "plan": build_plan_document(chosen.plan) if chosen else None,
         "components": dict(chosen.components) if chosen else {},
         "space": chosen.space if chosen else 0,
         "why": step.why,
     }
 
 
-def _range(step: Step) -> dict[str, float] | None:
-    """Return a step as the range that it is."""
+def _build_range(step: Step) -> dict[str, float] | None:
+    """Return the range of a step."""
     if step.step_s is None or step.chosen is None:
         return None
     factor = step.chosen.range_factor
     return {"low": step.step_s / factor, "expected": step.step_s, "high": step.step_s * factor}
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
+def build_plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan with its GPUs."""
     return {"gpus": plan.gpus, **{item.name: getattr(plan, item.name) for item in fields(Plan)}}
 
 
-def _point_document(point: Drawn) -> dict[str, Any]:
+def _build_point(point: FigurePoint) -> dict[str, Any]:
     """Return one point of a figure."""
-    return {item.name: getattr(point, item.name) for item in fields(Drawn)} | {"plan": plan_document(point.plan)}
+    return {item.name: getattr(point, item.name) for item in fields(FigurePoint)} | {
+        "plan": build_plan_document(point.plan)
+    }
 
 
-def _failure_document(outcome: Outcome) -> dict[str, Any]:
+def _build_failure(outcome: Outcome) -> dict[str, Any]:
     """Return one failure on one network."""
     return {
         "case": outcome.case,
@@ -143,17 +145,17 @@ def _failure_document(outcome: Outcome) -> dict[str, Any]:
         "optical": outcome.optical,
         "hb_domain": outcome.hb_domain,
         "failed": outcome.failed,
-        "hit": outcome.hit,
+        "hit": outcome.affected,
         "options": [asdict(choice) for choice in outcome.choices],
         "refused": dict(outcome.refused),
-        "says": outcome.says,
+        "says": outcome.text,
     }
 
 
-def as_csv(document: Mapping[str, Any]) -> str:
-    """Return the rows as a table: a line for each network and model; without rows, what was compared."""
+def format_csv(document: Mapping[str, Any]) -> str:
+    """Return the rows as CSV, a line per network and model; without rows, the compared statements."""
     out = io.StringIO()
-    lines = list(_csv_rows(document["rows"])) or list(document["compared"])
+    lines = list(_build_csv_rows(document["rows"])) or list(document["compared"])
     if lines:
         names = list(dict.fromkeys(name for line in lines for name in line))
         writer = csv.DictWriter(out, names, lineterminator="\n")
@@ -162,7 +164,7 @@ def as_csv(document: Mapping[str, Any]) -> str:
     return out.getvalue()
 
 
-def _csv_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _build_csv_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the lines of the table."""
     nested = ("sweep", "models", "assumes", "saved")
     for row in rows:

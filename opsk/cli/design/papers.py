@@ -1,4 +1,4 @@
-"""What does ``opsk design --paper`` answer: statements of a paper or talk beside what is computed here."""
+"""Implements ``opsk design --paper``: compares the statements of a paper or talk with computed values."""
 
 from __future__ import annotations
 
@@ -6,46 +6,50 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from opsk.app.inputs.model import named_model
-from opsk.cli.design.document import design_document
-from opsk.cli.design.inputs import Request, fixed_of, setting_of, template_of
-from opsk.cli.design.run import Walk
+from opsk.app.inputs.model import load_model
+from opsk.cli.design.document import build_design_document
+from opsk.cli.design.inputs import Request, build_setting, build_template, parse_fixed_axes
+from opsk.cli.design.run import ProgressIterator
 from opsk.hardware.catalog import cluster as catalogue_cluster
 from opsk.hardware.catalog import node as catalogue_node
 from opsk.network_design import figures, paper, talks
 from opsk.network_design.failures import outcomes
-from opsk.network_design.plans import Asked
+from opsk.network_design.plans import ModelRequest
 from opsk.network_design.point import Point, Wiring
-from opsk.network_design.rows import Row, Setting, row_of
+from opsk.network_design.rows import Row, Setting, build_row
 from opsk.units import gbit_per_s
 
 
-def paper_document(name: str, request: Request) -> dict[str, Any]:
+def build_paper_document(name: str, request: Request) -> dict[str, Any]:
     """Return the document of one paper."""
     return PAPERS[name](request)
 
 
-def _rail_only(request: Request) -> dict[str, Any]:
+def _build_rail_only(request: Request) -> dict[str, Any]:
     """Return table II, the remarks, the figures and the failures of the rail-only paper."""
-    setting = replace(setting_of(request, catalogue_node("dgx-h100"), []), asked=())
-    rows = [row for domain in (paper.HEADLINE_DOMAIN, paper.SERVER_DOMAIN) for row in table_2_rows(setting, domain)]
-    walk = Walk("points of figures 8, 9 and 10")
-    template = template_of(request) if request.software else figures.TEMPLATE
-    asked = {
-        name: Asked(model=named_model(name)[0], template=template, fixed={**figures.SPACE, **fixed_of(request.fixed)})
+    setting = replace(build_setting(request, catalogue_node("dgx-h100"), []), model_requests=())
+    rows = [
+        row for domain in (paper.HEADLINE_DOMAIN, paper.SERVER_DOMAIN) for row in build_table_2_rows(setting, domain)
+    ]
+    walk = ProgressIterator("points of figures 8, 9 and 10")
+    template = build_template(request) if request.software else figures.TEMPLATE
+    requests = {
+        name: ModelRequest(
+            model=load_model(name)[0], template=template, fixed={**figures.SPACE, **parse_fixed_axes(request.fixed)}
+        )
         for name in figures.MODELS
     }
-    points = walk.collected(figures.drawn(setting.plans, setting.node, asked, walk))
-    compared = list(paper.compared())
+    points = walk.collect(figures.compute_points(setting.plans, setting.node, requests, walk))
+    compared = list(paper.compare_paper())
     failures = []
     if not walk.interrupted:
-        compared += figures.compared_figures(points)
-        failures = walk.collected(
+        compared += figures.compare_figures(points)
+        failures = walk.collect(
             outcomes(setting.node, precision=setting.template.precision, efficiency=setting.efficiency)
         )
-    return design_document(
+    return build_design_document(
         rows=rows,
-        verdict=_rail_only_verdict(compared),
+        verdict=_format_rail_only_verdict(compared),
         compared=compared,
         points=points,
         failures=failures,
@@ -55,10 +59,10 @@ def _rail_only(request: Request) -> dict[str, Any]:
     )
 
 
-def table_2_rows(setting: Setting, hb_domain: int) -> list[Row]:
-    """Return the networks of table II with HB domains of so many GPUs."""
+def build_table_2_rows(setting: Setting, hb_domain: int) -> list[Row]:
+    """Return the networks of table II with HB domains of ``hb_domain`` GPUs."""
     return [
-        row_of(
+        build_row(
             setting,
             Point(
                 wiring=wiring,
@@ -77,34 +81,34 @@ def table_2_rows(setting: Setting, hb_domain: int) -> list[Row]:
     ]
 
 
-def _rail_only_verdict(compared: list[paper.Compared]) -> list[str]:
-    """Say what of the paper comes out."""
-    judged = [entry for entry in compared if entry.agrees is not None]
-    agree = sum(bool(entry.agrees) for entry in judged)
+def _format_rail_only_verdict(compared: list[paper.Compared]) -> list[str]:
+    """Return which statements of the paper are confirmed."""
+    comparable = [entry for entry in compared if entry.agrees is not None]
+    agree = sum(bool(entry.agrees) for entry in comparable)
     small = [entry for entry in compared if entry.section == f"table II, K = {paper.SERVER_DOMAIN}"]
     saved = [entry.computed for entry in small if entry.what.endswith("cost saved")]
     nothing = sum(abs(entry) < 0.005 for entry in saved)
     return [
-        f"{agree} of {len(judged)} statements come out as stated: digits of table II and of ratios, signs of what the "
-        "figures show, and their few stated values within five points",
+        f"{agree} of {len(comparable)} statements come out as stated: digits of table II and of ratios, signs of what "
+        "the figures show, and their few stated values within five points",
         f"the headline (38 to 77 % of the cost) needs HB domains of {paper.HEADLINE_DOMAIN} GPUs; with the "
         f"{paper.SERVER_DOMAIN} of a server {nothing} of the 6 rows of table II save nothing, the others "
         f"{max(saved):.0%}",
     ]
 
 
-def _titan(request: Request) -> dict[str, Any]:
+def _build_titan(request: Request) -> dict[str, Any]:
     """Return the NICs a node of the TITAN talk."""
     cluster = catalogue_cluster("titan")
-    setting = replace(setting_of(request, cluster.node, []), asked=())
-    model = replace(named_model("gpt3-175b")[0], flash_attention=False)
-    points = tuple(talks.nics_of_titan(setting.plans, model, cluster, setting.efficiency))
-    compared = list(talks.compared_titan(points))
+    setting = replace(build_setting(request, cluster.node, []), model_requests=())
+    model = replace(load_model("gpt3-175b")[0], flash_attention=False)
+    points = tuple(talks.compute_titan_steps(setting.plans, model, cluster, setting.efficiency))
+    compared = list(talks.compare_titan(points))
     agree = sum(bool(entry.agrees) for entry in compared)
     last = points[-1]
     measured, recipe = (getattr(last, of) / getattr(points[0], of) for of in ("measured_s", "recipe_s"))
     nics = f"{last.nics} NIC{'s' if last.nics > 1 else ''}"
-    return design_document(
+    return build_design_document(
         verdict=[
             f"{agree} of {len(compared)} come out as measured; with {nics} a step takes {recipe:.2f} times as long by "
             f"Megatron's recipe, and took {measured:.2f} times: the talk states neither plan nor batch nor GPUs",
@@ -113,10 +117,14 @@ def _titan(request: Request) -> dict[str, Any]:
     )
 
 
-def _ntt(request: Request) -> dict[str, Any]:
-    """Return what the NTT talk prints."""
-    return design_document(compared=list(talks.compared_ntt()))
+def _build_ntt(request: Request) -> dict[str, Any]:
+    """Return the statements of the NTT talk."""
+    return build_design_document(compared=list(talks.compare_ntt()))
 
 
-PAPERS: Mapping[str, Callable[[Request], dict[str, Any]]] = {"rail-only": _rail_only, "titan": _titan, "ntt": _ntt}
-"""Papers and talks that can be asked for."""
+PAPERS: Mapping[str, Callable[[Request], dict[str, Any]]] = {
+    "rail-only": _build_rail_only,
+    "titan": _build_titan,
+    "ntt": _build_ntt,
+}
+"""Available papers and talks."""

@@ -1,4 +1,4 @@
-"""How are networks shown to people: what each costs, how fast models are on it, and what follows from that?"""
+"""Prints networks for people: cost, step times of models, best plans, and the conclusions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from opsk.text import escape, format_duration, to_json_values
 _AXES = ("tp", "pp", "vpp", "cp", "ep", "dp")
 _SAME = 0.0005
 _WIDTH = 120
-"""Of what goes into a file or a pipe, unless COLUMNS says otherwise."""
+"""Width in files and pipes, unless COLUMNS is set."""
 _PARTS, _STEP = 72, 17
-"""Signs that the columns of parts, and those of a model, take in a line."""
+"""Characters of the part columns, and of the columns of one model."""
 _UNITS = {"ratio": lambda value: f"{value:.1%}", "USD": lambda value: f"{value / 1e6:,.1f} M USD",
           "W": lambda value: f"{value / 1e6:,.2f} MW"}  # fmt: skip
 
 
-def picture(document: Mapping[str, Any]) -> None:
+def print_design(document: Mapping[str, Any]) -> None:
     """Print the answer of ``opsk design`` for people."""
     shown = to_json_values(document)
     terminal = Console(highlight=False)
@@ -32,37 +32,37 @@ def picture(document: Mapping[str, Any]) -> None:
     if shown["interrupted"]:
         console.print("[bold]interrupted: what was found until then[/]\n")
     if shown["rows"]:
-        for table in _networks(shown["rows"], console.width):
+        for table in _build_network_tables(shown["rows"], console.width):
             console.print(table)
-        for line in _plans(shown["rows"]):
+        for line in _format_plans(shown["rows"]):
             console.print(escape_markup(line))
     if shown["compared"]:
         _print_compared(console, shown["compared"])
     if shown["failures"]:
-        console.print(_failures(shown["failures"]))
-        for line in _why_not(shown["failures"]):
+        console.print(_build_failure_table(shown["failures"]))
+        for line in _explain_missing(shown["failures"]):
             console.print(escape_markup(line))
     if shown["verdict"]:
         console.print("\n[bold]What follows[/]")
         for sentence in shown["verdict"]:
             console.print(f"  · {escape_markup(escape(sentence))}")
-    for line in _assumed(shown):
+    for line in _format_assumed(shown):
         console.print(f"[dim]{escape_markup(line)}[/]")
 
 
-def _networks(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[Table]:
+def _build_network_tables(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[Table]:
     """Yield the networks, a line each: parts and steps in one table, or in two where a line is too short for both."""
     sweeps = [name for name in dict.fromkeys(key for row in rows for key in row["sweep"]) if name != "oversubscription"]
     models = rows[0]["models"]
     longest = max(len(row["network"]) for row in rows)
     if longest + sum(len(name) + 2 for name in sweeps) + _PARTS + len(models) * _STEP <= width or not models:
-        yield _table(rows, sweeps, parts=True, steps=True)
+        yield _build_table(rows, sweeps, parts=True, steps=True)
     else:
-        yield _table(rows, sweeps, parts=True, steps=False)
-        yield _table(rows, sweeps, parts=False, steps=True)
+        yield _build_table(rows, sweeps, parts=True, steps=False)
+        yield _build_table(rows, sweeps, parts=False, steps=True)
 
 
-def _table(rows: Sequence[Mapping[str, Any]], sweeps: Sequence[str], *, parts: bool, steps: bool) -> Table:
+def _build_table(rows: Sequence[Mapping[str, Any]], sweeps: Sequence[str], *, parts: bool, steps: bool) -> Table:
     """Return one line a network, with its parts, its steps, or both."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("network", no_wrap=True)
@@ -81,8 +81,8 @@ def _table(rows: Sequence[Mapping[str, Any]], sweeps: Sequence[str], *, parts: b
         table.add_row(
             row["network"],
             *(f"{row['sweep'].get(name, 0):g}" for name in sweeps),
-            *(_parts(row) if parts else ()),
-            *(_step(step) for step in (row["models"] if steps else ())),
+            *(_format_parts(row) if parts else ()),
+            *(_format_step(step) for step in (row["models"] if steps else ())),
         )
     return table
 
@@ -90,8 +90,8 @@ def _table(rows: Sequence[Mapping[str, Any]], sweeps: Sequence[str], *, parts: b
 _COLUMNS = ("tiers", "switches", "transceivers", "M USD", "kW", "saves cost / power")
 
 
-def _parts(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what has to be bought for a network; circuits and servers are told beside the switches."""
+def _format_parts(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the parts of a network; circuits and servers are listed with the transceivers."""
     others = [(row["circuit_ports"], "circuit ports"), (row["servers"], "servers")]
     more = "".join(f"\n{count:,} {what}" for count, what in others if count)
     return (
@@ -100,47 +100,47 @@ def _parts(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{row['transceivers']:,}{more}",
         f"{row['cost_usd'] / 1e6:,.2f}",
         f"{row['power_w'] / 1e3:,.1f}",
-        _saved(row["saved"]),
+        _format_savings(row["saved"]),
     )
 
 
-def _saved(saved: Mapping[str, Any] | None) -> str:
-    """Return what is saved of cost and power."""
+def _format_savings(saved: Mapping[str, Any] | None) -> str:
+    """Return the savings of cost and power."""
     return f"{saved['cost'] * 100:.1f} / {saved['power'] * 100:.1f} %" if saved else "–"
 
 
-def _step(step: Mapping[str, Any]) -> str:
-    """Return a step and how much longer it is than on the network that it is compared with."""
+def _format_step(step: Mapping[str, Any]) -> str:
+    """Return a step and its difference from the reference network."""
     if step["step_s"] is None:
         return "none"
     slower = step["slower"] or 0.0
     return format_duration(step["step_s"]) + (f" {slower:+.1%}" if abs(slower) >= _SAME else "")
 
 
-def _plans(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the best plan of each model, and where it is another one; and why there is none."""
-    for at, first in enumerate(rows[0]["models"]):
+def _format_plans(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the best plans of each model and their networks, or why there is none."""
+    for index, first in enumerate(rows[0]["models"]):
         by_plan: dict[str, list[str]] = {}
         for row in rows:
-            step = row["models"][at]
-            said = _plan(step["plan"]) if step["plan"] else f"no plan: {escape(step['why'])}"
-            by_plan.setdefault(said, []).append(_where(row))
+            step = row["models"][index]
+            text = _format_plan(step["plan"]) if step["plan"] else f"no plan: {escape(step['why'])}"
+            by_plan.setdefault(text, []).append(_format_network(row))
         name = escape(first["model"])
         if len(by_plan) == 1:
             yield f"{name}, everywhere: {next(iter(by_plan))}"
             continue
-        for said, where in by_plan.items():
+        for text, where in by_plan.items():
             more = f" and {len(where) - 3} more" if len(where) > 3 else ""
-            yield f"{name}, {', '.join(where[:3])}{more}: {said}"
+            yield f"{name}, {', '.join(where[:3])}{more}: {text}"
 
 
-def _where(row: Mapping[str, Any]) -> str:
-    own = [f"{name} {value:g}" for name, value in row["sweep"].items() if name != "oversubscription"]
-    return f"{row['network']}{f' ({chr(44).join(own)})' if own else ''}"
+def _format_network(row: Mapping[str, Any]) -> str:
+    settings = [f"{name} {value:g}" for name, value in row["sweep"].items() if name != "oversubscription"]
+    return f"{row['network']}{f' ({chr(44).join(settings)})' if settings else ''}"
 
 
-def _plan(plan: Mapping[str, Any]) -> str:
-    """Return a plan in a few words."""
+def _format_plan(plan: Mapping[str, Any]) -> str:
+    """Return a plan in short form."""
     axes = " ".join(f"{name.upper()}{plan[name]}" for name in _AXES if plan[name] > 1) or "DP1"
     recompute = "" if plan["recompute"] == "none" else f", recompute {plan['recompute']}"
     group = f" over {plan['shard_gpus']}" if plan["shard_gpus"] else ""
@@ -149,7 +149,7 @@ def _plan(plan: Mapping[str, Any]) -> str:
 
 
 def _print_compared(console: Console, compared: Sequence[Mapping[str, Any]]) -> None:
-    """Print what was stated beside what is computed, section by section."""
+    """Print stated and computed values, section by section."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("stated where", no_wrap=True)
     table.add_column("what")
@@ -164,17 +164,17 @@ def _print_compared(console: Console, compared: Sequence[Mapping[str, Any]]) -> 
         table.add_row(
             entry["section"] if entry["section"] != before else "",
             escape_markup(entry["what"]),
-            "" if entry["stated"] is None else _number(entry["stated"], entry["unit"]),
-            _number(entry["computed"], entry["unit"]),
-            _agreement(entry),
+            "" if entry["stated"] is None else _format_number(entry["stated"], entry["unit"]),
+            _format_number(entry["computed"], entry["unit"]),
+            _format_agreement(entry),
             escape_markup(entry["why"]),
         )
         before = entry["section"]
     console.print(table)
 
 
-def _agreement(entry: Mapping[str, Any]) -> str:
-    """Return whether the two numbers agree, and in what."""
+def _format_agreement(entry: Mapping[str, Any]) -> str:
+    """Return whether the two numbers agree, and by which criterion."""
     if entry["agrees"] is None:
         return ""
     if entry["by"] == "sign":
@@ -184,15 +184,15 @@ def _agreement(entry: Mapping[str, Any]) -> str:
     return "[bold]differs[/]"
 
 
-def _number(value: float | None, unit: str) -> str:
-    """Return a number as its unit is read."""
+def _format_number(value: float | None, unit: str) -> str:
+    """Return a number with its unit."""
     if value is None:
         return "–"
     return _UNITS[unit](value) if unit in _UNITS else f"{value:.4g} {unit}"
 
 
-def _failures(failures: Sequence[Mapping[str, Any]]) -> Table:
-    """Return what can be done after each failure, on each network."""
+def _build_failure_table(failures: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of options after each failure, on each network."""
     table = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -224,8 +224,8 @@ def _failures(failures: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _why_not(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield why a network lacks an option that another one has after the same failure, and what the paper says."""
+def _explain_missing(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield why a network lacks an option that another one has after the same failure, and the paper's statement."""
     for case in dict.fromkeys(entry["case"] for entry in failures):
         same = [entry for entry in failures if entry["case"] == case]
         yield f"{case}: the paper: {same[0]['says']}"
@@ -234,12 +234,12 @@ def _why_not(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             missing = kinds - {option["kind"] for option in entry["options"]} - {"optical"}
             for kind in sorted(missing & entry["refused"].keys()):
                 where = entry["wiring"] + (" + optical" if entry["optical"] else "")
-                if "no free node is known" not in entry["refused"][kind]:  # of what the job holds it says nothing
+                if "no free node is known" not in entry["refused"][kind]:  # does not concern the job's own nodes
                     yield f"  {where} has no {kind}: {escape(entry['refused'][kind])}"
 
 
-def _assumed(shown: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what was taken to be so."""
+def _format_assumed(shown: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the assumptions."""
     lines = [f"{entry['field']} = {entry['value']}: {entry['why']}" for entry in shown["assumed"]]
     lines += [line for row in shown["rows"] for line in row["assumes"]]
     if lines:

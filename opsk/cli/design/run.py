@@ -1,4 +1,4 @@
-"""How are many networks worked through at a terminal: with a bar past one second, and Ctrl-C keeps what there is?"""
+"""Iterates over networks with a progress bar after one second; Ctrl-C keeps the results so far."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 Entry = TypeVar("Entry")
 
 QUIET_S = 1.0
-"""What ends before needs no bar."""
+"""No bar is shown before."""
 
 
-class Walk:
-    """Goes through sequences; ``interrupted`` once Ctrl-C ended one of them."""
+class ProgressIterator:
+    """Iterates over sequences; ``interrupted`` is set when Ctrl-C ends one of them."""
 
     def __init__(self, what: str) -> None:
-        """``what`` is counted: ``networks``."""
+        """``what`` names the counted entries: ``networks``."""
         self.what = what
         self.interrupted = False
 
     def __call__(self, entries: Sequence[Entry]) -> Iterator[Entry]:
-        """Yield the entries, and show how many there are left once a second has passed."""
+        """Yield the entries, with a progress bar after one second."""
         start = time.monotonic()
         bar: Progress | None = None
         try:
@@ -52,17 +52,17 @@ class Walk:
         bar.start()
         return bar
 
-    def collected(self, found: Iterator[Entry]) -> list[Entry]:
-        """Return all that was found, or what was found until Ctrl-C.
+    def collect(self, results: Iterator[Entry]) -> list[Entry]:
+        """Return all results, or those until Ctrl-C.
 
         Raises
         ------
         KeyboardInterrupt
-            Nothing had been found yet.
+            There is no result yet.
         """
         entries: list[Entry] = []
         try:
-            for entry in found:
+            for entry in results:
                 entries.append(entry)  # noqa: PERF402 -- what was found before Ctrl-C must stay
         except KeyboardInterrupt:
             if not entries:

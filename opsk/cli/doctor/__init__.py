@@ -1,1 +1,1 @@
-"""The command ``opsk doctor``: what is wrong at this site? A file a part of it."""
+"""Implements ``opsk doctor``: one module per part of the site that is checked."""

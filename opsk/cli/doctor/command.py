@@ -1,4 +1,4 @@
-"""The command ``opsk doctor``: what is wrong here, where, and what is to be done?"""
+"""Implements ``opsk doctor``: checks a site, and reports what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ from typing import cast
 import click
 
 from opsk.app.doctor.finding import CHECKS_GROUP, Check, Finding, Level, Site, unknown
-from opsk.app.doctor.slurm import ask_slurm, clock_checks
-from opsk.app.doctor.slurm_installation import installed_slurm, lua_finding
-from opsk.cli.doctor.configuration import configuration_checks, read_configuration
-from opsk.cli.doctor.evidence import evidence_checks
-from opsk.cli.doctor.exporters import exporter_checks, exporter_urls, hear, job_checks, jobs_folder_checks
-from opsk.cli.doctor.picture import show
-from opsk.cli.doctor.prometheus import prometheus_checks
-from opsk.cli.doctor.store import store_checks
+from opsk.app.doctor.slurm import check_clock, check_slurmctld
+from opsk.app.doctor.slurm_installation import check_lua_socket, find_installed_slurm
+from opsk.cli.doctor.configuration import check_configuration, read_configuration
+from opsk.cli.doctor.evidence import check_evidence
+from opsk.cli.doctor.exporters import (
+    check_exporters,
+    check_jobs,
+    check_jobs_folder,
+    find_exporter_urls,
+    scrape_exporters,
+)
+from opsk.cli.doctor.picture import print_findings
+from opsk.cli.doctor.prometheus import check_prometheus
+from opsk.cli.doctor.store import check_store
 from opsk.cli.document import echo_json
 from opsk.config import DEFAULT_PATH
 from opsk.errors import ExitStatus, OpskError
@@ -40,66 +46,66 @@ def doctor(config: Path | None, exporters: tuple[str, ...], *, show_all: bool, a
 
     Exit status: 0 nothing is wrong, 1 something is.
     """
-    found = diagnose(config, exporters)
-    is_wrong = any(finding.level is Level.WRONG for finding in found)
+    findings = diagnose(config, exporters)
+    is_wrong = any(finding.level is Level.WRONG for finding in findings)
     if as_json:
-        counts = {level.value: sum(finding.level is level for finding in found) for level in Level}
-        echo_json({"findings": found, "counts": counts, "sound": not is_wrong})
+        counts = {level.value: sum(finding.level is level for finding in findings) for level in Level}
+        echo_json({"findings": findings, "counts": counts, "sound": not is_wrong})
     else:
-        show(found, everything=show_all)
+        print_findings(findings, everything=show_all)
     return ExitStatus.BAD_NEWS if is_wrong else ExitStatus.ANSWER
 
 
 def diagnose(config: Path | None, exporters: Iterable[str] = ()) -> list[Finding]:
-    """Look at everything."""
+    """Run all checks."""
     path = config or Path(os.environ.get("OPSK_CONFIG") or DEFAULT_PATH)
-    settings, found = read_configuration(path)
-    slurm, said = ask_slurm()
-    found += said
-    urls, said = exporter_urls(exporters, settings.top)
-    found += said
+    settings, findings = read_configuration(path)
+    slurm, more = check_slurmctld()
+    findings += more
+    urls, more = find_exporter_urls(exporters, settings.top)
+    findings += more
     site = Site(config=settings, config_path=path, slurm=slurm, exporters=urls, now_s=time.time())
-    heard = hear(site)
+    scrapes = scrape_exporters(site)
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
-        ("configuration", lambda: configuration_checks(site)),
-        ("clock", lambda: clock_checks(site)),
-        ("lua-socket", lua_checks),
-        *_of_front_ends(site),
-        ("exporter", lambda: exporter_checks(heard)),
-        ("prolog", lambda: job_checks(site, heard)),
-        ("prolog", lambda: jobs_folder_checks(site)),
-        ("prometheus", lambda: prometheus_checks(site, heard)),
-        ("store", lambda: store_checks(site)),
-        ("evidence", lambda: evidence_checks(site)),
+        ("configuration", lambda: check_configuration(site)),
+        ("clock", lambda: check_clock(site)),
+        ("lua-socket", check_lua),
+        *_load_front_end_checks(site),
+        ("exporter", lambda: check_exporters(scrapes)),
+        ("prolog", lambda: check_jobs(site, scrapes)),
+        ("prolog", lambda: check_jobs_folder(site)),
+        ("prometheus", lambda: check_prometheus(site, scrapes)),
+        ("store", lambda: check_store(site)),
+        ("evidence", lambda: check_evidence(site)),
     ]
-    for name, look in checks:
-        found += _looked(name, look)
-    return found
+    for name, check in checks:
+        findings += _run_check(name, check)
+    return findings
 
 
-def lua_checks() -> Iterable[Finding]:
-    """Look for lua-socket where Slurm's Lua plugins are installed."""
-    slurm = installed_slurm(Path("/"))
-    return [lua_finding(slurm)] if slurm.plugins else []
+def check_lua() -> Iterable[Finding]:
+    """Check lua-socket where Slurm's Lua plugins are installed."""
+    slurm = find_installed_slurm(Path("/"))
+    return [check_lua_socket(slurm)] if slurm.plugins else []
 
 
-def _of_front_ends(site: Site) -> list[tuple[str, Callable[[], Iterable[Finding]]]]:
-    """Return the checks that front ends bring."""
+def _load_front_end_checks(site: Site) -> list[tuple[str, Callable[[], Iterable[Finding]]]]:
+    """Return the checks of the front ends."""
     entries = sorted(entry_points(group=CHECKS_GROUP), key=lambda each: each.name)
-    return [(entry.name, partial(_of_entry, entry, site)) for entry in entries]
+    return [(entry.name, partial(_run_entry_check, entry, site)) for entry in entries]
 
 
-def _of_entry(entry: EntryPoint, site: Site) -> Iterable[Finding]:
+def _run_entry_check(entry: EntryPoint, site: Site) -> Iterable[Finding]:
     return cast("Check", entry.load())(site)
 
 
-def _looked(name: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Return what a check found; that it could not look is a finding as well, and no reason to leave the others out."""
-    found: list[Finding] = []
+def _run_check(name: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Return the findings of a check; a check that fails is a finding itself, and does not stop the others."""
+    findings: list[Finding] = []
     try:
-        found.extend(look())
+        findings.extend(check())
     except OpskError as error:
-        found.append(unknown(name, f"could not be looked at: {error.message}", hint=error.hint))
+        findings.append(unknown(name, f"could not be looked at: {error.message}", hint=error.hint))
     except (OSError, ImportError) as error:
-        found.append(unknown(name, f"could not be looked at: {error}"))
-    return found
+        findings.append(unknown(name, f"could not be looked at: {error}"))
+    return findings

@@ -1,4 +1,4 @@
-"""Is the site configuration there and sound, and are the files that it names?"""
+"""Checks the site configuration and the files that it names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opsk.hardware.catalog import cluster, parse_cluster
 
 
 def read_configuration(path: Path) -> tuple[SiteConfig, list[Finding]]:
-    """Return the configuration, or the defaults where it cannot be used, and what is wrong with it."""
+    """Return the configuration, or the defaults where it cannot be used, and the findings."""
     if not path.exists():
         return SiteConfig(), [note("configuration", "there is none: defaults hold", path, "opsk setup writes one")]
     try:
@@ -24,25 +24,27 @@ def read_configuration(path: Path) -> tuple[SiteConfig, list[Finding]]:
         return SiteConfig(), [wrong("configuration", f"cannot be used: {error.message}", path, hint)]
 
 
-def configuration_checks(site: Site) -> Iterator[Finding]:
-    """Look at what the configuration names: cluster, fabric, folders."""
+def check_configuration(site: Site) -> Iterator[Finding]:
+    """Check the files that the configuration names: cluster, fabric, efficiencies, passwords."""
     config = site.config
     if config.cluster is None:
         hint = f'cluster = "NAME" in {site.config_path}; opsk check --cluster NAME lists the catalogue'
         yield note("cluster", "none is named: GPUs are known only by the type that a job asks for", hint=hint)
     else:
-        yield _cluster(config.cluster)
+        yield _check_cluster(config.cluster)
     for path in config.fabric:
-        yield _readable("fabric", path, "opsk fabric --live, or ibnetdiscover, writes it; then reload the advisor")
+        yield _check_readable(
+            "fabric", path, "opsk fabric --live, or ibnetdiscover, writes it; then reload the advisor"
+        )
     if config.efficiency is not None:
-        yield _readable("efficiency", config.efficiency, "opsk calibrate writes it")
+        yield _check_readable("efficiency", config.efficiency, "opsk calibrate writes it")
     if config.store.url is not None and _has_password(config.store.url):
-        yield _password(site.config_path)
+        yield _check_password_file(site.config_path)
     if config.top.password_file is not None:
-        yield _readable("password", config.top.password_file, "those who use opsk top must be able to read it")
+        yield _check_readable("password", config.top.password_file, "those who use opsk top must be able to read it")
 
 
-def _cluster(name: str) -> Finding:
+def _check_cluster(name: str) -> Finding:
     try:
         path = Path(name)
         if path.suffix == ".toml" or "/" in name:
@@ -57,14 +59,14 @@ def _cluster(name: str) -> Finding:
 
 
 def _has_password(url: str) -> bool:
-    """Tell whether a password stands in a store's URL, before its host or among its options."""
+    """Return whether a store's URL has a password, before its host or among its options."""
     head, _, options = url.partition("?")
     user, sign, _ = head.partition("://")[2].rpartition("@")
     return (bool(sign) and ":" in user) or "pass" in options.lower()
 
 
-def _password(path: Path) -> Finding:
-    """Say who can read a configuration with a password in it."""
+def _check_password_file(path: Path) -> Finding:
+    """Check who can read a configuration with a password in it."""
     try:
         is_open = bool(path.stat().st_mode & stat.S_IROTH)
     except OSError as error:
@@ -75,7 +77,7 @@ def _password(path: Path) -> Finding:
     return wrong("password", "the store's password stands in a file that everybody can read", path, hint)
 
 
-def _readable(check: str, path: Path, hint: str) -> Finding:
+def _check_readable(check: str, path: Path, hint: str) -> Finding:
     if not path.is_file():
         return wrong(check, "is not there", path, hint)
     if not os.access(path, os.R_OK):

@@ -1,4 +1,4 @@
-"""Is evidence on jobs kept: is its folder there and the site's own, and does anybody empty this node's spool?"""
+"""Checks the evidence folder and this node's spool."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from opsk.postmortem.evidence.node_files import refuse_planted
 from opsk.postmortem.evidence.reporting import REPORTS
 from opsk.text import escape
 
-LEFT_AFTER_S = 3600.0
-"""The timer looks each minute, and who waits for other nodes and for Slurm waits minutes."""
+OVERDUE_AFTER_S = 3600.0
+"""The timer runs each minute, and waiting for other nodes and Slurm takes minutes."""
 HOWTO = "docs/howto/keep-evidence.md"
 
 
-def evidence_checks(site: Site) -> Iterator[Finding]:
-    """Look at the folder of evidence, and at the spool of this host."""
+def check_evidence(site: Site) -> Iterator[Finding]:
+    """Check the folder of evidence, and the spool of this host."""
     folder, spool = site.config.postmortem.folder, site.config.postmortem.spool
     if folder is None:
-        yield from _without_folder(site, spool)
+        yield from _check_without_folder(site, spool)
         return
-    yield _of_folder(folder)
-    yield from _of_spool(spool, site.now_s)
+    yield _check_folder(folder)
+    yield from _check_spool(spool, site.now_s)
 
 
-def _without_folder(site: Site, spool: Path) -> Iterator[Finding]:
+def _check_without_folder(site: Site, spool: Path) -> Iterator[Finding]:
     try:
         has_spool = (spool / ENDED).is_dir()
     except OSError:
@@ -38,7 +38,7 @@ def _without_folder(site: Site, spool: Path) -> Iterator[Finding]:
         yield note("evidence", "none is kept of jobs that die", site.config_path, f"[postmortem] folder: {HOWTO}")
 
 
-def _of_folder(folder: Path) -> Finding:
+def _check_folder(folder: Path) -> Finding:
     try:
         refuse_planted(folder)
     except FileNotFoundError:
@@ -55,10 +55,10 @@ def _of_folder(folder: Path) -> Finding:
     return sound("evidence", "its folder is there", folder)
 
 
-def _of_spool(spool: Path, now_s: float) -> Iterator[Finding]:
-    """Say what has been waiting for too long."""
+def _check_spool(spool: Path, now_s: float) -> Iterator[Finding]:
+    """Report notes that have been waiting for too long."""
     try:
-        ended, reports = _left(spool / ENDED, now_s), _left(spool / REPORTS, now_s)
+        ended, reports = _find_overdue(spool / ENDED, now_s), _find_overdue(spool / REPORTS, now_s)
     except FileNotFoundError:
         hint = f"right where no jobs run; on nodes tmpfiles.d/opsk-evidence.conf: {HOWTO}"
         yield note("evidence", "this host keeps none: it has no spool", spool / ENDED, hint)
@@ -66,24 +66,24 @@ def _of_spool(spool: Path, now_s: float) -> Iterator[Finding]:
     except PermissionError:
         yield unknown("evidence", "its spool is root's", spool, "run opsk doctor as root")
         return
-    again = "systemctl enable --now opsk-collector.timer; opsk collect, as root, says what is in its way"
+    hint = "systemctl enable --now opsk-collector.timer; opsk collect, as root, says what is in its way"
     if ended:
-        yield wrong("evidence", f"of {_jobs(ended)} none is taken yet, an hour after the end", spool, again)
+        yield wrong("evidence", f"of {_format_jobs(ended)} none is taken yet, an hour after the end", spool, hint)
     if reports:
-        yield wrong("evidence", f"no report yet on {_jobs(reports)}", spool, again)
+        yield wrong("evidence", f"no report yet on {_format_jobs(reports)}", spool, hint)
     if not ended and not reports:
         yield sound("evidence", "nothing has been waiting in the spool", spool)
 
 
-def _left(folder: Path, now_s: float) -> list[str]:
-    """Return the jobs whose notes have been in a folder of the spool for too long.
+def _find_overdue(folder: Path, now_s: float) -> list[str]:
+    """Return the jobs whose notes in a folder of the spool are overdue.
 
     Raises
     ------
     OSError
         It is not there (that of reports may be missing), or cannot be read.
     """
-    found = []
+    jobs = []
     try:
         names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     except FileNotFoundError:
@@ -95,11 +95,11 @@ def _left(folder: Path, now_s: float) -> list[str]:
             since_s = (folder / name).stat().st_ctime
         except FileNotFoundError:
             continue
-        if now_s - since_s > LEFT_AFTER_S:
-            found.append(name.partition("@")[0])
-    return found
+        if now_s - since_s > OVERDUE_AFTER_S:
+            jobs.append(name.partition("@")[0])
+    return jobs
 
 
-def _jobs(names: list[str]) -> str:
+def _format_jobs(names: list[str]) -> str:
     shown = ", ".join(escape(name)[:20] for name in names[:6])
     return f"{len(names)} job{'s' if len(names) > 1 else ''} ({shown}{', ...' if len(names) > 6 else ''})"

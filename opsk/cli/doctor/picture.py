@@ -1,4 +1,4 @@
-"""How do people read what was found? What is wrong first, each with where it is and what to do."""
+"""Prints findings for people, the worst first, each with its place and a hint."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _INDENT = " " * 4
 _MARKS = {Level.WRONG: "✗", Level.UNKNOWN: "?", Level.NOTE: "·", Level.SOUND: "✓"}
 
 
-def show(found: Sequence[Finding], *, everything: bool) -> None:
-    """Print the findings, the worst first, and how many there are of each kind."""
+def print_findings(findings: Sequence[Finding], *, everything: bool) -> None:
+    """Print the findings, the worst first, and the count of each level."""
     for level, mark in _MARKS.items():
-        for finding in found:
+        for finding in findings:
             if finding.level is level and (everything or level is not Level.SOUND):
-                _print(finding, mark)
-    counts = {level: sum(finding.level is level for finding in found) for level in _MARKS}
+                _print_finding(finding, mark)
+    counts = {level: sum(finding.level is level for finding in findings) for level in _MARKS}
     more = "" if everything or not counts[Level.SOUND] else " (--all shows it)"
     verdict = f"{counts[Level.WRONG]} wrong" if counts[Level.WRONG] else "nothing wrong"
     could = f", {counts[Level.UNKNOWN]} could not be looked at" if counts[Level.UNKNOWN] else ""
     click.echo(f"{verdict}{could}, {counts[Level.SOUND]} sound{more}")
 
 
-def _print(finding: Finding, mark: str) -> None:
+def _print_finding(finding: Finding, mark: str) -> None:
     head = f"{mark} {finding.check}: {escape(finding.what)}"
     lines = wrap(head, WIDTH, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
     if finding.where and finding.where not in finding.what:

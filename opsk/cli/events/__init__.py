@@ -1,1 +1,1 @@
-"""The command ``opsk events``."""
+"""Implements ``opsk events``."""

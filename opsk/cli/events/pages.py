@@ -1,4 +1,4 @@
-"""What do the exporters of the nodes say now? Their pages, read side by side, each within a deadline."""
+"""Reads the pages of the nodes' exporters in parallel, each within a deadline."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from urllib.parse import urlsplit
 
-from opsk.diagnosis.events.exposition import samples_of_lines
+from opsk.diagnosis.events.exposition import read_line_samples
 from opsk.diagnosis.events.from_samples import Sample
 from opsk.errors import InputError
-from opsk.telemetry.in_time import opener_until
+from opsk.telemetry.in_time import build_opener
 from opsk.units import MIB
 
 DEADLINE_S = 5.0
 PORT = 9876
-_AT_ONCE = 32
-_MOST_BYTES = 16 * MIB
+_MAX_PARALLEL = 32
+_MAX_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What one exporter said; ``problem`` is why it said nothing."""
+    """The samples of one exporter; ``problem`` is why there are none."""
 
     node: str
     samples: tuple[Sample, ...] = ()
     problem: str = ""
 
 
-def address_of(word: str) -> tuple[str, str]:
+def parse_exporter(word: str) -> tuple[str, str]:
     """Return node and URL of ``NODE=URL``, of ``URL``, or of ``NODE``.
 
     Raises
@@ -53,17 +53,17 @@ def address_of(word: str) -> tuple[str, str]:
 
 
 def read_pages(urls: Mapping[str, str], names: Collection[str], *, deadline_s: float = DEADLINE_S) -> tuple[Page, ...]:
-    """Return what the exporters say, by node, of the named series."""
+    """Return the named series of the exporters, by node."""
     if not urls:
         return ()
-    with ThreadPoolExecutor(max_workers=min(_AT_ONCE, len(urls)), thread_name_prefix="exporter") as pool:
-        return tuple(pool.map(lambda node: _read(node, urls[node], names, deadline_s), urls))
+    with ThreadPoolExecutor(max_workers=min(_MAX_PARALLEL, len(urls)), thread_name_prefix="exporter") as pool:
+        return tuple(pool.map(lambda node: _read_page(node, urls[node], names, deadline_s), urls))
 
 
-def _read(node: str, url: str, names: Collection[str], deadline_s: float) -> Page:
+def _read_page(node: str, url: str, names: Collection[str], deadline_s: float) -> Page:
     try:
-        with opener_until(time.monotonic() + deadline_s).open(url, timeout=deadline_s) as answer:
-            text = answer.read(_MOST_BYTES)
+        with build_opener(time.monotonic() + deadline_s).open(url, timeout=deadline_s) as response:
+            text = response.read(_MAX_BYTES)
     except (HTTPException, OSError, ValueError) as error:
         return Page(node=node, problem=f"{url}: {getattr(error, 'reason', error)}")
-    return Page(node=node, samples=tuple(samples_of_lines(text.split(b"\n"), names)))
+    return Page(node=node, samples=tuple(read_line_samples(text.split(b"\n"), names)))

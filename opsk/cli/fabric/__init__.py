@@ -1,1 +1,1 @@
-"""Implements `opsk fabric`."""
+"""Implements ``opsk fabric``."""

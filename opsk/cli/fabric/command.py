@@ -1,4 +1,4 @@
-"""The command ``opsk fabric``: what is really cabled, on which rails, and what is wrong with it."""
+"""Implements ``opsk fabric``: shows the actual cabling, its rails, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import Any
 import click
 
 from opsk.app.inputs.fabric_dump import read_live
-from opsk.app.inputs.node_files import nodes_document, on_fabric, read_files
-from opsk.app.inputs.route_files import routes_document, split_routes, without_fabric
+from opsk.app.inputs.node_files import build_nodes_document, match_fabric_names, read_files
+from opsk.app.inputs.route_files import build_missing_fabric_error, build_routes_document, split_routes
 from opsk.cli.document import echo_json
-from opsk.cli.fabric.fault_costs import priced_faults
+from opsk.cli.fabric.fault_costs import price_faults
 from opsk.cli.fabric.options import adaptive_option, routes_option
-from opsk.cli.fabric.picture import networks_picture, picture
-from opsk.cli.fabric.snapshots import SnapshotRequest, answer, save, snapshot_options
-from opsk.cli.fabric.topology_in import show_topologies, topology_files
-from opsk.cli.fabric.topology_out import checked_request, topology_options, write_topology
-from opsk.cli.node_picture import node_picture
-from opsk.cli.render.fabric_svg import fabric_svg
+from opsk.cli.fabric.picture import print_fabric, print_networks
+from opsk.cli.fabric.snapshots import SnapshotRequest, run_snapshot_request, snapshot_options, store_fabric
+from opsk.cli.fabric.topology_in import filter_topology_files, print_topologies
+from opsk.cli.fabric.topology_out import build_topology_request, topology_options, write_topology
+from opsk.cli.node_picture import print_nodes
+from opsk.cli.render.fabric_svg import render_fabric_svg
 from opsk.cli.render.svg_file import STDOUT, svg_options, write_svg
 from opsk.config import load_site
 from opsk.errors import ConfigError, ExitStatus, InputError
-from opsk.fabric.bandwidth import oversubscription
+from opsk.fabric.bandwidth import compute_oversubscription
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.graph import HcaLink, hca_links, summary
-from opsk.fabric.hb_domains import hb_domains
+from opsk.fabric.graph import HcaLink, find_hca_links, summarise_fabric
+from opsk.fabric.hb_domains import find_hb_domains
 from opsk.fabric.hosts.hosts import COMPUTE
-from opsk.fabric.hosts.ports import natural
+from opsk.fabric.hosts.ports import natural_key
 from opsk.fabric.networks import find_networks
 from opsk.fabric.node.node_topology import NodeTopology
 from opsk.fabric.rails import Attachment, Rails, find_rails
@@ -43,19 +43,19 @@ from opsk.text import escape
 _OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 
 
-def site_roles() -> dict[str, frozenset[str]]:
-    """Return the names under each role of ``fabric_roles`` in opsk.toml; those with ``*`` as they are written.
+def read_site_roles() -> dict[str, frozenset[str]]:
+    """Return the names under each role of ``fabric_roles`` in opsk.toml; patterns with ``*`` are not expanded.
 
     Raises
     ------
     ConfigError
         When one is no host list.
     """
-    return {role: _names(role, text) for role, text in load_site().fabric_roles.items()}
+    return {role: _expand_role(role, text) for role, text in load_site().fabric_roles.items()}
 
 
-def site_compute_nodes(fabric: Fabric, roles: Mapping[str, Collection[str]]) -> frozenset[str] | None:
-    """Return the hosts of a fabric that the site calls compute nodes; ``None`` when it says nothing of them."""
+def find_site_compute_nodes(fabric: Fabric, roles: Mapping[str, Collection[str]]) -> frozenset[str] | None:
+    """Return the hosts of a fabric that the site calls compute nodes; ``None`` when it names none."""
     patterns = roles.get(COMPUTE)
     if patterns is None:
         return None
@@ -63,7 +63,7 @@ def site_compute_nodes(fabric: Fabric, roles: Mapping[str, Collection[str]]) -> 
     return frozenset(host for host in hosts if any(fnmatchcase(host, pattern) for pattern in patterns))
 
 
-def _names(role: str, text: str) -> frozenset[str]:
+def _expand_role(role: str, text: str) -> frozenset[str]:
     names: set[str] = set()
     for part in _OUTSIDE_BRACKETS.split(text):
         try:
@@ -82,27 +82,27 @@ rails_file_option = click.option(
 
 
 def save_rails(path: Path, fabric: Fabric, rails: Rails) -> None:
-    """Write the rails file of a fabric, and say on stderr how many ports it tells about."""
+    """Write the rails file of a fabric, and print the number of its ports on stderr."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    count = write_rails(path, port_places(fabric, rails), source=fabric.source, generated=now)
+    count = write_rails(path, build_port_places(fabric, rails), source=fabric.source, generated=now)
     click.echo(f"opsk: {escape(str(path))}: rail, leaf and switch port of {count} HCA ports", err=True)
 
 
-def port_places(fabric: Fabric, rails: Rails) -> Iterator[PortPlace]:
-    """Return where each cabled port of each HCA leads."""
+def build_port_places(fabric: Fabric, rails: Rails) -> Iterator[PortPlace]:
+    """Yield the place of each cabled HCA port."""
     attached: dict[str, list[Attachment]] = {}
     for attachments in rails.attachments.values():
         for each in attachments:
             attached.setdefault(each.guid, []).append(each)
-    for link in hca_links(fabric):
+    for link in find_hca_links(fabric):
         if not re.fullmatch(r"[0-9a-f]{1,16}", link.hca):
             continue
         node = fabric.hcas[link.hca].node
         leaf = rails.leaves.get(link.switch)
-        attachment = _attachment(attached.get(link.hca, []), link)
+        attachment = _find_attachment(attached.get(link.hca, []), link)
         role = "" if node is None else rails.host_roles.get(node, "")
         if role == "compute" and attachment is None and leaf is not None:
-            # A compute node's port beside the compute fabric is for what its leaf is for.
+            # A compute node's port outside the compute fabric has the role of its leaf.
             role = leaf.role
         yield PortPlace(
             guid=link.hca.zfill(16),
@@ -116,12 +116,12 @@ def port_places(fabric: Fabric, rails: Rails) -> Iterator[PortPlace]:
         )
 
 
-def _attachment(attachments: list[Attachment], link: HcaLink) -> Attachment | None:
-    """Return what the rails say of one port; of two ports of one HCA on one leaf, the one with that number."""
-    here = [attachment for attachment in attachments if attachment.leaf == link.switch]
-    if len(here) > 1:
-        here = [each for each in here if each.device.endswith(f":{link.hca_port}") == (link.hca_port > 1)]
-    return here[0] if here else None
+def _find_attachment(attachments: list[Attachment], link: HcaLink) -> Attachment | None:
+    """Return the rail attachment of one port; of two ports of one HCA on one leaf, the one with that number."""
+    candidates = [attachment for attachment in attachments if attachment.leaf == link.switch]
+    if len(candidates) > 1:
+        candidates = [each for each in candidates if each.device.endswith(f":{link.hca_port}") == (link.hca_port > 1)]
+    return candidates[0] if candidates else None
 
 
 LIVE_DEADLINE_S = 60.0
@@ -144,8 +144,8 @@ LIVE_DEADLINE_S = 60.0
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def fabric(
     files: tuple[Path, ...], *, live: bool, deadline: float, nodes: str | None, cluster: str | None, adaptive: bool,
-    strict: bool, as_json: bool, svg: Path | None, svg_kind: str, routes: tuple[Path, ...], kept: SnapshotRequest,
-    rails_file: Path | None,     **topology: Any,
+    strict: bool, as_json: bool, svg: Path | None, svg_kind: str, routes: tuple[Path, ...], snapshot_request:
+    SnapshotRequest, rails_file: Path | None,     **topology: Any,
 ) -> int:  # fmt: skip
     """Show the fabric that the dumps in FILE describe, plain or gzipped.
 
@@ -161,44 +161,44 @@ def fabric(
     --diff when nodes change place, with --compare when the two differ; 2 no fabric could be read; 3 --live found no
     running fabric, or there is no store.
     """
-    if kept.instead and not files and not live:
-        return answer(kept, as_json=as_json)
+    if snapshot_request.replaces_dumps and not files and not live:
+        return run_snapshot_request(snapshot_request, as_json=as_json)
     if bool(files) == live:
         raise click.UsageError("give one or more FILEs, or --live")
-    request = checked_request(**topology)
-    if files and len(topology_files(files)) == len(files):
+    request = build_topology_request(**topology)
+    if files and len(filter_topology_files(files)) == len(files):
         if rails_file is not None:
             raise click.UsageError("--rails-file needs a dump of the fabric: these files tell no cables")
-        return show_topologies(files, strict=strict, as_json=as_json)
+        return print_topologies(files, strict=strict, as_json=as_json)
     dumps, tables = split_routes(files)
     if tables and not dumps:
-        raise without_fabric(tables)
-    found, node_files = (read_live(deadline), {}) if live else read_files(dumps)
+        raise build_missing_fabric_error(tables)
+    dump, node_files = (read_live(deadline), {}) if live else read_files(dumps)
     compute_nodes = expand(nodes) if nodes is not None else None
-    rails = find_rails(found, compute_nodes=compute_nodes or site_compute_nodes(found, site_roles()))
+    rails = find_rails(dump, compute_nodes=compute_nodes or find_site_compute_nodes(dump, read_site_roles()))
     if rails_file is not None:
-        save_rails(rails_file, found, rails)
+        save_rails(rails_file, dump, rails)
     if request.form:
-        domains, _ = hb_domains(rails.attachments, topologies=on_fabric(node_files, rails))
+        domains, _ = find_hb_domains(rails.attachments, topologies=match_fabric_names(node_files, rails))
         return write_topology(request, rails, domains, node_names=compute_nodes, as_json=as_json)
-    document = fabric_document(found, rails, node_files, cluster, (*routes, *tables), adaptive=adaptive)
-    if kept.save:
-        document["snapshot"] = save(kept, found, document["hb_domains"])
+    document = build_fabric_document(dump, rails, node_files, cluster, (*routes, *tables), adaptive=adaptive)
+    if snapshot_request.save:
+        document["snapshot"] = store_fabric(snapshot_request, dump, document["hb_domains"])
     if svg is not None:
-        write_svg(svg, fabric_svg(found, rails, kind=svg_kind), with_json=as_json)
+        write_svg(svg, render_fabric_svg(dump, rails, kind=svg_kind), with_json=as_json)
     if as_json:
         echo_json(document)
     elif svg != STDOUT:
-        if found.switches or found.faults or not node_files:
-            picture(document, found, rails)
-            networks_picture(document)
+        if dump.switches or dump.faults or not node_files:
+            print_fabric(document, dump, rails)
+            print_networks(document)
         if node_files:
-            node_picture(document)
+            print_nodes(document)
     return ExitStatus.BAD_NEWS if strict and document["faults"] else ExitStatus.ANSWER
 
 
-def fabric_document(
-    found: Fabric,
+def build_fabric_document(
+    dump: Fabric,
     rails: Rails,
     node_files: Mapping[str, NodeTopology] | None = None,
     cluster: str | None = None,
@@ -206,37 +206,44 @@ def fabric_document(
     *,
     adaptive: bool = False,
 ) -> dict[str, Any]:
-    """Return the answer of ``opsk fabric`` with the keys that programs rely on."""
-    nodes = on_fabric(node_files or {}, rails)
-    domains, domain_faults = hb_domains(rails.attachments, topologies=nodes)
-    routes, route_faults = routes_document(tables, found)
-    faults = [*found.faults, *rails.faults, *domain_faults, *route_faults]
-    priced, assumed = priced_faults(found, rails, faults, cluster, adaptive=adaptive)
+    """Return the JSON document of ``opsk fabric``."""
+    nodes = match_fabric_names(node_files or {}, rails)
+    domains, domain_faults = find_hb_domains(rails.attachments, topologies=nodes)
+    routes, route_faults = build_routes_document(tables, dump)
+    faults = [*dump.faults, *rails.faults, *domain_faults, *route_faults]
+    priced, assumed = price_faults(dump, rails, faults, cluster, adaptive=adaptive)
     return {
-        "source": found.source,
-        "generated": found.generated or None,
-        "summary": summary(found),
-        "rails": _rails(rails),
+        "source": dump.source,
+        "generated": dump.generated or None,
+        "summary": summarise_fabric(dump),
+        "rails": _build_rails(rails),
         "units": [{"unit": index, "nodes": unit} for index, unit in enumerate(rails.units)],
-        "leaves": sorted(rails.leaves.values(), key=_leaf_order),
+        "leaves": sorted(rails.leaves.values(), key=_get_leaf_sort_key),
         "hb_domains": domains,
-        "nodes": nodes_document(nodes, rails),
-        "oversubscription": oversubscription(found, rails),
-        "hosts": _hosts(rails),
-        "fabrics": find_networks(found, rails, site_roles=site_roles(), topologies=nodes),
+        "nodes": build_nodes_document(nodes, rails),
+        "oversubscription": compute_oversubscription(dump, rails),
+        "hosts": _count_hosts(rails),
+        "fabrics": find_networks(dump, rails, site_roles=read_site_roles(), topologies=nodes),
         "routes": routes,
         "faults": priced,
         "assumed": assumed,
     }
 
 
-def _leaf_order(leaf: Any) -> tuple[Any, ...]:
-    """Units in order, rails within them, then the leaves of neither."""
-    return leaf.unit is None, leaf.unit or 0, leaf.rail is None, leaf.rail or 0, natural(leaf.description), leaf.guid
+def _get_leaf_sort_key(leaf: Any) -> tuple[Any, ...]:
+    """Sort leaves by unit, then by rail; leaves of neither come last."""
+    return (
+        leaf.unit is None,
+        leaf.unit or 0,
+        leaf.rail is None,
+        leaf.rail or 0,
+        natural_key(leaf.description),
+        leaf.guid,
+    )
 
 
-def _rails(rails: Rails) -> list[dict[str, Any]]:
-    """Return each rail with its leaves, how its HCAs are called, how many nodes have it, and its bandwidth."""
+def _build_rails(rails: Rails) -> list[dict[str, Any]]:
+    """Return each rail with its leaves, device names, number of nodes, and bandwidth."""
     devices: defaultdict[int, Counter[str]] = defaultdict(Counter)
     nodes: defaultdict[int, set[str]] = defaultdict(set)
     total: Counter[int] = Counter()
@@ -246,7 +253,7 @@ def _rails(rails: Rails) -> list[dict[str, Any]]:
                 devices[port.rail][port.device] += 1
                 nodes[port.rail].add(node)
                 total[port.rail] += round(port.bytes_per_s)
-    by_unit = sorted(rails.leaves.values(), key=_leaf_order)
+    by_unit = sorted(rails.leaves.values(), key=_get_leaf_sort_key)
     return [
         {
             "rail": rail,
@@ -260,6 +267,6 @@ def _rails(rails: Rails) -> list[dict[str, Any]]:
     ]
 
 
-def _hosts(rails: Rails) -> dict[str, int]:
+def _count_hosts(rails: Rails) -> dict[str, int]:
     """Return how many hosts have each role."""
     return dict(sorted(Counter(rails.host_roles.values()).items()))

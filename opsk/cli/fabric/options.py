@@ -1,4 +1,4 @@
-"""By which options does a command learn what is cabled? The same for every command that places ranks."""
+"""Defines the options that describe the cabling, shared by all commands that place ranks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def node_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fabric_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command all of them: ``--fabric``, ``--routes``, ``--adaptive``, ``--node-file``."""
+    """Give a command all fabric options: ``--fabric``, ``--routes``, ``--adaptive``, ``--node-file``."""
     return fabric_option(routes_option(adaptive_option(node_file_option(command))))
 
 
@@ -46,7 +46,7 @@ def adaptive_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def interference_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say whom to look for on the links."""
+    """Give a command ``--running`` and ``--rates``."""
     running = click.option("--running", is_flag=True, help="Ask Slurm for running jobs, and say who shares links.")
     rates = click.option("--rates", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                          help="Measured rates of ports, CSV or JSON; see docs/explanation/fabric.md.")  # fmt: skip

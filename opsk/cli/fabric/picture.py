@@ -1,4 +1,4 @@
-"""How is a fabric shown to people: numbers, rails by node, tiers, the leaves out of line, the findings?"""
+"""Prints a fabric for people: numbers, rails by node, tiers, leaves on no rail, and findings."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.text import Text
 
-from opsk.cli.render.matrix_text import MOST_BLOCKS, matrix_tables
-from opsk.cli.render.tree_text import MOST_LEAVES, tree_branches
-from opsk.fabric.cabling import short_name
+from opsk.cli.render.matrix_text import MAX_BLOCKS, build_matrix_tables
+from opsk.cli.render.tree_text import MAX_LEAVES, build_branches
+from opsk.fabric.cabling import shorten_name
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.networks import Network
 from opsk.fabric.rails import Rails
 from opsk.fabric.views.marks import Loads
 from opsk.fabric.views.matrix import build_matrix
-from opsk.fabric.views.names import switch_labels
+from opsk.fabric.views.names import build_switch_labels
 from opsk.fabric.views.tree import build_tree
 from opsk.text import escape, to_json_values
 from opsk.units import as_gbit_per_s
 
 
-def networks_picture(document: Mapping[str, Any]) -> None:
-    """Print the fabrics, where there are several or one is shared, and what following the routes shows."""
+def print_networks(document: Mapping[str, Any]) -> None:
+    """Print the fabrics, where there are several or one is shared, and the result of the route check."""
     console = Console(highlight=False, soft_wrap=True)
     networks: Sequence[Network] = document["fabrics"]
     if len(networks) > 1 or any(network.shared for network in networks):
@@ -41,7 +41,7 @@ def networks_picture(document: Mapping[str, Any]) -> None:
         console.print(f"Routes: tables of {routes['switches']} switches, {routes['destinations']} HCA ports; {lost}")
 
 
-_MOST_OF_A_KIND = 6
+_MAX_PER_KIND = 6
 _WIDTH_WITHOUT_TERMINAL = 140
 
 _TITLES = {
@@ -84,29 +84,29 @@ _TITLES = {
 }
 
 
-def picture(document: dict[str, Any], fabric: Fabric, rails: Rails, loads: Loads | None = None) -> None:
+def print_fabric(document: dict[str, Any], fabric: Fabric, rails: Rails, loads: Loads | None = None) -> None:
     """Print the answer of ``opsk fabric`` for people; ``loads`` of links are shown where they are known."""
     shown = to_json_values(document)
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
-    _numbers(console, shown)
-    show_pictures(console, fabric, rails, loads)
-    _others(console, shown)
-    _faults(console, shown)
+    _print_numbers(console, shown)
+    print_views(console, fabric, rails, loads)
+    _print_other_leaves(console, shown)
+    _print_faults(console, shown)
 
 
-def _line(console: Console, text: str, style: str = "") -> None:
+def _print_line(console: Console, text: str, style: str = "") -> None:
     console.print(Text(escape(text), style=style), soft_wrap=True)
 
 
-def _numbers(console: Console, shown: dict[str, Any]) -> None:
+def _print_numbers(console: Console, shown: dict[str, Any]) -> None:
     numbers = shown["summary"]
     tiers = " / ".join(str(count) for count in numbers["switches_per_tier"].values())
     when = f", {shown['generated']}" if shown["generated"] else ""
-    _line(console, f"{shown['source']}{when}", "bold")
+    _print_line(console, f"{shown['source']}{when}", "bold")
     hosts = ", ".join(f"{count} {role}" for role, count in shown["hosts"].items())
-    _line(
+    _print_line(
         console,
         f"{numbers['switches']} switches in {numbers['tiers']} tiers ({tiers}), {numbers['leaves']} leaves, "
         f"{numbers['isl_cables']} cables between switches; {numbers['hcas']} HCAs of {numbers['nodes']} nodes"
@@ -115,55 +115,57 @@ def _numbers(console: Console, shown: dict[str, Any]) -> None:
     speeds = ", ".join(f"{count} x {rate}" for rate, count in numbers["hca_link_speeds"].items())
     over = shown["oversubscription"]
     ratio = f"; leaves {over['median']:.2f}:1, worst {over['worst']:.2f}:1" if over["worst"] is not None else ""
-    _line(console, f"HCA links {speeds or 'none'}{ratio}")
+    _print_line(console, f"HCA links {speeds or 'none'}{ratio}")
     if len(numbers["components"]) > 1:
-        _line(console, f"{len(numbers['components'])} parts of {', '.join(map(str, numbers['components'][:10]))} nodes")
+        _print_line(
+            console, f"{len(numbers['components'])} parts of {', '.join(map(str, numbers['components'][:10]))} nodes"
+        )
 
 
-def show_pictures(console: Console, fabric: Fabric, rails: Rails, loads: Loads | None = None) -> None:
+def print_views(console: Console, fabric: Fabric, rails: Rails, loads: Loads | None = None) -> None:
     """Print the rail × node matrix and the tree of tiers; ``loads`` of links are shown where they are known."""
-    labels = switch_labels(fabric)
+    labels = build_switch_labels(fabric)
     matrix = build_matrix(fabric, rails, loads)
-    for table in matrix_tables(matrix, labels, console.width):
+    for table in build_matrix_tables(matrix, labels, console.width):
         console.print(table)
-    if len(matrix.blocks) > MOST_BLOCKS:
-        _line(console, f"... and {len(matrix.blocks) - MOST_BLOCKS} more units (--json shows all)")
+    if len(matrix.blocks) > MAX_BLOCKS:
+        _print_line(console, f"... and {len(matrix.blocks) - MAX_BLOCKS} more units (--json shows all)")
     if matrix.apart:
-        _line(console, f"on no unit: {', '.join(matrix.apart[:_MOST_OF_A_KIND])}")
-    tree = tree_branches(build_tree(fabric, rails, loads, most=MOST_LEAVES, most_above=1), labels)
+        _print_line(console, f"on no unit: {', '.join(matrix.apart[:_MAX_PER_KIND])}")
+    tree = build_branches(build_tree(fabric, rails, loads, max_leaves=MAX_LEAVES, max_above=1), labels)
     if tree is not None:
         console.print(tree)
 
 
-def _others(console: Console, shown: dict[str, Any]) -> None:
+def _print_other_leaves(console: Console, shown: dict[str, Any]) -> None:
     """Print the leaves that are on no rail."""
     others = [leaf for leaf in shown["leaves"] if not leaf["carries"]]
-    for leaf in others[:MOST_BLOCKS]:
+    for leaf in others[:MAX_BLOCKS]:
         place = "a spine with hosts on it" if leaf["off_tier"] else "a leaf on no rail"
         up = f", {as_gbit_per_s(leaf['up_bytes_per_s']):.0f} Gbit/s up" if leaf["up_bytes_per_s"] else ""
         nodes = ", ".join(leaf["nodes"][:3]) + (" ..." if len(leaf["nodes"]) > 3 else "")
-        name = f"{short_name(leaf['description'])} ({leaf['guid']})"
-        _line(console, f"{leaf['role']}: {name}, {place}: {leaf['hca_links']} HCAs ({nodes}){up}")
-    if len(others) > MOST_BLOCKS:
-        _line(console, f"... and {len(others) - MOST_BLOCKS} more leaves on no rail (--json shows all)")
+        name = f"{shorten_name(leaf['description'])} ({leaf['guid']})"
+        _print_line(console, f"{leaf['role']}: {name}, {place}: {leaf['hca_links']} HCAs ({nodes}){up}")
+    if len(others) > MAX_BLOCKS:
+        _print_line(console, f"... and {len(others) - MAX_BLOCKS} more leaves on no rail (--json shows all)")
 
 
-def _faults(console: Console, shown: dict[str, Any]) -> None:
+def _print_faults(console: Console, shown: dict[str, Any]) -> None:
     """Print the findings by kind, the first few of each."""
     kinds: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for fault in shown["faults"]:
         kinds[fault["kind"]].append(fault)
     if not kinds:
-        _line(console, "Nothing wrong was found.", "green")
+        _print_line(console, "Nothing wrong was found.", "green")
         return
     order = [*_TITLES, *sorted(kinds.keys() - _TITLES.keys())]
     for kind in order:
         faults = kinds.get(kind)
         if not faults:
             continue
-        _line(console, f"{_TITLES.get(kind, kind)}: {len(faults)}", "bold yellow")
-        for fault in faults[:_MOST_OF_A_KIND]:
+        _print_line(console, f"{_TITLES.get(kind, kind)}: {len(faults)}", "bold yellow")
+        for fault in faults[:_MAX_PER_KIND]:
             cost = f"  -> {fault['cost']}" if fault["cost"] else ""
-            _line(console, f"  {fault['where']}: {fault['evidence']}{cost}")
-        if len(faults) > _MOST_OF_A_KIND:
-            _line(console, f"  ... and {len(faults) - _MOST_OF_A_KIND} more (--json shows all)")
+            _print_line(console, f"  {fault['where']}: {fault['evidence']}{cost}")
+        if len(faults) > _MAX_PER_KIND:
+            _print_line(console, f"  ... and {len(faults) - _MAX_PER_KIND} more (--json shows all)")

@@ -1,6 +1,6 @@
-"""What was the fabric before, and what has changed since? ``opsk fabric --save``, ``--history`` and ``--compare``.
+"""Implements ``opsk fabric --save``, ``--history`` and ``--compare``.
 
-The store is imported when one of them is asked for, and only then.
+The store is imported only when one of them is given.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rich.markup import escape as escape_markup
 from rich.table import Table
 
 from opsk.app.inputs.fabric_dump import read_dump
-from opsk.app.store_opening import site_store
+from opsk.app.store_opening import open_site_store
 from opsk.cli.document import echo_json
 from opsk.config import load_site
 from opsk.errors import ExitStatus
-from opsk.fabric.difference import Change, difference
+from opsk.fabric.difference import Change, compare_snapshots
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.hb_domains import HbDomain
 from opsk.fabric.snapshot import Snapshot
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from opsk.store.records.snapshots import StoredSnapshot
 
 DEFAULT_CLUSTER = "default"
-_SHOWN_CHANGES = 60
+_MAX_SHOWN_CHANGES = 60
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--save", is_flag=True, help="Keep this fabric in the store, unless it is what was kept last."),
@@ -46,7 +46,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRequest:
-    """The options of ``opsk fabric`` that concern kept fabrics."""
+    """The options of ``opsk fabric`` for stored fabrics."""
 
     save: bool
     history: bool
@@ -54,26 +54,26 @@ class SnapshotRequest:
     cluster_name: str | None
 
     @property
-    def instead(self) -> bool:
-        """Whether the answer is about kept fabrics, rather than about the dumps that are given."""
+    def replaces_dumps(self) -> bool:
+        """Whether the answer is about stored fabrics instead of the given dumps."""
         return self.history or bool(self.compare)
 
     @property
     def cluster(self) -> str:
-        """Return the cluster that is meant: as named, else the site's, else a word for "the one"."""
+        """Return the cluster: the named one, else the site's, else a default name."""
         return self.cluster_name or Path(load_site().cluster or DEFAULT_CLUSTER).stem
 
 
 def snapshot_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that `SnapshotRequest` holds, as its parameter ``kept``."""
+    """Give a command the options that `SnapshotRequest` holds, as its parameter ``snapshot_request``."""
 
     @wraps(command)
     def with_request(
         *arguments: Any, save: bool, history: bool, compare: tuple[str, str] | None, cluster_name: str | None,
         **options: Any,
     ) -> Any:  # fmt: skip
-        kept = SnapshotRequest(save=save, history=history, compare=compare, cluster_name=cluster_name)
-        return command(*arguments, kept=kept, **options)
+        request = SnapshotRequest(save=save, history=history, compare=compare, cluster_name=cluster_name)
+        return command(*arguments, snapshot_request=request, **options)
 
     wrapped: Callable[..., Any] = with_request
     for option in reversed(_OPTIONS):
@@ -81,92 +81,92 @@ def snapshot_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def answer(request: SnapshotRequest, *, as_json: bool) -> int:
-    """Print what was asked of kept fabrics; the exit status says whether two that were compared differ."""
+def run_snapshot_request(request: SnapshotRequest, *, as_json: bool) -> int:
+    """Print the history or a comparison; the exit status says whether two fabrics differ."""
     if request.history and request.compare:
         raise click.UsageError("--history and --compare are two questions")
     if request.compare:
         return _compare(request, request.compare, as_json=as_json)
-    engine = site_store()
-    from opsk.store.records.snapshots import history
+    engine = open_site_store()
+    from opsk.store.records.snapshots import list_snapshots
 
-    rows = history(engine, cluster=request.cluster_name)
+    rows = list_snapshots(engine, cluster=request.cluster_name)
     if as_json:
         echo_json({"snapshots": rows})
     else:
-        _history_table(rows)
+        _print_history(rows)
     return ExitStatus.ANSWER
 
 
-def save(request: SnapshotRequest, fabric: Fabric, domains: Iterable[HbDomain]) -> StoredSnapshot:
-    """Keep a fabric in the store, and say on stderr under which number."""
-    engine = site_store()
+def store_fabric(request: SnapshotRequest, fabric: Fabric, domains: Iterable[HbDomain]) -> StoredSnapshot:
+    """Save a fabric in the store, and print its number on stderr."""
+    engine = open_site_store()
     from opsk.store.records.snapshots import save_snapshot
 
-    kept = save_snapshot(engine, fabric, domains, cluster=request.cluster, now=datetime.now(UTC))
-    said = "kept as" if kept.new else f"unchanged since {kept.taken_at:%Y-%m-%d %H:%M} UTC:"
-    click.echo(f"opsk: fabric of {escape(kept.cluster)} {said} snapshot {kept.id}", err=True)
-    return kept
+    snapshot = save_snapshot(engine, fabric, domains, cluster=request.cluster, now=datetime.now(UTC))
+    status = "kept as" if snapshot.new else f"unchanged since {snapshot.taken_at:%Y-%m-%d %H:%M} UTC:"
+    click.echo(f"opsk: fabric of {escape(snapshot.cluster)} {status} snapshot {snapshot.id}", err=True)
+    return snapshot
 
 
 def _compare(request: SnapshotRequest, sides: tuple[str, str], *, as_json: bool) -> int:
     """Print what changed between two fabrics."""
-    labels, snapshots = zip(*(_side(request, side) for side in sides), strict=True)
-    changes = difference(*snapshots)
+    labels, snapshots = zip(*(_load_side(request, side) for side in sides), strict=True)
+    changes = compare_snapshots(*snapshots)
     if as_json:
         echo_json({"from": labels[0], "to": labels[1], "changes": changes})
     else:
-        _change_table(labels, changes)
+        _print_changes(labels, changes)
     return ExitStatus.BAD_NEWS if changes else ExitStatus.ANSWER
 
 
-def _side(request: SnapshotRequest, which: str) -> tuple[dict[str, Any], Snapshot]:
-    """Return one side of a comparison, and what to call it: a file, where there is one, else a kept fabric."""
+def _load_side(request: SnapshotRequest, which: str) -> tuple[dict[str, Any], Snapshot]:
+    """Return one side of a comparison, and its label: a file where it exists, else a stored fabric."""
     if which == "-" or Path(which).exists() or "/" in which:
         fabric = read_dump(Path(which))
         return {"source": which, "snapshot": None}, Snapshot(fabric=fabric)
-    engine = site_store()
+    engine = open_site_store()
     from opsk.store.records.snapshots import load_snapshot
 
     row, snapshot = load_snapshot(engine, which, cluster=request.cluster)
     return {"source": row.source, "snapshot": row}, snapshot
 
 
-def _history_table(rows: list[StoredSnapshot]) -> None:
+def _print_history(rows: list[StoredSnapshot]) -> None:
     if not rows:
         click.echo("No fabric is kept: opsk fabric FILE --save")
         return
     wide = max(len("cluster"), *(len(row.cluster) for row in rows))
     click.echo(f"{'id':>4}  {'cluster':<{wide}}  {'from':<16}  {'until':<16}  {'nodes':>6}  {'HCAs':>6}  source")
     for row in rows:
-        source = ", ".join(map(_file_name, row.source.split(", ")))
+        source = ", ".join(map(_strip_folders, row.source.split(", ")))
         seen = f"{row.taken_at:%Y-%m-%d %H:%M}  {row.last_seen_at:%Y-%m-%d %H:%M}"
         click.echo(escape(f"{row.id:>4}  {row.cluster:<{wide}}  {seen}  {row.nodes:>6}  {row.hcas:>6}  {source}"))
 
 
-def _file_name(source: str) -> str:
-    """Return a source without its folders, which programs find in the JSON."""
+def _strip_folders(source: str) -> str:
+    """Return a source without its folders; the JSON has them."""
     return source.rsplit("/", 1)[-1]
 
 
-def _change_table(labels: tuple[dict[str, Any], ...], changes: tuple[Change, ...]) -> None:
-    """Print the changes, many of one kind cut short, and how many there are of each."""
+def _print_changes(labels: tuple[dict[str, Any], ...], changes: tuple[Change, ...]) -> None:
+    """Print the counts of the changes, and the first changes."""
     names = [escape(str(label["snapshot"].id if label["snapshot"] else label["source"])) for label in labels]
     console = Console(highlight=False)
-    console.print(escape_markup(f"From {names[0]} to {names[1]}: " + (_counts(changes) or "no difference")))
+    console.print(escape_markup(f"From {names[0]} to {names[1]}: " + (_format_counts(changes) or "no difference")))
     if not changes:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("change", "where", "before", "after"):
         table.add_column(heading, overflow="fold")
-    for change in changes[:_SHOWN_CHANGES]:
+    for change in changes[:_MAX_SHOWN_CHANGES]:
         cells = [change.kind.replace("_", " "), change.where, change.before or "", change.after or ""]
         table.add_row(*(escape_markup(escape(cell)) for cell in cells))
     console.print(table)
-    if len(changes) > _SHOWN_CHANGES:
-        console.print(f"and {len(changes) - _SHOWN_CHANGES} more: --json lists all")
+    if len(changes) > _MAX_SHOWN_CHANGES:
+        console.print(f"and {len(changes) - _MAX_SHOWN_CHANGES} more: --json lists all")
 
 
-def _counts(changes: tuple[Change, ...]) -> str:
+def _format_counts(changes: tuple[Change, ...]) -> str:
     counted = Counter(change.kind for change in changes)
     return ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in counted.items())

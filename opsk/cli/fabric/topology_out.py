@@ -1,4 +1,4 @@
-"""What should Slurm be told of the fabric? ``opsk fabric --write``, and how that differs from what it was told."""
+"""Writes a Slurm topology file from the cabling (``opsk fabric --write``), and compares it with the current one."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 
 import click
 
-from opsk.app.inputs.fabric_dump import text_of
+from opsk.app.inputs.fabric_dump import read_text
 from opsk.cli.document import echo_json
 from opsk.errors import ExitStatus, InputError, SlurmError
 from opsk.fabric.hb_domains import HbDomain
 from opsk.fabric.rails import Rails
 from opsk.slurm.commands.command import CommandClient
-from opsk.slurm.topology.block import blocks_of
+from opsk.slurm.topology.block import build_blocks
 from opsk.slurm.topology.conf import TopologyConf
-from opsk.slurm.topology.difference import Difference, difference, text_difference
-from opsk.slurm.topology.release import FORMS, NEWEST, Release, check_form, parse_release, show_release
-from opsk.slurm.topology.tree import TREE_HEADING, tree_of
-from opsk.slurm.topology.written import Written, conf_text, yaml_text
+from opsk.slurm.topology.difference import Difference, compare_topologies, diff_texts
+from opsk.slurm.topology.release import FORMS, NEWEST, Release, check_form, format_release, parse_release
+from opsk.slurm.topology.tree import TREE_HEADING, build_topology_tree
+from opsk.slurm.topology.written import SlurmTopology, render_conf, render_yaml
 from opsk.slurm.topology.yaml_file import TopologyFile, read_topology
 from opsk.text import escape
 
 LIVE = "live"
-"""Stands for the file that the running Slurm reads."""
+"""Means the file that the running Slurm reads."""
 _FOLDER = Path("/etc/slurm")
-_SHOWN_MOVES = 40
+_MAX_SHOWN_MOVES = 40
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--write", "form", type=click.Choice(FORMS),
@@ -46,7 +46,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyRequest:
-    """The options of ``opsk fabric`` that say what to write for Slurm; ``form`` is ``None`` when nothing."""
+    """The options of ``opsk fabric --write``; ``form`` is ``None`` when nothing is written."""
 
     form: str | None
     slurm_release: str | None
@@ -62,13 +62,13 @@ def topology_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def checked_request(**options: Any) -> TopologyRequest:
-    """Return the request, unless its options do not go together.
+def build_topology_request(**options: Any) -> TopologyRequest:
+    """Return the request after checking that its options go together.
 
     Raises
     ------
     click.UsageError
-        An option is there without the one that it belongs to.
+        An option is given without the one that it belongs to.
     """
     request = TopologyRequest(**options)
     if request.form is None and (request.against is not None or request.slurm_release or request.partitions):
@@ -86,17 +86,17 @@ def write_topology(
     node_names: Collection[str] | None = None,
     as_json: bool = False,
 ) -> ExitStatus:
-    """Print the topology that was asked for, or how it differs from the one that Slurm has."""
-    release, asked = _release(request)
-    topologies, wanted = _topologies(request, rails, domains, node_names, release)
-    text = _text(request, topologies, wanted, release, asked)
+    """Print the requested topology, or its difference from Slurm's."""
+    release, release_source = _resolve_release(request)
+    topologies, partitions = _build_topologies(request, rails, domains, node_names, release)
+    text = _format_text(request, topologies, partitions, release, release_source)
     document = {
         "form": request.form,
-        "release": show_release(release),
-        "release_is": asked,
+        "release": format_release(release),
+        "release_is": release_source,
         "text": text,
-        "topologies": [_described(name, written) for name, written in topologies],
-        "partitions": wanted,
+        "topologies": [_build_topology(name, written) for name, written in topologies],
+        "partitions": partitions,
     }
     if request.against is None:
         if as_json:
@@ -104,22 +104,22 @@ def write_topology(
         else:
             click.echo(text, nl=False)
         return ExitStatus.ANSWER
-    path = _live_path(request) if request.against == LIVE else Path(request.against)
-    live_text = _text_of(path)
+    path = _find_live_path(request) if request.against == LIVE else Path(request.against)
+    live_text = _read_topology_text(path)
     live = read_topology(live_text, source=str(path))
-    changes = _changes(topologies, live)
-    unified = text_difference(live_text, text, before_name=str(path), after_name="opsk")
+    changes = _compare_topologies(topologies, live)
+    unified = diff_texts(live_text, text, before_name=str(path), after_name="opsk")
     is_same = all(change["is_same"] for change in changes)
     answer = {"file": path, "is_same": is_same, "topologies": changes, "problems": live.problems, "unified": unified}
     if as_json:
         echo_json(document | {"difference": answer})
     else:
-        _show(answer)
+        _print_difference(answer)
     return ExitStatus.ANSWER if is_same else ExitStatus.BAD_NEWS
 
 
-def _release(request: TopologyRequest) -> tuple[Release, str]:
-    """Return the release to write for, and how it is known: ``given``, ``installed`` or ``assumed``."""
+def _resolve_release(request: TopologyRequest) -> tuple[Release, str]:
+    """Return the release to write for, and its source: ``given``, ``installed``, ``any`` or ``assumed``."""
     if request.slurm_release:
         return parse_release(request.slurm_release), "given"
     if request.form == "tree":
@@ -130,32 +130,32 @@ def _release(request: TopologyRequest) -> tuple[Release, str]:
         return NEWEST, "assumed"
 
 
-def _topologies(
+def _build_topologies(
     request: TopologyRequest,
     rails: Rails,
     domains: Sequence[HbDomain],
     node_names: Collection[str] | None,
     release: Release,
-) -> tuple[list[tuple[str, Written]], dict[str, str]]:
+) -> tuple[list[tuple[str, SlurmTopology]], dict[str, str]]:
     """Return the topologies to write by name, the default first, and which one each partition uses."""
     form = request.form or "tree"
     check_form(form, release)
-    wanted = dict(_partition(text) for text in request.partitions)
+    partitions = dict(_parse_partition(text) for text in request.partitions)
     multi_node = any(len(domain.nodes) > 1 for domain in domains)
-    found: list[tuple[str, Written]] = []
-    if form != "tree" and (form == "block" or multi_node or "block" in wanted.values()):
-        blocks = blocks_of(
+    topologies: list[tuple[str, SlurmTopology]] = []
+    if form != "tree" and (form == "block" or multi_node or "block" in partitions.values()):
+        blocks = build_blocks(
             rails, domains, node_names=node_names, release=release, spares_per_block=request.spares_per_block
         )
-        found.append(("block", blocks))
+        topologies.append(("block", blocks))
     if form != "block":
-        found.append(("tree", tree_of(rails, node_names=node_names)))
+        topologies.append(("tree", build_topology_tree(rails, node_names=node_names)))
     if not multi_node:
-        found.reverse()
-    return found, wanted
+        topologies.reverse()
+    return topologies, partitions
 
 
-def _partition(text: str) -> tuple[str, str]:
+def _parse_partition(text: str) -> tuple[str, str]:
     """Return a partition and its topology."""
     name, sign, topology = text.partition("=")
     if not (name and sign and topology in ("tree", "block") and name.isprintable() and " " not in name):
@@ -163,28 +163,28 @@ def _partition(text: str) -> tuple[str, str]:
     return name, topology
 
 
-def _text(
+def _format_text(
     request: TopologyRequest,
-    topologies: Sequence[tuple[str, Written]],
-    wanted: dict[str, str],
+    topologies: Sequence[tuple[str, SlurmTopology]],
+    partitions: dict[str, str],
     release: Release,
-    asked: str,
+    release_source: str,
 ) -> str:
-    """Return what to write into the file."""
+    """Return the text of the topology file."""
     if request.form == "tree":
-        return conf_text(topologies[0][1], heading=(TREE_HEADING,))
-    known = "" if asked != "assumed" else ", the newest that opsk knows: no Slurm answers here"
-    heading = [f"written by opsk from the cabling of the fabric, for Slurm {show_release(release)}{known}"]
+        return render_conf(topologies[0][1], heading=(TREE_HEADING,))
+    known = "" if release_source != "assumed" else ", the newest that opsk knows: no Slurm answers here"
+    heading = [f"written by opsk from the cabling of the fabric, for Slurm {format_release(release)}{known}"]
     if request.form == "block":
-        return conf_text(topologies[0][1], heading=(f"topology/block, {heading[0]}",))
+        return render_conf(topologies[0][1], heading=(f"topology/block, {heading[0]}",))
     heading.append("slurm.conf names the topology of a partition; the others use the first one here:")
-    heading += [f"  PartitionName={name} ... Topology={topology}" for name, topology in wanted.items()]
-    if not wanted:
+    heading += [f"  PartitionName={name} ... Topology={topology}" for name, topology in partitions.items()]
+    if not partitions:
         heading.append(f"  PartitionName=... Topology={topologies[0][0]}")
-    return yaml_text(topologies, heading=heading)
+    return render_yaml(topologies, heading=heading)
 
 
-def _described(name: str, written: Written) -> dict[str, Any]:
+def _build_topology(name: str, written: SlurmTopology) -> dict[str, Any]:
     """Return one topology for programs."""
     return {
         "name": name,
@@ -197,8 +197,8 @@ def _described(name: str, written: Written) -> dict[str, Any]:
     }
 
 
-def _live_path(request: TopologyRequest) -> Path:
-    """Return where the running Slurm has its topology file: beside slurm.conf, else in /etc/slurm."""
+def _find_live_path(request: TopologyRequest) -> Path:
+    """Return the topology file of the running Slurm: next to slurm.conf, else in /etc/slurm."""
     name = "topology.yaml" if request.form == "yaml" else "topology.conf"
     try:
         conf = CommandClient().config().get("SLURM_CONF", "")
@@ -210,50 +210,50 @@ def _live_path(request: TopologyRequest) -> Path:
     return path
 
 
-def _text_of(path: Path) -> str:
+def _read_topology_text(path: Path) -> str:
     """Return the text of the file to compare with."""
     try:
-        return text_of(path)
+        return read_text(path)
     except InputError as error:
         raise InputError(error.message, hint="name a topology.conf or topology.yaml: --diff FILE") from error
 
 
-def _changes(topologies: Sequence[tuple[str, Written]], live: TopologyFile) -> list[dict[str, Any]]:
-    """Return what changes in each topology that is written; one of its kind is compared, else all nodes appear."""
+def _compare_topologies(topologies: Sequence[tuple[str, SlurmTopology]], live: TopologyFile) -> list[dict[str, Any]]:
+    """Return the changes of each written topology against one of the same kind; without one, all nodes are new."""
     changes = []
     for name, written in topologies:
         old = live.of_kind(written.kind)
         if old is None and len(topologies) == 1:
             old = live.default
-        found = difference(old.conf if old else TopologyConf(), written.conf)
+        changed = compare_topologies(old.conf if old else TopologyConf(), written.conf)
         other_kind = old is None or old.kind != written.kind
         changes.append(
             {
                 "name": name,
                 "kind": written.kind,
                 "kind_before": old.kind if old else None,
-                "is_same": found.is_same and not other_kind,
-                **_differs(found),
+                "is_same": changed.is_same and not other_kind,
+                **_build_difference(changed),
             }
         )
     return changes
 
 
-def _differs(found: Difference) -> dict[str, Any]:
+def _build_difference(changed: Difference) -> dict[str, Any]:
     """Return a difference for programs."""
     return {
-        "moves": found.moves,
-        "appear": found.appear,
-        "vanish": found.vanish,
-        "upper_levels": found.upper_levels,
-        "block_sizes": {"before": found.sizes[0], "after": found.sizes[1]} if found.sizes else None,
+        "moves": changed.moves,
+        "appear": changed.appear,
+        "vanish": changed.vanish,
+        "upper_levels": changed.upper_levels,
+        "block_sizes": {"before": changed.sizes[0], "after": changed.sizes[1]} if changed.sizes else None,
     }
 
 
-def _show(answer: dict[str, Any]) -> None:
-    """Print what changes for nodes, then the lines."""
+def _print_difference(answer: dict[str, Any]) -> None:
+    """Print the changes of nodes, then the changed lines."""
     for change in answer["topologies"]:
-        for line in _sentences(change):
+        for line in _format_change(change):
             click.echo(escape(f"{change['name']}: {line}"))
     for problem in answer["problems"]:
         click.echo(escape(f"not understood: {problem}"))
@@ -265,21 +265,21 @@ def _show(answer: dict[str, Any]) -> None:
         click.echo(escape(line))
 
 
-def _sentences(change: dict[str, Any]) -> list[str]:
-    """Say what changes in one topology."""
-    said = []
+def _format_change(change: dict[str, Any]) -> list[str]:
+    """Return the changes of one topology as sentences."""
+    sentences = []
     if change["kind_before"] != change["kind"]:
-        said.append(f"a {change['kind']} topology takes the place of {change['kind_before'] or 'none'}")
+        sentences.append(f"a {change['kind']} topology takes the place of {change['kind_before'] or 'none'}")
     moves = change["moves"]
-    said += [f"{move.node} moves from {move.before} to {move.after}" for move in moves[:_SHOWN_MOVES]]
-    if len(moves) > _SHOWN_MOVES:
-        said.append(f"... and {len(moves) - _SHOWN_MOVES} more nodes move")
+    sentences += [f"{move.node} moves from {move.before} to {move.after}" for move in moves[:_MAX_SHOWN_MOVES]]
+    if len(moves) > _MAX_SHOWN_MOVES:
+        sentences.append(f"... and {len(moves) - _MAX_SHOWN_MOVES} more nodes move")
     for key, words in (("appear", "new"), ("vanish", "gone")):
         if change[key]:
-            said.append(f"{len(change[key])} nodes are {words}: {', '.join(change[key][:_SHOWN_MOVES])}")
+            sentences.append(f"{len(change[key])} nodes are {words}: {', '.join(change[key][:_MAX_SHOWN_MOVES])}")
     if change["upper_levels"]:
-        said.append("what hangs together above the leaf groups changes" if change["kind"] == "tree"
+        sentences.append("what hangs together above the leaf groups changes" if change["kind"] == "tree"
                     else "the order of the blocks changes, and with it the larger blocks")  # fmt: skip
     if change["block_sizes"]:
-        said.append(f"BlockSizes {change['block_sizes']['before']} becomes {change['block_sizes']['after']}")
-    return said
+        sentences.append(f"BlockSizes {change['block_sizes']['before']} becomes {change['block_sizes']['after']}")
+    return sentences

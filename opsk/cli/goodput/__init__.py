@@ -1,1 +1,1 @@
-"""The command ``opsk goodput`` and its parts."""
+"""Implements ``opsk goodput``."""

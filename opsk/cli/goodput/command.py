@@ -1,4 +1,4 @@
-"""The command ``opsk goodput``: what failures cost a plan, how often to save, and what spare nodes are worth."""
+"""Implements ``opsk goodput``: computes the cost of failures, the best checkpoint interval, the value of spares."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import click
 
 from opsk.app.inputs.efficiency import load_efficiency
-from opsk.app.inputs.plan_file import PlanFile, read_tables, source_of
+from opsk.app.inputs.plan_file import PlanFile, format_source, read_tables
 from opsk.cli.document import echo_json
-from opsk.cli.goodput.document import goodput_document, spare_rows_csv
-from opsk.cli.goodput.inputs import Asked, asked_failures, failure_flags, refused
-from opsk.cli.goodput.picture import picture
-from opsk.cli.plan_flags import SectionedCommand, table_flags, tables_of
-from opsk.cli.predict.command import FLAGS, answer, possible
+from opsk.cli.goodput.document import build_goodput_document, format_spares_csv
+from opsk.cli.goodput.inputs import FailureOptions, build_input_error, failure_flags, parse_failure_flags
+from opsk.cli.goodput.picture import print_goodput
+from opsk.cli.plan_flags import SectionedCommand, build_tables, table_flags
+from opsk.cli.predict.command import FLAGS, build_answer, validate_plan
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.estimates.checkpoint import CheckpointOptions
 from opsk.costmodel.uncertainty.verdict import Verdict
-from opsk.diagnosis.goodput.goodput import GoodputRequest, goodput_of
-from opsk.diagnosis.goodput.spares import too_many_inside
+from opsk.diagnosis.goodput.goodput import GoodputRequest, compute_goodput
+from opsk.diagnosis.goodput.spares import format_too_many_inside
 from opsk.errors import ExitStatus, OpskError
 from opsk.hardware.spec import ClusterSpec
 
@@ -40,58 +40,60 @@ def goodput(plan_file: str | None, *, efficiency: str | None, as_json: bool, as_
 
     Exit status: 0 an answer; 1 the plan will run out of memory; 2 the plan, the cluster or the rates cannot be.
     """
-    stated = tables_of(flags)
+    stated = build_tables(flags)
     if plan_file is None and not {"model", "plan"} & stated.keys():
         raise click.UsageError("give a PLAN.toml (- is standard input), or the flags of a model and a plan")
-    failures, wrong = asked_failures(flags)
+    failures, wrong = parse_failure_flags(flags)
     if as_json and as_csv:
         wrong.append("--json and --csv: give one of them")
-    asked, cluster = _plan(plan_file, stated, failures, wrong)
-    document = _answer(asked, cluster, failures, load_efficiency(efficiency))
+    plan_input, cluster = _read_plan(plan_file, stated, failures, wrong)
+    document = _build_answer(plan_input, cluster, failures, load_efficiency(efficiency))
     if as_json:
         echo_json(document)
     elif as_csv:
-        click.echo(spare_rows_csv(document), nl=False)
+        click.echo(format_spares_csv(document), nl=False)
     else:
-        picture(document)
+        print_goodput(document)
     return ExitStatus.BAD_NEWS if document["verdict"] == Verdict.OOM else ExitStatus.ANSWER
 
 
-def _plan(
-    plan_file: str | None, stated: Mapping[str, Any], failures: Asked, wrong: list[str]
+def _read_plan(
+    plan_file: str | None, stated: Mapping[str, Any], failures: FailureOptions, wrong: list[str]
 ) -> tuple[PlanFile, ClusterSpec]:
-    """Return the plan and its cluster, or tell what is wrong with these together with what is wrong already."""
+    """Return the plan and its cluster, or raise one error with their violations and those found before."""
     try:
-        tables = read_tables(plan_file, instead=stated) if plan_file else dict(stated)
-        found = possible(tables, source=source_of(plan_file) if plan_file else FLAGS)
+        tables = read_tables(plan_file, overrides=stated) if plan_file else dict(stated)
+        validated = validate_plan(tables, source=format_source(plan_file) if plan_file else FLAGS)
     except OpskError as error:
         if wrong:
-            raise refused([error.message, *wrong]) from error
+            raise build_input_error([error.message, *wrong]) from error
         raise
-    domain = max(found[1].node.hb_domain_gpus // found[1].node.gpus, 1)
+    domain = max(validated[1].node.hb_domain_gpus // validated[1].node.gpus, 1)
     if failures.spares_inside is not None and failures.spares_inside >= domain:
-        wrong.append(f"--spare-trays: {too_many_inside(failures.spares_inside, domain)}")
+        wrong.append(f"--spare-trays: {format_too_many_inside(failures.spares_inside, domain)}")
     if wrong:
-        raise refused(wrong)
-    return found
+        raise build_input_error(wrong)
+    return validated
 
 
-def _answer(asked: PlanFile, cluster: ClusterSpec, failures: Asked, efficiency: Efficiency) -> dict[str, Any]:
+def _build_answer(
+    plan_input: PlanFile, cluster: ClusterSpec, failures: FailureOptions, efficiency: Efficiency
+) -> dict[str, Any]:
     """Return the document that the command prints."""
-    predicted = answer(replace(asked, checkpoint=None, run=None), cluster, efficiency)
+    prediction = build_answer(replace(plan_input, checkpoint=None, run=None), cluster, efficiency)
     request = GoodputRequest(
-        model=asked.model,
-        plan=asked.plan,
+        model=plan_input.model,
+        plan=plan_input.plan,
         cluster=cluster,
         rates=failures.rates,
-        step_s=predicted["time"]["step_s"]["expected"],
-        checkpoint=asked.checkpoint or CheckpointOptions(),
-        nodes=asked.nodes,
-        gpus_per_node=asked.gpus_per_node,
+        step_s=prediction["time"]["step_s"]["expected"],
+        checkpoint=plan_input.checkpoint or CheckpointOptions(),
+        nodes=plan_input.nodes,
+        gpus_per_node=plan_input.gpus_per_node,
         shrinks=failures.shrinks,
-        most_spares=failures.most_spares,
+        max_spares=failures.max_spares,
         held_spares=failures.held_spares,
         spares_inside=failures.spares_inside,
         radix=failures.radix,
     )
-    return goodput_document(predicted, goodput_of(request), asked, failures, cluster)
+    return build_goodput_document(prediction, compute_goodput(request), plan_input, failures, cluster)

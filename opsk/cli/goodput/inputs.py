@@ -1,4 +1,4 @@
-"""Which failure rates and options is ``opsk goodput`` asked with? Flags and files, everything wrong told at once."""
+"""Reads the failure rates and options of ``opsk goodput`` from flags and files, and reports all errors at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from opsk.app.inputs.plan_fields import shown
+from opsk.app.inputs.plan_fields import format_value
 from opsk.cli.plan_flags import TableOption
 from opsk.diagnosis.goodput.parts import RADIX
 from opsk.errors import InputError, OpskError
@@ -20,8 +20,8 @@ from opsk.hardware.failure_rates import (
     TIMES,
     FailureRates,
     failure_rates,
-    in_hours,
     parse_rates,
+    to_hours_field,
 )
 from opsk.text import escape
 from opsk.units import hours
@@ -32,7 +32,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 WAIT, SHRINK = "wait", "shrink"
 NEVER = ("never", "inf")
 MAX_HOURS = 1e12
-"""A hundred million years: a larger number is a slip of the pen."""
+"""A hundred million years: a larger number is a typing error."""
 MAX_SPARES, MIN_RADIX, MAX_RADIX = 4096, 4, 4096
 _HINT = "opsk goodput --help names every flag; docs/explanation/goodput.md says what they mean"
 _WORDS = {
@@ -50,7 +50,7 @@ _WORDS = {
 
 
 class FailureOption(TableOption):
-    """A flag on failures, shown under a title of its own."""
+    """A flag on failures, shown in a separate section of the help."""
 
     @property
     def title(self) -> str:
@@ -62,7 +62,7 @@ def failure_flags(command: Command) -> Command:
     """Give a command the flags on failures and spares; all arrive as text, to be checked together."""
     flags = [
         ("--rates", "NAME|FILE", f"Published rates, or a TOML of your own. Default: {DEFAULT_RATES}."),
-        *((f"--{in_hours(name).replace('_', '-')}", "HOURS", words) for name, words in _WORDS.items()),
+        *((f"--{to_hours_field(name).replace('_', '-')}", "HOURS", words) for name, words in _WORDS.items()),
         ("--spares", "N", "Most spare nodes (or HB domains, where these span nodes) to look at."),
         ("--hold", "N", "Spares that are held: goodput is told for these; left out, for the best number."),
         ("--spare-trays", "N", "Nodes of every HB domain kept as spares; left out, the best number."),
@@ -79,11 +79,11 @@ def failure_flags(command: Command) -> Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What the flags on failures mean, and what had to be taken for those that nobody gave."""
+class FailureOptions:
+    """The parsed flags on failures, and the assumptions for those that are not given."""
 
     rates: FailureRates
-    most_spares: int | None
+    max_spares: int | None
     held_spares: int | None
     spares_inside: int | None
     shrinks: bool
@@ -91,38 +91,40 @@ class Asked:
     assumed: tuple[Assumption, ...]
 
 
-def asked_failures(flags: Mapping[str, str | None]) -> tuple[Asked, list[str]]:
-    """Return what the flags on failures ask for, with defaults for what is wrong, and everything that is wrong."""
+def parse_failure_flags(flags: Mapping[str, str | None]) -> tuple[FailureOptions, list[str]]:
+    """Return the parsed flags on failures, with defaults for wrong ones, and all violations."""
     wrong: list[str] = []
-    base = _base_rates(flags.get("rates"), wrong)
+    base = _load_base_rates(flags.get("rates"), wrong)
     stated: dict[str, Any] = {
-        name: _hours(name, text, wrong) for name in TIMES if (text := flags.get(in_hours(name))) is not None
+        name: _parse_hours(name, text, wrong) for name in TIMES if (text := flags.get(to_hours_field(name))) is not None
     }
     when_out = flags.get("when_out") or WAIT
     if when_out not in (WAIT, SHRINK):
-        wrong.append(f"--when-out: {shown(when_out)} is none of {WAIT}, {SHRINK}")
-    radix = _whole("--radix", flags.get("radix"), RADIX, wrong, least=MIN_RADIX, most=MAX_RADIX)
+        wrong.append(f"--when-out: {format_value(when_out)} is none of {WAIT}, {SHRINK}")
+    radix = _parse_whole("--radix", flags.get("radix"), RADIX, wrong, minimum=MIN_RADIX, maximum=MAX_RADIX)
     if radix is not None and radix % 2:
         wrong.append(f"--radix is {radix}, must be even")
-    asked = Asked(
+    options = FailureOptions(
         rates=replace(base, **{name: value for name, value in stated.items() if value is not None}),
-        most_spares=_whole("--spares", flags.get("spares"), None, wrong, least=0, most=MAX_SPARES),
-        held_spares=_whole("--hold", flags.get("hold"), None, wrong, least=0, most=MAX_SPARES),
-        spares_inside=_whole("--spare-trays", flags.get("spare_trays"), None, wrong, least=0, most=MAX_SPARES),
+        max_spares=_parse_whole("--spares", flags.get("spares"), None, wrong, minimum=0, maximum=MAX_SPARES),
+        held_spares=_parse_whole("--hold", flags.get("hold"), None, wrong, minimum=0, maximum=MAX_SPARES),
+        spares_inside=_parse_whole(
+            "--spare-trays", flags.get("spare_trays"), None, wrong, minimum=0, maximum=MAX_SPARES
+        ),
         shrinks=when_out == SHRINK,
         radix=radix or RADIX,
-        assumed=_assumed(flags.get("rates"), base, set(stated)),
+        assumed=_list_assumptions(flags.get("rates"), base, set(stated)),
     )
-    return asked, wrong
+    return options, wrong
 
 
-def refused(wrong: list[str]) -> InputError:
-    """Return the one error that names all that is wrong."""
+def build_input_error(wrong: list[str]) -> InputError:
+    """Return one error that names all violations."""
     return InputError(escape("; ".join(dict.fromkeys(wrong))), hint=_HINT)
 
 
-def _base_rates(named: str | None, wrong: list[str]) -> FailureRates:
-    """Return the rates that are named: a file when it ends in ``.toml`` or holds a slash, else published ones."""
+def _load_base_rates(named: str | None, wrong: list[str]) -> FailureRates:
+    """Return the named rates: a file when the name ends in ``.toml`` or has a slash, else published ones."""
     try:
         if named is None or not (named.endswith(".toml") or "/" in named):
             return failure_rates(named or DEFAULT_RATES)
@@ -138,41 +140,43 @@ def _base_rates(named: str | None, wrong: list[str]) -> FailureRates:
     return failure_rates()
 
 
-def _hours(name: str, text: str, wrong: list[str]) -> float | None:
-    """Return a time in seconds of a flag in hours; ``None`` after telling what is wrong with it."""
-    flag = f"--{in_hours(name).replace('_', '-')}"
-    lasts = name.endswith("_mtbf_s")
-    if lasts and text.strip().lower() in NEVER:
+def _parse_hours(name: str, text: str, wrong: list[str]) -> float | None:
+    """Return a time in seconds of a flag in hours; ``None`` after reporting a violation."""
+    flag = f"--{to_hours_field(name).replace('_', '-')}"
+    is_mtbf = name.endswith("_mtbf_s")
+    if is_mtbf and text.strip().lower() in NEVER:
         return math.inf
     try:
         value = float(text)
     except ValueError:
-        wrong.append(f"{flag}: {shown(text)} is no number of hours" + (" and not never" if lasts else ""))
+        wrong.append(f"{flag}: {format_value(text)} is no number of hours" + (" and not never" if is_mtbf else ""))
         return None
-    if math.isnan(value) or value > MAX_HOURS or value < 0 or (lasts and value == 0):
+    if math.isnan(value) or value > MAX_HOURS or value < 0 or (is_mtbf and value == 0):
         wrong.append(
-            f"{flag} is {shown(text)}, must be {'above 0' if lasts else '0 or more'} and at most {MAX_HOURS:g}"
+            f"{flag} is {format_value(text)}, must be {'above 0' if is_mtbf else '0 or more'} and at most {MAX_HOURS:g}"
         )
         return None
     return hours(value)
 
 
-def _whole(flag: str, text: str | None, default: int | None, wrong: list[str], *, least: int, most: int) -> int | None:
-    """Return a whole number; the default where none is given, and after telling what is wrong."""
+def _parse_whole(
+    flag: str, text: str | None, default: int | None, wrong: list[str], *, minimum: int, maximum: int
+) -> int | None:
+    """Return an integer; the default where none is given, or after reporting a violation."""
     if text is None:
         return default
     try:
         value = int(text) if len(text) <= 20 else None
     except ValueError:
         value = None
-    if value is None or not least <= value <= most:
-        wrong.append(f"{flag}: {shown(text)} is no whole number from {least} to {most}")
+    if value is None or not minimum <= value <= maximum:
+        wrong.append(f"{flag}: {format_value(text)} is no whole number from {minimum} to {maximum}")
         return default
     return value
 
 
-def _assumed(named: str | None, base: FailureRates, stated: set[str]) -> tuple[Assumption, ...]:
-    """Return what was taken for rates that nobody gave."""
+def _list_assumptions(named: str | None, base: FailureRates, stated: set[str]) -> tuple[Assumption, ...]:
+    """Return the assumptions for rates that are not given."""
     assumed = []
     left = [name for name in TIMES if name not in stated]
     if named is None and left:

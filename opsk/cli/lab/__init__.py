@@ -1,1 +1,1 @@
-"""Implements `opsk lab`."""
+"""Implements ``opsk lab``."""

@@ -1,4 +1,4 @@
-"""The commands ``opsk lab up | down | status | run | env``: a whole cluster in one folder of this machine."""
+"""Implements ``opsk lab up | down | status | run | env``: a whole cluster in one folder of this machine."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from opsk.cli.document import echo_json
 from opsk.cli.lab.faults import DEFAULT_DIRECTORY, break_group, repair_command
 from opsk.cli.lab.faults import directory_option as _directory
 from opsk.errors import ExitStatus, InputError, LabError
-from opsk.lab.folder import check_owner, os_errors_named
+from opsk.lab.folder import check_owner, name_os_errors
 from opsk.lab.jobs import follow, submit
-from opsk.lab.machine.faults import faults_of
-from opsk.lab.parts import ADVISOR, EXPORTER, known_parts
+from opsk.lab.machine.faults import list_faults
+from opsk.lab.parts import ADVISOR, EXPORTER, list_parts
 from opsk.lab.record import LabRecord, read_record
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import lab_lock, up
-from opsk.lab.status import LabStatus, lab_status, slurm_environment
+from opsk.lab.status import LabStatus, build_slurm_environment, read_lab_status
 from opsk.lab.stopping import take_down
 from opsk.text import escape
 
@@ -65,7 +65,7 @@ def up_command(
     """
     path = directory.resolve()
     left_out = {ADVISOR: not advice, EXPORTER: exporters == 0}
-    parts = tuple(name for name in known_parts() if not left_out.get(name))
+    parts = tuple(name for name in list_parts() if not left_out.get(name))
     watched = (2 if exporters is None else exporters) if EXPORTER in parts else 0
     with Console(stderr=True).status("lab: starts") as status:
 
@@ -75,9 +75,9 @@ def up_command(
             else:
                 click.echo(f"lab: {what}", err=True)
 
-        with os_errors_named(path):
+        with name_os_errors(path):
             record, was_up = up(
-                path, shape=_shape(sizes), parts=parts, progress=progress, exporters=watched,
+                path, shape=_build_shape(sizes), parts=parts, progress=progress, exporters=watched,
                 prometheus=prometheus and watched > 0,
             )  # fmt: skip
     if was_up and (exporters not in (None, record.exporters) or (prometheus and not record.prometheus)):
@@ -87,13 +87,13 @@ def up_command(
             hint="opsk lab down, then up again",
         )
     if as_json:
-        echo_json(_document(lab_status(path)))
+        echo_json(_build_document(read_lab_status(path)))
         return int(ExitStatus.ANSWER)
     click.echo(f"lab {'is up already' if was_up else f'up in {record.up_s:.1f} s'}: {record.shape.summary}")
     click.echo(f"  Slurm {record.slurm[0]}.{record.slurm[1]:02d}, advice {'on' if ADVISOR in record.parts else 'off'}")
     _print_addresses(record)
     click.echo(f"  logs    {record.folder.path / 'log'}")
-    click.echo(f'  use it  eval "$(opsk lab env{_dir_option(directory)})"')
+    click.echo(f'  use it  eval "$(opsk lab env{_format_dir_option(directory)})"')
     return int(ExitStatus.ANSWER)
 
 
@@ -112,7 +112,7 @@ def down_command(directory: Path, *, purge: bool) -> int:
     except LabError as error:
         click.echo(f"opsk: {error.message}; its processes are found by their mark", err=True)
         record = None
-    with os_errors_named(path), lab_lock(path) if record is not None else nullcontext():
+    with name_os_errors(path), lab_lock(path) if record is not None else nullcontext():
         ended = take_down(path, record)
         if purge and record is not None:
             _purge(path)
@@ -128,12 +128,12 @@ def status_command(directory: Path, *, as_json: bool) -> int:
 
     Exit status: 0 the lab is up and whole; 1 it is down or broken.
     """
-    found = lab_status(directory.resolve())
+    current = read_lab_status(directory.resolve())
     if as_json:
-        echo_json(_document(found))
+        echo_json(_build_document(current))
     else:
-        _print_status(found)
-    return int(ExitStatus.ANSWER if found.state == "up" else ExitStatus.BAD_NEWS)
+        _print_status(current)
+    return int(ExitStatus.ANSWER if current.state == "up" else ExitStatus.BAD_NEWS)
 
 
 @lab.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -144,7 +144,7 @@ def run_command(directory: Path, words: tuple[str, ...]) -> int:
 
     Exit status: 0 it completed; 1 it ended otherwise; 3 the lab is not up or sbatch refused.
     """
-    record = _running(directory)
+    record = _read_running_lab(directory)
     job_id = submit(record, words)
     click.echo(f"lab: job {job_id} submitted", err=True)
     try:
@@ -162,13 +162,13 @@ def run_command(directory: Path, words: tuple[str, ...]) -> int:
 @_directory
 def env_command(directory: Path) -> int:
     """Print what makes sbatch, squeue and opsk use this lab: eval "$(opsk lab env)"."""
-    for name, value in slurm_environment(_running(directory)).items():
+    for name, value in build_slurm_environment(_read_running_lab(directory)).items():
         click.echo(f"export {name}={shlex.quote(value)}")
     return int(ExitStatus.ANSWER)
 
 
-def _shape(sizes: dict[str, int | None]) -> LabShape | None:
-    """Return the size asked for; ``None`` when nothing was said of it."""
+def _build_shape(sizes: dict[str, int | None]) -> LabShape | None:
+    """Return the requested size; ``None`` when no size option is given."""
     given = {name: value for name, value in sizes.items() if value is not None}
     if not given:
         return None
@@ -177,20 +177,20 @@ def _shape(sizes: dict[str, int | None]) -> LabShape | None:
     return LabShape(**given)
 
 
-def _running(directory: Path) -> LabRecord:
+def _read_running_lab(directory: Path) -> LabRecord:
     path = directory.resolve()
     record = read_record(path)
     if record is None or record.state.value != "up":
-        raise LabError(f"no lab is up in {path}", hint=f"opsk lab up{_dir_option(directory)}")
+        raise LabError(f"no lab is up in {path}", hint=f"opsk lab up{_format_dir_option(directory)}")
     return record
 
 
-def _dir_option(directory: Path) -> str:
+def _format_dir_option(directory: Path) -> str:
     return "" if directory == Path(DEFAULT_DIRECTORY) else f" --dir {shlex.quote(str(directory))}"
 
 
 def _purge(path: Path) -> None:
-    """Remove the folder of a lab that is down; what is not the lab's stays and is named."""
+    """Remove the folder of a stopped lab; other files stay, and raise an error."""
     for entry in (path / "etc", path / "log", *path.glob("nvml-*")):
         shutil.rmtree(entry, ignore_errors=True)
     for name in ("fabric.net", "fabric.ibnetdiscover", "lab.json", "lab.json.new", "lock"):
@@ -206,16 +206,17 @@ def _write(chunk: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _document(found: LabStatus) -> dict[str, Any]:
-    """Return the status as JSON says it."""
-    record = found.record
+def _build_document(status: LabStatus) -> dict[str, Any]:
+    """Return the JSON document of the status."""
+    record = status.record
     document: dict[str, Any] = {
-        "dir": found.path,
-        "state": found.state,
-        "problems": found.problems,
-        "nodes": found.nodes,
+        "dir": status.path,
+        "state": status.state,
+        "problems": status.problems,
+        "nodes": status.nodes,
         "daemons": [
-            {"name": each.name, "running": each.running, "pid": each.pid, "log": each.log} for each in found.daemons
+            {"name": daemon.name, "running": daemon.running, "pid": daemon.pid, "log": daemon.log}
+            for daemon in status.daemons
         ],
     }
     if record is not None:
@@ -238,44 +239,51 @@ def _document(found: LabStatus) -> dict[str, Any]:
             "notes": record.notes,
             "devices": {node: record.folder.nodes / node for node in record.exporter_ports},
             "faults": [
-                {"node": each.node, "kind": each.fault.kind, "what": each.fault.what, "xid": each.fault.xid or None}
-                for each in faults_of(record.folder)
+                {
+                    "node": daemon.node,
+                    "kind": daemon.fault.kind,
+                    "what": daemon.fault.what,
+                    "xid": daemon.fault.xid or None,
+                }
+                for daemon in list_faults(record.folder)
             ],
-            "environment": slurm_environment(record),
+            "environment": build_slurm_environment(record),
             "fabric": record.folder.dump,
         }
     return document
 
 
 def _print_addresses(record: LabRecord) -> None:
-    """Say where exporters and Prometheus answer, and what had to be left out."""
+    """Print the addresses of exporters and Prometheus, and the lab's notes."""
     for node, port in record.exporter_ports.items():
         click.echo(f"  {node:<7} exporter http://127.0.0.1:{port}/metrics")
-    if record.prometheus_port and any(each.name == "prometheus" for each in record.daemons):
+    if record.prometheus_port and any(daemon.name == "prometheus" for daemon in record.daemons):
         click.echo(f"  Prometheus http://127.0.0.1:{record.prometheus_port}")
     for note in record.notes:
         click.echo(f"  note    {escape(note)}")
 
 
-def _print_status(found: LabStatus) -> None:
-    record = found.record
+def _print_status(status: LabStatus) -> None:
+    record = status.record
     if record is None:
-        click.echo(f"no lab in {found.path}")
+        click.echo(f"no lab in {status.path}")
         return
-    click.echo(f"lab {found.state}: {record.shape.summary}")
-    click.echo(f"  folder  {found.path}")
-    if found.daemons:
+    click.echo(f"lab {status.state}: {record.shape.summary}")
+    click.echo(f"  folder  {status.path}")
+    if status.daemons:
         _print_addresses(record)
-        for broken in faults_of(record.folder):
+        for broken in list_faults(record.folder):
             click.echo(f"  broken  {escape(f'{broken.node}: {broken.fault.shown}')}")
-    if found.nodes:
-        click.echo("  nodes   " + ", ".join(f"{count} {escape(state)}" for state, count in sorted(found.nodes.items())))
-    for each in found.daemons:
-        click.echo(f"  {'runs' if each.running else 'DEAD'}  {each.pid or '-':>8}  {each.name:<12} {each.log}")
-    if not found.daemons:
+    if status.nodes:
+        click.echo(
+            "  nodes   " + ", ".join(f"{count} {escape(state)}" for state, count in sorted(status.nodes.items()))
+        )
+    for daemon in status.daemons:
+        click.echo(f"  {'runs' if daemon.running else 'DEAD'}  {daemon.pid or '-':>8}  {daemon.name:<12} {daemon.log}")
+    if not status.daemons:
         logs = sorted((record.folder.path / "log").glob("*"))
         click.echo(f"  {len(logs)} logs in {record.folder.path / 'log'}")
-    for problem in found.problems:
+    for problem in status.problems:
         click.echo(f"  problem: {escape(problem)}")
     if record.state.value in ("starting", "stopping"):
         click.echo("  another command is at work, or died: opsk lab down cleans up")

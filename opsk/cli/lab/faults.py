@@ -1,4 +1,4 @@
-"""The commands ``opsk lab break`` and ``opsk lab repair``: what exporters have to show when things fail."""
+"""Implements ``opsk lab break`` and ``opsk lab repair``: injects faults that exporters must show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from opsk.errors import ExitStatus, LabError
-from opsk.lab.folder import LabFolder, check_owner, os_errors_named
+from opsk.lab.folder import LabFolder, check_owner, name_os_errors
 from opsk.lab.machine.faults import NodeFault, break_domain, break_gpu, break_leaf, break_nic, repair
 from opsk.lab.machine.machine import LOST_BY_XID
 from opsk.lab.record import read_record
@@ -38,8 +38,8 @@ def break_group() -> None:
 @click.option("--xid", default=LOST_BY_XID, show_default=True, help="What the driver says; 79: the GPU is lost.")
 def gpu_command(directory: Path, node: str, index: int, xid: int) -> int:
     """Let the driver tell of an XID of GPU INDEX of NODE, with what comes with it (ECC, remapping, a lost GPU)."""
-    with os_errors_named(directory):
-        return _said("broken", break_gpu(_lab(directory), node, index, xid))
+    with name_os_errors(directory):
+        return _print_faults("broken", break_gpu(_find_lab_folder(directory), node, index, xid))
 
 
 @break_group.command("nic")
@@ -48,8 +48,8 @@ def gpu_command(directory: Path, node: str, index: int, xid: int) -> int:
 @click.argument("device")
 def nic_command(directory: Path, node: str, device: str) -> int:
     """Take the link of HCA DEVICE (mlx5_3, or 3) of NODE away."""
-    with os_errors_named(directory):
-        return _said("broken", break_nic(_lab(directory), node, device))
+    with name_os_errors(directory):
+        return _print_faults("broken", break_nic(_find_lab_folder(directory), node, device))
 
 
 @break_group.command("leaf")
@@ -57,8 +57,8 @@ def nic_command(directory: Path, node: str, device: str) -> int:
 @click.argument("leaf")
 def leaf_command(directory: Path, leaf: str) -> int:
     """Take the links of all nodes to leaf switch LEAF (its name or GUID) away."""
-    with os_errors_named(directory):
-        return _said("broken", break_leaf(_lab(directory), leaf))
+    with name_os_errors(directory):
+        return _print_faults("broken", break_leaf(_find_lab_folder(directory), leaf))
 
 
 @break_group.command("domain")
@@ -66,8 +66,8 @@ def leaf_command(directory: Path, leaf: str) -> int:
 @click.argument("node")
 def domain_command(directory: Path, node: str) -> int:
     """Break the NVLink domain of NODE: none of its links is up, and each GPU tells of XID 74."""
-    with os_errors_named(directory):
-        return _said("broken", break_domain(_lab(directory), node))
+    with name_os_errors(directory):
+        return _print_faults("broken", break_domain(_find_lab_folder(directory), node))
 
 
 @click.command("repair")
@@ -79,21 +79,21 @@ def repair_command(directory: Path, kind: str | None, what: tuple[str, ...]) -> 
 
     Counters of errors stay as they are, as a real repair leaves them.
     """
-    with os_errors_named(directory):
-        return _said("repaired", repair(_lab(directory), kind, *what) or ())
+    with name_os_errors(directory):
+        return _print_faults("repaired", repair(_find_lab_folder(directory), kind, *what) or ())
 
 
-def _said(verb: str, faults: Iterable[NodeFault]) -> int:
-    """Say what was done."""
+def _print_faults(verb: str, faults: Iterable[NodeFault]) -> int:
+    """Print the faults that were broken or repaired."""
     faults = tuple(faults)
-    for each in faults:
-        click.echo(f"lab: {verb}: {escape(f'{each.node}: {each.fault.shown}')}")
+    for fault in faults:
+        click.echo(f"lab: {verb}: {escape(f'{fault.node}: {fault.fault.shown}')}")
     if not faults:
         click.echo("lab: nothing is broken")
     return int(ExitStatus.ANSWER)
 
 
-def _lab(directory: Path) -> LabFolder:
+def _find_lab_folder(directory: Path) -> LabFolder:
     """Return the folder of a lab that is up."""
     path = directory.resolve()
     record = read_record(path)

@@ -1,1 +1,1 @@
-"""The command ``opsk losses``: where does a running job lose time?"""
+"""Implements ``opsk losses``."""

@@ -1,4 +1,4 @@
-"""The command ``opsk losses``: where does a running job lose time against its prediction?"""
+"""Implements ``opsk losses``: attributes the time that a running job loses against its prediction to causes."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 import click
 
 from opsk.app.inputs.efficiency import load_efficiency
-from opsk.app.inputs.plan_file import PlanFile, read_tables, source_of
-from opsk.calibration.runs.written_runs import RunOfJob, append_run
+from opsk.app.inputs.plan_file import PlanFile, format_source, read_tables
+from opsk.calibration.runs.written_runs import JobRun, append_run
 from opsk.cli.document import echo_json
-from opsk.cli.losses.logged import log_of_job, logged_pauses, logged_steps
-from opsk.cli.losses.picture import picture
+from opsk.cli.losses.logged import find_job_log, read_pauses, read_steps
+from opsk.cli.losses.picture import print_losses
 from opsk.cli.losses.scraped import read_scrape
-from opsk.cli.predict.command import possible
-from opsk.costmodel.efficiency.nearness import case_of
-from opsk.costmodel.uncertainty.widening import with_assumed
-from opsk.diagnosis.losses.clean import unfit
-from opsk.diagnosis.losses.losses import losses_of
+from opsk.cli.predict.command import validate_plan
+from opsk.costmodel.efficiency.nearness import build_case
+from opsk.costmodel.uncertainty.widening import apply_case_spread
+from opsk.diagnosis.losses.clean import list_unfit_reasons
+from opsk.diagnosis.losses.losses import compute_losses
 from opsk.diagnosis.losses.observation import Observation, Prediction
-from opsk.diagnosis.losses.predicted import prediction_of, recorded_prediction, with_stages
-from opsk.diagnosis.losses.scrapes import Activities, activities
-from opsk.diagnosis.losses.step_times import FEWEST_STEPS
+from opsk.diagnosis.losses.predicted import assign_stages, predict_plan, read_recorded_prediction
+from opsk.diagnosis.losses.scrapes import Activities, compute_activities
+from opsk.diagnosis.losses.step_times import MIN_STEPS
 from opsk.diagnosis.losses.values import Cause, Losses
 from opsk.errors import ExitStatus
 from opsk.hardware.spec import ClusterSpec
 from opsk.slurm.choice import slurm_client
 from opsk.telemetry.progress.records import EventKind
-from opsk.telemetry.progress.runs import Run, joined, read_log
+from opsk.telemetry.progress.runs import Run, merge_logs, read_log
 from opsk.text import escape, to_json_values
 from opsk.workload.advice_record import AdviceRecord
 
@@ -74,96 +74,104 @@ def losses(
         raise click.UsageError("give --log FILE, and --plan PLAN.toml or a job number")
     if as_run is not None and plan_file is None:
         raise click.UsageError("--as-run needs --plan: a table of runs has a model and a plan in each row")
-    asked, cluster, predicted = _expected(plan_file, efficiency)
+    plan_input, cluster, predicted = _predict(plan_file, efficiency)
     record = slurm_client().job(job) if job is not None else None
     if predicted is None and record is not None:
         advice = AdviceRecord.parse(record.admin_comment or "")
-        predicted = None if advice is None else recorded_prediction(advice)
-    paths = [Path(name) for name in logs] if record is None or logs else [log_of_job(record)]
-    seen = _observed(
-        joined([read_log(path) for path in paths]),
+        predicted = None if advice is None else read_recorded_prediction(advice)
+    paths = [Path(name) for name in logs] if record is None or logs else [find_job_log(record)]
+    observation = _observe(
+        merge_logs([read_log(path) for path in paths]),
         predicted,
-        activities((read_scrape(each) for each in scrapes), job_id=job or ""),
-        asked,
+        compute_activities((read_scrape(each) for each in scrapes), job_id=job or ""),
+        plan_input,
     )
-    found = losses_of(seen)
-    why = unfit(seen, found)
-    document = _document(seen, found, why)
+    result = compute_losses(observation)
+    reasons = list_unfit_reasons(observation, result)
+    document = _build_document(observation, result, reasons)
     if as_json:
         echo_json(document)
     else:
-        picture(to_json_values(document))
-    if as_run is not None and asked is not None and cluster is not None:
-        return _take(as_run, asked, cluster, found, why, name=job or paths[0].stem)
-    is_held_up = any(finding.cause is not Cause.UNKNOWN for finding in found.findings)
+        print_losses(to_json_values(document))
+    if as_run is not None and plan_input is not None and cluster is not None:
+        return _append_job(as_run, plan_input, cluster, result, reasons, name=job or paths[0].stem)
+    is_held_up = any(finding.cause is not Cause.UNKNOWN for finding in result.findings)
     return ExitStatus.BAD_NEWS if is_held_up else ExitStatus.ANSWER
 
 
-def _expected(
+def _predict(
     plan_file: str | None, efficiency: str | None
 ) -> tuple[PlanFile | None, ClusterSpec | None, Prediction | None]:
-    """Return the plan file, its cluster and what is predicted of them, where there is one."""
+    """Return the plan file, its cluster and the prediction; ``None`` without a plan file."""
     if plan_file is None:
         return None, None, None
-    asked, cluster = possible(read_tables(plan_file), source=source_of(plan_file))
-    chosen = with_assumed(
+    plan_input, cluster = validate_plan(read_tables(plan_file), source=format_source(plan_file))
+    chosen = apply_case_spread(
         load_efficiency(efficiency),
-        (entry.field for entry in asked.assumed),
-        case_of(asked.model, asked.plan, cluster),
+        (entry.field for entry in plan_input.assumed),
+        build_case(plan_input.model, plan_input.plan, cluster),
     )
-    return asked, cluster, prediction_of(asked.model, asked.plan, cluster, chosen)
+    return plan_input, cluster, predict_plan(plan_input.model, plan_input.plan, cluster, chosen)
 
 
-def _observed(run: Run, predicted: Prediction | None, active: Activities, asked: PlanFile | None) -> Observation:
-    """Return all that is seen of the job."""
-    steps = logged_steps(run)
-    gpus = active.gpus if asked is None else with_stages(active.gpus, asked.plan)
+def _observe(run: Run, predicted: Prediction | None, active: Activities, plan_input: PlanFile | None) -> Observation:
+    """Return all observations of the job."""
+    steps = read_steps(run)
+    gpus = active.gpus if plan_input is None else assign_stages(active.gpus, plan_input.plan)
     return Observation(
         prediction=predicted,
         steps=steps,
-        checkpoints=logged_pauses(run, EventKind.CHECKPOINT, steps),
-        validations=logged_pauses(run, EventKind.VALIDATION, steps),
+        checkpoints=read_pauses(run, EventKind.CHECKPOINT, steps),
+        validations=read_pauses(run, EventKind.VALIDATION, steps),
         gpus=gpus,
         ports=active.ports,
         hosts=active.hosts,
     )
 
 
-def _document(seen: Observation, found: Losses, why: tuple[str, ...]) -> dict[str, Any]:
+def _build_document(observation: Observation, result: Losses, reasons: tuple[str, ...]) -> dict[str, Any]:
     """Return the answer as plain values."""
-    predicted = seen.prediction
-    document: dict[str, Any] = to_json_values(replace(found, findings=()))
+    predicted = observation.prediction
+    document: dict[str, Any] = to_json_values(replace(result, findings=()))
     return {
         **document,
         "expected_range_s": None if predicted is None else [predicted.low_s, predicted.high_s],
-        "awaits": _awaits(seen),
-        "findings": [to_json_values(finding) for finding in found.findings],
+        "awaits": _count_awaited(observation),
+        "findings": [to_json_values(finding) for finding in result.findings],
         "seen": {
-            "steps": sum(step.steps for step in seen.steps),
-            "gpus": len(seen.gpus),
-            "ports": len(seen.ports),
-            "hosts": len(seen.hosts),
+            "steps": sum(step.steps for step in observation.steps),
+            "gpus": len(observation.gpus),
+            "ports": len(observation.ports),
+            "hosts": len(observation.hosts),
         },
-        "fit_to_calibrate": not why,
-        "unfit": list(why),
+        "fit_to_calibrate": not reasons,
+        "unfit": list(reasons),
     }
 
 
-def _awaits(seen: Observation) -> dict[str, int] | None:
-    """Return how many step times there are of those that an answer takes; ``None`` where there are enough."""
-    if len(seen.steps) >= FEWEST_STEPS:
+def _count_awaited(observation: Observation) -> dict[str, int] | None:
+    """Return the number of step times and the required number; ``None`` where there are enough."""
+    if len(observation.steps) >= MIN_STEPS:
         return None
-    return {"step_times": len(seen.steps), "needed": FEWEST_STEPS}
+    return {"step_times": len(observation.steps), "needed": MIN_STEPS}
 
 
-def _take(path: Path, asked: PlanFile, cluster: ClusterSpec, found: Losses, why: tuple[str, ...], *, name: str) -> int:
-    """Add the job to a table of runs, unless something is wrong with it."""
-    if why or found.measured_step_s is None:
-        reason = "; ".join(why) or "no step time"
+def _append_job(
+    path: Path, plan_input: PlanFile, cluster: ClusterSpec, result: Losses, reasons: tuple[str, ...], *, name: str
+) -> int:
+    """Append the job to a table of runs, unless it is unsuitable."""
+    if reasons or result.measured_step_s is None:
+        reason = "; ".join(reasons) or "no step time"
         click.echo(f"opsk: {escape(f'not added to {path}: {reason}')}", err=True)
         return ExitStatus.BAD_NEWS
     append_run(
         path,
-        RunOfJob(name=f"own-{name}", model=asked.model, plan=asked.plan, cluster=cluster, step_s=found.measured_step_s),
+        JobRun(
+            name=f"own-{name}",
+            model=plan_input.model,
+            plan=plan_input.plan,
+            cluster=cluster,
+            step_s=result.measured_step_s,
+        ),
     )
     return ExitStatus.ANSWER

@@ -1,4 +1,4 @@
-"""What do files with scrapes of opsk's exporters hold? ``NODE=FILE``, or a file that is called as its node."""
+"""Reads files with scrapes of opsk's exporters: ``NODE=FILE``, or a file that is named after its node."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import math
 import re
 from pathlib import Path
 
-from opsk.diagnosis.events.exposition import stamped_samples
+from opsk.diagnosis.events.exposition import read_stamped_samples
 from opsk.diagnosis.losses.scrapes import Scrape, Series
 from opsk.errors import InputError
 from opsk.text import escape
 from opsk.units import MIB
 
 MAX_BYTES = 32 * MIB
-_LONGEST_LINE = 8192
+_MAX_LINE_BYTES = 8192
 
 
 def read_scrape(argument: str) -> Scrape:
-    """Read one scrape; its time is that of the file, where samples have none of their own.
+    """Read one scrape; its time is the file's where samples have no time stamps.
 
     Raises
     ------
     InputError
-        It cannot be read, or has no series of opsk's exporters.
+        The file cannot be read, or has no series of opsk's exporters.
     """
     node, sign, name = argument.partition("=")
     path = Path(name if sign else argument)
@@ -44,11 +44,11 @@ def read_scrape(argument: str) -> Scrape:
 
 def parse_scrape(page: bytes) -> tuple[dict[Series, float], float | None]:
     """Return the series of a page in Prometheus's format, and the time that its samples have [s since 1970]."""
-    found: dict[Series, float] = {}
+    values: dict[Series, float] = {}
     stamped: float | None = None
-    lines = (line for line in page.splitlines() if len(line) <= _LONGEST_LINE)
-    for (name, labels, value), at_s in stamped_samples(lines, "opsk_"):
+    lines = (line for line in page.splitlines() if len(line) <= _MAX_LINE_BYTES)
+    for (name, labels, value), at_s in read_stamped_samples(lines, "opsk_"):
         if math.isfinite(value):
-            found[name, frozenset(labels.items())] = value
+            values[name, frozenset(labels.items())] = value
         stamped = at_s or stamped
-    return found, stamped
+    return values, stamped

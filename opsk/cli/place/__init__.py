@@ -1,1 +1,1 @@
-"""Implements `opsk place` and `opsk srun-options`."""
+"""Implements ``opsk place`` and ``opsk srun-options``."""

@@ -1,4 +1,4 @@
-"""The command ``opsk place``: which rank runs on which GPU, and what that does to the traffic."""
+"""Implements ``opsk place``: maps ranks to GPUs, and predicts the effect on the traffic."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from pathlib import Path
 
 import click
 
-from opsk.app.inputs.placement import Asked, Request, asked_for, gather
-from opsk.app.interference.document import ask_interference
+from opsk.app.inputs.placement import PlacementInputs, Request, format_inputs, gather_inputs
+from opsk.app.interference.document import query_interference
 from opsk.cli.document import echo_json
 from opsk.cli.fabric.options import fabric_options, interference_options
-from opsk.cli.place.document import place_document
-from opsk.cli.place.interference_picture import interference_picture
+from opsk.cli.place.document import build_place_document
+from opsk.cli.place.interference_picture import print_interference
 from opsk.cli.place.launch import launch_file_options, print_launch, write_launch_files
 from opsk.cli.place.launch_shell import DEADLINE_S, Launch
-from opsk.cli.place.picture import picture
-from opsk.cli.render.fabric_svg import fabric_svg
+from opsk.cli.place.picture import print_placement
+from opsk.cli.render.fabric_svg import render_fabric_svg
 from opsk.cli.render.svg_file import STDOUT, svg_options, write_svg
 from opsk.errors import ExitStatus
 from opsk.planning.placement.placement import DISTRIBUTIONS, Placement
 from opsk.planning.placement.placement import place as place_ranks
 from opsk.planning.ranks import RankOrder
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.slurm.choice import slurm_client
 
 
@@ -73,41 +73,45 @@ def place(
     if launch is not None:
         return print_launch(request, Launch(launch), RankOrder(rank_order), deadline_s=deadline)
     slurm = slurm_client()
-    asked = gather(request, slurm)
-    ways = routes_of(asked.fabric, asked.rails, asked.tables, adaptive=asked.adaptive)
+    inputs = gather_inputs(request, slurm)
+    fabric_routes = build_routes(inputs.fabric, inputs.rails, inputs.tables, adaptive=inputs.adaptive)
     placement = place_ranks(
-        asked.model,
-        asked.plan,
-        asked.rails,
-        asked.nodes,
-        asked.gpus_per_node,
-        hb_domains=asked.hb_domains,
-        routes=ways,
-        step=asked.step,
+        inputs.model,
+        inputs.plan,
+        inputs.rails,
+        inputs.nodes,
+        inputs.gpus_per_node,
+        hb_domains=inputs.hb_domains,
+        routes=fabric_routes,
+        step=inputs.step,
         order=RankOrder(rank_order),
         distribution=distribution,
-        slurm_nodes=asked.slurm_nodes,
-        affinity=asked.affinity,
+        slurm_nodes=inputs.slurm_nodes,
+        affinity=inputs.affinity,
         with_links=svg is not None,
-        node_gpus=max(asked.gpus_per_node, asked.cluster.node.gpus) if asked.cluster else None,
+        node_gpus=max(inputs.gpus_per_node, inputs.cluster.node.gpus) if inputs.cluster else None,
     )
-    document = place_document(asked, placement)
+    document = build_place_document(inputs, placement)
     if running or rates is not None:
-        document["interference"] = ask_interference(asked, placement, ways, slurm if running else None, rates)
+        document["interference"] = query_interference(
+            inputs, placement, fabric_routes, slurm if running else None, rates
+        )
     write_launch_files(document, **launch_files)
     if svg is not None:
-        drawn = fabric_svg(asked.fabric, asked.rails, placement.busy, kind=svg_kind, said=_said(asked, placement))
-        write_svg(svg, drawn, with_json=as_json)
+        svg_text = render_fabric_svg(
+            inputs.fabric, inputs.rails, placement.busy, kind=svg_kind, caption=_format_caption(inputs, placement)
+        )
+        write_svg(svg, svg_text, with_json=as_json)
     if as_json:
         echo_json(document)
     elif svg != STDOUT:
-        picture(asked_for(asked), document)
+        print_placement(format_inputs(inputs), document)
         if "interference" in document:
-            interference_picture(document["interference"])
+            print_interference(document["interference"])
     return ExitStatus.ANSWER
 
 
-def _said(asked: Asked, placement: Placement) -> str:
-    """Return what the colours of the picture show."""
+def _format_caption(inputs: PlacementInputs, placement: Placement) -> str:
+    """Return the caption that explains the colours."""
     what = "a step" if placement.is_whole_step else "its communication"
-    return f"{asked_for(asked)}; colours: how much of {what} a link is busy"
+    return f"{format_inputs(inputs)}; colours: how much of {what} a link is busy"

@@ -1,4 +1,4 @@
-"""The answer of ``opsk place`` with the keys that programs rely on."""
+"""Builds the JSON document of ``opsk place``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from collections import defaultdict
 from typing import Any
 
-from opsk.app.inputs.placement import Asked
-from opsk.fabric.cabling import short_name
+from opsk.app.inputs.placement import PlacementInputs
+from opsk.fabric.cabling import shorten_name
 from opsk.fabric.fabric import Fabric, Fault
 from opsk.fabric.hb_domains import HbDomain
 from opsk.planning.placement.launch import launch_of
@@ -18,26 +18,26 @@ from opsk.planning.placement.placement import AxisLoad, Placement, TrafficShare
 _NUMBERS = ("rail_local_fraction", "leaf_local_fraction", "max_link_load", "inter_node_bytes", "tp_inter_node_bytes")
 
 
-def place_document(asked: Asked, placement: Placement) -> dict[str, Any]:
-    """Return ranks, traffic, comparison with Slurm's default order, and what a launcher needs."""
+def build_place_document(inputs: PlacementInputs, placement: Placement) -> dict[str, Any]:
+    """Return ranks, traffic, comparison with Slurm's default order, and the launcher's settings."""
     launch = launch_of(
         placement,
-        asked.rails,
-        devices_known=not asked.is_designed,
-        domains=_domains(asked),
-        sharp=sharp_switches(asked.fabric),
-        release=asked.release,
+        inputs.rails,
+        devices_known=not inputs.is_designed,
+        domains=_build_domains(inputs),
+        sharp=sharp_switches(inputs.fabric),
+        release=inputs.release,
     )
     return {
-        "model": asked.model.name,
-        "plan": asked.plan,
-        "job": asked.job.label if asked.job else None,
-        "fabric": asked.fabric.source,
+        "model": inputs.model.name,
+        "plan": inputs.plan,
+        "job": inputs.job.label if inputs.job else None,
+        "fabric": inputs.fabric.source,
         "rank_order": placement.order,
-        "gpus_per_node": asked.gpus_per_node,
+        "gpus_per_node": inputs.gpus_per_node,
         "nodes": placement.nodes,
         "spare_nodes": placement.spare_nodes,
-        **traffic_document(asked.fabric, placement),
+        **build_traffic_document(inputs.fabric, placement),
         "needs_rank_file": placement.needs_rank_file,
         "rank_file": launch.rank_file,
         "host_file": launch.rank_file,
@@ -47,29 +47,29 @@ def place_document(asked: Asked, placement: Placement) -> dict[str, Any]:
         "nccl_env": launch.nccl_env,
         "slurm_flags": launch.slurm_flags,
         "notes": launch.notes,
-        "assumed": asked.assumed,
-        "problems": _problems(placement),
-        "faults": _faults(asked, placement),
+        "assumed": inputs.assumed,
+        "problems": _list_problems(placement),
+        "faults": _filter_faults(inputs, placement),
         "ranks": placement.ranks,
     }
 
 
-def traffic_document(fabric: Fabric, placement: Placement) -> dict[str, Any]:
-    """Return how the traffic travels, what that makes of the step, and what Slurm's default order would."""
+def build_traffic_document(fabric: Fabric, placement: Placement) -> dict[str, Any]:
+    """Return the traffic, the predicted step, and both for Slurm's default order."""
     return {
-        **_numbers(placement.traffic),
-        "busiest_cable": _cable(fabric, placement.traffic),
-        "predicted": _predicted(fabric, placement),
+        **_read_numbers(placement.traffic),
+        "busiest_cable": _build_cable(fabric, placement.traffic),
+        "predicted": _build_prediction(fabric, placement),
         "versus_default": {
-            **_numbers(placement.default_traffic),
-            "difference": _difference(placement.traffic, placement.default_traffic),
+            **_read_numbers(placement.default_traffic),
+            "difference": _compute_difference(placement.traffic, placement.default_traffic),
             "is_kept": placement.is_default,
         },
     }
 
 
-def _predicted(fabric: Fabric, placement: Placement) -> dict[str, Any]:
-    """Return the predicted step, or its communication alone, against Slurm's order and against what is possible."""
+def _build_prediction(fabric: Fabric, placement: Placement) -> dict[str, Any]:
+    """Return the predicted step, or its communication alone, against Slurm's order and the lower bound."""
     ours, default = placement.traffic.step_s, placement.default_traffic.step_s
     return {
         "what": "step" if placement.is_whole_step else "communication",
@@ -79,36 +79,36 @@ def _predicted(fabric: Fabric, placement: Placement) -> dict[str, Any]:
         "lower_bound_s": placement.least_step_s,
         "gap": placement.gap,
         "is_optimal": placement.is_optimal,
-        "axes": {axis: _axis(fabric, load) for axis, load in placement.traffic.axes.items()},
-        "default_axes": {axis: _axis(fabric, load) for axis, load in placement.default_traffic.axes.items()},
+        "axes": {axis: _build_axis(fabric, load) for axis, load in placement.traffic.axes.items()},
+        "default_axes": {axis: _build_axis(fabric, load) for axis, load in placement.default_traffic.axes.items()},
     }
 
 
-def _axis(fabric: Fabric, load: AxisLoad) -> dict[str, Any]:
-    """Return how long the link that decides an axis is busy, and which it is."""
+def _build_axis(fabric: Fabric, load: AxisLoad) -> dict[str, Any]:
+    """Return the busiest link of an axis, and its busy time."""
     names = [
-        short_name(fabric.switches[guid].description) if guid in fabric.switches
+        shorten_name(fabric.switches[guid].description) if guid in fabric.switches
         else fabric.hcas[guid].description if guid in fabric.hcas else guid
         for guid in load.link
     ]  # fmt: skip
     return {"busy_s": load.busy_s, "link": load.link, "names": names}
 
 
-def _domains(asked: Asked) -> list[HbDomain]:
-    """Return the HB domains of several nodes, as far as node files tell them."""
+def _build_domains(inputs: PlacementInputs) -> list[HbDomain]:
+    """Return the multi-node HB domains of the node files."""
     members: defaultdict[str, list[str]] = defaultdict(list)
-    for node, name in (asked.hb_domains or {}).items():
+    for node, name in (inputs.hb_domains or {}).items():
         members[name].append(node)
     return [HbDomain(name=name, nodes=tuple(nodes)) for name, nodes in members.items()]
 
 
-def _numbers(traffic: TrafficShare) -> dict[str, float]:
-    """Return the numbers of one order; a load without end (leaves without a path) becomes ``null``."""
+def _read_numbers(traffic: TrafficShare) -> dict[str, float]:
+    """Return the numbers of one order; an infinite load (leaves without a path) becomes ``null``."""
     return {name: getattr(traffic, name) for name in _NUMBERS}
 
 
-def _difference(ours: TrafficShare, default: TrafficShare) -> dict[str, float]:
-    """Return ours minus the default's; ``null`` where one of them has no end."""
+def _compute_difference(ours: TrafficShare, default: TrafficShare) -> dict[str, float]:
+    """Return ours minus the default's; ``null`` where one is infinite."""
     return {
         name: getattr(ours, name) - getattr(default, name)
         if math.isfinite(getattr(ours, name)) and math.isfinite(getattr(default, name))
@@ -117,16 +117,16 @@ def _difference(ours: TrafficShare, default: TrafficShare) -> dict[str, float]:
     }
 
 
-def _cable(fabric: Fabric, traffic: TrafficShare) -> dict[str, Any] | None:
+def _build_cable(fabric: Fabric, traffic: TrafficShare) -> dict[str, Any] | None:
     """Return the busiest cable by guid and by name."""
     if traffic.busiest_cable is None:
         return None
-    names = [short_name(fabric.switches[guid].description) for guid in traffic.busiest_cable]
+    names = [shorten_name(fabric.switches[guid].description) for guid in traffic.busiest_cable]
     return {"from": traffic.busiest_cable[0], "to": traffic.busiest_cable[1], "names": names}
 
 
-def _problems(placement: Placement) -> list[dict[str, str]]:
-    """Return what makes the numbers worse than they may be."""
+def _list_problems(placement: Placement) -> list[dict[str, str]]:
+    """Return the problems that make the numbers unreliable."""
     problems = []
     if placement.unknown_nodes:
         some = ", ".join(placement.unknown_nodes[:4])
@@ -143,11 +143,11 @@ def _problems(placement: Placement) -> list[dict[str, str]]:
     return problems
 
 
-def _faults(asked: Asked, placement: Placement) -> list[Fault]:
-    """Return the cabling faults of the job's own nodes and leaves; HCAs without a name there belong to others."""
+def _filter_faults(inputs: PlacementInputs, placement: Placement) -> list[Fault]:
+    """Return the cabling faults of the job's nodes and leaves; unnamed HCAs there belong to others."""
     names = set(placement.nodes) | {rank.leaf for rank in placement.ranks if rank.leaf}
     return [
         fault
-        for fault in asked.rails.faults
+        for fault in inputs.rails.faults
         if fault.kind != "unnamed_hca" and names.intersection(re.findall(r"[\w.-]+", fault.where))
     ]

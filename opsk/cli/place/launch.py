@@ -1,4 +1,4 @@
-"""How does a job, from inside, get the map for the nodes that it was really given, whatever goes wrong?"""
+"""Computes the rank map of a running job from inside the job, and falls back to Slurm's order on any error."""
 
 from __future__ import annotations
 
@@ -11,18 +11,25 @@ from typing import Any
 
 import click
 
-from opsk.app.inputs.placement import Asked, Request, gather
-from opsk.cli.place.launch_shell import Launch, Launched, OutOfTimeError, default_lines, shell_lines, within
+from opsk.app.inputs.placement import PlacementInputs, Request, gather_inputs
+from opsk.cli.place.launch_shell import (
+    Launch,
+    LaunchMap,
+    OutOfTimeError,
+    build_default_lines,
+    build_shell_lines,
+    limit_time,
+)
 from opsk.errors import ExitStatus, InputError, OpskError
-from opsk.planning.placement.anchoring import anchored
+from opsk.planning.placement.anchoring import anchor_rank_0
 from opsk.planning.placement.launch import rank_map
 from opsk.planning.placement.nccl_settings import nccl_settings
 from opsk.planning.placement.placement import Placement, place
 from opsk.planning.placement.preparing import Prepared, prepare
 from opsk.planning.ranks import RankOrder
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.slurm.commands.command import CommandClient
-from opsk.slurm.commands.own_job import listed_nodes, own_job
+from opsk.slurm.commands.own_job import find_own_job, read_node_list
 from opsk.text import escape
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
@@ -45,12 +52,12 @@ def launch_file_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def write_launch_files(
     document: Mapping[str, Any], *, rank_file: Path | None, mpi_rank_file: Path | None, torchrun_file: Path | None
 ) -> None:
-    """Write the files that were asked for; ``document`` is that of ``opsk place``.
+    """Write the requested files; ``document`` is that of ``opsk place``.
 
     Raises
     ------
     InputError
-        A file cannot be written, or torchrun cannot bring this order about.
+        A file cannot be written, or torchrun cannot express this order.
     """
     if rank_file is not None:
         _write(rank_file, document["rank_file"], "--rank-file")
@@ -77,26 +84,28 @@ def _write(path: Path, text: str, option: str) -> None:
 
 
 _ANSWER_S = 5.0
-"""One question to Slurm; two fit into the usual deadline."""
+"""Time limit of one query to Slurm; two fit into the default deadline."""
 
 
 def print_launch(request: Request, launch: Launch, order: RankOrder, *, deadline_s: float) -> int:
-    """Print the lines that a job's script evaluates; on any trouble those that leave Slurm's order."""
+    """Print the lines that a job's script evaluates; on any error those that keep Slurm's order."""
     try:
-        with within(deadline_s):
-            lines = shell_lines(launched(request, order, is_anchored=launch is Launch.TASK_PROLOG), launch, os.environ)
+        with limit_time(deadline_s):
+            lines = build_shell_lines(
+                compute_launch(request, order, is_anchored=launch is Launch.TASK_PROLOG), launch, os.environ
+            )
     except OutOfTimeError:
-        lines = _kept(launch, f"no map within {deadline_s:g} s")
+        lines = _fall_back(launch, f"no map within {deadline_s:g} s")
     except OpskError as error:
-        lines = _kept(launch, error.message)
-    except Exception as error:  # noqa: BLE001  a job must start whatever is wrong here
-        lines = _kept(launch, f"{type(error).__name__}: {error}")
+        lines = _fall_back(launch, error.message)
+    except Exception as error:  # noqa: BLE001  a job must start despite any error here
+        lines = _fall_back(launch, f"{type(error).__name__}: {error}")
     click.echo("".join(f"{line}\n" for line in lines), nl=False)
     return ExitStatus.ANSWER
 
 
-def launched(request: Request, order: RankOrder, *, is_anchored: bool) -> Launched:
-    """Return the map of a job.
+def compute_launch(request: Request, order: RankOrder, *, is_anchored: bool) -> LaunchMap:
+    """Return the launch map of a job.
 
     Parameters
     ----------
@@ -110,53 +119,54 @@ def launched(request: Request, order: RankOrder, *, is_anchored: bool) -> Launch
     SlurmError
         Slurm does not answer.
     """
-    job_id = request.job or own_job(os.environ)
+    job_id = request.job or find_own_job(os.environ)
     if not job_id:
         raise InputError("no job is named, and this is none", hint="name it with --job")
-    asked = gather(replace(request, job=job_id), CommandClient(deadline_s=_ANSWER_S))
-    if asked.job is None or not asked.job.nodes:
+    inputs = gather_inputs(replace(request, job=job_id), CommandClient(deadline_s=_ANSWER_S))
+    if inputs.job is None or not inputs.job.nodes:
         raise InputError(f"job {job_id} has no nodes")
-    ways = routes_of(asked.fabric, asked.rails, asked.tables, adaptive=asked.adaptive)
-    judge = partial(
-        prepare, asked.model, asked.plan, asked.rails, gpus_per_node=asked.gpus_per_node, hb_domains=asked.hb_domains,
-        routes=ways, step=asked.step, order=order, affinity=asked.affinity, node_gpus=_node_gpus(asked),
+    routes = build_routes(inputs.fabric, inputs.rails, inputs.tables, adaptive=inputs.adaptive)
+    prepare_nodes = partial(
+        prepare, inputs.model, inputs.plan, inputs.rails, gpus_per_node=inputs.gpus_per_node,
+        hb_domains=inputs.hb_domains, routes=routes, step=inputs.step, order=order, affinity=inputs.affinity,
+        node_gpus=_compute_node_gpus(inputs),
     )  # fmt: skip
     placement: Placement | None = place(
-        asked.model, asked.plan, asked.rails, asked.nodes, asked.gpus_per_node, asked.hb_domains, routes=ways,
-        step=asked.step, order=order, slurm_nodes=asked.slurm_nodes, affinity=asked.affinity,
-        node_gpus=_node_gpus(asked),
+        inputs.model, inputs.plan, inputs.rails, inputs.nodes, inputs.gpus_per_node, inputs.hb_domains, routes=routes,
+        step=inputs.step, order=order, slurm_nodes=inputs.slurm_nodes, affinity=inputs.affinity,
+        node_gpus=_compute_node_gpus(inputs),
     )  # fmt: skip
     if placement is not None and is_anchored:
 
-        def prepared(nodes: Sequence[str]) -> Prepared:
-            return judge(nodes, slurm_nodes=nodes)
+        def prepare_anchored(nodes: Sequence[str]) -> Prepared:
+            return prepare_nodes(nodes, slurm_nodes=nodes)
 
-        placement = anchored(placement, asked.job.nodes[0], asked.rails, prepared)
+        placement = anchor_rank_0(placement, inputs.job.nodes[0], inputs.rails, prepare_anchored)
     if placement is None:
         raise InputError("no order that begins on the job's first node is better than Slurm's own")
     if placement.unknown_nodes:
         raise InputError(f"the fabric does not show {', '.join(placement.unknown_nodes[:4])}: record it again")
-    is_own = job_id == own_job(os.environ)
-    began_on = (listed_nodes(os.environ) if is_own else ()) or asked.job.nodes
-    if asked.job.tasks not in (None, len(began_on), len(began_on) * asked.gpus_per_node):
+    is_own = job_id == find_own_job(os.environ)
+    start_nodes = (read_node_list(os.environ) if is_own else ()) or inputs.job.nodes
+    if inputs.job.tasks not in (None, len(start_nodes), len(start_nodes) * inputs.gpus_per_node):
         raise InputError(
-            f"the job has {asked.job.tasks} tasks on {len(began_on)} nodes, neither one a GPU nor one a node"
+            f"the job has {inputs.job.tasks} tasks on {len(start_nodes)} nodes, neither one a GPU nor one a node"
         )
-    settings, _ = nccl_settings(placement, asked.rails, devices_known=not asked.is_designed)
-    return Launched(
-        ranks=rank_map(placement, asked.job.id),
-        slurm_nodes=asked.job.nodes,
+    settings, _ = nccl_settings(placement, inputs.rails, devices_known=not inputs.is_designed)
+    return LaunchMap(
+        ranks=rank_map(placement, inputs.job.id),
+        slurm_nodes=inputs.job.nodes,
         env=settings,
-        is_listed=is_own and began_on == asked.job.nodes,
+        is_listed=is_own and start_nodes == inputs.job.nodes,
     )
 
 
-def _node_gpus(asked: Asked) -> int | None:
+def _compute_node_gpus(inputs: PlacementInputs) -> int | None:
     """Return how many GPUs a node has, where the cluster is known."""
-    return max(asked.gpus_per_node, asked.cluster.node.gpus) if asked.cluster else None
+    return max(inputs.gpus_per_node, inputs.cluster.node.gpus) if inputs.cluster else None
 
 
-def _kept(launch: Launch, why: str) -> list[str]:
-    """Say why Slurm's order is kept, and return the lines that keep it."""
+def _fall_back(launch: Launch, why: str) -> list[str]:
+    """Report on stderr why Slurm's order is kept, and return the lines that keep it."""
     click.echo(f"opsk: Slurm's own order of ranks is kept: {escape(why)}", err=True)
-    return default_lines(launch)
+    return build_default_lines(launch)

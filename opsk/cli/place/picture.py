@@ -1,4 +1,4 @@
-"""How is a placement shown to people: which rank is where, on which rail, and what does it gain?"""
+"""Prints a placement for people: ranks by node, their rails, and the comparison with Slurm's order."""
 
 from __future__ import annotations
 
@@ -13,63 +13,63 @@ from opsk.text import escape, format_duration, to_json_values
 from opsk.units import GB
 
 WIDTH = 80
-MOST_NODES = 40
-MOST_FAULTS = 8
+MAX_NODES = 40
+MAX_FAULTS = 8
 _NODE_WIDTH = 14
 _AXES = ("tp", "cp", "pp", "dp")
 
 
-def picture(headline: str, document: Mapping[str, Any]) -> None:
+def print_placement(headline: str, document: Mapping[str, Any]) -> None:
     """Print the answer of ``opsk place`` for people."""
     shown = to_json_values(document)
     lines = [headline, f"fabric {escape(shown['fabric'])}, rank order {shown['rank_order']}", ""]
-    lines += [*_ranks(shown), "", *_traffic(shown), *_launch(shown), *_remarks(shown)]
+    lines += [*_format_ranks(shown), "", *_format_traffic(shown), *_format_launch(shown), *_format_remarks(shown)]
     click.echo("\n".join(lines))
 
 
-def _ranks(shown: Mapping[str, Any]) -> list[str]:
+def _format_ranks(shown: Mapping[str, Any]) -> list[str]:
     """Return the table of nodes and local ranks: one line a node, one column a local rank."""
     by_node: dict[str, list[dict[str, Any]]] = {}
     for rank in shown["ranks"]:
         by_node.setdefault(rank["node"], []).append(rank)
     axes = [axis for axis in _AXES if any(rank[f"{axis}_rank"] for rank in shown["ranks"])] or ["tp"]
     columns = max(len(ranks) for ranks in by_node.values())
-    rails = [_usual_rail(by_node.values(), column) for column in range(columns)]
+    rails = [_find_usual_rail(by_node.values(), column) for column in range(columns)]
     rows = [
-        [escape(node), *(_cell(rank, axes, rails[column]) for column, rank in enumerate(ranks))]
-        for node, ranks in list(by_node.items())[:MOST_NODES]
+        [escape(node), *(_format_cell(rank, axes, rails[column]) for column, rank in enumerate(ranks))]
+        for node, ranks in list(by_node.items())[:MAX_NODES]
     ]
     head = ["local rank", *(str(column) for column in range(columns))]
     rail_row = ["rail", *("-" if rail is None else str(rail) for rail in rails)]
     what = ".".join(axes)
-    lines = [*_aligned([head, rail_row, *rows]), f"each rank as {what}" + _marks(rows)]
-    if len(by_node) > MOST_NODES:
-        lines.insert(-1, f"... and {len(by_node) - MOST_NODES} more nodes; --json lists all")
+    lines = [*_align([head, rail_row, *rows]), f"each rank as {what}" + _format_marks(rows)]
+    if len(by_node) > MAX_NODES:
+        lines.insert(-1, f"... and {len(by_node) - MAX_NODES} more nodes; --json lists all")
     return lines
 
 
-def _usual_rail(rows: Any, column: int) -> int | None:
+def _find_usual_rail(rows: Any, column: int) -> int | None:
     """Return the rail that most nodes have in a column."""
     votes = Counter(ranks[column]["rail"] for ranks in rows if column < len(ranks))
     return votes.most_common(1)[0][0] if votes else None
 
 
-def _cell(rank: Mapping[str, Any], axes: Sequence[str], rail: int | None) -> str:
+def _format_cell(rank: Mapping[str, Any], axes: Sequence[str], rail: int | None) -> str:
     """Return one rank; ``*`` when it is on a GPU of another number, ``!`` when off the column's rail."""
     mark = "*" if rank["gpu"] != rank["local_rank"] else ""
     mark += "!" if rank["rail"] != rail else ""
     return ".".join(str(rank[f"{axis}_rank"]) for axis in axes) + mark
 
 
-def _marks(rows: Sequence[Sequence[str]]) -> str:
-    """Return what the marks in the cells mean, where there are any."""
+def _format_marks(rows: Sequence[Sequence[str]]) -> str:
+    """Return the legend of the marks in the cells, where there are any."""
     text = "".join(cell for row in rows for cell in row[1:])
-    said = ["* on a GPU of another number"] if "*" in text else []
-    said += ["! not on the column's rail"] if "!" in text else []
-    return f"; {', '.join(said)}" if said else ""
+    meanings = ["* on a GPU of another number"] if "*" in text else []
+    meanings += ["! not on the column's rail"] if "!" in text else []
+    return f"; {', '.join(meanings)}" if meanings else ""
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def _align(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows as text; where they would be wider than a terminal, columns go below each other in bands."""
     first = max(_NODE_WIDTH, *(len(row[0]) for row in rows))
     width = max((len(cell) for row in rows for cell in row[1:]), default=1) + 1
@@ -83,19 +83,19 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return lines
 
 
-def _traffic(shown: Mapping[str, Any]) -> list[str]:
+def _format_traffic(shown: Mapping[str, Any]) -> list[str]:
     """Return the comparison with Slurm's own order."""
     default = shown["versus_default"]
     lines = [f"{'traffic of one step':<28}{'placed':>14}{'Slurm default':>16}"]
     for label, name, form in (
-        ("between nodes", "inter_node_bytes", _bytes),
-        ("on its rail", "rail_local_fraction", _share),
-        ("under its leaf", "leaf_local_fraction", _share),
-        ("busiest cable", "max_link_load", _load),
+        ("between nodes", "inter_node_bytes", _format_bytes),
+        ("on its rail", "rail_local_fraction", _format_share),
+        ("under its leaf", "leaf_local_fraction", _format_share),
+        ("busiest cable", "max_link_load", _format_load),
     ):
         lines.append(f"{label:<28}{form(shown[name]):>14}{form(default[name]):>16}")
-    lines += _predicted(shown["predicted"])
-    lines += _lost(shown)
+    lines += _format_prediction(shown["predicted"])
+    lines += _format_loss(shown)
     cable = shown["busiest_cable"]
     if cable:
         lines.append(escape(f"busiest: {cable['names'][0]} to {cable['names'][1]}"))
@@ -108,8 +108,8 @@ def _traffic(shown: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _predicted(predicted: Mapping[str, Any]) -> list[str]:
-    """Return the predicted step under both orders, and how far from the best possible it is."""
+def _format_prediction(predicted: Mapping[str, Any]) -> list[str]:
+    """Return the predicted step of both orders, and the distance to the lower bound."""
     label = "predicted step" if predicted["what"] == "step" else "links busy for"
     ours, default = predicted["step_s"], predicted["default_step_s"]
     if not ours or default is None:
@@ -122,8 +122,8 @@ def _predicted(predicted: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _lost(shown: Mapping[str, Any]) -> list[str]:
-    """Return one line that says what Slurm's own order would lose, where it would."""
+def _format_loss(shown: Mapping[str, Any]) -> list[str]:
+    """Return one line with the loss of Slurm's own order, where there is any."""
     default, longer = shown["versus_default"], shown["predicted"]["default_is_slower_by"]
     off_rail = shown["rail_local_fraction"] - default["rail_local_fraction"]
     lost = [f"{100 * off_rail:.3g} % of the traffic off its rail"] if off_rail > 1e-6 else []
@@ -133,7 +133,7 @@ def _lost(shown: Mapping[str, Any]) -> list[str]:
     return [f"Slurm's own order would mean: {', '.join(lost)}"] if lost else []
 
 
-def _bytes(size_bytes: float) -> str:
+def _format_bytes(size_bytes: float) -> str:
     """Return a size of traffic, decimal as network rates are."""
     for unit, factor in (("PB", 1e6), ("TB", 1e3)):
         if size_bytes >= factor * GB:
@@ -141,25 +141,25 @@ def _bytes(size_bytes: float) -> str:
     return f"{size_bytes / GB:.3g} GB"
 
 
-def _share(share: float) -> str:
+def _format_share(share: float) -> str:
     """Return a share; never 100 % for something less."""
     percent = 100 * share
     return f"{min(percent, 99.9) if share < 1 - 1e-9 else 100:.3g} %"
 
 
-def _load(load_s: float | None) -> str:
+def _format_load(load_s: float | None) -> str:
     if load_s is None:
         return "no path"
     return format_duration(load_s) if load_s else "none"
 
 
-def _launch(shown: Mapping[str, Any]) -> list[str]:
+def _format_launch(shown: Mapping[str, Any]) -> list[str]:
     """Return the settings, each with its reason."""
     lines = [""] if shown["nccl_env"] or shown["slurm_flags"] or shown["gpu_order"] else []
     for setting in shown["slurm_flags"]:
-        lines += [f"sbatch {setting['name']}={setting['value']}", *_reason(setting)]
+        lines += [f"sbatch {setting['name']}={setting['value']}", *_format_reason(setting)]
     for setting in shown["nccl_env"]:
-        lines += [escape(f"export {setting['name']}={setting['value']}"), *_reason(setting)]
+        lines += [escape(f"export {setting['name']}={setting['value']}"), *_format_reason(setting)]
     for node, gpus in list(shown["gpu_order"].items())[:8]:
         lines.append(escape(f"on {node}: CUDA_VISIBLE_DEVICES={gpus}"))
     if len(shown["gpu_order"]) > 8:
@@ -167,18 +167,18 @@ def _launch(shown: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _reason(setting: Mapping[str, Any]) -> list[str]:
+def _format_reason(setting: Mapping[str, Any]) -> list[str]:
     """Return why a setting is suggested."""
     return wrap(escape(setting["why"]), WIDTH, initial_indent="    ", subsequent_indent="    ")
 
 
-def _remarks(shown: Mapping[str, Any]) -> list[str]:
-    """Return what to mind, what was assumed, and what is wrong with the job's nodes."""
-    said = [f"note: {escape(note)}" for note in shown["notes"]]
-    said += [f"assumed: {item['field']} = {item['value']} ({item['why']})" for item in shown["assumed"]]
-    said += [f"problem: {item['what']}; {item['hint']}" for item in shown["problems"]]
-    said += [f"fault: {item['where']}: {item['kind']}, {item['evidence']}" for item in shown["faults"][:MOST_FAULTS]]
-    if len(shown["faults"]) > MOST_FAULTS:
-        said.append(f"... and {len(shown['faults']) - MOST_FAULTS} more; --json lists all")
-    lines = [line for remark in said for line in wrap(escape(remark), WIDTH, subsequent_indent="    ")]
+def _format_remarks(shown: Mapping[str, Any]) -> list[str]:
+    """Return notes, assumptions, problems and faults."""
+    remarks = [f"note: {escape(note)}" for note in shown["notes"]]
+    remarks += [f"assumed: {item['field']} = {item['value']} ({item['why']})" for item in shown["assumed"]]
+    remarks += [f"problem: {item['what']}; {item['hint']}" for item in shown["problems"]]
+    remarks += [f"fault: {item['where']}: {item['kind']}, {item['evidence']}" for item in shown["faults"][:MAX_FAULTS]]
+    if len(shown["faults"]) > MAX_FAULTS:
+        remarks.append(f"... and {len(shown['faults']) - MAX_FAULTS} more; --json lists all")
+    lines = [line for remark in remarks for line in wrap(escape(remark), WIDTH, subsequent_indent="    ")]
     return ["", *lines] if lines else []

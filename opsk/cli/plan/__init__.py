@@ -1,1 +1,1 @@
-"""The parts of ``opsk plan``: what it asks, how it searches, and how the answer is shown."""
+"""Implements ``opsk plan``."""

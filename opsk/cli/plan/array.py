@@ -1,4 +1,4 @@
-"""How does a search become a job array of Slurm: which script, with which opsk, and is it submitted?"""
+"""Writes and submits a search as a Slurm job array."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 
 from opsk.app.inputs.plan_file import read_tables
 from opsk.cli.plan.digest import Digests
-from opsk.cli.plan.folder import REQUEST, SCRIPT, Search, taken_search, write_atomically, write_request
-from opsk.cli.plan.request import Wishes
+from opsk.cli.plan.folder import REQUEST, SCRIPT, Search, split_search, write_atomically, write_request
+from opsk.cli.plan.request import PlanOptions
 from opsk.errors import InputError
 from opsk.slurm.commands.submission import submit
 from opsk.text import escape
 
 MEMORY_MIB = 2048
-"""Twice what the largest searches need."""
+"""Twice the need of the largest searches."""
 _TIME = re.compile(r"[0-9]+([:-][0-9]+){0,3}|UNLIMITED|INFINITE", re.IGNORECASE)
 _PARTITION = re.compile(r"[\w.,-]+")
 _NOT_IN_OUTPUT = re.compile(r'["\\%]|[^\x20-\x7e]')
@@ -67,7 +67,7 @@ exec "$command" plan "$folder/{request}" --part "$part/{parts}" --output "$folde
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayJob:
-    """What is asked of Slurm: so many tasks, a time limit as ``--time`` of sbatch takes it, a partition if any."""
+    """A job array: number of tasks, a time limit as for ``--time`` of sbatch, and an optional partition."""
 
     parts: int
     time_limit: str
@@ -75,37 +75,41 @@ class ArrayJob:
 
 
 def write_array(
-    folder: Path, job: ArrayJob, tables: Mapping[str, Any], wishes: Wishes, *, digests: Digests, force: bool
+    folder: Path, job: ArrayJob, tables: Mapping[str, Any], options: PlanOptions, *, digests: Digests, force: bool
 ) -> Path:
     """Write the folder of a job array and return its script.
 
     Raises
     ------
     InputError
-        The folder holds another search, cannot be written or not be named in a script; or the job cannot be.
+        The folder has another search, cannot be written or not be named in a script; or the job is invalid.
     """
     folder = folder.absolute()
-    _check(folder, job)
+    _validate(folder, job)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(escape(f"{folder}: {error.strerror}"), hint="name another --array-dir") from error
-    if not force and (known := _search_in(folder)) is not None and (known.parts, known.digests) != (job.parts, digests):
+    if (
+        not force
+        and (known := _read_search(folder)) is not None
+        and (known.parts, known.digests) != (job.parts, digests)
+    ):
         raise InputError(
             escape(f"{folder} holds another search, in {known.parts or 'no'} parts"),
             hint="name another --array-dir, or write over it with --force",
         )
-    write_request(folder, tables, wishes, parts=job.parts, digests=digests)
-    write_atomically(folder / SCRIPT, script_of(folder, job, own=own_command()).encode())
+    write_request(folder, tables, options, parts=job.parts, digests=digests)
+    write_atomically(folder / SCRIPT, format_script(folder, job, own=find_command()).encode())
     return folder / SCRIPT
 
 
-def default_folder(digests: Digests) -> Path:
-    """Return the folder of a search that names none."""
+def choose_folder(digests: Digests) -> Path:
+    """Return the default folder of a search."""
     return Path(f"opsk-plan-{digests.request[:8]}")
 
 
-def script_of(folder: Path, job: ArrayJob, *, own: str) -> str:
+def format_script(folder: Path, job: ArrayJob, *, own: str) -> str:
     """Return the text of the script; ``own`` is the opsk that the submitting user runs."""
     return _SCRIPT.format(
         last=job.parts - 1,
@@ -120,20 +124,20 @@ def script_of(folder: Path, job: ArrayJob, *, own: str) -> str:
     )
 
 
-def own_command() -> str:
+def find_command() -> str:
     """Return the path of the command opsk that belongs to this interpreter, else the one on PATH; empty if none."""
-    beside = Path(sys.executable).parent / "opsk"
-    return str(beside) if beside.is_file() else shutil.which("opsk") or ""
+    sibling = Path(sys.executable).parent / "opsk"
+    return str(sibling) if sibling.is_file() else shutil.which("opsk") or ""
 
 
-def submitted(script: Path) -> tuple[str, str]:
-    """Submit the script and return the number of the job, and what Slurm said beside it."""
+def submit_script(script: Path) -> tuple[str, str]:
+    """Submit the script and return the job number and Slurm's messages."""
     taken = submit(script)
     return taken.job_id, taken.said
 
 
-def _check(folder: Path, job: ArrayJob) -> None:
-    """Refuse what would be something else in a script."""
+def _validate(folder: Path, job: ArrayJob) -> None:
+    """Refuse values that would change their meaning in a script."""
     wrong = []
     if _NOT_IN_OUTPUT.search(str(folder)):
         wrong.append(
@@ -147,12 +151,12 @@ def _check(folder: Path, job: ArrayJob) -> None:
         raise InputError(escape("; ".join(wrong)))
 
 
-def _search_in(folder: Path) -> Search | None:
-    """Return the search that a folder holds; one that cannot be read is some other search."""
+def _read_search(folder: Path) -> Search | None:
+    """Return the search of a folder; one that cannot be read counts as another search."""
     path = folder / REQUEST
     if not path.exists():
         return None
     try:
-        return taken_search(read_tables(str(path)), str(path))[1] or Search(wishes={})
+        return split_search(read_tables(str(path)), str(path))[1] or Search(options={})
     except InputError:
-        return Search(wishes={})
+        return Search(options={})

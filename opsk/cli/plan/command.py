@@ -1,4 +1,4 @@
-"""The command ``opsk plan``: the best plan for a model, GPUs and a batch."""
+"""Implements ``opsk plan``: searches the best plan for a model, GPUs and a batch."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
-from opsk.app.inputs.plan_file import read_tables, source_of
+from opsk.app.inputs.plan_file import format_source, read_tables
 from opsk.cli.document import echo_json
-from opsk.cli.plan.answer import answer
-from opsk.cli.plan.fabric import cable_options, cable_wishes, fabric_lines, read_cables
-from opsk.cli.plan.folder import taken_search, with_stated
-from opsk.cli.plan.picture import picture
-from opsk.cli.plan.request import Asked, Wishes, asked_of
-from opsk.cli.plan.spread import Spreading, spread_flags, spread_of
-from opsk.cli.plan_flags import SectionedCommand, table_flags, tables_of
+from opsk.cli.plan.answer import build_answer
+from opsk.cli.plan.fabric import cable_options, format_fabric_lines, parse_cable_flags, read_cables
+from opsk.cli.plan.folder import apply_stated, split_search
+from opsk.cli.plan.picture import print_answer
+from opsk.cli.plan.request import ParsedRequest, PlanOptions, parse_request
+from opsk.cli.plan.spread import SpreadSearch, parse_spread, spread_flags
+from opsk.cli.plan_flags import SectionedCommand, build_tables, table_flags
 from opsk.errors import ExitStatus, InputError
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.planning.search.emptiness import Relaxation, broken_rules, relaxations
@@ -24,30 +24,32 @@ from opsk.planning.search.space import has_plans
 from opsk.text import escape
 
 
-def refused_request(asked: Asked) -> InputError:
-    """Return the error that names the constraint which empties the space, and the nearest that does not."""
-    request = asked.request
+def build_no_plan_error(parsed: ParsedRequest) -> InputError:
+    """Return the error that names the constraint that rules out all plans, and the nearest valid one."""
+    request = parsed.request
     what = f"no plan is legal for {request.model.name} on {request.gpus} GPUs with batch {request.global_batch}"
     if broken := broken_rules(request):
         return InputError(
             escape(f"{what}: {'; '.join(broken)}"),
             hint="no axis would change that: ask for something else there",
         )
-    found = relaxations(request)
-    if not found:
+    suggestions = relaxations(request)
+    if not suggestions:
         return InputError(escape(what), hint="leave out some of what is fixed: no one or two of them are to blame")
-    blamed = "; ".join(f"{one.constraint} {one.asked}" for one in found)
+    blamed = "; ".join(f"{relaxation.constraint} {relaxation.asked}" for relaxation in suggestions)
     return InputError(
         escape(f"{what}: ruled out by {blamed}"),
-        hint=escape("there are plans with " + _offers(found)),
+        hint=escape("there are plans with " + _format_offers(suggestions)),
     )
 
 
-def _offers(found: list[Relaxation]) -> str:
-    """Return what can be asked instead."""
+def _format_offers(suggestions: list[Relaxation]) -> str:
+    """Return the nearest valid values of the constraints."""
     return ", or ".join(
-        f"{one.constraint} {' or '.join(one.nearest)}" if one.nearest else f"{one.constraint} {one.asked} left out"
-        for one in found
+        f"{relaxation.constraint} {' or '.join(relaxation.nearest)}"
+        if relaxation.nearest
+        else f"{relaxation.constraint} {relaxation.asked} left out"
+        for relaxation in suggestions
     )
 
 
@@ -84,40 +86,42 @@ def plan(plan_file: str | None, *, as_json: bool, **flags: Any) -> int:
     Exit status: 0 some plan fits; 1 none does, the script cannot be written, or parts are missing; 2 no plan is legal,
     or the request cannot be.
     """
-    spread, stated = spread_of(flags), tables_of(flags)
+    spread, stated = parse_spread(flags), build_tables(flags)
     plan_file = spread.plan_file(plan_file, stated)
     if plan_file is None and not stated:
         raise click.UsageError("give a PLAN.toml (- is standard input), or --model, --cluster, --gpus, --global-batch")
-    tables, search = taken_search(read_tables(plan_file, instead=stated) if plan_file else stated, plan_file)
-    wishes = with_stated(Wishes(**{item.name: flags[item.name] for item in fields(Wishes)}), search)
-    cables = read_cables(cable_wishes(flags, wishes), tables)
-    tables = cables.tables(tables) if cables else tables
-    asked = asked_of(tables, wishes, source=source_of(plan_file) if plan_file else FLAGS)
-    asked = cables.asked(asked) if cables else asked
-    spreading = Spreading(spread=spread, requests=legal_cases(asked), tables=tables, wishes=wishes, search=search)
-    if spreading.is_elsewhere:
-        spreading.elsewhere(as_json=as_json)
+    tables, search = split_search(read_tables(plan_file, overrides=stated) if plan_file else stated, plan_file)
+    options = apply_stated(PlanOptions(**{item.name: flags[item.name] for item in fields(PlanOptions)}), search)
+    cables = read_cables(parse_cable_flags(flags, options), tables)
+    tables = cables.fill_tables(tables) if cables else tables
+    parsed = parse_request(tables, options, source=format_source(plan_file) if plan_file else FLAGS)
+    parsed = cables.apply_to(parsed) if cables else parsed
+    spreading = SpreadSearch(
+        spread=spread, requests=filter_legal_cases(parsed), tables=tables, options=options, search=search
+    )
+    if spreading.is_deferred:
+        spreading.run_deferred(as_json=as_json)
         return ExitStatus.ANSWER
-    document = answer(asked, wishes, spreading, cables)
+    document = build_answer(parsed, options, spreading, cables)
     if as_json:
         echo_json(document)
     else:
-        picture(document)
-        click.echo("\n".join(fabric_lines(document) if cables else []), nl=cables is not None)
+        print_answer(document)
+        click.echo("\n".join(format_fabric_lines(document) if cables else []), nl=cables is not None)
     is_whole = "parts" not in document or not document["interrupted"]
     has_script = document.get("script", {}).get("why") is None
     return ExitStatus.ANSWER if document["best"] and is_whole and has_script else ExitStatus.BAD_NEWS
 
 
-def legal_cases(asked: Asked) -> list[PlanRequest]:
+def filter_legal_cases(parsed: ParsedRequest) -> list[PlanRequest]:
     """Return the requests that have any legal plan.
 
     Raises
     ------
     InputError
-        No plan is legal: names the constraint that rules all of them out, and the nearest that does not.
+        No plan is legal: names the constraint that rules out all plans, and the nearest valid one.
     """
-    cases = [case for case in asked.cases if has_plans(case)]
+    cases = [case for case in parsed.cases if has_plans(case)]
     if not cases:
-        raise refused_request(asked)
+        raise build_no_plan_error(parsed)
     return cases

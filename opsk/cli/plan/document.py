@@ -1,17 +1,17 @@
-"""How does the answer of ``opsk plan`` look as JSON?"""
+"""Builds the JSON documents of ``opsk plan``."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
 from typing import Any
 
-from opsk.cli.plan.request import Asked
+from opsk.cli.plan.request import ParsedRequest
 from opsk.costmodel.document import prediction_document
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
 from opsk.frameworks.catalog import FRAMEWORKS
-from opsk.planning.search.candidate import Candidate, distinct, why_refused
-from opsk.planning.search.found import Found
+from opsk.planning.search.candidate import Candidate, select_distinct, why_refused
+from opsk.planning.search.found import SearchResult
 from opsk.planning.search.front import Front
 from opsk.planning.search.groups import groups_of
 from opsk.planning.search.request import PlanRequest
@@ -20,57 +20,64 @@ from opsk.planning.search.space import has_plans
 from opsk.workload.plan import Plan
 
 
-def found_document(asked: Asked, found: Found, *, seconds: float, interrupted: bool) -> dict[str, Any]:
-    """Return what a search found: counts, the fastest plans, and what was refused.
+def build_search_document(
+    parsed: ParsedRequest, result: SearchResult, *, seconds: float, interrupted: bool
+) -> dict[str, Any]:
+    """Return the result of a search: counts, the fastest plans, and the refused ones.
 
     ``feasible`` counts every plan of the space where ``feasible_is_exact``, else those that were evaluated.
     """
-    request = asked.request
+    request = parsed.request
     return {
         "model": request.model,
         "cluster": {"name": request.cluster.name, "gpu": request.cluster.node.gpu.name},
         "capacity_bytes": float(request.cluster.node.gpu.capacity_bytes),
-        "memory_margin_bytes": asked.margin_bytes,
+        "memory_margin_bytes": parsed.margin_bytes,
         "gpus": request.gpus,
         "global_batch": request.global_batch,
-        "framework": asked.framework,
+        "framework": parsed.framework,
         "fixed": dict(request.fixed),
-        "space": found.space,
-        "evaluated": found.evaluated,
-        "bounded": found.bounded,
-        "feasible": found.feasible,
-        "fitting": found.fitting,
-        "feasible_is_exact": found.evaluated == found.space,
+        "space": result.space,
+        "evaluated": result.evaluated,
+        "bounded": result.bounded,
+        "feasible": result.feasible,
+        "fitting": result.fitting,
+        "feasible_is_exact": result.evaluated == result.space,
         "seconds": seconds,
         "interrupted": interrupted,
-        "best": [plan_document(asked.case_of(one.plan), one.plan) for one in found.best],
-        "best_fitting": [plan_document(asked.case_of(one.plan), one.plan) for one in found.best_fitting],
-        "refused": [refused_document(asked.case_of(one.plan), one.plan) for one in distinct(found.refused, asked.most)],
-        "assumed": list(asked.assumed),
+        "best": [build_plan_document(parsed.case_of(candidate.plan), candidate.plan) for candidate in result.best],
+        "best_fitting": [
+            build_plan_document(parsed.case_of(candidate.plan), candidate.plan) for candidate in result.best_fitting
+        ],
+        "refused": [
+            build_refused_document(parsed.case_of(candidate.plan), candidate.plan)
+            for candidate in select_distinct(result.refused, parsed.most)
+        ],
+        "assumed": list(parsed.assumed),
     }
 
 
-def plan_document(request: PlanRequest, plan: Plan) -> dict[str, Any]:
-    """Return one plan with its prediction, and how its groups lie on the machine."""
+def build_plan_document(request: PlanRequest, plan: Plan) -> dict[str, Any]:
+    """Return one plan with its prediction, and the placement of its groups."""
     table = predict(request.model, PlanTable.of([plan]), request.cluster, request.efficiency)
     return {
-        "plan": fields_of(plan),
+        "plan": build_plan_fields(plan),
         **prediction_document(table, 0),
         "placement": groups_of(plan, request.cluster),
-        "frameworks": [name for name, one in FRAMEWORKS.items() if not one.refuses(request.model, plan)],
+        "frameworks": [name for name, framework in FRAMEWORKS.items() if not framework.refuses(request.model, plan)],
     }
 
 
-def fields_of(plan: Plan) -> dict[str, Any]:
+def build_plan_fields(plan: Plan) -> dict[str, Any]:
     """Return the fields of a plan, with its GPUs first."""
     return {"gpus": plan.gpus, **{item.name: getattr(plan, item.name) for item in fields(Plan)}}
 
 
-def refused_document(request: PlanRequest, plan: Plan) -> dict[str, Any]:
-    """Return a plan that does not fit, with what it lacks and what takes most."""
+def build_refused_document(request: PlanRequest, plan: Plan) -> dict[str, Any]:
+    """Return a plan that does not fit, with the missing memory and its largest part."""
     table = predict(request.model, PlanTable.of([plan]), request.cluster, request.efficiency)
     return {
-        "plan": fields_of(plan),
+        "plan": build_plan_fields(plan),
         "step_s": float(table.time.step_s.expected[0]),
         "needed_bytes": float(table.memory.needed_bytes.expected[0]),
         "capacity_bytes": float(request.cluster.node.gpu.capacity_bytes),
@@ -79,37 +86,40 @@ def refused_document(request: PlanRequest, plan: Plan) -> dict[str, Any]:
     }
 
 
-def pareto_documents(front: Front) -> list[dict[str, Any]]:
+def build_pareto_documents(front: Front) -> list[dict[str, Any]]:
     """Return the plans of a front, fastest first."""
-    return [candidate_document(one) for one in front.plans]
+    return [build_candidate_document(candidate) for candidate in front.plans]
 
 
-def candidate_document(one: Candidate) -> dict[str, Any]:
-    """Return a plan with the numbers that it is chosen by."""
+def build_candidate_document(candidate: Candidate) -> dict[str, Any]:
+    """Return a plan with the numbers used to rank it."""
     return {
-        "plan": fields_of(one.plan),
-        "step_s": one.step_s,
-        "needed_bytes": one.needed_bytes,
-        "step_j": one.step_j,
-        "gpus": one.plan.gpus,
-        "fit_probability": one.fit_probability,
+        "plan": build_plan_fields(candidate.plan),
+        "step_s": candidate.step_s,
+        "needed_bytes": candidate.needed_bytes,
+        "step_j": candidate.step_j,
+        "gpus": candidate.plan.gpus,
+        "fit_probability": candidate.fit_probability,
     }
 
 
-def counts_documents(asked: Asked, found: Found) -> list[dict[str, Any]]:
-    """Return of every number of GPUs the plan to take: the fastest that surely fits, else the fastest that may."""
-    counts = dict.fromkeys(case.gpus for case in asked.cases)
-    best = {gpus: _best_with(asked, found, gpus) for gpus in sorted(counts)}
-    return [{"gpus": gpus, "best": candidate_document(one) if one else None} for gpus, one in best.items()]
+def build_counts_documents(parsed: ParsedRequest, result: SearchResult) -> list[dict[str, Any]]:
+    """Return the best plan for each number of GPUs: the fastest that surely fits, else the fastest that may fit."""
+    counts = dict.fromkeys(case.gpus for case in parsed.cases)
+    best = {gpus: _find_best(parsed, result, gpus) for gpus in sorted(counts)}
+    return [
+        {"gpus": gpus, "best": build_candidate_document(candidate) if candidate else None}
+        for gpus, candidate in best.items()
+    ]
 
 
-def _best_with(asked: Asked, found: Found, gpus: int) -> Candidate | None:
-    """Return the plan to take with so many GPUs; where the lists of the search have none, it is searched."""
-    for listed in (found.best_fitting, found.best):
-        if one := next((one for one in listed if one.plan.gpus == gpus), None):
-            return one
-    lists = [best_plans(replace(case, most=1)) for case in asked.cases if case.gpus == gpus and has_plans(case)]
-    for plans in ([one.best_fitting for one in lists], [one.best for one in lists]):
-        if one := min((some[0] for some in plans if some), key=lambda one: one.key, default=None):
-            return one
+def _find_best(parsed: ParsedRequest, result: SearchResult, gpus: int) -> Candidate | None:
+    """Return the best plan for a number of GPUs; it is searched where the lists have none."""
+    for listed in (result.best_fitting, result.best):
+        if candidate := next((candidate for candidate in listed if candidate.plan.gpus == gpus), None):
+            return candidate
+    lists = [best_plans(replace(case, most=1)) for case in parsed.cases if case.gpus == gpus and has_plans(case)]
+    for plans in ([candidate.best_fitting for candidate in lists], [candidate.best for candidate in lists]):
+        if candidate := min((some[0] for some in plans if some), key=lambda candidate: candidate.key, default=None):
+            return candidate
     return None

@@ -1,4 +1,4 @@
-"""How is one part of a search run, and how is what it found kept in a file that can be trusted again?"""
+"""Runs one part of a search, and reads and writes the validated file with its result."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from opsk import __version__
 from opsk.cli.plan.digest import Digests
 from opsk.cli.plan.folder import write_atomically
-from opsk.cli.plan.run import run
+from opsk.cli.plan.run import run_search
 from opsk.errors import InputError
-from opsk.planning.search.found import Found
-from opsk.planning.search.parts import part_searched, part_sizes
+from opsk.planning.search.found import SearchResult
+from opsk.planning.search.parts import part_sizes, search_part
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.written import found_values, read_found
+from opsk.planning.search.written import parse_result, serialise_result
 from opsk.text import escape
 from opsk.units import MIB
 
@@ -29,7 +29,7 @@ MAX_BYTES = 64 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Which part of how many: 0 to parts - 1."""
+    """One part of a search: ``number`` from 0 to ``parts`` - 1."""
 
     number: int
     parts: int
@@ -41,18 +41,18 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartResult:
-    """What was found of one part, and how long it took."""
+    """The result of one part, and its duration."""
 
-    found: Found
+    found: SearchResult
     seconds: float
 
 
 class ForeignPartError(InputError):
-    """A part that is sound, but of another search."""
+    """A valid part of another search."""
 
 
 class _Document(BaseModel):
-    """The file of one part; what was found is checked by itself."""
+    """The file of one part; ``found`` is validated separately."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -69,7 +69,7 @@ def run_part(
     requests: Sequence[PlanRequest], part: Part, output: Path, *, digests: Digests, force: bool, walk: bool | None,
     front: bool,
 ) -> bool:  # fmt: skip
-    """Search one part and write what was found; return False where the file has it already.
+    """Search one part and write the result; return False where the file has it already.
 
     Raises
     ------
@@ -84,8 +84,8 @@ def run_part(
             click.echo(f"opsk: {escape(error.message)}: searched again", err=True)
         else:
             return False
-    done = run(part_searched(requests, part.number, part.parts, walk=walk, front=front))
-    if done.interrupted:
+    result = run_search(search_part(requests, part.number, part.parts, walk=walk, front=front))
+    if result.interrupted:
         raise click.Abort
     document = {
         "opsk": __version__,
@@ -93,8 +93,8 @@ def run_part(
         "efficiency_sha256": digests.efficiency,
         "part": part.number,
         "parts": part.parts,
-        "seconds": done.seconds,
-        "found": found_values(done.found),
+        "seconds": result.seconds,
+        "found": serialise_result(result.found),
     }
     write_atomically(output, (json.dumps(document, indent=1) + "\n").encode())
     return True
@@ -103,40 +103,40 @@ def run_part(
 def read_part(
     path: Path, part: Part, *, requests: Sequence[PlanRequest], space: int, digests: Digests, front: bool = False
 ) -> PartResult:
-    """Return what the file of a part says, once all of it is checked.
+    """Read and validate the file of a part.
 
     Raises
     ------
     ForeignPartError
-        It is of another request, of other efficiencies, or of another number of parts.
+        It belongs to another request, other efficiencies, or another number of parts.
     FileNotFoundError
         There is no such file.
     InputError
-        It is damaged.
+        The file is damaged.
     """
-    document = _document(path)
-    own = Part(number=document.part, parts=document.parts)
+    document = _read_document(path)
+    actual = Part(number=document.part, parts=document.parts)
     other = [
-        words
-        for words, said, asked in (
-            (f"part {own}, not {part}", own, part),
+        text
+        for text, written, expected in (
+            (f"part {actual}, not {part}", actual, part),
             (f"written by opsk {document.opsk}, this is {__version__}", document.opsk, __version__),
             ("of another request", document.request_sha256, digests.request),
             ("of other efficiencies", document.efficiency_sha256, digests.efficiency),
         )
-        if said != asked
+        if written != expected
     ]  # fmt: skip
     if other:
         raise ForeignPartError(f"{path.name}: {'; '.join(other)}")
     try:
         return PartResult(
-            found=read_found(document.found, requests=requests, space=space, front=front), seconds=document.seconds
+            found=parse_result(document.found, requests=requests, space=space, front=front), seconds=document.seconds
         )
     except InputError as error:
         raise InputError(f"{path.name}: {error.message}") from error
 
 
-def _document(path: Path) -> _Document:
+def _read_document(path: Path) -> _Document:
     """Return the document in a file."""
     try:
         with path.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""How is the answer of ``opsk plan`` shown to people?"""
+"""Prints the answer of ``opsk plan`` for people."""
 
 from __future__ import annotations
 
@@ -9,114 +9,120 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from opsk.cli.plan.table import add_row, table_of, words_of
-from opsk.cli.predict.picture import checkpoint_words, run_words
+from opsk.cli.plan.table import add_row, build_table, format_plan
+from opsk.cli.predict.picture import format_checkpoint, format_run
 from opsk.text import escape, format_bytes, format_duration, format_share, to_json_values
 from opsk.units import as_gib
 
-_CHOICES = 12
-"""So many plans of a front are shown, spread over it; ``--json`` has all."""
+_MAX_CHOICES = 12
+"""Maximum number of plans shown of a front, spread over it; ``--json`` has all."""
 _MEGA, _KILO = 1e6, 1e3
 
 
-def more_blocks(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
+def build_more_blocks(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Yield the blocks that the document has."""
     if not shown["best"] and "nearest" in shown:
-        yield from _would_do(shown["nearest"], shown.get("fits_with") or ())
+        yield from _render_nearest(shown["nearest"], shown.get("fits_with") or ())
     if "run" in shown:
-        yield Text.assemble("\nThe whole run with the first: ", run_words(shown["run"]))
+        yield Text.assemble("\nThe whole run with the first: ", format_run(shown["run"]))
     if "checkpoint" in shown:
-        yield Text.assemble("Saving: ", checkpoint_words(shown["checkpoint"]))
+        yield Text.assemble("Saving: ", format_checkpoint(shown["checkpoint"]))
     if shown.get("by_gpus"):
-        yield from _by_gpus(shown["by_gpus"])
+        yield from _render_by_gpus(shown["by_gpus"])
     if shown.get("pareto"):
-        yield from _choices(shown["pareto"])
+        yield from _render_choices(shown["pareto"])
     if shown.get("what_if"):
-        yield from _what_if(shown["what_if"])
+        yield from _render_what_if(shown["what_if"])
     if shown.get("settings"):
-        yield from _settings(shown["settings"])
+        yield from _render_settings(shown["settings"])
     if shown.get("script"):
-        yield from _script(shown["script"])
+        yield from _render_script(shown["script"])
 
 
-def _title(words: str) -> Text:
+def _build_title(words: str) -> Text:
     return Text(f"\n{words}", style="bold")
 
 
-def _would_do(nearest: Mapping[str, Any] | None, fits_with: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
-    """Yield how many GPUs would do, and which one constraint stands in the way."""
+def _render_nearest(
+    nearest: Mapping[str, Any] | None, fits_with: Sequence[Mapping[str, Any]]
+) -> Iterator[RenderableType]:
+    """Yield the number of GPUs that would be enough, and single constraints that prevent a fit."""
     if nearest:
         step = format_duration(nearest["step_s"])
-        yield _title(f"{nearest['gpus']} GPUs would do: {escape(words_of(nearest['plan']))}, {step} a step")
+        yield _build_title(f"{nearest['gpus']} GPUs would do: {escape(format_plan(nearest['plan']))}, {step} a step")
     elif not fits_with:
-        yield _title("A thousand times the GPUs would not do: ask for other states, another optimizer or offload.")
-    for one in fits_with:
-        name = one["constraint"].replace("_", " ")
-        other = f"{name} {' or '.join(one['nearest'])}" if one["nearest"] else f"{name} left out"
-        yield Text(escape(f"In place of {name} {one['asked']}: some plan may run with {other}"))
+        yield _build_title(
+            "A thousand times the GPUs would not do: ask for other states, another optimizer or offload."
+        )
+    for relaxation in fits_with:
+        name = relaxation["constraint"].replace("_", " ")
+        other = f"{name} {' or '.join(relaxation['nearest'])}" if relaxation["nearest"] else f"{name} left out"
+        yield Text(escape(f"In place of {name} {relaxation['asked']}: some plan may run with {other}"))
 
 
-def _choices(front: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+def _render_choices(front: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
     """Yield the choices between time, memory, energy and GPUs."""
-    every = max(-(-len(front) // _CHOICES), 1)
-    some = front[::every]
-    which = "" if len(some) == len(front) else f", {len(some)} of {len(front)} shown"
-    yield _title(f"Choices between time, memory, energy and GPUs{which}: no other plan is better by more than 1 %")
-    table = table_of("GPUs", "step", "memory", "a step", "fits", "plan")
-    for one in some:
-        add_row(table, *_numbers(one), words_of(one["plan"]))
+    every = max(-(-len(front) // _MAX_CHOICES), 1)
+    selected = front[::every]
+    which = "" if len(selected) == len(front) else f", {len(selected)} of {len(front)} shown"
+    yield _build_title(
+        f"Choices between time, memory, energy and GPUs{which}: no other plan is better by more than 1 %"
+    )
+    table = build_table("GPUs", "step", "memory", "a step", "fits", "plan")
+    for candidate in selected:
+        add_row(table, *_format_numbers(candidate), format_plan(candidate["plan"]))
     yield table
 
 
-def _by_gpus(counts: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
-    """Yield the plan to take with every number of GPUs."""
-    yield _title("The plan to take with each number of GPUs")
-    table = table_of("GPUs", "batch", "step", "memory", "a step", "fits", "plan")
-    for one in counts:
-        best = one["best"]
+def _render_by_gpus(counts: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    """Yield the best plan for each number of GPUs."""
+    yield _build_title("The plan to take with each number of GPUs")
+    table = build_table("GPUs", "batch", "step", "memory", "a step", "fits", "plan")
+    for count in counts:
+        best = count["best"]
         if best is None:
-            add_row(table, str(one["gpus"]), "", "none", "", "", "", "no plan can run")
+            add_row(table, str(count["gpus"]), "", "none", "", "", "", "no plan can run")
             continue
-        gpus, *others = _numbers(best)
-        add_row(table, gpus, str(best["plan"]["global_batch"]), *others, words_of(best["plan"]))
+        gpus, *others = _format_numbers(best)
+        add_row(table, gpus, str(best["plan"]["global_batch"]), *others, format_plan(best["plan"]))
     yield table
 
 
-def _numbers(one: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what a plan is chosen by: GPUs, time, memory, energy and the chance to fit."""
-    joules = one["step_j"]
+def _format_numbers(candidate: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the numbers that rank a plan: GPUs, time, memory, energy and the chance to fit."""
+    joules = candidate["step_j"]
     energy = f"{joules / _MEGA:.3g} MJ" if joules >= _MEGA else f"{joules / _KILO:.3g} kJ"
     return (
-        str(one["gpus"]),
-        format_duration(one["step_s"]),
-        f"{as_gib(one['needed_bytes']):.1f} GiB",
+        str(candidate["gpus"]),
+        format_duration(candidate["step_s"]),
+        f"{as_gib(candidate['needed_bytes']):.1f} GiB",
         energy,
-        format_share(one["fit_probability"]),
+        format_share(candidate["fit_probability"]),
     )
 
 
-def _what_if(answers: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
-    """Yield what each change would do to the step of the best plan."""
-    yield _title("What if: the best plan after each change, against the first of the table")
-    table = table_of("change", "step", "", "plan")
-    for one in answers:
-        change = f"{one['what'].replace('_', ' ')} {one['value']}"
-        if one["step_s"] is None:
+def _render_what_if(answers: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    """Yield the effect of each change on the step of the best plan."""
+    yield _build_title("What if: the best plan after each change, against the first of the table")
+    table = build_table("change", "step", "", "plan")
+    for item in answers:
+        change = f"{item['what'].replace('_', ' ')} {item['value']}"
+        if item["step_s"] is None:
             add_row(table, change, "none", "", "no plan can run")
             continue
-        chance = "" if one["fits"] else f" (fits with {format_share(one['fit_probability'])})"
-        step = format_duration(one["step_s"])
-        add_row(table, change, step, _difference(one["relative"]), words_of(one["plan"]) + chance)
+        chance = "" if item["fits"] else f" (fits with {format_share(item['fit_probability'])})"
+        step = format_duration(item["step_s"])
+        add_row(table, change, step, _format_difference(item["relative"]), format_plan(item["plan"]) + chance)
     yield table
 
 
-def _difference(relative: float) -> str:
+def _format_difference(relative: float) -> str:
     """Return how much longer or shorter a step takes."""
     percent = 100.0 * (relative - 1.0)
     return "same" if abs(percent) < 0.05 else f"{percent:+.1f} %"
 
 
-def _settings(settings: Mapping[str, Any]) -> Iterator[RenderableType]:
+def _render_settings(settings: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Yield the options to paste, each on one line however long it is."""
     if settings["refused"]:
         who = f"{settings['framework']} cannot" if settings["framework"] else "No framework can"
@@ -125,15 +131,15 @@ def _settings(settings: Mapping[str, Any]) -> Iterator[RenderableType]:
         if not settings["framework"]:
             yield Text("--framework NAME searches only what one can run.", style="dim")
         return
-    yield _title(escape(f"To run the first with {settings['framework']} ({settings['release']})"))
+    yield _build_title(escape(f"To run the first with {settings['framework']} ({settings['release']})"))
     for line in settings["pasted"].rstrip().splitlines():
         yield Text(escape(line), no_wrap=True)
-    for note in (*settings["notes"], *(f"not expressed: {one}" for one in settings["missing"])):
+    for note in (*settings["notes"], *(f"not expressed: {option}" for option in settings["missing"])):
         yield Text(escape(f"note: {note}"), style="dim", overflow="fold")
 
 
-def _script(script: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Yield what became of the script."""
+def _render_script(script: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Yield the result of writing the script."""
     yield Text()
     if script["why"] is None:
         yield Text(escape(f"wrote {script['file']}: sbatch it with your paths for {script['framework']} filled in"))
@@ -145,48 +151,53 @@ _WIDTH_WITHOUT_TERMINAL = 110
 _NARROW, _NARROWER = 100, 70
 """Below these widths the table of plans has fewer columns, so that the plans themselves stay on a line."""
 _MARKS = {"fits": ("✓", "green"), "tight": ("!", "yellow"), "oom": ("✗", "red"), "unknown": ("?", "yellow")}
-_SHOWN_REFUSED = 3
-_HARDLY = 0.005
-"""A plan that is faster by less is not worth a risk."""
+_MAX_SHOWN_REFUSED = 3
+_MIN_GAIN = 0.005
+"""A smaller gain is not worth a risk."""
 
 
-def picture(document: Mapping[str, Any], console: Console | None = None) -> None:
-    """Print what a search found for people, on stdout where no console is given."""
+def print_answer(document: Mapping[str, Any], console: Console | None = None) -> None:
+    """Print the result of a search for people, on stdout where no console is given."""
     shown = to_json_values(document)
     if console is None:
         console = Console(highlight=False, soft_wrap=False)
         if not console.is_terminal:
             console.width = _WIDTH_WITHOUT_TERMINAL
-    console.print(_headline(shown), style="bold")
-    console.print(_counts(shown))
-    for block in (*_answer(shown, console.width), *_refused(shown), *more_blocks(shown), *_assumed(shown)):
-        # what is to be pasted stays on its line, however long
+    console.print(_format_headline(shown), style="bold")
+    console.print(_format_counts(shown))
+    for block in (
+        *_render_answer(shown, console.width),
+        *_render_refused(shown),
+        *build_more_blocks(shown),
+        *_render_assumed(shown),
+    ):
+        # lines for pasting are not wrapped
         console.print(block, soft_wrap=isinstance(block, Text) and bool(block.no_wrap))
 
 
-def _headline(shown: Mapping[str, Any]) -> Text:
-    """Return what was asked."""
+def _format_headline(shown: Mapping[str, Any]) -> Text:
+    """Return the headline: the request."""
     model, cluster = shown["model"], shown["cluster"]
-    counts = [one["gpus"] for one in shown.get("by_gpus", ())] or [shown["gpus"]]
+    counts = [count["gpus"] for count in shown.get("by_gpus", ())] or [shown["gpus"]]
     words = [
         model["name"],
         f"{' or '.join(map(str, counts))} × {cluster['gpu']} ({cluster['name']})",
         f"batch {shown['global_batch']}",
         f"seq {model['seq']}",
-        *(f"{name.replace('_', ' ')} {_word(values)}" for name, values in shown["fixed"].items()),
+        *(f"{name.replace('_', ' ')} {_format_values(values)}" for name, values in shown["fixed"].items()),
         *([shown["framework"]] if shown["framework"] != "any" else []),
         *([f"{format_bytes(shown['memory_margin_bytes'])} left free"] if shown["memory_margin_bytes"] else []),
     ]
     return Text(escape(" · ".join(words)))
 
 
-def _word(values: Sequence[Any]) -> str:
-    """Return the values that an axis is held to."""
+def _format_values(values: Sequence[Any]) -> str:
+    """Return the fixed values of an axis."""
     names = {True: "yes", False: "no"}
     return " or ".join(names[value] if isinstance(value, bool) else str(value) for value in values)
 
 
-def _counts(shown: Mapping[str, Any]) -> Text:
+def _format_counts(shown: Mapping[str, Any]) -> Text:
     """Return how the space was searched."""
     can_run = f"{shown['feasible']:,}{'' if shown['feasible_is_exact'] else ' of those evaluated'} can run"
     left = shown["space"] - shown["evaluated"] - shown["bounded"]
@@ -198,50 +209,50 @@ def _counts(shown: Mapping[str, Any]) -> Text:
     return Text(f"{words}, in {shown['seconds']:.2f} s; {can_run if shown['best'] else 'none can run'}")
 
 
-def _answer(shown: Mapping[str, Any], width: int) -> Iterator[RenderableType]:
-    """Yield the table of plans and what a person should know of it, or that there is none."""
+def _render_answer(shown: Mapping[str, Any], width: int) -> Iterator[RenderableType]:
+    """Yield the table of plans and its explanation, or that there is none."""
     yield Text()
     if not shown["best"]:
         yield Text(f"No plan fits into {format_bytes(shown['capacity_bytes'])} a GPU.", style="red")
         return
-    gain = _gain(shown)
-    yield _plans(_listed(shown, gain), shown["capacity_bytes"], width)
+    gain = _compute_gain(shown)
+    yield _build_plan_table(_select_plans(shown, gain), shown["capacity_bytes"], width)
     if not shown["best_fitting"]:
         yield Text("\nNone of them surely fits: each may run out of memory.", style="yellow")
     elif shown["best"][0]["verdict"] == "fits":
         yield Text("\nThe first is the fastest plan that there is.")
-    elif gain < _HARDLY:
+    elif gain < _MIN_GAIN:
         yield Text("\nThe first is as fast as any plan that may run.")
     else:
         chance = format_share(shown["best"][0]["memory"]["fit_probability"])
         yield Text(f"\nThe last is {gain:.1%} faster than the first, but fits with a chance of {chance} only.")
 
 
-def _gain(shown: Mapping[str, Any]) -> float:
-    """Return how much less time a sequence takes with the fastest plan of all than with the fastest that surely fits.
+def _compute_gain(shown: Mapping[str, Any]) -> float:
+    """Return the time per sequence that the fastest plan saves against the fastest that surely fits, as a share.
 
-    Batches may differ, so that steps alone cannot be compared.
+    Batches may differ, so that steps cannot be compared directly.
     """
     if not shown["best_fitting"]:
         return 0.0
     first, sure = (
-        one["time"]["step_s"]["expected"] / one["plan"]["global_batch"]
-        for one in (shown["best"][0], shown["best_fitting"][0])
+        plan["time"]["step_s"]["expected"] / plan["plan"]["global_batch"]
+        for plan in (shown["best"][0], shown["best_fitting"][0])
     )
     return float(1.0 - first / sure)
 
 
-def _listed(shown: Mapping[str, Any], gain: float) -> list[Mapping[str, Any]]:
-    """Return the plans of the table: those that surely fit, and the fastest of all where it is worth a thought."""
+def _select_plans(shown: Mapping[str, Any], gain: float) -> list[Mapping[str, Any]]:
+    """Return the plans of the table: those that surely fit, and the fastest of all where its gain is worth it."""
     sure = list(shown["best_fitting"])
     if not sure:
         return list(shown["best"])
-    return sure if shown["best"][0]["verdict"] == "fits" or gain < _HARDLY else [*sure, shown["best"][0]]
+    return sure if shown["best"][0]["verdict"] == "fits" or gain < _MIN_GAIN else [*sure, shown["best"][0]]
 
 
-def _plans(plans: Sequence[Mapping[str, Any]], capacity_bytes: float, width: int) -> Table:
-    """Return the table of plans; GPUs and batch stand in it where they differ."""
-    several = {name: len({one["plan"][name] for one in plans}) > 1 for name in ("gpus", "global_batch")}
+def _build_plan_table(plans: Sequence[Mapping[str, Any]], capacity_bytes: float, width: int) -> Table:
+    """Return the table of plans; GPUs and batch are columns where they differ."""
+    several = {name: len({plan["plan"][name] for plan in plans}) > 1 for name in ("gpus", "global_batch")}
     columns = {
         "GPUs": several["gpus"],
         "batch": several["global_batch"],
@@ -250,42 +261,44 @@ def _plans(plans: Sequence[Mapping[str, Any]], capacity_bytes: float, width: int
         "plan": True,
         "run by": width >= _NARROW,
     }
-    table = table_of(*(name for name, is_shown in columns.items() if is_shown))
-    for one in plans:
-        cells = zip(columns.values(), _cells(one), strict=True)
+    table = build_table(*(name for name, is_shown in columns.items() if is_shown))
+    for plan in plans:
+        cells = zip(columns.values(), _format_cells(plan), strict=True)
         add_row(table, *(cell for is_shown, cell in cells if is_shown))
     return table
 
 
-def _cells(one: Mapping[str, Any]) -> tuple[str | Text, ...]:
-    """Return what every column says of a plan."""
-    mark, style = _MARKS[one["verdict"]]
-    memory = one["memory"]
+def _format_cells(plan: Mapping[str, Any]) -> tuple[str | Text, ...]:
+    """Return the cells of a plan."""
+    mark, style = _MARKS[plan["verdict"]]
+    memory = plan["memory"]
     return (
-        str(one["plan"]["gpus"]),
-        str(one["plan"]["global_batch"]),
-        format_duration(one["time"]["step_s"]["expected"]),
-        format_share(one["time"]["mfu"]["expected"]),
+        str(plan["plan"]["gpus"]),
+        str(plan["plan"]["global_batch"]),
+        format_duration(plan["time"]["step_s"]["expected"]),
+        format_share(plan["time"]["mfu"]["expected"]),
         f"{as_gib(memory['needed_bytes']['expected']):.1f}",
         Text(f"{mark} {format_share(memory['fit_probability'])}", style=style),
-        f"{one['energy']['j_per_token']['expected']:.3g}",
-        words_of(one["plan"]),
-        ", ".join(one["frameworks"]) or "-",
+        f"{plan['energy']['j_per_token']['expected']:.3g}",
+        format_plan(plan["plan"]),
+        ", ".join(plan["frameworks"]) or "-",
     )
 
 
-def _refused(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
+def _render_refused(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Yield the plans that would be faster if they fitted."""
     if not shown["refused"]:
         return
     yield Text("\nFaster, but out of memory" if shown["best"] else "\nNearest to fitting", style="bold")
-    for one in shown["refused"][:_SHOWN_REFUSED]:
-        yield Text(escape(f"{format_duration(one['step_s'])}  {words_of(one['plan'])}: {one['why']}"))
+    for plan in shown["refused"][:_MAX_SHOWN_REFUSED]:
+        yield Text(escape(f"{format_duration(plan['step_s'])}  {format_plan(plan['plan'])}: {plan['why']}"))
 
 
-def _assumed(shown: Mapping[str, Any]) -> Iterator[Text]:
-    """Yield what nobody gave."""
+def _render_assumed(shown: Mapping[str, Any]) -> Iterator[Text]:
+    """Yield the assumptions."""
     if shown["assumed"]:
-        words = "; ".join(f"{one['field']} {one['value']} ({one['why']})" for one in shown["assumed"])
+        words = "; ".join(
+            f"{assumption['field']} {assumption['value']} ({assumption['why']})" for assumption in shown["assumed"]
+        )
         yield Text()
         yield Text(escape(f"assumed: {words}"), style="dim", overflow="fold")

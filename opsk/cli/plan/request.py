@@ -1,4 +1,4 @@
-"""What does ``opsk plan`` ask for? The tables of a plan file, or flags, with every axis that they name held fixed."""
+"""Builds the request of ``opsk plan`` from a plan file or flags; every axis that they name is fixed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from opsk.app.inputs.cluster import chosen_cluster
-from opsk.app.inputs.efficiency import load_efficiency, unmeasured
-from opsk.app.inputs.plan_examination import examined
-from opsk.app.inputs.plan_fields import shown, stated_of
-from opsk.app.inputs.plan_file import PlanFile, accepted, refused
-from opsk.costmodel.efficiency.nearness import case_of
+from opsk.app.inputs.cluster import resolve_cluster
+from opsk.app.inputs.efficiency import find_unmeasured, load_efficiency
+from opsk.app.inputs.plan_examination import examine_plan
+from opsk.app.inputs.plan_fields import format_value, validate_fields
+from opsk.app.inputs.plan_file import PlanFile, build_input_error, require_valid
+from opsk.costmodel.efficiency.nearness import build_case
 from opsk.costmodel.rules import missing_formats
-from opsk.costmodel.uncertainty.widening import with_assumed
+from opsk.costmodel.uncertainty.widening import apply_case_spread
 from opsk.errors import InputError
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.frameworks.limits import ANYTHING, Limits
 from opsk.hardware.spec import ClusterSpec
-from opsk.planning.search.cases import cases_of, with_gpus
-from opsk.planning.search.request import AXES, MOST_GPUS, PlanRequest
+from opsk.planning.search.cases import list_cases, with_gpus
+from opsk.planning.search.request import AXES, MAX_GPUS, PlanRequest
 from opsk.planning.search.what_if import less_memory
 from opsk.text import escape
 from opsk.units import GB, GIB
@@ -35,19 +35,19 @@ _NEUTRAL: Mapping[str, Any] = {
     "sharding": Sharding.NONE.value,
     "sequence_parallel": False,
 }
-"""Stands for the axes while the rest of a plan is read: nothing is assumed of what is searched."""
+"""Neutral values of the axes while the rest of a plan is read, so that nothing is assumed of them."""
 _MARGIN = re.compile(r"([0-9.]+)\s*(%|gib|gb)?", re.IGNORECASE | re.ASCII)
 _COUNT = re.compile(r"[0-9]{1,12}")
-_SHOWN = 20
-"""So many signs of a word that is wrong, and so many such words, are shown."""
+_MAX_SHOWN = 20
+"""Maximum characters of a wrong word, and maximum number of such words, in messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A request as it was read: ``assumed`` is what nobody gave, ``framework`` the one asked for, ``any`` if none.
+class ParsedRequest:
+    """A parsed request: ``assumed`` lists the assumptions, ``framework`` is the requested one, ``any`` if none.
 
     ``cases`` are the request with every number of GPUs and every batch that is searched, ``most`` the number of plans
-    to show, ``margin_bytes`` what of a GPU's memory is left free, ``read`` what was read, for the length of the run.
+    to show, ``margin_bytes`` the memory of a GPU left free, ``read`` the plan file, for the length of the run.
     """
 
     request: PlanRequest
@@ -59,14 +59,14 @@ class Asked:
     read: PlanFile | None = None
 
     def case_of(self, plan: Plan) -> PlanRequest:
-        """Return the request that a plan answers: that with its GPUs and its batch."""
-        same = (one for one in self.cases if (one.gpus, one.global_batch) == (plan.gpus, plan.global_batch))
+        """Return the case of a plan: that with its GPUs and its batch."""
+        same = (case for case in self.cases if (case.gpus, case.global_batch) == (plan.gpus, plan.global_batch))
         return next(same, self.request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """Options beside the plan's own fields: ``margin`` is text like ``5%`` or ``4GiB``, ``gpu_counts`` ``8,16``."""
+class PlanOptions:
+    """Options that are not fields of the plan: ``margin`` is text like ``5%`` or ``4GiB``, ``gpu_counts`` ``8,16``."""
 
     framework: str | None = None
     margin: str | None = None
@@ -80,39 +80,45 @@ class Wishes:
     exhaustive: bool = False
 
 
-def asked_of(tables: Mapping[str, Any], wishes: Wishes, *, source: str) -> Asked:
-    """Return the request that tables and wishes make.
+def parse_request(tables: Mapping[str, Any], options: PlanOptions, *, source: str) -> ParsedRequest:
+    """Return the request of tables and options.
 
     Raises
     ------
     InputError
-        Names ``source`` and everything that is wrong.
+        Names ``source`` and every violation.
     """
-    limits = FRAMEWORKS[wishes.framework].limits if wishes.framework else ANYTHING
+    limits = FRAMEWORKS[options.framework].limits if options.framework else ANYTHING
     wrong: list[str] = []
-    tables = _with_software(tables, limits, wrong)
-    stated = stated_of(tables)
+    tables = _set_software(tables, limits, wrong)
+    stated = validate_fields(tables)
     top, plan = stated.tables[""], stated.tables["plan"]
-    found = examined(_with_neutral_axes(tables))
-    wrong += [line for line in stated.wrong if line not in found.wrong]
-    cluster = chosen_cluster(top.get("cluster"), wrong)
-    gpus = None if "gpus" in stated.doubtful else _gpus(top, cluster, wrong)
+    examination = examine_plan(_neutralise_axes(tables))
+    wrong += [line for line in stated.wrong if line not in examination.wrong]
+    cluster = resolve_cluster(top.get("cluster"), wrong)
+    gpus = None if "gpus" in stated.doubtful else _resolve_gpus(top, cluster, wrong)
     batch = plan.get("global_batch")
     if batch is None and "global_batch" not in stated.doubtful:
         wrong.append("plan.global_batch: missing, sequences of one step of the whole job: give --global-batch")
     wrong += [f"plan: {name} is {plan[name]}, must be at least 1" for name in _POSITIVE if plan.get(name, 1) < 1]
-    margin_bytes = _margin(wishes.margin, cluster, wrong)
-    counts = _gpu_counts(wishes.gpu_counts, wrong)
-    read = accepted(found, source=source, also=wrong)
-    if cluster is None or gpus is None or batch is None:  # then something was wrong, and told
-        raise refused(source, ["nothing to plan for"])
-    if lacking := missing_formats(read.plan, cluster):
-        known = [one for one in Precision if not missing_formats(replace(read.plan, precision=one), cluster)]
-        raise InputError(escape(f"{source}: {'; '.join(lacking)}"), hint=f"give --precision {'|'.join(known)}")
-    assumed = [*read.assumed, *_larger_cluster(cluster, gpus)]
-    efficiency = load_efficiency(wishes.efficiency)
-    widened = with_assumed(efficiency, (entry.field for entry in assumed), case_of(read.model, read.plan, cluster))
-    assumed += unmeasured(efficiency, read.plan.software, cluster)
+    margin_bytes = _resolve_margin(options.margin, cluster, wrong)
+    counts = _parse_gpu_counts(options.gpu_counts, wrong)
+    read = require_valid(examination, source=source, also=wrong)
+    if cluster is None or gpus is None or batch is None:  # then a violation was reported above
+        raise build_input_error(source, ["nothing to plan for"])
+    if missing := missing_formats(read.plan, cluster):
+        known = [
+            precision
+            for precision in Precision
+            if not missing_formats(replace(read.plan, precision=precision), cluster)
+        ]
+        raise InputError(escape(f"{source}: {'; '.join(missing)}"), hint=f"give --precision {'|'.join(known)}")
+    assumed = [*read.assumed, *_note_larger_cluster(cluster, gpus)]
+    efficiency = load_efficiency(options.efficiency)
+    widened = apply_case_spread(
+        efficiency, (entry.field for entry in assumed), build_case(read.model, read.plan, cluster)
+    )
+    assumed += find_unmeasured(efficiency, read.plan.software, cluster)
     request = PlanRequest(
         model=read.model,
         cluster=less_memory(cluster, margin_bytes),
@@ -121,16 +127,16 @@ def asked_of(tables: Mapping[str, Any], wishes: Wishes, *, source: str) -> Asked
         global_batch=batch,
         efficiency=widened,
         fixed={axis: (plan[axis],) for axis in AXES if axis in plan},
-        limits=FRAMEWORKS[wishes.framework].limits_for(read.model) if wishes.framework else limits,
-        refuses=FRAMEWORKS[wishes.framework].refuses if wishes.framework else None,
-        most=wishes.most,
+        limits=FRAMEWORKS[options.framework].limits_for(read.model) if options.framework else limits,
+        refuses=FRAMEWORKS[options.framework].refuses if options.framework else None,
+        most=options.most,
     )
     request = with_gpus(request, gpus)
-    cases = tuple(cases_of(request, gpu_counts=counts, keep_batch=wishes.keep_batch))
-    return Asked(
+    cases = tuple(list_cases(request, gpu_counts=counts, keep_batch=options.keep_batch))
+    return ParsedRequest(
         request=request,
         cases=cases,
-        most=wishes.most,
+        most=options.most,
         assumed=tuple(assumed),
         framework=limits.name,
         margin_bytes=margin_bytes,
@@ -141,8 +147,8 @@ def asked_of(tables: Mapping[str, Any], wishes: Wishes, *, source: str) -> Asked
 _POSITIVE = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
 
 
-def margin_bytes_of(text: str, capacity_bytes: float) -> float | None:
-    """Return the bytes that ``5%``, ``4GiB``, ``4GB`` or ``4`` (GiB) mean of a GPU; ``None`` if it means nothing."""
+def parse_margin(text: str, capacity_bytes: float) -> float | None:
+    """Return the bytes of ``5%``, ``4GiB``, ``4GB`` or ``4`` (GiB) of a GPU; ``None`` if the text is invalid."""
     matched = _MARGIN.fullmatch(text.strip())
     try:
         number = float(matched[1]) if matched else -1.0
@@ -153,29 +159,31 @@ def margin_bytes_of(text: str, capacity_bytes: float) -> float | None:
     return size if 0.0 <= size < capacity_bytes else None
 
 
-def _margin(text: str | None, cluster: ClusterSpec | None, wrong: list[str]) -> float:
-    """Return the margin of a GPU's memory, or say what is wrong with it [bytes]."""
+def _resolve_margin(text: str | None, cluster: ClusterSpec | None, wrong: list[str]) -> float:
+    """Return the margin of a GPU's memory, or report a violation [bytes]."""
     if text is None or cluster is None:
         return 0.0
     capacity = float(cluster.node.gpu.capacity_bytes)
-    size = margin_bytes_of(text, capacity)
+    size = parse_margin(text, capacity)
     if size is None:
-        wrong.append(f"memory-margin {text[:_SHOWN]!r} is no part of a GPU's memory: give 5% or 4GiB")
+        wrong.append(f"memory-margin {text[:_MAX_SHOWN]!r} is no part of a GPU's memory: give 5% or 4GiB")
     return size or 0.0
 
 
-def _gpu_counts(text: str | None, wrong: list[str]) -> list[int]:
-    """Return the numbers of GPUs of a list like ``8,16,32``, or say what is wrong with it."""
+def _parse_gpu_counts(text: str | None, wrong: list[str]) -> list[int]:
+    """Return the numbers of GPUs of a list like ``8,16,32``, or report violations."""
     words = [word.strip() for word in (text or "").split(",") if word.strip()]
     if text is not None and not words:
         wrong.append(f"gpu-counts: {text!r} names no number of GPUs")
-    bad = [word for word in words if not _COUNT.fullmatch(word) or not 1 <= int(word) <= MOST_GPUS]
-    wrong += [f"gpu-counts: {word[:_SHOWN]!r} is no number of GPUs from 1 to {MOST_GPUS}" for word in bad[:_SHOWN]]
+    bad = [word for word in words if not _COUNT.fullmatch(word) or not 1 <= int(word) <= MAX_GPUS]
+    wrong += [
+        f"gpu-counts: {word[:_MAX_SHOWN]!r} is no number of GPUs from 1 to {MAX_GPUS}" for word in bad[:_MAX_SHOWN]
+    ]
     return [] if bad else [int(word) for word in words]
 
 
-def _with_software(tables: Mapping[str, Any], limits: Limits, wrong: list[str]) -> Mapping[str, Any]:
-    """Return the tables with the software of the framework that was asked for."""
+def _set_software(tables: Mapping[str, Any], limits: Limits, wrong: list[str]) -> Mapping[str, Any]:
+    """Return the tables with the software of the requested framework."""
     plan = tables.get("plan", {})
     if limits.software is None or not isinstance(plan, Mapping):
         return tables
@@ -183,24 +191,24 @@ def _with_software(tables: Mapping[str, Any], limits: Limits, wrong: list[str]) 
         return tables  # an older release of the same framework
     if plan.get("software", limits.software.value) != limits.software.value:
         wrong.append(
-            f"plan.software is {shown(plan['software'])}, but --framework {limits.name} means {limits.software}: "
-            "give one of them"
+            f"plan.software is {format_value(plan['software'])}, but --framework {limits.name} means "
+            f"{limits.software}: give one of them"
         )
     return {**tables, "plan": {**plan, "software": limits.software.value}}
 
 
-def _with_neutral_axes(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables without what is searched, and for one GPU."""
+def _neutralise_axes(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables with neutral axes, for one GPU."""
     plan = tables.get("plan", {})
-    kept = {key: value for key, value in tables.items() if key not in ("gpus", "nodes", "gpus_per_node")}
+    remaining = {key: value for key, value in tables.items() if key not in ("gpus", "nodes", "gpus_per_node")}
     if not isinstance(plan, Mapping):
-        return kept
+        return remaining
     others = {key: value for key, value in plan.items() if key not in AXES}
-    return {**kept, "plan": {**others, **_NEUTRAL}}
+    return {**remaining, "plan": {**others, **_NEUTRAL}}
 
 
-def _gpus(top: Mapping[str, Any], cluster: ClusterSpec | None, wrong: list[str]) -> int | None:
-    """Return the GPUs of the job, or say what is wrong with them."""
+def _resolve_gpus(top: Mapping[str, Any], cluster: ClusterSpec | None, wrong: list[str]) -> int | None:
+    """Return the GPUs of the job, or report violations."""
     low = [key for key in ("gpus", "nodes", "gpus_per_node") if top.get(key, 1) < 1]
     wrong += [f"{key} is {top[key]}, must be at least 1" for key in low]
     if low:
@@ -219,8 +227,8 @@ def _gpus(top: Mapping[str, Any], cluster: ClusterSpec | None, wrong: list[str])
     return gpus
 
 
-def _larger_cluster(cluster: ClusterSpec, gpus: int) -> list[Assumption]:
-    """Return the note that the cluster was taken larger than it is, where it was."""
+def _note_larger_cluster(cluster: ClusterSpec, gpus: int) -> list[Assumption]:
+    """Return the assumption of a larger cluster, where more GPUs are requested than it has."""
     if gpus <= cluster.gpus:
         return []
     why = f"{cluster.name} has {cluster.gpus} GPUs: planned as if it had more of the same nodes on a fabric of its kind"

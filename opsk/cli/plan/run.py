@@ -1,4 +1,4 @@
-"""How is a search run at a terminal: with a bar past one second, and ended by Ctrl-C with the best so far?"""
+"""Runs a search with a progress bar after one second; Ctrl-C keeps the best result so far."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from opsk.planning.search.found import Found
+from opsk.planning.search.found import SearchResult
 from opsk.text import format_duration
 
 QUIET_S = 1.0
-"""A search that ends before needs no bar."""
+"""No bar is shown before."""
 _BAR = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """What a search found, in how much time, and whether it was interrupted."""
+class SearchRun:
+    """The result of a search, its duration, and whether it was interrupted."""
 
-    found: Found
+    found: SearchResult
     seconds: float
     interrupted: bool
 
 
-def run(search: Iterator[Found]) -> Run:
+def run_search(search: Iterator[SearchResult]) -> SearchRun:
     """Run a search to its end, or until it is interrupted: then some plans are neither evaluated nor bounded.
 
     Raises
@@ -36,16 +36,16 @@ def run(search: Iterator[Found]) -> Run:
     KeyboardInterrupt
         It was interrupted before any plan was found that fits.
     """
-    start, found, interrupted = time.monotonic(), Found(), False
+    start, result, interrupted = time.monotonic(), SearchResult(), False
     try:
-        with _bar(start) as show:
-            for found in search:
-                show(found)
+        with _open_bar(start) as show:
+            for result in search:
+                show(result)
     except KeyboardInterrupt:
-        if not found.best:
+        if not result.best:
             raise
         interrupted = True
-    return Run(found=found, seconds=time.monotonic() - start, interrupted=interrupted)
+    return SearchRun(found=result, seconds=time.monotonic() - start, interrupted=interrupted)
 
 
 class _Bar:
@@ -64,22 +64,22 @@ class _Bar:
         )
         self.task: TaskID | None = None
 
-    def __call__(self, found: Found) -> None:
-        """Show how far a search is."""
+    def __call__(self, result: SearchResult) -> None:
+        """Show the progress of a search."""
         if self.task is None:
             if time.monotonic() - self.start_s < QUIET_S:
                 return
             self.progress.start()
-            self.task = self.progress.add_task("", total=float(found.space or 1), done="")
-        best = f", best {format_duration(found.best[0].step_s)} a step" if found.best else ""
-        done = found.evaluated + found.bounded
-        words = f"{done:,} of {found.space:,} plans{best}"
-        self.progress.update(self.task, completed=float(done), total=float(found.space or 1), done=words)
+            self.task = self.progress.add_task("", total=float(result.space or 1), done="")
+        best = f", best {format_duration(result.best[0].step_s)} a step" if result.best else ""
+        done = result.evaluated + result.bounded
+        words = f"{done:,} of {result.space:,} plans{best}"
+        self.progress.update(self.task, completed=float(done), total=float(result.space or 1), done=words)
 
 
 @contextmanager
-def _bar(start_s: float) -> Iterator[_Bar]:
-    """Give a bar, and take it away in the end."""
+def _open_bar(start_s: float) -> Iterator[_Bar]:
+    """Provide a progress bar, and remove it at the end."""
     bar = _Bar(start_s)
     try:
         yield bar

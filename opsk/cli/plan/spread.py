@@ -1,4 +1,4 @@
-"""How is a search spread over processes and jobs? The options of ``opsk plan`` for it, and what each of them does."""
+"""Defines the options that split a search over processes and jobs, and implements them."""
 
 from __future__ import annotations
 
@@ -12,60 +12,60 @@ from typing import Any
 import click
 
 from opsk.cli.document import echo_json
-from opsk.cli.plan.array import ArrayJob, default_folder, submitted, write_array
-from opsk.cli.plan.digest import Digests, digests_of
-from opsk.cli.plan.folder import MOST_PARTS, REQUEST, Search, part_file
+from opsk.cli.plan.array import ArrayJob, choose_folder, submit_script, write_array
+from opsk.cli.plan.digest import Digests, compute_digests
+from opsk.cli.plan.folder import MAX_PARTS, REQUEST, Search, part_file
 from opsk.cli.plan.parts import ForeignPartError, Part, PartResult, read_part, run_part
-from opsk.cli.plan.request import Wishes
-from opsk.cli.plan.run import Run, run
+from opsk.cli.plan.request import PlanOptions
+from opsk.cli.plan.run import SearchRun, run_search
 from opsk.cli.plan.workers import shared_search
 from opsk.errors import InputError
-from opsk.planning.search.found import Found
-from opsk.planning.search.parts import all_joined, part_sizes
+from opsk.planning.search.found import SearchResult
+from opsk.planning.search.parts import join_all, part_sizes
 from opsk.planning.search.request import PlanRequest
 from opsk.text import escape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A part that was left out, and why."""
+class SkippedPart:
+    """A part that was left out, and the reason."""
 
     part: int
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What became of the parts of a search; ``seconds`` is the sum of theirs, ``longest_s`` the most of one."""
+class PartsSummary:
+    """Summary of the parts of a search; ``seconds`` is the sum of their durations, ``longest_s`` the maximum."""
 
     parts: int
     joined: int
     seconds: float
     longest_s: float
     missing: tuple[int, ...] = ()
-    damaged: tuple[LeftOut, ...] = ()
-    foreign: tuple[LeftOut, ...] = ()
+    damaged: tuple[SkippedPart, ...] = ()
+    foreign: tuple[SkippedPart, ...] = ()
 
     @property
     def is_whole(self) -> bool:
         """Whether no part was left out."""
         return self.joined == self.parts
 
-    def lines(self) -> list[str]:
-        """Return what people should know of the parts that were left out."""
-        told = [f"part {one.part} is damaged: {one.why}" for one in self.damaged]
-        told += [f"part {one.part} is of another search: {one.why}" for one in self.foreign]
+    def format_lines(self) -> list[str]:
+        """Return lines on the parts that were left out."""
+        messages = [f"part {skipped.part} is damaged: {skipped.why}" for skipped in self.damaged]
+        messages += [f"part {skipped.part} is of another search: {skipped.why}" for skipped in self.foreign]
         if self.missing:
-            told.append(f"missing of {self.parts} parts: {_ranges(self.missing)}")
-        return [escape(line) for line in told]
+            messages.append(f"missing of {self.parts} parts: {_format_ranges(self.missing)}")
+        return [escape(line) for line in messages]
 
 
-def merged(
+def merge_parts(
     folder: Path, requests: Sequence[PlanRequest], parts: int, *, digests: Digests, front: bool
-) -> tuple[Run, Parts]:
-    """Return what the parts in a folder found together, and what became of them.
+) -> tuple[SearchRun, PartsSummary]:
+    """Join the parts in a folder; return the result and a summary.
 
-    Where some are left out, the rest is joined: then the run counts as interrupted.
+    Where some are left out, the rest is joined, and the run counts as interrupted.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def merged(
     """
     sizes = part_sizes(requests, parts)
     results: list[PartResult] = []
-    missing, damaged, foreign = list[int](), list[LeftOut](), list[LeftOut]()
+    missing, damaged, foreign = list[int](), list[SkippedPart](), list[SkippedPart]()
     for number, size in enumerate(sizes):
         try:
             part = Part(number=number, parts=parts)
@@ -83,30 +83,30 @@ def merged(
         except FileNotFoundError:
             missing.append(number)
         except ForeignPartError as error:
-            foreign.append(LeftOut(part=number, why=escape(error.message)))
+            foreign.append(SkippedPart(part=number, why=escape(error.message)))
         except InputError as error:
-            damaged.append(LeftOut(part=number, why=escape(error.message)))
-    became = Parts(
+            damaged.append(SkippedPart(part=number, why=escape(error.message)))
+    summary = PartsSummary(
         parts=parts,
         joined=len(results),
-        seconds=sum(one.seconds for one in results),
-        longest_s=max((one.seconds for one in results), default=0.0),
+        seconds=sum(result.seconds for result in results),
+        longest_s=max((result.seconds for result in results), default=0.0),
         missing=tuple(missing),
         damaged=tuple(damaged),
         foreign=tuple(foreign),
     )
     if not results:
         raise InputError(
-            escape(f"{folder}: nothing to join: ") + "; ".join(became.lines()),
+            escape(f"{folder}: nothing to join: ") + "; ".join(summary.format_lines()),
             hint="see squeue and the files part-*.log; parts that are not done: sbatch plan-array.sbatch again",
         )
-    found = all_joined(one.found for one in results)
-    rest = sum(sizes) - found.space
-    found = found.joined(Found(most=found.most, space=rest, front=found.front)) if rest else found
-    return Run(found=found, seconds=became.seconds, interrupted=not became.is_whole), became
+    joined = join_all(result.found for result in results)
+    rest = sum(sizes) - joined.space
+    joined = joined.joined(SearchResult(most=joined.most, space=rest, front=joined.front)) if rest else joined
+    return SearchRun(found=joined, seconds=summary.seconds, interrupted=not summary.is_whole), summary
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def _format_ranges(numbers: Sequence[int]) -> str:
     """Return numbers in order as ``0-3, 7``."""
     runs: list[list[int]] = []
     for number in numbers:
@@ -117,30 +117,30 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join("-".join(map(str, run)) for run in runs)
 
 
-MOST_WORKERS = 256
+MAX_WORKERS = 256
 _DIGITS = 9
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-def _part(context: click.Context, option: click.Parameter, text: str | None) -> Part | None:
+def _parse_part(context: click.Context, option: click.Parameter, text: str | None) -> Part | None:
     """Return the part that ``I/N`` names: part I of N, 0 to N - 1."""
     if text is None:
         return None
     number, sign, parts = text.partition("/")
     if not (sign and all(word.isascii() and word.isdecimal() and len(word) < _DIGITS for word in (number, parts))):
         raise click.BadParameter(f"{text[:40]!r} is no part: write 0/8 to 7/8", context, option)
-    if not 0 <= int(number) < int(parts) <= MOST_PARTS:
+    if not 0 <= int(number) < int(parts) <= MAX_PARTS:
         raise click.BadParameter(
-            f"part {number} of {parts}: parts are 0 to N - 1, N at most {MOST_PARTS}", context, option
+            f"part {number} of {parts}: parts are 0 to N - 1, N at most {MAX_PARTS}", context, option
         )
     return Part(number=int(number), parts=int(parts))
 
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=1, metavar="N",
+    click.option("--workers", type=click.IntRange(1, MAX_WORKERS), default=1, metavar="N",
                  help="Processes to search with. Default: 1."),
-    click.option("--array", type=click.IntRange(1, MOST_PARTS), metavar="N",
+    click.option("--array", type=click.IntRange(1, MAX_PARTS), metavar="N",
                  help="Search as a Slurm job array of N tasks."),
     click.option("--array-dir", type=_FOLDER, metavar="DIR",
                  help="Where --array writes, and its tasks: a folder that all nodes share."),
@@ -149,7 +149,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--time-limit", default="1:00:00", metavar="TIME",
                  help="Time limit of each task of --array. Default: 1:00:00."),
     click.option("--merge", type=_FOLDER, metavar="DIR", help="Join what the tasks of --array found in DIR."),
-    click.option("--part", callback=_part, metavar="I/N", help="Search part I of N alone, as task I of --array does."),
+    click.option("--part", callback=_parse_part, metavar="I/N",
+                 help="Search part I of N alone, as task I of --array does."),
     click.option("--output", type=_FILE, metavar="FILE", help="Where --part writes what it found."),
     click.option("--force", is_flag=True,
                  help="Search a --part that is done once more; let --array write over another search."),
@@ -157,15 +158,15 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 
 
 def spread_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options by which a search is spread."""
+    """Give a command the options that split a search."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """The options as they were given."""
+class SpreadOptions:
+    """The options by which a search is split."""
 
     workers: int = 1
     array: int | None = None
@@ -184,7 +185,7 @@ class Spread:
         Raises
         ------
         UsageError
-            ``--merge`` beside a request, or in a folder without one.
+            ``--merge`` together with a request, or for a folder without one.
         """
         if self.merge is None:
             return given
@@ -198,7 +199,7 @@ class Spread:
         return str(path)
 
 
-def spread_of(flags: Mapping[str, Any]) -> Spread:
+def parse_spread(flags: Mapping[str, Any]) -> SpreadOptions:
     """Return the options of a command line.
 
     Raises
@@ -206,64 +207,65 @@ def spread_of(flags: Mapping[str, Any]) -> Spread:
     UsageError
         Two of them exclude each other, or one lacks another.
     """
-    spread = Spread(**{item.name: flags[item.name] for item in fields(Spread)})
-    ways = [name for name in ("array", "part", "merge") if getattr(spread, name) is not None]
+    spread = SpreadOptions(**{item.name: flags[item.name] for item in fields(SpreadOptions)})
+    modes = [name for name in ("array", "part", "merge") if getattr(spread, name) is not None]
     if spread.workers > 1:
-        ways.append("workers")
-    if len(ways) > 1:
-        raise click.UsageError(" and ".join(f"--{name}" for name in ways) + " exclude each other")
+        modes.append("workers")
+    if len(modes) > 1:
+        raise click.UsageError(" and ".join(f"--{name}" for name in modes) + " exclude each other")
     if (spread.part is None) != (spread.output is None):
         raise click.UsageError("--part and --output need each other: a part is no answer for people")
-    lost = {"--array-dir": spread.array_dir, "--partition": spread.partition, "--no-submit": not spread.submit}
-    if spread.array is None and any(lost.values()):
-        raise click.UsageError(f"{', '.join(name for name, given in lost.items() if given)} without --array")
+    conflicting = {"--array-dir": spread.array_dir, "--partition": spread.partition, "--no-submit": not spread.submit}
+    if spread.array is None and any(conflicting.values()):
+        raise click.UsageError(f"{', '.join(name for name, given in conflicting.items() if given)} without --array")
     return spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spreading:
-    """A search that is spread: what was asked, by whom it is held to it, and the tables that ask it again."""
+class SpreadSearch:
+    """A search that may be split: its requests, tables and options, and the ``[search]`` table that it must match."""
 
-    spread: Spread
+    spread: SpreadOptions
     requests: Sequence[PlanRequest]
     tables: Mapping[str, Any]
-    wishes: Wishes
+    options: PlanOptions
     search: Search | None
 
     @property
-    def is_elsewhere(self) -> bool:
-        """Whether this process gives no answer: it writes a job array, or searches a part."""
+    def is_deferred(self) -> bool:
+        """Whether this process only writes a job array, or searches a part, and gives no answer."""
         return self.spread.array is not None or self.spread.part is not None
 
-    def elsewhere(self, *, as_json: bool) -> None:
+    def run_deferred(self, *, as_json: bool) -> None:
         """Write and submit the job array, or search the part.
 
         Raises
         ------
         InputError
-            Something cannot be written, or is not what it should be.
+            Something cannot be written, or does not match the request.
         SlurmError
-            Slurm did not take the job.
+            Slurm rejected the job.
         UsageError
-            A script is asked for as well, which takes an answer.
+            A script is requested as well, which needs an answer.
         """
-        if self.wishes.script:
+        if self.options.script:
             raise click.UsageError("--sbatch takes an answer: give it with --merge, when all parts are there")
         if self.spread.part is not None and self.spread.output is not None:
-            self._hold()
-            part, output, wishes = self.spread.part, self.spread.output, self.wishes
+            self._verify_request()
+            part, output = self.spread.part, self.spread.output
             is_new = run_part(
                 self.requests, part, output, digests=self._digests(), force=self.spread.force,
-                walk=self._walk, front=wishes.pareto,
+                walk=self._walk, front=self.options.pareto,
             )  # fmt: skip
             words = "searched" if is_new else "was done already"
-            self._tell({"part": part.number, "parts": part.parts, "file": output, "searched": is_new}, as_json=as_json,
+            self._print_result({"part": part.number, "parts": part.parts, "file": output, "searched": is_new},
+            as_json=as_json,
                        words=f"part {part} {words}: {output}")  # fmt: skip
         elif self.spread.array is not None:
-            self._array(self.spread.array, as_json=as_json)
+            self._write_array(self.spread.array, as_json=as_json)
 
-    def found(self) -> tuple[Run, dict[str, Any] | None]:
-        """Search here, with other processes, or join parts; say what became of those, if so.
+    def run(self) -> tuple[SearchRun, dict[str, Any] | None]:
+        """Search in this and other processes, or join parts; return the result, and the summary of the parts.
 
         Raises
         ------
@@ -271,29 +273,29 @@ class Spreading:
             There are no parts to join.
         """
         if self.spread.merge is None:
-            search = shared_search(self.requests, self.spread.workers, walk=self._walk, front=self.wishes.pareto)
+            search = shared_search(self.requests, self.spread.workers, walk=self._walk, front=self.options.pareto)
             with closing(search):
-                return run(search), None
-        parts = self._hold().parts
+                return run_search(search), None
+        parts = self._verify_request().parts
         if parts is None:
             raise InputError(escape(f"{self.spread.merge / REQUEST}: does not say how many parts there are"))
-        done, became = merged(
-            self.spread.merge, self.requests, parts, digests=self._digests(), front=self.wishes.pareto
+        done, became = merge_parts(
+            self.spread.merge, self.requests, parts, digests=self._digests(), front=self.options.pareto
         )
-        for line in became.lines():
+        for line in became.format_lines():
             click.echo(f"opsk: {line}", err=True)
         return done, asdict(became)
 
     @property
     def _walk(self) -> bool | None:
-        return True if self.wishes.exhaustive else None
+        return True if self.options.exhaustive else None
 
     def _digests(self) -> Digests:
-        return digests_of(self.requests, exhaustive=self.wishes.exhaustive, front=self.wishes.pareto)
+        return compute_digests(self.requests, exhaustive=self.options.exhaustive, front=self.options.pareto)
 
-    def _hold(self) -> Search:
-        """Return what the request's file says of the array, which must be what is asked here and now."""
-        search = self.search or Search(wishes={})
+    def _verify_request(self) -> Search:
+        """Return the ``[search]`` table, after checking that its digests match this request."""
+        search = self.search or Search(options={})
         if search.digests is not None and search.digests != self._digests():
             what = "efficiencies" if search.digests.request == self._digests().request else "request"
             raise InputError(
@@ -302,24 +304,24 @@ class Spreading:
             )
         return search
 
-    def _array(self, parts: int, *, as_json: bool) -> None:
+    def _write_array(self, parts: int, *, as_json: bool) -> None:
         """Write the job array, and submit it."""
         digests = self._digests()
         job = ArrayJob(parts=parts, time_limit=self.spread.time_limit, partition=self.spread.partition)
-        folder = self.spread.array_dir or default_folder(digests)
-        script = write_array(folder, job, self.tables, self.wishes, digests=digests, force=self.spread.force)
-        job_id, said = None, ""
+        folder = self.spread.array_dir or choose_folder(digests)
+        script = write_array(folder, job, self.tables, self.options, digests=digests, force=self.spread.force)
+        job_id, messages = None, ""
         if self.spread.submit:
-            job_id, said = submitted(script)
-        for line in said.splitlines():
+            job_id, messages = submit_script(script)
+        for line in messages.splitlines():
             click.echo(escape(line), err=True)
         merge = f"opsk plan --merge {shlex.quote(str(folder))}"
         words = f"submitted job {job_id}, {parts} tasks" if job_id else f"wrote {script}: submit it with sbatch"
         document = {"folder": folder, "script": script, "parts": parts, "job_id": job_id, "merge": merge}
-        self._tell(document, as_json=as_json, words=f"{words}; when all have ended: {merge}")
+        self._print_result(document, as_json=as_json, words=f"{words}; when all have ended: {merge}")
 
-    def _tell(self, document: Mapping[str, Any], *, words: str, as_json: bool) -> None:
-        """Print what was done."""
+    def _print_result(self, document: Mapping[str, Any], *, words: str, as_json: bool) -> None:
+        """Print the result."""
         if as_json:
             echo_json({"array" if self.spread.array else "part": document})
         else:

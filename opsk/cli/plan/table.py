@@ -1,4 +1,4 @@
-"""How is a table of plans drawn? Cells are text that nothing in it can turn into markup; the last columns may wrap."""
+"""Builds tables of plans. Cells are plain text without markup; columns of words may wrap."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rich.text import Text
 from opsk.text import escape
 
 
-def words_of(plan: Mapping[str, Any]) -> str:
-    """Return the axes of a plan in a few words: ``TP8 PP16×2 DP32 mbs 1 zero1 SP recompute full 3 a stage``."""
+def format_plan(plan: Mapping[str, Any]) -> str:
+    """Return the axes of a plan in short form: ``TP8 PP16×2 DP32 mbs 1 zero1 SP recompute full 3 a stage``."""
     pipeline = f"PP{plan['pp']}" + (f"×{plan['vpp']}" if plan["vpp"] > 1 else "") if plan["pp"] > 1 else ""
     ends = [str(plan[name]) for name in ("first_stage_layers", "last_stage_layers") if plan[name]]
     sharding = plan["sharding"] + (f"/{plan['shard_gpus']}" if plan["shard_gpus"] else "")
@@ -33,10 +33,10 @@ def words_of(plan: Mapping[str, Any]) -> str:
 
 
 _WORDS = ("plan", "change", "run by")
-"""Columns of words, to the left; the others are numbers, which are never broken."""
+"""Columns of words are left-aligned; the others are numbers, which are never wrapped."""
 
 
-def table_of(*columns: str) -> Table:
+def build_table(*columns: str) -> Table:
     """Return a table with these columns, and no rows."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in columns:
@@ -48,5 +48,5 @@ def table_of(*columns: str) -> Table:
 
 
 def add_row(table: Table, *cells: str | Text) -> None:
-    """Add a row; what is no text of ours already is made harmless."""
+    """Add a row; plain strings are escaped."""
     table.add_row(*(cell if isinstance(cell, Text) else Text(escape(cell)) for cell in cells))

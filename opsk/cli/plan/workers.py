@@ -1,6 +1,6 @@
-"""How do several processes search one space? Each has a part; what they know is joined as it comes in.
+"""Searches one space with several processes; each searches a part, and their results are joined as they arrive.
 
-The first process is this one. The others know nothing of the terminal: Ctrl-C is this one's to handle, which ends them.
+The first process is this one. The others ignore the terminal: this process handles Ctrl-C and ends them.
 """
 
 from __future__ import annotations
@@ -17,97 +17,101 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from opsk.errors import UnavailableError
-from opsk.planning.search.cases import searched_cases
-from opsk.planning.search.found import Found
+from opsk.planning.search.cases import search_cases
+from opsk.planning.search.found import SearchResult
 from opsk.planning.search.front import Front
-from opsk.planning.search.parts import FIRST_ROWS, all_joined, lists_of, part_of, with_lists
+from opsk.planning.search.parts import FIRST_ROWS, add_lists, extract_lists, join_all, select_part
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.search import WALKED, searched
-from opsk.planning.search.space import Space, space_of
+from opsk.planning.search.search import WALKED, search_space
+from opsk.planning.search.space import Space, build_space
 from opsk.spawning import safe_imports
 
-TOLD_EVERY_S = 0.1
-"""A worker says at most so often how far it is."""
+REPORT_INTERVAL_S = 0.1
+"""Minimum time between two reports of a worker."""
 _END_S = 2.0
-"""A worker that was told to end has so long before it is killed."""
+"""Time between terminating and killing a worker."""
 _WAIT_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What one process does: search its part of a space, bounded by what is known of the whole."""
+    """The task of one process: search its part of a space, bounded by the known results of the whole."""
 
     number: int
     space: Space
-    known: Found | None
+    known: SearchResult | None
     walk: bool
     front: bool
 
-    def run(self) -> Iterator[Found]:
-        """Yield what is known of the part after every batch."""
-        return searched(self.space, known=self.known, walk=self.walk, front=self.front)
+    def run(self) -> Iterator[SearchResult]:
+        """Yield the result of the part after every batch."""
+        return search_space(self.space, known=self.known, walk=self.walk, front=self.front)
 
 
 def shared_search(
     requests: Sequence[PlanRequest], workers: int, *, walk: bool | None = None, front: bool = False
-) -> Generator[Found, None, None]:
-    """Yield what several processes know together of the spaces of some requests, at last of all of them.
+) -> Generator[SearchResult, None, None]:
+    """Yield the joint results of several processes for some requests; the last result covers all of them.
 
-    Until the others are up this process searches alone: what takes no longer than that needs none of them. Closing the
-    iterator ends them.
+    Until the workers are up this process searches alone: short searches need no workers. Closing the iterator ends
+    them.
 
     Raises
     ------
     UnavailableError
-        A process was killed, as happens where memory runs out.
+        A process was killed, for example when memory ran out.
     """
     if workers <= 1:
-        yield from searched_cases(requests, walk=walk, front=front)
+        yield from search_cases(requests, walk=walk, front=front)
         return
-    with _started(workers - 1) as others:
-        done: Found | None = None
+    with _start_workers(workers - 1) as pool:
+        done: SearchResult | None = None
         for request in requests:
-            found = done
-            for part in _shared(others, space_of(request), walk=walk, front=front):
-                found = done.joined(part) if done else part
-                yield found
-            done = found
+            result = done
+            for part in _search_shared(pool, build_space(request), walk=walk, front=front):
+                result = done.joined(part) if done else part
+                yield result
+            done = result
 
 
-def _shared(others: _Others, space: Space, *, walk: bool | None, front: bool) -> Iterator[Found]:
-    """Yield what is known of one space: first by this process alone, then by all."""
+def _search_shared(pool: _WorkerPool, space: Space, *, walk: bool | None, front: bool) -> Iterator[SearchResult]:
+    """Yield the results of one space: first of this process alone, then of all."""
     walks = space.size <= WALKED if walk is None else walk
-    known = Found(most=space.request.most)
-    for known in searched(space, walk=walks, front=front):
+    known = SearchResult(most=space.request.most)
+    for known in search_space(space, walk=walks, front=front):
         yield known
-        if space.size > WALKED and known.evaluated >= FIRST_ROWS and known.best and others.are_up():
+        if space.size > WALKED and known.evaluated >= FIRST_ROWS and known.best and pool.are_up():
             break
     else:
         return
-    lists, parts = lists_of(known), len(others.processes) + 1
+    lists, parts = extract_lists(known), len(pool.processes) + 1
     tasks = [
         Task(
-            number=number, space=part_of(space, number, parts), known=None if walks else lists, walk=walks, front=front
+            number=number,
+            space=select_part(space, number, parts),
+            known=None if walks else lists,
+            walk=walks,
+            front=front,
         )
         for number in range(parts)
     ]
-    latest = [Found(most=known.most, space=task.space.size, front=Front() if front else None) for task in tasks]
-    others.give(tasks[1:])
-    told_s = time.monotonic()
-    for found in tasks[0].run():
-        latest[0] = found
-        if time.monotonic() - told_s >= TOLD_EVERY_S:  # joining long lists takes longer than a batch of plans
-            others.take(latest)
-            yield with_lists(all_joined(latest), lists)
-            told_s = time.monotonic()
-    while others.busy:
-        yield with_lists(all_joined(latest), lists)
-        others.take(latest, wait_s=_WAIT_S)
-    yield with_lists(all_joined(latest), lists)
+    latest = [SearchResult(most=known.most, space=task.space.size, front=Front() if front else None) for task in tasks]
+    pool.send_tasks(tasks[1:])
+    reported_s = time.monotonic()
+    for result in tasks[0].run():
+        latest[0] = result
+        if time.monotonic() - reported_s >= REPORT_INTERVAL_S:  # joining long lists takes longer than a batch of plans
+            pool.receive(latest)
+            yield add_lists(join_all(latest), lists)
+            reported_s = time.monotonic()
+    while pool.busy:
+        yield add_lists(join_all(latest), lists)
+        pool.receive(latest, wait_s=_WAIT_S)
+    yield add_lists(join_all(latest), lists)
 
 
-class _Others:
-    """The processes that were started, with a pipe to each; those that are up, and those that have a task."""
+class _WorkerPool:
+    """The worker processes, with a pipe to each; those that are ready, and those that have a task."""
 
     def __init__(self) -> None:
         self.processes: dict[int, SpawnProcess] = {}
@@ -119,40 +123,40 @@ class _Others:
         """Start the process of one part."""
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
-        process = context.Process(target=_work, args=(there,), daemon=True, name=f"opsk-plan-{number}")
+        process = context.Process(target=_run_worker, args=(there,), daemon=True, name=f"opsk-plan-{number}")
         with safe_imports():
             process.start()
-        there.close()  # so that its end is seen here when the process ends
+        there.close()  # so that this end sees EOF when the process ends
         self.processes[number], self.pipes[number] = process, here
 
     def are_up(self) -> bool:
-        """Return whether all processes have said that they are ready for a task."""
+        """Return whether all processes have reported that they are ready."""
         for number in self.processes.keys() - self.up:
             if self.pipes[number].poll():
-                self._said(number)
+                self._receive_one(number)
                 self.up.add(number)
         return len(self.up) == len(self.processes)
 
-    def give(self, tasks: Sequence[Task]) -> None:
-        """Give each process its task."""
+    def send_tasks(self, tasks: Sequence[Task]) -> None:
+        """Send each process its task."""
         for task in tasks:
             try:
                 self.pipes[task.number].send(task)
             except OSError as error:
-                raise self._lost(task.number) from error
+                raise self._build_lost_error(task.number) from error
             self.busy.add(task.number)
 
-    def take(self, latest: list[Found], *, wait_s: float = 0.0) -> None:
-        """Take what the processes that have a task have said since."""
+    def receive(self, latest: list[SearchResult], *, wait_s: float = 0.0) -> None:
+        """Receive the reports of the busy processes."""
         ready = wait([self.pipes[number] for number in self.busy], timeout=wait_s)
         for number in [number for number in self.busy if self.pipes[number] in ready]:
             while number in self.busy and self.pipes[number].poll():
-                latest[number], is_last = self._said(number)
+                latest[number], is_last = self._receive_one(number)
                 if is_last:
                     self.busy.remove(number)
 
     def end(self) -> None:
-        """End all processes that still run, each by its own id."""
+        """End all running processes, each by its own id."""
         for process in self.processes.values():
             process.terminate()
         deadline = time.monotonic() + _END_S
@@ -164,21 +168,21 @@ class _Others:
         for pipe in self.pipes.values():
             pipe.close()
 
-    def _said(self, number: int) -> Any:
-        """Return the next that a process has said.
+    def _receive_one(self, number: int) -> Any:
+        """Return the next report of a process.
 
         Raises
         ------
         UnavailableError
-            It ended before it had said all.
+            It ended before its last report.
         """
         try:
             return self.pipes[number].recv()
         except (EOFError, OSError) as error:
-            raise self._lost(number) from error
+            raise self._build_lost_error(number) from error
 
-    def _lost(self, number: int) -> UnavailableError:
-        """Return the error that says that a process is gone."""
+    def _build_lost_error(self, number: int) -> UnavailableError:
+        """Return the error for a process that has ended."""
         process = self.processes[number]
         process.join(_END_S)
         return UnavailableError(
@@ -189,21 +193,21 @@ class _Others:
 
 
 @contextmanager
-def _started(count: int) -> Iterator[_Others]:
-    """Start so many processes, for parts 1 and up, and end all of them however this ends."""
-    others = _Others()
+def _start_workers(count: int) -> Iterator[_WorkerPool]:
+    """Start ``count`` processes, for parts 1 and up, and end all of them at exit."""
+    pool = _WorkerPool()
     try:
-        with _ctrl_c_ignored():
+        with _ignore_ctrl_c():
             for number in range(1, count + 1):
-                others.start(number)
-        yield others
+                pool.start(number)
+        yield pool
     finally:
-        others.end()
+        pool.end()
 
 
 @contextmanager
-def _ctrl_c_ignored() -> Iterator[None]:
-    """Let processes that are started inherit that Ctrl-C is not for them; it takes milliseconds."""
+def _ignore_ctrl_c() -> Iterator[None]:
+    """Let started processes inherit an ignored SIGINT; it takes milliseconds."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -214,15 +218,15 @@ def _ctrl_c_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _work(pipe: Connection) -> None:
-    """Search each part that comes and say how far it is; the first process may be gone, then nobody listens."""
+def _run_worker(pipe: Connection) -> None:
+    """Search each received part and report progress; errors of a closed pipe are ignored."""
     with suppress(BrokenPipeError, ConnectionResetError, EOFError):
         pipe.send(None)
         while True:
             task: Task = pipe.recv()
-            found, told_s = Found(), time.monotonic()
-            for found in task.run():
-                if time.monotonic() - told_s >= TOLD_EVERY_S:
-                    pipe.send((replace(found, accepts=None), False))
-                    told_s = time.monotonic()
-            pipe.send((replace(found, accepts=None), True))
+            result, reported_s = SearchResult(), time.monotonic()
+            for result in task.run():
+                if time.monotonic() - reported_s >= REPORT_INTERVAL_S:
+                    pipe.send((replace(result, accepts=None), False))
+                    reported_s = time.monotonic()
+            pipe.send((replace(result, accepts=None), True))

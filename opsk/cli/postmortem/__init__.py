@@ -1,1 +1,1 @@
-"""Implements `opsk postmortem` and `opsk collect`."""
+"""Implements ``opsk postmortem`` and ``opsk collect``."""

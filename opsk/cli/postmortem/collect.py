@@ -1,4 +1,4 @@
-"""The command ``opsk collect``: keep what this node knows of jobs that start and end, for their post-mortem."""
+"""Implements ``opsk collect``: stores this node's evidence on jobs that start and end, for their post-mortem."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ def collect(
     Exit status: 0 all is kept; 1 something is left for the next time; 2 nothing could be done.
     """
     site = load_site()
-    paths = _paths(site, folder, spool, jobs_folder, kernel_log, sysfs)
+    paths = _resolve_paths(site, folder, spool, jobs_folder, kernel_log, sysfs)
     if which == "missed":
-        from opsk.cli.postmortem.collect_missed import missed_reports
+        from opsk.cli.postmortem.collect_missed import report_missed_jobs
 
-        return missed_reports(site, paths.folder, paths.spool)
-    wants = (report if report is not None else site.postmortem.automatic) and which != "started"
+        return report_missed_jobs(site, paths.folder, paths.spool)
+    wants_report = (report if report is not None else site.postmortem.automatic) and which != "started"
     done = Collector(paths).collect(
-        started=which != "ended", ended=which != "started", report=_start_report if wants else None
+        started=which != "ended", ended=which != "started", report=_start_report if wants_report else None
     )
     for problem in done.problems:
         click.echo(f"opsk: {escape(problem)}", err=True)
     return ExitStatus.BAD_NEWS if done.problems else ExitStatus.ANSWER
 
 
-def _paths(
+def _resolve_paths(
     site: SiteConfig, folder: Path | None, spool: Path | None, jobs_folder: Path | None, kernel_log: Path | None,
     sysfs: Path | None,
 ) -> NodePaths:  # fmt: skip
-    """Return where things are: by options, by the site's settings of post-mortem and exporter, else the usual places.
+    """Return the paths: from options, the site's settings of post-mortem and exporter, else the defaults.
 
     Raises
     ------
@@ -68,19 +68,19 @@ def _paths(
     chosen = folder or site.postmortem.folder
     if chosen is None:
         raise InputError("no folder for evidence", hint="[postmortem] folder in opsk.toml, or --folder")
-    usual = NodePaths(folder=chosen, spool=spool or site.postmortem.spool)
+    defaults = NodePaths(folder=chosen, spool=spool or site.postmortem.spool)
     exporter = {name: Path(value) for name, value in site.exporter.items() if isinstance(value, str) and "/" in value}
-    sysfs = sysfs or exporter.get("sysfs", usual.sysfs)
+    sysfs = sysfs or exporter.get("sysfs", defaults.sysfs)
     return NodePaths(
-        folder=chosen, spool=usual.spool,
-        jobs_folder=jobs_folder or exporter.get("jobs_folder", usual.jobs_folder),
-        kernel_log=kernel_log or exporter.get("kernel_log", usual.kernel_log),
+        folder=chosen, spool=defaults.spool,
+        jobs_folder=jobs_folder or exporter.get("jobs_folder", defaults.jobs_folder),
+        kernel_log=kernel_log or exporter.get("kernel_log", defaults.kernel_log),
         sysfs=sysfs, cgroups=exporter.get("cgroups", sysfs / "fs" / "cgroup"),
     )  # fmt: skip
 
 
 def _start_report(due: DueReport) -> None:
-    """Start a report on a job in a process that outlives this one, and that holds the job's note until it ends.
+    """Start a report on a job in a process that outlives this one and holds the job's note until it ends.
 
     Raises
     ------
@@ -90,11 +90,11 @@ def _start_report(due: DueReport) -> None:
     subprocess.Popen(
         [sys.executable, "-P", "-m", "opsk", "postmortem", due.note.job_id, "--automatic", "--note", str(due.path)],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        env=_environment(due.note), pass_fds=(due.handle,),
+        env=_build_environment(due.note), pass_fds=(due.handle,),
     )  # fmt: skip
 
 
-def _environment(note: JobFile) -> dict[str, str]:
+def _build_environment(note: JobFile) -> dict[str, str]:
     """Return the environment in which Slurm's commands find the cluster of the job, and opsk knows its name."""
     named = {"SLURM_CONF": note.conf, VARIABLE: note.cluster}
     return {**os.environ, **{name: value for name, value in named.items() if value}}

@@ -1,4 +1,4 @@
-"""What does ``opsk collect --missed`` do? It reports on jobs that ended with all their nodes, which no epilog did."""
+"""Implements ``opsk collect --missed``: reports on jobs that ended together with all their nodes, without an epilog."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from pathlib import Path
 
 import click
 
-from opsk.cli.postmortem.job import automatic_report
+from opsk.cli.postmortem.job import write_automatic_report
 from opsk.config import SiteConfig
 from opsk.errors import ExitStatus
-from opsk.postmortem.evidence.missed import report_missed, told
+from opsk.postmortem.evidence.missed import format_messages, report_missed
 from opsk.slurm.choice import slurm_client
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.commands.accounting import AccountingClient
 from opsk.text import escape
 
 
-def missed_reports(site: SiteConfig, folder: Path, spool: Path) -> int:
-    """Report on them, where the site wants reports by themselves.
+def report_missed_jobs(site: SiteConfig, folder: Path, spool: Path) -> int:
+    """Report on missed jobs, where the site enables automatic reports.
 
     Raises
     ------
@@ -27,9 +27,9 @@ def missed_reports(site: SiteConfig, folder: Path, spool: Path) -> int:
     if not site.postmortem.automatic:
         return ExitStatus.ANSWER
     done = report_missed(
-        folder, spool, AccountingClient(), lambda key: automatic_report(key.job, wait_s=0.0, cluster=key.cluster),
+        folder, spool, AccountingClient(), lambda key: write_automatic_report(key.job, wait_s=0.0, cluster=key.cluster),
         grace_s=site.postmortem.missed_after_s, cluster=cluster_name(slurm_client()),
     )  # fmt: skip
-    for line in told(done):
+    for line in format_messages(done):
         click.echo(f"opsk: {escape(line)}", err=True)
     return ExitStatus.BAD_NEWS if done.problems or done.left else ExitStatus.ANSWER

@@ -1,4 +1,4 @@
-"""The command ``opsk postmortem``: what killed the job, on what evidence?"""
+"""Implements ``opsk postmortem``: finds the cause of a job's failure, with its evidence."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 import click
 
 from opsk.cli.document import echo_json
-from opsk.cli.postmortem.document import postmortem_document
-from opsk.cli.postmortem.job import automatic_report, explained, job_evidence, list_reports
-from opsk.cli.postmortem.picture import picture
+from opsk.cli.postmortem.document import build_postmortem_document
+from opsk.cli.postmortem.job import explain_evidence, gather_job_evidence, list_reports, write_automatic_report
+from opsk.cli.postmortem.picture import print_report
 from opsk.config import load_site
 from opsk.errors import ExitStatus, InputError
 from opsk.job_key import JobKey
-from opsk.postmortem.evidence.bundle import Redaction, made_up_names, write_bundle
-from opsk.postmortem.evidence.node_files import folders_of_job, read_node_files
+from opsk.postmortem.evidence.bundle import Redaction, build_pseudonyms, write_bundle
+from opsk.postmortem.evidence.node_files import list_job_folders, read_node_files
 from opsk.postmortem.logs import LogFile, read_logs
-from opsk.postmortem.report import html_report, markdown_report
+from opsk.postmortem.report import render_html, render_markdown
 from opsk.postmortem.values import Evidence, Report
 from opsk.text import escape, to_json_values
 
@@ -39,25 +39,25 @@ def write_job_bundle(path: Path, report: Report, gathered: Sequence[Path], *, an
     number = (job.number or job.job_id) if job is not None else ""
     cluster = job.cluster if job is not None else ""
     if top is not None and number.isdecimal():
-        folders += folders_of_job(top, JobKey(cluster=cluster, job=number))
-    kept = read_node_files(
+        folders += list_job_folders(top, JobKey(cluster=cluster, job=number))
+    node_files = read_node_files(
         folders, start_s=job.start_s if job is not None else None, end_s=job.end_s if job is not None else None,
         cluster=cluster,
     )  # fmt: skip
     if anonymous and job is not None:
         report = replace(report, job=replace(job, uid=None))
-    signs = report.evidence.signs
-    nodes = [*(job.nodes if job is not None else ()), *(sign.place.node for sign in signs)]
-    names = made_up_names(nodes, [job.user, job.account] if job is not None else []) if anonymous else {}
+    findings = report.evidence.findings
+    nodes = [*(job.nodes if job is not None else ()), *(finding.place.node for finding in findings)]
+    names = build_pseudonyms(nodes, [job.user, job.account] if job is not None else []) if anonymous else {}
     texts = {
-        "report.json": json.dumps(to_json_values(postmortem_document(report))),
-        "report.md": markdown_report(report),
-        "report.html": html_report(report),
+        "report.json": json.dumps(to_json_values(build_postmortem_document(report))),
+        "report.md": render_markdown(report),
+        "report.html": render_html(report),
     }
-    for at, said in enumerate(kept.files, 1):
-        note = said.get("note")
-        shown = {**said, "note": {**note, "uid": None}} if anonymous and isinstance(note, dict) else dict(said)
-        texts[f"nodes/{at}.json"] = json.dumps(shown)
+    for index, content in enumerate(node_files.files, 1):
+        note = content.get("note")
+        shown = {**content, "note": {**note, "uid": None}} if anonymous and isinstance(note, dict) else dict(content)
+        texts[f"nodes/{index}.json"] = json.dumps(shown)
     try:
         write_bundle(path, texts, Redaction(names=names))
     except OSError as error:
@@ -138,28 +138,28 @@ def postmortem(
     """
     if as_list:
         return list_reports(as_json=as_json, all_clusters=all_clusters)
-    job, logs = _told(names, logs)
+    job, logs = _split_names(names, logs)
     if automatic and job:
-        return automatic_report(job, note)
+        return write_automatic_report(job, note)
     if not job and not logs and not kernel_logs and not recorder and not gathered:
         raise click.UsageError("name a job, or logs with --log")
     if job or recorder or gathered:
-        evidence = _gather(job, logs, kernel_logs, gathered, recorder, as_json=as_json)
+        evidence = _gather_evidence(job, logs, kernel_logs, gathered, recorder, as_json=as_json)
     else:
-        evidence = _read(logs, kernel_logs, as_json=as_json)
-    report = explained(evidence)
-    _write(report, html, md)
+        evidence = _read_evidence(logs, kernel_logs, as_json=as_json)
+    report = explain_evidence(evidence)
+    _write_report(report, html, md)
     if bundle is not None:
         write_job_bundle(bundle, report, gathered, anonymous=anonymous)
     if as_json:
-        echo_json(postmortem_document(report))
+        echo_json(build_postmortem_document(report))
     else:
-        picture(report)
+        print_report(report)
     return ExitStatus.BAD_NEWS if report.root is not None else ExitStatus.ANSWER
 
 
-def _told(names: tuple[str, ...], logs: tuple[Path, ...]) -> tuple[str, tuple[Path, ...]]:
-    """Return the job and the logs that are named: what follows ``--log FILE`` and is no job's number is a log, too."""
+def _split_names(names: tuple[str, ...], logs: tuple[Path, ...]) -> tuple[str, tuple[Path, ...]]:
+    """Return the job and the logs: an argument after ``--log FILE`` that is no job number is a log, too."""
     jobs = [name for name in names if not Path(name).is_file() and (_JOB.fullmatch(name) or not logs)]
     if len(jobs) > 1:
         raise click.UsageError("name one job; logs go with --log")
@@ -167,7 +167,7 @@ def _told(names: tuple[str, ...], logs: tuple[Path, ...]) -> tuple[str, tuple[Pa
     return "".join(jobs), (*logs, *files)
 
 
-def _write(report: Report, html: Path | None, md: Path | None) -> None:
+def _write_report(report: Report, html: Path | None, md: Path | None) -> None:
     """Write the report to files.
 
     Raises
@@ -175,7 +175,7 @@ def _write(report: Report, html: Path | None, md: Path | None) -> None:
     InputError
         A file cannot be written.
     """
-    for path, render in ((html, html_report), (md, markdown_report)):
+    for path, render in ((html, render_html), (md, render_markdown)):
         if path is None:
             continue
         try:
@@ -184,36 +184,36 @@ def _write(report: Report, html: Path | None, md: Path | None) -> None:
             raise InputError(escape(f"{path}: {error.strerror}"), hint="name another file") from error
 
 
-def _gather(
+def _gather_evidence(
     job: str, logs: tuple[Path, ...], kernel_logs: tuple[Path, ...], gathered: tuple[Path, ...],
     recorder: tuple[Path, ...], *, as_json: bool,
 ) -> Evidence:  # fmt: skip
-    """Return all that is known of a job; what could not be read is told.
+    """Return all evidence on a job; unreadable files are reported.
 
     Raises
     ------
     InputError, SlurmError
-        Nothing is known.
+        There is no evidence.
     """
-    files = [LogFile(path=path) for path in logs] + [_of_node(str(text)) for text in kernel_logs]
-    evidence = job_evidence(job, logs=files, gathered=gathered, recorder=recorder)
+    files = [LogFile(path=path) for path in logs] + [_parse_kernel_log(str(text)) for text in kernel_logs]
+    evidence = gather_job_evidence(job, logs=files, gathered=gathered, recorder=recorder)
     if as_json:
         for problem in evidence.unreadable:
             click.echo(f"opsk: {escape(problem)}", err=True)
     return evidence
 
 
-def _read(logs: tuple[Path, ...], kernel_logs: tuple[Path, ...], *, as_json: bool) -> Evidence:
-    """Read all logs; what cannot be read is told, and only when that is all it is an error.
+def _read_evidence(logs: tuple[Path, ...], kernel_logs: tuple[Path, ...], *, as_json: bool) -> Evidence:
+    """Read all logs; unreadable ones are reported, and an error is raised only when none can be read.
 
     Raises
     ------
     InputError
         None could be read.
     """
-    files = [LogFile(path=path) for path in logs] + [_of_node(str(text)) for text in kernel_logs]
+    files = [LogFile(path=path) for path in logs] + [_parse_kernel_log(str(text)) for text in kernel_logs]
     evidence = read_logs(files)
-    if len(evidence.unreadable) >= len(files) and not evidence.signs and not evidence.ranks:
+    if len(evidence.unreadable) >= len(files) and not evidence.findings and not evidence.ranks:
         raise InputError("; ".join(evidence.unreadable), hint="name log files that can be read")
     if as_json:
         for problem in evidence.unreadable:
@@ -221,7 +221,7 @@ def _read(logs: tuple[Path, ...], kernel_logs: tuple[Path, ...], *, as_json: boo
     return evidence
 
 
-def _of_node(text: str) -> LogFile:
+def _parse_kernel_log(text: str) -> LogFile:
     """Return a kernel log, with its node where one is named before it."""
     node, mark, path = text.partition("=")
     if mark and not Path(text).exists():

@@ -1,4 +1,4 @@
-"""How does ``opsk postmortem JOB`` come by its evidence, and where do its reports go?"""
+"""Gathers the evidence of ``opsk postmortem JOB``, and stores its reports."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pathlib import Path
 
 import click
 
-from opsk.app.inputs.job_work import documents_of_job
+from opsk.app.inputs.job_work import find_job_documents
 from opsk.cli.document import echo_json
-from opsk.cli.postmortem.document import postmortem_document
+from opsk.cli.postmortem.document import build_postmortem_document
 from opsk.config import SiteConfig, load_site
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.job_key import JobKey, cluster_part
-from opsk.postmortem.evidence.as_user import person_of
-from opsk.postmortem.evidence.gathering import Asked, gather_job
-from opsk.postmortem.evidence.index import HTML_REPORT, JSON_REPORT, Entry, entries_of
+from opsk.postmortem.evidence.as_user import find_person
+from opsk.postmortem.evidence.gathering import EvidenceSources, gather_job
+from opsk.postmortem.evidence.index import HTML_REPORT, JSON_REPORT, Entry, list_entries
 from opsk.postmortem.evidence.marking import mark_report
-from opsk.postmortem.evidence.node_files import job_folder, write_whole
-from opsk.postmortem.evidence.own_copy import for_owner, give_copies
-from opsk.postmortem.evidence.recurring import Known, recurrence_of
+from opsk.postmortem.evidence.node_files import job_folder, write_atomically
+from opsk.postmortem.evidence.own_copy import redact_for_owner, write_user_copies
+from opsk.postmortem.evidence.recurring import Known, compute_recurrence
 from opsk.postmortem.evidence.reporting import remove_note
 from opsk.postmortem.logs import LogFile
 from opsk.postmortem.reasoning import explain
-from opsk.postmortem.reasoning.memory import with_prediction
-from opsk.postmortem.report import html_report
+from opsk.postmortem.reasoning.memory import add_prediction
+from opsk.postmortem.report import render_html
 from opsk.postmortem.values import Evidence, FailureClass, JobFacts, Recurrence, Report
 from opsk.slurm.choice import slurm_client
 from opsk.slurm.cluster_name import VARIABLE, cluster_name
@@ -36,50 +36,50 @@ from opsk.slurm.records import JobRecord
 from opsk.text import escape, to_json_values
 
 
-def leave_mark(report: Report, folder: Path) -> None:
-    """Have a report counted; that it cannot be is told, and no error."""
+def record_report(report: Report, folder: Path) -> None:
+    """Count a report; a failure is printed, and no error."""
     try:
         mark_report(folder.parent, folder.name, report, time.time())
     except OSError as error:
         click.echo(f"opsk: {folder}: the report is not counted: {escape(str(error.strerror))}", err=True)
 
 
-def give_to_user(report: Report, folder: Path, forms: dict[str, Callable[[Report], str]]) -> None:
-    """Give the user of a job a copy of its report in each form; that it cannot be is told, and no error.
+def copy_to_user(report: Report, folder: Path, forms: dict[str, Callable[[Report], str]]) -> None:
+    """Give the user of a job a copy of its report in each form; a failure is printed, and no error.
 
     Parameters
     ----------
     forms
-        Name of the original to what writes it.
+        File name to the function that renders it.
     """
     job = report.job
-    person = person_of(job.uid if job.uid is not None else job.user) if job is not None else None
+    person = find_person(job.uid if job.uid is not None else job.user) if job is not None else None
     if person is None or person.uid == 0:
         return
-    shown = for_owner(report)
+    shown = redact_for_owner(report)
     try:
-        give_copies(folder, person.uid, {name: form(shown) for name, form in forms.items()})
+        write_user_copies(folder, person.uid, {name: form(shown) for name, form in forms.items()})
     except OSError as error:
         click.echo(f"opsk: {folder}: its user cannot read it: {escape(str(error.strerror))}", err=True)
 
 
-def with_prediction_of_job(report: Report) -> Report:
-    """Return a report with the terms of the predicted memory and what would fit, where advice or script are kept."""
+def add_job_prediction(report: Report) -> Report:
+    """Return a report with the predicted memory and what would fit, where advice or script are available."""
     job, root = report.job, report.root
     if job is None or root is None or root.failure is not FailureClass.GPU_MEMORY:
         return report
-    record = _record(job)
+    record = _build_job_record(job)
     if record is None:
         return report
     try:
-        document = next((each for each in documents_of_job(record) if isinstance(each.get("memory"), dict)), None)
+        document = next((item for item in find_job_documents(record) if isinstance(item.get("memory"), dict)), None)
     except OpskError:
         return report
-    return with_prediction(report, document) if document is not None else report
+    return add_prediction(report, document) if document is not None else report
 
 
-def _record(job: JobFacts) -> JobRecord | None:
-    """Return what is needed of a job to find its advice and its script."""
+def _build_job_record(job: JobFacts) -> JobRecord | None:
+    """Return a job record with the fields needed to find its advice and its script."""
     number = job.job_id.partition("_")[0].partition("+")[0]
     if not number.isdecimal() or len(number) > 10:
         return None
@@ -89,12 +89,12 @@ def _record(job: JobFacts) -> JobRecord | None:
     )  # fmt: skip
 
 
-_STILL = frozenset(("RUNNING", "PENDING", "COMPLETING", "CONFIGURING", "SUSPENDED"))
-_WELL = frozenset(("COMPLETED",))
+_ACTIVE = frozenset(("RUNNING", "PENDING", "COMPLETING", "CONFIGURING", "SUSPENDED"))
+_SUCCEEDED = frozenset(("COMPLETED",))
 _ASK_EVERY_S = 2.0
 
 
-def job_evidence(
+def gather_job_evidence(
     job: str,
     *,
     logs: Sequence[LogFile] = (),
@@ -103,110 +103,112 @@ def job_evidence(
     is_number: bool = False,
     cluster: str = "",
 ) -> Evidence:
-    """Return what is known of a job.
+    """Return all evidence on a job.
 
     Raises
     ------
     InputError, SlurmError
-        Nothing is.
+        There is none.
     """
-    asked = Asked(
+    request = EvidenceSources(
         job_id=job, is_number=is_number, cluster=cluster, folder=load_site().postmortem.folder,
         gathered=tuple(gathered), logs=tuple(logs), recorder=tuple(recorder),
     )  # fmt: skip
     if not job:
-        return gather_job(asked)
-    return gather_job(asked, accounting=AccountingClient(), client=slurm_client())
+        return gather_job(request)
+    return gather_job(request, accounting=AccountingClient(), client=slurm_client())
 
 
-def explained(evidence: Evidence) -> Report:
-    """Return the report, with what the store knows of the place and the user from before."""
+def explain_evidence(evidence: Evidence) -> Report:
+    """Return the report, with earlier failures of the place and the user from the store."""
     first = explain(evidence)
-    known = _recurrence(first)
-    return with_prediction_of_job(explain(evidence, recurrence=known) if known else first)
+    known = _find_recurrence(first)
+    return add_job_prediction(explain(evidence, recurrence=known) if known else first)
 
 
-def _recurrence(report: Report) -> tuple[Recurrence, ...]:
-    """Ask the store; a site without one knows nothing, and that is no error."""
+def _find_recurrence(report: Report) -> tuple[Recurrence, ...]:
+    """Query the store for earlier failures; a site without a store has none."""
     site = load_site()
     if report.root is None or not site.store.url:
         return ()
-    from opsk.app.store_opening import site_store
-    from opsk.postmortem.evidence.stored import known_failures
+    from opsk.app.store_opening import open_site_store
+    from opsk.postmortem.evidence.stored import read_known_failures
 
     try:
-        engine = site_store(writing=False)
+        engine = open_site_store(writing=False)
         try:
-            known: Known = known_failures(
-                engine, days=site.postmortem.days, before_s=_end_s(report), cluster=_cluster(report)
+            known: Known = read_known_failures(
+                engine, days=site.postmortem.days, before_s=_get_end_s(report), cluster=_get_cluster(report)
             )
         finally:
             engine.dispose()
     except OpskError as error:
         click.echo(f"opsk: earlier failures: {escape(error.message)}", err=True)
         return ()
-    return recurrence_of(report, known, days=site.postmortem.days)
+    return compute_recurrence(report, known, days=site.postmortem.days)
 
 
-def _cluster(report: Report) -> str | None:
-    """Return whose job it was: nodes of other clusters have the same names. ``None`` where nobody tells it."""
+def _get_cluster(report: Report) -> str | None:
+    """Return the job's cluster: nodes of other clusters have the same names. ``None`` where it is unknown."""
     return (report.job.cluster or None) if report.job is not None else None
 
 
-def _end_s(report: Report) -> float:
+def _get_end_s(report: Report) -> float:
     """Return when the job ended; now where that is not known."""
     return report.job.end_s if report.job is not None and report.job.end_s is not None else time.time()
 
 
-def automatic_report(job: str, note: Path | None = None, *, wait_s: float | None = None, cluster: str = "") -> int:
-    """Report on a job that failed: beside its evidence, and in the store; nothing of one that did not.
+def write_automatic_report(
+    job: str, note: Path | None = None, *, wait_s: float | None = None, cluster: str = ""
+) -> int:
+    """Write the report on a failed job next to its evidence and into the store; nothing for other jobs.
 
     Parameters
     ----------
     note
-        Of the job in a node's spool; it stays there until all of that is done.
+        Note of the job in a node's spool; it is removed when the report is stored.
     wait_s
-        How long nodes and Slurm have to say what they have to say [s]; by default as the site sets it.
+        How long to wait for the nodes and Slurm [s]; by default the site's setting.
     cluster
-        Whose job it is; by default as the environment says, which the collector has from the job's prolog.
+        Cluster of the job; by default from the environment, which the collector has from the job's prolog.
 
     Raises
     ------
     InputError, SlurmError
-        Nothing is known of the job, or the report cannot be written.
+        There is no evidence on the job, or the report cannot be written.
     """
     site = load_site()
     folder = site.postmortem.folder
     if folder is None:
         raise InputError("no folder for reports", hint="[postmortem] folder in opsk.toml")
     cluster = cluster or os.environ.get(VARIABLE, "")
-    evidence = _settled(job, site.postmortem.wait_s if wait_s is None else wait_s, cluster)
+    evidence = _wait_for_evidence(job, site.postmortem.wait_s if wait_s is None else wait_s, cluster)
     state = evidence.job.state if evidence.job is not None else ""
-    if state in _WELL:
-        _done(note)
-    if state in _WELL or state in _STILL:
+    if state in _SUCCEEDED:
+        _remove_note(note)
+    if state in _SUCCEEDED or state in _ACTIVE:
         return 0
-    report = explained(evidence)
-    told = evidence.job.cluster if evidence.job is not None else ""
-    keep_report(report, job_folder(folder, JobKey(cluster=cluster or told, job=job)))
-    if _store(report, site):
-        _done(note)
+    report = explain_evidence(evidence)
+    job_cluster = evidence.job.cluster if evidence.job is not None else ""
+    write_report(report, job_folder(folder, JobKey(cluster=cluster or job_cluster, job=job)))
+    if _store_report(report, site):
+        _remove_note(note)
     return 1 if report.root is not None else 0
 
 
-def _done(note: Path | None) -> None:
-    """Forget that there is something to do."""
+def _remove_note(note: Path | None) -> None:
+    """Remove the note of a job that is done."""
     if note is not None:
         remove_note(note)
 
 
-def _settled(job: str, wait_s: float, cluster: str) -> Evidence:
-    """Wait, but only so long, until Slurm's record is final and all nodes have said what they have to say."""
+def _wait_for_evidence(job: str, wait_s: float, cluster: str) -> Evidence:
+    """Wait, at most ``wait_s``, until Slurm's record is final and all nodes have sent their evidence."""
     end = time.monotonic() + wait_s
     while True:
         evidence = problem = None
         try:
-            evidence = job_evidence(job, is_number=True, cluster=cluster)
+            evidence = gather_job_evidence(job, is_number=True, cluster=cluster)
         except (InputError, SlurmError) as error:
             problem = error
         late = time.monotonic() >= end
@@ -218,17 +220,17 @@ def _settled(job: str, wait_s: float, cluster: str) -> Evidence:
 
 
 def _is_final(evidence: Evidence) -> bool:
-    """Tell whether nothing more is to come."""
+    """Return whether the evidence is complete."""
     facts = evidence.job
-    if facts is None or not facts.state or facts.state in _STILL:
+    if facts is None or not facts.state or facts.state in _ACTIVE:
         return False
-    if facts.state in _WELL:
+    if facts.state in _SUCCEEDED:
         return True
     return evidence.gathered.get("node_files", "").startswith(f"{len(facts.nodes)} of")
 
 
-def keep_report(report: Report, folder: Path) -> None:
-    """Write a report into the folder of its job, as JSON and as HTML, and give its user a copy of each.
+def write_report(report: Report, folder: Path) -> None:
+    """Write a report into the folder of its job, as JSON and HTML, and give its user a copy of each.
 
     Raises
     ------
@@ -236,29 +238,29 @@ def keep_report(report: Report, folder: Path) -> None:
         It cannot be written.
     """
     try:
-        write_whole(folder / HTML_REPORT, html_report(report))
-        write_whole(folder / JSON_REPORT, _text(report))  # last: the index goes by it
+        write_atomically(folder / HTML_REPORT, render_html(report))
+        write_atomically(folder / JSON_REPORT, _format_json(report))  # last: the index depends on it
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror}", hint="see [postmortem] folder in opsk.toml") from error
-    leave_mark(report, folder)
-    give_to_user(report, folder, {HTML_REPORT: html_report, JSON_REPORT: _text})
+    record_report(report, folder)
+    copy_to_user(report, folder, {HTML_REPORT: render_html, JSON_REPORT: _format_json})
 
 
-def _text(report: Report) -> str:
-    return json.dumps(to_json_values(postmortem_document(report)), indent=1)
+def _format_json(report: Report) -> str:
+    return json.dumps(to_json_values(build_postmortem_document(report)), indent=1)
 
 
-def _store(report: Report, site: SiteConfig) -> bool:
-    """Write report and failure into the site's store, where it has one; that it cannot is told."""
+def _store_report(report: Report, site: SiteConfig) -> bool:
+    """Write report and failure into the site's store, where it has one; a failure to do so is printed."""
     if not site.store.url:
         return True
-    from opsk.app.store_opening import site_store
+    from opsk.app.store_opening import open_site_store
     from opsk.postmortem.evidence.stored import store_report
 
     try:
-        engine = site_store()
+        engine = open_site_store()
         try:
-            store_report(engine, report, _text(report), time.time())
+            store_report(engine, report, _format_json(report), time.time())
         finally:
             engine.dispose()
     except OpskError as error:
@@ -268,37 +270,37 @@ def _store(report: Report, site: SiteConfig) -> bool:
 
 
 def list_reports(*, as_json: bool, all_clusters: bool = False) -> int:
-    """Show which reports there are, the last first; those of this cluster, where several keep theirs in one folder.
+    """List the reports, the last first; only those of this cluster where several clusters share the folder.
 
     Raises
     ------
     InputError
-        The site keeps none.
+        The site has no folder for reports.
     """
     folder = load_site().postmortem.folder
     if folder is None:
         raise InputError("this site keeps no reports", hint="[postmortem] folder in opsk.toml")
-    every, problems = entries_of(folder)
+    entries, problems = list_entries(folder)
     for problem in problems:
         click.echo(f"opsk: {escape(problem)}", err=True)
-    is_shared = len({entry.cluster for entry in every} - {""}) > 1
+    is_shared = len({entry.cluster for entry in entries} - {""}) > 1
     cluster = cluster_part(cluster_name(slurm_client())) if is_shared and not all_clusters else ""
-    found = [entry for entry in every if not cluster or entry.cluster in ("", cluster)]
+    reports = [entry for entry in entries if not cluster or entry.cluster in ("", cluster)]
     if as_json:
-        echo_json({"reports": found, "other_clusters": len(every) - len(found)})
+        echo_json({"reports": reports, "other_clusters": len(entries) - len(reports)})
         return 0
-    for entry in found:
-        click.echo(_line(entry, with_cluster=is_shared and not cluster))
-    if not found:
+    for entry in reports:
+        click.echo(_format_entry(entry, with_cluster=is_shared and not cluster))
+    if not reports:
         click.echo(f"no reports in {folder}")
-    if len(every) > len(found):
-        click.echo(f"{len(every) - len(found)} of other clusters: see opsk postmortem --list --all-clusters")
+    if len(entries) > len(reports):
+        click.echo(f"{len(entries) - len(reports)} of other clusters: see opsk postmortem --list --all-clusters")
     return 0
 
 
-def _line(entry: Entry, *, with_cluster: bool) -> str:
+def _format_entry(entry: Entry, *, with_cluster: bool) -> str:
     """Return one report in one line."""
-    at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(entry.written_s))
+    written = time.strftime("%Y-%m-%d %H:%M", time.gmtime(entry.written_s))
     job = f"{entry.cluster}.{entry.job}" if with_cluster and entry.cluster else entry.job
     cause = f"{entry.root_class or 'no cause':<16} {entry.where}"
-    return escape(f"{at}  {job:>10}  {entry.state:<14} {cause}  {entry.what[:80]}")
+    return escape(f"{written}  {job:>10}  {entry.state:<14} {cause}  {entry.what[:80]}")

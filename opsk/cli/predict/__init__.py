@@ -1,1 +1,1 @@
-"""Implements `opsk predict`."""
+"""Implements ``opsk predict``."""

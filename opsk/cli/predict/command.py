@@ -1,4 +1,4 @@
-"""The command ``opsk predict``: memory, time and energy of one plan."""
+"""Implements ``opsk predict``: predicts memory, time and energy of one plan."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ from typing import Any
 
 import click
 
-from opsk.app.inputs.cluster import chosen_cluster, named_cluster
-from opsk.app.inputs.efficiency import load_efficiency, unmeasured
-from opsk.app.inputs.plan_examination import Examined, examined
-from opsk.app.inputs.plan_file import PlanFile, accepted, read_tables, source_of
+from opsk.app.inputs.cluster import load_cluster, resolve_cluster
+from opsk.app.inputs.efficiency import find_unmeasured, load_efficiency
+from opsk.app.inputs.plan_examination import ExaminedPlan, examine_plan
+from opsk.app.inputs.plan_file import PlanFile, format_source, read_tables, require_valid
 from opsk.cli.document import echo_json
-from opsk.cli.plan_flags import SectionedCommand, table_flags, tables_of
-from opsk.cli.predict.picture import picture
+from opsk.cli.plan_flags import SectionedCommand, build_tables, table_flags
+from opsk.cli.predict.picture import print_prediction
 from opsk.config import load_site
 from opsk.costmodel.document import energy_document, prediction_document, range_document
 from opsk.costmodel.efficiency.efficiency import Efficiency
-from opsk.costmodel.efficiency.nearness import case_of
-from opsk.costmodel.energy import JOULES_PER_KWH, at_pue, run_energy, scaled, steps_of
-from opsk.costmodel.estimates.checkpoint import FILE_SYSTEM_BYTES_PER_S, CheckpointOptions, checkpoint_of, nodes_of
+from opsk.costmodel.efficiency.nearness import build_case
+from opsk.costmodel.energy import JOULES_PER_KWH, apply_pue, count_steps, run_energy, scale_range
+from opsk.costmodel.estimates.checkpoint import (
+    FILE_SYSTEM_BYTES_PER_S,
+    CheckpointOptions,
+    compute_checkpoint,
+    count_nodes,
+)
 from opsk.costmodel.predict import predict as predict_table
-from opsk.costmodel.rules import excess_gpus, missing_formats, violations
+from opsk.costmodel.rules import excess_gpus, find_violations, missing_formats
 from opsk.costmodel.table import PlanTable, PredictionTable
 from opsk.costmodel.uncertainty.verdict import Verdict
-from opsk.costmodel.uncertainty.widening import with_assumed
+from opsk.costmodel.uncertainty.widening import apply_case_spread
 from opsk.errors import ExitStatus, InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.defaults import Assumption
@@ -46,112 +51,115 @@ def predict(plan_file: str | None, *, efficiency: str | None, as_json: bool, **f
 
     Exit status: 0 fits or tight; 1 will run out of memory; 2 the plan or the cluster cannot be.
     """
-    stated = tables_of(flags)
+    stated = build_tables(flags)
     if plan_file is None and not {"model", "plan"} & stated.keys():
         raise click.UsageError("give a PLAN.toml (- is standard input), or the flags of a model and a plan")
-    tables = read_tables(plan_file, instead=stated) if plan_file else stated
-    asked, cluster = possible(tables, source=source_of(plan_file) if plan_file else FLAGS)
-    document = answer(asked, cluster, load_efficiency(efficiency))
+    tables = read_tables(plan_file, overrides=stated) if plan_file else stated
+    plan_input, cluster = validate_plan(tables, source=format_source(plan_file) if plan_file else FLAGS)
+    document = build_answer(plan_input, cluster, load_efficiency(efficiency))
     if as_json:
         echo_json(document)
     else:
-        picture(document)
+        print_prediction(document)
     return ExitStatus.BAD_NEWS if document["verdict"] == Verdict.OOM else ExitStatus.ANSWER
 
 
-def possible(tables: Mapping[str, Any], *, source: str) -> tuple[PlanFile, ClusterSpec]:
-    """Return the plan of the tables and its cluster, if a framework would start the one on the other.
+def validate_plan(tables: Mapping[str, Any], *, source: str) -> tuple[PlanFile, ClusterSpec]:
+    """Return the plan of the tables and its cluster, if the plan can run there.
 
     Raises
     ------
     InputError
-        Names ``source`` and every rule that is broken, with its numbers.
+        Names ``source`` and every violated rule, with its numbers.
     """
-    found = examined(_with_whole_nodes(tables))
+    examination = examine_plan(_fill_gpus_per_node(tables))
     wrong: list[str] = []
-    cluster = None if "cluster" in found.doubtful else chosen_cluster(found.cluster, wrong)
-    asked = accepted(found, source=source, also=[*wrong, *_impossible(found, cluster)])
-    if cluster is None:  # then something else was wrong, and told
+    cluster = None if "cluster" in examination.doubtful else resolve_cluster(examination.cluster, wrong)
+    plan_input = require_valid(examination, source=source, also=[*wrong, *_find_violations(examination, cluster)])
+    if cluster is None:  # then a violation was reported above
         raise InputError(f"{source}: no cluster", hint="give --cluster")
-    return asked, cluster
+    return plan_input, cluster
 
 
-def _with_whole_nodes(tables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the tables with all GPUs of the cluster's nodes where only the number of nodes is given."""
+def _fill_gpus_per_node(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the tables with the GPUs per node of the cluster where only the number of nodes is given."""
     named = tables.get("cluster") or load_site().cluster
     if "nodes" not in tables or "gpus_per_node" in tables or not isinstance(named, str):
         return tables
     try:
-        return {**tables, "gpus_per_node": named_cluster(named).node.gpus}
-    except OpskError:  # told with all else that is wrong
+        return {**tables, "gpus_per_node": load_cluster(named).node.gpus}
+    except OpskError:  # reported with all other violations
         return tables
 
 
-def _impossible(found: Examined, cluster: ClusterSpec | None) -> list[str]:
-    """Return every rule of frameworks and of the cluster that is broken, values in doubt left out."""
+def _find_violations(examination: ExaminedPlan, cluster: ClusterSpec | None) -> list[str]:
+    """Return every violated rule of frameworks and of the cluster, without doubtful values."""
     wrong: list[str] = []
-    if found.model is not None and found.plan is not None:
-        wrong += violations(found.model, found.plan)
+    if examination.model is not None and examination.plan is not None:
+        wrong += find_violations(examination.model, examination.plan)
         if cluster is not None:
-            wrong += [*excess_gpus(found.plan, cluster), *missing_formats(found.plan, cluster)]
-    if cluster is not None and found.gpus_per_node and found.gpus_per_node > cluster.node.gpus:
-        wrong.append(f"gpus_per_node {found.gpus_per_node}, a {cluster.node.name} has {cluster.node.gpus}")
-    return found.without_doubt(wrong)
+            wrong += [*excess_gpus(examination.plan, cluster), *missing_formats(examination.plan, cluster)]
+    if cluster is not None and examination.gpus_per_node and examination.gpus_per_node > cluster.node.gpus:
+        wrong.append(f"gpus_per_node {examination.gpus_per_node}, a {cluster.node.name} has {cluster.node.gpus}")
+    return examination.without_doubt(wrong)
 
 
-def answer(asked: PlanFile, cluster: ClusterSpec, efficiency: Efficiency) -> dict[str, Any]:
+def build_answer(plan_input: PlanFile, cluster: ClusterSpec, efficiency: Efficiency) -> dict[str, Any]:
     """Return the document that ``opsk predict`` prints."""
-    assumed = list(asked.assumed)
-    chosen = with_assumed(
+    assumed = list(plan_input.assumed)
+    chosen = apply_case_spread(
         efficiency,
         (entry.field for entry in assumed),
-        case_of(asked.model, asked.plan, cluster),
+        build_case(plan_input.model, plan_input.plan, cluster),
     )
-    assumed += unmeasured(efficiency, asked.plan.software, cluster)
-    table = predict_table(asked.model, PlanTable.of([asked.plan]), cluster, chosen)
+    assumed += find_unmeasured(efficiency, plan_input.plan.software, cluster)
+    table = predict_table(plan_input.model, PlanTable.of([plan_input.plan]), cluster, chosen)
     document = {
         **prediction_document(table, 0),
         "cluster": {"name": cluster.name, "gpu": cluster.node.gpu.name},
-        "model": asked.model,
-        "plan": {"gpus": asked.plan.gpus, **{item.name: getattr(asked.plan, item.name) for item in fields(Plan)}},
+        "model": plan_input.model,
+        "plan": {
+            "gpus": plan_input.plan.gpus,
+            **{item.name: getattr(plan_input.plan, item.name) for item in fields(Plan)},
+        },
         "assumed": assumed,
     }
-    if asked.checkpoint is not None:
-        checkpoint = checkpoint_of(asked.model, asked.plan, cluster, asked.checkpoint)
-        document["checkpoint"] = {**asdict(checkpoint), "asynchronous": asked.checkpoint.asynchronous}
-        nodes = nodes_of(asked.plan, cluster)
-        assumed += _assumed_of_checkpoints(asked.checkpoint, nodes, checkpoint.mtbf_s)
-    if asked.run is not None:
+    if plan_input.checkpoint is not None:
+        checkpoint = compute_checkpoint(plan_input.model, plan_input.plan, cluster, plan_input.checkpoint)
+        document["checkpoint"] = {**asdict(checkpoint), "asynchronous": plan_input.checkpoint.asynchronous}
+        nodes = count_nodes(plan_input.plan, cluster)
+        assumed += _list_checkpoint_assumptions(plan_input.checkpoint, nodes, checkpoint.mtbf_s)
+    if plan_input.run is not None:
         lost = document["checkpoint"]["lost_fraction"] if "checkpoint" in document else 0.0
-        document |= _run(asked, table, lost)
+        document |= _build_run(plan_input, table, lost)
     return document
 
 
-def _run(asked: PlanFile, table: PredictionTable, lost: float) -> dict[str, Any]:
-    """Return the energy in its building, and time and energy of the whole run where its length is given."""
-    run, model, plan = asked.run, asked.model, asked.plan
+def _build_run(plan_input: PlanFile, table: PredictionTable, lost: float) -> dict[str, Any]:
+    """Return the energy with PUE, and time and energy of the whole run where its length is given."""
+    run, model, plan = plan_input.run, plan_input.model, plan_input.plan
     assert run is not None
-    energy = at_pue(table.energy, run.pue)
-    found: dict[str, Any] = {"energy": {**energy_document(energy, 0), "pue": run.pue}}
+    energy = apply_pue(table.energy, run.pue)
+    document: dict[str, Any] = {"energy": {**energy_document(energy, 0), "pue": run.pue}}
     steps: float | None = run.steps
     if run.tokens is not None:
-        steps = steps_of(run.tokens, seq=model.seq, global_batch=plan.global_batch)
+        steps = count_steps(run.tokens, seq=model.seq, global_batch=plan.global_batch)
     if steps is not None and lost < 1:
-        run_s = scaled(table.time.step_s, steps / (1 - lost))
+        run_s = scale_range(table.time.step_s, steps / (1 - lost))
         run_j = run_energy(energy, steps / (1 - lost))
-        found["run"] = {
+        document["run"] = {
             "steps": float(steps),
             "tokens": float(steps) * model.seq * plan.global_batch,
             "time_s": range_document(run_s, 0),
             "energy_j": range_document(run_j, 0),
-            "energy_kwh": range_document(scaled(run_j, 1 / JOULES_PER_KWH), 0),
+            "energy_kwh": range_document(scale_range(run_j, 1 / JOULES_PER_KWH), 0),
             "lost_fraction": lost,
         }
-    return found
+    return document
 
 
-def _assumed_of_checkpoints(options: CheckpointOptions, nodes: int, mtbf_s: float) -> list[Assumption]:
-    """Return what was taken for options of checkpoints that nobody gave."""
+def _list_checkpoint_assumptions(options: CheckpointOptions, nodes: int, mtbf_s: float) -> list[Assumption]:
+    """Return the assumptions for checkpoint options that are not given."""
     assumed = []
     if options.write_bytes_per_s is None:
         why = "a file system that takes 62 GB/s from 32 nodes, as SuperPODs have them"

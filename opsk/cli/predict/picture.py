@@ -1,4 +1,4 @@
-"""How is a prediction shown to people: does it fit, how fast is it, what takes memory, time and energy?"""
+"""Prints a prediction for people: fit, speed, and the parts of memory, time and energy."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _WORDS = {
 _JOULES_PER_KWH = 3.6e6
 
 
-def picture(document: Mapping[str, Any], console: Console | None = None) -> None:
+def print_prediction(document: Mapping[str, Any], console: Console | None = None) -> None:
     """Print the answer of ``opsk predict`` for people, on stdout where no console is given."""
     shown = to_json_values(document)
-    console = console or stdout_console()
-    console.print(headline(shown), style="bold")
+    console = console or create_stdout_console()
+    console.print(format_headline(shown), style="bold")
     console.print()
-    for block in _blocks(shown, _SHORT_BAR if console.width < _NARROW else _BAR):
+    for block in _build_blocks(shown, _SHORT_BAR if console.width < _NARROW else _BAR):
         console.print(block)
 
 
-def stdout_console() -> Console:
+def create_stdout_console() -> Console:
     """Return the console of stdout, with a fixed width where that is no terminal."""
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
@@ -46,26 +46,26 @@ def stdout_console() -> Console:
     return console
 
 
-def _blocks(shown: Mapping[str, Any], bar: int) -> Iterator[RenderableType]:
-    """Yield what is printed below the headline, from top to bottom."""
+def _build_blocks(shown: Mapping[str, Any], bar: int) -> Iterator[RenderableType]:
+    """Yield the blocks below the headline, from top to bottom."""
     memory, time, energy = shown["memory"], shown["time"], shown["energy"]
-    yield labelled("memory", _verdict(shown))
-    yield _parts(memory["components"], format_bytes, bar)
-    yield labelled("", _definitions(memory))
-    yield labelled("speed", _speed(time))
-    yield _parts(time["components"], format_duration, bar, _in_all(time))
-    yield labelled("energy", _energy(energy))
-    yield _parts(energy["components"], format_energy, bar)
+    yield build_labelled("memory", _format_verdict(shown))
+    yield _build_parts_table(memory["components"], format_bytes, bar)
+    yield build_labelled("", _format_definitions(memory))
+    yield build_labelled("speed", _format_speed(time))
+    yield _build_parts_table(time["components"], format_duration, bar, _format_totals(time))
+    yield build_labelled("energy", _format_energy_line(energy))
+    yield _build_parts_table(energy["components"], format_energy, bar)
     if "checkpoint" in shown:
-        yield labelled("saving", checkpoint_words(shown["checkpoint"]))
+        yield build_labelled("saving", format_checkpoint(shown["checkpoint"]))
     if "run" in shown:
-        yield labelled("run", run_words(shown["run"]))
+        yield build_labelled("run", format_run(shown["run"]))
     if shown.get("assumed"):
-        yield labelled("assumed", assumed_text(shown["assumed"]))
+        yield build_labelled("assumed", format_assumed(shown["assumed"]))
 
 
-def labelled(label: str, content: Text) -> Table:
-    """Return text behind a label, wrapped lines under its first."""
+def build_labelled(label: str, content: Text) -> Table:
+    """Return a text with a label on its left; wrapped lines are aligned."""
     table = Table.grid(padding=0)
     table.add_column(width=_LABEL)
     table.add_column(overflow="fold")
@@ -73,8 +73,8 @@ def labelled(label: str, content: Text) -> Table:
     return table
 
 
-def headline(shown: Mapping[str, Any]) -> Text:
-    """Return what was asked."""
+def format_headline(shown: Mapping[str, Any]) -> Text:
+    """Return the headline: model, plan and cluster."""
     model, plan, cluster = shown["model"], shown["plan"], shown["cluster"]
     axes = " ".join(f"{axis.upper()}{plan[axis]}" for axis in ("tp", "pp", "vpp", "cp", "ep", "dp") if plan[axis] > 1)
     words = [
@@ -92,11 +92,11 @@ def headline(shown: Mapping[str, Any]) -> Text:
     return Text(escape(" · ".join(words)))
 
 
-def _verdict(shown: Mapping[str, Any]) -> Text:
-    """Return whether it fits.
+def _format_verdict(shown: Mapping[str, Any]) -> Text:
+    """Return the memory verdict.
 
-    The chance is that of what the device needs: cached blocks are in the range, but given back before an allocation
-    fails. Where that matters it is said, since the range may lie above the capacity beside a fair chance.
+    The chance is for the memory that the device needs: cached blocks are in the range, but released before an
+    allocation fails. Where that matters a note is added, since the range may exceed the capacity despite a fair chance.
     """
     memory = shown["memory"]
     mark, style, words = _WORDS[shown["verdict"]]
@@ -112,8 +112,8 @@ def _verdict(shown: Mapping[str, Any]) -> Text:
     return text
 
 
-def _definitions(memory: Mapping[str, Any]) -> Text:
-    """Return where and when the peak is, and how it would be measured."""
+def _format_definitions(memory: Mapping[str, Any]) -> Text:
+    """Return place and time of the peak, and its measured equivalents."""
     tensors, held, device = (format_bytes(memory[f"{name}_bytes"]) for name in ("allocated", "reserved", "device"))
     return Text(
         f"peak on stage {memory['stage']}, {memory['moment']}: PyTorch allocates {tensors} and reserves {held}, "
@@ -121,8 +121,8 @@ def _definitions(memory: Mapping[str, Any]) -> Text:
     )
 
 
-def _speed(time: Mapping[str, Any]) -> Text:
-    """Return how fast it is."""
+def _format_speed(time: Mapping[str, Any]) -> Text:
+    """Return step time, rate and MFU."""
     step, rate, tokens, mfu = (time[name] for name in ("step_s", "tflops_per_gpu", "tokens_per_s_per_gpu", "mfu"))
     text = Text()
     text.append(f"{format_duration(step['expected'])} a step", style="bold")
@@ -132,8 +132,8 @@ def _speed(time: Mapping[str, Any]) -> Text:
     return text
 
 
-def _in_all(time: Mapping[str, Any]) -> dict[str, str]:
-    """Return all communication of each axis, to stand beside the part that nothing hides."""
+def _format_totals(time: Mapping[str, Any]) -> dict[str, str]:
+    """Return the total communication of each axis, as a note to its exposed part."""
     return {
         axis: f"exposed of {format_duration(entry['total_s'])}"
         for axis, entry in time["communication"].items()
@@ -141,8 +141,8 @@ def _in_all(time: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _energy(energy: Mapping[str, Any]) -> Text:
-    """Return what it takes in energy."""
+def _format_energy_line(energy: Mapping[str, Any]) -> Text:
+    """Return the energy and power."""
     step, token = energy["step_j"], energy["j_per_token"]
     per_trillion_mwh = token["expected"] * TERA / _JOULES_PER_KWH / 1e3
     low, high = (format_energy(step[name]) for name in ("low", "high"))
@@ -164,21 +164,21 @@ def format_energy(energy_j: float) -> str:
     return f"{energy_j / _JOULES_PER_KWH / 1e6:.3g} GWh"
 
 
-def checkpoint_words(checkpoint: Mapping[str, Any]) -> Text:
-    """Return what checkpoints cost."""
+def format_checkpoint(checkpoint: Mapping[str, Any]) -> Text:
+    """Return the cost of checkpoints."""
     how = "asynchronous" if checkpoint["asynchronous"] else "synchronous"
     durations = {name: format_duration(checkpoint[f"{name}_s"]) for name in ("write", "stall", "interval", "mtbf")}
     best = format_duration(checkpoint["best_interval_s"])
-    asked = "the best interval" if best == durations["interval"] else f"the best is {best}"
+    comparison = "the best interval" if best == durations["interval"] else f"the best is {best}"
     return Text(
         f"{format_bytes(checkpoint['size_bytes'])} a checkpoint, {how}: written in {durations['write']}, training "
-        f"stands still for {durations['stall']}, every {durations['interval']} ({asked}); with a failure every "
+        f"stands still for {durations['stall']}, every {durations['interval']} ({comparison}); with a failure every "
         f"{durations['mtbf']}, {checkpoint['lost_fraction']:.1%} of the time is lost"
     )
 
 
-def run_words(run: Mapping[str, Any]) -> Text:
-    """Return what the whole run takes."""
+def format_run(run: Mapping[str, Any]) -> Text:
+    """Return time and energy of the whole run."""
     time, energy = run["time_s"], run["energy_j"]
     low, expected, high = (format_duration(time[name]) for name in ("low", "expected", "high"))
     text = Text()
@@ -198,17 +198,18 @@ def format_tokens(tokens: float) -> str:
     return f"{tokens:,.0f}"
 
 
-def assumed_text(assumed: Sequence[Mapping[str, Any]]) -> Text:
-    """Return what nobody stated, a line each."""
+def format_assumed(assumed: Sequence[Mapping[str, Any]]) -> Text:
+    """Return the assumptions, one per line."""
     return Text(
         "\n".join(
-            escape(f"{entry['field']} = {_shown(entry['field'], entry['value'])}: {entry['why']}") for entry in assumed
+            escape(f"{entry['field']} = {_format_value(entry['field'], entry['value'])}: {entry['why']}")
+            for entry in assumed
         )
     )
 
 
-def _shown(field: str, value: Any) -> str:
-    """Return an assumed value as people write it."""
+def _format_value(field: str, value: Any) -> str:
+    """Return an assumed value for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if field.endswith("_bytes_per_s"):
@@ -216,7 +217,7 @@ def _shown(field: str, value: Any) -> str:
     return format_duration(value) if field.endswith("_s") else str(value)
 
 
-def _parts(
+def _build_parts_table(
     components: Mapping[str, float],
     shown_as: Callable[[float], str],
     bar: int,

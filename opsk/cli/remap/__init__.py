@@ -1,1 +1,1 @@
-"""Implements `opsk remap` and `opsk launch`."""
+"""Implements ``opsk remap`` and ``opsk launch``."""

@@ -1,4 +1,4 @@
-"""The command ``opsk remap``: what can be done after a failure, at what cost, with which Slurm commands?"""
+"""Implements ``opsk remap``: lists the options after a failure, their cost, and their Slurm commands."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 import click
 
-from opsk.app.remap.apply import apply_option, journal_at
-from opsk.app.remap.inputs import Gathered, RemapRequest, gather_remap
-from opsk.app.remap.terms import terms_of, until_end_s_of
+from opsk.app.remap.apply import apply_option, open_journal
+from opsk.app.remap.inputs import RemapInputs, RemapRequest, gather_remap
+from opsk.app.remap.terms import build_terms, compute_remaining_s
 from opsk.cli.document import echo_json
-from opsk.cli.remap.document import remap_document
-from opsk.cli.remap.journal import journal_command
-from opsk.cli.remap.picture import applied_picture, echo_warning, picture
+from opsk.cli.remap.document import build_remap_document
+from opsk.cli.remap.journal import run_journal_command
+from opsk.cli.remap.picture import echo_warning, print_applied, print_options
 from opsk.errors import ExitStatus
 from opsk.planning.ranks import RankOrder
 from opsk.planning.remap import terms as usual
-from opsk.planning.remap.named import FORMS, named_failure
+from opsk.planning.remap.named import FORMS, parse_failures
 from opsk.planning.remap.remap import remap as all_options
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Option
-from opsk.remapping.execution import Applied
-from opsk.remapping.preparation import chosen_option, world_for
-from opsk.remapping.world import World
+from opsk.remapping.execution import ExecutionResult
+from opsk.remapping.preparation import build_option_preconditions, find_option
+from opsk.remapping.world import Preconditions
 from opsk.slurm.choice import ChosenClient, slurm_client
 from opsk.slurm.topology.release import parse_release
 from opsk.text import escape
@@ -43,11 +43,11 @@ _TIMES = (
 )
 
 
-def _time_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _add_time_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command one option for each time."""
     for name, default, text in reversed(_TIMES):
-        shown = click.option(f"--{name}", type=_SECONDS, default=default, show_default=True, metavar="S", help=text)
-        command = shown(command)
+        option = click.option(f"--{name}", type=_SECONDS, default=default, show_default=True, metavar="S", help=text)
+        command = option(command)
     return command
 
 
@@ -77,7 +77,7 @@ def _time_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--optical", is_flag=True, help="Optical circuit switches can put an HCA on another leaf.")
 @click.option("--slurm-release", metavar="X.Y",
               help="Release to write commands for; else the installed one, else the newest known.")  # fmt: skip
-@_time_options
+@_add_time_options
 @click.option("--rank-file", default="opsk-ranks.txt", show_default=True, metavar="FILE",
               help="Where the file with one host per rank will be; --apply writes it.")  # fmt: skip
 @click.option("--apply", "chosen", metavar="KIND|N", help="Carry out the first option of this kind, or number N.")
@@ -112,13 +112,13 @@ def remap(
     Exit status: 0 an answer; 2 wrong usage, or WHAT is not known; 3 Slurm does not answer, or refused a command, or
     something has changed since the plan was made.
     """
-    asks = [resume, undo, resume_node]
-    if as_json and (chosen or any(asks)) and not yes:
+    actions = [resume, undo, resume_node]
+    if as_json and (chosen or any(actions)) and not yes:
         raise click.UsageError("this asks before it acts: with --json give --yes as well")
-    if sum([journal, *(each is not None for each in (*asks, chosen))]) > 1:
+    if sum([journal, *(each is not None for each in (*actions, chosen))]) > 1:
         raise click.UsageError("one of --apply, --journal, --resume, --undo and --resume-node at a time")
-    if journal or any(each is not None for each in asks):
-        return journal_command(
+    if journal or any(each is not None for each in actions):
+        return run_journal_command(
             slurm_client(), journal_dir, shown=journal, resumed=resume, undone=undo, nodes=resume_node, yes=yes,
             as_json=as_json, all_clusters=all_clusters,
         )  # fmt: skip
@@ -130,46 +130,46 @@ def remap(
         release=parse_release(slurm_release) if slurm_release else None,
     )  # fmt: skip
     slurm = slurm_client()
-    found = gather_remap(request, slurm)
-    left_s = until_end_s if until_end_s is not None else until_end_s_of(found)
-    terms = terms_of(found, job, optical=optical, rank_file=rank_file, until_end_s=left_s, **times)
-    failure = named_failure(failed, found.machine)
-    answer = all_options(found.situation, failure, terms)
-    document = remap_document(found, answer, terms, failure)
-    applied: Applied | None = None
+    inputs = gather_remap(request, slurm)
+    left_s = until_end_s if until_end_s is not None else compute_remaining_s(inputs)
+    terms = build_terms(inputs, job, optical=optical, rank_file=rank_file, until_end_s=left_s, **times)
+    failure = parse_failures(failed, inputs.machine)
+    answer = all_options(inputs.situation, failure, terms)
+    document = build_remap_document(inputs, answer, terms, failure)
+    applied: ExecutionResult | None = None
     if chosen is not None:
-        option = chosen_option(answer, chosen)
+        option = find_option(answer, chosen)
         if not as_json:
-            picture(document)
-        applied = _applied(
-            option, found, terms, slurm, failed=answer.damage.failed, world=world, journal_dir=journal_dir, yes=yes,
+            print_options(document)
+        applied = _apply(
+            option, inputs, terms, slurm, failed=answer.damage.failed, world=world, journal_dir=journal_dir, yes=yes,
             quiet=as_json,
         )  # fmt: skip
         document["applied"] = applied
     if as_json:
         echo_json(document)
     elif applied is not None:
-        applied_picture(applied)
+        print_applied(applied)
     else:
-        picture(document)
+        print_options(document)
     went_wrong = applied is not None and (applied.refused is not None or applied.is_outdated)
     return ExitStatus.UNAVAILABLE if went_wrong else ExitStatus.ANSWER
 
 
-def _applied(
-    option: Option, found: Gathered, terms: Terms, slurm: ChosenClient, *, failed: tuple[str, ...],
+def _apply(
+    option: Option, inputs: RemapInputs, terms: Terms, slurm: ChosenClient, *, failed: tuple[str, ...],
     world: str | None, journal_dir: Path | None, yes: bool, quiet: bool,
-) -> Applied:  # fmt: skip
-    """Carry an option out, unless it rests on another world than the caller saw."""
-    now: World = world_for(option, found.job, found.records)
+) -> ExecutionResult:  # fmt: skip
+    """Execute an option, unless its preconditions have changed since the caller saw it."""
+    now: Preconditions = build_option_preconditions(option, inputs.job, inputs.records)
     if world is not None and world != now.hash:
-        said = f"the world is {now.hash} now, the plan was made from {world[:40]}: look at the options again"
-        return Applied(kind=option.kind.value, title=option.title, said=said, is_outdated=True)
+        message = f"the world is {now.hash} now, the plan was made from {world[:40]}: look at the options again"
+        return ExecutionResult(kind=option.kind.value, title=option.title, said=message, is_outdated=True)
     return apply_option(
-        option, found, terms, failed=failed, journal=journal_at(journal_dir), slurm=slurm,
-        ask=None if yes else click.confirm, tell=None if quiet else _told, warn=echo_warning,
+        option, inputs, terms, failed=failed, journal=open_journal(journal_dir), slurm=slurm,
+        ask=None if yes else click.confirm, report=None if quiet else _echo_progress, warn=echo_warning,
     )  # fmt: skip
 
 
-def _told(line: str) -> None:
+def _echo_progress(line: str) -> None:
     click.echo(f"opsk: {escape(line)}", err=True)

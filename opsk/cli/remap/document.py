@@ -1,54 +1,54 @@
-"""The answer of ``opsk remap`` with the keys that programs rely on."""
+"""Builds the JSON document of ``opsk remap``."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from opsk.app.remap.inputs import Gathered
-from opsk.planning.remap.failure import Failure, wreck
+from opsk.app.remap.inputs import RemapInputs
+from opsk.planning.remap.failure import Failure, assess_impact
 from opsk.planning.remap.preview import Preview, preview
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Answer, Option
-from opsk.remapping.preparation import world_for
+from opsk.remapping.preparation import build_option_preconditions
 from opsk.slurm.commands.remap_commands import Command
-from opsk.slurm.topology.release import show_release
+from opsk.slurm.topology.release import format_release
 
 
-def remap_document(found: Gathered, answer: Answer, terms: Terms, failure: Failure) -> dict[str, Any]:
-    """Return what is hit, how the job runs today, all options, and those that are not there."""
-    broken = wreck(found.situation, failure)
+def build_remap_document(inputs: RemapInputs, answer: Answer, terms: Terms, failure: Failure) -> dict[str, Any]:
+    """Return the affected ranks, the current step, all options, and the refused ones."""
+    broken = assess_impact(inputs.situation, failure)
     return {
         "job": terms.job,
         "is_running": terms.is_running,
-        "model": found.asked.model.name,
-        "plan": found.asked.plan,
-        "fabric": found.asked.fabric.source,
+        "model": inputs.placement_inputs.model.name,
+        "plan": inputs.placement_inputs.plan,
+        "fabric": inputs.placement_inputs.fabric.source,
         "slurm": {
-            "release": show_release(terms.site.release),
-            "release_is": found.release_is,
+            "release": format_release(terms.site.release),
+            "release_is": inputs.release_is,
             "topology": terms.site.topology,
         },
         "failed": answer.damage.failed,
         "damage": answer.damage,
         "today": answer.today,
-        "what": "step" if found.situation.job.step.is_whole else "communication",
+        "what": "step" if inputs.situation.job.step.is_whole else "communication",
         "nothing_to_do": answer.nothing_to_do,
         "horizon_s": terms.horizon_s,
         "options": [
             {
-                **_option(number, option),
-                "world": world_for(option, found.job, found.records).hash,
-                "preview": _preview(preview(found.situation, broken, option)),
+                **_build_option(number, option),
+                "world": build_option_preconditions(option, inputs.job, inputs.records).hash,
+                "preview": _build_preview(preview(inputs.situation, broken, option)),
             }
             for number, option in enumerate(answer.options, start=1)
         ],
         "refused": answer.refused,
         "notes": answer.notes,
-        "assumed": found.assumed,
+        "assumed": inputs.assumed,
     }
 
 
-def _option(number: int, option: Option) -> dict[str, Any]:
+def _build_option(number: int, option: Option) -> dict[str, Any]:
     """Return one option."""
     return {
         "number": number,
@@ -65,7 +65,7 @@ def _option(number: int, option: Option) -> dict[str, Any]:
         "lost": option.lost,
         "goodput": option.goodput,
         "goodput_over_s": option.goodput_over_s,
-        "commands": [_command(command) for command in option.commands],
+        "commands": [_build_command(command) for command in option.commands],
         "needs": option.needs,
         "why": option.why,
         "changes": option.changes,
@@ -81,8 +81,8 @@ def _option(number: int, option: Option) -> dict[str, Any]:
     }
 
 
-def _preview(found: Preview) -> dict[str, Any]:
-    """Return the seats of the nodes where something changes or failed; -1 is a free seat."""
+def _build_preview(found: Preview) -> dict[str, Any]:
+    """Return the slots of the nodes where something changes or failed; -1 is a free slot."""
     shown = found.only_changed()
     return {
         "nodes": shown.before.nodes,
@@ -93,8 +93,8 @@ def _preview(found: Preview) -> dict[str, Any]:
     }
 
 
-def _command(command: Command) -> dict[str, Any]:
-    """Return one command, as words and as one would type it."""
+def _build_command(command: Command) -> dict[str, Any]:
+    """Return one command, as argument vector and as shell text."""
     return {
         "argv": command.argv,
         "text": command.text,

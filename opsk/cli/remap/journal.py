@@ -1,4 +1,4 @@
-"""Prints the remaps of the journal, and what resuming and undoing one did."""
+"""Prints the remaps of the journal, and the result of resuming or undoing one."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 
 import click
 
-from opsk.app.remap.apply import journal_at
+from opsk.app.remap.apply import open_journal
 from opsk.app.remap.journal import resume_nodes, resume_remap
 from opsk.cli.document import echo_json
-from opsk.cli.remap.picture import applied_picture, echo_warning
+from opsk.cli.remap.picture import echo_warning, print_applied
 from opsk.errors import ExitStatus
 from opsk.remapping.journal import FileJournal, Remapping
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.cluster_name import cluster_name
 from opsk.text import escape
 
-_MOST_LISTED = 50
+_MAX_LISTED = 50
 
 
-def journal_command(
+def run_journal_command(
     slurm: SlurmClient, folder: Path | None, *, shown: bool, resumed: str | None, undone: str | None,
     nodes: str | None, yes: bool, as_json: bool, all_clusters: bool = False,
 ) -> int:  # fmt: skip
-    """Do what one of ``--journal``, ``--resume``, ``--undo`` and ``--resume-node`` asks for."""
-    journal, ask = journal_at(folder), None if yes else click.confirm
+    """Run one of ``--journal``, ``--resume``, ``--undo`` and ``--resume-node``."""
+    journal, ask = open_journal(folder), None if yes else click.confirm
     if shown:
-        return _list(journal, "" if all_clusters else cluster_name(slurm), as_json=as_json)
+        return _print_list(journal, "" if all_clusters else cluster_name(slurm), as_json=as_json)
     if nodes is not None:
         applied = resume_nodes(slurm, nodes, ask=ask)
     else:
@@ -38,22 +38,24 @@ def journal_command(
     if as_json:
         echo_json({"applied": applied})
     else:
-        applied_picture(applied)
+        print_applied(applied)
     return ExitStatus.UNAVAILABLE if applied.refused is not None or applied.is_outdated else ExitStatus.ANSWER
 
 
-def _list(journal: FileJournal, cluster: str, *, as_json: bool) -> int:
-    """Show the remaps of one cluster, and those of which nobody knows the cluster; of all where none is named."""
-    every = journal.all()
-    found = [remap for remap in every if not cluster or remap.planned.cluster in ("", cluster)]
-    others = len(every) - len(found)
+def _print_list(journal: FileJournal, cluster: str, *, as_json: bool) -> int:
+    """List the remaps of one cluster and of unknown clusters; of all where none is named."""
+    all_remaps = journal.all()
+    remaps = [remap for remap in all_remaps if not cluster or remap.planned.cluster in ("", cluster)]
+    others = len(all_remaps) - len(remaps)
     if as_json:
-        echo_json({"remaps": [_row(remap) for remap in found], "cluster": cluster or None, "other_clusters": others})
+        echo_json(
+            {"remaps": [_build_row(remap) for remap in remaps], "cluster": cluster or None, "other_clusters": others}
+        )
         return ExitStatus.ANSWER
-    if not found:
+    if not remaps:
         click.echo("no remap was carried out with this journal" + (f" on cluster {cluster}" if others else ""))
-    for remap in found[:_MOST_LISTED]:
-        row = _row(remap)
+    for remap in remaps[:_MAX_LISTED]:
+        row = _build_row(remap)
         job = f"job {row['job']}" if remap.planned.cluster == cluster else str(remap.planned.key)
         click.echo(escape(f"{row['id']}  {row['state']:<9} {job}  {row['kind']}: {row['title']}"))
         for step in row["steps"]:
@@ -67,10 +69,10 @@ def _list(journal: FileJournal, cluster: str, *, as_json: bool) -> int:
     return ExitStatus.ANSWER
 
 
-def _row(remap: Remapping) -> dict[str, Any]:
+def _build_row(remap: Remapping) -> dict[str, Any]:
     """Return one remap of the list."""
     planned, done = remap.planned, remap.steps
-    said = [line.said for line in remap.lines if line.number is None and line.said]
+    messages = [line.said for line in remap.lines if line.number is None and line.said]
     return {
         "id": planned.id,
         "state": remap.state,
@@ -85,6 +87,6 @@ def _row(remap: Remapping) -> dict[str, Any]:
         "world": planned.world.hash,
         "steps": [{"number": step.number, "text": step.text, "state": done.get(step.number)} for step in planned.steps],
         "left": planned.left,
-        "said": said[-1] if said else None,
+        "said": messages[-1] if messages else None,
         "damaged_lines": remap.damaged,
     }

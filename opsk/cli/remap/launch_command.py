@@ -1,4 +1,4 @@
-"""The command ``opsk launch``: how does a job's step start again on spare nodes, without leaving the queue?"""
+"""Implements ``opsk launch``: runs a job's step, and restarts it on spare nodes without leaving the queue."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 import click
 
 from opsk.errors import InputError
-from opsk.remapping.launcher import Launch, Launcher, own_words, usual_tasks
+from opsk.remapping.launcher import Launch, Launcher, count_tasks_per_node, validate_srun_options
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.commands.command import CommandClient
-from opsk.slurm.commands.own_job import asked_label, own_job
+from opsk.slurm.commands.own_job import find_own_job, resolve_label
 from opsk.text import escape
 
 
@@ -39,14 +39,14 @@ def launch(
 
     Exit status: that of the last step.
     """
-    number = own_job(os.environ)
+    number = find_own_job(os.environ)
     if not number:
         raise InputError("this is no job", hint="call it in a job's batch script")
     client = CommandClient()
-    job = client.job(asked_label(number, os.environ))
-    each = tasks_per_node or usual_tasks(os.environ, job)
-    wanted = Launch(
-        job=job.label, command=command, nodes=nodes, each=each, per_node=per_node, wait_s=wait_s, grace_s=grace_s,
-        options=own_words(options), environ=dict(os.environ), cluster=cluster_name(client),
+    job = client.job(resolve_label(number, os.environ))
+    per_node_tasks = tasks_per_node or count_tasks_per_node(os.environ, job)
+    request = Launch(
+        job=job.label, command=command, nodes=nodes, ranks_per_node=per_node_tasks, per_node=per_node, wait_s=wait_s,
+        grace_s=grace_s, options=validate_srun_options(options), environ=dict(os.environ), cluster=cluster_name(client),
     )  # fmt: skip
-    return Launcher(wanted, client, lambda line: click.echo(f"opsk: {escape(line)}", err=True)).run()
+    return Launcher(request, client, lambda line: click.echo(f"opsk: {escape(line)}", err=True)).run()

@@ -1,1 +1,1 @@
-"""How does a fabric look: in a terminal and as SVG?"""
+"""Renders fabrics and charts for terminals, SVG and PNG."""

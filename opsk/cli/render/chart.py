@@ -1,6 +1,6 @@
-"""How are lines and bars laid out in a picture? Shapes with colours and places, for SVG and PNG alike.
+"""Lays out lines and bars as shapes with colours and coordinates, for SVG and PNG.
 
-Colours are Okabe and Ito's, and never stand alone: every line ends with its name, bars have theirs beside them.
+Colours are Okabe and Ito's, and never the only distinction: every line ends with its name, and bars are labelled.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from opsk.cli.render.svg import fitted, width_of
+from opsk.cli.render.svg import fit, measure_width
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8b8f96", "#8a5a00")
 INK, DIM, RULE, GROUND = "#1c2430", "#5a6675", "#d5dbe3", "#ffffff"
@@ -17,12 +17,12 @@ PANEL_WIDTH, PANEL_HEIGHT = 560.0, 330.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66.0, 150.0, 40.0, 46.0
 _SIZE, _SMALL, _HEADING = 12.0, 10.5, 14.0
 _BAR, _GAP = 16.0, 10.0
-_MOST_LINES = 12
+_MAX_LINES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A named line through points; ``dashed`` for what others are compared with."""
+    """A named line through points; ``dashed`` for a reference."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -43,7 +43,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """A panel of bars, one a name, each with its value in words."""
+    """A panel of bars, each with a name, a value, and the value as text."""
 
     title: str
     bars: Sequence[tuple[str, float, str]]
@@ -98,77 +98,79 @@ Shape = Box | Path | Dot | Word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """Shapes on a ground of this size [px]."""
+class Chart:
+    """Shapes on a background of this size [px]."""
 
     width: float
     height: float
     shapes: Sequence[Shape] = field(default_factory=tuple)
 
 
-def laid_out(panels: Sequence[Lines | Bars], *, columns: int = 2) -> Picture:
-    """Return the panels, so many beside each other."""
+def lay_out_chart(panels: Sequence[Lines | Bars], *, columns: int = 2) -> Chart:
+    """Lay out the panels, ``columns`` in a row."""
     shapes: list[Shape] = []
     y = 0.0
     for start in range(0, len(panels), columns):
         row = panels[start : start + columns]
-        for at, panel in enumerate(row):
+        for index, panel in enumerate(row):
             shapes += (
-                _lines(panel, at * PANEL_WIDTH, y) if isinstance(panel, Lines) else _bars(panel, at * PANEL_WIDTH, y)
+                _lay_out_lines(panel, index * PANEL_WIDTH, y)
+                if isinstance(panel, Lines)
+                else _lay_out_bars(panel, index * PANEL_WIDTH, y)
             )
-        y += max(_height(panel) for panel in row)
-    return Picture(width=PANEL_WIDTH * min(columns, max(len(panels), 1)), height=max(y, 1.0), shapes=shapes)
+        y += max(_compute_height(panel) for panel in row)
+    return Chart(width=PANEL_WIDTH * min(columns, max(len(panels), 1)), height=max(y, 1.0), shapes=shapes)
 
 
-def _height(panel: Lines | Bars) -> float:
-    """Return how high a panel is [px]."""
+def _compute_height(panel: Lines | Bars) -> float:
+    """Return the height of a panel [px]."""
     if isinstance(panel, Lines):
         return PANEL_HEIGHT
     return _TOP + len(panel.bars) * (_BAR + _GAP) + 14.0
 
 
-def _title(text: str, x: float, y: float) -> Word:
-    return Word(x=x + 14, y=y + 22, text=fitted(text, PANEL_WIDTH - 40, _HEADING * 1.1), size=_HEADING, is_bold=True)
+def _build_title(text: str, x: float, y: float) -> Word:
+    return Word(x=x + 14, y=y + 22, text=fit(text, PANEL_WIDTH - 40, _HEADING * 1.1), size=_HEADING, is_bold=True)
 
 
-def _bars(panel: Bars, x: float, y: float) -> Iterator[Shape]:
-    """Yield bars from the left, names before them and values behind."""
-    yield _title(panel.title, x, y)
-    names = max((min(width_of(name, _SIZE), 200.0) for name, _, _ in panel.bars), default=0.0)
-    values = max((width_of(said, _SIZE) for _, _, said in panel.bars), default=0.0)
+def _lay_out_bars(panel: Bars, x: float, y: float) -> Iterator[Shape]:
+    """Yield bars from the left, with names before and values after them."""
+    yield _build_title(panel.title, x, y)
+    names = max((min(measure_width(name, _SIZE), 200.0) for name, _, _ in panel.bars), default=0.0)
+    values = max((measure_width(label, _SIZE) for _, _, label in panel.bars), default=0.0)
     room = PANEL_WIDTH - 14 - names - 10 - 8 - values - 14
     largest = max((value for _, value, _ in panel.bars), default=0.0) or 1.0
-    for at, (name, value, said) in enumerate(panel.bars):
-        top = y + _TOP + at * (_BAR + _GAP)
+    for index, (name, value, label) in enumerate(panel.bars):
+        top = y + _TOP + index * (_BAR + _GAP)
         left = x + 14 + names + 10
         length = max(value, 0.0) / largest * max(room, 20.0)
-        yield Word(x=left - 10, y=top + _BAR - 4, text=fitted(name, 200.0, _SIZE), anchor="end")
-        yield Box(x=left, y=top, width=max(length, 1.0), height=_BAR, fill=COLOURS[at % len(COLOURS)])
-        yield Word(x=left + length + 8, y=top + _BAR - 4, text=said, colour=DIM)
+        yield Word(x=left - 10, y=top + _BAR - 4, text=fit(name, 200.0, _SIZE), anchor="end")
+        yield Box(x=left, y=top, width=max(length, 1.0), height=_BAR, fill=COLOURS[index % len(COLOURS)])
+        yield Word(x=left + length + 8, y=top + _BAR - 4, text=label, colour=DIM)
 
 
-def _lines(panel: Lines, x: float, y: float) -> Iterator[Shape]:
+def _lay_out_lines(panel: Lines, x: float, y: float) -> Iterator[Shape]:
     """Yield axes, lines, dots, and the names of the lines at their ends."""
-    yield _title(panel.title, x, y)
-    shown = [line for line in panel.lines if line.points][:_MOST_LINES]
+    yield _build_title(panel.title, x, y)
+    shown = [line for line in panel.lines if line.points][:_MAX_LINES]
     if not shown:
         yield Word(x=x + _LEFT, y=y + PANEL_HEIGHT / 2, text="no points", colour=DIM)
         return
-    across = _Scale.of([px for line in shown for px, _ in line.points], log=panel.log_x, from_zero=False)
+    x_scale = _Scale.of([px for line in shown for px, _ in line.points], log=panel.log_x, from_zero=False)
     heights = [py for line in shown for _, py in line.points]
     is_log = panel.log_y and min(heights) > 0
-    up = _Scale.of_powers(heights) if is_log else _Scale.of(heights, log=False, from_zero=True)
+    y_scale = _Scale.of_powers(heights) if is_log else _Scale.of(heights, log=False, from_zero=True)
     left, right = x + _LEFT, x + PANEL_WIDTH - _RIGHT
     top, bottom = y + _TOP, y + PANEL_HEIGHT - _BOTTOM
-    for tick in up.ticks():
-        level = bottom - up.place(tick) * (bottom - top)
+    for tick in y_scale.ticks():
+        level = bottom - y_scale.place(tick) * (bottom - top)
         yield Path(points=((left, level), (right, level)), colour=RULE)
         yield Word(x=left - 6, y=level + 4, text=f"{tick:g}", size=_SMALL, anchor="end", colour=DIM)
     values = sorted({px for line in shown for px, _ in line.points})
-    for tick in values if len(values) <= 12 else across.ticks():
-        at = left + across.place(tick) * (right - left)
-        yield Path(points=((at, bottom), (at, bottom + 4)), colour=DIM)
-        yield Word(x=at, y=bottom + 16, text=f"{tick:g}", size=_SMALL, anchor="middle", colour=DIM)
+    for tick in values if len(values) <= 12 else x_scale.ticks():
+        tick_x = left + x_scale.place(tick) * (right - left)
+        yield Path(points=((tick_x, bottom), (tick_x, bottom + 4)), colour=DIM)
+        yield Word(x=tick_x, y=bottom + 16, text=f"{tick:g}", size=_SMALL, anchor="middle", colour=DIM)
     yield Path(points=((left, bottom), (right, bottom)), colour=DIM)
     yield Word(x=(left + right) / 2, y=bottom + 34, text=panel.x_label, size=_SMALL, anchor="middle", colour=DIM)
     yield Word(
@@ -178,17 +180,20 @@ def _lines(panel: Lines, x: float, y: float) -> Iterator[Shape]:
     for number, line in enumerate(shown):
         colour = COLOURS[number % len(COLOURS)]
         corners = tuple(
-            (left + across.place(px) * (right - left), bottom - up.place(py) * (bottom - top)) for px, py in line.points
+            (left + x_scale.place(px) * (right - left), bottom - y_scale.place(py) * (bottom - top))
+            for px, py in line.points
         )
         yield Path(points=corners, colour=colour, width=2.0, dashed=line.dashed)
-        yield from (Dot(x=at, y=level, radius=2.5, fill=colour) for at, level in corners)
+        yield from (Dot(x=tick_x, y=level, radius=2.5, fill=colour) for tick_x, level in corners)
         ends.append((corners[-1][1], line.name, colour))
-    for level, name, colour in _apart(ends, top, bottom):
-        yield Word(x=right + 8, y=level + 4, text=fitted(name, _RIGHT - 12, _SMALL), size=_SMALL, colour=colour)
+    for level, name, colour in _separate_labels(ends, top, bottom):
+        yield Word(x=right + 8, y=level + 4, text=fit(name, _RIGHT - 12, _SMALL), size=_SMALL, colour=colour)
 
 
-def _apart(ends: Sequence[tuple[float, str, str]], top: float, bottom: float) -> Iterator[tuple[float, str, str]]:
-    """Yield the names of lines, moved so that none lies on another."""
+def _separate_labels(
+    ends: Sequence[tuple[float, str, str]], top: float, bottom: float
+) -> Iterator[tuple[float, str, str]]:
+    """Yield the names of lines, moved so that none overlap."""
     step = min(13.0, (bottom - top) / max(len(ends), 1))
     level = top - step
     placed: list[tuple[float, str, str]] = []
@@ -202,7 +207,7 @@ def _apart(ends: Sequence[tuple[float, str, str]], top: float, bottom: float) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scale:
-    """Where a value lies between the ends of an axis, 0 to 1."""
+    """Maps values to positions on an axis, 0 to 1."""
 
     low: float
     high: float
@@ -223,7 +228,7 @@ class _Scale:
         return cls(low=10.0**low, high=10.0 ** max(high, low + 1), log=True)
 
     def place(self, value: float) -> float:
-        """Return where a value lies."""
+        """Return the position of a value."""
         if self.high == self.low:
             return 0.5
         if self.log:

@@ -6,7 +6,7 @@ import io
 import math
 from typing import TYPE_CHECKING
 
-from opsk.cli.render.chart import GROUND, Box, Dot, Path, Picture, Shape, Word
+from opsk.cli.render.chart import GROUND, Box, Chart, Dot, Path, Shape, Word
 from opsk.errors import InputError, UnavailableError
 from opsk.text import escape
 
@@ -26,7 +26,7 @@ _MARGIN = 2
 Point = tuple[float, float]
 
 
-def chart_png(picture: Picture, *, scale: float = SCALE) -> bytes:
+def chart_png(picture: Chart, *, scale: float = SCALE) -> bytes:
     """Return the chart as a PNG file.
 
     Raises

@@ -1,42 +1,42 @@
-"""How is a fabric drawn as one SVG: matrix, tree, or both below each other?"""
+"""Renders a fabric as one SVG: the matrix, the tree, or both."""
 
 from __future__ import annotations
 
 from opsk.cli.render.matrix_svg import draw_matrix
-from opsk.cli.render.style import LEFT, Drawing, style
-from opsk.cli.render.svg import element, escaped, fitted, fitted_bold, text
+from opsk.cli.render.style import LEFT, Drawing, build_style_sheet
+from opsk.cli.render.svg import element, escape_xml, fit, fit_bold, text
 from opsk.cli.render.tree_svg import draw_tree
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.rails import Rails
 from opsk.fabric.views.marks import Loads
 from opsk.fabric.views.matrix import build_matrix
-from opsk.fabric.views.names import switch_labels
+from opsk.fabric.views.names import build_switch_labels
 from opsk.fabric.views.tree import build_tree
 from opsk.text import escape
 
 KINDS = ("matrix", "tree", "both")
-_LEAST_WIDTH = 760.0
+_MIN_WIDTH = 760.0
 
 
-def fabric_svg(
-    fabric: Fabric, rails: Rails, loads: Loads | None = None, *, kind: str = "both", title: str = "", said: str = ""
+def render_fabric_svg(
+    fabric: Fabric, rails: Rails, loads: Loads | None = None, *, kind: str = "both", title: str = "", caption: str = ""
 ) -> str:
-    """Return the picture of a fabric as an SVG document that stands on its own.
+    """Return a fabric as a self-contained SVG document.
 
     Parameters
     ----------
     loads
-        Utilisation of links by directed pair of guids: two switches, or an HCA and its leaf; 1 is all that they carry.
+        Utilisation of links by directed pair of guids: two switches, or an HCA and its leaf; 1 is full utilisation.
     kind
         One of ``KINDS``.
     title
-        The heading; without one, where the fabric was read.
-    said
-        A line below the heading, for example of which job the loads are.
+        The heading; by default the source of the fabric.
+    caption
+        A line below the heading, for example the job of the loads.
     """
-    labels = switch_labels(fabric)
+    labels = build_switch_labels(fabric)
     heading = title or fabric.source or "fabric"
-    lines = [line for line in (said, _numbers(fabric, rails)) if line]
+    lines = [line for line in (caption, _format_numbers(fabric, rails)) if line]
     y = 34 + 18.0 * len(lines) + 18
     drawings: list[Drawing] = []
     if kind in ("matrix", "both"):
@@ -44,12 +44,12 @@ def fabric_svg(
         y = drawings[-1].bottom + 24
     if kind in ("tree", "both"):
         drawings.append(draw_tree(build_tree(fabric, rails, loads), labels, y))
-    width = max(max(drawing.right for drawing in drawings) + LEFT, _LEAST_WIDTH)
+    width = max(max(drawing.right for drawing in drawings) + LEFT, _MIN_WIDTH)
     height = drawings[-1].bottom + 16
-    return _document(heading, lines, drawings, width, height)
+    return _build_document(heading, lines, drawings, width, height)
 
 
-def _numbers(fabric: Fabric, rails: Rails) -> str:
+def _format_numbers(fabric: Fabric, rails: Rails) -> str:
     """Return the fabric in numbers."""
     counts = (
         (len(fabric.switches), "switch", "es"),
@@ -58,18 +58,18 @@ def _numbers(fabric: Fabric, rails: Rails) -> str:
         (len(rails.units), "unit", "s"),
         (len(fabric.faults) + len(rails.faults), "finding", "s"),
     )
-    said = ", ".join(f"{count} {word}{'' if count == 1 else plural}" for count, word, plural in counts)
-    return f"{said}; {fabric.generated}" if fabric.generated else said
+    counted = ", ".join(f"{count} {word}{'' if count == 1 else plural}" for count, word, plural in counts)
+    return f"{counted}; {fabric.generated}" if fabric.generated else counted
 
 
-def _document(heading: str, lines: list[str], drawings: list[Drawing], width: float, height: float) -> str:
+def _build_document(heading: str, lines: list[str], drawings: list[Drawing], width: float, height: float) -> str:
     parts = [
-        element("title", escaped(f"Fabric {heading}")),
-        element("desc", escaped("; ".join(lines))),
-        style(),
+        element("title", escape_xml(f"Fabric {heading}")),
+        element("desc", escape_xml("; ".join(lines))),
+        build_style_sheet(),
         element("rect", x=0, y=0, width=width, height=height, class_="ground"),
-        text(LEFT, 34, fitted_bold(heading, width - 2 * LEFT, 15, keep_end=True), "h"),
-        *(text(LEFT, 54 + 18 * row, fitted(escape(line), width - 2 * LEFT, 12), "d") for row, line in enumerate(lines)),
+        text(LEFT, 34, fit_bold(heading, width - 2 * LEFT, 15, keep_end=True), "h"),
+        *(text(LEFT, 54 + 18 * row, fit(escape(line), width - 2 * LEFT, 12), "d") for row, line in enumerate(lines)),
         *(part for drawing in drawings for part in drawing.parts),
     ]
     root = element(

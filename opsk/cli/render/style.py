@@ -1,15 +1,15 @@
-"""Which colours do the pictures have, on light and on dark ground, and what do they mean?
+"""Defines the colours and style sheet of the SVG output, for light and dark backgrounds.
 
-Colours never stand alone: what is wrong has a sign and a word, a load has a number and a line width too. The loads are
-five steps of viridis, whose lightness rises or falls all the way, so that it reads without seeing hue; faults are
-vermillion and slow links orange from Okabe and Ito's palette.
+Colours are never the only distinction: a fault has a symbol and a word, a load has a number and a line width. The loads
+are five steps of viridis, whose lightness rises or falls monotonically, so that they can be read without seeing hue;
+faults are vermillion and slow links orange from Okabe and Ito's palette.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opsk.cli.render.svg import element, text, width_of
+from opsk.cli.render.svg import element, measure_width, text
 from opsk.fabric.views.marks import STEPS
 
 LEFT = 24.0
@@ -66,45 +66,45 @@ LOAD_WORDS = ("idle", "up to 25%", "up to 50%", "up to 75%", "up to 100%", "over
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """Parts of a picture that reach ``right`` and down to ``bottom`` [px]."""
+    """SVG parts that extend to ``right`` and ``bottom`` [px]."""
 
     parts: list[str]
     right: float
     bottom: float
 
 
-def style() -> str:
-    """Return the style sheet; its variables live on the picture, so that pages which hold several keep their own."""
+def build_style_sheet() -> str:
+    """Return the style sheet; its variables are set on the drawing, so that pages can contain several."""
     steps = "".join(
         f".f .l{index}{{fill:none;stroke:var(--load{index})}}.f .k{index}{{fill:var(--load{index})}}\n"
         for index in range(len(STEPS) + 1)
     )
-    dark = f"@media (prefers-color-scheme:dark){{.f{{{_variables(_DARK)}}}}}"
-    return element("style", f"\n.f{{font-family:{_FONTS};{_variables(_LIGHT)}}}\n{dark}{_RULES}{steps}")
+    dark = f"@media (prefers-color-scheme:dark){{.f{{{_format_variables(_DARK)}}}}}"
+    return element("style", f"\n.f{{font-family:{_FONTS};{_format_variables(_LIGHT)}}}\n{dark}{_RULES}{steps}")
 
 
-def _variables(colours: dict[str, str]) -> str:
+def _format_variables(colours: dict[str, str]) -> str:
     return ";".join(f"--{name}:{colour}" for name, colour in colours.items())
 
 
-def legend(entries: list[tuple[str, str, str]], y: float, left: float, right: float) -> tuple[list[str], float]:
-    """Return the entries (shape ``box`` or ``line``, class, words) in lines that fit, and where they end."""
+def draw_legend(entries: list[tuple[str, str, str]], y: float, left: float, right: float) -> tuple[list[str], float]:
+    """Return the entries (shape ``box`` or ``line``, class, words) in lines that fit, and their lower end."""
     drawn: list[str] = []
     x = left
-    for shape, class_, said in entries:
-        wide = 30 + width_of(said, SMALL) + 16
+    for shape, class_, label in entries:
+        wide = 30 + measure_width(label, SMALL) + 16
         if x > left and x + wide > right:
             x, y = left, y + 20
         if shape == "line":
             drawn.append(element("path", d=f"M{x:g} {y - 4:g}h22", class_=class_, stroke_width=3))
         else:
             drawn.append(element("rect", x=x, y=y - 10, width=22, height=12, rx=3, class_=class_))
-        drawn.append(text(x + 28, y, said, "s d"))
+        drawn.append(text(x + 28, y, label, "s d"))
         x += wide
     return drawn, y + 10
 
 
-def load_entries(shape: str) -> list[tuple[str, str, str]]:
+def build_load_entries(shape: str) -> list[tuple[str, str, str]]:
     """Return the entries of the scale of loads."""
     kind = "l" if shape == "line" else "k"
-    return [(shape, f"{kind}{index}", said) for index, said in enumerate(LOAD_WORDS)]
+    return [(shape, f"{kind}{index}", label) for index, label in enumerate(LOAD_WORDS)]

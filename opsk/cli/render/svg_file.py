@@ -1,4 +1,4 @@
-"""How does a picture get from a command into a file: the options ``--svg`` and ``--svg-kind``?"""
+"""Defines the options ``--svg`` and ``--svg-kind``, and writes the SVG file."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def svg_options(command: _Command) -> _Command:
     return path(kind(command))
 
 
-def write_svg(path: Path, drawn: str, *, with_json: bool = False) -> None:
-    """Write a picture; ``with_json`` when a document goes to stdout.
+def write_svg(path: Path, content: str, *, with_json: bool = False) -> None:
+    """Write an SVG document; ``with_json`` when JSON goes to stdout.
 
     Raises
     ------
@@ -39,9 +39,9 @@ def write_svg(path: Path, drawn: str, *, with_json: bool = False) -> None:
     if path == STDOUT and with_json:
         raise click.UsageError("--svg - and --json both print on stdout: name a file for one")
     if path == STDOUT:
-        click.echo(drawn, nl=False)
+        click.echo(content, nl=False)
         return
     try:
-        path.write_text(drawn, encoding="utf-8")
+        path.write_text(content, encoding="utf-8")
     except OSError as error:
         raise InputError(escape(f"{path}: {error.strerror}"), hint="name another file for --svg") from error

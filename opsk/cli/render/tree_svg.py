@@ -1,94 +1,106 @@
-"""How is the tree of tiers drawn as SVG: its lines, their numbers, and all of it together?"""
+"""Renders the tree of tiers as SVG: boxes, lines and their numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from opsk.cli.render.style import FONT, LEFT, SMALL, WIDTH, Drawing, legend, load_entries
-from opsk.cli.render.svg import bold_width, element, escaped, fitted, fitted_bold, text, told, tooltip, width_of
-from opsk.cli.render.tree_layout import ROLES, Place, counts, facts, lay_out, title
-from opsk.fabric.views.marks import percent, step, words
-from opsk.fabric.views.names import ranges
+from opsk.cli.render.style import FONT, LEFT, SMALL, WIDTH, Drawing, build_load_entries, draw_legend
+from opsk.cli.render.svg import (
+    element,
+    escape_xml,
+    fit,
+    fit_bold,
+    format_faults,
+    measure_bold_width,
+    measure_width,
+    text,
+    tooltip,
+)
+from opsk.cli.render.tree_layout import ROLES, Place, format_counts, format_title, lay_out, list_facts
+from opsk.fabric.views.marks import describe_fault, format_percent, scale_step
+from opsk.fabric.views.names import format_ranges
 from opsk.fabric.views.tree import UNNAMED, Box, Line, Tree
 
 _LINE = 13.0
 _BAR = 110.0
 
 
-def named(box: Box, labels: Mapping[str, str]) -> str:
-    """Return what a tooltip calls a box."""
-    names = ranges(labels[guid] for guid in box.switches)
+def format_name(box: Box, labels: Mapping[str, str]) -> str:
+    """Return the name of a box in tooltips."""
+    names = format_ranges(labels[guid] for guid in box.switches)
     return f"{len(box.switches)} switches {names}" if len(box.switches) > 1 else names
 
 
 def draw_box(box: Box, place: Place, labels: Mapping[str, str]) -> str:
-    """Return a switch, or several in one box that stands for them."""
+    """Return the box of a switch, or of several."""
     frame = {"width": place.width, "height": place.height, "rx": 4.0}
-    behind = element("rect", x=place.x + 4, y=place.y - 4, class_="box", **frame) if len(box.switches) > 1 else ""
+    shadow = element("rect", x=place.x + 4, y=place.y - 4, class_="box", **frame) if len(box.switches) > 1 else ""
     shape = element("rect", x=place.x, y=place.y, class_="wrong" if box.faults else "box", **frame)
-    said = [named(box, labels), *box.switches[:1], *_facts(box), *told(box.faults)]
-    inside = _upright(box, place, labels) if place.upright else _flat(box, place, labels)
-    return element("g", tooltip(said), behind, shape, *inside)
+    lines = [format_name(box, labels), *box.switches[:1], *_list_tooltip_facts(box), *format_faults(box.faults)]
+    inside = _draw_upright_text(box, place, labels) if place.upright else _draw_flat_text(box, place, labels)
+    return element("g", tooltip(lines), shadow, shape, *inside)
 
 
-def _title(box: Box, labels: Mapping[str, str], room: float, class_: str) -> tuple[str, str]:
+def _fit_title(box: Box, labels: Mapping[str, str], room: float, class_: str) -> tuple[str, str]:
     """Return the name of a box and its class: in smaller letters before it is cut."""
-    said = title(box, labels)
-    if bold_width(said, FONT) <= room:
-        return said, f"b {class_}".strip()
-    return fitted_bold(said, room, SMALL, keep_end=len(box.switches) == 1), f"s b {class_}".strip()
+    name = format_title(box, labels)
+    if measure_bold_width(name, FONT) <= room:
+        return name, f"b {class_}".strip()
+    return fit_bold(name, room, SMALL, keep_end=len(box.switches) == 1), f"s b {class_}".strip()
 
 
-def _mark(box: Box) -> str:
-    """Return the sign and the words of what is wrong."""
-    return "⚠ " + ", ".join(dict.fromkeys(words(fault) for fault in box.faults)) if box.faults else ""
+def _format_mark(box: Box) -> str:
+    """Return the symbol and the description of the faults."""
+    return "⚠ " + ", ".join(dict.fromkeys(describe_fault(fault) for fault in box.faults)) if box.faults else ""
 
 
-def _flat(box: Box, place: Place, labels: Mapping[str, str]) -> list[str]:
+def _draw_flat_text(box: Box, place: Place, labels: Mapping[str, str]) -> list[str]:
     """Return the texts of a wide box."""
-    lines = [_title(box, labels, place.width - 8, "m")]
-    said = list(facts(box))
-    below = [" · ".join(said)]
-    if width_of(below[0], SMALL) > place.width - 6:
-        below = [" · ".join(said[:-1]), said[-1]]
-    lines += [(fitted(said, place.width - 6, SMALL), "s d m") for said in below if said]
+    lines = [_fit_title(box, labels, place.width - 8, "m")]
+    content = list(list_facts(box))
+    below = [" · ".join(content)]
+    if measure_width(below[0], SMALL) > place.width - 6:
+        below = [" · ".join(content[:-1]), content[-1]]
+    lines += [(fit(content, place.width - 6, SMALL), "s d m") for content in below if content]
     if box.faults:
-        lines = [*lines[:2], (fitted_bold(_mark(box), place.width - 6, SMALL), "s bad m")]
-    return [text(place.middle, place.y + 19 + 16 * row, said, class_) for row, (said, class_) in enumerate(lines[:3])]
+        lines = [*lines[:2], (fit_bold(_format_mark(box), place.width - 6, SMALL), "s bad m")]
+    return [
+        text(place.middle, place.y + 19 + 16 * row, content, class_) for row, (content, class_) in enumerate(lines[:3])
+    ]
 
 
-def _upright(box: Box, place: Place, labels: Mapping[str, str]) -> list[str]:
-    """Return the texts of a narrow box, read from below; what is wrong goes before numbers."""
+def _draw_upright_text(box: Box, place: Place, labels: Mapping[str, str]) -> list[str]:
+    """Return the rotated texts of a narrow box; faults precede numbers."""
     room = place.height - 10
-    lines = [_title(box, labels, room, "")]
+    lines = [_fit_title(box, labels, room, "")]
     if box.faults:
-        lines.append((fitted_bold(_mark(box), room, SMALL), "s bad"))
-    if facts(box):
-        lines.append((_as_many(facts(box), room), "s d"))
+        lines.append((fit_bold(_format_mark(box), room, SMALL), "s bad"))
+    if list_facts(box):
+        lines.append((_fit_facts(list_facts(box), room), "s d"))
     lines = lines[: max(int((place.width - 1) // _LINE), 1)]
     first = place.middle - (len(lines) - 1) * _LINE / 2 + 4
     base = place.bottom - 5
     return [
         element(
             "text",
-            escaped(said),
+            escape_xml(content),
             class_=class_,
             transform=f"translate({first + _LINE * row:.1f} {base:.1f}) rotate(-90)",
         )
-        for row, (said, class_) in enumerate(lines)
+        for row, (content, class_) in enumerate(lines)
     ]
 
 
-def _as_many(said: Sequence[str], room: float) -> str:
-    """Return as many facts as there is room for, the first ones first."""
-    for count in range(len(said), 1, -1):
-        if width_of(" · ".join(said[:count]), SMALL) <= room:
-            return " · ".join(said[:count])
-    return fitted(said[0], room, SMALL)
+def _fit_facts(known: Sequence[str], room: float) -> str:
+    """Return as many facts as fit, from the first one on."""
+    for count in range(len(known), 1, -1):
+        if measure_width(" · ".join(known[:count]), SMALL) <= room:
+            return " · ".join(known[:count])
+    return fit(known[0], room, SMALL)
 
 
-def _facts(box: Box) -> list[str]:
-    """Return what a tooltip says of a box."""
+def _list_tooltip_facts(box: Box) -> list[str]:
+    """Return the tooltip lines of a box."""
     hosts = ", ".join(f"{count} {role}" for role, count in box.hosts.items())
     among = "cables from a port of its own to another" if len(box.switches) == 1 else "cables among these switches"
     return [
@@ -98,7 +110,7 @@ def _facts(box: Box) -> list[str]:
         f"{box.down_cables} cables to switches below" if box.down_cables else "",
         f"oversubscription {box.ratio:.2f}:1" if box.ratio is not None else "",
         f"{box.inside} {among}" if box.inside else "",
-        f"busiest HCA link {percent(box.host_load)}" if box.host_load is not None else "",
+        f"busiest HCA link {format_percent(box.host_load)}" if box.host_load is not None else "",
     ]
 
 
@@ -110,8 +122,8 @@ def draw_hosts(box: Box, place: Place, *, below: bool) -> str:
     y = place.bottom + 14 if below else place.bottom - 9
     parts = []
     if below:
-        class_ = "line" if box.host_load is None else f"l{step(box.host_load)}"
-        stalk = 1.5 if box.host_load is None else 1 + 0.8 * step(box.host_load)
+        class_ = "line" if box.host_load is None else f"l{scale_step(box.host_load)}"
+        stalk = 1.5 if box.host_load is None else 1 + 0.8 * scale_step(box.host_load)
         parts.append(element("path", d=f"M{place.middle:.1f} {place.bottom:.1f}v14", class_=class_, stroke_width=stalk))
     for role, _ in ROLES:
         if count := box.hosts.get(role, 0):
@@ -119,26 +131,26 @@ def draw_hosts(box: Box, place: Place, *, below: bool) -> str:
             parts.append(element("rect", x=x, y=y, width=max(share, 2.0), height=10 if below else 6, class_=role))
             x += share
     if below:
-        parts += _counts(box, place, y + 23)
+        parts += _draw_counts(box, place, y + 23)
     hosts = ", ".join(f"{count} {role}" for role, count in box.hosts.items())
-    load = f"busiest HCA link {percent(box.host_load)}" if box.host_load is not None else ""
+    load = f"busiest HCA link {format_percent(box.host_load)}" if box.host_load is not None else ""
     return element("g", tooltip([f"hosts: {hosts}", load]), *parts)
 
 
-def _counts(box: Box, place: Place, y: float) -> list[str]:
-    """Return the numbers of hosts by role: beside each other where there is room."""
-    together = " ".join(counts(box))
-    if width_of(together, SMALL) <= place.width:
+def _draw_counts(box: Box, place: Place, y: float) -> list[str]:
+    """Return the numbers of hosts by role, in one line where there is room."""
+    together = " ".join(format_counts(box))
+    if measure_width(together, SMALL) <= place.width:
         return [text(place.middle, y, together, "s d m")]
-    return [text(place.middle, y + 11 * row, said, "s d m") for row, said in enumerate(counts(box)[:3])]
+    return [text(place.middle, y + 11 * row, count, "s d m") for row, count in enumerate(format_counts(box)[:3])]
 
 
 _MANY_LINES = 150
 _FEW_LINES = 40
 _HOTTEST = 5
-_MOST_NUMBERS = 80
+_MAX_NUMBERS = 80
 _SHARES = tuple(share / 20 for share in (8, 6, 10, 4, 12, 14, 16, 3, 17))
-"""Where on a line its number may stand, the best place first; 0 is the lower end."""
+"""Possible positions of a number on its line, the best first; 0 is the lower end."""
 
 
 def draw_tree(tree: Tree, labels: Mapping[str, str], top: float) -> Drawing:
@@ -148,22 +160,22 @@ def draw_tree(tree: Tree, labels: Mapping[str, str], top: float) -> Drawing:
         return Drawing(parts=[*parts, text(LEFT, top + 44, "No switches.", "d")], right=WIDTH, bottom=top + 50)
     layout = lay_out(tree, labels, top + 44)
     places = layout.places
-    parts += _names(tree, places)
-    parts += _lines(tree, places, labels)
+    parts += _draw_tier_names(tree, places)
+    parts += _draw_lines(tree, places, labels)
     for index, box in enumerate(tree.boxes):
         parts.append(draw_box(box, places[index], labels))
         if box.hosts:
             parts.append(draw_hosts(box, places[index], below=box.tier == 0))
-    parts += _numbers(tree, places)
-    drawn, y = legend(_entries(tree), layout.bottom + 20, LEFT, layout.right)
+    parts += _draw_numbers(tree, places)
+    drawn, y = draw_legend(_build_legend_entries(tree), layout.bottom + 20, LEFT, layout.right)
     parts += drawn
     if tree.loaded:
-        drawn, y = legend(load_entries("line"), y + 14, LEFT, layout.right)
+        drawn, y = draw_legend(build_load_entries("line"), y + 14, LEFT, layout.right)
         parts += drawn
     return Drawing(parts=parts, right=layout.right, bottom=y)
 
 
-def _names(tree: Tree, places: Mapping[int, Place]) -> Iterator[str]:
+def _draw_tier_names(tree: Tree, places: Mapping[int, Place]) -> Iterator[str]:
     """Yield the names of the tiers at the left, with how many switches they have and how they are cabled upwards."""
     for tier in tree.tiers:
         y = places[tier.boxes[0]].y
@@ -171,26 +183,26 @@ def _names(tree: Tree, places: Mapping[int, Place]) -> Iterator[str]:
         yield text(LEFT, y + 34, f"{tier.switches} switch" + ("es" if tier.switches != 1 else ""), "s d")
         for (low, high), usual in sorted(tree.usual.items()):
             if low == tier.level:
-                each = f"{usual} cable{'s' if usual != 1 else ''} a pair"
+                per_pair = f"{usual} cable{'s' if usual != 1 else ''} a pair"
                 above = "" if high == low + 1 else f", {high - low} tiers up"
-                yield text(LEFT, y - 14 - 14 * (high - low - 1), each + above, "s d")
+                yield text(LEFT, y - 14 - 14 * (high - low - 1), per_pair + above, "s d")
 
 
-def _lines(tree: Tree, places: Mapping[int, Place], labels: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines, those that say something above the others."""
+def _draw_lines(tree: Tree, places: Mapping[int, Place], labels: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines, notable ones above the others."""
     many = len(tree.lines) > _MANY_LINES
-    plain = [line for line in tree.lines if not _telling(line)]
+    plain = [line for line in tree.lines if not _is_notable(line)]
     faint: dict[str, float | str] = {"opacity": "0.5"} if many else {}
-    yield element("g", *(_line(line, tree, places, labels, 1.0 if many else 1.5) for line in plain), **faint)
-    for line in sorted(filter(_telling, tree.lines), key=lambda line: line.load or 0.0):
-        yield _line(line, tree, places, labels, 1.8)
+    yield element("g", *(_draw_line(line, tree, places, labels, 1.0 if many else 1.5) for line in plain), **faint)
+    for line in sorted(filter(_is_notable, tree.lines), key=lambda line: line.load or 0.0):
+        yield _draw_line(line, tree, places, labels, 1.8)
 
 
-def _telling(line: Line) -> bool:
+def _is_notable(line: Line) -> bool:
     return line.odd or bool(line.faults) or bool(line.load)
 
 
-def _line(line: Line, tree: Tree, places: Mapping[int, Place], labels: Mapping[str, str], width: float) -> str:
+def _draw_line(line: Line, tree: Tree, places: Mapping[int, Place], labels: Mapping[str, str], width: float) -> str:
     low, high = tree.boxes[line.low], tree.boxes[line.high]
     if line.pairs > 1:
         cables = f"{line.cables} cables between {line.pairs} pairs of switches"
@@ -200,52 +212,57 @@ def _line(line: Line, tree: Tree, places: Mapping[int, Place], labels: Mapping[s
         cables = f"{line.cables} cable" + ("s" if line.cables != 1 else "")
     busiest = " on the busiest" if line.pairs > 1 else ""
     loads = [
-        f"{way}: {percent(load)}{busiest}"
+        f"{way}: {format_percent(load)}{busiest}"
         for way, load in (("up", line.up_load), ("down", line.down_load))
         if load is not None
     ]
     if not line.cables:
         class_ = "none"
     elif line.load is not None:
-        class_, width = f"l{step(line.load)}", 1.0 + 0.8 * step(line.load)
+        class_, width = f"l{scale_step(line.load)}", 1.0 + 0.8 * scale_step(line.load)
     else:
         class_ = "odd" if line.odd else "slowline" if line.faults else "line"
-    said = [f"{named(low, labels)} to {named(high, labels)}", cables, *loads, *told(line.faults)]
-    path = _path(places[line.low], places[line.high])
-    return element("path", tooltip(said), d=path, class_=class_, stroke_width=width)
+    tooltip_lines = [
+        f"{format_name(low, labels)} to {format_name(high, labels)}",
+        cables,
+        *loads,
+        *format_faults(line.faults),
+    ]
+    path = _format_path(places[line.low], places[line.high])
+    return element("path", tooltip(tooltip_lines), d=path, class_=class_, stroke_width=width)
 
 
-def _path(low: Place, high: Place) -> str:
+def _format_path(low: Place, high: Place) -> str:
     """Return a line from the top of the lower box to the bottom of the upper one; within a tier, a bow above."""
     if low.y != high.y:
         if low.y < high.y:
             low, high = high, low
         return f"M{low.middle:.1f} {low.y:.1f}L{high.middle:.1f} {high.bottom:.1f}"
-    top = low.y - _rise(low, high)
+    top = low.y - _compute_rise(low, high)
     left, right = f"{low.middle:.1f}", f"{high.middle:.1f}"
     return f"M{left} {low.y:.1f}C{left} {top:.1f} {right} {top:.1f} {right} {high.y:.1f}"
 
 
-def _rise(low: Place, high: Place) -> float:
+def _compute_rise(low: Place, high: Place) -> float:
     return min(24 + abs(low.middle - high.middle) / 12, 64)
 
 
-def _numbers(tree: Tree, places: Mapping[int, Place]) -> Iterator[str]:
-    """Yield numbers on lines that are out of line, and loads on the busiest; none upon another."""
+def _draw_numbers(tree: Tree, places: Mapping[int, Place]) -> Iterator[str]:
+    """Yield numbers on lines that are out of line, and loads on the busiest; without overlaps."""
     taken: list[tuple[float, float, float]] = []
-    for line, said, class_ in _said(tree)[:_MOST_NUMBERS]:
-        half = width_of(said, SMALL) / 2 + 2
-        for x, y in _points(places[line.low], places[line.high]):
+    for line, number, class_ in _select_numbers(tree)[:_MAX_NUMBERS]:
+        half = measure_width(number, SMALL) / 2 + 2
+        for x, y in _list_points(places[line.low], places[line.high]):
             if all(abs(x - other) >= half + reach or abs(y - level) >= 13 for other, level, reach in taken):
                 taken.append((x, y, half))
-                yield text(x, y + 4, said, class_)
+                yield text(x, y + 4, number, class_)
                 break
 
 
-def _points(low: Place, high: Place) -> Iterator[tuple[float, float]]:
-    """Yield the points of a line where a number may stand."""
+def _list_points(low: Place, high: Place) -> Iterator[tuple[float, float]]:
+    """Yield the points of a line where a number may be drawn."""
     if low.y == high.y:
-        yield (low.middle + high.middle) / 2, low.y - 0.75 * _rise(low, high) - 8
+        yield (low.middle + high.middle) / 2, low.y - 0.75 * _compute_rise(low, high) - 8
         return
     if low.y < high.y:
         low, high = high, low
@@ -253,22 +270,22 @@ def _points(low: Place, high: Place) -> Iterator[tuple[float, float]]:
         yield low.middle + share * (high.middle - low.middle), low.y + share * (high.bottom - low.y)
 
 
-def _said(tree: Tree) -> list[tuple[Line, str, str]]:
-    """Return which lines carry a number, what and how, the most telling first."""
+def _select_numbers(tree: Tree) -> list[tuple[Line, str, str]]:
+    """Return the lines with a number, its text and class, the most important first."""
     loaded = sorted((line for line in tree.lines if line.load), key=lambda line: -(line.load or 0))
     hottest = [line for place, line in enumerate(loaded) if place < _HOTTEST or (line.load or 0) > 1]
-    said = [(line, percent(line.load), "s b m halo") for line in hottest if line.load is not None]
-    said += [(line, "slow", "s late m halo") for line in tree.lines if line.faults and not line.odd]
-    said += [(line, f"{line.cables} of {line.usual}", "s bad m halo") for line in tree.lines if line.odd]
+    numbers = [(line, format_percent(line.load), "s b m halo") for line in hottest if line.load is not None]
+    numbers += [(line, "slow", "s late m halo") for line in tree.lines if line.faults and not line.odd]
+    numbers += [(line, f"{line.cables} of {line.usual}", "s bad m halo") for line in tree.lines if line.odd]
     if len(tree.lines) <= _FEW_LINES and not tree.loaded:
-        said += [(line, f"{line.cables}×", "s d m halo") for line in tree.lines if line.pairs > 1]
+        numbers += [(line, f"{line.cables}×", "s d m halo") for line in tree.lines if line.pairs > 1]
     level = [line for line in tree.lines if tree.boxes[line.low].tier == tree.boxes[line.high].tier]
-    said += [(line, f"{line.cables}× inside the tier", "s d m halo") for line in level if not line.load]
-    return said
+    numbers += [(line, f"{line.cables}× inside the tier", "s d m halo") for line in level if not line.load]
+    return numbers
 
 
-def _entries(tree: Tree) -> list[tuple[str, str, str]]:
-    """Return what is to be explained of this tree."""
+def _build_legend_entries(tree: Tree) -> list[tuple[str, str, str]]:
+    """Return the legend entries of this tree."""
     roles = {role for box in tree.boxes for role in box.hosts}
     entries = [
         ("box", role, "? = HCAs without a host name" if role == UNNAMED else f"{letter} = {role} hosts")

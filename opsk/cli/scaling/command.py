@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from opsk.app.inputs.model import named_model
+from opsk.app.inputs.model import load_model
 from opsk.app.scaling import Quantity, ScalingRequest, compute_scaling
 from opsk.cli.document import echo_json
 from opsk.costmodel.sizes.parameters import total_parameters
@@ -62,7 +62,7 @@ def scaling(
     Exit status: 0 an answer; 2 the request cannot be.
     """
     _check(model, parameters, gpus, tp * pp, {"--tflops-per-gpu": tflops_per_gpu, "--watts-per-gpu": watts_per_gpu})
-    shape = named_model(model, seq=seq)[0] if model is not None else None
+    shape = load_model(model, seq=seq)[0] if model is not None else None
     request = ScalingRequest(
         parameters=float(total_parameters(shape)) if shape is not None else float(parameters or 0),
         tokens=tokens,

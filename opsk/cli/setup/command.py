@@ -1,4 +1,4 @@
-"""The command ``opsk setup``: is this host fit for opsk? It writes opsk.toml and prints the lines for slurm.conf."""
+"""Implements ``opsk setup``: checks this host, writes opsk.toml, and prints the lines for slurm.conf."""
 
 from __future__ import annotations
 
@@ -10,22 +10,27 @@ from typing import Any
 import click
 
 from opsk.app.doctor.finding import Finding, Level, sound, wrong
-from opsk.app.doctor.slurm_installation import InstalledSlurm, installed_slurm, slurm_findings, slurm_lines
-from opsk.cli.doctor.picture import show
+from opsk.app.doctor.slurm_installation import (
+    InstalledSlurm,
+    check_installed_slurm,
+    find_installed_slurm,
+    read_slurm_lines,
+)
+from opsk.cli.doctor.picture import print_findings
 from opsk.cli.document import echo_json
 from opsk.cli.setup.host import (
-    gpus_here,
-    hcas_here,
-    munge_findings,
-    permission_findings,
-    prometheus_findings,
+    check_munge,
+    check_permissions,
+    check_prometheus,
+    find_gpus,
+    find_hcas,
 )
-from opsk.cli.setup.site_file import SiteFacts, site_text, write_site
+from opsk.cli.setup.site_file import SiteFacts, format_site, write_site
 from opsk.config import DEFAULT_PATH
 from opsk.errors import ExitStatus, InputError, OpskError, SlurmError
 from opsk.hardware.catalog import cluster, names
 from opsk.slurm.commands.command import CommandClient
-from opsk.slurm.topology.release import show_release
+from opsk.slurm.topology.release import format_release
 from opsk.text import escape
 
 FOLDERS = (
@@ -37,8 +42,8 @@ FOLDERS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
-    """What was found of the site, and what there is to say about it."""
+class HostCheck:
+    """The detected facts of the site, and the findings."""
 
     facts: SiteFacts
     slurm: InstalledSlurm
@@ -68,45 +73,47 @@ def setup(
 
     Exit status: 0 nothing is wrong, 1 something is missing or wrong.
     """
-    looked = _look(root, named, fabric, prometheus, shadow=shadow)
+    check = _check_host(root, named, fabric, prometheus, shadow=shadow)
     path = root / DEFAULT_PATH.relative_to("/")
-    text = site_text(looked.facts)
-    written = _write(path, text, force=force, dry_run=dry_run)
-    findings = (*looked.findings, written.finding)
-    release = looked.slurm.release
-    lines = slurm_lines(release) if release is not None else ()
+    text = format_site(check.facts)
+    written = _write_configuration(path, text, force=force, dry_run=dry_run)
+    findings = (*check.findings, written.finding)
+    release = check.slurm.release
+    lines = read_slurm_lines(release) if release is not None else ()
     if as_json:
-        echo_json({**_document(looked), "findings": findings, "configuration": text, "slurm_conf": lines,
-                   "path": path, "written": written.is_written, "kept_as": written.kept})  # fmt: skip
+        echo_json({**_build_document(check), "findings": findings, "configuration": text, "slurm_conf": lines,
+                   "path": path, "written": written.is_written, "kept_as": written.backup})  # fmt: skip
     else:
-        show(findings, everything=True)
+        print_findings(findings, everything=True)
         if dry_run:
             click.echo(f"\n{escape(str(path))} would be:\n\n{text}", nl=False)
         if lines and release is not None:
-            click.echo(f"\nslurm.conf of Slurm {show_release(release)} needs:\n")
+            click.echo(f"\nslurm.conf of Slurm {format_release(release)} needs:\n")
             click.echo("\n".join(lines))
         click.echo("\nthen: opsk advisor --install-hooks /etc/slurm; at last opsk doctor")
     return ExitStatus.BAD_NEWS if any(each.level is Level.WRONG for each in findings) else ExitStatus.ANSWER
 
 
-def _look(root: Path, named: str | None, fabric: tuple[Path, ...], prometheus: str | None, *, shadow: bool) -> Looked:
-    """Look at everything.
+def _check_host(
+    root: Path, named: str | None, fabric: tuple[Path, ...], prometheus: str | None, *, shadow: bool
+) -> HostCheck:
+    """Run all checks.
 
     Raises
     ------
     InputError
         A cluster, a fabric's file or a URL that was named cannot be used.
     """
-    _check_named(named, fabric, prometheus)
-    slurm = installed_slurm(root)
-    config, partition = _of_slurmctld()
-    answering, said = prometheus_findings(prometheus)
-    gpus, gpu_finding = gpus_here()
-    hcas, hca_findings = hcas_here(root / "sys")
+    _validate_names(named, fabric, prometheus)
+    slurm = find_installed_slurm(root)
+    config, partition = _read_slurmctld()
+    answering, prometheus_finding = check_prometheus(prometheus)
+    gpus, gpu_finding = find_gpus()
+    hcas, hca_findings = find_hcas(root / "sys")
     facts = SiteFacts(
-        release="" if slurm.release is None else show_release(slurm.release),
+        release="" if slurm.release is None else format_release(slurm.release),
         cluster=named,
-        slurm_user=_user(config.get("SlurmUser")),
+        slurm_user=_parse_user(config.get("SlurmUser")),
         default_partition=partition,
         prometheus=answering,
         fabric=fabric,
@@ -116,13 +123,13 @@ def _look(root: Path, named: str | None, fabric: tuple[Path, ...], prometheus: s
     )
     is_munge = "munge" in config.get("AuthType", "auth/munge")
     findings = (
-        *slurm_findings(slurm), *munge_findings(is_needed=is_munge, socket=_munge_socket(config)), said,
-        *permission_findings(root, folders=FOLDERS), gpu_finding, *hca_findings,
+        *check_installed_slurm(slurm), *check_munge(is_needed=is_munge, socket=_find_munge_socket(config)),
+        prometheus_finding, *check_permissions(root, folders=FOLDERS), gpu_finding, *hca_findings,
     )  # fmt: skip
-    return Looked(facts=facts, slurm=slurm, hcas=tuple(each.device for each in hcas), findings=findings)
+    return HostCheck(facts=facts, slurm=slurm, hcas=tuple(each.device for each in hcas), findings=findings)
 
 
-def _check_named(named: str | None, fabric: tuple[Path, ...], prometheus: str | None) -> None:
+def _validate_names(named: str | None, fabric: tuple[Path, ...], prometheus: str | None) -> None:
     if named is not None and "/" not in named and not named.endswith(".toml"):
         try:
             cluster(named)
@@ -132,13 +139,13 @@ def _check_named(named: str | None, fabric: tuple[Path, ...], prometheus: str | 
         if not path.is_absolute():
             raise InputError(f"{path}: the advisor needs an absolute path", hint=f"--fabric {path.absolute()}")
     if prometheus is not None and (not prometheus.startswith(("http://", "https://")) or "@" in prometheus):
-        # Before an @ stands a password.
+        # The part before an @ may be a password.
         shown = prometheus.rpartition("@")[2][:80]
         hint = "--prometheus http://HOST:9090; user and password_file are keys under [top]"
         raise InputError(f"{shown!r} is no URL of a Prometheus", hint=hint)
 
 
-def _of_slurmctld() -> tuple[Mapping[str, str], str | None]:
+def _read_slurmctld() -> tuple[Mapping[str, str], str | None]:
     """Return slurmctld's configuration and the default partition; nothing where it does not answer."""
     client = CommandClient(deadline_s=5.0)
     try:
@@ -149,42 +156,42 @@ def _of_slurmctld() -> tuple[Mapping[str, str], str | None]:
     return config, default
 
 
-def _user(said: str | None) -> str | None:
-    """Return a user as ``scontrol show config`` tells him: ``slurm(64030)``."""
-    return said.partition("(")[0] if said else None
+def _parse_user(text: str | None) -> str | None:
+    """Return the user name from ``scontrol show config``: ``slurm(64030)``."""
+    return text.partition("(")[0] if text else None
 
 
-def _munge_socket(config: Mapping[str, str]) -> str | None:
+def _find_munge_socket(config: Mapping[str, str]) -> str | None:
     """Return the socket of munge that slurm.conf names: ``AuthInfo=socket=/run/munge.sock,ttl=60``."""
     words = (word.partition("=") for word in config.get("AuthInfo", "").split(","))
     return next((value for name, _, value in words if name.strip() == "socket" and value.startswith("/")), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Written:
+class _WriteResult:
     finding: Finding
     is_written: bool = False
-    kept: Path | None = None
+    backup: Path | None = None
 
 
-def _write(path: Path, text: str, *, force: bool, dry_run: bool) -> _Written:
-    """Write the configuration, unless a person's is there."""
+def _write_configuration(path: Path, text: str, *, force: bool, dry_run: bool) -> _WriteResult:
+    """Write the configuration, unless one exists."""
     is_there = path.exists()
     if dry_run:
-        return _Written(finding=sound("opsk.toml", "nothing is written: --dry-run", path))
+        return _WriteResult(finding=sound("opsk.toml", "nothing is written: --dry-run", path))
     if is_there and not force:
-        return _Written(finding=sound("opsk.toml", "is there, and stays as it is; --force writes a new one", path))
+        return _WriteResult(finding=sound("opsk.toml", "is there, and stays as it is; --force writes a new one", path))
     try:
-        kept = write_site(path, text)
+        backup = write_site(path, text)
     except OSError as error:
         hint = "run opsk setup as root, or with --root and --dry-run to see what it would write"
-        return _Written(finding=wrong("opsk.toml", f"cannot be written: {error.strerror}", path, hint))
-    more = f"; what was there is {kept.name}" if kept is not None else ""
-    return _Written(finding=sound("opsk.toml", f"written{more}", path), is_written=True, kept=kept)
+        return _WriteResult(finding=wrong("opsk.toml", f"cannot be written: {error.strerror}", path, hint))
+    more = f"; what was there is {backup.name}" if backup is not None else ""
+    return _WriteResult(finding=sound("opsk.toml", f"written{more}", path), is_written=True, backup=backup)
 
 
-def _document(looked: Looked) -> dict[str, Any]:
-    slurm, facts = looked.slurm, looked.facts
+def _build_document(check: HostCheck) -> dict[str, Any]:
+    slurm, facts = check.slurm, check.facts
     return {
         "slurm": {
             "release": facts.release or None, "program": slurm.program or None, "plugins": slurm.plugins,
@@ -193,5 +200,5 @@ def _document(looked: Looked) -> dict[str, Any]:
         },
         "prometheus": facts.prometheus,
         "gpus": facts.gpus,
-        "hcas": looked.hcas,
+        "hcas": check.hcas,
     }  # fmt: skip

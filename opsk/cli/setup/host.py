@@ -1,4 +1,4 @@
-"""What has this host besides Slurm: munge, Prometheus, GPUs, HCAs, and folders with the rights that opsk needs?"""
+"""Checks this host besides Slurm: munge, Prometheus, GPUs, HCAs, and the permissions of opsk's folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opsk.app.doctor.finding import Finding, note, sound, unknown, wrong
 from opsk.cli.doctor.fetching import fetch
 from opsk.config import TopConfig
 from opsk.errors import TelemetryError
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from opsk.telemetry.gpu.nvml.source import NvmlGpus
 from opsk.telemetry.network.infiniband import DeviceSample, SysfsInfiniband
 
@@ -23,44 +23,48 @@ _OTHERS_MAY_WRITE = stat.S_IWOTH
 _OTHERS_MAY_ENTER = stat.S_IXOTH
 
 
-def munge_findings(*, is_needed: bool, socket: str | None = None) -> Iterator[Finding]:
-    """Have munge sign something and check it; ``socket`` is that of ``AuthInfo`` in slurm.conf."""
-    munge, unmunge = (shutil.which(name, path=search_path()) for name in ("munge", "unmunge"))
+def check_munge(*, is_needed: bool, socket: str | None = None) -> Iterator[Finding]:
+    """Check munge by signing and verifying a credential; ``socket`` is that of ``AuthInfo`` in slurm.conf."""
+    munge, unmunge = (shutil.which(name, path=build_search_path()) for name in ("munge", "unmunge"))
     if munge is None or unmunge is None:
-        found = wrong if is_needed else note
-        yield found("munge", "munge and unmunge are not on PATH", hint="install munge, or use auth/slurm (23.11 on)")
+        build_finding = wrong if is_needed else note
+        yield build_finding(
+            "munge", "munge and unmunge are not on PATH", hint="install munge, or use auth/slurm (23.11 on)"
+        )
         return
-    there = ["-S", socket] if socket else []
+    socket_options = ["-S", socket] if socket else []
     try:
-        signed = subprocess.run([munge, "-n", *there], capture_output=True, timeout=DEADLINE_S, check=False)
+        signed = subprocess.run([munge, "-n", *socket_options], capture_output=True, timeout=DEADLINE_S, check=False)
         checked = subprocess.run(
-            [unmunge, *there], input=signed.stdout, capture_output=True, timeout=DEADLINE_S, check=False
+            [unmunge, *socket_options], input=signed.stdout, capture_output=True, timeout=DEADLINE_S, check=False
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         yield unknown("munge", f"gives no answer: {getattr(error, 'strerror', None) or 'too slow'}", munge)
         return
     if signed.returncode or checked.returncode:
-        said = (signed.stderr or checked.stderr).decode("utf-8", errors="replace").strip().splitlines()
-        what = f"cannot sign: {said[-1] if said else 'without a word'}"
-        found = wrong if is_needed else note
-        yield found("munge", what, munge, "systemctl enable --now munge; the same /etc/munge/munge.key on all hosts")
+        messages = (signed.stderr or checked.stderr).decode("utf-8", errors="replace").strip().splitlines()
+        what = f"cannot sign: {messages[-1] if messages else 'without a word'}"
+        build_finding = wrong if is_needed else note
+        yield build_finding(
+            "munge", what, munge, "systemctl enable --now munge; the same /etc/munge/munge.key on all hosts"
+        )
         return
     yield sound("munge", "signs, and checks what it signed", munge)
 
 
-def prometheus_findings(url: str | None) -> tuple[str | None, Finding]:
+def check_prometheus(url: str | None) -> tuple[str | None, Finding]:
     """Return the Prometheus that answers: the one named, else one of this host."""
-    asked = url or PROMETHEUS
-    answer = fetch(f"{asked.rstrip('/')}/-/ready", TopConfig(), deadline_s=2.0)
+    address = url or PROMETHEUS
+    answer = fetch(f"{address.rstrip('/')}/-/ready", TopConfig(), deadline_s=2.0)
     if not answer.problem:
-        return asked, sound("prometheus", "answers", asked)
+        return address, sound("prometheus", "answers", address)
     if url is not None:
         hint = "systemctl status prometheus on its host; opsk.toml names it all the same"
         return url, wrong("prometheus", f"does not answer: {answer.problem}", url, hint)
     return None, note("prometheus", "none on this host", hint="--prometheus URL names the site's")
 
 
-def gpus_here() -> tuple[tuple[str, ...], Finding]:
+def find_gpus() -> tuple[tuple[str, ...], Finding]:
     """Return the names of the GPUs that NVML shows."""
     source = NvmlGpus()
     try:
@@ -76,7 +80,7 @@ def gpus_here() -> tuple[tuple[str, ...], Finding]:
     return names, sound("gpus", counted) if names else note("gpus", "NVML shows none")
 
 
-def hcas_here(sysfs: Path) -> tuple[tuple[DeviceSample, ...], list[Finding]]:
+def find_hcas(sysfs: Path) -> tuple[tuple[DeviceSample, ...], list[Finding]]:
     """Return the HCAs that sysfs shows, and which of their ports are not up."""
     try:
         devices = SysfsInfiniband(sysfs).devices()
@@ -86,16 +90,16 @@ def hcas_here(sysfs: Path) -> tuple[tuple[DeviceSample, ...], list[Finding]]:
         return (), [note("hcas", "none by sysfs", sysfs / "class" / "infiniband", "right on a login node")]
     ports = [port for device in devices for port in device.ports]
     down = [f"{port.device}/{port.port}" for port in ports if port.state_name not in {None, "ACTIVE"}]
-    found = [sound("hcas", f"{len(devices)}: {', '.join(device.device for device in devices)}")]
+    findings = [sound("hcas", f"{len(devices)}: {', '.join(device.device for device in devices)}")]
     if down:
-        found.append(
+        findings.append(
             wrong("hcas", f"ports that are not active: {', '.join(down)}", hint="ibstat; is a subnet manager running?")
         )
-    return devices, found
+    return devices, findings
 
 
-def permission_findings(root: Path, *, folders: Sequence[tuple[str, str]]) -> Iterator[Finding]:
-    """Look at opsk's folders and the user that it runs as; ``folders`` are paths, each with what makes it."""
+def check_permissions(root: Path, *, folders: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    """Check opsk's folders and the user that it runs as; ``folders`` are paths, each with how to create it."""
     for name, maker in folders:
         path = root / name
         try:

@@ -1,1 +1,1 @@
-"""Implements `opsk store`."""
+"""Implements ``opsk store``."""

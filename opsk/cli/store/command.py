@@ -1,4 +1,4 @@
-"""The command ``opsk store``: how much is kept, is it sound, what is too old, and what is it?"""
+"""Implements ``opsk store``: shows the size of the store, checks, prunes, exports, imports and upgrades it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsk.app.store_opening import site_store, site_url
+from opsk.app.store_opening import find_store_url, open_site_store
 from opsk.cli.document import echo_json
 from opsk.config import RetentionConfig, load_site
 from opsk.errors import ExitStatus, InputError
 from opsk.text import escape, format_bytes
 
 if TYPE_CHECKING:
-    from opsk.store.retention import Pruned
+    from opsk.store.retention import PruneResult
     from opsk.store.sizes import StoreSize
 
 _OVER = tuple(RetentionConfig.model_fields)
@@ -37,15 +37,15 @@ def store() -> None:
 @_as_json
 def size(*, as_json: bool) -> int:
     """Say how much is kept, of which kinds and times, and how much room it takes."""
-    engine = site_store(writing=False)
-    from opsk.store.database.urls import shown
-    from opsk.store.sizes import store_size
+    engine = open_site_store(writing=False)
+    from opsk.store.database.urls import format_url
+    from opsk.store.sizes import compute_store_size
 
-    found = store_size(engine)
+    sizes = compute_store_size(engine)
     if as_json:
-        echo_json({"store": shown(engine.url), **_fields(found)})
+        echo_json({"store": format_url(engine.url), **_read_fields(sizes)})
     else:
-        _size_table(shown(engine.url), found)
+        _print_sizes(format_url(engine.url), sizes)
     return ExitStatus.ANSWER
 
 
@@ -63,18 +63,18 @@ def prune(*, dry_run: bool, given: tuple[str, ...], shrink: bool, as_json: bool)
     What is not over stays, however old: the newest fabric of each cluster, jobs that somebody still tells of, failures
     that are not well again, remaps of which something can still become.
     """
-    days = {**load_site().store.retention_days.model_dump(), **dict(map(_days, given))}
-    engine = site_store()
-    from opsk.store.retention import give_back
+    days = {**load_site().store.retention_days.model_dump(), **dict(map(_parse_days, given))}
+    engine = open_site_store()
     from opsk.store.retention import prune as remove
+    from opsk.store.retention import reclaim_space
 
     done = remove(engine, days, now=datetime.now(UTC), dry=dry_run)
     if shrink and not dry_run:
-        give_back(engine)
+        reclaim_space(engine)
     if as_json:
         echo_json({"dry_run": dry_run, "kinds": done})
     else:
-        _pruned_table(done, dry=dry_run)
+        _print_pruned(done, dry=dry_run)
     return ExitStatus.ANSWER
 
 
@@ -87,7 +87,7 @@ def export(*, kinds: tuple[str, ...], output: Path | None, as_json: bool) -> int
 
     A record that is damaged is left out, and said on stderr; the exit status is then 1.
     """
-    engine = site_store(writing=False)
+    engine = open_site_store(writing=False)
     from opsk.store.export import export as lines
 
     damaged: list[str] = []
@@ -116,8 +116,8 @@ def export(*, kinds: tuple[str, ...], output: Path | None, as_json: bool) -> int
 @_as_json
 def take_in(file: Any, *, as_json: bool) -> int:
     """Take in what `opsk store export` printed, `-` from standard input; what is kept already stays as it is."""
-    engine = site_store()
-    from opsk.store.export import take_in as take
+    engine = open_site_store()
+    from opsk.store.export import import_lines as take
     from opsk.store.writing import DirectWriter
 
     written = take(DirectWriter(engine), file)
@@ -135,21 +135,21 @@ def check(*, as_json: bool) -> int:
 
     Exit status: 0 it is sound, 1 something is not, 3 the database does not answer.
     """
-    url = site_url()
-    from opsk.store.check import check as look
+    url = find_store_url()
+    from opsk.store.check import check_store as look
     from opsk.store.database.engine import connect
-    from opsk.store.database.urls import shown
+    from opsk.store.database.urls import format_url
 
     engine = connect(url, writing=False)
-    found = look(engine)
+    result = look(engine)
     if as_json:
-        echo_json({"store": shown(engine.url), "sound": not found.findings, **_fields(found)})
+        echo_json({"store": format_url(engine.url), "sound": not result.findings, **_read_fields(result)})
     else:
-        for finding in found.findings:
+        for finding in result.findings:
             click.echo(escape(f"{finding.part}: {finding.what}" + (f" ({finding.hint})" if finding.hint else "")))
-        verdict = "not sound" if found.findings else "sound"
-        click.echo(escape(f"{shown(engine.url)}: {verdict}, {found.records} records, revision {found.revision}"))
-    return ExitStatus.BAD_NEWS if found.findings else ExitStatus.ANSWER
+        verdict = "not sound" if result.findings else "sound"
+        click.echo(escape(f"{format_url(engine.url)}: {verdict}, {result.records} records, revision {result.revision}"))
+    return ExitStatus.BAD_NEWS if result.findings else ExitStatus.ANSWER
 
 
 @store.command()
@@ -160,25 +160,25 @@ def upgrade(*, as_json: bool) -> int:
     A SQLite file is brought up by whoever opens it; a server only by this command, once all that write to it are of
     this version.
     """
-    url = site_url()
+    url = find_store_url()
     from opsk.store.database.engine import upgrade_store
-    from opsk.store.database.urls import shown
+    from opsk.store.database.urls import format_url
 
     engine, before, now = upgrade_store(url)
     if as_json:
-        echo_json({"store": shown(engine.url), "before": before, "now": now})
+        echo_json({"store": format_url(engine.url), "before": before, "now": now})
     elif before == now:
-        click.echo(escape(f"{shown(engine.url)} is of revision {now}: nothing to do"))
+        click.echo(escape(f"{format_url(engine.url)} is of revision {now}: nothing to do"))
     else:
-        click.echo(escape(f"{shown(engine.url)}: from revision {before or 'none'} to {now}"))
+        click.echo(escape(f"{format_url(engine.url)}: from revision {before or 'none'} to {now}"))
     return ExitStatus.ANSWER
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _read_fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__slots__}
 
 
-def _days(text: str) -> tuple[str, int]:
+def _parse_days(text: str) -> tuple[str, int]:
     """Return kind and days of one ``--days``."""
     kind, sign, days = text.partition("=")
     if kind not in _OVER:
@@ -188,20 +188,20 @@ def _days(text: str) -> tuple[str, int]:
     return kind, int(days)
 
 
-def _size_table(url: str, found: StoreSize) -> None:
+def _print_sizes(url: str, sizes: StoreSize) -> None:
     click.echo(escape(url))
-    for kind in found.kinds:
+    for kind in sizes.kinds:
         times = f"  {kind.first_at:%Y-%m-%d}  {kind.last_at:%Y-%m-%d}" if kind.first_at and kind.last_at else ""
         click.echo(f"{kind.kind:<10} {kind.records:>12,}{times}")
-    free = f", {_room(found.free_bytes)} of it free" if found.free_bytes else ""
-    click.echo(f"{_room(found.total_bytes)}{free}")
+    free = f", {_format_room(sizes.free_bytes)} of it free" if sizes.free_bytes else ""
+    click.echo(f"{_format_room(sizes.total_bytes)}{free}")
 
 
-def _room(size_bytes: int) -> str:
+def _format_room(size_bytes: int) -> str:
     return format_bytes(size_bytes) if size_bytes >= _SMALL_BYTES else f"{size_bytes:,} bytes"
 
 
-def _pruned_table(done: list[Pruned], *, dry: bool) -> None:
+def _print_pruned(done: list[PruneResult], *, dry: bool) -> None:
     verb = "would be removed" if dry else "removed"
     for kind in done:
         since = f"over before {kind.before:%Y-%m-%d}" if kind.before is not None else "kept for ever"

@@ -1,1 +1,1 @@
-"""Implements `opsk throughput`."""
+"""Implements ``opsk throughput``."""

@@ -1,4 +1,4 @@
-"""The command ``opsk throughput``: how far and how fast is a training job, by its logs?"""
+"""Implements ``opsk throughput``: reads the progress and speed of a training job from its logs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from opsk.cli.document import echo_json
-from opsk.cli.throughput.document import throughput_document
+from opsk.cli.throughput.document import build_throughput_document
 from opsk.cli.throughput.follow import follow as follow_logs
-from opsk.cli.throughput.picture import picture
+from opsk.cli.throughput.picture import print_throughput
 from opsk.errors import ExitStatus, InputError
-from opsk.telemetry.progress.runs import Log, joined, read_log
+from opsk.telemetry.progress.runs import Log, merge_logs, read_log
 from opsk.text import escape
 
 
@@ -65,21 +65,21 @@ def throughput(
     """
     if follow:
         return follow_logs([Path(name) for name in logs], as_json=as_json, sequence_tokens=sequence, gpus=gpus)
-    found: list[Log] = []
+    read: list[Log] = []
     unread: list[tuple[str, InputError]] = []
     for name in logs:
         try:
-            found.append(read_log(Path(name), sequence_tokens=sequence, gpus=gpus))
+            read.append(read_log(Path(name), sequence_tokens=sequence, gpus=gpus))
         except InputError as error:
             unread.append((name, error))
-    if not found:
+    if not read:
         raise InputError("; ".join(why.message for _, why in unread), hint=unread[0][1].hint)
-    run = joined([*found, *(Log(file=name, problem=why.message) for name, why in unread)])
-    document = throughput_document(run, skip_warm_up=skip_warmup)
+    run = merge_logs([*read, *(Log(file=name, problem=why.message) for name, why in unread)])
+    document = build_throughput_document(run, skip_warm_up=skip_warmup)
     if as_json:
         for _, why in unread:
             click.echo(f"opsk: {escape(why.message)}", err=True)
         echo_json(document)
     else:
-        picture(document, run)
+        print_throughput(document, run)
     return ExitStatus.BAD_NEWS if document["loss"]["finite"] is False else ExitStatus.ANSWER

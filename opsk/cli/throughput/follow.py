@@ -1,4 +1,4 @@
-"""What does ``opsk throughput --follow`` print: a line a step, for people or as JSON, until it is told to stop?"""
+"""Implements ``opsk throughput --follow``: prints a line per step, for people or as JSON, until it is stopped."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import cast
 
 import click
 
-from opsk.cli.throughput.document import step_document
-from opsk.cli.throughput.picture import speed
+from opsk.cli.throughput.document import build_step_document
+from opsk.cli.throughput.picture import format_speed
 from opsk.errors import ExitStatus, InputError
 from opsk.telemetry.progress.records import Event, EventKind, StepRecord
 from opsk.telemetry.progress.runs import STDIN
-from opsk.telemetry.progress.stream import Found, ProgressReader
+from opsk.telemetry.progress.stream import ProgressItem, ProgressReader
 from opsk.telemetry.progress.tail import Tail
 from opsk.telemetry.progress.tally import STALL, Tally
 from opsk.text import escape, format_bytes, format_duration, to_json_values
 from opsk.units import KIB
 
 SHOWN_AT_FIRST = 10
-"""Steps of those that were there before, for people."""
+"""Number of earlier steps that are shown to people."""
 _WINDOW, _ENOUGH = 16, 4
 _PIPE_BYTES = 64 * KIB
 
@@ -47,61 +47,61 @@ def follow(
     InputError
         A log cannot be followed.
     """
-    lines = Lines(as_json=as_json)
+    printer = StepPrinter(as_json=as_json)
     try:
         if STDIN in logs:
             if len(logs) > 1:
                 raise InputError("- is followed alone", hint="name logs, or pipe one")
-            _pipe(lines, ProgressReader("-", sequence_tokens=sequence_tokens, gpus=gpus))
+            _follow_stdin(printer, ProgressReader("-", sequence_tokens=sequence_tokens, gpus=gpus))
         else:
-            _watch(lines, Tail(logs, sequence_tokens=sequence_tokens, gpus=gpus), sleep)
+            _follow_files(printer, Tail(logs, sequence_tokens=sequence_tokens, gpus=gpus), sleep)
     except KeyboardInterrupt:
         pass
-    return lines.end()
+    return printer.end()
 
 
-def _watch(lines: Lines, tail: Tail, sleep: Callable[[float], None]) -> None:
-    """Follow logs for ever."""
-    changes, said = 0, ""
+def _follow_files(printer: StepPrinter, tail: Tail, sleep: Callable[[float], None]) -> None:
+    """Follow logs until interrupted."""
+    changes, reported = 0, ""
     try:
         while True:
-            for found in tail.poll():
+            for event in tail.poll():
                 if tail.changes != changes:
                     changes = tail.changes
-                    lines.forget()
-                lines.take(found)
+                    printer.forget()
+                printer.take(event)
             if tail.is_live:
-                lines.go_live()
+                printer.go_live()
             problem = "; ".join(tail.problems.values())
-            if problem != said:
-                said = problem
+            if problem != reported:
+                reported = problem
                 if problem:
                     click.echo(f"opsk: waiting: {escape(problem)}", err=True)
             sleep(tail.rest_s)
     finally:
-        lines.take_all(tail.finish())
+        printer.take_all(tail.finish())
         if tail.skipped_bytes:
             left_out = format_bytes(tail.skipped_bytes)
             click.echo(f"opsk: {left_out} of the logs were left out: more than can be followed", err=True)
 
 
-def _pipe(lines: Lines, reader: ProgressReader) -> None:
+def _follow_stdin(printer: StepPrinter, reader: ProgressReader) -> None:
     """Follow standard input until it ends."""
-    lines.go_live()
+    printer.go_live()
     changes, stream = 0, cast("io.BufferedReader", sys.stdin.buffer)
     try:
         while data := stream.read1(_PIPE_BYTES):
-            for found in reader.feed(data):
+            for event in reader.feed(data):
                 if reader.changes != changes:
                     changes = reader.changes
-                    lines.forget()
-                lines.take(found)
+                    printer.forget()
+                printer.take(event)
     finally:
-        lines.take_all(reader.finish())
+        printer.take_all(reader.finish())
 
 
-class Lines:
-    """Prints steps, and remembers what is summed up at the end.
+class StepPrinter:
+    """Prints steps, and accumulates the summary.
 
     Parameters
     ----------
@@ -117,34 +117,34 @@ class Lines:
         self._tally = Tally()
         self._generation = 0
 
-    def take(self, found: Found) -> None:
-        """Print a step, or what happened between two."""
-        if isinstance(found, StepRecord):
-            self._tally.add(found)
+    def take(self, event: ProgressItem) -> None:
+        """Print a step, or an event between two."""
+        if isinstance(event, StepRecord):
+            self._tally.add(event)
             if self._as_json:
-                click.echo(json.dumps(to_json_values(step_document(found)), ensure_ascii=True))
+                click.echo(json.dumps(to_json_values(build_step_document(event)), ensure_ascii=True))
                 return
-            if found.generation > self._generation:
+            if event.generation > self._generation:
                 self._recent.clear()
-                self._say(f"restart {found.generation}")
-            self._generation = found.generation
-            self._say(self._step(found))
-        elif not self._as_json and (said := _event(found)):
-            self._say(said)
+                self._print(f"restart {event.generation}")
+            self._generation = event.generation
+            self._print(self._format_step(event))
+        elif not self._as_json and (text := _format_event(event)):
+            self._print(text)
 
-    def take_all(self, found: Iterator[Found]) -> None:
-        """Print all that is left."""
-        for each in found:
-            self.take(each)
+    def take_all(self, events: Iterator[ProgressItem]) -> None:
+        """Print all remaining events."""
+        for event in events:
+            self.take(event)
 
     def go_live(self) -> None:
-        """Print the last of what was there before, and from now on everything."""
+        """Print the last buffered lines, and from now on every line."""
         self._is_live = True
         while self._early:
             click.echo(self._early.popleft())
 
     def forget(self) -> None:
-        """Forget steps that were not the training's."""
+        """Discard steps that were not the training's."""
         self._tally = Tally()
         self._early.clear()
         self._recent.clear()
@@ -155,27 +155,27 @@ class Lines:
         self.go_live()
         last = self._tally.last
         if not self._as_json:
-            click.echo(self._summary())
+            click.echo(self._format_summary())
         is_finite = last is None or last.loss is None or math.isfinite(last.loss)
         return ExitStatus.ANSWER if is_finite else ExitStatus.BAD_NEWS
 
-    def _summary(self) -> str:
-        """Return what it came to."""
+    def _format_summary(self) -> str:
+        """Return the summary."""
         count = len(self._tally)
         if not count:
             return "no progress lines that opsk knows"
-        said = speed({**self._tally.steady().medians, "from": "steps"})
-        return f"{count:,} record{'s' if count > 1 else ''}, median {said}"
+        rates = format_speed({**self._tally.compute_steady_state().medians, "from": "steps"})
+        return f"{count:,} record{'s' if count > 1 else ''}, median {rates}"
 
-    def _say(self, text: str) -> None:
-        """Print a line, or keep it while old ones are read."""
+    def _print(self, text: str) -> None:
+        """Print a line, or buffer it while old ones are read."""
         if self._is_live:
             click.echo(escape(text))
         else:
             self._early.append(escape(text))
 
-    def _step(self, record: StepRecord) -> str:
-        """Return one step as people read it."""
+    def _format_step(self, record: StepRecord) -> str:
+        """Format one step for people."""
         step = "step" if record.iteration is None else f"step {record.iteration:,}"
         parts = [step + (f"/{record.total_iterations:,}" if record.total_iterations else "")]
         if record.step_s:
@@ -189,12 +189,12 @@ class Lines:
                 parts.append(f"{value:,.0f} {what}" if value >= 1000 else f"{value:.4g} {what}")
         if record.loss is not None:
             parts.append(f"loss {record.loss:.4g}")
-        if (slow := self._slowness(record.step_s)) is not None:
+        if (slow := self._compute_slowness(record.step_s)) is not None:
             parts.append(f"slow: {slow:.1f} times the median")
         return "  ".join(parts)
 
-    def _slowness(self, step_s: float | None) -> float | None:
-        """Return how many times the usual time of the last steps this one took, if that is many."""
+    def _compute_slowness(self, step_s: float | None) -> float | None:
+        """Return the ratio of a step to the recent median, if it is large."""
         if step_s is None or not math.isfinite(step_s):
             return None
         usual = median(self._recent) if len(self._recent) >= _ENOUGH else None
@@ -202,8 +202,8 @@ class Lines:
         return step_s / usual if usual and step_s > STALL * usual else None
 
 
-def _event(event: Event) -> str | None:
-    """Return what happened between steps; nothing of what shows anyway."""
+def _format_event(event: Event) -> str | None:
+    """Return the text of an event; ``None`` for events that are shown otherwise."""
     after = f" after step {event.iteration:,}" if event.iteration is not None else ""
     took = f", {format_duration(event.seconds)}" if event.seconds else ""
     if event.kind is EventKind.CHECKPOINT:

@@ -1,1 +1,1 @@
-"""How long does a collective take? By algorithm, on one level or several, in one network or another."""
+"""Computes the time of collectives by algorithm, on one or several levels, on several kinds of networks."""

@@ -1,8 +1,8 @@
-"""How many steps and how many bytes does each algorithm need for a collective on one level of the network?
+"""Computes the steps and bytes that each algorithm needs for a collective on one level of the network.
 
-The alpha-beta model: time = steps x alpha + bytes / bandwidth, with alpha the latency of one step and the bytes those
-that the busiest rank sends in one direction while it receives as many. Sizes are those of the whole array, as
-nccl-tests defines them. Left out: the arithmetic of the reduction, and congestion between ranks.
+The alpha-beta model: time = steps x alpha + bytes / bandwidth, where alpha is the latency of one step and bytes are
+those that the busiest rank sends in one direction while it receives as many. Sizes are those of the whole array, as
+nccl-tests defines them. Not modelled: the arithmetic of the reduction, and congestion between ranks.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Collective(StrEnum):
 
 
 class Algorithm(StrEnum):
-    """How a collective is carried out.
+    """The algorithm of a collective.
 
-    ``auto`` takes the faster of ring and tree, as NCCL's tuner does; ``halving_doubling`` is MPI's, ``sharp`` reduces
+    ``auto`` selects the faster of ring and tree, as NCCL's tuner does; ``halving_doubling`` is MPI's, ``sharp`` reduces
     in the switches between HB domains (NCCL's CollNet), ``nvls`` in the switches within one (NVLink SHARP).
     """
 
@@ -48,7 +48,7 @@ class Algorithm(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsAndBytes:
-    """What a collective needs: ``steps`` in a row, and the parts of the array that the busiest rank sends."""
+    """What a collective needs: consecutive ``steps``, and the parts of the array that the busiest rank sends."""
 
     steps: Number
     bytes_per_byte: Number
@@ -59,26 +59,26 @@ class StepsAndBytes:
 
 
 def ring(collective: Collective, ranks: FloatColumn) -> StepsAndBytes:
-    """Return the ring's: n - 1 steps of 1/n of the array, twice that for an all-reduce; O(n).
+    """Return steps and bytes of the ring: n - 1 steps of 1/n of the array, twice that for an all-reduce; O(n).
 
     A broadcast or a reduction is a chain through which the array streams. Source: Patarasuk and Yuan 2009 for the
     all-reduce; NCCL's tuner (src/graph/tuning.cc) counts the same steps.
     """
-    once, share = ranks - 1, (ranks - 1) / ranks
+    steps, share = ranks - 1, (ranks - 1) / ranks
     if collective is Collective.ALL_REDUCE:
-        return StepsAndBytes(steps=2 * once, bytes_per_byte=2 * share)
+        return StepsAndBytes(steps=2 * steps, bytes_per_byte=2 * share)
     if collective in (Collective.BROADCAST, Collective.REDUCE):
-        return StepsAndBytes(steps=once, bytes_per_byte=np.minimum(once, 1.0))
+        return StepsAndBytes(steps=steps, bytes_per_byte=np.minimum(steps, 1.0))
     if collective is Collective.SEND_RECV:
-        return StepsAndBytes(steps=np.minimum(once, 1.0), bytes_per_byte=np.minimum(once, 1.0))
-    return StepsAndBytes(steps=once, bytes_per_byte=share)
+        return StepsAndBytes(steps=np.minimum(steps, 1.0), bytes_per_byte=np.minimum(steps, 1.0))
+    return StepsAndBytes(steps=steps, bytes_per_byte=share)
 
 
 def tree(collective: Collective, ranks: FloatColumn) -> StepsAndBytes:
-    """Return the double binary tree's: 2 log2 n steps up and down for an all-reduce; O(log n).
+    """Return steps and bytes of the double binary tree: 2 log2 n steps for an all-reduce; O(log n).
 
     The n - 1 edges of each of the two trees carry half of the array each way: 2(n - 1)/n of it a rank on average, as
-    the in-network talk of NTT (2024) has it. The busiest rank of three or more sends all of it twice:
+    NTT's presentation on in-network computing (2024) states. The busiest rank of three or more sends all of it twice:
     `opsk.costmodel.collectives.hierarchical` counts that. Source: Sanders, Speck and Traeff 2009.
     """
     depth = np.log2(ranks)
@@ -86,14 +86,14 @@ def tree(collective: Collective, ranks: FloatColumn) -> StepsAndBytes:
         return StepsAndBytes(steps=2 * depth, bytes_per_byte=2 * (ranks - 1) / ranks)
     if collective in (Collective.BROADCAST, Collective.REDUCE):
         return StepsAndBytes(steps=depth, bytes_per_byte=np.minimum(ranks - 1, 1.0))
-    raise _no_such(Algorithm.TREE, collective)
+    raise _build_error(Algorithm.TREE, collective)
 
 
 def halving_doubling(collective: Collective, ranks: FloatColumn) -> StepsAndBytes:
-    """Return recursive halving's and doubling's: log2 n steps each, the ring's bytes.
+    """Return steps and bytes of recursive halving and doubling: log2 n steps each, the ring's bytes.
 
-    Where n is not a power of two the ranks beyond one give their array to a neighbour first and get it back at the end:
-    2 more steps with the whole array. Source: Thakur, Rabenseifner and Gropp 2005, section 4.
+    Where n is not a power of two the ranks beyond one first send their array to a neighbour and receive the result at
+    the end: 2 more steps with the whole array. Source: Thakur, Rabenseifner and Gropp 2005, section 4.
     """
     depth = np.floor(np.log2(ranks))
     power = 2.0**depth
@@ -103,45 +103,45 @@ def halving_doubling(collective: Collective, ranks: FloatColumn) -> StepsAndByte
         return StepsAndBytes(steps=2 * (depth + extra), bytes_per_byte=2 * (share + extra))
     if collective in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
         return StepsAndBytes(steps=depth + extra, bytes_per_byte=share + extra)
-    raise _no_such(Algorithm.HALVING_DOUBLING, collective)
+    raise _build_error(Algorithm.HALVING_DOUBLING, collective)
 
 
-def in_switch(collective: Collective, ranks: FloatColumn) -> StepsAndBytes:
-    """Return in-network aggregation's: one step up and down the switches, the array once; O(1).
+def sharp(collective: Collective, ranks: FloatColumn) -> StepsAndBytes:
+    """Return steps and bytes of in-network aggregation: one step up and down the switches, the array once; O(1).
 
     A reduce-scatter sends it all and receives a part, an all-gather the other way round: no gain over the ring in
-    bytes. Source: NTT's talk 2024; S. Jeaugey in NCCL issue 1083.
+    bytes. Source: NTT's presentation of 2024; S. Jeaugey in NCCL issue 1083.
     """
-    some = np.minimum(ranks - 1, 1.0)
+    share = np.minimum(ranks - 1, 1.0)
     if collective in (Collective.ALL_TO_ALL, Collective.SEND_RECV):
-        raise _no_such(Algorithm.SHARP, collective)
-    return StepsAndBytes(steps=some, bytes_per_byte=some)
+        raise _build_error(Algorithm.SHARP, collective)
+    return StepsAndBytes(steps=share, bytes_per_byte=share)
 
 
-def nvlink_switch(collective: Collective, ranks: FloatColumn) -> StepsAndBytes:
-    """Return NVLink SHARP's: each rank sends its array for reduction, and its 1/n of the result for multicast.
+def nvls(collective: Collective, ranks: FloatColumn) -> StepsAndBytes:
+    """Return steps and bytes of NVLink SHARP: each rank sends its array to reduce, and 1/n of the result to multicast.
 
     (n + 1)/n of the array for an all-reduce. Measured on 5, 6, 7 and 8 H100 (algbw 258, 265, 270 and 273 GB/s, NCCL
     issue 1455) this gives 307 to 310 GB/s on the wire. With fewer ranks the ring is as fast.
     """
-    some = np.minimum(ranks - 1, 1.0)
+    share = np.minimum(ranks - 1, 1.0)
     if collective is Collective.ALL_REDUCE:
-        return StepsAndBytes(steps=2 * some, bytes_per_byte=some * (ranks + 1) / ranks)
-    return in_switch(collective, ranks)
+        return StepsAndBytes(steps=2 * share, bytes_per_byte=share * (ranks + 1) / ranks)
+    return sharp(collective, ranks)
 
 
 _ALGORITHMS: Mapping[Algorithm, Callable[[Collective, FloatColumn], StepsAndBytes]] = {
     Algorithm.RING: ring,
     Algorithm.TREE: tree,
     Algorithm.HALVING_DOUBLING: halving_doubling,
-    Algorithm.SHARP: in_switch,
-    Algorithm.NVLS: nvlink_switch,
+    Algorithm.SHARP: sharp,
+    Algorithm.NVLS: nvls,
 }
 _TREE_COLLECTIVES = (Collective.ALL_REDUCE, Collective.BROADCAST, Collective.REDUCE)
 
 
 def steps_and_bytes(collective: Collective, algorithm: Algorithm, ranks: Number) -> StepsAndBytes:
-    """Return what one algorithm needs; ``auto`` has no answer without a size (`collective_s`).
+    """Return what one algorithm needs; ``auto`` is not defined without a size (`collective_s`).
 
     Raises
     ------
@@ -169,17 +169,17 @@ def collective_s(
     InputError
         The algorithm cannot do this collective.
     """
-    among = candidates(collective) if algorithm is Algorithm.AUTO else (algorithm,)
+    algorithms = candidates(collective) if algorithm is Algorithm.AUTO else (algorithm,)
     times = [
-        steps_and_bytes(collective, one, ranks).time_s(size_bytes, hop_s=hop_s, bytes_per_s=bytes_per_s)
-        for one in among
+        steps_and_bytes(collective, candidate, ranks).time_s(size_bytes, hop_s=hop_s, bytes_per_s=bytes_per_s)
+        for candidate in algorithms
     ]
     best: FloatColumn = np.min(np.stack(np.broadcast_arrays(*times)), axis=0)
     return best
 
 
 def candidates(collective: Collective, *, in_network: bool = False) -> tuple[Algorithm, ...]:
-    """Return what NCCL chooses from: the ring, a tree where there is one, SHARP too where the switches can."""
+    """Return the algorithms that NCCL chooses from: ring, tree if there is one, SHARP if switches can reduce."""
     names = [Algorithm.RING]
     if collective in _TREE_COLLECTIVES:
         names.append(Algorithm.TREE)
@@ -190,23 +190,23 @@ def candidates(collective: Collective, *, in_network: bool = False) -> tuple[Alg
 
 def fastest(
     collective: Collective,
-    among: Sequence[Algorithm],
+    algorithms: Sequence[Algorithm],
     *,
     ranks: float,
     size_bytes: float,
     hop_s: float,
     bytes_per_s: float,
 ) -> Algorithm:
-    """Return the algorithm of ``among`` that is done first; the earlier one where two are equal."""
+    """Return the fastest of ``algorithms``; the earlier one where two are equal."""
     return min(
-        among,
-        key=lambda one: float(
-            steps_and_bytes(collective, one, ranks).time_s(size_bytes, hop_s=hop_s, bytes_per_s=bytes_per_s)
+        algorithms,
+        key=lambda candidate: float(
+            steps_and_bytes(collective, candidate, ranks).time_s(size_bytes, hop_s=hop_s, bytes_per_s=bytes_per_s)
         ),
     )
 
 
-def _no_such(algorithm: Algorithm, collective: Collective) -> InputError:
-    """Return the refusal of an algorithm that cannot do a collective."""
+def _build_error(algorithm: Algorithm, collective: Collective) -> InputError:
+    """Return the error of an algorithm that does not support a collective."""
     can = ", ".join(name for name in candidates(collective))
     return InputError(f"{algorithm} does no {collective}", hint=f"{collective} is done by {can}")

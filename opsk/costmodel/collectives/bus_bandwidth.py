@@ -1,7 +1,7 @@
-"""What do ``algbw`` and ``busbw`` of nccl-tests mean for each collective?
+"""Computes ``algbw`` and ``busbw`` of nccl-tests for each collective.
 
 ``algbw`` is size over time; ``busbw`` is what each rank's link must then carry if ranks only send and receive, so that
-it can be held against the link's rate whatever the number of ranks. Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md
+it can be compared with the link's rate whatever the number of ranks. Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md
 (read 2026-11).
 """
 
@@ -16,13 +16,13 @@ def bus_factor(collective: Collective, ranks: int) -> float:
     """Return busbw / algbw.
 
     2(n-1)/n for an all-reduce, (n-1)/n for all-gather, reduce-scatter and all-to-all, 1 for broadcast, reduce and
-    send-receive: there the root's link is what counts. Sizes are those of the whole array, n times what a rank has in
-    an all-gather or gets from a reduce-scatter.
+    send-receive, where the root's link is the bottleneck. Sizes are those of the whole array, n times what a rank has
+    in an all-gather or gets from a reduce-scatter.
     """
     if collective in _SHARED_ROOTS:
         return 1.0
-    once = (ranks - 1) / ranks
-    return 2.0 * once if collective is Collective.ALL_REDUCE else once
+    share = (ranks - 1) / ranks
+    return 2.0 * share if collective is Collective.ALL_REDUCE else share
 
 
 def algbw_bytes_per_s(size_bytes: float, time_s: float) -> float:
@@ -36,7 +36,7 @@ def busbw_bytes_per_s(collective: Collective, ranks: int, *, size_bytes: float, 
 
 
 def time_s(collective: Collective, ranks: int, *, size_bytes: float, busbw_bytes_per_s: float) -> float:
-    """Return the time that a measured busbw stands for [s]."""
+    """Return the time that corresponds to a measured busbw [s]."""
     return size_bytes * bus_factor(collective, ranks) / busbw_bytes_per_s
 
 
@@ -44,7 +44,7 @@ def in_network_wire_bytes_per_s(ranks: int, *, size_bytes: float, time_s: float)
     """Return what each link carries when a switch reduces: algbw (n+1)/n [bytes/s].
 
     busbw keeps the factor 2(n-1)/n then, and may pass the link's rate. nccl-tests prints the correction as (n-1)/(n+1)
-    of busbw, which is half of (n+1)/n over 2(n-1)/n turned round; we hold the one that measured H100 agree with
-    (`opsk.costmodel.collectives.algorithms.nvlink_switch`).
+    of busbw, which is half of the inverse of (n+1)/n over 2(n-1)/n; this function uses the one that measured H100 agree
+    with (`opsk.costmodel.collectives.algorithms.nvls`).
     """
     return algbw_bytes_per_s(size_bytes, time_s) * (ranks + 1) / ranks

@@ -1,16 +1,16 @@
-"""How long does a collective take on a group that lies partly inside an HB domain and partly across the fabric?
+"""Computes the time of a collective on a group that spans HB domains and the fabric.
 
-The step-time model asks this file, with whole columns of plans. It counts what NCCL does: one ring goes through all
+The step-time model calls this module with whole columns of plans. It models what NCCL does: one ring goes through all
 ranks of a domain and leaves it once, several such rings leave by different NICs, and the array streams round, so both
 levels work at the same time and the slower one decides. The two phases of the rail-only paper's equation 1, one after
 the other, are in `opsk.costmodel.collectives.rail_only`: DGX A100 (235 GB/s of NVLink, eight NICs of 25) would reach
 150 GB/s of busbw on two nodes that way and 115 on many, where NVIDIA measures 192 (NCCL issue 812) of the 200 that a
 streamed ring can have.
 
-What each GPU gets: all groups of an axis run at once, so every GPU of a domain sends on its own NVLink port and has its
-share of the node's NICs (``Machine.nic_bytes_per_s``), whether the domain holds many ranks of one group or one of many.
+All groups of an axis run at once, so every GPU of a domain sends on its own NVLink port and has its share of the node's
+NICs (``Machine.nic_bytes_per_s``), whether the domain holds many ranks of one group or one of many.
 
-Sizes are those of the whole array, as nccl-tests defines them. Left out: the choice of protocol (LL, LL128), groups
+Sizes are those of the whole array, as nccl-tests defines them. Not modelled: the choice of protocol (LL, LL128), groups
 that straddle domains because their size does not divide them, meshes without a switch, congestion on shared cables.
 """
 
@@ -21,25 +21,25 @@ from enum import StrEnum
 from typing import Any
 
 from opsk.costmodel.collectives.algorithms import Algorithm
-from opsk.costmodel.elementwise import any_of, ceil, floats, floor, log2, maximum, minimum, when, where
+from opsk.costmodel.elementwise import any_of, ceil, floor, log2, maximum, minimum, to_float, when, where
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.table import BoolColumn, FloatColumn
 from opsk.errors import InputError
 
 TREE_FRACTION = 0.92
-"""What NCCL's trees reach of the rings' bandwidth (ncclTopoTuneModel in NCCL's src/graph/tuning.cc, 2.28)."""
+"""Bandwidth of NCCL's trees over that of the rings (ncclTopoTuneModel in NCCL's src/graph/tuning.cc, 2.28)."""
 NVLS_FRACTION = 0.85
-"""What NVLink SHARP reaches of the rings' bandwidth on Hopper (nvlsEfficiency in the same file)."""
+"""Bandwidth of NVLink SHARP over that of the rings on Hopper (nvlsEfficiency in the same file)."""
 
 
 CHAINED_GPUS = 8.0
-"""GPUs of an HB domain that rings and chains walk one by one: those of a node as they are built."""
+"""GPUs of an HB domain that rings and chains visit one by one: those of a usual node."""
 LEVEL_HOPS = 7.0 / 3.0
-"""Hops of each doubling beyond that, so that 8 GPUs have 7 either way; no measured number."""
+"""Hops of each doubling beyond that, so that 8 GPUs have 7 either way; not measured."""
 
 
 class Forwarding(StrEnum):
-    """How an all-to-all reaches ranks on other rails: over the spines, over NVLink first, or that one phase later."""
+    """How an all-to-all reaches ranks on other rails: over spines, over NVLink, or over NVLink in a second phase."""
 
     DIRECT = "direct"
     PXN = "pxn"
@@ -61,7 +61,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """What a collective on a group costs: ``latency_s`` a call and ``s_per_byte`` of the array."""
+    """The cost of a collective on a group: ``latency_s`` a call and ``s_per_byte`` of the array."""
 
     latency_s: FloatColumn
     s_per_byte: FloatColumn
@@ -72,10 +72,10 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
-    """How long a collective takes, and how long each class of link of one GPU is busy with its bytes meanwhile [s].
+class CollectiveTime:
+    """The time of a collective, and the time that each class of link of one GPU is busy with its bytes [s].
 
-    ``total`` has latencies too. NVLink (``hb``) and the NIC (``nic``) work at the same time where an array streams
+    ``total`` includes latencies. NVLink (``hb``) and the NIC (``nic``) work at the same time where an array streams
     through both.
     """
 
@@ -83,37 +83,39 @@ class Carried:
     hb: FloatColumn
     nic: FloatColumn
 
-    def __add__(self, other: Carried) -> Carried:
-        """Return both, one after the other."""
-        return Carried(total=self.total + other.total, hb=self.hb + other.hb, nic=self.nic + other.nic)
+    def __add__(self, other: CollectiveTime) -> CollectiveTime:
+        """Return the sum of both, one after the other."""
+        return CollectiveTime(total=self.total + other.total, hb=self.hb + other.hb, nic=self.nic + other.nic)
 
-    def times(self, count: FloatColumn | float) -> Carried:
-        """Return ``count`` of them."""
-        return Carried(total=self.total * count, hb=self.hb * count, nic=self.nic * count)
+    def times(self, count: FloatColumn | float) -> CollectiveTime:
+        """Return the time of ``count`` such collectives."""
+        return CollectiveTime(total=self.total * count, hb=self.hb * count, nic=self.nic * count)
 
-    def when(self, condition: Any) -> Carried:
-        """Return it where a condition holds, nothing elsewhere."""
-        return Carried(total=when(condition, self.total), hb=when(condition, self.hb), nic=when(condition, self.nic))
+    def when(self, condition: Any) -> CollectiveTime:
+        """Return the time where a condition holds, 0 elsewhere."""
+        return CollectiveTime(
+            total=when(condition, self.total), hb=when(condition, self.hb), nic=when(condition, self.nic)
+        )
 
-    def otherwise(self, condition: Any, other: Carried) -> Carried:
-        """Return it where a condition holds, else another."""
-        return Carried(
+    def otherwise(self, condition: Any, other: CollectiveTime) -> CollectiveTime:
+        """Return the time where a condition holds, ``other`` elsewhere."""
+        return CollectiveTime(
             total=where(condition, self.total, other.total),
             hb=where(condition, self.hb, other.hb),
             nic=where(condition, self.nic, other.nic),
         )
 
 
-def group_of(
+def build_group(
     machine: Machine, *, stride: FloatColumn | float, size: FloatColumn, ranks: FloatColumn | float = 0.0
 ) -> Group:
-    """Return how a group of ``size`` ranks, ``stride`` ranks apart, lies over HB domains.
+    """Return how a group of ``size`` ranks, ``stride`` ranks apart, is placed on HB domains.
 
     Ranks are numbered with tp innermost, then cp, then dp (with ep inside it), then pp, and fill domain after domain:
-    as few domains as can hold them, as many in each. 128 neighbouring ranks are 2 times 64 on GB200 NVL72, as they are
+    as few domains as possible, equally many in each. 128 neighbouring ranks are 2 times 64 on GB200 NVL72, as they are
     allocated there.
 
-    Where a domain is a node, all of whose GPUs a job uses, groups that do not divide it lie across its border: of three
+    Where a domain is a node, all of whose GPUs a job uses, groups that do not divide it straddle its border: of three
     groups of 3 neighbours on nodes of 8 the last has ranks on both, and the slowest group sets the pace. With r ranks
     beyond whole domains that is so unless r divides the domain.
 
@@ -128,43 +130,43 @@ def group_of(
     beyond = reach - domain * floor(reach / domain)
     beyond = where(beyond > 0, beyond, 1.0)
     is_astride = (domain > beyond * floor(domain / beyond)) & (domain <= machine.node_gpus)
-    across = minimum(across + floats(is_astride & (reach < ranks) & (ranks > domain)), size)
+    across = minimum(across + to_float(is_astride & (reach < ranks) & (ranks > domain)), size)
     return Group(inside=size / across, across=across)
 
 
 def hops_inside(ranks: FloatColumn) -> FloatColumn:
-    """Return the steps of latency that a small array takes through so many ranks of one domain, one way.
+    """Return the latency steps of a small array through so many ranks of one domain, one way.
 
-    One for each further rank up to 8. Domains of 72 to 256 GPUs are not walked in a row when arrays are small: NVLink
-    switches reduce and multicast (NVLS), and NCCL has trees and PAT; there the steps grow with the logarithm.
+    One for each further rank up to 8. Domains of 72 to 256 GPUs are not visited in sequence when arrays are small:
+    NVLink switches reduce and multicast (NVLS), and NCCL has trees and PAT; there the steps grow with the logarithm.
     """
     hops: FloatColumn = ranks - 1.0
     if not any_of(ranks > CHAINED_GPUS):
         return hops
-    found: FloatColumn = minimum(hops, LEVEL_HOPS * log2(ranks))
-    return found
+    result: FloatColumn = minimum(hops, LEVEL_HOPS * log2(ranks))
+    return result
 
 
 def ring_pace(machine: Machine, group: Group) -> Pace:
-    """Return the pace of one turn of the ring: an all-gather or a reduce-scatter; an all-reduce is two.
+    """Return the pace of one pass around the ring: an all-gather or a reduce-scatter; an all-reduce is two.
 
     With x ranks in each of y domains, n = x y: s_per_byte = max((n - 1)/(n x C_nic) if y > 1, (n - y)/(n C_hb)), and
     n - y steps inside (fewer in domains beyond 8 GPUs, see `hops_inside`), y - 1 between domains. NCCL's tuner counts
     the same steps.
     """
-    hb, nic = _ring_use(machine, group)
+    hb, nic = _ring_link_s(machine, group)
     return Pace(latency_s=_ring_latency_s(machine, group), s_per_byte=maximum(nic, hb))
 
 
 def _ring_latency_s(machine: Machine, group: Group) -> FloatColumn:
-    """Return the latency of one turn of the ring [s]."""
+    """Return the latency of one pass around the ring [s]."""
     y = group.across
     latency_s: FloatColumn = y * hops_inside(group.inside) * machine.hb_hop_s + (y - 1) * machine.nic_hop_s
     return latency_s
 
 
-def _ring_use(machine: Machine, group: Group) -> tuple[FloatColumn, FloatColumn]:
-    """Return the seconds of NVLink and of the NIC for each byte of an array that goes round the ring once."""
+def _ring_link_s(machine: Machine, group: Group) -> tuple[FloatColumn, FloatColumn]:
+    """Return the seconds of NVLink and of the NIC for each byte of an array that passes around the ring once."""
     n, y = group.size, group.across
     leaves = minimum(y - 1, 1.0) * (n - 1) / (group.inside * machine.nic_bytes_per_s)
     return (n - y) / machine.hb_bytes_per_s / n, leaves / n
@@ -189,8 +191,8 @@ def tree_pace(machine: Machine, group: Group) -> Pace:
 def sharp_pace(machine: Machine, group: Group) -> Pace:
     """Return the pace of an all-reduce whose NIC part the switches of the fabric reduce (NCCL's CollNet).
 
-    Inside a domain reduce-scatter and all-gather; each rank then sends 1/x of the array up and gets it back: K bytes
-    and one step for the fabric, however many domains there are.
+    Inside a domain reduce-scatter and all-gather; each rank then sends 1/x of the array up and receives the result: K
+    bytes and one step for the fabric, for any number of domains.
     """
     x, leaves = group.inside, minimum(group.across - 1, 1.0)
     inside = 2.0 * (x - 1) / (x * machine.hb_bytes_per_s)
@@ -203,10 +205,10 @@ def sharp_pace(machine: Machine, group: Group) -> Pace:
 def nvls_pace(machine: Machine, group: Group) -> Pace:
     """Return the pace of an all-reduce in the NVSwitches of each domain and two trees between them (NVLSTree)."""
     x, y = group.inside, group.across
-    some = minimum(x - 1, 1.0)
-    inside = some * (x + 1) / (x * NVLS_FRACTION * machine.hb_bytes_per_s)
+    share = minimum(x - 1, 1.0)
+    inside = share * (x + 1) / (x * NVLS_FRACTION * machine.hb_bytes_per_s)
     return Pace(
-        latency_s=2.0 * (some * machine.hb_hop_s + log2(y) * machine.nic_hop_s),
+        latency_s=2.0 * (share * machine.hb_hop_s + log2(y) * machine.nic_hop_s),
         s_per_byte=maximum(inside, minimum(y - 1, 2.0) / (x * machine.nic_bytes_per_s)),
     )
 
@@ -214,15 +216,15 @@ def nvls_pace(machine: Machine, group: Group) -> Pace:
 def all_gather_s(machine: Machine, group: Group, size_bytes: FloatColumn, calls: FloatColumn | float) -> FloatColumn:
     """Return the time of an all-gather of ``size_bytes`` done in ``calls`` parts [s]; reduce-scatter takes the same.
 
-    Always a ring: NCCL has no other for groups with several ranks in a node (its PAT wants one).
+    Always a ring: NCCL has no other for groups with several ranks in a node (its PAT requires one).
     """
     return all_gather(machine, group, size_bytes, calls).total
 
 
-def all_gather(machine: Machine, group: Group, size_bytes: FloatColumn, calls: FloatColumn | float) -> Carried:
+def all_gather(machine: Machine, group: Group, size_bytes: FloatColumn, calls: FloatColumn | float) -> CollectiveTime:
     """Return the same with what each link carries."""
-    hb, nic = (size_bytes * use for use in _ring_use(machine, group))
-    return Carried(total=maximum(nic, hb) + calls * _ring_latency_s(machine, group), hb=hb, nic=nic)
+    hb, nic = (size_bytes * link_s for link_s in _ring_link_s(machine, group))
+    return CollectiveTime(total=maximum(nic, hb) + calls * _ring_latency_s(machine, group), hb=hb, nic=nic)
 
 
 def all_reduce(
@@ -232,17 +234,17 @@ def all_reduce(
     calls: FloatColumn | float,
     *,
     in_network: BoolColumn | bool = False,
-) -> Carried:
-    """Return the time of the fastest all-reduce, with what each link carries.
+) -> CollectiveTime:
+    """Return the time of the fastest all-reduce, and that of each link.
 
-    Trees and switches that reduce send less than the ring; their links are taken to be busy as with the ring, but for
-    no longer than it takes.
+    Trees and switches that reduce send less than the ring; their links are assumed busy as with the ring, but for
+    no longer than the total.
     """
     ring = all_gather(machine, group, size_bytes, calls).times(2.0)
     if not any_of(group.across > 1):
         return ring
     total = all_reduce_s(machine, group, size_bytes, calls, in_network=in_network)
-    return Carried(total=total, hb=minimum(ring.hb, total), nic=minimum(ring.nic, total))
+    return CollectiveTime(total=total, hb=minimum(ring.hb, total), nic=minimum(ring.nic, total))
 
 
 def all_reduce_s(
@@ -291,8 +293,8 @@ def all_to_all_s(
     """Return the time of an all-to-all in which each rank sends ``size_bytes`` in all, 1/n of it to each rank [s].
 
     What leaves the domain goes over the rank's own NIC share: (n - x)/n. NVLink carries (x - 1)/n when the fabric
-    takes messages to any rail (``direct``, rail-only paper, equation 2), and (x - 1)/x when they are first brought to
-    the NIC on the rail of their destination (``pxn``, NCCL's way since 2.12). Both levels work at once; a rail-only
+    takes messages to any rail (``direct``, rail-only paper, equation 2), and (x - 1)/x when they are first sent to
+    the NIC on the rail of their destination (``pxn``, NCCL since 2.12). Both levels work at once; a rail-only
     fabric forwards in two phases, one after the other (equation 3). Steps: one message per peer; PXN and forwarding
     put those to one domain together.
     """
@@ -307,8 +309,8 @@ def all_to_all(
     forwarding: Forwarding = Forwarding.PXN,
     *,
     hb_share: float = 1.0,
-) -> Carried:
-    """Return the same with what each link carries, where ``hb_share`` of NVLink's rate for rings is reached."""
+) -> CollectiveTime:
+    """Return the same with the time of each link, where ``hb_share`` of NVLink's rate for rings is reached."""
     x, n = group.inside, group.size
     across = size_bytes * ((n - x) / (n * machine.nic_bytes_per_s))
     forwards = forwarding is not Forwarding.DIRECT
@@ -316,7 +318,7 @@ def all_to_all(
     messages = group.across - 1 if forwards else n - x
     streamed = across + inside if forwarding is Forwarding.RAIL_ONLY else maximum(across, inside)
     latency_s = (x - 1) * machine.hb_hop_s + messages * machine.nic_hop_s
-    return Carried(total=streamed + calls * latency_s, hb=inside, nic=across)
+    return CollectiveTime(total=streamed + calls * latency_s, hb=inside, nic=across)
 
 
 def point_to_point_s(
@@ -329,7 +331,7 @@ def point_to_point_s(
 ) -> FloatColumn:
     """Return the time to send ``size_bytes`` in each of ``calls`` messages to the rank ``stride`` further on [s].
 
-    ``ranks`` that lie ``stride`` apart stay inside if all of them fit into one HB domain; else the boundary between
+    ``ranks`` that are ``stride`` apart stay inside if all of them fit into one HB domain; else the boundary between
     two domains decides, since the slowest stage of a pipeline does. Only the ``stride`` ranks at that boundary send
     then, and share the NICs of their node: each has more than its share if they are few, but no more than one NIC.
     """
@@ -343,14 +345,14 @@ def point_to_point(
     size_bytes: FloatColumn,
     calls: FloatColumn,
     ranks: FloatColumn | float = 1.0,
-) -> Carried:
+) -> CollectiveTime:
     """Return the same with what each link carries."""
     is_inside = (stride < machine.hb_gpus) & (stride * ranks <= machine.hb_gpus)
     one_nic = machine.node_gpus / maximum(machine.nics, 1.0)
     nic_bytes_per_s = machine.nic_bytes_per_s * maximum(minimum(one_nic, machine.hb_gpus / stride), 1.0)
     rate = where(is_inside, machine.hb_bytes_per_s, nic_bytes_per_s)
     streamed = calls * size_bytes / rate
-    return Carried(
+    return CollectiveTime(
         total=streamed + calls * where(is_inside, machine.hb_hop_s, machine.nic_hop_s),
         hb=where(is_inside, streamed, 0.0),
         nic=where(is_inside, 0.0, streamed),

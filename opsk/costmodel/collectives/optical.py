@@ -1,10 +1,11 @@
-"""What does an all-reduce cost on directly connected workers, as an optical circuit switch makes them?
+"""Computes the time of an all-reduce on workers that an optical circuit switch connects directly.
 
-Circuits join interface to interface: no packet is switched on the way, so every worker or aggregator that a piece of
+Circuits connect interface to interface: no packet is switched on the way, so every worker or aggregator that a piece of
 the array passes is one more transfer, and a tree branches only as often as a device has interfaces. Source of the
 cases and the printed numbers: A. Tateiwa (NTT), "Accelerating collective communication in large-scale AI training",
-IEICE Information Networks, 29 July 2024. The closed forms are derived here and reproduce what the talk prints; the
-talk finds circuits by integer programming, which is left out: these are what no circuits can beat.
+IEICE Information Networks, 29 July 2024. The closed forms are derived here and reproduce the numbers that the
+presentation prints; its search for circuits by integer programming is not modelled: these are lower bounds for any
+circuits.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from opsk.errors import InputError
 
 
 def ring_transfers(workers: int) -> int:
-    """Return the transfers one after the other of a ring all-reduce: 2(N - 1); 14 for 8 workers."""
+    """Return the consecutive transfers of a ring all-reduce: 2(N - 1); 14 for 8 workers."""
     return 2 * (workers - 1)
 
 
@@ -29,7 +30,7 @@ def streamed_transfers(workers: int, *, interfaces: int) -> int:
     InputError
         No such tree: fewer than one worker, or one interface for more than two workers.
     """
-    _refuse(workers=workers, interfaces=interfaces if workers > 2 else 2, least=2)
+    _validate(workers=workers, interfaces=interfaces if workers > 2 else 2, minimum=2)
     around_worker, around_edge = 1, 2
     next_to_worker, next_to_edge = interfaces, 2 * (interfaces - 1)
     diameter = 0
@@ -48,7 +49,7 @@ def transfer_time_s(size_bytes: float, *, workers: int, interfaces: int, bytes_p
     ``bytes_per_s`` is one interface's. Every tree of N workers has N - 1 edges that carry the array both ways; pieces
     that take different trees load all N E interfaces alike. 8 workers with 4 interfaces: 0.4375 K/b, whatever the tree.
     """
-    _refuse(workers=workers, interfaces=interfaces, least=1)
+    _validate(workers=workers, interfaces=interfaces, minimum=1)
     return 2 * (workers - 1) / (workers * interfaces) * size_bytes / bytes_per_s
 
 
@@ -63,27 +64,28 @@ def all_reduce_s(
 def tree_aggregators(workers: int, *, aggregator_interfaces: int) -> int:
     """Return how many aggregators one tree needs that has all workers as leaves: ceil((N - 2)/(E - 2)).
 
-    M aggregators in a tree spend 2(M - 1) of their M E interfaces on each other. 128 workers, E = 4: 63, as the talk
-    prints; it writes about (N - 1)/(E - 2). A worker that sends on all of its interfaces is in one tree for each.
+    M aggregators in a tree spend 2(M - 1) of their M E interfaces on each other. 128 workers, E = 4: 63, as in the
+    presentation, which gives the approximation (N - 1)/(E - 2). A worker that sends on all of its interfaces is in one
+    tree for each.
 
     Raises
     ------
     InputError
         An aggregator with fewer than three interfaces joins nothing.
     """
-    _refuse(workers=workers, interfaces=aggregator_interfaces, least=3)
+    _validate(workers=workers, interfaces=aggregator_interfaces, minimum=3)
     return max(-(-(workers - 2) // (aggregator_interfaces - 2)), 1)
 
 
 def partial_bandwidth(*, workers: int, interfaces: int, aggregators: int, aggregator_interfaces: int) -> float:
-    """Return the most algbw that partial aggregation can reach [links' rates].
+    """Return the maximum algbw of partial aggregation [links' rates].
 
     A tree with m aggregators takes 2(N - 1) - m (E - 2) interfaces of the workers for each unit of algbw, so with M
     aggregators algbw <= (N D + M (E - 2))/(2(N - 1)), and <= D since each worker sends its array at least once. The
     first aggregator already gains; a full tree (`full_tree_bandwidth`) needs `tree_aggregators` to gain anything.
     """
-    _refuse(workers=workers, interfaces=interfaces, least=1)
-    _refuse(workers=workers, interfaces=aggregator_interfaces, least=3)
+    _validate(workers=workers, interfaces=interfaces, minimum=1)
+    _validate(workers=workers, interfaces=aggregator_interfaces, minimum=3)
     links = workers * interfaces + aggregators * (aggregator_interfaces - 2)
     return min(float(interfaces), links / (2 * (workers - 1)))
 
@@ -98,12 +100,12 @@ def full_tree_bandwidth(*, workers: int, interfaces: int, aggregators: int, aggr
     return trees + (interfaces - trees) * workers / (2 * (workers - 1))
 
 
-def _refuse(*, workers: int, interfaces: int, least: int) -> None:
-    """Refuse what cannot be cabled, all of it at once."""
+def _validate(*, workers: int, interfaces: int, minimum: int) -> None:
+    """Validate the numbers; the error lists all that is wrong."""
     wrong = []
     if workers < 1:
         wrong.append(f"{workers} workers")
-    if interfaces < least:
-        wrong.append(f"{interfaces} interfaces a device, at least {least} are needed")
+    if interfaces < minimum:
+        wrong.append(f"{interfaces} interfaces a device, at least {minimum} are needed")
     if wrong:
         raise InputError("no such direct-connect network: " + "; ".join(wrong), hint="check the two numbers")

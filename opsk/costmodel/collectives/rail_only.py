@@ -1,8 +1,8 @@
-"""What do collectives cost in two phases, one per level, as the rail-only paper writes them?
+"""Computes the time of collectives in two phases, one per level, as the rail-only paper defines them.
 
 Wang et al., "How to build low-cost networks for large language models" (arXiv 2307.12169), equations 1 to 3, for x GPUs
-in each of y HB domains with C_hb and C_nic bytes/s a GPU. Latency is left out there and here. The step-time model
-counts streamed rings instead (`opsk.costmodel.collectives.hierarchical`); these are for comparing networks.
+in each of y HB domains with C_hb and C_nic bytes/s a GPU. Latency is not modelled, as in the paper. The step-time model
+uses streamed rings instead (`opsk.costmodel.collectives.hierarchical`); these are for comparing networks.
 """
 
 from __future__ import annotations

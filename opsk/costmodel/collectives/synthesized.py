@@ -1,7 +1,7 @@
-"""What does a synthesised schedule (SCCL, TACCL, MSCCL) cost on the network that it was made for?
+"""Computes the time of a synthesised schedule (SCCL, TACCL, MSCCL) on the network that it was made for.
 
-Such tools search a schedule for one collective on one topology; opsk takes what they found as given: steps, and rounds
-of how many chunks, in which range of sizes it is used. A schedule of S steps, R rounds and C chunks takes S alpha + R/C
+Such tools search for a schedule for one collective on one topology; opsk takes their result as input: steps, rounds and
+chunks, and the range of sizes for which it is used. A schedule of S steps, R rounds and C chunks takes S alpha + R/C
 K/b, where b is one link's bandwidth and K what each rank contributes (Cai et al. 2021, "Synthesizing optimal collective
 algorithms", section 3). Nothing is searched here.
 """
@@ -24,7 +24,7 @@ class Schedule:
     network
         Name of the topology that it was made for.
     steps, rounds, chunks
-        Steps one after the other; rounds in which each link carries one chunk; chunks of what each rank contributes.
+        Consecutive steps; rounds in which each link carries one chunk; chunks of what each rank contributes.
     min_bytes, max_bytes
         Sizes for which it is used, from the first up to but without the second [bytes] (MSCCL's minBytes, maxBytes).
     source
@@ -42,7 +42,7 @@ class Schedule:
     source: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a schedule that moves nothing."""
+        """Validate the schedule."""
         wrong = [
             f"{name} is {getattr(self, name)}"
             for name in ("ranks", "steps", "rounds", "chunks")
@@ -82,7 +82,7 @@ class ScheduleTable:
         for schedule in fitting:
             if schedule.min_bytes <= size_bytes < schedule.max_bytes:
                 return schedule
-        ranges = ", ".join(f"{one.min_bytes:g} up to {one.max_bytes:g}" for one in fitting) or "no size at all"
+        ranges = ", ".join(f"{item.min_bytes:g} up to {item.max_bytes:g}" for item in fitting) or "no size at all"
         raise InputError(
             f"no schedule for a {collective} of {size_bytes:g} bytes among {ranks} ranks on {network}",
             hint=f"the table has schedules for {ranges}; NCCL's own algorithms take any size",

@@ -1,9 +1,9 @@
-"""Which efficiencies hold: those that ship with opsk, or those of a site's own file?
+"""Parses efficiency files, and loads the efficiencies that ship with opsk.
 
-Both are TOML files of one form, written by ``opsk calibrate``: a table a chip generation (``[gpu.hopper]``) and a
-software family (``[software.megatron-core]``, ``[offset.megatron-core]``), ``[links]``, ``[memory]``, ``[spread]``,
-``[widths]``, and ``fit``, which says what the values were fitted to. ``[gpu.other]`` stands for every chip generation
-that has no table, ``[offset.other]`` for every family.
+The shipped file and a site's own are TOML files of one form, written by ``opsk calibrate``: a table for each chip
+generation (``[gpu.hopper]``) and software family (``[software.megatron-core]``, ``[offset.megatron-core]``),
+``[links]``, ``[memory]``, ``[spread]``, ``[widths]``, and ``fit``, which describes the runs that the values were fitted
+to. ``[gpu.other]`` stands for every chip generation that has no table, ``[offset.other]`` for every family.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from opsk.costmodel.efficiency.efficiency import (
 from opsk.costmodel.efficiency.nearness import Case
 from opsk.costmodel.efficiency.software_offset import SoftwareOffset
 from opsk.errors import ConfigError
-from opsk.hardware.catalog_format import violations
+from opsk.hardware.catalog_format import format_violations
 from opsk.units import MIB
 from opsk.workload.plan import Software
 
 OTHER = "other"
-"""What the file calls the chip generations that it has no table of."""
+"""Name of the table for chip generations without a table of their own."""
 MAX_BYTES = MIB
-"""An efficiency file has a few kilobytes; something larger is another file by mistake."""
+"""An efficiency file has a few kilobytes; a larger file is not one."""
 
 IGNORED = ("expert_fraction", "fused_expert_fraction", "moe_gap_s")
-"""Keys of files of 0.1.0 that have no meaning any more: experts are predicted from their shapes."""
+"""Obsolete keys of files of 0.1.0: experts are predicted from their shapes."""
 _UP_TO_ONE = ("_fraction", "_overlap")
 _RETIRED: Mapping[type[Any], tuple[str, ...]] = {GpuEfficiency: ("attention_fraction", "attention_size")}
-"""Numbers of files of 0.1.0 that say nothing any more."""
+"""Obsolete numbers of files of 0.1.0."""
 
 
 _LogRatio = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-3.0, le=3.0)]
-"""Logarithm of measured over predicted: what is off by more than a factor of twenty is no run of this plan."""
+"""Logarithm of measured over predicted: a run that is off by more than a factor of twenty does not match its plan."""
 _Cases = list[Annotated[str, Field(strict=True, max_length=80, pattern=r"^[^/]*/[^/]*(/[^/]*/[^/]*)?$")]]
 _Key = Annotated[str, Field(max_length=40, pattern=r"^[a-z0-9_-]+$")]
 _Width = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0.0)]
 
 
-def _border(value_class: type[Any], ignored: Sequence[str] = ()) -> type[BaseModel]:
-    """Return the border model of a dataclass of numbers: each may be left out, none may be beyond what can be.
+def _build_model(value_class: type[Any], ignored: Sequence[str] = ()) -> type[BaseModel]:
+    """Return the pydantic model of a dataclass of numbers: each is optional and must be in its range.
 
-    Fractions and overlaps are at most 1. What is above 0 by default divides something or is a rate: 0 is refused.
+    Fractions and overlaps are at most 1. A field with a default above 0 is a divisor or a rate: 0 is rejected.
     """
     columns: dict[str, Any] = {}
     for name in _RETIRED.get(value_class, ()):
@@ -72,8 +72,12 @@ def _border(value_class: type[Any], ignored: Sequence[str] = ()) -> type[BaseMod
     return create_model(value_class.__name__, __config__=ConfigDict(extra="forbid"), **columns)
 
 
-_Gpu, _Software, _Links = _border(GpuEfficiency), _border(SoftwareEfficiency, IGNORED), _border(LinkEfficiency)
-_Memory, _Spread, _Offset = _border(MemoryEfficiency), _border(Spread), _border(SoftwareOffset)
+_Gpu, _Software, _Links = (
+    _build_model(GpuEfficiency),
+    _build_model(SoftwareEfficiency, IGNORED),
+    _build_model(LinkEfficiency),
+)
+_Memory, _Spread, _Offset = _build_model(MemoryEfficiency), _build_model(Spread), _build_model(SoftwareOffset)
 
 
 class _Document(BaseModel):
@@ -94,7 +98,7 @@ class _Document(BaseModel):
 
 
 def parse_efficiency(text: str, *, origin: str, base: Efficiency | None = None) -> Efficiency:
-    """Return the efficiencies that the text of a file states; what it leaves out is as in ``base``.
+    """Parse the efficiencies of a file; missing values are those of ``base``.
 
     Parameters
     ----------
@@ -103,7 +107,7 @@ def parse_efficiency(text: str, *, origin: str, base: Efficiency | None = None) 
     origin
         Name of the file, for messages.
     base
-        Left out, the efficiencies that ship with opsk.
+        Defaults to the efficiencies that ship with opsk.
 
     Raises
     ------
@@ -116,56 +120,56 @@ def parse_efficiency(text: str, *, origin: str, base: Efficiency | None = None) 
     try:
         given = _Document.model_validate(tomllib.loads(text))
     except ValidationError as error:
-        raise ConfigError(f"{origin}: {'; '.join(violations(error).values())}", hint=hint) from error
+        raise ConfigError(f"{origin}: {'; '.join(format_violations(error).values())}", hint=hint) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{origin}: {error}", hint=hint) from error
-    return _merged(DEFAULT if base is None else base, given)
+    return _merge(DEFAULT if base is None else base, given)
 
 
-def _merged(base: Efficiency, given: _Document) -> Efficiency:
-    """Return ``base`` with what a file states put over it."""
+def _merge(base: Efficiency, given: _Document) -> Efficiency:
+    """Return ``base`` overridden by the values of a file."""
     gpu = dict(base.gpu)
     for name, table in sorted(given.gpu.items(), key=lambda entry: entry[0] != OTHER):
         member = "" if name == OTHER else name
-        gpu[member] = _over(gpu.get(member, gpu[""]), table)
+        gpu[member] = _override(gpu.get(member, gpu[""]), table)
     is_fit = given.fit is not None
     software = dict(base.software)
     for family, table in given.software.items():
-        software[family] = _over(base.software.get(family, SoftwareEfficiency()), table)
+        software[family] = _override(base.software.get(family, SoftwareEfficiency()), table)
     return replace(
         base,
         gpu=gpu,
         software=software,
-        links=_over(base.links, given.links),
-        memory=_over(base.memory, given.memory),
-        spread=_over(base.spread, given.spread),
-        fit=(base.fit if given.fit is None else given.fit) + _ignored_words(given.software.values()),
-        fitted=frozenset(map(Case.named, given.fitted)) or base.fitted,
-        fitted_memory=frozenset(map(Case.named, given.fitted_memory)) or base.fitted_memory,
-        offset=_offsets(base, given),
+        links=_override(base.links, given.links),
+        memory=_override(base.memory, given.memory),
+        spread=_override(base.spread, given.spread),
+        fit=(base.fit if given.fit is None else given.fit) + _format_ignored(given.software.values()),
+        fitted=frozenset(map(Case.parse, given.fitted)) or base.fitted,
+        fitted_memory=frozenset(map(Case.parse, given.fitted_memory)) or base.fitted_memory,
+        offset=_merge_offsets(base, given),
         widths=given.widths if is_fit or given.widths else base.widths,
     )
 
 
-def _offsets(base: Efficiency, given: _Document) -> dict[str, SoftwareOffset]:
-    """Return the offsets of a file over those of ``base``, which a file with a fit of its own was fitted without."""
-    found = {} if given.fit is not None else dict(base.offset)
+def _merge_offsets(base: Efficiency, given: _Document) -> dict[str, SoftwareOffset]:
+    """Return the offsets of a file merged with those of ``base``; a file with its own fit does not use the latter."""
+    offsets = {} if given.fit is not None else dict(base.offset)
     for name, table in given.offset.items():
         member = "" if name == OTHER else name
-        found[member] = _over(base.offset.get(member, SoftwareOffset()), table)
-    return found
+        offsets[member] = _override(base.offset.get(member, SoftwareOffset()), table)
+    return offsets
 
 
-def _ignored_words(families: Iterable[BaseModel]) -> str:
-    """Return what to say of keys that have no meaning any more, nothing where there are none."""
-    found = [name for name in IGNORED if any(getattr(family, name) is not None for family in families)]
-    return f"; ignored, as experts are predicted from their shapes: {', '.join(found)}" if found else ""
+def _format_ignored(families: Iterable[BaseModel]) -> str:
+    """Return the message about obsolete keys, empty where there are none."""
+    ignored = [name for name in IGNORED if any(getattr(family, name) is not None for family in families)]
+    return f"; ignored, as experts are predicted from their shapes: {', '.join(ignored)}" if ignored else ""
 
 
-def _over(value: Any, table: BaseModel | None) -> Any:
-    """Return a dataclass with the numbers that a table states."""
-    gone = (*IGNORED, *_RETIRED.get(type(value), ()))
-    stated: Mapping[str, Any] = {} if table is None else table.model_dump(exclude_none=True, exclude={*gone})
+def _override(value: Any, table: BaseModel | None) -> Any:
+    """Return a dataclass with the numbers of a table."""
+    excluded = (*IGNORED, *_RETIRED.get(type(value), ()))
+    stated: Mapping[str, Any] = {} if table is None else table.model_dump(exclude_none=True, exclude={*excluded})
     return replace(value, **stated)
 
 

@@ -1,8 +1,8 @@
-"""How much of the machine's peak does training software reach? Few, physical parameters, as data.
+"""Defines the efficiency parameters: the shares of the machine's peak that training software reaches.
 
 A parameter stands for a property of a chip generation, of the links, or of a family of software; none stands for a
-model, a run or a source. The shipped values are fitted to published runs by ``opsk calibrate`` and lie in
-``efficiency.toml`` beside this file, with what each was fitted to; a site writes a file of its own.
+model, a run or a source. The shipped values are fitted to published runs by ``opsk calibrate`` and are in
+``efficiency.toml`` in this folder, with the runs that each was fitted to; a site writes a file of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from opsk.costmodel.efficiency.nearness import Case
 from opsk.costmodel.efficiency.software_offset import SoftwareOffset
-from opsk.costmodel.elementwise import looked_up, when, where
+from opsk.costmodel.elementwise import lookup, when, where
 from opsk.costmodel.table import SOFTWARE, FloatColumn, PlanTable
 from opsk.workload.plan import Software
 
@@ -171,9 +171,9 @@ class Spread:
 class Efficiency:
     """All efficiency parameters; ``gpu`` by architecture (``""`` is any other), ``software`` by family.
 
-    ``offset`` is what families of software have in common beyond that, by name. ``fit`` says which runs the values were
-    fitted to, ``fitted`` and ``fitted_memory`` of which cases times and peaks of memory were measured; empty is "not
-    known". ``widths`` says how well fitted values are known, by their name, on the scale of their prior.
+    ``offset`` is the offset of software families, by name. ``fit`` describes the runs that the values were fitted to,
+    ``fitted`` and ``fitted_memory`` are the cases whose times and peaks of memory were measured; empty is "not
+    known". ``widths`` are the standard deviations of fitted values, by their name, on the scale of their prior.
     """
 
     gpu: Mapping[str, GpuEfficiency] = field(default_factory=lambda: {"": GpuEfficiency()})
@@ -188,23 +188,23 @@ class Efficiency:
     offset: Mapping[str, SoftwareOffset] = field(default_factory=dict)
 
     def for_gpu(self, architecture: str) -> GpuEfficiency:
-        """Return the parameters of a chip generation, those of any other where it was never fitted."""
+        """Return the parameters of a chip generation; the default ones where it was never fitted."""
         return self.gpu.get(architecture) or self.gpu[""]
 
     def knows(self, architecture: str, software: Software) -> bool:
-        """Return whether runs of this software on this chip generation were measured, or it is not known which were."""
-        wanted = (architecture, software.value)
-        return not self.fitted or any((case.architecture, case.software) == wanted for case in self.fitted)
+        """Return whether runs of this software on this chip generation were measured; true where that is not known."""
+        key = (architecture, software.value)
+        return not self.fitted or any((case.architecture, case.software) == key for case in self.fitted)
 
     def for_software(self, plans: PlanTable) -> SoftwareColumns:
-        """Return the parameters of every plan's software; what the plan switches off overlaps nothing."""
-        table = _software_table(self.software)
-        rows = looked_up(table, slice(None), plans.software)
+        """Return the parameters of every plan's software; overlaps that the plan disables are 0."""
+        table = _build_software_table(self.software)
+        rows = lookup(table, slice(None), plans.software)
         columns: dict[str, FloatColumn] = dict(zip(_SOFTWARE_FIELDS, rows, strict=True))
         for name in _OVERLAPS:
-            asked = {"tp_overlap": plans.tp_overlap, "ep_overlap": plans.ep_overlap}.get(name, True)
-            hides = plans.overlap & asked
-            columns[name] = when(hides, columns[name])
+            requested = {"tp_overlap": plans.tp_overlap, "ep_overlap": plans.ep_overlap}.get(name, True)
+            is_enabled = plans.overlap & requested
+            columns[name] = when(is_enabled, columns[name])
         columns["tp_async_share"] = tp_async_share(plans)
         compiled = where(plans.compiled, columns["compiled_fraction"], 1.0)
         columns["elementwise_factor"] = columns["elementwise_factor"] * compiled
@@ -235,29 +235,29 @@ def tp_async_share(plans: PlanTable) -> FloatColumn:
     Megatron's column-parallel layers start the all-reduce of their input's gradient and compute the weight's meanwhile
     (``linear_with_grad_accumulation_and_async_allreduce``, megatron/core/tensor_parallel/layers.py; so does Transformer
     Engine). With sequence parallelism that is a reduce-scatter, half as much; the all-gather before the row-parallel
-    layers' products hides beside nothing, and that of inputs hides beside a product, and is not counted.
+    layers' products overlaps nothing, and that of inputs overlaps a product, and is not counted.
     """
-    is_async = plans.overlap & plans.tp_async & looked_up(_IS_MEGATRON, plans.software)
-    found: FloatColumn = when(is_async, where(plans.sequence_parallel, 0.5, 1.0))
-    return found
+    is_async = plans.overlap & plans.tp_async & lookup(_IS_MEGATRON, plans.software)
+    result: FloatColumn = when(is_async, where(plans.sequence_parallel, 0.5, 1.0))
+    return result
 
 
-def _software_table(software: Mapping[Software, SoftwareEfficiency]) -> FloatColumn:
-    """Return the fields of software families, shape (fields, families), as computed the last time for the same mapping.
+def _build_software_table(software: Mapping[Software, SoftwareEfficiency]) -> FloatColumn:
+    """Return the fields of software families, shape (fields, families), cached by mapping.
 
-    Identity is the key, as mappings cannot be hashed; the mapping is kept, so that no identity is given away again.
+    Identity is the key, as mappings cannot be hashed; the mapping is stored, so that its identity is not reused.
     """
-    found = _TABLES.get(id(software))
-    if found is None:
-        if len(_TABLES) >= MOST_TABLES:
+    cached = _TABLES.get(id(software))
+    if cached is None:
+        if len(_TABLES) >= MAX_TABLES:
             _TABLES.clear()
         families = [software.get(member, _PLAIN) for member in SOFTWARE]
         table = np.array([[getattr(family, name) for name in _SOFTWARE_FIELDS] for family in families]).T
-        found = _TABLES[id(software)] = (table, software)
-    return found[0]
+        cached = _TABLES[id(software)] = (table, software)
+    return cached[0]
 
 
-MOST_TABLES = 64
+MAX_TABLES = 64
 _TABLES: dict[int, tuple[FloatColumn, Mapping[Software, SoftwareEfficiency]]] = {}
 
 

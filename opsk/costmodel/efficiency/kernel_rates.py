@@ -1,4 +1,4 @@
-"""What attention kernels reach on each chip generation: the rates of ``attention.toml`` as columns."""
+"""Loads the rates that attention kernels reach on each chip generation from ``attention.toml``, as columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDEAL_GENERATION = "ideal"
 """A chip whose attention is as fast as its products, whatever the size: for closed forms."""
 _MEGATRON = (Software.MEGATRON, Software.MEGATRON_CORE)
 _OTHER_GENERATION = "ampere"
-"""Generation whose kernels stand for those of a chip that the table does not have."""
+"""Generation whose kernels are used for a chip that the table does not have."""
 
 
 @lru_cache(maxsize=1)
@@ -26,8 +26,8 @@ def generations() -> tuple[str, ...]:
     return tuple(_document()["generations"])
 
 
-def generation_of(architecture: str) -> int:
-    """Return the code of a chip generation; one that the table does not have is taken for another."""
+def find_generation(architecture: str) -> int:
+    """Return the code of a chip generation, or of the default one where the table does not have it."""
     names = generations()
     return names.index(architecture if architecture in names else _OTHER_GENERATION)
 
@@ -38,24 +38,24 @@ def _document() -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def rates_of_kernels() -> FloatColumn:
+def load_kernel_rates() -> FloatColumn:
     """Return rates over those of products, shape (9, generations, kernels, software).
 
     Forward at three widths, backward at three widths, tokens of half the rate forward and backward, multiprocessors.
     """
-    found = np.empty((9, len(generations()), len(ATTENTIONS), len(SOFTWARE)))
-    for place, generation in enumerate(_document()["generations"].values()):
+    rates = np.empty((9, len(generations()), len(ATTENTIONS), len(SOFTWARE)))
+    for index, generation in enumerate(_document()["generations"].values()):
         for code, kernel in enumerate(ATTENTIONS):
             for family, software in enumerate(SOFTWARE):
-                found[:, place, code, family] = _row(generation, kernel, software)
-    return found
+                rates[:, index, code, family] = _row(generation, kernel, software)
+    return rates
 
 
 def _row(generation: Mapping[str, Any], kernel: Attention, software: Software) -> list[float]:
-    """Return the rates of a kernel; one that a generation does not have is taken for the one that it would take."""
+    """Return the rates of a kernel, or of the generation's default kernel where it does not have that one."""
     kernels = generation["kernels"]
     usual = generation.get("engine", generation["usual"]) if software in _MEGATRON else generation["usual"]
     name = kernel.value if kernel.value in kernels else usual
     rates, share = kernels[name], generation["product_share"]
     lengths = [rates["forward_tokens"], rates["backward_tokens"]]
-    return [*(each / share for each in (*rates["forward"], *rates["backward"])), *lengths, generation["units"]]
+    return [*(rate / share for rate in (*rates["forward"], *rates["backward"])), *lengths, generation["units"]]

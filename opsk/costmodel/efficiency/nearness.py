@@ -1,4 +1,4 @@
-"""How near to runs that were measured is a case: its GPU, the software on it, the kind of model, the number format?"""
+"""Compares a case with those that were measured: by its GPU, software, kind of model and number format."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
 ASPECTS = ("gpu", "software", "kind", "precision")
-"""What a case can lack; each that no measured run is like makes its range wider."""
+"""Aspects by which cases are compared; each that no measured run shares widens the range."""
 UNKNOWN = ""
-"""Kind and precision of a combination of which a file says only GPU and software: taken for all."""
-FEWEST_BITS = {"fp8": "fp8", "fp4": "fp4"}
+"""Kind and precision of a case for which a file states only GPU and software: matches all."""
+LOW_PRECISIONS = {"fp8": "fp8", "fp4": "fp4"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Case:
-    """What decides how far other runs tell about one.
+    """The properties of a run that decide which measured runs are similar to it.
 
     Parameters
     ----------
@@ -39,29 +39,29 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As an efficiency file writes it: ``hopper/pytorch/dense/16-bit``."""
+        """The name in an efficiency file: ``hopper/pytorch/dense/16-bit``."""
         parts = [self.architecture, self.software]
         return "/".join([*parts, self.kind, self.precision] if self.kind or self.precision else parts)
 
     @classmethod
-    def named(cls, name: str) -> Case:
-        """Return the case that a file writes so."""
+    def parse(cls, name: str) -> Case:
+        """Parse the name of a case."""
         architecture, software, *rest = name.split("/")
         kind, precision = rest if len(rest) == 2 else (UNKNOWN, UNKNOWN)
         return cls(architecture=architecture, software=software, kind=kind, precision=precision)
 
 
-def case_of(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> Case:
+def build_case(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> Case:
     """Return the case of a plan for a model on a cluster."""
     return Case(
         architecture=cluster.node.gpu.architecture,
         software=plan.software.value,
-        kind=kind_of(model, plan),
-        precision=FEWEST_BITS.get(plan.precision.peak_format, "16-bit"),
+        kind=classify_kind(model, plan),
+        precision=LOW_PRECISIONS.get(plan.precision.peak_format, "16-bit"),
     )
 
 
-def kind_of(model: ModelShape, plan: Plan) -> str:
+def classify_kind(model: ModelShape, plan: Plan) -> str:
     """Return the kind of a model and its training."""
     if plan.lora_rank:
         return "adapters"
@@ -70,22 +70,24 @@ def kind_of(model: ModelShape, plan: Plan) -> str:
     return "moe" if model.experts else "dense"
 
 
-def missing(case: Case, measured: Collection[Case]) -> frozenset[str]:
-    """Return which `ASPECTS` of a case no measured run shares; none where nobody says what was measured.
+def find_missing_aspects(case: Case, measured: Collection[Case]) -> frozenset[str]:
+    """Return which `ASPECTS` of a case no measured run shares; none where it is not known what was measured.
 
-    The software is looked for on the same chip generation, and anywhere where the generation itself is new. Kind and
-    precision are looked for with the same software or the same generation.
+    The software is compared on the same chip generation, and on all where the generation itself is new. Kind and
+    precision are compared with the same software or the same generation.
     """
     if not measured:
         return frozenset()
-    on_gpu = [known for known in measured if known.architecture == case.architecture]
-    found = set() if on_gpu else {"gpu"}
-    if all(known.software != case.software for known in on_gpu or measured):
-        found.add("software")
-    near = [known for known in measured if known.architecture == case.architecture or known.software == case.software]
-    if all(known.kind not in (case.kind, UNKNOWN) for known in near) and case.kind:
-        found.add("kind")
-    of_chip = on_gpu or near
-    if all(known.precision not in (case.precision, UNKNOWN) for known in of_chip) and case.precision:
-        found.add("precision")
-    return frozenset(found)
+    same_gpu = [known for known in measured if known.architecture == case.architecture]
+    aspects = set() if same_gpu else {"gpu"}
+    if all(known.software != case.software for known in same_gpu or measured):
+        aspects.add("software")
+    similar = [
+        known for known in measured if known.architecture == case.architecture or known.software == case.software
+    ]
+    if all(known.kind not in (case.kind, UNKNOWN) for known in similar) and case.kind:
+        aspects.add("kind")
+    comparable = same_gpu or similar
+    if all(known.precision not in (case.precision, UNKNOWN) for known in comparable) and case.precision:
+        aspects.add("precision")
+    return frozenset(aspects)

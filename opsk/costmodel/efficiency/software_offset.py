@@ -1,11 +1,11 @@
-"""What do runs of a family of software have in common beyond what is predicted: everywhere, or at one site?"""
+"""Defines the offset between measured and predicted values that the runs of a software family share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-OTHER = ""
+ANY_OTHER = ""
 """Key of the families that have no offset of their own."""
 
 
@@ -31,6 +31,6 @@ Offsets = Mapping[str, SoftwareOffset]
 """By the family's name; ``""`` is any other."""
 
 
-def offset_of(offsets: Offsets, software: str) -> SoftwareOffset | None:
-    """Return the offset of a family, ``None`` where nobody knows any."""
-    return offsets.get(software, offsets.get(OTHER))
+def find_offset(offsets: Offsets, software: str) -> SoftwareOffset | None:
+    """Return the offset of a family, ``None`` where none is known."""
+    return offsets.get(software, offsets.get(ANY_OTHER))

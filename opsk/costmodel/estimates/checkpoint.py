@@ -1,9 +1,9 @@
-"""How large is a checkpoint, how long does it hold up training, how often should it be written, what does it all cost?
+"""Computes the size of a checkpoint, the time that it stalls training, the best interval and the cost.
 
 One plan at a time: nothing here is searched over. Sizes are those of Megatron Core's distributed checkpoints and
 PyTorch's distributed state dictionaries: each value once, whatever holds copies of it, written by all nodes together.
-Left out: metadata and file creation, which count on metadata servers rather than on bytes; compression; reading back,
-but for ``restart_s``.
+Not modelled: metadata and file creation, which depend on metadata servers rather than on bytes; compression; reading
+back, except for ``restart_s``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from opsk.costmodel.memory.states import MOMENT_COUNTS, QUANTIZED_MOMENT_BYTES, 
 from opsk.costmodel.sizes.adapters import attention_adapters, encoder_adapters, mlp_adapters
 from opsk.costmodel.sizes.mixers import mixer_adapters
 from opsk.costmodel.sizes.parameters import total_parameters
-from opsk.costmodel.sizes.shape import shape_of
-from opsk.costmodel.sizes.widths import whole
+from opsk.costmodel.sizes.shape import build_shape
+from opsk.costmodel.sizes.widths import build_model_widths
 from opsk.costmodel.table import LORA_TARGETS
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
@@ -28,9 +28,9 @@ GPU_HOURS_BETWEEN_FAILURES = 16_384 * 54 * 24 / 419
 """Unexpected interruptions of Llama 3 405B: 419 in 54 days on 16,384 H100 (Llama team 2024, arXiv 2407.21783, section
 3.3.4), 50,700 GPU hours each: every 3.1 hours there, once in 33 days on 64 GPUs."""
 RESTART_S = 600.0
-"""From failure to training again: noticed, scheduled, started, loaded. Chosen by hand; a site measures its own."""
+"""Time from failure to training again: detection, scheduling, start, load. Chosen by hand; a site measures its own."""
 FILE_SYSTEM_BYTES_PER_S = 62e9 / 32
-"""What a file system takes for each node that writes, where nobody says [bytes/s]: 62 GB/s from 32 nodes, the enhanced
+"""Default write rate of a file system for each node that writes [bytes/s]: 62 GB/s from 32 nodes, the enhanced
 level for storage of NVIDIA's DGX SuperPOD H100 reference architecture (from memory)."""
 PINNED_FRACTION = 0.8
 """Share of the host link's rate that copies into pinned memory reach [ratio], from memory."""
@@ -38,8 +38,8 @@ STORAGE_FRACTION = 0.8
 """Share of a storage NIC's data rate that a client of a parallel file system reaches [ratio], from memory."""
 
 
-LEAST, MOST = 1e-6, 1e18
-"""Rates and times beyond these are slips; what is worked out from them may be no finite number."""
+MIN_VALUE, MAX_VALUE = 1e-6, 1e18
+"""Rates and times outside these are typos, and could lead to infinite results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +49,17 @@ class CheckpointOptions:
     Parameters
     ----------
     write_bytes_per_s
-        What the file system takes from all nodes together [bytes/s]; left out, ``FILE_SYSTEM_BYTES_PER_S`` each.
+        Write rate of the file system for all nodes together [bytes/s]; default ``FILE_SYSTEM_BYTES_PER_S`` each.
     node_write_bytes_per_s
-        What one node can write [bytes/s]; left out, its storage NICs, or its compute NICs where it has no others.
+        Write rate of one node [bytes/s]; default its storage NICs, or its compute NICs where it has no others.
     asynchronous
-        True where training goes on once the state is copied to host memory, and writing happens behind it.
+        True where training continues once the state is copied to host memory, and writing runs in the background.
     interval_s
-        Training time from one checkpoint to the next [s]; left out, the best one.
+        Training time from one checkpoint to the next [s]; default the best one.
     mtbf_s
-        Mean time between failures of the whole job [s]; left out, from its GPUs by ``GPU_HOURS_BETWEEN_FAILURES``.
+        Mean time between failures of the whole job [s]; default from its GPUs by ``GPU_HOURS_BETWEEN_FAILURES``.
     restart_s
-        Time from a failure until training goes on from the last checkpoint [s].
+        Time from a failure until training resumes from the last checkpoint [s].
     """
 
     write_bytes_per_s: float | None = None
@@ -70,13 +70,13 @@ class CheckpointOptions:
     restart_s: float = RESTART_S
 
     def __post_init__(self) -> None:
-        """Refuse what is no time and no rate, naming all of it."""
+        """Validate the times and rates; the error lists all that is wrong."""
         names = [item.name for item in fields(self) if item.name != "asynchronous"]
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         wrong = [
-            f"{name} is {value}, must be above 0 and finite: from {LEAST:g} to {MOST:g}"
+            f"{name} is {value}, must be above 0 and finite: from {MIN_VALUE:g} to {MAX_VALUE:g}"
             for name, value in given.items()
-            if not LEAST <= value <= MOST
+            if not MIN_VALUE <= value <= MAX_VALUE
         ]
         if wrong:
             raise InputError("; ".join(wrong), hint="rates are in bytes/s, times in s")
@@ -84,9 +84,9 @@ class CheckpointOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What checkpoints are and cost: ``stall_s`` is how long training stands still, ``write_s`` until one is safe.
+    """Size and cost of checkpoints: ``stall_s`` is how long training stalls, ``write_s`` until one is written.
 
-    ``lost_fraction`` is the share of the job's time that gives no new training: writing, working again, restarting.
+    ``lost_fraction`` is the share of the job's time without new training: writing, repeated work, restarting.
     """
 
     size_bytes: float
@@ -98,18 +98,18 @@ class Checkpoint:
     lost_fraction: float
 
 
-def checkpoint_of(model: ModelShape, plan: Plan, cluster: ClusterSpec, options: CheckpointOptions) -> Checkpoint:
+def compute_checkpoint(model: ModelShape, plan: Plan, cluster: ClusterSpec, options: CheckpointOptions) -> Checkpoint:
     """Return size, times, best interval and cost of the checkpoints of a plan on a cluster.
 
-    Asynchronous ones stall for the copy to the host alone: the GPU's share of the bytes over its host link.
+    Asynchronous ones stall only for the copy to the host: the GPU's share of the bytes over its host link.
     """
     size_bytes = checkpoint_bytes(model, plan)
     write_s = write_time_s(size_bytes, plan, cluster, options)
     copy_s = size_bytes / plan.gpus / (PINNED_FRACTION * cluster.node.gpu.pcie_bytes_per_s)
     stall_s = min(copy_s, write_s) if options.asynchronous else write_s
     mtbf_s = options.mtbf_s or GPU_HOURS_BETWEEN_FAILURES * 3600 / plan.gpus
-    behind_s = write_s if options.asynchronous else 0.0
-    best_s = max(best_interval_s(stall_s, mtbf_s), behind_s)
+    background_s = write_s if options.asynchronous else 0.0
+    best_s = max(best_interval_s(stall_s, mtbf_s), background_s)
     interval_s = options.interval_s or best_s
     return Checkpoint(
         size_bytes=size_bytes,
@@ -118,7 +118,7 @@ def checkpoint_of(model: ModelShape, plan: Plan, cluster: ClusterSpec, options: 
         interval_s=interval_s,
         best_interval_s=best_s,
         mtbf_s=mtbf_s,
-        lost_fraction=lost_fraction(interval_s, stall_s, mtbf_s, options.restart_s + behind_s),
+        lost_fraction=lost_fraction(interval_s, stall_s, mtbf_s, options.restart_s + background_s),
     )
 
 
@@ -126,8 +126,8 @@ def checkpoint_bytes(model: ModelShape, plan: Plan) -> float:
     """Return the bytes of one checkpoint: weights and optimizer states, no gradients.
 
     Adam: mixed 2 + 4 + 4 + 4 = 14 bytes a parameter (16-bit weights, fp32 master weights and moments), autocast and
-    fp32 4 + 8 = 12, pure 16-bit 2 + 4 = 6. Frozen parameters have weights alone. Under LoRA the adapters are written,
-    the base is not: it is where it came from.
+    fp32 4 + 8 = 12, pure 16-bit 2 + 4 = 6. Frozen parameters have weights alone. Under LoRA only the adapters are
+    written, not the base.
 
     Checked against 2.3 TB of BLOOM-176B and 13.8 TB of GPT-1T (Narayanan et al. 2021, section 5.10; both from memory):
     14 bytes a parameter give 2.47 and 14.1.
@@ -136,14 +136,14 @@ def checkpoint_bytes(model: ModelShape, plan: Plan) -> float:
     moment = QUANTIZED_MOMENT_BYTES.get(plan.optimizer, recipe.moment)
     states = recipe.master + MOMENT_COUNTS.get(plan.optimizer, 2.0) * moment
     if plan.lora_rank:
-        return plan.lora_rank * _adapters(model, plan) * (recipe.weights + states)
+        return plan.lora_rank * _count_adapters(model, plan) * (recipe.weights + states)
     return total_parameters(model) * (recipe.weights + (1.0 - plan.frozen_fraction) * states)
 
 
-def _adapters(model: ModelShape, plan: Plan) -> float:
+def _count_adapters(model: ModelShape, plan: Plan) -> float:
     """Return the parameters of a plan's adapters, for each unit of rank."""
-    shape = shape_of(model)
-    widths = whole(shape)
+    shape = build_shape(model)
+    widths = build_model_widths(shape)
     targets: Any = LORA_TARGETS.index(plan.lora_targets)
     sparse = mlp_adapters(shape, widths.shared, targets) * (shape.shared_ffn > 0)
     sparse = sparse + shape.experts * mlp_adapters(shape, widths.expert, targets)
@@ -157,19 +157,19 @@ def _adapters(model: ModelShape, plan: Plan) -> float:
 
 
 def write_time_s(size_bytes: float, plan: Plan, cluster: ClusterSpec, options: CheckpointOptions) -> float:
-    """Return the time until all of it lies in the file system: its rate, or that of the nodes where that is less [s].
+    """Return the time until all of it is written, at the lower of the rates of the file system and the nodes [s].
 
     10 TB from 128 nodes of 2 x 50 GB/s at 400 GB/s of the file system: 25 s.
     """
     node = cluster.node
-    nodes = nodes_of(plan, cluster)
+    nodes = count_nodes(plan, cluster)
     nic, ports = (node.storage_nic, node.storage_nics) if node.storage_nic else (node.nic, node.nics)
-    of_node = options.node_write_bytes_per_s or STORAGE_FRACTION * nic.bytes_per_s * ports
-    return size_bytes / min(nodes * of_node, options.write_bytes_per_s or nodes * FILE_SYSTEM_BYTES_PER_S)
+    node_bytes_per_s = options.node_write_bytes_per_s or STORAGE_FRACTION * nic.bytes_per_s * ports
+    return size_bytes / min(nodes * node_bytes_per_s, options.write_bytes_per_s or nodes * FILE_SYSTEM_BYTES_PER_S)
 
 
-def nodes_of(plan: Plan, cluster: ClusterSpec) -> int:
-    """Return the nodes that a plan's GPUs fill, the last one perhaps in part."""
+def count_nodes(plan: Plan, cluster: ClusterSpec) -> int:
+    """Return the nodes that a plan's GPUs occupy, including a partial one."""
     return math.ceil(plan.gpus / cluster.node.gpus)
 
 
@@ -187,7 +187,7 @@ def best_interval_s(stall_s: float, mtbf_s: float) -> float:
 
 
 def lost_fraction(interval_s: float, stall_s: float, mtbf_s: float, restart_s: float) -> float:
-    """Return the share of the job's time in which nothing new is learnt, failures being exponential.
+    """Return the share of the job's time without progress, with exponentially distributed failures.
 
     Time for one interval: M e^(R/M) (e^((t + C)/M) - 1) (Daly 2006, equation 20; from memory). To first order the share
     is C / t + t / 2M + R / M. A checkpoint that is still being written is lost with its interval: asynchronous writing

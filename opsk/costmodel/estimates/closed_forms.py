@@ -1,8 +1,8 @@
-"""Which numbers can be had without a cluster model? The closed forms that the field knows, each with its source.
+"""Computes published closed forms that need no cluster model, each with its source.
 
 They are for GPT shapes only (two-matrix MLP of 4 h, all heads with their own keys, tied head). The general model
-reproduces them; the tests hold the two against each other. Scaling laws are in `opsk.costmodel.estimates.scaling_laws`,
-equations of collectives in `opsk.costmodel.collectives`.
+reproduces them; the tests compare the two. Scaling laws are in `opsk.costmodel.estimates.scaling_laws`, equations of
+collectives in `opsk.costmodel.collectives`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How large a model, how many tokens, how much time and energy? The field's scaling laws, each with its source.
+"""Computes published scaling laws for model size, tokens, time and energy, each with its source.
 
-They know nothing of a machine but its rate and its power. N and P are parameters, D tokens, C the FLOP of a whole run,
-losses are in nats a token. Where a paper's printed constants do not give its own tables, the docstring says so.
+Of the machine they use only its rate and its power. N and P are parameters, D tokens, C the FLOP of a whole run,
+losses are in nats a token. Where a paper's printed constants do not reproduce its own tables, the docstring says so.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def deepspeed_state_share(*, tp: int, pp: int, dp: int) -> float:
 def deepspeed_volume_as_printed(*, tp: int, pp: int, dp: int) -> float:
     """Return (TP/N + 1) 2, what one GPU sends each step in units of the parameters' own memory.
 
-    Source: Yin et al. 2023, equation 6, through readers' notes. It knows neither batch nor sequence, on which the
+    Source: Yin et al. 2023, equation 6, through readers' notes. It includes neither batch nor sequence, on which the
     traffic of tensor parallelism depends; the cost model does.
     """
     return 2.0 * (tp / (dp * pp * tp) + 1.0)

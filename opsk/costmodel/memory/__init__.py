@@ -1,1 +1,1 @@
-"""How much memory does the fullest GPU need, term by term?"""
+"""Computes the memory of the fullest GPU, term by term."""

@@ -1,9 +1,9 @@
-"""How many bytes of activations does one GPU keep between forward and backward?
+"""Computes the bytes of activations that one GPU stores between forward and backward.
 
 Counted tensor by tensor as in Korthikanti et al. 2022, section 4, whose formulas a GPT shape gives exactly: with s, b,
-h, a heads and tp = t, a layer keeps s b h (10 + 24/t + 5 a s/(h t)), all of it over t with sequence parallelism,
+h, a heads and tp = t, a layer stores s b h (10 + 24/t + 5 a s/(h t)), all of it over t with sequence parallelism,
 34 s b h/t with selective recomputation, 2 s b h with full recomputation. Modules that run kernel by kernel (PyTorch's
-own, HuggingFace's) keep more: see `eager_norm_bytes` and the gated MLP.
+own, HuggingFace's) store more: see `EAGER_NORM_BYTES` and the gated MLP.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import any_of, looked_up, maximum, minimum, unless, when, where
+from opsk.costmodel.elementwise import any_of, logical_not, lookup, maximum, minimum, when, where
 from opsk.costmodel.memory.family import has_fp32_residual, has_plain_modules, is_deepspeed, is_pytorch
-from opsk.costmodel.memory.frozen import kept_inputs
-from opsk.costmodel.memory.modules import ROUTER_BYTES, Kept, Moved, is_by_module, moved
+from opsk.costmodel.memory.frozen import compute_stored_inputs
+from opsk.costmodel.memory.modules import ROUTER_BYTES, ModuleBytes, MovedBytes, compute_moved_bytes, is_by_module
 from opsk.costmodel.sizes.mixers import mixer_bytes
 from opsk.costmodel.sizes.pipeline import Stages
 from opsk.costmodel.sizes.shape import ShapeColumns
@@ -26,21 +26,21 @@ from opsk.workload.plan import LoraTargets, Offload, Precision, QkvLayout
 MASK_BYTES = 1.0
 """Bytes of one element of a dropout mask."""
 SOFTMAX_STATISTIC_BYTES = 4.0
-"""Fused attention keeps one fp32 log-sum-exp a row and head instead of the scores."""
+"""Fused attention stores one fp32 log-sum-exp a row and head instead of the scores."""
 EAGER_NORM_BYTES = 4.0
-"""An RMSNorm written in PyTorch keeps its fp32 input and its normalised one where a fused one keeps the input only:
-4 + 2 against 2 bytes. Where its weight is frozen the normalised one is not kept."""
+"""An RMSNorm written in PyTorch stores its fp32 input and its normalised one where a fused one stores the input only:
+4 + 2 against 2 bytes. Where its weight is frozen the normalised one is not stored."""
 FP32_STREAM_BYTES = 2.0
-"""What a stream between layers in fp32 takes beyond one in 16 bits, wherever it is kept: by norms and checkpoints."""
+"""Extra bytes of an fp32 residual stream over a 16-bit one, wherever it is stored: by norms and checkpoints."""
 LINGERING_BYTES = 4.0
 """Bytes an element of a layer's input that reentrant checkpoints of frozen FSDP units hold to the end of a backward.
 
 FSDP hooks the inputs of a unit without gradients (torch/distributed/fsdp/_runtime_utils.py,
-``_register_post_backward_reshard_only_hook``) and keeps the hook until the backward is over. Of a reentrant checkpoint
-the input is a leaf, which holds its storage and its gradient: 2 + 2 bytes a layer.
+``_register_post_backward_reshard_only_hook``) and holds the hook until the backward is over. The input of a reentrant
+checkpoint is a leaf, which holds its storage and its gradient: 2 + 2 bytes a layer.
 """
 OFFLOADED_LAYERS = 2.0
-"""Layers of which what is kept lies on the GPU while that of others is in host memory: one on the way each way."""
+"""Layers whose activations are on the GPU while the others' are in host memory: one in transfer each way."""
 _LINEAR_BYTES = {
     Precision.FP8: 1.0,
     Precision.FP8_CURRENT: 1.0,
@@ -49,8 +49,8 @@ _LINEAR_BYTES = {
     Precision.MXFP8: 1.0 + 1 / 32,
     Precision.NVFP4: 0.5 + 1 / 16,
 }
-"""Bytes of an element that a matrix product keeps of its input under Transformer Engine's recipes, scales included."""
-_LINEAR = np.array([_LINEAR_BYTES.get(name, 0.0) for name in PRECISIONS])
+"""Bytes of an element that a matrix product stores of its input under Transformer Engine's recipes, with scales."""
+_LINEAR_WIDTHS = np.array([_LINEAR_BYTES.get(name, 0.0) for name in PRECISIONS])
 _OFFLOADED = OFFLOADS.index(Offload.ACTIVATIONS)
 _PACKED, _PERMUTED = (QKV_LAYOUTS.index(layout) for layout in (QkvLayout.PACKED, QkvLayout.PERMUTED))
 _QUERY_VALUE = LORA_TARGETS.index(LoraTargets.QUERY_VALUE)
@@ -58,20 +58,20 @@ _QUERY_VALUE = LORA_TARGETS.index(LoraTargets.QUERY_VALUE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBytes:
-    """What one layer keeps for one micro-batch when nothing is recomputed, one entry a plan [bytes].
+    """What one layer stores for one micro-batch without recomputation, one entry a plan [bytes].
 
     Parameters
     ----------
     plain, sparse
         All of it, for a layer with the dense MLP and for one with experts.
     attention_core
-        The part that selective recomputation of the attention core brings back.
+        The part that selective recomputation of the attention core restores.
     checkpoint
-        Input of the layer, which full recomputation keeps.
+        Input of the layer, which full recomputation stores.
     working
         Gradients of activations that live while the layer's backward runs, and the weight that it unpacks.
     moved
-        What is thrown away and what waits in host memory, module by module; ``None`` where no plan names modules.
+        What is recomputed and what is offloaded, module by module; ``None`` where no plan names modules.
     """
 
     plain: FloatColumn
@@ -79,37 +79,37 @@ class LayerBytes:
     attention_core: FloatColumn
     checkpoint: FloatColumn
     working: FloatColumn
-    moved: Moved | None = None
+    moved: MovedBytes | None = None
 
 
 def scores_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
-    """Return what unfused attention keeps of its a s^2 scores: softmax, dropout and its mask; 5 a s^2 b / t [bytes]."""
+    """Return the stored a s^2 scores of unfused attention: softmax, dropout and its mask; 5 a s^2 b / t [bytes]."""
     scores = shares.tokens * model.seq * (model.heads / shares.tp)
     return scores * (shares.activation_bytes * (1.0 + model.dropout) + MASK_BYTES * model.dropout)
 
 
 def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerBytes:
-    """Return what a layer keeps for one micro-batch.
+    """Return what a layer stores for one micro-batch.
 
     Outside the tensor-parallel regions: input of both norms, of the projections and of the MLP (4 h elements) and two
     dropout masks. Inside: query, key, value and attention output, and the MLP's inner tensors (input and output of the
-    activation function, twice the input when gated; PyTorch's own modules also keep the activated gate). Latent
-    attention adds its latents before and after their norms. Experts keep the tokens sent to them and the inner tensors
-    of each; probabilities are applied inside of them (Megatron Core), else to their output, which is kept then. Under
-    FP8 recipes inputs of products are kept in FP8, that of the output projection beside the attention output. The
+    activation function, twice the input when gated; PyTorch's own modules also store the activated gate). Latent
+    attention adds its latents before and after their norms. Experts store the tokens sent to them and the inner tensors
+    of each; probabilities are applied inside of them (Megatron Core), else to their output, which is then stored. Under
+    FP8 recipes inputs of products are stored in FP8, that of the output projection next to the attention output. The
     backward of a quantised weight unpacks it, the largest matrix at the most (bitsandbytes, ``MatMul4Bit``).
     """
     size, hidden = shares.activation_bytes, model.hidden
-    low = where(is_pytorch(plans), 0.0, looked_up(_LINEAR, plans.precision))
+    low = where(is_pytorch(plans), 0.0, lookup(_LINEAR_WIDTHS, plans.precision))
     linear = where(low > 0, low, size)
-    inputs = kept_inputs(model, plans, shares, linear)
-    eager = has_plain_modules(plans) & unless(plans.compiled)
-    wide = when(has_fp32_residual(plans, shares), FP32_STREAM_BYTES)
+    inputs = compute_stored_inputs(model, plans, shares, linear)
+    eager = has_plain_modules(plans) & logical_not(plans.compiled)
+    residual_extra = when(has_fp32_residual(plans, shares), FP32_STREAM_BYTES)
     core = _attention_core(model, shares)
-    # a frozen norm keeps its fp32 input only, which is the stream itself where that is in fp32
-    eager_norm = EAGER_NORM_BYTES - where(shares.lora_rank > 0, size + wide, 0.0)
-    is_eager_norm = eager & unless(plans.fused_norms)
-    norms = model.norms_per_layer * (size + wide + when(is_eager_norm, (1.0 - model.norm_bias) * eager_norm))
+    # a frozen norm stores its fp32 input only, which is the stream itself where that is in fp32
+    eager_norm = EAGER_NORM_BYTES - where(shares.lora_rank > 0, size + residual_extra, 0.0)
+    is_eager_norm = eager & logical_not(plans.fused_norms)
+    norms = model.norms_per_layer * (size + residual_extra + when(is_eager_norm, (1.0 - model.norm_bias) * eager_norm))
     stream = shares.plain_tokens * hidden
     read = where(plans.keeps_gathered, shares.tokens, shares.plain_tokens) * hidden
     output = model.heads * model.v_head_dim / shares.tp
@@ -136,8 +136,8 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
         mixer = stream * linear + mixer_bytes(model, shares, linear)
         common = around + model.attention_share * attention + model.mixer_share * mixer
         core, mlp, of_mlp = model.attention_share * core, model.mlp_share * mlp, model.mlp_share * of_mlp
-    beside = common + of_mlp
-    plain = beside + mlp
+    outside_mlp = common + of_mlp
+    plain = outside_mlp + mlp
     if model.has_encoder:
         plain = plain + model.encoder_layers / model.layers * plain * model.encoder_seq / model.seq
     matrices = 2.0 + model.gated_mlp
@@ -148,13 +148,13 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
         routed = shares.expert_tokens * (shares.expert_width * inner + hidden * (inputs.mlp + combined))
         shared = shares.tokens * shares.shared_width * inner
         router = shares.plain_tokens * model.experts * ROUTER_BYTES
-        sparse = beside + model.is_moe * model.mlp_share * (routed + shared + router)
+        sparse = outside_mlp + model.is_moe * model.mlp_share * (routed + shared + router)
         of_experts = shares.expert_tokens * (2.0 * hidden + matrices * shares.expert_width)
         gradients = gradients + model.is_moe * (of_experts + matrices * shares.tokens * shares.shared_width)
     modules = None
     if is_by_module(plans):
         of_experts = shares.expert_tokens * shares.expert_width
-        parts = Kept(
+        parts = ModuleBytes(
             core=core,
             heads=shares.tokens * (shares.query_width + 2.0 * shares.kv_width) * size,
             attended=shares.tokens * output * (size + low),
@@ -168,7 +168,7 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
             shared=shared,
             router=router,
         )
-        modules = moved(model, plans, shares, parts)
+        modules = compute_moved_bytes(model, plans, shares, parts)
     working = gradients * size
     if any_of(plans.base_bits < 16):
         working = working + when(plans.base_bits < 16, size * hidden * maximum(shares.ffn_width, shares.expert_width))
@@ -176,18 +176,18 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
         plain=plain,
         sparse=sparse,
         attention_core=core,
-        checkpoint=stream * (size + wide),
+        checkpoint=stream * (size + residual_extra),
         working=working,
         moved=modules,
     )
 
 
 def _packed(plans: PlanTable, shares: Shares) -> FloatColumn:
-    """Return the elements a token that one product of queries, keys and values keeps beyond these three.
+    """Return the elements a token that one product of queries, keys and values stores beyond these three.
 
-    Values are a part of it and hold all of it, beside rotated queries and keys. Where heads share keys and values,
-    these are repeated for each head, and the product goes (litgpt/model.py, ``CausalSelfAttention``). Adapters of
-    queries and values alone are brought into their places by ``index_copy``, which keeps them to tell its result's
+    Values are a view of it and hold all of it, next to rotated queries and keys. Where heads share keys and values,
+    these are repeated for each head, and the product is freed (litgpt/model.py, ``CausalSelfAttention``). Adapters of
+    queries and values alone are copied into place by ``index_copy``, which stores them to determine its result's
     shape (derivatives.yaml of PyTorch; litgpt/lora.py, ``zero_pad``).
     """
     query, kv = shares.query_width, shares.kv_width
@@ -197,9 +197,9 @@ def _packed(plans: PlanTable, shares: Shares) -> FloatColumn:
 
 
 def _permuted(plans: PlanTable, shares: Shares, output: FloatColumn) -> FloatColumn:
-    """Return the elements a token that permuted copies keep beyond queries, keys, values and the output of attention.
+    """Return the elements a token that permuted copies store beyond queries, keys, values and the attention output.
 
-    Queries are a part of the permuted product and hold all of it, beside keys and values copied out of it; heads that
+    Queries are a view of the permuted product and hold all of it, next to keys and values copied out of it; heads that
     share keys and values have copies of all three. The output projection reads a transposed copy where there are
     several sequences (nanotron/models/llama.py, ``CausalSelfAttention``).
     """
@@ -208,16 +208,16 @@ def _permuted(plans: PlanTable, shares: Shares, output: FloatColumn) -> FloatCol
 
 
 def _attention_core(model: ShapeColumns, shares: Shares) -> FloatColumn:
-    """Return what the attention core keeps beyond its inputs and its output [bytes]."""
+    """Return what the attention core stores beyond its inputs and its output [bytes]."""
     statistic = shares.tokens * (model.heads / shares.tp) * SOFTMAX_STATISTIC_BYTES
     return where(model.flash_attention > 0, statistic, scores_bytes(model, shares))
 
 
 def _selected_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> FloatColumn:
-    """Return what PyTorch's selective activation checkpointing keeps of a layer, beside the attention core [bytes].
+    """Return what PyTorch's selective activation checkpointing stores of a layer, without the attention core [bytes].
 
     Input of the layer, output of attention and of every second matrix product (torchtitan's default policy): of those
-    of queries, keys, values, output, gate, up and down the first, third, fifth and seventh. A compiler leaves out the
+    of queries, keys, values, output, gate, up and down the first, third, fifth and seventh. A compiler omits the
     last, which no backward reads.
     """
     inner = (1.0 - model.is_moe) * shares.ffn_width + model.is_moe * (
@@ -230,7 +230,7 @@ def _selected_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> Fl
         heads = model.attention_share * heads + model.mixer_share * mixer
         output = model.attention_share * output + model.mixer_share * model.mixer_inner / shares.tp
         inner = model.mlp_share * inner
-    products = heads + inner + when(unless(plans.compiled), model.gated_mlp * model.hidden)
+    products = heads + inner + when(logical_not(plans.compiled), model.gated_mlp * model.hidden)
     return (shares.plain_tokens * model.hidden + shares.tokens * (products + output)) * shares.activation_bytes
 
 
@@ -238,43 +238,43 @@ def _selected_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> Fl
 class Activations:
     """Activations of the candidate stages, shape (3, plans) each [bytes].
 
-    ``kept`` between forward and backward at the fullest moment; ``again`` what recomputation brings back of one layer;
-    ``working`` the gradients while that layer's backward runs; ``layer`` the most that a single layer keeps;
-    ``lingering`` what of all layers is left at the end of the last backward.
+    ``stored`` between forward and backward at the peak; ``restored`` what recomputation restores of one layer;
+    ``working`` the gradients while that layer's backward runs; ``layer`` the most that a single layer stores;
+    ``lingering`` what remains of all layers at the end of the last backward.
     """
 
-    kept: FloatColumn
-    again: FloatColumn
+    stored: FloatColumn
+    restored: FloatColumn
     working: FloatColumn
     layer: FloatColumn
     lingering: FloatColumn
 
 
-def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: Stages) -> Activations:
+def compute_activations(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: Stages) -> Activations:
     """Return the activations of every candidate stage.
 
-    Kept layers of all micro-batches in flight; the dropout mask of the embedding on the first stage (GPT style); the
-    inputs of final norm and head on the last; DeepSpeed's and PyTorch's pipelines keep the output of a stage for
+    Stored layers of all micro-batches in flight; the dropout mask of the embedding on the first stage (GPT style); the
+    inputs of final norm and head on the last; DeepSpeed's and PyTorch's pipelines store the output of a stage for
     each micro-batch in flight too (torch/distributed/pipelining/stage.py, ``fwd_cache``). Micro-batches that wait for
-    weight gradients (zero-bubble) keep all.
+    weight gradients (zero-bubble) retain all.
     """
     layer = layer_bytes(model, plans, shares)
-    plain, sparse = kept_layer_bytes(model, plans, shares, layer)
+    plain, sparse = stored_layer_bytes(model, plans, shares, layer)
     layers = stages.layers
     if model.has_experts:
-        each = stages.plain_layers * plain + stages.moe_layers * sparse
+        stage_bytes = stages.plain_layers * plain + stages.moe_layers * sparse
         whole = stages.plain_layers * layer.plain + stages.moe_layers * layer.sparse
         largest = where(stages.moe_layers > 0, maximum(layer.sparse, layer.plain), layer.plain)
         smallest = where(stages.moe_layers > 0, sparse, plain)
-        most = where(stages.moe_layers > 0, maximum(sparse, plain), plain)
+        largest_stored = where(stages.moe_layers > 0, maximum(sparse, plain), plain)
     else:
-        each, whole, largest, smallest = layers * plain, layers * layer.plain, layer.plain, plain
-        most = plain
+        stage_bytes, whole, largest, smallest = layers * plain, layers * layer.plain, layer.plain, plain
+        largest_stored = plain
     if any_of(shares.recompute_layers):
-        asked = shares.recompute_layers * (model.layers / (model.layers + model.encoder_layers))
-        share = minimum(maximum(asked, 0.0), layers) / layers
+        requested = shares.recompute_layers * (model.layers / (model.layers + model.encoder_layers))
+        share = minimum(maximum(requested, 0.0), layers) / layers
         partly = shares.full_recompute & (shares.recompute_layers > 0)
-        each = where(partly, share * each + (1.0 - share) * whole, each)
+        stage_bytes = where(partly, share * stage_bytes + (1.0 - share) * whole, stage_bytes)
     stream = shares.plain_tokens * model.hidden
     ends = stages.is_first * stages.in_flight * MASK_BYTES * model.dropout
     ends = (
@@ -282,32 +282,32 @@ def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages
         + (2.0 * stages.is_last + when((is_deepspeed(plans) | is_pytorch(plans)) & (shares.pp > 1), stages.in_flight))
         * shares.activation_bytes
     )
-    kept = stages.in_flight * each
+    stored = stages.in_flight * stage_bytes
     if any_of(shares.schedule):
-        kept = kept + stages.deferred * (whole - each)
-    again = maximum(largest - smallest, 0.0)
+        stored = stored + stages.deferred * (whole - stage_bytes)
+    brought_back = maximum(largest - smallest, 0.0)
     if layer.moved is not None:
         passing, restored = _by_module(layer.moved, stages, plans)
-        kept = kept + passing
-        again = maximum(again - passing / OFFLOADED_LAYERS, 0.0)
-        again = where(shares.selective_recompute & (plans.recompute_modules > 0), restored, again)
+        stored = stored + passing
+        brought_back = maximum(brought_back - passing / OFFLOADED_LAYERS, 0.0)
+        brought_back = where(shares.selective_recompute & (plans.recompute_modules > 0), restored, brought_back)
     if any_of(plans.offload == _OFFLOADED):
         staying = where(plans.offload_layers > 0, maximum(1.0 - plans.offload_layers / layers, 0.0), 0.0)
-        fewer = minimum(kept, staying * kept + OFFLOADED_LAYERS * most)
-        kept = where(plans.offload == _OFFLOADED, fewer, kept)
+        fewer = minimum(stored, staying * stored + OFFLOADED_LAYERS * largest_stored)
+        stored = where(plans.offload == _OFFLOADED, fewer, stored)
     if model.has_mtp:
-        kept = kept + stages.is_last * model.mtp_layers * (smallest + 4.0 * stream * shares.activation_bytes)
+        stored = stored + stages.is_last * model.mtp_layers * (smallest + 4.0 * stream * shares.activation_bytes)
     return Activations(
-        kept=kept + stream * ends,
-        again=again,
+        stored=stored + stream * ends,
+        restored=brought_back,
         working=layer.working,
         layer=largest,
         lingering=when(_lingers(plans, shares), LINGERING_BYTES * layers * stream),
     )
 
 
-def _by_module(moved: Moved, stages: Stages, plans: PlanTable) -> tuple[FloatColumn, FloatColumn]:
-    """Return what is on its way to or from the host, and what the backward of one layer brings back [bytes].
+def _by_module(moved: MovedBytes, stages: Stages, plans: PlanTable) -> tuple[FloatColumn, FloatColumn]:
+    """Return what is in transfer to or from the host, and what the backward of one layer restores [bytes].
 
     A layer of the kind that moves more decides, where the stage has it.
     """
@@ -325,22 +325,22 @@ def _lingers(plans: PlanTable, shares: Shares) -> BoolColumn:
     return is_frozen_unit & plans.reentrant & shares.full_recompute
 
 
-def kept_layer_bytes(
+def stored_layer_bytes(
     model: ShapeColumns, plans: PlanTable, shares: Shares, layer: LayerBytes
 ) -> tuple[FloatColumn, FloatColumn]:
-    """Return what a layer keeps on the GPU for one micro-batch, without and with experts [bytes].
+    """Return what a layer stores on the GPU for one micro-batch, without and with experts [bytes].
 
-    ``layer.moved`` says what modules leave; else Megatron's selective recomputation frees the attention core, and
-    PyTorch's keeps what its policy selects.
+    ``layer.moved`` gives what modules free; else Megatron's selective recomputation frees the attention core, and
+    PyTorch's stores what its policy selects.
     """
-    plain = _kept(model, plans, shares, layer, layer.plain, *_leaving(layer, plans, sparse=False))
+    plain = _stored_bytes(model, plans, shares, layer, layer.plain, *_leaving(layer, plans, sparse=False))
     if not model.has_experts:
         return plain, plain
-    return plain, _kept(model, plans, shares, layer, layer.sparse, *_leaving(layer, plans, sparse=True))
+    return plain, _stored_bytes(model, plans, shares, layer, layer.sparse, *_leaving(layer, plans, sparse=True))
 
 
 def _leaving(layer: LayerBytes, plans: PlanTable, *, sparse: bool) -> tuple[FloatColumn, FloatColumn]:
-    """Return what selective recomputation throws away of a layer, and what waits in host memory [bytes]."""
+    """Return what selective recomputation frees of a layer, and what is offloaded [bytes]."""
     if layer.moved is None:
         return layer.attention_core, 0.0 * layer.attention_core
     freed = layer.moved.sparse_freed if sparse else layer.moved.plain_freed
@@ -348,7 +348,7 @@ def _leaving(layer: LayerBytes, plans: PlanTable, *, sparse: bool) -> tuple[Floa
     return where(plans.recompute_modules > 0, freed, layer.attention_core), offloaded
 
 
-def _kept(
+def _stored_bytes(
     model: ShapeColumns,
     plans: PlanTable,
     shares: Shares,
@@ -357,10 +357,10 @@ def _kept(
     freed: FloatColumn,
     offloaded: FloatColumn,
 ) -> FloatColumn:
-    """Return what is kept of the ``stored`` tensors of a layer [bytes]."""
+    """Return what remains of the ``stored`` tensors of a layer [bytes]."""
     selective = stored - freed
     if any_of(is_pytorch(plans)):
         selected = minimum(_selected_bytes(model, plans, shares) + layer.attention_core, stored)
         selective = where(is_pytorch(plans) & (plans.recompute_modules == 0), selected, selective)
-    kept = where(shares.full_recompute, layer.checkpoint, where(shares.selective_recompute, selective, stored))
-    return maximum(kept - offloaded, 0.0)
+    remaining = where(shares.full_recompute, layer.checkpoint, where(shares.selective_recompute, selective, stored))
+    return maximum(remaining - offloaded, 0.0)

@@ -1,4 +1,4 @@
-"""What else lies in GPU memory: logits and loss, gathered weights, buckets and NCCL's buffers?"""
+"""Computes the bytes of buffers: logits and loss, gathered weights, buckets and NCCL's buffers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsk.costmodel.efficiency.efficiency import Efficiency
-from opsk.costmodel.elementwise import any_of, floats, looked_up, minimum, unless, when, where
+from opsk.costmodel.elementwise import any_of, logical_not, lookup, minimum, to_float, when, where
 from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed
 from opsk.costmodel.memory.states import base_weight_bytes
 from opsk.costmodel.sizes.parameters import ParameterCount
@@ -19,9 +19,9 @@ from opsk.workload.plan import Loss, Sharding
 from opsk.workload.plan import States as Formats
 
 FUSED_LOSS_BYTES = 4.0
-"""Megatron-LM: the fp32 copy of a logit, turned in place into the softmax that its backward needs."""
+"""Megatron-LM: the fp32 copy of a logit, converted in place to the softmax that its backward needs."""
 COMPILED_LOSS_BYTES = 8.0
-"""The same in compiled functions, whose results are new tensors: exponentials beside the fp32 logits that they are of
+"""The same in compiled functions, whose results are new tensors: exponentials next to their fp32 logits
 (``calculate_predicted_logits`` in megatron/core/fusions/fused_cross_entropy.py)."""
 EAGER_LOSS_BYTES = 12.0
 """PyTorch's cross entropy on fp32 logits: their copy, the logarithm of the softmax, and its gradient, 4 bytes each."""
@@ -34,18 +34,18 @@ FP32_KERNEL_LOSS_BYTES = 6.0
 """The kernel overwrites its input, a shifted fp32 copy of the fp32 logits: 4 + 4 in place of the 2 of 16-bit logits
 (transformers 4.45, modeling_llama.py; unsloth/kernels/cross_entropy_loss.py)."""
 GATHERED_LAYERS = 2.0
-"""FSDP holds the layer at work and prefetches the next."""
+"""FSDP holds the current layer and prefetches the next."""
 REDUCED_BYTES = 4.0
-"""Bytes of an element of an unsharded gradient on its way to be reduce-scattered in fp32, beside the 16-bit one."""
+"""Bytes of an element of an unsharded gradient that is reduce-scattered in fp32, in addition to the 16-bit one."""
 BUCKET_ELEMENTS = 5e8
 """DeepSpeed's ``reduce_bucket_size`` unless configured: elements of a flat buffer of gradients (config documentation).
 The same number bounds the buckets of its bf16 optimizer (MEMORY_OPT_ALLREDUCE_SIZE in runtime/engine.py)."""
 DEEPSPEED_COMMUNICATORS = 3.0
-"""Communicators that DeepSpeed's pipeline opens beside those of Megatron."""
+"""Communicators that DeepSpeed's pipeline opens in addition to those of Megatron."""
 LIVE_ELEMENTS = 1e9
 """DeepSpeed's ``stage3_max_live_parameters`` unless configured."""
 
-_BESIDE = np.array(
+_LOSS_BYTES = np.array(
     [
         {
             Loss.CHUNKED: CHUNKED_LOSS_BYTES,
@@ -56,25 +56,25 @@ _BESIDE = np.array(
         for name in LOSSES
     ]
 )
-"""Bytes a logit beside the 16-bit logits, where the loss is not the plain one."""
+"""Bytes a logit in addition to the 16-bit logits, where the loss is not the plain one."""
 _ZERO3 = SHARDINGS.index(Sharding.ZERO3)
 _MIXED = STATES.index(Formats.MIXED)
 _PLAIN, _FUSED = LOSSES.index(Loss.PLAIN), LOSSES.index(Loss.FUSED)
 
 
 def logits_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: Stages) -> FloatColumn:
-    """Return logits and what the loss makes of them on the last stage, shape (3, plans) [bytes].
+    """Return the bytes of logits and loss on the last stage, shape (3, plans) [bytes].
 
     One micro-batch at a time, split over tp. Megatron's vocabulary-parallel loss: 2 + 4 bytes a logit at the most; the
-    gradient takes the place of the softmax. PyTorch's: 2 + 12. Every head of multi-token prediction keeps its softmax
-    until the backward. Fused with the head no logits are left, but the gradients of both inputs of the head are there
+    gradient takes the place of the softmax. PyTorch's: 2 + 12. Every head of multi-token prediction stores its softmax
+    until the backward. Fused with the head no logits remain, but the gradients of both inputs of the head exist
     from the forward on (Liger, ops/fused_linear_cross_entropy.py).
     """
     plain = where(has_plain_modules(plans), EAGER_LOSS_BYTES, FUSED_LOSS_BYTES)
-    each = shares.activation_bytes + where(plans.loss == _PLAIN, plain, looked_up(_BESIDE, plans.loss))
+    bytes_per_logit = shares.activation_bytes + where(plans.loss == _PLAIN, plain, lookup(_LOSS_BYTES, plans.loss))
     if model.has_mtp:
-        each = each + model.mtp_layers * FUSED_LOSS_BYTES
-    logits = shares.tokens * shares.vocab * each
+        bytes_per_logit = bytes_per_logit + model.mtp_layers * FUSED_LOSS_BYTES
+    logits = shares.tokens * shares.vocab * bytes_per_logit
     if any_of(plans.loss == _FUSED):
         of_head = model.hidden * (shares.tokens + shares.vocab * shares.trained_share) * shares.activation_bytes
         logits = where(plans.loss == _FUSED, of_head, logits)
@@ -100,12 +100,12 @@ class Buffers:
     at_end: FloatColumn
 
 
-def buffers_of(model: ShapeColumns, plans: PlanTable, shares: Shares, parameters: ParameterCount) -> Buffers:
-    """Return the buffers that sharded states and gradients pass through.
+def compute_buffers(model: ShapeColumns, plans: PlanTable, shares: Shares, parameters: ParameterCount) -> Buffers:
+    """Return the buffers of sharded states and gradients.
 
-    FSDP gathers two layers and keeps the unit around them (embedding, head, final norm) from forward to backward, and
+    FSDP gathers two layers and holds the unit around them (embedding, head, final norm) from forward to backward, and
     holds one layer's gradients before and while they are reduced; a frozen base has none, and is gathered in the bits
-    that it is kept in. A pipeline stage keeps all of its weights gathered,
+    that it is stored in. A pipeline stage holds all of its weights gathered,
     and adds up whole gradients in fp32 (torchtitan; torch/distributed/pipelining/stage.py). DeepSpeed's ZeRO-3 gathers
     up to `LIVE_ELEMENTS` and has two buckets, its other stages one; its bf16 optimizer reduces and adds in fp32, the
     largest matrix at a time. Megatron Core's buffers are its gradients (`opsk.costmodel.memory.states`).
@@ -117,7 +117,7 @@ def buffers_of(model: ShapeColumns, plans: PlanTable, shares: Shares, parameters
     whole = (size + when(shares.reduced_bytes > size, REDUCED_BYTES)) * shares.trained_share
     reduced, at_end = whole * layer, whole * parameters.ends
     scattered = where(shares.shards_gradients, 1.0, 0.0)
-    keeps = shares.shards_weights & unless(shares.gathers_each)
+    keeps = shares.shards_weights & logical_not(shares.gathers_each)
     if any_of(keeps):
         stage = parameters.dense + parameters.experts
         gathered = where(keeps, (size + REDUCED_BYTES * shares.trained_share) * stage, gathered)
@@ -129,25 +129,25 @@ def buffers_of(model: ShapeColumns, plans: PlanTable, shares: Shares, parameters
     )
     if not any_of(is_deepspeed(plans)):
         return buffers
-    return _deepspeed(model, plans, shares, parameters, buffers)
+    return _add_deepspeed(model, plans, shares, parameters, buffers)
 
 
-def _deepspeed(
+def _add_deepspeed(
     model: ShapeColumns, plans: PlanTable, shares: Shares, parameters: ParameterCount, others: Buffers
 ) -> Buffers:
-    """Return the same, where the plan's engine is DeepSpeed with its own buffers."""
-    theirs, is_zero3 = is_deepspeed(plans), plans.sharding == _ZERO3
+    """Return ``others``, replaced by DeepSpeed's own buffers where it is the plan's engine."""
+    is_engine, is_zero3 = is_deepspeed(plans), plans.sharding == _ZERO3
     whole = parameters.dense + parameters.experts
     bucket = when(shares.replicas > 1, minimum(BUCKET_ELEMENTS, whole))
     live = when(is_zero3, minimum(LIVE_ELEMENTS, whole) * shares.activation_bytes)
     in_fp32 = plans.states == _MIXED
     element = where(in_fp32, 4.0, shares.activation_bytes)
     largest = shares.vocab * model.hidden * where(in_fp32, 4.0, 0.0)
-    own = live + bucket * element * (1.0 + floats(is_zero3)) + largest
+    gathered = live + bucket * element * (1.0 + to_float(is_zero3)) + largest
     return Buffers(
-        gathered=where(theirs, own, others.gathered),
-        reduced=where(theirs, 0.0, others.reduced),
-        at_end=where(theirs, 0.0, others.at_end),
+        gathered=where(is_engine, gathered, others.gathered),
+        reduced=where(is_engine, 0.0, others.reduced),
+        at_end=where(is_engine, 0.0, others.at_end),
     )
 
 
@@ -156,11 +156,11 @@ def communicators(model: ShapeColumns, plans: PlanTable, shares: Shares) -> Floa
 
     One an axis in use, and the world; with pipelines one for the gradient of a tied embedding and two for the
     neighbours; one for the norm of all gradients where a replica has several GPUs. DeepSpeed's pipeline opens its own
-    for data parallelism, stages and slices beside Megatron's (runtime/pipe/topology.py, PipelineParallelGrid).
+    for data parallelism, stages and slices in addition to Megatron's (runtime/pipe/topology.py, PipelineParallelGrid).
     """
     several = [shares.tp, shares.pp, shares.cp, shares.dp, shares.ep, shares.tp * shares.pp, shares.gpus]
-    used = sum(floats(ranks > 1) for ranks in several)
-    between = 2.0 + model.tied_embeddings + DEEPSPEED_COMMUNICATORS * floats(is_deepspeed(plans))
+    used = sum(to_float(ranks > 1) for ranks in several)
+    between = 2.0 + model.tied_embeddings + DEEPSPEED_COMMUNICATORS * to_float(is_deepspeed(plans))
     return used + when(shares.pp > 1, between)
 
 

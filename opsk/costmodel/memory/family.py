@@ -1,10 +1,10 @@
-"""What of a family of training software decides its memory? Its buffers, its loss and how long gradients live."""
+"""Finds the properties of a software family that affect memory: buffers, loss and the lifetime of gradients."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from opsk.costmodel.elementwise import looked_up, unless
+from opsk.costmodel.elementwise import logical_not, lookup
 from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import PRECISIONS, SHARDINGS, SOFTWARE, STATES, BoolColumn, FloatColumn, PlanTable
 from opsk.workload.plan import Precision, Sharding, Software, States
@@ -17,13 +17,13 @@ _PREALLOCATED = np.array([name in (Software.MEGATRON, Software.MEGATRON_CORE) fo
 
 def is_deepspeed(plans: PlanTable) -> BoolColumn:
     """Return whether DeepSpeed's engine holds the states."""
-    found: BoolColumn = plans.software == _DEEPSPEED
-    return found
+    result: BoolColumn = plans.software == _DEEPSPEED
+    return result
 
 
 def is_preallocated(plans: PlanTable) -> BoolColumn:
-    """Return whether gradients lie in one buffer that is never freed (Megatron-LM, param_and_grad_buffer.py)."""
-    return looked_up(_PREALLOCATED, plans.software)
+    """Return whether gradients are in one buffer that is never freed (Megatron-LM, param_and_grad_buffer.py)."""
+    return lookup(_PREALLOCATED, plans.software)
 
 
 def has_plain_modules(plans: PlanTable) -> BoolColumn:
@@ -31,28 +31,28 @@ def has_plain_modules(plans: PlanTable) -> BoolColumn:
 
     DeepSpeed without model parallelism wraps such modules (HF Trainer); with it they are Megatron-DeepSpeed's.
     """
-    found: BoolColumn = (plans.software == _PYTORCH) | is_deepspeed(plans) & (plans.tp * plans.pp == 1)
-    return found
+    result: BoolColumn = (plans.software == _PYTORCH) | is_deepspeed(plans) & (plans.tp * plans.pp == 1)
+    return result
 
 
 def is_pytorch(plans: PlanTable) -> BoolColumn:
     """Return whether PyTorch itself shards and runs the model."""
-    found: BoolColumn = plans.software == _PYTORCH
-    return found
+    result: BoolColumn = plans.software == _PYTORCH
+    return result
 
 
 def is_replicated_by_pytorch(plans: PlanTable, replicas: FloatColumn) -> BoolColumn:
     """Return whether PyTorch's DDP reduces the gradients of several replicas."""
-    found: BoolColumn = is_pytorch(plans) & (plans.sharding == _NO_SHARDING) & (replicas > 1)
-    return found
+    result: BoolColumn = is_pytorch(plans) & (plans.sharding == _NO_SHARDING) & (replicas > 1)
+    return result
 
 
 def has_fp32_residual(plans: PlanTable, shares: Shares) -> BoolColumn:
     """Return whether the stream between layers is in fp32 while products run in 16 bits.
 
-    So it is under autocast where the weights themselves are in fp32, or those of embedding and norms. FSDP's mixed
+    This is so under autocast where the weights themselves are in fp32, or those of embedding and norms. FSDP's mixed
     precision casts all weights of a unit, and so has a 16-bit stream.
     """
     is_mixed = (plans.states == _AUTOCAST) & (shares.lora_rank == 0) | plans.upcast_base & (shares.lora_rank > 0)
-    found: BoolColumn = is_pytorch(plans) & is_mixed & (plans.precision != _FP32) & unless(shares.shards_weights)
-    return found
+    result: BoolColumn = is_pytorch(plans) & is_mixed & (plans.precision != _FP32) & logical_not(shares.shards_weights)
+    return result

@@ -1,12 +1,12 @@
-"""How many bytes of weights, gradients and optimizer states does one GPU hold?
+"""Computes the bytes of weights, gradients and optimizer states that one GPU holds.
 
 Bytes of a parameter (weights + gradients + master weights and Adam's moments), by the formats of the states: mixed
 2 + 4 + 12 = 18 (Megatron-LM), with 16-bit gradients 2 + 2 + 12 (ZeRO, DeepSpeed), autocast and fp32 4 + 4 + 8, pure
 16-bit 2 + 2 + 4. Sharding divides the optimizer (ZeRO-1, distributed optimizer: 6 + 12/dp), then gradients (ZeRO-2),
 then weights (ZeRO-3, FSDP) by the sharding group, which with HSDP is a part of the replicas.
 
-FP8 recipes of Megatron Core keep weights in FP8 with their transposes, 2 bytes together, as many as 16-bit weights;
-where weights stay in 16 bits (no ``--fp8-param-gather``) it keeps both.
+FP8 recipes of Megatron Core store weights in FP8 with their transposes, 2 bytes together, as many as 16-bit weights;
+where weights stay in 16 bits (no ``--fp8-param-gather``) it stores both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import any_of, floats, looked_up, maximum, minimum, unless, when, where
+from opsk.costmodel.elementwise import any_of, logical_not, lookup, maximum, minimum, to_float, when, where
 from opsk.costmodel.memory.family import is_deepspeed, is_preallocated, is_replicated_by_pytorch
 from opsk.costmodel.sizes.formats import has_low_gradients, names_formats, reads_low_gradients, state_sizes
 from opsk.costmodel.sizes.parameters import ParameterCount
@@ -70,9 +70,9 @@ MXFP8_SCALES_BYTES = 2 / 32
 NVFP4_COPIES_BYTES = 2 * (0.5 + 1 / 16)
 """NVFP4 keeps 16-bit weights, and rows and columns in 4 bits with a scale of one byte for 16 elements."""
 FP8_COPIES_BYTES = 2.0
-"""FP8 weights beside 16-bit ones, as rows and as columns, which Transformer Engine makes at the first micro-batch of a
-step and keeps for the others (pytorch/module/base.py, ``get_weight_workspace``). Blackwell needs no columns for scales
-of whole tensors; that is not told apart."""
+"""FP8 weights in addition to 16-bit ones, as rows and as columns, which Transformer Engine creates at the first
+micro-batch of a step and reuses for the others (pytorch/module/base.py, ``get_weight_workspace``). Blackwell needs no
+columns for scales of whole tensors; that is not modelled."""
 SUB_GROUP_ELEMENTS = 1e9
 """DeepSpeed's ``sub_group_size`` unless configured: parameters that ZeRO-3 steps at once (config documentation)."""
 NF4_BYTES = 4.127 / 8
@@ -117,17 +117,17 @@ class States:
     Parameters
     ----------
     weights, gradients, optimizer
-        What is kept between steps; gradients at their fullest.
+        What is stored between steps; gradients at their peak.
     gradients_at_start
         Gradients that already exist when a backward begins: all of them where they are accumulated over micro-batches
-        or lie in a buffer that is never freed, none with a single micro-batch in PyTorch, which frees them each step.
+        or are in a buffer that is never freed, none with a single micro-batch in PyTorch, which frees them each step.
     copies
         16-bit copies of fp32 weights that autocast makes for forward and backward where weights are not sharded.
     buckets
-        Flat buckets of PyTorch's DDP, which copies gradients into them unless told to keep them there: as large as all
-        gradients (``gradient_as_bucket_view``, documentation of DistributedDataParallel).
+        Flat buckets of PyTorch's DDP, which copies gradients into them unless they are views of the buckets: as large
+        as all gradients (``gradient_as_bucket_view``, documentation of DistributedDataParallel).
     step
-        What the optimizer step needs for a moment: gradients converted to fp32, flattened by DeepSpeed.
+        Temporary memory of the optimizer step: gradients converted to fp32, flattened by DeepSpeed.
     """
 
     weights: FloatColumn
@@ -143,10 +143,10 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
     """Return the bytes of the states on every candidate stage.
 
     Paged optimizer states live in host memory where the GPU is full and are not counted, like those offloaded. Under
-    LoRA only the adapters have gradients and optimizer states, all in fp32 or as the states say, and the base has
-    ``base_bits``.
+    LoRA only the adapters have gradients and optimizer states, all in fp32 or in the formats of the states; the base
+    has ``base_bits``.
     """
-    weight, gradient, master, moment = looked_up(_BYTES, slice(None), plans.states, plans.precision)
+    weight, gradient, master, moment = lookup(_BYTES, slice(None), plans.states, plans.precision)
     if names_formats(plans):
         sizes = state_sizes(plans, gradient, master, moment)
         gradient, master, moment = sizes.gradient, sizes.master, sizes.moment
@@ -154,15 +154,15 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
     split = parameters.dense / shares.shard_group + parameters.experts / shares.expert_shard_group
     trained, trained_split = 1.0 - plans.frozen_fraction, 1.0 - plans.frozen_fraction
     linear = whole - parameters.ends
-    base = weight * whole + looked_up(_EXTRA, plans.precision) * linear
-    is_fp8 = looked_up(_IS_FP8, plans.precision)
+    base = weight * whole + lookup(_EXTRA, plans.precision) * linear
+    is_fp8 = lookup(_IS_FP8, plans.precision)
     if any_of(is_fp8):
-        cached = (plans.software == _MEGATRON_CORE) & is_fp8 & unless(plans.fp8_weights)
+        cached = (plans.software == _MEGATRON_CORE) & is_fp8 & logical_not(plans.fp8_weights)
         base = base + when(cached, FP8_COPIES_BYTES * linear)
     if any_of(shares.lora_rank):
         is_lora = shares.lora_rank > 0
         has_fp32 = is_lora & (plans.adapter_format != _BASE)
-        weight, gradient, moment = (where(has_fp32, 4.0, each) for each in (weight, gradient, moment))
+        weight, gradient, moment = (where(has_fp32, 4.0, size) for size in (weight, gradient, moment))
         master = where(has_fp32, 0.0, master)
         adapters = parameters.adapters + parameters.expert_adapters
         of_ends = where(plans.upcast_base, 4.0, 2.0)
@@ -176,24 +176,24 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
     trained, trained_split = trained * whole, trained_split * split
     share = split / whole
     moments = _moment_bytes(plans, moment, parameters.ends / whole)
-    held = where(shares.shards_optimizer, trained_split, trained)
+    held_parameters = where(shares.shards_optimizer, trained_split, trained)
     gradients, at_start = _gradient_bytes(plans, shares, gradient, trained, trained_split)
     if any_of(plans.optimizer_step == _IN_BACKWARD):
         steps_at_once = plans.optimizer_step == _IN_BACKWARD
         largest = gradient * maximum(parameters.layer + parameters.layer_experts, parameters.ends)
         gradients = where(steps_at_once, minimum(gradients, largest), gradients)
         at_start = where(steps_at_once, 0.0, at_start)
-    on_device = looked_up(_KEEPS_OPTIMIZER, plans.offload)
+    on_device = lookup(_KEEPS_OPTIMIZER, plans.offload)
     if any_of(plans.offload_fraction < 1.0):
         on_device = where(plans.offload == _OPTIMIZER_OFF, 1.0 - plans.offload_fraction, on_device)
     return States(
-        weights=base * where(shares.shards_weights, share, 1.0) * looked_up(_KEEPS_WEIGHTS, plans.offload),
+        weights=base * where(shares.shards_weights, share, 1.0) * lookup(_KEEPS_WEIGHTS, plans.offload),
         gradients=gradients,
         gradients_at_start=at_start,
-        optimizer=(master + moments) * held * on_device * looked_up(_RESIDENT, plans.optimizer),
+        optimizer=(master + moments) * held_parameters * on_device * lookup(_RESIDENT, plans.optimizer),
         copies=_copies(plans, shares, where(shares.lora_rank > 0, trained, linear * (1.0 - plans.frozen_fraction))),
         buckets=where(is_replicated_by_pytorch(plans, shares.replicas), gradients, 0.0),
-        step=_step_bytes(plans, shares, held, moment, on_device),
+        step=_step_bytes(plans, shares, held_parameters, moment, on_device),
     )
 
 
@@ -204,22 +204,22 @@ def base_weight_bytes(plans: PlanTable) -> FloatColumn:
 
 def _moment_bytes(plans: PlanTable, moment: FloatColumn, ends: FloatColumn) -> FloatColumn:
     """Return the bytes of all moments of a parameter; Muon leaves embedding and head (share ``ends``) to Adam."""
-    quantized = looked_up(_QUANTIZED, plans.optimizer)
-    each = where(quantized > 0, quantized, moment)
-    moments: FloatColumn = each * (looked_up(_COUNT, plans.optimizer) + where(plans.optimizer == _MUON, ends, 0.0))
+    quantized = lookup(_QUANTIZED, plans.optimizer)
+    size = where(quantized > 0, quantized, moment)
+    moments: FloatColumn = size * (lookup(_COUNT, plans.optimizer) + where(plans.optimizer == _MUON, ends, 0.0))
     return moments
 
 
 def _gradient_bytes(
     plans: PlanTable, shares: Shares, gradient: FloatColumn, trained: FloatColumn, trained_split: FloatColumn
 ) -> tuple[FloatColumn, FloatColumn]:
-    """Return gradients at their fullest, and those that exist when a backward begins.
+    """Return gradients at their peak, and those that exist when a backward begins.
 
-    DeepSpeed's bf16 optimizer with fp32 accumulation adds 16-bit gradients of the backward to fp32 ones, and keeps
+    DeepSpeed's bf16 optimizer with fp32 accumulation adds 16-bit gradients of the backward to fp32 ones, and stores
     both: 2 + 4 bytes, neither sharded by ZeRO-1.
     """
     both = is_deepspeed(plans) & (plans.states == _MIXED)
-    gradients = (gradient + 2.0 * floats(both)) * where(shares.shards_gradients, trained_split, trained)
+    gradients = (gradient + 2.0 * to_float(both)) * where(shares.shards_gradients, trained_split, trained)
     stays = is_preallocated(plans) | both | (shares.micro_batches > 1)
     return gradients, where(stays, gradients, 0.0)
 
@@ -228,25 +228,26 @@ def _copies(plans: PlanTable, shares: Shares, trained: FloatColumn) -> FloatColu
     """Return the 16-bit copies of fp32 weights under autocast.
 
     PyTorch caches them for the whole forward, of weights that are trained: a frozen base is loaded in 16 bits or
-    fewer, and what is frozen is cast anew at each use.
+    fewer, and what is frozen is cast again at each use.
     """
     has_fp32 = where(shares.lora_rank > 0, plans.adapter_format == _UNDER_AUTOCAST, plans.states == _AUTOCAST)
-    is_copied = has_fp32 & (plans.precision != _FP32) & unless(shares.shards_weights)
+    is_copied = has_fp32 & (plans.precision != _FP32) & logical_not(shares.shards_weights)
     return where(is_copied, 2.0, 0.0) * trained
 
 
 def _step_bytes(
     plans: PlanTable, shares: Shares, held: FloatColumn, moment: FloatColumn, on_device: FloatColumn
 ) -> FloatColumn:
-    """Return what the optimizer step needs for a moment where gradients have 16 bits: 4 bytes in fp32.
+    """Return the temporary memory of the optimizer step where gradients have 16 bits: 4 bytes in fp32.
 
     DeepSpeed first flattens them, 2 bytes more (runtime/zero/stage_1_and_2.py); ZeRO-3 does it in groups of parameters.
-    PyTorch's ``foreach`` steps hold the square roots of all second moments (torch/optim/adamw.py, _multi_tensor_adamw).
+    PyTorch's ``foreach`` steps store the square roots of all second moments (torch/optim/adamw.py,
+    _multi_tensor_adamw).
     """
     low = plans.states == _16BIT_GRADIENTS
     if names_formats(plans):
-        low = has_low_gradients(plans, low) & unless(reads_low_gradients(plans))
-    converted = where(low, 4.0 + 2.0 * floats(is_deepspeed(plans)), 0.0)
+        low = has_low_gradients(plans, low) & logical_not(reads_low_gradients(plans))
+    converted = where(low, 4.0 + 2.0 * to_float(is_deepspeed(plans)), 0.0)
     at_once = where(shares.shards_weights & is_deepspeed(plans), minimum(held, SUB_GROUP_ELEMENTS), held)
     roots = where(plans.optimizer_step == _FOREACH, moment, 0.0) * held
     return (converted * at_once + roots) * on_device

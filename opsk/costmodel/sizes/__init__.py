@@ -1,1 +1,1 @@
-"""Counts parameters, FLOP and shares of a model that a plan splits."""
+"""Computes parameters, FLOP and the shares of a model that a plan splits."""

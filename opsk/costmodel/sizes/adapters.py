@@ -1,10 +1,10 @@
-"""How many parameters have LoRA adapters of rank 1 on the linear layers of the decoder and encoder?
+"""Computes the parameters of LoRA adapters of rank 1 on the linear layers of decoder and encoder.
 
 A layer of k inputs and n outputs gets two matrices, r x k and n x r (Hu et al. 2021, arXiv 2106.09685): k + n
 parameters for each unit of rank. All linear layers have adapters, those of attention, or those of queries and values
-(``targets``, an index into ``LORA_TARGETS``). Queries, keys, values, gate and up
-projection have adapters of their own, as in PEFT and torchtune; embedding, head and routers have none. Of a split
-layer, the adapter's matrix on the split side is split.
+(``targets``, an index into ``LORA_TARGETS``). Queries, keys, values, gate and up projection have adapters of their own,
+as in PEFT and torchtune; embedding, head and routers have none. Of a split layer, the adapter's matrix on the split
+side is split.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How many floating-point operations does one step take, by the conventions in which rates are published?
+"""Computes the floating-point operations of one step, by the conventions in which rates are published.
 
-*Model* FLOP are forward and backward of the matrix products; *hardware* FLOP add what is computed again. A multiply-add
+*Model* FLOP are forward and backward of the matrix products; *hardware* FLOP add what is recomputed. A multiply-add
 counts two. Elementwise work and routers are not counted, by the same conventions. They differ in the attention that
 they count: the whole s x s square, the half that a causal mask leaves, or none (6 N of Kaplan et al. 2020); see
 `ATTENTION_SHARES`.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from opsk.costmodel.elementwise import any_of, floats, maximum, minimum, when, where
+from opsk.costmodel.elementwise import any_of, maximum, minimum, to_float, when, where
 from opsk.costmodel.sizes.mixers import mixer_flop
 from opsk.costmodel.sizes.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.sizes.shares import Shares
@@ -33,7 +33,7 @@ class TokenFlop:
     ones), ``router`` (with the gate of shared experts), ``attention`` (the whole square of the decoder's scores, less
     with sliding windows) and ``encoder_attention`` (cross attention, the encoder's own and scans of mixers, which no
     mask halves).
-    Beside the layers: ``logits`` of the head, and ``mtp_projections``, ``mtp_attention`` and ``mtp_logits`` of
+    Outside the layers: ``logits`` of the head, and ``mtp_projections``, ``mtp_attention`` and ``mtp_logits`` of
     multi-token prediction. An encoder's work is spread over the tokens and layers of the decoder.
     """
 
@@ -59,7 +59,7 @@ def token_flop(model: ShapeColumns) -> TokenFlop:
     For a GPT shape: 24 h^2 + 4 s h a layer and 2 h V for the head (Narayanan et al. 2021, appendix). Multi-token
     prediction passes one more layer, a projection of 2 h to h and the head again (DeepSeek-V3, section 2.2).
     """
-    hidden, zero = model.hidden, floats(0.0)
+    hidden, zero = model.hidden, to_float(0.0)
     matrices = 2.0 * (2.0 + model.gated_mlp) * hidden
     projections = 2.0 * attention_matrices(model)
     dense, sparse, router = matrices * model.ffn, zero, zero
@@ -136,9 +136,9 @@ def _encoder(model: ShapeColumns, dense: FloatColumn) -> tuple[FloatColumn, Floa
     layers = model.encoder_layers / model.layers
     query, keys_values = 2.0 * model.heads * model.head_dim, 2.0 * model.kv_heads * model.head_dim
     cross = 2.0 * model.hidden * (query + tokens * keys_values)
-    own = layers * tokens * (2.0 * attention_matrices(model) + dense)
+    encoder = layers * tokens * (2.0 * attention_matrices(model) + dense)
     score = 4.0 * model.heads * model.head_dim * model.encoder_seq
-    return when(has, cross + own), when(has, score * (1.0 + layers * tokens))
+    return when(has, cross + encoder), when(has, score * (1.0 + layers * tokens))
 
 
 def model_flop(
@@ -151,9 +151,10 @@ def model_flop(
     global_batch
         Sequences of one step.
     attention_share
-        What the convention counts of the decoder's attention, see `ATTENTION_SHARES`; with 0 no attention is counted.
+        Share of the decoder's attention that the convention counts, see `ATTENTION_SHARES`; with 0 no attention is
+        counted.
     """
-    return _of_step(model, token_flop(model), global_batch, floats(attention_share), floats(1.0))
+    return _of_step(model, token_flop(model), global_batch, to_float(attention_share), to_float(1.0))
 
 
 def _of_step(
@@ -184,36 +185,36 @@ def step_flop(
     Full recomputation repeats the forward of all layers, or of ``recompute_layers`` a stage, not of the head:
     96 B s l h^2 (1 + s/6h + V/16lh) for a GPT shape. Selective recomputation repeats the attention scores and their
     product with the values once: 4 B s^2 h a layer. Korthikanti et al. 2022 print three times that in their hardware
-    FLOP; `closed_forms` has their formula. What fused attention computes again is not counted, by the same convention.
+    FLOP; `closed_forms` has their formula. What fused attention recomputes is not counted, by the same convention.
     """
-    share = floats(attention_share)
+    share = to_float(attention_share)
     flop = token_flop(model)
     useful = _of_step(model, flop, shares.global_batch, share, shares.trained_share)
     scores = share * flop.attention + when(share > 0, flop.encoder_attention)
-    asked = shares.recompute_layers * shares.pp * (model.layers / (model.layers + model.encoder_layers))
-    layers = where(asked > 0, minimum(asked, model.layers), model.layers)
-    again = when(shares.full_recompute, layers * (flop.projections + scores))
-    again = again + repeated_flop(model, shares, scores)
-    return useful, useful + again * (model.seq * shares.global_batch)
+    requested = shares.recompute_layers * shares.pp * (model.layers / (model.layers + model.encoder_layers))
+    layers = where(requested > 0, minimum(requested, model.layers), model.layers)
+    repeated = when(shares.full_recompute, layers * (flop.projections + scores))
+    repeated = repeated + repeated_flop(model, shares, scores)
+    return useful, useful + repeated * (model.seq * shares.global_batch)
 
 
 def repeated_flop(model: ShapeColumns, shares: Shares, scores: FloatColumn) -> FloatColumn:
-    """Return what selective recomputation repeats for a token in all layers [FLOP].
+    """Return the FLOP that selective recomputation repeats for a token in all layers [FLOP].
 
     ``scores`` is the attention of a token in one layer, which is counted of PyTorch's selection by operations, too.
     """
-    core = maximum(shares.repeats(RecomputeModule.CORE_ATTN), floats(shares.repeated_modules == 0))
-    again = model.layers * core * scores
+    core = maximum(shares.repeats(RecomputeModule.CORE_ATTN), to_float(shares.repeated_modules == 0))
+    repeated = model.layers * core * scores
     if any_of(shares.repeated_modules & ~RECOMPUTE_BITS[RecomputeModule.CORE_ATTN]):
-        each = 2.0 * (2.0 + model.gated_mlp) * model.hidden
+        flop_per_width = 2.0 * (2.0 + model.gated_mlp) * model.hidden
         moe, experts = model.moe_layers, shares.repeats(RecomputeModule.MOE)
         shared = maximum(experts, shares.repeats(RecomputeModule.SHARED_EXPERTS)) * model.shared_ffn
         routed = experts * model.top_k * model.expert_ffn
-        again = again + each * ((model.layers - moe) * shares.repeats(RecomputeModule.MLP) * model.ffn)
-        again = again + each * moe * (routed + shared)
+        repeated = repeated + flop_per_width * ((model.layers - moe) * shares.repeats(RecomputeModule.MLP) * model.ffn)
+        repeated = repeated + flop_per_width * moe * (routed + shared)
         expanded = 2.0 * shares.tp * expanding_weights(model, shares) * model.is_latent
-        again = again + model.layers * shares.repeats(RecomputeModule.MLA_UP_PROJ) * expanded
-    return when(shares.selective_recompute, again)
+        repeated = repeated + model.layers * shares.repeats(RecomputeModule.MLA_UP_PROJ) * expanded
+    return when(shares.selective_recompute, repeated)
 
 
 def expanding_weights(model: ShapeColumns, shares: Shares) -> FloatColumn:

@@ -1,8 +1,9 @@
-"""How many bytes has a parameter of each state where a plan names formats beyond those of `States`?
+"""Computes the bytes of a parameter of each state where a plan names formats beyond those of `States`.
 
-Megatron's precision-aware optimizer keeps moments in 8 or 16 bits, and of the fp32 master weight only what the 16-bit
+Megatron's precision-aware optimizer stores moments in 8 or 16 bits, and of the fp32 master weight only what the 16-bit
 weight lacks (``--exp-avg-dtype``, ``--exp-avg-sq-dtype``, ``--main-params-dtype``, ``store_param_remainders``:
-``megatron/core/optimizer/optimizer_config.py``); it reads 16-bit gradients as they are, where others copy them to fp32.
+``megatron/core/optimizer/optimizer_config.py``); it reads 16-bit gradients as they are, where others copy them to
+fp32.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import any_of, looked_up, where
+from opsk.costmodel.elementwise import any_of, lookup, where
 from opsk.costmodel.table import STATE_FORMATS, BoolColumn, FloatColumn, IntColumn, PlanTable
 from opsk.workload.plan import StateFormat
 
@@ -29,7 +30,7 @@ class StateSizes:
 
 
 def names_formats(plans: PlanTable) -> bool:
-    """Tell whether any plan names a format of its own."""
+    """Return whether any plan names a format of its own."""
     return (
         any_of(plans.gradient_format)
         or any_of(plans.master_format)
@@ -51,19 +52,19 @@ def state_sizes(plans: PlanTable, gradient: FloatColumn, master: FloatColumn, mo
 
 def _size(named: IntColumn, otherwise: FloatColumn) -> FloatColumn:
     """Return the bytes of a format, or those without one."""
-    return where(named > 0, looked_up(_BYTES, named), otherwise)
+    return where(named > 0, lookup(_BYTES, named), otherwise)
 
 
 def has_low_gradients(plans: PlanTable, otherwise: BoolColumn) -> BoolColumn:
-    """Return whether gradients are kept in less than fp32, as ``otherwise`` says where no format is named."""
-    found: BoolColumn = where(plans.gradient_format > 0, looked_up(_BYTES, plans.gradient_format) < 4.0, otherwise)
-    return found
+    """Return whether gradients are stored in less than fp32; ``otherwise`` where no format is named."""
+    result: BoolColumn = where(plans.gradient_format > 0, lookup(_BYTES, plans.gradient_format) < 4.0, otherwise)
+    return result
 
 
 def reads_low_gradients(plans: PlanTable) -> BoolColumn:
-    """Return whether the optimizer takes 16-bit gradients as they are: one that keeps its master weights in 16 bits.
+    """Return whether the optimizer reads 16-bit gradients directly: one with 16-bit master weights.
 
     With fp32 masters Megatron's distributed optimizer copies them (``_copy_model_grads_to_main_grads``).
     """
-    found: BoolColumn = where(plans.master_format > 0, looked_up(_BYTES, plans.master_format) < 4.0, False)
-    return found
+    result: BoolColumn = where(plans.master_format > 0, lookup(_BYTES, plans.master_format) < 4.0, False)
+    return result

@@ -1,4 +1,4 @@
-"""What is one layer of each kind of mixer, in the numbers that `opsk.costmodel.sizes.mixers` works with?
+"""Computes the sizes and the work of one layer of each kind of mixer, for `opsk.costmodel.sizes.mixers`.
 
 Shapes as in mamba_ssm/modules/mamba2.py, HuggingFace transformers' modeling_jamba.py, modeling_qwen3_next.py and
 modeling_minimax.py, and fla/layers/kda.py. FLOP and traffic of the kernels are counted from their source: a kernel
@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from opsk.workload.model import USUAL_CHUNKS, Mixer, ModelShape
 
 SCAN_FRACTION = {Mixer.MAMBA2: 0.33, Mixer.LIGHTNING: 0.65, Mixer.GATED_DELTANET: 0.65, Mixer.KDA: 0.65}
-"""What the kernels reach of the rate of plain products while they compute, beside their traffic.
+"""Rate of the kernels over that of plain products while they compute, without their traffic.
 
 ``mamba2``: mamba_ssm's five kernels, 79 to 85 ns a token for 128 heads of 64 and a state of 128 on H100 (vllm pull
 request 27299). Delta rules: flash-linear-attention 0.5.1, 0.81 ms for 8,192 tokens and 64 heads of 128 on H200
@@ -54,11 +54,11 @@ class MixerSizes:
     mixer_scan_flop
         FLOP of the scan for one token as Megatron Core counts them, as if it ran token by token.
     mixer_kernel_flop
-        What the kernels compute, in FLOP of plain products that take as long (see `SCAN_FRACTION`).
+        Work of the kernels, in FLOP of plain products that take as long (see `SCAN_FRACTION`).
     mixer_moved
         Elements of 16 bits that kernels read and write for one token.
-    mixer_kept
-        Elements of 16 bits that are kept for the backward, inputs of both projections left out.
+    mixer_stored
+        Elements of 16 bits that are stored for the backward, without the inputs of both projections.
     mixer_backward
         Backward of the kernels over their forward.
     """
@@ -74,7 +74,7 @@ class MixerSizes:
     mixer_scan_flop: float = 0.0
     mixer_kernel_flop: float = 0.0
     mixer_moved: float = 0.0
-    mixer_kept: float = 0.0
+    mixer_stored: float = 0.0
     mixer_backward: float = 0.0
 
 
@@ -96,8 +96,8 @@ def _mamba2(model: ModelShape) -> MixerSizes:
     """Return Mamba-2: gate, x, B, C and step size from one product; convolution over x, B and C, with a bias.
 
     Kernels (mamba_ssm/ops/triton): convolution, states of chunks in fp32 (x read again), their passing on, products of
-    C and B in fp32, scan, gated norm. ``mamba_split_conv1d_scan_combined`` keeps the projection's output and the
-    scan's, and repeats the rest in the backward.
+    C and B in fp32, scan, gated norm. ``mamba_split_conv1d_scan_combined`` stores the projection's output and the
+    scan's, and recomputes the rest in the backward.
     """
     heads, groups, state, chunk = model.mixer_heads, model.mixer_groups, model.mixer_state, _chunk(model)
     inner, shared = heads * model.mixer_head_dim, 2 * groups * state
@@ -113,7 +113,7 @@ def _mamba2(model: ModelShape) -> MixerSizes:
         mixer_scan_flop=7 * inner * state,
         mixer_kernel_flop=flop / SCAN_FRACTION[Mixer.MAMBA2],
         mixer_moved=moved,
-        mixer_kept=3 * inner + shared + heads,
+        mixer_stored=3 * inner + shared + heads,
         mixer_backward=BACKWARD_OVER_FORWARD[Mixer.MAMBA2],
     )
 
@@ -133,7 +133,7 @@ def _mamba(model: ModelShape) -> MixerSizes:
         mixer_whole=model.mixer_norm * (rank + 2 * state),
         mixer_scan_flop=7 * inner * state,
         mixer_moved=2 * inner + 4 * inner + MAMBA_SCAN_PASSES * inner * state,
-        mixer_kept=5 * inner + rank + 2 * state,
+        mixer_stored=5 * inner + rank + 2 * state,
         mixer_backward=BACKWARD_OVER_FORWARD[Mixer.MAMBA],
     )
 
@@ -172,7 +172,7 @@ def _gated_deltanet(model: ModelShape) -> MixerSizes:
         mixer_scan_flop=2 * (model.mixer_conv * (inner + shared) + 4 * inner * model.mixer_head_dim),
         mixer_kernel_flop=flop / SCAN_FRACTION[Mixer.GATED_DELTANET],
         mixer_moved=moved + 2 * (inner + shared) + 2 * shared + 3 * inner,
-        mixer_kept=4 * inner + 2 * shared + heads * (2 * state + chunk + 4),
+        mixer_stored=4 * inner + 2 * shared + heads * (2 * state + chunk + 4),
         mixer_backward=BACKWARD_OVER_FORWARD[Mixer.GATED_DELTANET],
     )
 
@@ -199,7 +199,7 @@ def _kda(model: ModelShape) -> MixerSizes:
         mixer_scan_flop=2 * (model.mixer_conv * (inner + shared) + 4 * inner * model.mixer_head_dim),
         mixer_kernel_flop=flop / SCAN_FRACTION[Mixer.KDA],
         mixer_moved=moved + 13 * decays + 2 * (inner + shared) + 2 * shared + 3 * inner,
-        mixer_kept=4 * inner + 3 * shared + 3 * decays + heads * (2 * chunk + 2) + 2 * model.mixer_rank,
+        mixer_stored=4 * inner + 3 * shared + 3 * decays + heads * (2 * chunk + 2) + 2 * model.mixer_rank,
         mixer_backward=BACKWARD_OVER_FORWARD[Mixer.KDA],
     )
 
@@ -222,7 +222,7 @@ def _lightning(model: ModelShape) -> MixerSizes:
         mixer_scan_flop=4 * inner * state,
         mixer_kernel_flop=flop / SCAN_FRACTION[Mixer.LIGHTNING],
         mixer_moved=moved,
-        mixer_kept=4 * inner + 2 * shared,
+        mixer_stored=4 * inner + 2 * shared,
         mixer_backward=BACKWARD_OVER_FORWARD[Mixer.LIGHTNING],
     )
 

@@ -1,12 +1,12 @@
-"""What do the layers of a hybrid hold, compute, move and keep that mix tokens by a state instead of attention?
+"""Computes parameters, time, FLOP and memory of layers that mix tokens by a state instead of attention.
 
-Each kind is brought to the same few numbers of one layer (`opsk.costmodel.sizes.mixer_kinds`), so that nothing here has
-to know the kinds.
+Each kind is reduced to the same few numbers of one layer (`opsk.costmodel.sizes.mixer_kinds`), so that this module does
+not depend on the kind.
 """
 
 from __future__ import annotations
 
-from opsk.costmodel.elementwise import floats, minimum
+from opsk.costmodel.elementwise import minimum, to_float
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.passes import Passes
 from opsk.costmodel.sizes.shape import ShapeColumns
@@ -27,7 +27,7 @@ def mixer_passes(model: ShapeColumns, shares: Shares, machine: Machine) -> Passe
     arithmetic_s = tokens * model.mixer_kernel_flop / machine.plain_flop_per_s
     moved = tokens * model.mixer_moved * (shares.activation_bytes / CONSUMED_BYTES)
     forward = arithmetic_s + moved * CONSUMED_BYTES / machine.hbm_bytes_per_s
-    return Passes(forward=forward, by_input=model.mixer_backward * forward, by_weight=floats(0.0))
+    return Passes(forward=forward, by_input=model.mixer_backward * forward, by_weight=to_float(0.0))
 
 
 def mixer_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
@@ -42,7 +42,7 @@ def mixer_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColumn, Fl
 
 
 def mixer_parameters(model: ShapeColumns, widths: Widths) -> FloatColumn:
-    """Return the parameters of one mixer, the norm before it left out; a rank holds one group at least."""
+    """Return the parameters of one mixer, without the norm before it; a rank holds one group at least."""
     share = widths.heads / model.heads
     into = model.mixer_into * share + model.mixer_shared_into / minimum(1.0 / share, model.mixer_groups)
     split = model.mixer_inner * model.hidden + model.mixer_low_split + model.mixer_small
@@ -62,9 +62,9 @@ def mixer_flop(model: ShapeColumns) -> FloatColumn:
 
 
 def mixer_bytes(model: ShapeColumns, shares: Shares, linear: FloatColumn) -> FloatColumn:
-    """Return what one mixer keeps of a micro-batch for its backward, the input of its projection left out [bytes].
+    """Return what one mixer stores of a micro-batch for its backward, without the input of its projection [bytes].
 
     The input of the output projection has ``linear`` bytes an element.
     """
-    kept = model.mixer_kept * shares.activation_bytes + model.mixer_inner * linear
-    return shares.tokens / shares.tp * kept
+    bytes_per_token = model.mixer_stored * shares.activation_bytes + model.mixer_inner * linear
+    return shares.tokens / shares.tp * bytes_per_token

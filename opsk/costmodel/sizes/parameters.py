@@ -1,6 +1,6 @@
-"""How many parameters has the model, and how many of them does one GPU of each pipeline stage hold?
+"""Counts the parameters of a model, and those that one GPU of each pipeline stage holds.
 
-Counted exactly: every matrix, bias, norm and table of `ModelShape`. One set of formulas serves the whole model and the
+Counted exactly: every matrix, bias, norm and table of `ModelShape`. The same formulas compute the whole model and the
 share of one GPU: they take the widths that are present (`opsk.costmodel.sizes.widths`).
 """
 
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opsk.costmodel.elementwise import any_of, floats, when, where
+from opsk.costmodel.elementwise import any_of, to_float, when, where
 from opsk.costmodel.sizes.adapters import attention_adapters, encoder_adapters, mlp_adapters
 from opsk.costmodel.sizes.flops import index_matrices
 from opsk.costmodel.sizes.mixers import mixer_adapters, mixer_parameters
 from opsk.costmodel.sizes.pipeline import Stages
-from opsk.costmodel.sizes.shape import ShapeColumns, shape_of
+from opsk.costmodel.sizes.shape import ShapeColumns, build_shape
 from opsk.costmodel.sizes.shares import Shares
-from opsk.costmodel.sizes.widths import Widths, held, whole
+from opsk.costmodel.sizes.widths import Widths, build_gpu_widths, build_model_widths
 from opsk.costmodel.table import FloatColumn
 from opsk.workload.model import ModelShape
 
@@ -49,10 +49,10 @@ class ParameterCount:
 def total_parameters(model: ModelShape) -> int:
     """Return the parameters of the whole model, with ``vocab`` rows as stated (no padding).
 
-    What is shared counts once: a tied head, embedding and head of multi-token prediction. For a GPT shape this is
+    Shared parameters count once: a tied head, embedding and head of multi-token prediction. For a GPT shape this is
     12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)) + 2 h, equation 2 of Narayanan et al. 2021 plus the final norm.
     """
-    shape = shape_of(model)
+    shape = build_shape(model)
     return round(float(_total(shape, shape.experts)))
 
 
@@ -61,17 +61,17 @@ def active_parameters(model: ModelShape) -> int:
 
     Embedding, head and multi-token prediction count. Published numbers differ in whether they count the embedding.
     """
-    shape = shape_of(model)
+    shape = build_shape(model)
     return round(float(_total(shape, shape.top_k)))
 
 
 def _total(model: ShapeColumns, experts: FloatColumn) -> FloatColumn:
     """Return the parameters of the whole model with so many experts a layer."""
-    widths = whole(model)
+    widths = build_model_widths(model)
     attention, mlp = _attention(model, widths), _mlp(model, widths.ffn)
-    routed = _beside_experts(model, widths) + experts * _mlp(model, widths.expert)
+    routed = _non_routed_experts(model, widths) + experts * _mlp(model, widths.expert)
     last = attention + model.is_moe * routed + (1.0 - model.is_moe) * mlp
-    common = _mixed(model, widths, attention) if model.has_mixers else attention
+    common = _average_mixed_layer(model, widths, attention) if model.has_mixers else attention
     plain, sparse = common + model.mlp_share * mlp, common + model.mlp_share * routed
     ends = _embedding(model, widths) + widths.rows * model.hidden * (1.0 - model.tied_embeddings) + _final_norms(model)
     return (
@@ -91,19 +91,19 @@ def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> Par
     embedding that multi-token prediction reads (Megatron Core). What tensor parallelism does not split is held by every
     rank: norms, output biases, router, positions, the projections of latent attention into their ranks.
     """
-    widths, zero = held(model, shares), floats(0.0)
+    widths, zero = build_gpu_widths(model, shares), to_float(0.0)
     common = _attention(model, widths)
     plain = _mlp(model, widths.ffn)
     sparse, expert = zero, zero
     if model.has_experts:
-        sparse, expert = _beside_experts(model, widths), widths.experts * _mlp(model, widths.expert)
+        sparse, expert = _non_routed_experts(model, widths), widths.experts * _mlp(model, widths.expert)
     ends, mtp, of_mtp = _ends(model, shares, stages, widths), zero, expert
     if model.has_mtp:
         mtp = model.mtp_layers * stages.is_last
         last = common + model.is_moe * sparse + (1.0 - model.is_moe) * plain
         ends = ends + mtp * (last + _mtp_projection(model))
     if model.has_mixers:
-        common = _mixed(model, widths, common)
+        common = _average_mixed_layer(model, widths, common)
         plain, sparse, expert = (model.mlp_share * part for part in (plain, sparse, expert))
     if model.has_encoder:
         common = common + model.encoder_layers / model.layers * _encoder_layer(model, widths)
@@ -121,7 +121,7 @@ def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> Par
 
 
 def _adapters(model: ShapeColumns, shares: Shares, stages: Stages, widths: Widths) -> tuple[FloatColumn, FloatColumn]:
-    """Return the LoRA adapters beside experts, and those of routed experts, shape (3, plans)."""
+    """Return the LoRA adapters outside of routed experts, and those of routed experts, shape (3, plans)."""
     targets = shares.lora_targets
     attention, plain = attention_adapters(model, widths, targets), mlp_adapters(model, widths.ffn, targets)
     if model.has_mixers:
@@ -129,10 +129,12 @@ def _adapters(model: ShapeColumns, shares: Shares, stages: Stages, widths: Width
     if model.has_encoder:
         attention = attention + model.encoder_layers / model.layers * encoder_adapters(model, widths, targets)
     shared = when(model.shared_ffn > 0, mlp_adapters(model, widths.shared, targets))
-    each = stages.layers * attention + model.mlp_share * (stages.plain_layers * plain + stages.moe_layers * shared)
+    outside_experts = stages.layers * attention + model.mlp_share * (
+        stages.plain_layers * plain + stages.moe_layers * shared
+    )
     experts = model.mlp_share * stages.moe_layers * (widths.experts * mlp_adapters(model, widths.expert, targets))
     rank = shares.lora_rank * stages.weight_copies
-    return rank * each, rank * experts
+    return rank * outside_experts, rank * experts
 
 
 def _attention(model: ShapeColumns, widths: Widths) -> FloatColumn:
@@ -159,7 +161,7 @@ def _attention(model: ShapeColumns, widths: Widths) -> FloatColumn:
     return parameters
 
 
-def _mixed(model: ShapeColumns, widths: Widths, attention: FloatColumn) -> FloatColumn:
+def _average_mixed_layer(model: ShapeColumns, widths: Widths, attention: FloatColumn) -> FloatColumn:
     """Return the same of the average layer of a model whose layers are of several kinds; all of them have the norms."""
     norms = (1.0 + model.norm_bias) * model.norms_per_layer * model.hidden
     return norms + model.attention_share * (attention - norms) + model.mixer_share * mixer_parameters(model, widths)
@@ -194,14 +196,14 @@ def _mlp(model: ShapeColumns, inner: FloatColumn) -> FloatColumn:
     return ((1.0 + inputs) * hidden + model.mlp_bias * inputs) * inner + model.mlp_bias * hidden
 
 
-def _beside_experts(model: ShapeColumns, widths: Widths) -> FloatColumn:
-    """Return the parameters of a layer's mixture of experts but for the routed experts: router, shared experts."""
+def _non_routed_experts(model: ShapeColumns, widths: Widths) -> FloatColumn:
+    """Return the parameters of a layer's mixture of experts without the routed experts: router, shared experts."""
     shared = when(model.shared_ffn > 0, _mlp(model, widths.shared)) + model.shared_gate * model.hidden
     return shared + model.experts * (model.hidden + model.router_bias)
 
 
 def _mtp_projection(model: ShapeColumns) -> FloatColumn:
-    """Return the parameters that a multi-token-prediction layer has beside a transformer layer: 2 h^2 and norms."""
+    """Return the parameters of a multi-token-prediction layer beyond a transformer layer: 2 h^2 and norms."""
     return 2.0 * model.hidden**2 + MTP_NORMS * (1.0 + model.norm_bias) * model.hidden
 
 
@@ -210,18 +212,18 @@ def _embedding(model: ShapeColumns, widths: Widths) -> FloatColumn:
     norm = model.embedding_norm * (1.0 + model.norm_bias)
     tables = model.hidden * (widths.rows + (model.learned_positions * model.position_rows + norm))
     if model.has_relative_positions:
-        tables = tables + (1.0 + floats(model.encoder_layers > 0)) * model.relative_positions * widths.heads
+        tables = tables + (1.0 + to_float(model.encoder_layers > 0)) * model.relative_positions * widths.heads
     return tables
 
 
 def _final_norms(model: ShapeColumns) -> FloatColumn:
     """Return the parameters of the norm after the last layer, of decoder and encoder."""
-    stacks = 1.0 + floats(model.encoder_layers > 0)
+    stacks = 1.0 + to_float(model.encoder_layers > 0)
     return when(model.norms_per_layer > 0, stacks * (1.0 + model.norm_bias) * model.hidden)
 
 
 def _ends(model: ShapeColumns, shares: Shares, stages: Stages, widths: Widths) -> FloatColumn:
-    """Return what first and last stage hold beside layers, shape (3, plans)."""
-    copies = where(shares.pp > 1, 1.0 + floats(model.mtp_layers > 0), 1.0 - model.tied_embeddings)
+    """Return what first and last stage hold outside of layers, shape (3, plans)."""
+    copies = where(shares.pp > 1, 1.0 + to_float(model.mtp_layers > 0), 1.0 - model.tied_embeddings)
     last = widths.rows * (model.hidden * copies + model.head_bias) + _final_norms(model)
     return stages.is_first * _embedding(model, widths) + stages.is_last * last

@@ -1,13 +1,13 @@
-"""Which layers does each pipeline stage hold, how many micro-batches are in flight there, and how long is the bubble?
+"""Computes the layers of each pipeline stage, the micro-batches in flight there, and the length of the bubble.
 
 p stages, m micro-batches, v chunks a stage; F, B and W are the seconds of forward, gradient of the input (with what is
 recomputed for it) and gradient of the weights of one micro-batch on all layers of one stage. Sources of the schedules:
 GPipe: Huang et al. 2019 (arXiv 1811.06965); 1F1B and interleaved: Narayanan et al. 2021 (arXiv 2104.04473), section
 2.2, and Korthikanti et al. 2022 (arXiv 2205.05198), section 4.2.3; ZB-H1, ZB-H2, ZB-V: Qi et al. 2023 (arXiv
 2401.10241); DualPipe: DeepSeek-V3 report (arXiv 2412.19437), table 2. What the papers give for many micro-batches and
-F = B = W is extended here to few micro-batches and F <= B, W <= F, as playing the schedules through shows.
+F = B = W is extended here to few micro-batches and F <= B, W <= F, and agrees with simulations of the schedules.
 
-Only three stages can carry the peak of memory or time: the first (embedding, most micro-batches in flight), the second
+Only three stages can have the peak of memory or time: the first (embedding, most micro-batches in flight), the second
 (a layer more than the first where layers do not divide evenly) and the last (head, logits, loss). Their columns have
 shape (3, plans). The layers of an encoder are split over the stages together with the decoder's: a stage with n of all
 N is taken to hold n / N of either, and its layers are counted in those of the decoder.
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from opsk.costmodel.elementwise import any_of, ceil, floats, floor, maximum, minimum, selected, where
+from opsk.costmodel.elementwise import any_of, ceil, floor, maximum, minimum, select, to_float, where
 from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import SCHEDULES, BoolColumn, FloatColumn
@@ -37,9 +37,9 @@ _GPIPE, _H1, _H2, _V, _DUALPIPE = (
     )
 )
 # 1F1B, the schedule of nearly all plans, has index 0: where no entry of the column is set, all others are left out
-_ONE = floats(1.0)
-_EQUAL_S = floats(1 / 3)
-"""Forward and both halves of the backward, where nothing tells them apart."""
+_ONE_COPY = to_float(1.0)
+_EQUAL_S = to_float(1 / 3)
+"""Forward and both halves of the backward, where they are equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Stages:
     layers
         Layers that a micro-batch passes there, ``moe_layers`` with experts and ``plain_layers`` without together.
     in_flight
-        Micro-batches whose activations are kept at the peak, in micro-batches of all ``layers``.
+        Micro-batches whose activations are stored at the peak, in micro-batches of all ``layers``.
     deferred
         How many of ``in_flight`` only wait for the gradient of their weights: recomputation does not shrink them.
     is_first, is_last
@@ -76,28 +76,28 @@ class Stages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extreme:
-    """The candidate stage of every plan that has most of something: where ``at`` points in shape (3, plans)."""
+    """The candidate stage of every plan with the greatest value: ``indices`` into columns of shape (3, plans)."""
 
-    at: Any
+    indices: Any
     dimensions: int
 
     @classmethod
     def of(cls, column: FloatColumn) -> Extreme:
         """Return the stages with the greatest entry of a column of shape (3, plans), the first of several."""
         stage = column.argmax(axis=0)
-        at = (stage, np.arange(stage.shape[0])) if column.ndim > 1 else int(stage)
-        return cls(at=at, dimensions=column.ndim)
+        indices = (stage, np.arange(stage.shape[0])) if column.ndim > 1 else int(stage)
+        return cls(indices=indices, dimensions=column.ndim)
 
-    def chosen(self, column: FloatColumn) -> FloatColumn:
-        """Return the entries of a column of shape (3, plans) there; others are the same on all stages."""
+    def take(self, column: FloatColumn) -> FloatColumn:
+        """Return the entries of a column of shape (3, plans) at these stages; other columns hold for all stages."""
         if not isinstance(column, np.ndarray) or column.ndim < self.dimensions:
             return column
         entries: Any = column
-        found: FloatColumn = entries[self.at] if self.dimensions > 1 else entries.item(self.at)
-        return found
+        result: FloatColumn = entries[self.indices] if self.dimensions > 1 else entries.item(self.indices)
+        return result
 
 
-def stages_of(model: ShapeColumns, shares: Shares) -> Stages:
+def build_stages(model: ShapeColumns, shares: Shares) -> Stages:
     """Return the candidate stages of every plan.
 
     Arrays without dimensions (one model) and columns (a model a plan) of ``model`` broadcast alike.
@@ -110,7 +110,7 @@ def stages_of(model: ShapeColumns, shares: Shares) -> Stages:
     layers = nothing + _layers(model, shares, is_first, is_last)
     moe_layers = _moe_layers(model, shares, layers, index) if model.has_experts else nothing
     in_flight, deferred = _in_flight(shares, index)
-    holds_head, weight_copies = is_last, _ONE
+    holds_head, weight_copies = is_last, _ONE_COPY
     if any_of(shares.schedule):
         holds_head = where(shares.schedule == _V, is_first, is_last)
         weight_copies = where((shares.schedule == _DUALPIPE) & (pp > 1), 2.0, 1.0)
@@ -121,8 +121,8 @@ def stages_of(model: ShapeColumns, shares: Shares) -> Stages:
         plain_layers=layers - moe_layers,
         in_flight=in_flight,
         deferred=deferred,
-        is_first=floats(is_first),
-        is_last=floats(holds_head),
+        is_first=to_float(is_first),
+        is_last=to_float(holds_head),
         weight_copies=weight_copies,
     )
 
@@ -151,7 +151,7 @@ def _layers(model: ShapeColumns, shares: Shares, is_first: BoolColumn, is_last: 
 def _layers_with_light_end(
     model: ShapeColumns, shares: Shares, layers: FloatColumn, is_last: BoolColumn
 ) -> FloatColumn:
-    """Return the layers where the last stage makes up for dense layers at the start and multi-token prediction.
+    """Return the layers where the last stage balances dense layers at the start and multi-token prediction.
 
     That is where they do not divide with embedding and head counted either: 61 layers on 16 stages are 15 times 4, and
     1 (Megatron Bridge's layouts of DeepSeek-V3 and Kimi K2).
@@ -167,8 +167,8 @@ def _layers_with_light_end(
 def _moe_layers(model: ShapeColumns, shares: Shares, layers: FloatColumn, index: FloatColumn) -> FloatColumn:
     """Return the layers with experts of the candidate stages, shape (3, plans).
 
-    The dense ones come first (DeepSeek) or lie evenly between the others (Llama 4). The first ones fill the chunks of
-    all stages in turn, round by round.
+    The dense ones come first (DeepSeek) or alternate evenly with the others (Llama 4). The first ones fill the chunks
+    of all stages in turn, round by round.
     """
     if not model.has_dense_layers:
         return layers * model.is_moe
@@ -181,30 +181,30 @@ def _moe_layers(model: ShapeColumns, shares: Shares, layers: FloatColumn, index:
 
 
 def _in_flight(shares: Shares, index: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
-    """Return the micro-batches that a stage keeps at its peak, and those of them that wait for weight gradients.
+    """Return the micro-batches that a stage stores at its peak, and those of them that wait for weight gradients.
 
-    1F1B keeps min(m, p - i); interleaving in groups of g micro-batches keeps 2(p - i - 1) + (v - 1) g + 1 chunks of 1/v
-    of the layers, which with g = p is p (1 + (p - 1) / (p v)) on the first stage. GPipe keeps all m. Zero-bubble
-    schedules fill up what 1F1B leaves free on later stages: ZB-H1 and ZB-V keep min(m, p) on every stage, ZB-H2
-    min(m, 2p - 1). DualPipe keeps p + 1.
+    1F1B stores min(m, p - i); interleaving in groups of g micro-batches stores 2(p - i - 1) + (v - 1) g + 1 chunks of
+    1/v of the layers, which with g = p is p (1 + (p - 1) / (p v)) on the first stage. GPipe stores all m. Zero-bubble
+    schedules use what 1F1B leaves free on later stages: ZB-H1 and ZB-V store min(m, p) on every stage, ZB-H2 min(m, 2p
+    - 1). DualPipe stores p + 1.
     """
     pp, vpp, count, schedule = shares.pp, shares.vpp, shares.micro_batches, shares.schedule
-    behind = pp - index
+    following = pp - index
     # groups of p micro-batches, larger where these are no multiple of p (PyTorch; Megatron Core where asked to)
     group = count / maximum(floor(count / pp), 1.0)
-    kept = minimum(count, behind)
+    stored = minimum(count, following)
     if any_of(vpp > 1):
-        chunks = minimum(count * vpp, 2.0 * behind - 1.0 + (vpp - 1) * group)
-        kept = where(vpp > 1, chunks / vpp, kept)
+        chunks = minimum(count * vpp, 2.0 * following - 1.0 + (vpp - 1) * group)
+        stored = where(vpp > 1, chunks / vpp, stored)
     if not any_of(schedule):
-        return kept, np.zeros(kept.shape)
+        return stored, np.zeros(stored.shape)
     twice = minimum(count, 2.0 * pp - 1.0)
     once = minimum(count, pp)
-    waiting = (schedule == _H1) * (once - minimum(count, behind))
-    waiting = waiting + (schedule == _H2) * (twice - minimum(count, 2.0 * behind - 1.0))
+    waiting = (schedule == _H1) * (once - minimum(count, following))
+    waiting = waiting + (schedule == _H2) * (twice - minimum(count, 2.0 * following - 1.0))
     others = [count, once, twice, once, minimum(count, pp + 1.0)]
     masks = [schedule == code for code in (_GPIPE, _H1, _H2, _V, _DUALPIPE)]
-    return where(pp > 1, selected(masks, others, kept), 1.0), where(pp > 1, waiting, 0.0)
+    return where(pp > 1, select(masks, others, stored), 1.0), where(pp > 1, waiting, 0.0)
 
 
 def bubble_s(
@@ -215,7 +215,7 @@ def bubble_s(
     *,
     optimizer_waits: bool = True,
 ) -> FloatColumn:
-    """Return how long a stage waits in one step, all stages having the same work [s].
+    """Return how long a stage waits in one step if all stages have the same work [s].
 
     GPipe, 1F1B: (p - 1)(F + B + W) / v, and with interleaving (p - m)(v - 1) / v more where m < p. ZB-H1:
     (p - 1)(F + B - W), ZB-H2: (p - 1)(F + B - 2 W), ZB-V: (p - 1)(B - W), never below 0. DualPipe:
@@ -259,7 +259,7 @@ def _split_backward_s(
         folded = maximum(folded, 0.5 * maximum(start, ahead * backward_input_s))
     dual = (shares.pp / 2.0 - 1.0) * (forward_s + 2.0 * backward_input_s - backward_weight_s)
     masks = [schedule == code for code in (_H1, _H2, _V, _DUALPIPE)]
-    return selected(masks, [maximum(entry, 0.0) for entry in (h1, h2, folded, dual)], plain_s)
+    return select(masks, [maximum(entry, 0.0) for entry in (h1, h2, folded, dual)], plain_s)
 
 
 def bubble_micro_batches(shares: Shares) -> FloatColumn:

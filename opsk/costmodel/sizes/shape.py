@@ -1,8 +1,8 @@
-"""What of a model's shape enters the arithmetic, as numbers that broadcast against the columns of a plan table?
+"""Converts a model's shape to numbers that broadcast against the columns of a plan table.
 
 One model gives plain numbers; a list of models gives one entry each, so that plans of different models can
-be predicted together (calibration does). Yes-or-no fields are 1.0 or 0.0. The ``has_`` fields tell whether any of the
-models has a thing at all, so that work on it can be skipped.
+be predicted together (calibration does). Yes-or-no fields are 1.0 or 0.0. The ``has_`` fields state whether any of the
+models has a feature at all, so that work on it can be skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ShapeColumns:
     """The fields of `ModelShape`, each of shape () or (plans,); units and meaning are explained there.
 
     ``moe_layers`` are the decoder's layers with experts, ``plain_layers`` those with the dense MLP; ``head_details``
-    tells that heads have norms or sinks. Where layers are of several kinds (``is_mixed``), every layer is taken as the
+    states that heads have norms or sinks. Where layers are of several kinds (``is_mixed``), every layer is taken as the
     average one, on every stage: ``attention_share``, ``mixer_share`` and ``mlp_share`` say how much it has of each, and
     ``blocks`` how many of them follow one another (2, or 1 in Nemotron-H); a mixture of experts has them in all
     layers then, ``mlp_share`` of each. Fields that begin with ``mixer_`` are those of `MixerSizes`.
@@ -94,7 +94,7 @@ class ShapeColumns:
     mixer_scan_flop: FloatColumn
     mixer_kernel_flop: FloatColumn
     mixer_moved: FloatColumn
-    mixer_kept: FloatColumn
+    mixer_stored: FloatColumn
     mixer_backward: FloatColumn
     is_mixed: FloatColumn
     attention_share: FloatColumn
@@ -139,12 +139,12 @@ _STATED = tuple(
 
 
 @lru_cache(maxsize=256)
-def shape_of(model: ModelShape) -> ShapeColumns:
+def build_shape(model: ModelShape) -> ShapeColumns:
     """Return the columns of one model, plain numbers."""
     return _columns(_numbers(model))
 
 
-def shapes_of(models: Sequence[ModelShape]) -> ShapeColumns:
+def build_shapes(models: Sequence[ModelShape]) -> ShapeColumns:
     """Return the columns of models, one entry each."""
     table = np.ascontiguousarray(np.array([_numbers(model) for model in models], dtype=np.float64).T)
     table.flags.writeable = False
@@ -159,7 +159,7 @@ def _columns(table: Iterable[Any]) -> ShapeColumns:
 
 
 def attended_tokens(model: ShapeColumns, *, as_run: bool = True) -> FloatColumn:
-    """Return the tokens that a token looks at, as the side of a full square, averaged over layers with attention.
+    """Return the tokens that a token attends to, as the side of a full square, averaged over layers with attention.
 
     A causal window of w sees w (s - w/2) of the s^2/2 pairs of a causal square: a square's side of w (2 - w/s). Chunks
     of w see w^2/2 pairs each, a side of w. ``as_run`` counts sparse attention as kernels compute it, see `_indexed`.
@@ -188,7 +188,7 @@ def _indexed(model: ShapeColumns, attended: FloatColumn, *, as_run: bool) -> Flo
 
 
 def _numbers(model: ModelShape) -> list[float]:
-    """Return the values of ``_NAMES`` for one model; what a field leaves to others is filled in."""
+    """Return the values of ``_NAMES`` for one model; fields that default to others are filled in."""
     values = {name: float(getattr(model, name)) for name in _STATED}
     values |= {name: float(model.has(name)) for name in _STYLE}
     values["shared_ffn"] = values["shared_ffn"] or values["shared_experts"] * values["expert_ffn"]

@@ -1,6 +1,6 @@
-"""What share of the model, the batch and the states does one GPU hold under each plan?
+"""Computes the share of the model, the batch and the states that one GPU holds under each plan.
 
-Every other file of the cost model starts from these columns. They are floating point throughout: token and FLOP
+Every other module of the cost model starts from these columns. They are floating point throughout: token and FLOP
 counts of large runs pass 2**63. Fields of the model enter only through arithmetic (`opsk.costmodel.sizes.shape`).
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import any_of, ceil, floats, looked_up, maximum, minimum, unless, when, where
+from opsk.costmodel.elementwise import any_of, ceil, logical_not, lookup, maximum, minimum, to_float, when, where
 from opsk.costmodel.sizes.formats import has_low_gradients
 from opsk.costmodel.sizes.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.table import (
@@ -53,7 +53,7 @@ class Shares:
     Parameters
     ----------
     tokens
-        Tokens of one micro-batch that one GPU sees inside the tensor-parallel regions: seq x micro_batch / cp.
+        Tokens of one micro-batch that one GPU processes inside the tensor-parallel regions: seq x micro_batch / cp.
     plain_tokens
         The same outside of them (norms, dropout, residual): divided by tp when sequence parallelism is on.
     micro_batches
@@ -65,19 +65,19 @@ class Shares:
     expert_width, shared_width
         Inner width of one routed expert, and of all shared experts together, on one GPU.
     expert_tokens
-        Tokens (times experts a token) that one GPU's routed experts work on for one micro-batch, the busiest GPU's.
+        Tokens (times experts a token) of one micro-batch for one GPU's routed experts, on the busiest GPU.
     attended
-        Tokens that a token looks at, averaged over the layers (``seq``, less with sliding windows): a full square.
+        Tokens that a token attends to, averaged over the layers (``seq``, less with sliding windows): a full square.
     vocab
         Rows of the padded embedding on one GPU.
     activation_bytes
         Bytes of one activation element.
     reduced_bytes
-        Bytes of a gradient element on the wire: fp32 where gradients are kept so and the plan does not ask for
+        Bytes of a gradient element on the wire: fp32 where gradients are stored so and the plan does not request
         16 bits, else that of the weights. Megatron-LM
         accumulates and reduces bf16 gradients in fp32, fp16 as they are.
     gathered_bytes
-        Bytes of a weight on the wire: one where weights are kept in FP8. MXFP8 weights are gathered in 16 bits, and
+        Bytes of a weight on the wire: one where weights are stored in FP8. MXFP8 weights are gathered in 16 bits, and
         quantised then (``reuse_grad_buf_for_mxfp8_param_ag``, megatron/core/optimizer/distrib_optimizer.py).
     schedule
         Index into ``SCHEDULES``.
@@ -91,9 +91,9 @@ class Shares:
     moe_dispatcher, moe_gemm
         Indices into ``DISPATCHERS`` and ``MOE_GEMMS``; fused routing has HybridEP's dispatcher.
     fuses_permutation, leaves_host_out
-        Whether tokens are permuted by fused kernels, and whether nothing around the experts waits for the host.
+        Whether tokens are permuted by fused kernels, and whether the experts never wait for the host.
     trained_share
-        Share of the weights that get a gradient: none of them with LoRA, whose own are too few to count here.
+        Share of the weights that get a gradient: 0 with LoRA, whose own weights are negligible here.
     repeated_modules
         Modules that selective recomputation passes forward twice, the sum of their ``RECOMPUTE_BITS``; 0 without, and
         where PyTorch selects operations.
@@ -102,8 +102,8 @@ class Shares:
     shards_optimizer, shards_gradients, shards_weights
         Whether the states are split over ``shard_group`` (``expert_shard_group`` for routed experts) of the replicas.
     gathers_each
-        Whether weights are gathered, and gradients scattered, for every micro-batch: wherever they are sharded, but for
-        pipeline stages of PyTorch, which keep both whole for a step (torchtitan's ``fsdp_reshard_after_forward``).
+        Whether weights are gathered, and gradients scattered, for every micro-batch: wherever they are sharded, except
+        for pipeline stages of PyTorch, which hold both whole for a step (torchtitan's ``fsdp_reshard_after_forward``).
     """
 
     tp: FloatColumn
@@ -162,29 +162,29 @@ class Shares:
 
     def repeats(self, module: RecomputeModule) -> FloatColumn:
         """Return 1.0 where selective recomputation passes a module forward twice."""
-        return floats((self.repeated_modules & RECOMPUTE_BITS[module]) > 0)
+        return to_float((self.repeated_modules & RECOMPUTE_BITS[module]) > 0)
 
 
-def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
+def compute_shares(model: ShapeColumns, plans: PlanTable) -> Shares:
     """Return the columns that all parts of the cost model share.
 
     Key and value heads are copied, not split, where tp exceeds them (Megatron-LM, Transformer Engine). Latent attention
     has keys and values for every head; ``kv_width`` is then the mean of a key's and a value's width.
     """
-    tp, cp, ep, dp = floats(plans.tp), floats(plans.cp), floats(plans.ep), floats(plans.dp)
-    micro_batch = floats(plans.micro_batch)
+    tp, cp, ep, dp = to_float(plans.tp), to_float(plans.cp), to_float(plans.ep), to_float(plans.dp)
+    micro_batch = to_float(plans.micro_batch)
     tokens = model.seq * micro_batch / cp
     replicas = dp * cp
-    etp = where(plans.etp > 0, floats(plans.etp), where(replicas % ep == 0, tp, 1.0))
+    etp = where(plans.etp > 0, to_float(plans.etp), where(replicas % ep == 0, tp, 1.0))
     expert_replicas = maximum(replicas * tp / (etp * ep), 1.0)
-    shard_group = where(plans.shard_gpus > 0, minimum(floats(plans.shard_gpus), replicas), replicas)
+    shard_group = where(plans.shard_gpus > 0, minimum(to_float(plans.shard_gpus), replicas), replicas)
     kv_heads = where(model.is_latent > 0, model.heads, model.kv_heads)
     kv_head_width = (model.head_dim + model.v_head_dim) / 2
     expert_tokens = tokens * model.top_k * etp / tp * expert_load(model, ep)
     return Shares(
         tp=tp,
-        pp=floats(plans.pp),
-        vpp=floats(plans.vpp),
+        pp=to_float(plans.pp),
+        vpp=to_float(plans.vpp),
         cp=cp,
         ep=ep,
         dp=dp,
@@ -192,7 +192,7 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         tokens=tokens,
         plain_tokens=where(plans.sequence_parallel, tokens / tp, tokens),
         micro_batches=plans.global_batch / (micro_batch * dp),
-        global_batch=floats(plans.global_batch),
+        global_batch=to_float(plans.global_batch),
         replicas=replicas,
         expert_replicas=expert_replicas,
         shard_group=shard_group,
@@ -211,13 +211,13 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         software=plans.software,
         precision=plans.precision,
         schedule=plans.schedule,
-        first_stage_layers=floats(plans.first_stage_layers),
-        last_stage_layers=floats(plans.last_stage_layers),
-        recompute_layers=floats(plans.recompute_layers),
-        lora_rank=floats(plans.lora_rank),
+        first_stage_layers=to_float(plans.first_stage_layers),
+        last_stage_layers=to_float(plans.last_stage_layers),
+        recompute_layers=to_float(plans.recompute_layers),
+        lora_rank=to_float(plans.lora_rank),
         lora_targets=plans.lora_targets,
         runs_unfused=when(
-            (plans.software == _PYTORCH) & unless(plans.compiled), model.gated_mlp * (1.0 - model.norm_bias)
+            (plans.software == _PYTORCH) & logical_not(plans.compiled), model.gated_mlp * (1.0 - model.norm_bias)
         ),
         moe_dispatcher=where(plans.fused_moe & (plans.moe_dispatcher <= _ALLGATHER), _HYBRIDEP, plans.moe_dispatcher),
         moe_gemm=plans.moe_gemm,
@@ -225,47 +225,48 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         leaves_host_out=plans.fused_moe,
         trained_share=where(plans.lora_rank > 0, 0.0, 1.0 - plans.frozen_fraction),
         repeated_modules=_repeated_modules(plans),
-        recomputed_share=when(plans.recompute == _FULL, _recomputed(model, plans)),
+        recomputed_share=when(plans.recompute == _FULL, _recomputed_share(model, plans)),
         full_recompute=plans.recompute == _FULL,
         selective_recompute=plans.recompute == _SELECTIVE,
         shards_optimizer=plans.sharding >= _ZERO[Sharding.ZERO1],
         shards_gradients=plans.sharding >= _ZERO[Sharding.ZERO2],
         shards_weights=plans.sharding >= _ZERO[Sharding.ZERO3],
-        gathers_each=(plans.sharding >= _ZERO[Sharding.ZERO3]) & unless((plans.software == _PYTORCH) & (plans.pp > 1)),
+        gathers_each=(plans.sharding >= _ZERO[Sharding.ZERO3])
+        & logical_not((plans.software == _PYTORCH) & (plans.pp > 1)),
     )
 
 
 def _reduced_bytes(plans: PlanTable) -> FloatColumn:
     """Return the bytes of a gradient element on the wire."""
-    low = (plans.precision == _FP16) | looked_up(_IS_16BIT, plans.states)
+    low = (plans.precision == _FP16) | lookup(_IS_16BIT, plans.states)
     low = has_low_gradients(plans, low) if any_of(plans.gradient_format) else low
     return where(low | plans.reduces_16bit, 2.0, 4.0)
 
 
 def _gathered_bytes(plans: PlanTable) -> FloatColumn:
     """Return the bytes of a weight element on the wire."""
-    in_fp8 = looked_up(_GATHERED_IN_FP8, plans.precision) & plans.fp8_weights & (plans.software == _MEGATRON_CORE)
+    in_fp8 = lookup(_GATHERED_IN_FP8, plans.precision) & plans.fp8_weights & (plans.software == _MEGATRON_CORE)
     return where(in_fp8, 1.0, where(plans.precision == _FP32, 4.0, 2.0))
 
 
 def _repeated_modules(plans: PlanTable) -> IntColumn:
     """Return which modules are passed forward twice: those that are named, else the attention core."""
-    own = where(plans.software == _PYTORCH, 0, RECOMPUTE_BITS[RecomputeModule.CORE_ATTN])
-    named: IntColumn = where(plans.recompute_modules > 0, plans.recompute_modules, own)
-    found: IntColumn = where(plans.recompute == _SELECTIVE, named, 0)
-    return found
+    default = where(plans.software == _PYTORCH, 0, RECOMPUTE_BITS[RecomputeModule.CORE_ATTN])
+    named: IntColumn = where(plans.recompute_modules > 0, plans.recompute_modules, default)
+    result: IntColumn = where(plans.recompute == _SELECTIVE, named, 0)
+    return result
 
 
-def _recomputed(model: ShapeColumns, plans: PlanTable) -> FloatColumn:
-    """Return the share of a stage's layers that are asked to be recomputed; 0 asks for all."""
-    asked = plans.recompute_layers * plans.pp / (model.layers + model.encoder_layers)
-    return where(plans.recompute_layers > 0, minimum(asked, 1.0), 1.0)
+def _recomputed_share(model: ShapeColumns, plans: PlanTable) -> FloatColumn:
+    """Return the share of a stage's layers to recompute; ``recompute_layers`` 0 means all."""
+    requested = plans.recompute_layers * plans.pp / (model.layers + model.encoder_layers)
+    return where(plans.recompute_layers > 0, minimum(requested, 1.0), 1.0)
 
 
 def expert_load(model: ShapeColumns, ep: FloatColumn) -> FloatColumn:
     """Return the work of the busiest rank over the mean: its capacity where tokens are dropped, else the imbalance.
 
-    One rank that has all experts has all tokens, however uneven these are.
+    A rank with all experts has all tokens, however uneven the routing.
     """
     uneven = where(ep > 1, model.expert_imbalance, 1.0)
     return where(model.capacity_factor > 0, model.capacity_factor, uneven)

@@ -1,4 +1,4 @@
-"""How wide are the parts of a model that a plan splits: in the whole model, and on one GPU?"""
+"""Computes the widths of the parts of a model that a plan splits: in the whole model, and on one GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opsk.costmodel.table import FloatColumn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widths:
-    """What is present of the widths that a plan splits, each of shape () or (plans,).
+    """The widths that a plan splits, each of shape () or (plans,).
 
     ``query``, ``keys_values`` (keys and values together), ``unrotated`` (queries without their rotary part) and
     ``context`` (values of all query heads) are widths of projections; ``ffn``, ``shared`` and ``expert`` inner widths
@@ -30,7 +30,7 @@ class Widths:
     heads: FloatColumn
 
 
-def whole(model: ShapeColumns) -> Widths:
+def build_model_widths(model: ShapeColumns) -> Widths:
     """Return the widths of the model itself; the embedding is not padded."""
     return Widths(
         query=model.heads * model.head_dim,
@@ -46,7 +46,7 @@ def whole(model: ShapeColumns) -> Widths:
     )
 
 
-def held(model: ShapeColumns, shares: Shares) -> Widths:
+def build_gpu_widths(model: ShapeColumns, shares: Shares) -> Widths:
     """Return the widths on one GPU."""
     heads = model.heads / shares.tp
     return Widths(

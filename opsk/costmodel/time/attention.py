@@ -1,13 +1,13 @@
-"""Time of fused attention, from what public benchmarks of kernels reach on each chip generation.
+"""Computes the time of fused attention from the rates that public benchmarks of kernels reach on each chip generation.
 
-The rates are data (``attention.toml``). They are measured with one launch over a whole batch; what training does
-differently is counted here: chunks of context parallelism, and launches with too few tiles for all multiprocessors.
+The rates are data (``attention.toml``). They are measured with one launch over a whole batch; the differences in
+training are modelled here: chunks of context parallelism, and launches with too few tiles for all multiprocessors.
 """
 
 from __future__ import annotations
 
-from opsk.costmodel.efficiency.kernel_rates import rates_of_kernels
-from opsk.costmodel.elementwise import log2, looked_up, maximum, minimum, where, whole
+from opsk.costmodel.efficiency.kernel_rates import load_kernel_rates
+from opsk.costmodel.elementwise import log2, lookup, maximum, minimum, to_int, where
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
@@ -36,7 +36,7 @@ def attention_s(
     """
     value = (model.head_dim + model.v_head_dim) / (2.0 * model.head_dim)
     flop = CAUSAL_SHARE * 4.0 * shares.tokens * shares.attended * shares.query_width * value
-    rates = looked_up(rates_of_kernels(), slice(None), whole(machine.generation), plans.attention, plans.software)
+    rates = lookup(load_kernel_rates(), slice(None), to_int(machine.generation), plans.attention, plans.software)
     forward_share, backward_share = (_at_width(model, rates[first : first + 3]) for first in (0, 3))
     chunk = minimum(model.seq / shares.cp, shares.attended)
     filled = _filled(model, shares, rates[8], chunk)

@@ -1,7 +1,7 @@
-"""How much communication does one step take by axis, and how much of it does computation not hide?
+"""Computes the communication of one step by axis, and how much of it computation does not hide.
 
-Groups lie over the machine as Megatron-LM numbers ranks: tp innermost, then cp, then dp, pp outermost; experts spread
-over consecutive ranks of a stage.
+Groups are placed as Megatron-LM numbers ranks: tp innermost, then cp, then dp, pp outermost; experts are spread over
+consecutive ranks of a stage.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from opsk.costmodel.collectives.hierarchical import (
-    Carried,
+    CollectiveTime,
     Forwarding,
     all_gather,
     all_reduce,
     all_to_all,
-    group_of,
+    build_group,
     point_to_point,
 )
 from opsk.costmodel.efficiency.efficiency import SoftwareColumns
 from opsk.costmodel.elementwise import (
     all_of,
     any_of,
-    filled,
-    floats,
-    least,
+    full_like,
+    logical_not,
+    max_over_stages,
     maximum,
+    min_over_stages,
     minimum,
-    most,
-    unless,
+    to_float,
     when,
     where,
 )
@@ -44,18 +44,18 @@ from opsk.costmodel.time.optimizer_time import Trained
 from opsk.workload.plan import MoeDispatcher, Offload, Software
 
 SCATTERED_FRACTION = 0.83
-"""What messages to all ranks at once reach of NVLink over what rings do: nccl-tests of 512 MiB on 8 GPUs, 315 of 372
+"""NVLink rate of messages to all ranks at once over that of rings: nccl-tests of 512 MiB on 8 GPUs, 315 of 372
 GB/s (H100), 563 of 680 (B200); ``benchmarks/published/links.csv``."""
 DEEPEP_CALL_S = 4e-5
-"""What a dispatch or combine of DeepEP takes for 256 tokens on 8 GPUs of a node (42 to 55 us on H100, 50 to 63 on B200:
+"""Time of a dispatch or combine of DeepEP for 256 tokens on 8 GPUs of a node (42 to 55 us on H100, 50 to 63 on B200:
 aiconfigurator's tables of SGLang 0.5.12, 24 SMs)."""
 
 _ALLGATHER = DISPATCHERS.index(MoeDispatcher.ALLGATHER)
 
 
-def exchange(model: ShapeColumns, shares: Shares, machine: Machine) -> Carried:
+def exchange(model: ShapeColumns, shares: Shares, machine: Machine) -> CollectiveTime:
     """Return dispatch and combine of one layer in one pass of a micro-batch."""
-    group = group_of(machine, stride=shares.etp, size=shares.ep, ranks=shares.gpus)
+    group = build_group(machine, stride=shares.etp, size=shares.ep, ranks=shares.gpus)
     size_bytes = 2.0 * volumes.expert_parallel_bytes(model, shares)
     copies = all_to_all(machine, group, size_bytes, 2.0, hb_share=SCATTERED_FRACTION)
     if any_of(machine.is_rail_only):
@@ -64,12 +64,12 @@ def exchange(model: ShapeColumns, shares: Shares, machine: Machine) -> Carried:
     once = shares.moe_dispatcher > _ALLGATHER
     if any_of(once):
         picks = maximum(model.top_k, 1.0)
-        nodes, ranks = (_different(count, picks) / picks for count in (group.across, group.size))
+        nodes, ranks = (_distinct(count, picks) / picks for count in (group.across, group.size))
         across, inside = group.across, group.inside
         nic = size_bytes * nodes * (across - 1.0) / across / machine.nic_bytes_per_s
         hb = size_bytes * ranks * (inside - 1.0) / inside / (SCATTERED_FRACTION * machine.hb_bytes_per_s)
         calls_s = where(shares.ep > 1, 2.0 * DEEPEP_CALL_S, 0.0)
-        copies = Carried(total=maximum(nic, hb) + calls_s, hb=hb, nic=nic).otherwise(once, copies)
+        copies = CollectiveTime(total=maximum(nic, hb) + calls_s, hb=hb, nic=nic).otherwise(once, copies)
     gathers = shares.moe_dispatcher == _ALLGATHER
     if any_of(gathers):
         tokens_bytes = shares.plain_tokens * model.hidden * shares.activation_bytes
@@ -78,26 +78,26 @@ def exchange(model: ShapeColumns, shares: Shares, machine: Machine) -> Carried:
     return copies
 
 
-def _different(count: FloatColumn, picks: FloatColumn) -> FloatColumn:
-    """Return how many of ``count`` are among so many picks."""
-    found: FloatColumn = count * (1.0 - (1.0 - 1.0 / count) ** picks)
-    return found
+def _distinct(count: FloatColumn, picks: FloatColumn) -> FloatColumn:
+    """Return the expected number of distinct ones of ``count`` in so many random picks."""
+    result: FloatColumn = count * (1.0 - (1.0 - 1.0 / count) ** picks)
+    return result
 
 
 _DEEPSPEED = SOFTWARE.index(Software.DEEPSPEED)
 _WEIGHTS_ON_HOST = OFFLOADS.index(Offload.OPTIMIZER_AND_WEIGHTS)
 LAYER_TENSORS = 12.0
-"""Parameter tensors of a GPT layer: DeepSpeed's ZeRO-3 gathers and reduces each by itself, FSDP a layer at a time."""
+"""Parameter tensors of a GPT layer: DeepSpeed's ZeRO-3 gathers and reduces each separately, FSDP a layer at a time."""
 GATHERS = 3.0
 """Collectives of ZeRO-3 for each layer and micro-batch: gather forward, gather backward, reduce-scatter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Time of the communication of one axis, one entry a plan [s]: all of it, and what nothing hides.
+    """Time of the communication of one axis, one entry a plan [s]: ``total``, and ``exposed``, which nothing hides.
 
-    ``window`` is the computation that it can run beside, which hides as much of it as long as no other axis uses the
-    same links there; ``hb`` and ``nic`` is how long NVLink and the NIC of a GPU are busy with it.
+    ``window`` is the computation that it can overlap, which hides as much of it as long as no other axis uses the
+    same links; ``hb`` and ``nic`` are the times that NVLink and the NIC of a GPU are busy with it.
     """
 
     total: FloatColumn
@@ -107,7 +107,7 @@ class Traffic:
     nic: FloatColumn
 
     def __add__(self, other: Traffic) -> Traffic:
-        """Return both, one after the other."""
+        """Return the sum of both, one after the other."""
         return Traffic(
             total=self.total + other.total,
             exposed=self.exposed + other.exposed,
@@ -117,7 +117,7 @@ class Traffic:
         )
 
     def times(self, count: FloatColumn) -> Traffic:
-        """Return ``count`` of it."""
+        """Return the traffic times ``count``."""
         return Traffic(
             total=self.total * count,
             exposed=self.exposed * count,
@@ -129,11 +129,11 @@ class Traffic:
     def of_slowest(self) -> Traffic:
         """Return the most of the candidate stages, shape (3, plans), with the narrowest window."""
         return Traffic(
-            total=most(self.total),
-            exposed=most(self.exposed),
-            window=least(self.window),
-            hb=most(self.hb),
-            nic=most(self.nic),
+            total=max_over_stages(self.total),
+            exposed=max_over_stages(self.exposed),
+            window=min_over_stages(self.window),
+            hb=max_over_stages(self.hb),
+            nic=max_over_stages(self.nic),
         )
 
 
@@ -160,20 +160,20 @@ def layer_communication(
     )
 
 
-def _hidden(carried: Carried, window: FloatColumn) -> Traffic:
-    """Return traffic of which what fits beside ``window`` seconds of computation is hidden."""
-    exposed = maximum(carried.total - window, 0.0)
-    return Traffic(total=carried.total, exposed=exposed, window=window, hb=carried.hb, nic=carried.nic)
+def _hide(collective: CollectiveTime, window: FloatColumn) -> Traffic:
+    """Return traffic that ``window`` seconds of computation hide as far as possible."""
+    exposed = maximum(collective.total - window, 0.0)
+    return Traffic(total=collective.total, exposed=exposed, window=window, hb=collective.hb, nic=collective.nic)
 
 
-def _reduces(machine: Machine) -> BoolColumn | bool:
-    """Return where the fabric's switches reduce; False, and no work, where none do."""
+def _reduces_in_network(machine: Machine) -> BoolColumn | bool:
+    """Return where the fabric's switches reduce; False where none do."""
     return machine.reduces_in_network > 0 if any_of(machine.reduces_in_network) else False
 
 
-def _nothing(shares: Shares) -> Traffic:
+def _no_traffic(shares: Shares) -> Traffic:
     """Return no traffic."""
-    zeros = filled(shares.tp, 0.0)
+    zeros = full_like(shares.tp, 0.0)
     return Traffic(total=zeros, exposed=zeros, window=zeros, hb=zeros, nic=zeros)
 
 
@@ -187,19 +187,19 @@ def _tensor_parallel(
 ) -> Traffic:
     """Two all-reduces a pass, or as many reduce-scatters and all-gathers of the same volume.
 
-    What the software starts before weight gradients hides beside these, those of column-parallel layers alone.
+    What the software starts before weight gradients overlaps these, for column-parallel layers only.
     """
     if all_of(shares.tp == 1):
-        return _nothing(shares)
-    group = group_of(machine, stride=1.0, size=shares.tp, ranks=shares.gpus)
+        return _no_traffic(shares)
+    group = build_group(machine, stride=1.0, size=shares.tp, ranks=shares.gpus)
     one_pass = all_reduce(
-        machine, group, volumes.tensor_parallel_bytes(model, shares), 2.0, in_network=_reduces(machine)
+        machine, group, volumes.tensor_parallel_bytes(model, shares), 2.0, in_network=_reduces_in_network(machine)
     )
     window = software.tp_overlap * times.average.total
     if any_of(software.tp_async_share):
-        beside = times.average.by_weight * _column_share(model, shares)
-        window = maximum(window, minimum(software.tp_async_share * one_pass.total, beside))
-    return _hidden(one_pass.times(passes), window)
+        weight_gradient_s = times.average.by_weight * _column_share(model, shares)
+        window = maximum(window, minimum(software.tp_async_share * one_pass.total, weight_gradient_s))
+    return _hide(one_pass.times(passes), window)
 
 
 def _column_share(model: ShapeColumns, shares: Shares) -> FloatColumn:
@@ -217,19 +217,19 @@ def _context_parallel(
     software: SoftwareColumns,
     passes: FloatColumn,
 ) -> Traffic:
-    """Ring attention: keys and values of one rank pass all others, and their gradients come back.
+    """Ring attention: keys and values of one rank pass all others, and their gradients return.
 
     Mixers change from tokens to heads and back, an all-to-all each (Megatron Core, ssm/mamba_context_parallel.py).
     """
     if all_of(shares.cp == 1):
-        return _nothing(shares)
-    group = group_of(machine, stride=shares.tp, size=shares.cp, ranks=shares.gpus)
+        return _no_traffic(shares)
+    group = build_group(machine, stride=shares.tp, size=shares.cp, ranks=shares.gpus)
     ring = all_gather(machine, group, volumes.context_parallel_bytes(shares), 1.0).times(passes + 1.0)
     window = software.cp_overlap * times.attention * (passes + 1.0)
     if not model.has_mixers:
-        return _hidden(ring, window)
+        return _hide(ring, window)
     changes = all_to_all(machine, group, volumes.mixer_context_bytes(model, shares), 2.0).times(passes)
-    return _hidden(ring.times(model.attention_share), window) + _hidden(changes.times(model.mixer_share), floats(0.0))
+    return _hide(ring.times(model.attention_share), window) + _hide(changes.times(model.mixer_share), to_float(0.0))
 
 
 def _expert_parallel(
@@ -242,11 +242,11 @@ def _expert_parallel(
 ) -> Traffic:
     """Dispatch and combine of every routed token in the layers that have experts."""
     if not model.has_experts:
-        return _nothing(shares)
+        return _no_traffic(shares)
     share = model.moe_layers / model.layers
     sent = share * model.mlp_share if model.has_mixers else share
     one_pass = exchange(model, shares, machine)
-    return _hidden(one_pass.times(sent * passes), share * software.ep_overlap * times.sparse.total)
+    return _hide(one_pass.times(sent * passes), share * software.ep_overlap * times.sparse.total)
 
 
 def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Traffic:
@@ -255,7 +255,7 @@ def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: So
     One activation in and one gradient in for each of its chunks.
     """
     if all_of(shares.pp == 1):
-        return _nothing(shares)
+        return _no_traffic(shares)
     sent = point_to_point(
         machine,
         stride=shares.tp * shares.cp * shares.dp,
@@ -312,7 +312,7 @@ def data_parallel(
     hidden = where(shares.shards_optimizer, compute_s, backward_s) * software.dp_overlap
     window = where(shares.gathers_each, software.fsdp_overlap * compute_s, hidden)
     times = volumes.data_parallel_calls(shares)
-    return _hidden(total.times(times), window * times)
+    return _hide(total.times(times), window * times)
 
 
 def _from_host_s(shares: Shares, parameters: ParameterCount, machine: Machine) -> FloatColumn:
@@ -331,39 +331,43 @@ class _Replicas:
     group: FloatColumn
     all: FloatColumn
 
-    def step(self, parameters: FloatColumn, trained: FloatColumn, layers: FloatColumn) -> Carried:
-        """Return the time to bring ``parameters`` of ``layers`` layers together, once, or for one micro-batch [s].
+    def step(self, parameters: FloatColumn, trained: FloatColumn, layers: FloatColumn) -> CollectiveTime:
+        """Return the time to synchronise ``parameters`` of ``layers`` layers, once, or for one micro-batch [s].
 
-        Those that are ``trained`` have gradients, and change.
+        Only ``trained`` parameters have gradients, and change.
         """
         shares, machine = self.shares, self.machine
-        whole = group_of(machine, stride=self.stride, size=self.all, ranks=shares.gpus)
+        whole = build_group(machine, stride=self.stride, size=self.all, ranks=shares.gpus)
         reduced, weight_bytes = shares.reduced_bytes, shares.gathered_bytes
         if not any_of(shares.gathers_each) and all_of(self.group == self.all):
             if all_of(shares.shards_optimizer):
                 return all_gather(machine, whole, trained * (reduced + weight_bytes), 2.0)
             apart = all_gather(machine, whole, trained * (reduced + weight_bytes), 2.0)
-            together = all_reduce(machine, whole, trained * reduced, 1.0, in_network=_reduces(machine))
+            together = all_reduce(machine, whole, trained * reduced, 1.0, in_network=_reduces_in_network(machine))
             return apart.otherwise(shares.shards_optimizer, together)
-        sharded = group_of(machine, stride=self.stride, size=self.group, ranks=shares.gpus)
+        sharded = build_group(machine, stride=self.stride, size=self.group, ranks=shares.gpus)
         is_partial = self.group < self.all
         tensors = where(shares.software == _DEEPSPEED, LAYER_TENSORS, 1.0)
         gathered = all_gather(
             machine, sharded, parameters * (2.0 * weight_bytes) + trained * reduced, GATHERS * tensors * layers
         )
         apart = all_gather(machine, whole, trained * (reduced + weight_bytes), 2.0)
-        together = all_reduce(machine, whole, trained * reduced, 1.0, in_network=_reduces(machine))
-        kept = apart.otherwise(shares.shards_optimizer & unless(is_partial), together)
+        together = all_reduce(machine, whole, trained * reduced, 1.0, in_network=_reduces_in_network(machine))
+        per_step = apart.otherwise(shares.shards_optimizer & logical_not(is_partial), together)
         if not any_of(is_partial):
-            return gathered.otherwise(shares.gathers_each, kept)
-        rest = group_of(machine, stride=self.stride * self.group, size=self.all / self.group, ranks=shares.gpus)
-        again = all_reduce(machine, rest, trained * reduced / self.group, layers, in_network=_reduces(machine))
-        own = all_gather(machine, sharded, trained * weight_bytes, 1.0).when(is_partial & shares.shards_optimizer)
-        for_each = gathered + again.when(is_partial).times(1.0 / shares.micro_batches)
-        return for_each.otherwise(shares.gathers_each, kept + own)
+            return gathered.otherwise(shares.gathers_each, per_step)
+        rest = build_group(machine, stride=self.stride * self.group, size=self.all / self.group, ranks=shares.gpus)
+        again = all_reduce(
+            machine, rest, trained * reduced / self.group, layers, in_network=_reduces_in_network(machine)
+        )
+        weights_gathered = all_gather(machine, sharded, trained * weight_bytes, 1.0).when(
+            is_partial & shares.shards_optimizer
+        )
+        per_micro_batch = gathered + again.when(is_partial).times(1.0 / shares.micro_batches)
+        return per_micro_batch.otherwise(shares.gathers_each, per_step + weights_gathered)
 
 
-def tied_embedding(model: ShapeColumns, shares: Shares, machine: Machine) -> Carried:
+def tied_embedding(model: ShapeColumns, shares: Shares, machine: Machine) -> CollectiveTime:
     """Return the time to all-reduce the gradient of a tied embedding between first and last stage [s]."""
     size_bytes = volumes.tied_embedding_bytes(model, shares)
     stride = shares.tp * shares.cp * shares.dp * maximum(shares.pp - 1, 1.0)

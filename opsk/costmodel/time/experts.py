@@ -1,4 +1,4 @@
-"""How long do the experts of one layer take on one GPU: products, permutation, router, and waiting for the host?
+"""Computes the time of the experts of one layer on one GPU: products, permutation, router, and waits for the host.
 
 Products of experts reach the rate of dense ones of the same size where one kernel does all of them: forward passes of
 whole expert MLPs (aiconfigurator's tables of TensorRT-LLM 1.2/1.3, H100 and B200, 8 to 384 experts, widths of 256 to
@@ -7,8 +7,8 @@ whole expert MLPs (aiconfigurator's tables of TensorRT-LLM 1.2/1.3, H100 and B20
 where dense products of the same tables have 740 to 840 and 1,700 to 1,900; DeepGEMM's FP8 ones equal the dense ones,
 too, from 4,096 rows an expert on. Small products one by one fill a part of the GPU only, and each waits for its launch.
 
-The rest of the layer is memory traffic and many small kernels. Where the host must know how many tokens come, the queue
-runs empty once in each forward pass.
+The rest of the layer is memory traffic and many small kernels. Where the host must know how many tokens arrive, the
+queue runs empty once in each forward pass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from opsk.costmodel.efficiency.efficiency import SoftwareColumns
-from opsk.costmodel.elementwise import any_of, floats, hypot, looked_up, maximum, minimum, unless, when, where
+from opsk.costmodel.elementwise import any_of, hypot, logical_not, lookup, maximum, minimum, to_float, when, where
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.passes import GRADIENT_UPDATE_BYTES, Passes
 from opsk.costmodel.sizes.shape import ShapeColumns
@@ -24,7 +24,7 @@ from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import DISPATCHERS, MOE_GEMMS, FloatColumn
 from opsk.workload.plan import MoeDispatcher, MoeGemm
 
-ABREAST = {MoeGemm.GROUPED: np.inf, MoeGemm.STREAMS: 4.0, MoeGemm.SEQUENTIAL: 1.0}
+CONCURRENT_PRODUCTS = {MoeGemm.GROUPED: np.inf, MoeGemm.STREAMS: 4.0, MoeGemm.SEQUENTIAL: 1.0}
 """Products of experts that run at the same time; Transformer Engine's GroupedLinear has four streams (its PR 853)."""
 WAVE_ELEMENTS = 132 * 128 * 256.0
 """Outputs of a product that fill a GPU: a tile of 128 x 256 on each of an H100's 132 multiprocessors. cuBLAS in a loop,
@@ -43,9 +43,9 @@ PASSES_OF = {
 writes (2), the last one back reads k and writes 1 (Megatron's ``token_dispatcher.py``); HybridEP permutes as it sends.
 Whole expert MLPs of TensorRT-LLM, which permute as DeepEP does, take 3 (H100) to 6 (B200)."""
 SORTED_PASSES = 4.0
-"""The same of sorting by local expert what an all-to-all brings, and back, where a rank has more than one."""
+"""The same for sorting the output of an all-to-all by local expert, and back, where a rank has more than one."""
 UNFUSED_PASSES = 4.0
-"""The same of permutations from PyTorch's operations: zeros, products with the probabilities, scatter-add."""
+"""The same for permutations by PyTorch's operations: zeros, products with the probabilities, scatter-add."""
 LOGIT_PASSES, UNFUSED_LOGIT_PASSES = 4.0, 12.0
 """How often the router's fp32 logits and masks of their size are read or written, one way: softmax, top k, map of
 tokens to experts and auxiliary loss, in one or two kernels (``--moe-router-fusion``) or one by one."""
@@ -59,16 +59,16 @@ SYNC_S = 1.1e-4
 """Wait for the host where the counts of tokens go there: 26 us there and back, and about 8 launches of 10 us until the
 products run (``benchmarks/published/host.md``)."""
 
-_ABREAST = np.array([ABREAST[kind] for kind in MOE_GEMMS])
+_CONCURRENT = np.array([CONCURRENT_PRODUCTS[kind] for kind in MOE_GEMMS])
 _PASSES = np.array([PASSES_OF[kind] for kind in DISPATCHERS])
 _IS_ALLTOALL = np.array([kind is MoeDispatcher.ALLTOALL for kind in DISPATCHERS])
 _WAITS = np.array([kind is not MoeDispatcher.HYBRIDEP for kind in DISPATCHERS])
 _GROUPED = MOE_GEMMS.index(MoeGemm.GROUPED)
-_NOTHING = floats(0.0)
+_NOTHING = to_float(0.0)
 
 
 def expert_time(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Passes:
-    """Return the passes of the routed experts of one layer, all but the activation function and the links [s]."""
+    """Return the passes of the routed experts of one layer, without the activation function and the links [s]."""
     local = maximum(model.experts / shares.ep, 1.0)
     around = _permuted_s(model, shares, machine, local) + _router_s(model, shares, machine)
     around = around + _kernels_s(shares, software)
@@ -96,48 +96,48 @@ def _products(model: ShapeColumns, shares: Shares, machine: Machine, local: Floa
         launched_s = where(is_loop, 2.0 * local * PRODUCT_LAUNCH_S, 0.0)
         rows = maximum(tokens / local, TILE_ROWS)
         outputs = rows * ((1.0 + model.gated_mlp) * width + hidden) / 2.0
-        abreast = looked_up(_ABREAST, shares.moe_gemm)
-        filled_s = arithmetic_s * _unfilled(outputs, abreast, local)
-        by_weight_s = arithmetic_s * _unfilled(hidden * width, abreast, local)
+        concurrent = lookup(_CONCURRENT, shares.moe_gemm)
+        filled_s = arithmetic_s * _underfill(outputs, concurrent, local)
+        by_weight_s = arithmetic_s * _underfill(hidden * width, concurrent, local)
         forward = maximum(hypot(filled_s, read_s), launched_s)
         by_weight = maximum(hypot(by_weight_s, updated_s), launched_s)
     return Passes(forward=forward, by_input=forward, by_weight=by_weight * shares.trained_share)
 
 
-def _unfilled(outputs: FloatColumn, abreast: FloatColumn, local: FloatColumn) -> FloatColumn:
-    """Return how many times longer products take, so many abreast, than if they filled the GPU."""
-    return maximum(WAVE_ELEMENTS / (outputs * minimum(abreast, local)), 1.0)
+def _underfill(outputs: FloatColumn, concurrent: FloatColumn, local: FloatColumn) -> FloatColumn:
+    """Return how many times longer concurrent products take than if they filled the GPU."""
+    return maximum(WAVE_ELEMENTS / (outputs * minimum(concurrent, local)), 1.0)
 
 
 def _permuted_s(model: ShapeColumns, shares: Shares, machine: Machine, local: FloatColumn) -> FloatColumn:
-    """Return the time of bringing tokens into the order of experts and back, one way [s]."""
-    sorts = looked_up(_IS_ALLTOALL, shares.moe_dispatcher) & (local > 1) & (shares.ep > 1)
-    passes = looked_up(_PASSES, shares.moe_dispatcher) + where(sorts, SORTED_PASSES, 0.0)
+    """Return the time to permute tokens to the order of experts and back, one way [s]."""
+    sorts = lookup(_IS_ALLTOALL, shares.moe_dispatcher) & (local > 1) & (shares.ep > 1)
+    passes = lookup(_PASSES, shares.moe_dispatcher) + where(sorts, SORTED_PASSES, 0.0)
     passes = passes + where(shares.fuses_permutation, 0.0, UNFUSED_PASSES)
     moved = passes * shares.expert_tokens * model.hidden * shares.activation_bytes
-    found: FloatColumn = moved / machine.hbm_bytes_per_s
-    return found
+    result: FloatColumn = moved / machine.hbm_bytes_per_s
+    return result
 
 
 def _router_s(model: ShapeColumns, shares: Shares, machine: Machine) -> FloatColumn:
-    """Return the time of the router: its product, and what becomes of the fp32 logits, one way [s]."""
+    """Return the time of the router: its product, and the processing of the fp32 logits, one way [s]."""
     tokens = shares.plain_tokens
     product_s = 2.0 * tokens * model.hidden * model.experts / machine.plain_flop_per_s
     passes = where(shares.fuses_permutation, LOGIT_PASSES, UNFUSED_LOGIT_PASSES)
     logits = passes * tokens * model.experts * LOGIT_BYTES + tokens * model.hidden * shares.activation_bytes
-    found: FloatColumn = product_s + logits / machine.hbm_bytes_per_s
-    return found
+    result: FloatColumn = product_s + logits / machine.hbm_bytes_per_s
+    return result
 
 
 def _kernels_s(shares: Shares, software: SoftwareColumns) -> FloatColumn:
     """Return the gaps before the small kernels of the layer, one way [s]."""
     kernels = where(shares.fuses_permutation, KERNELS, UNFUSED_KERNELS)
     gap_s = where(shares.leaves_host_out, minimum(software.kernel_gap_s, GRAPH_KERNEL_S), software.kernel_gap_s)
-    found: FloatColumn = kernels * gap_s
-    return found
+    result: FloatColumn = kernels * gap_s
+    return result
 
 
 def _waiting_s(model: ShapeColumns, shares: Shares) -> FloatColumn:
-    """Return the wait for the counts of tokens on the host; a capacity that is padded to makes them known [s]."""
-    waits = looked_up(_WAITS, shares.moe_dispatcher) & unless(shares.leaves_host_out)
+    """Return the wait for the counts of tokens on the host; 0 with a padded capacity, which makes them known [s]."""
+    waits = lookup(_WAITS, shares.moe_dispatcher) & logical_not(shares.leaves_host_out)
     return when(waits, where(model.capacity_factor > 0, 0.0, SYNC_S))

@@ -1,4 +1,4 @@
-"""What do the links and the memory of a host give its GPUs that keep states or activations there?
+"""Computes the rates of host links and host memory for states and activations that are offloaded.
 
 Copies of at least 16 MiB from or to pinned memory, one direction; both at once get less each. Sources of all rates:
 benchmarks/published/host_links.md and links.csv.
@@ -11,7 +11,7 @@ from opsk.costmodel.machine import Machine
 from opsk.costmodel.table import FloatColumn
 
 CHIP_LINK_BYTES_PER_S = 150e9
-"""A link faster than this is no PCIe: NVLink-C2C has 450 GB/s a Grace, for one Hopper or two Blackwells."""
+"""A link faster than this is not PCIe: NVLink-C2C has 450 GB/s a Grace, for one Hopper or two Blackwells."""
 GRACE_LINK_BYTES_PER_S = 450e9
 PCIE_FRACTION = 0.8
 """Data rate of copies over the link's: 24.8 of 31.5 GB/s on eight A100 with PCIe 4.0 x16 (nvbandwidth,
@@ -36,13 +36,13 @@ open.
 
 
 def host_link_bytes_per_s(machine: Machine) -> FloatColumn:
-    """Return what copies between a GPU and its host reach, one direction [bytes/s]."""
+    """Return the rate of copies between a GPU and its host, one direction [bytes/s]."""
     link = machine.pcie_bytes_per_s
     return link * where(link > CHIP_LINK_BYTES_PER_S, CHIP_LINK_FRACTION, PCIE_FRACTION)
 
 
 def host_optimizer_bytes_per_s(machine: Machine) -> FloatColumn:
-    """Return what the optimizer of one GPU's states reaches of the host's memory [bytes/s], all GPUs stepping at once.
+    """Return the host memory bandwidth for the optimizer of one GPU's states [bytes/s], all GPUs stepping at once.
 
     On superchips each Grace serves the GPUs that share its link.
     """

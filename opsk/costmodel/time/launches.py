@@ -1,4 +1,4 @@
-"""Time that the host takes to launch the kernels of a layer: what small micro-batches wait for.
+"""Computes the time that the host needs to launch the kernels of a layer, which limits small micro-batches.
 
 A GPU runs no faster than its kernels are launched. Where a layer's kernels take less time than the host needs to submit
 them, the host decides. Figures are those of benchmarks/published/host.md and launches.csv of the repository: kernels
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opsk.costmodel.elementwise import looked_up, unless, when, where
+from opsk.costmodel.elementwise import logical_not, lookup, when, where
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.table import SOFTWARE, FloatColumn, PlanTable
 from opsk.costmodel.time.quantising import is_low
@@ -31,12 +31,12 @@ _TABLE = np.array([_BY_SOFTWARE.get(member, _EAGER_S) for member in SOFTWARE]).T
 
 def launches_s(plans: PlanTable, machine: Machine) -> tuple[FloatColumn, FloatColumn]:
     """Return how long the host takes to launch forward and backward of one layer [s]; 0 with CUDA graphs."""
-    own = looked_up(_TABLE, slice(None), plans.software)
+    default = lookup(_TABLE, slice(None), plans.software)
     factor = machine.launch_factor * where(is_low(plans), LOW_PRECISION_FACTOR, 1.0)
-    factor = when(unless(plans.cuda_graphs), factor)
+    factor = when(logical_not(plans.cuda_graphs), factor)
     forward, backward = (
-        factor * where(plans.compiled & (plans.software == _PYTORCH), compiled, own[place])
-        for place, compiled in enumerate(_COMPILED_S)
+        factor * where(plans.compiled & (plans.software == _PYTORCH), compiled, default[index])
+        for index, compiled in enumerate(_COMPILED_S)
     )
     return forward, backward
 

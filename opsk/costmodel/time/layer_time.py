@@ -1,6 +1,6 @@
-"""How long does one GPU compute on one layer, and on the head, for one micro-batch?
+"""Computes the time of one layer, and of the head, on one GPU for one micro-batch.
 
-Every operation takes its arithmetic at the reached rate, joined with its bytes at the reached memory bandwidth, plus
+Every operation takes its arithmetic at the reached rate, combined with its bytes at the reached memory bandwidth, plus
 the gap before each kernel. The rate of a product of m x k by k x n grows smoothly with each of its dimensions,
 1 / (1 + s (1/m + 1/k + 1/n)) of that of a large one: tiles and pipelines of the tensor cores that are not full. So the
 fewer tokens, the higher tp, the smaller hidden, the lower the efficiency, without steps.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opsk.costmodel.efficiency.efficiency import SoftwareColumns
-from opsk.costmodel.elementwise import all_of, any_of, floats, hypot, maximum, minimum, where
+from opsk.costmodel.elementwise import all_of, any_of, hypot, maximum, minimum, to_float, where
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.passes import GRADIENT_UPDATE_BYTES, Passes
 from opsk.costmodel.sizes.flops import attention_matrices, index_matrices, token_flop
@@ -41,7 +41,7 @@ UNFUSED_ROTARY_PASSES = 10.0
 UNFUSED_GATE_PASSES = 2.0
 """The same of silu and product apart, for each inner element."""
 
-_NOTHING = floats(0.0)
+_NOTHING = to_float(0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +49,8 @@ class LayerTime:
     """Seconds for one micro-batch, one entry a plan.
 
     ``plain`` is a layer with the dense MLP, ``sparse`` one with experts (the same object for a model without any),
-    ``average`` their mixture over the model; ``attention`` is the part of a forward beside which context-parallel
-    messages can hide, and what selective recomputation repeats; ``mlp``, ``experts`` and ``shared_experts`` are the
+    ``average`` their mixture over the model; ``attention`` is the part of a forward that context-parallel
+    messages can overlap, and what selective recomputation repeats; ``mlp``, ``experts`` and ``shared_experts`` are the
     forwards of these modules; ``head`` is forward and backward of head and loss,
     ``embedding`` of the embedding, ``mtp`` of the projection and the head of multi-token prediction.
     """
@@ -87,9 +87,9 @@ def layer_time(
     of_experts = of_shared = _NOTHING
     with_attention = common
     if model.has_mixers:
-        common = _mixed(model, shares, machine, around, common)
+        common = _average_mixed_layer(model, shares, machine, around, common)
         attention, mlp = attention.times(model.attention_share), mlp.times(model.mlp_share)
-    plain = sparse = average = _launched(_with_encoder(model, common + mlp), plans, machine)
+    plain = sparse = average = _add_launch_wait(_add_encoder(model, common + mlp), plans, machine)
     if model.has_experts:
         routed = _experts(model, plans, shares, machine, software)
         routed = routed.times(model.mlp_share) if model.has_mixers else routed
@@ -98,7 +98,7 @@ def layer_time(
             shared = _mlp(model, plans, shares, machine, software, shares.shared_width)
             shared = shared.times(minimum(model.shared_ffn, 1.0) * model.mlp_share)
             sparse, of_shared = sparse + shared, shared.forward
-        sparse = _launched(sparse, plans, machine)
+        sparse = _add_launch_wait(sparse, plans, machine)
         share = model.moe_layers / model.layers
         average = plain.times(1.0 - share) + sparse.times(share)
     head = _head(model, shares, machine, software)
@@ -124,8 +124,8 @@ def layer_time(
     )
 
 
-def _launched(layer: Passes, plans: PlanTable, machine: Machine) -> Passes:
-    """Return a layer's passes with the wait for the host, where it launches kernels more slowly than they run."""
+def _add_launch_wait(layer: Passes, plans: PlanTable, machine: Machine) -> Passes:
+    """Add the wait for the host to a layer's passes, where it launches kernels more slowly than they run."""
     forward, backward = launches_s(plans, machine)
     return Passes(
         forward=maximum(layer.forward, forward),
@@ -134,18 +134,20 @@ def _launched(layer: Passes, plans: PlanTable, machine: Machine) -> Passes:
     )
 
 
-def _cast(passes: Passes, casts: tuple[FloatColumn, FloatColumn] | None) -> Passes:
-    """Return products with the casts of their operands."""
+def _add_casts(passes: Passes, casts: tuple[FloatColumn, FloatColumn] | None) -> Passes:
+    """Add the casts of the operands to the passes of products."""
     if casts is None:
         return passes
     forward, backward = casts
     return passes + Passes(forward=forward, by_input=backward, by_weight=_NOTHING)
 
 
-def _mixed(model: ShapeColumns, shares: Shares, machine: Machine, around: Passes, attention: Passes) -> Passes:
+def _average_mixed_layer(
+    model: ShapeColumns, shares: Shares, machine: Machine, around: Passes, attention: Passes
+) -> Passes:
     """Return the average layer without its MLP where only some layers have attention.
 
-    ``around`` is what every layer has of norms and the like, and ``attention`` a whole layer's with attention.
+    ``around`` are the norms and similar work of every layer, and ``attention`` a whole layer with attention.
     """
     weights, sides, elements = mixer_products(model, shares)
     mixer = _of_products(shares, machine, weights, sides, elements * shares.activation_bytes)
@@ -154,21 +156,23 @@ def _mixed(model: ShapeColumns, shares: Shares, machine: Machine, around: Passes
     return rest + attention.times(model.attention_share) + mixer.times(model.mixer_share)
 
 
-def _with_encoder(model: ShapeColumns, decoder: Passes) -> Passes:
-    """Return a layer of the decoder with cross attention and its share of the encoder, by their share of the FLOP."""
+def _add_encoder(model: ShapeColumns, decoder: Passes) -> Passes:
+    """Add cross attention and the share of the encoder to a layer of the decoder, by their share of the FLOP."""
     if not model.has_encoder:
         return decoder
     flop = token_flop(model)
-    own = 2.0 * attention_matrices(model) + 2.0 * (2.0 + model.gated_mlp) * model.hidden * model.ffn + flop.attention
+    decoder_flop = (
+        2.0 * attention_matrices(model) + 2.0 * (2.0 + model.gated_mlp) * model.hidden * model.ffn + flop.attention
+    )
     whole = flop.projections + flop.attention + flop.encoder_attention
-    return decoder.times(where(model.encoder_layers > 0, whole / own, 1.0))
+    return decoder.times(where(model.encoder_layers > 0, whole / decoder_flop, 1.0))
 
 
 def _passes(products: _Products, machine: Machine, shares: Shares) -> Passes:
     """Return the passes of a group of products [s].
 
-    Each reads and writes m k + k n + m n elements; the weight gradient also updates the fp32 gradient, and falls away
-    with the share of the weights that is frozen.
+    Each reads and writes m k + k n + m n elements; the weight gradient also updates the fp32 gradient, and is omitted
+    for the share of the weights that is frozen.
     """
     moved = products.activation_bytes + products.weights * shares.activation_bytes
     updated = products.activation_bytes + products.weights * GRADIENT_UPDATE_BYTES
@@ -191,7 +195,7 @@ def _projections(model: ShapeColumns, plans: PlanTable, shares: Shares, machine:
         gradients=shares.tokens * (model.hidden + width - shares.query_width),
         weights=weights,
     )  # fmt: skip
-    return _cast(_of_products(shares, machine, weights, sides, activations), casts)
+    return _add_casts(_of_products(shares, machine, weights, sides, activations), casts)
 
 
 def _mlp(
@@ -213,7 +217,7 @@ def _mlp(
         gradients=shares.tokens * (hidden + (1.0 + gated) * inner),
         weights=weights,
     )  # fmt: skip
-    products = _cast(_of_products(shares, machine, weights, 2.0 * hidden + matrices * inner, activations), casts)
+    products = _add_casts(_of_products(shares, machine, weights, 2.0 * hidden + matrices * inner, activations), casts)
     return products + _activation(model, shares, machine, software, shares.tokens * inner)
 
 
@@ -266,7 +270,7 @@ def _attention_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColum
 def _experts(
     model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine, software: SoftwareColumns
 ) -> Passes:
-    """Return the passes of the routed experts of one layer, all but what the links carry [s]."""
+    """Return the passes of the routed experts of one layer, without communication [s]."""
     tokens, width = shares.expert_tokens, maximum(shares.expert_width, 1.0)
     casts = quantising_s(
         plans, shares, machine,
@@ -274,7 +278,7 @@ def _experts(
         gradients=tokens * (model.hidden + (1.0 + model.gated_mlp) * width),
         weights=maximum(model.experts / shares.ep, 1.0) * (2.0 + model.gated_mlp) * model.hidden * width,
     )  # fmt: skip
-    products = _cast(expert_time(model, shares, machine, software), casts)
+    products = _add_casts(expert_time(model, shares, machine, software), casts)
     return products + _activation(model, shares, machine, software, tokens * width)
 
 

@@ -1,10 +1,10 @@
-"""How long does the optimizer step take, on the GPU or in host memory?
+"""Computes the time of the optimizer step, on the GPU or in host memory.
 
-The arithmetic of an optimizer is little, so its bytes count: those of the GPU's memory, or of the host's where the
-states are kept there (ZeRO-Offload, arXiv 2101.06840: gradients go down over PCIe, the CPU steps, weights come up).
-Only what is trained is stepped: with LoRA the adapters, else all but the frozen share. Left out: Muon's Newton-Schulz
-products (below one percent of a step of a million tokens by their FLOP), paging of paged optimizers, and that DeepSpeed
-adds up gradients of several micro-batches in host memory.
+The arithmetic of an optimizer is small, so its bytes count: those of the GPU's memory, or of the host's where the
+states are stored there (ZeRO-Offload, arXiv 2101.06840: gradients go down over PCIe, the CPU steps, weights come up).
+Only what is trained is stepped: with LoRA the adapters, else all but the frozen share. Not modelled: Muon's
+Newton-Schulz products (below one percent of a step of a million tokens by their FLOP), paging of paged optimizers, and
+that DeepSpeed adds up gradients of several micro-batches in host memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import all_of, any_of, looked_up, most, where
+from opsk.costmodel.elementwise import all_of, any_of, lookup, max_over_stages, where
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.memory.states import MOMENT_COUNTS, QUANTIZED_MOMENT_BYTES, RECIPES, Recipe
 from opsk.costmodel.sizes.formats import names_formats, state_sizes
@@ -26,13 +26,13 @@ from opsk.workload.plan import Offload, Optimizer, Precision, States
 GRADIENT_PASSES = 4.0
 """Reads and writes of a gradient: its norm, scaled (read and written), and read by the step."""
 MASTER_GRADIENT_BYTES = 4.0
-"""Gradients that meet fp32 master weights are, or are made, fp32."""
+"""Gradients for fp32 master weights are, or are converted to, fp32."""
 _8BIT = (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT)
 _ADAMS_MOMENTS = 2.0
 
 
 def traffic_bytes(states: States, optimizer: Optimizer) -> float:
-    """Return what one step reads and writes for a parameter [bytes].
+    """Return the memory traffic of one step for a parameter [bytes].
 
     Gradients four times, master weights (or the weights themselves, where there are none) and moments read and written,
     and the weights written where they are copies. Adam on mixed states: 16 + 8 + 16 + 2 = 42.
@@ -45,8 +45,8 @@ def traffic_bytes(states: States, optimizer: Optimizer) -> float:
 
 def _moments_bytes(recipe: Recipe, optimizer: Optimizer) -> float:
     """Return the moments of one parameter [bytes]."""
-    each = QUANTIZED_MOMENT_BYTES.get(optimizer, recipe.moment)
-    return MOMENT_COUNTS.get(optimizer, _ADAMS_MOMENTS) * each
+    size = QUANTIZED_MOMENT_BYTES.get(optimizer, recipe.moment)
+    return MOMENT_COUNTS.get(optimizer, _ADAMS_MOMENTS) * size
 
 
 _TRAFFIC = np.array([[traffic_bytes(states, optimizer) for optimizer in OPTIMIZERS] for states in STATES])
@@ -80,29 +80,27 @@ def optimizer_s(plans: PlanTable, shares: Shares, trained: Trained, machine: Mac
     """Return the time of the optimizer on the stage with most parameters, shape (plans,) [s]."""
     dense = trained.dense / where(shares.shards_optimizer, shares.shard_group, 1.0)
     experts = trained.experts / where(shares.shards_optimizer, shares.expert_shard_group, 1.0)
-    largest: FloatColumn = most(dense + experts)
+    largest: FloatColumn = max_over_stages(dense + experts)
     states = where(plans.precision == _FP32, _ALL_FP32, plans.states)
-    each = looked_up(_TRAFFIC, states, plans.optimizer)
+    bytes_per_parameter = lookup(_TRAFFIC, states, plans.optimizer)
     if names_formats(plans):
-        each = each + _more_traffic(plans, states)
-    traffic = largest * each
+        bytes_per_parameter = bytes_per_parameter + _more_traffic(plans, states)
+    traffic = largest * bytes_per_parameter
     on_gpu_s: FloatColumn = traffic / machine.hbm_bytes_per_s
     if not any_of(plans.offload):
         return on_gpu_s
-    copied_s = largest * looked_up(_COPIED, states) / host_link_bytes_per_s(machine)
+    copied_s = largest * lookup(_COPIED, states) / host_link_bytes_per_s(machine)
     on_host_s = copied_s + traffic / host_optimizer_bytes_per_s(machine)
     share = where(plans.offload == _ONLY_OPTIMIZER, plans.offload_fraction, 1.0)
-    found: FloatColumn = where(
-        looked_up(_ON_HOST, plans.offload), share * on_host_s + (1.0 - share) * on_gpu_s, on_gpu_s
-    )
-    return found
+    result: FloatColumn = where(lookup(_ON_HOST, plans.offload), share * on_host_s + (1.0 - share) * on_gpu_s, on_gpu_s)
+    return result
 
 
 def _more_traffic(plans: PlanTable, states: FloatColumn) -> FloatColumn:
-    """Return what the formats that a plan names add to what a step of a parameter reads and writes [bytes]."""
-    gradient, master, moment = looked_up(_RECIPE, slice(None), states)
+    """Return the additional traffic of a step of a parameter in the formats that a plan names [bytes]."""
+    gradient, master, moment = lookup(_RECIPE, slice(None), states)
     sizes = state_sizes(plans, gradient, master, moment)
-    moments = looked_up(_MOMENTS, plans.optimizer)
+    moments = lookup(_MOMENTS, plans.optimizer)
     more = GRADIENT_PASSES * where(gradient < 4.0, 0.0, sizes.gradient - gradient)
-    found: FloatColumn = more + 2.0 * (sizes.master - master + moments * (sizes.moment - moment))
-    return found
+    result: FloatColumn = more + 2.0 * (sizes.master - master + moments * (sizes.moment - moment))
+    return result

@@ -1,16 +1,16 @@
-"""Time to bring the operands of low-precision products into their format, by implementation.
+"""Computes the time to quantise the operands of low-precision products, by implementation.
 
 Products in FP8 and FP4 read operands that a kernel has cast before: it reads the 16-bit tensor once or twice (for its
 largest entry), and writes it in one or two layouts. Bytes are those of torchao's roofline model
-(torchao/testing/training/roofline_utils.py) and of Transformer Engine's documentation on low-precision training; how
-each recipe works stands in benchmarks/published/fp8.md of the repository.
+(torchao/testing/training/roofline_utils.py) and of Transformer Engine's documentation on low-precision training; each
+recipe is described in benchmarks/published/fp8.md of the repository.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from opsk.costmodel.elementwise import any_of, looked_up, where
+from opsk.costmodel.elementwise import any_of, lookup, where
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import PRECISIONS, SOFTWARE, BoolColumn, FloatColumn, PlanTable
@@ -48,7 +48,7 @@ _IS_LOW = np.array([precision.is_low for precision in PRECISIONS])
 
 def is_low(plans: PlanTable) -> BoolColumn:
     """Return which plans multiply in less than 16 bits."""
-    return looked_up(_IS_LOW, plans.precision)
+    return lookup(_IS_LOW, plans.precision)
 
 
 def quantising_s(
@@ -71,7 +71,7 @@ def quantising_s(
     """
     if not any_of(is_low(plans)):
         return None
-    table = looked_up(_BYTES, slice(None), plans.precision)
+    table = lookup(_BYTES, slice(None), plans.precision)
     is_pytorch = plans.software == _PYTORCH
     activation, weight = (where(is_pytorch, table[kind], table[2 + kind]) for kind in (0, 1))
     often = where(is_pytorch, 1.0, 1.0 / shares.micro_batches)

@@ -1,4 +1,4 @@
-"""How long does one optimizer step take, and what takes it?"""
+"""Computes the time of one optimizer step, and its components."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 
-from opsk.costmodel.collectives.hierarchical import Carried
+from opsk.costmodel.collectives.hierarchical import CollectiveTime
 from opsk.costmodel.efficiency.efficiency import SoftwareColumns, Spread
-from opsk.costmodel.elementwise import all_of, any_of, filled, floats, log2, maximum, minimum, when, where
+from opsk.costmodel.elementwise import all_of, any_of, full_like, log2, maximum, minimum, to_float, when, where
 from opsk.costmodel.machine import Machine
-from opsk.costmodel.memory.activations import kept_layer_bytes, layer_bytes
+from opsk.costmodel.memory.activations import layer_bytes, stored_layer_bytes
 from opsk.costmodel.memory.modules import moves_activations
 from opsk.costmodel.sizes.flops import expanding_weights, step_flop
 from opsk.costmodel.sizes.parameters import ParameterCount
@@ -29,12 +29,12 @@ from opsk.workload.plan import Offload, Software
 
 
 def share_links(axes: Mapping[str, Traffic], compute_s: FloatColumn) -> dict[str, Traffic]:
-    """Return the communication of each axis in one step, with what the others leave of its window.
+    """Return the communication of each axis in one step, with the part of its window that the others leave.
 
     Parameters
     ----------
     axes
-        Communication of one step, by axis, as if each were alone; messages between stages (``pp``) hide beside any
+        Communication of one step, by axis, each without the others; messages between stages (``pp``) overlap any
         computation.
     compute_s
         Computation of the step, recomputation included [s].
@@ -45,7 +45,7 @@ def share_links(axes: Mapping[str, Traffic], compute_s: FloatColumn) -> dict[str
     window = minimum(widest, compute_s)
     on_hb = {name: minimum(hidden[name], axis.hb) for name, axis in alone.items()}
     on_nic = {name: minimum(hidden[name], axis.nic) for name, axis in alone.items()}
-    of_hb, of_nic = (reduce(_sum, link.values()) for link in (on_hb, on_nic))
+    of_hb, of_nic = (reduce(_add, link.values()) for link in (on_hb, on_nic))
     beyond = maximum(maximum(of_hb, of_nic) - window, 0.0)
     if not any_of(beyond):
         return alone
@@ -60,12 +60,12 @@ def share_links(axes: Mapping[str, Traffic], compute_s: FloatColumn) -> dict[str
 
 
 def _window_s(axes: Mapping[str, Traffic], name: str, compute_s: FloatColumn) -> FloatColumn:
-    """Return beside how much computation an axis hides [s]."""
+    """Return the computation that an axis can overlap [s]."""
     return compute_s if name == "pp" else axes[name].window
 
 
-def _sum(one: FloatColumn, other: FloatColumn) -> FloatColumn:
-    return one + other
+def _add(first: FloatColumn, second: FloatColumn) -> FloatColumn:
+    return first + second
 
 
 SELECTED_OPERATIONS = 0.5
@@ -76,13 +76,13 @@ _PYTORCH = SOFTWARE.index(Software.PYTORCH)
 _CORE = RECOMPUTE_BITS[RecomputeModule.CORE_ATTN]
 
 
-def repeated_s(
+def compute_recompute_s(
     model: ShapeColumns, shares: Shares, times: LayerTime, machine: Machine, software: SoftwareColumns
 ) -> FloatColumn:
     """Return what recomputation repeats of the average layer for one micro-batch [s].
 
-    Full recomputation passes the share of layers that it is asked for; selective one the modules that are named, the
-    attention core in Megatron where none is. PyTorch's by operations (torchtitan's default) keeps the attention and
+    Full recomputation repeats the requested share of layers; selective one the modules that are named, the
+    attention core in Megatron where none is. PyTorch's by operations (torchtitan's default) stores the attention and
     every second product, and repeats the rest.
     """
     forward = times.average.forward
@@ -127,7 +127,7 @@ _ACTIVATIONS = OFFLOADS.index(Offload.ACTIVATIONS)
 
 CONFIDENCE_SIGMAS = 1.645
 """A range holds 90 % of a normal distribution."""
-_NOTHING = floats(0.0)
+_NOTHING = to_float(0.0)
 
 
 def step_time(
@@ -145,16 +145,16 @@ def step_time(
     expected = total_s(components)
     factor = math.exp(CONFIDENCE_SIGMAS * spread.time_log_sigma)
     step_s = Range(low=expected / factor, expected=expected, high=expected * factor)
-    useful, done = step_flop(model, shares)
+    useful, hardware = step_flop(model, shares)
     gpus = shares.gpus
     return TimeTable(
         step_s=step_s,
         tokens_per_s_per_gpu=_rate(model.seq * shares.global_batch / gpus, step_s),
         tflops_per_gpu=_rate(useful / gpus / TERA, step_s),
         mfu=_rate(useful / (gpus * machine.peak_flop_per_s), step_s),
-        hfu=_rate(done / (gpus * machine.peak_flop_per_s), step_s),
+        hfu=_rate(hardware / (gpus * machine.peak_flop_per_s), step_s),
         model_flop=useful,
-        hardware_flop=done,
+        hardware_flop=hardware,
         components=components,
         communication=traffic,
         windows=windows,
@@ -204,18 +204,18 @@ def step_parts(
     Parameters
     ----------
     alone
-        Take each axis as if the others did not use its links, which is never slower.
+        Ignore that other axes use the same links, which is never slower.
     """
     times = layer_time(model, plans, shares, machine, software)
     layer = layer_communication(model, shares, times, machine, software)
     work = stage_work(model, shares, stages, times)
     exposed_s = layer.tp.exposed + layer.cp.exposed + layer.ep.exposed
-    again_s = repeated_s(model, shares, times, machine, software) + _waiting_for_host(
+    again_s = compute_recompute_s(model, shares, times, machine, software) + _waiting_for_host(
         model, plans, shares, times, machine
     )
     stage_s = work + stages.layers * (exposed_s + again_s)
     slowest = Extreme.of(stage_s)
-    layers = slowest.chosen(stages.layers)
+    layers = slowest.take(stages.layers)
     count = shares.micro_batches
     per_layer = count * layers
     messages = pipeline(model, shares, machine, software)
@@ -223,13 +223,13 @@ def step_parts(
     synchronised = data_parallel(
         model, plans, shares, parameters, trained, machine, software, work + stages.layers * again_s, work * (2.0 / 3.0)
     )
-    compute_s, recompute_s = count * slowest.chosen(work), per_layer * again_s
+    compute_s, recompute_s = count * slowest.take(work), per_layer * again_s
     axes = {
         "tp": layer.tp.times(per_layer),
         "cp": layer.cp.times(per_layer),
         "ep": layer.ep.times(per_layer),
         "pp": messages.times(count),
-        "dp": synchronised.of_slowest() + _shown(tied_embedding(model, shares, machine)),
+        "dp": synchronised.of_slowest() + _expose(tied_embedding(model, shares, machine)),
     }
     if not alone:
         axes = share_links(axes, compute_s + recompute_s)
@@ -242,15 +242,15 @@ def step_parts(
         "optimizer": optimizer_s(plans, shares, trained, machine),
         "overhead": software.step_overhead_s,
     }
-    components["straggler"] = straggling(shares, machine, software) * total_s(components)
+    components["straggler"] = compute_straggler_share(shares, machine, software) * total_s(components)
     traffic = {name: axis.total for name, axis in axes.items()}
     used = {"tp": shares.tp > 1, "cp": shares.cp > 1, "ep": shares.ep > 1, "dp": shares.replicas > 1}
     windows = {name: when(used[name], axis.window) if name in used else axis.window for name, axis in axes.items()}
     return components, traffic, windows
 
 
-def _shown(carried: Carried) -> Traffic:
-    """Return traffic that nothing hides."""
+def _expose(carried: CollectiveTime) -> Traffic:
+    """Return the traffic of a collective that nothing hides."""
     return Traffic(total=carried.total, exposed=carried.total, window=_NOTHING, hb=carried.hb, nic=carried.nic)
 
 
@@ -265,16 +265,16 @@ def stage_work(model: ShapeColumns, shares: Shares, stages: Stages, times: Layer
 def _waiting_for_host(
     model: ShapeColumns, plans: PlanTable, shares: Shares, times: LayerTime, machine: Machine
 ) -> FloatColumn:
-    """Return how long the average layer waits for activations that are kept in host memory, each micro-batch [s].
+    """Return how long the average layer waits for offloaded activations, each micro-batch [s].
 
-    What it keeps goes out over PCIe beside its forward and comes back beside its backward; what does not fit there
-    shows. Left out: GPUs that share a PCIe switch.
+    Its activations are copied out over PCIe during its forward and back during its backward; the excess is
+    exposed. Not modelled: GPUs that share a PCIe switch.
     """
     is_offloaded = moves_activations(plans, _ACTIVATIONS)
     if not any_of(is_offloaded):
         return _NOTHING
     layer, moe = layer_bytes(model, plans, shares), model.moe_layers / model.layers
-    plain, sparse = kept_layer_bytes(model, plans, shares, layer)
+    plain, sparse = stored_layer_bytes(model, plans, shares, layer)
     if any_of(plans.offload_layers):
         staged = model.layers / shares.pp
         share = where(plans.offload_layers > 0, minimum(plans.offload_layers / staged, 1.0), 1.0)
@@ -291,29 +291,29 @@ def _waiting_for_host(
 
 
 def _bubble(
-    model: ShapeColumns, shares: Shares, times: LayerTime, besides_s: FloatColumn, message_s: FloatColumn
+    model: ShapeColumns, shares: Shares, times: LayerTime, extra_s: FloatColumn, message_s: FloatColumn
 ) -> FloatColumn:
     """Return how long a stage waits in one step [s]: the pipeline fills and drains at the average stage's pace.
 
-    ``besides_s`` is recomputation and exposed communication of a layer, most of it in the backward; head, embedding
+    ``extra_s`` is recomputation and exposed communication of a layer, most of it in the backward; head, embedding
     and prediction layers belong to the average stage too.
     """
     if all_of(shares.pp == 1):
-        return filled(shares.pp, 0.0)
+        return full_like(shares.pp, 0.0)
     layers = model.layers / shares.pp
     ends = (times.head + times.embedding + times.mtp) / shares.pp
     average = times.average
     return bubble_s(
         shares,
         layers * average.forward + ends / 3.0 + message_s / 2.0,
-        layers * (average.by_input + besides_s) + ends / 3.0 + message_s / 2.0,
+        layers * (average.by_input + extra_s) + ends / 3.0 + message_s / 2.0,
         layers * average.by_weight + ends / 3.0,
     )
 
 
-def straggling(shares: Shares, machine: Machine, software: SoftwareColumns) -> FloatColumn:
-    """Return by what share the slowest of the nodes holds up the step: a part for each doubling of them.
+def compute_straggler_share(shares: Shares, machine: Machine, software: SoftwareColumns) -> FloatColumn:
+    """Return the relative delay by the slowest node: a constant for each doubling of the nodes.
 
-    The maximum of n like times grows with the logarithm of n where their tails are exponential.
+    The maximum of n equal times grows with the logarithm of n where their tails are exponential.
     """
     return software.straggler_fraction * log2(maximum(shares.gpus / machine.node_gpus, 1.0))

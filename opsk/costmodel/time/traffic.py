@@ -1,7 +1,7 @@
-"""How much does each parallel axis send in a step, and between how many pairs of GPUs?
+"""Computes how much each parallel axis sends in a step, and the share of GPU pairs that exchange data.
 
-The rail-only paper (arXiv 2307.12169, figures 2 to 4) argues from this that a network of rails is enough: nearly all
-bytes stay in the HB domain, and nearly no pair of GPUs ever talks.
+The rail-only paper (arXiv 2307.12169, figures 2 to 4) concludes from this that a network of rails is enough: nearly all
+bytes stay in the HB domain, and nearly no pair of GPUs ever communicates.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def axis_traffic(model: ShapeColumns, shares: Shares, parameters: FloatColumn) -
     )
 
 
-def talking_pair_share(gpus: FloatColumn, partners: FloatColumn | float = 1.0) -> FloatColumn:
+def compute_active_pair_share(gpus: FloatColumn, partners: FloatColumn | float = 1.0) -> FloatColumn:
     """Return the share of ordered pairs of GPUs that carry traffic when each sends to ``partners`` others [ratio].
 
     A ring has one partner. 1,024 GPUs with one each for TP, PP and DP: 0.3 %.

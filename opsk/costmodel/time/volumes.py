@@ -1,7 +1,7 @@
-"""How many bytes does each collective of a step work on, by axis?
+"""Computes the bytes of each collective of a step, by axis.
 
-Sizes are those of the whole array, as nccl-tests defines them, for one call on one group; how often a step calls it is
-told beside each. What a ring of n ranks makes each of them send is in `ring_share`.
+Sizes are those of the whole array, as nccl-tests defines them, for one call on one group; each docstring states how
+often a step calls it. What each rank of a ring of n sends is in `ring_share`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def passes(shares: Shares) -> FloatColumn:
 
 
 def tensor_parallel_again(model: ShapeColumns, shares: Shares) -> FloatColumn:
-    """Return what modules that are repeated add to the passes: an MLP, dense or of experts, has half of one."""
+    """Return what recomputed modules add to the passes: an MLP, dense or of experts, adds half of one."""
     if not any_of(shares.repeated_modules):
         return 0.0 * shares.tp
     moe = model.moe_layers / model.layers
@@ -36,7 +36,7 @@ def tensor_parallel_again(model: ShapeColumns, shares: Shares) -> FloatColumn:
 
 
 def expert_parallel_again(shares: Shares) -> FloatColumn:
-    """Return what experts that are repeated add to the passes: dispatch and combine of a forward."""
+    """Return what recomputed experts add to the passes: dispatch and combine of a forward."""
     return shares.repeats(RecomputeModule.MOE)
 
 

@@ -1,4 +1,4 @@
-"""How sure is a prediction of memory: its range, and the chance that a GPU holds it?
+"""Computes the range of predicted memory, and the chance that a GPU holds it.
 
 The errors ln(measured / predicted) of published runs have long tails: of the normal, the logistic and Student's t
 distribution the last, with about 3 degrees of freedom, fits them best by far, and its chances score better (Brier).
@@ -17,7 +17,7 @@ COVERED_T = 2.3534
 """Half of the interval that holds 90 % of Student's t distribution with 3 degrees of freedom."""
 
 
-def range_of(expected_bytes: FloatColumn, spread: Spread) -> Range:
+def compute_memory_range(expected_bytes: FloatColumn, spread: Spread) -> Range:
     """Return the range that holds nine of ten measured values."""
     factor = math.exp(COVERED_SIGMAS * spread.memory_log_sigma)
     return Range(low=expected_bytes / factor, expected=expected_bytes, high=expected_bytes * factor)
@@ -33,8 +33,8 @@ def fit_probability(needed_bytes: FloatColumn, capacity_bytes: FloatColumn, spre
     Parameters
     ----------
     needed_bytes
-        What the device must hold: tensors, NCCL's buffers and the context, but no cached blocks, since the allocator
-        gives those back before it fails.
+        Memory that the device must hold: tensors, NCCL's buffers and the context, but no cached blocks, since the
+        allocator releases those before it fails.
     """
     sigma = math.hypot(spread.memory_log_sigma, spread.memory_fit_log_sigma)
     u = log(capacity_bytes / needed_bytes) * (COVERED_T / COVERED_SIGMAS / sigma / math.sqrt(3.0))

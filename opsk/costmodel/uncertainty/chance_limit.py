@@ -1,4 +1,4 @@
-"""How much may a plan need at the most, so that its chance to fit is above some bound?"""
+"""Computes the largest memory that a plan may need so that its chance to fit stays above a bound."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def largest_bytes(cluster: ClusterSpec, efficiency: Efficiency, *, chance: float
     low, high = capacity / _RANGE, capacity * _RANGE
     for _ in range(_HALVINGS):
         middle = (low * high) ** 0.5
-        found = fit_probability(np.asarray(middle), np.asarray(capacity), efficiency.spread)
-        low, high = (middle, high) if found >= chance else (low, middle)
+        probability = fit_probability(np.asarray(middle), np.asarray(capacity), efficiency.spread)
+        low, high = (middle, high) if probability >= chance else (low, middle)
     return high

@@ -1,4 +1,4 @@
-"""Which inputs decide a prediction, so that assuming one of them makes it less sure?"""
+"""Lists the inputs that decide a prediction: assuming one of them widens its range."""
 
 from __future__ import annotations
 

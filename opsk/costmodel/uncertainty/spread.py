@@ -1,4 +1,4 @@
-"""How wide is the range of a prediction, and how does it widen with inputs that nobody stated?"""
+"""Computes the spread of a prediction, and how it widens with inputs that are assumed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ USUAL_ASSUMED = 3
 """Assumed inputs of a run at which the spread of runs with assumed inputs holds: their median in published tables."""
 
 
-def widened_log_sigma(stated: float, assumed: float, inputs: npt.ArrayLike) -> FloatColumn:
+def widen_log_sigma(stated: float, assumed: float, inputs: npt.ArrayLike) -> FloatColumn:
     """Return the standard deviation of ln(measured / predicted) of predictions with assumed inputs.
 
     Half of the added variance comes with the first assumed input, whichever it is: tables that leave out one thing
@@ -30,12 +30,12 @@ def widened_log_sigma(stated: float, assumed: float, inputs: npt.ArrayLike) -> F
         Number of assumed inputs of each prediction.
     """
     count = np.asarray(inputs, dtype=np.float64)
-    found: FloatColumn = np.sqrt(stated**2 + max(assumed**2 - stated**2, 0.0) * share_of_added_variance(count))
-    return found
+    result: FloatColumn = np.sqrt(stated**2 + max(assumed**2 - stated**2, 0.0) * share_of_added_variance(count))
+    return result
 
 
 def share_of_added_variance(inputs: npt.ArrayLike) -> FloatColumn:
     """Return the variance that assumed inputs add, over that of `USUAL_ASSUMED` of them: 0, 2/3, 5/6, 1, 7/6, ..."""
     count = np.asarray(inputs, dtype=np.float64)
-    found: FloatColumn = np.where(count > 0, (1.0 + count / USUAL_ASSUMED) / 2.0, 0.0)
-    return found
+    result: FloatColumn = np.where(count > 0, (1.0 + count / USUAL_ASSUMED) / 2.0, 0.0)
+    return result

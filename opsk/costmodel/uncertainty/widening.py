@@ -1,4 +1,4 @@
-"""Which spread holds for a prediction: what nobody stated, what nobody measured, and what a site has measured?"""
+"""Computes the spread of a prediction from its assumed inputs, the cases that were measured, and the site's offset."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import replace
 from functools import lru_cache
 
 from opsk.costmodel.efficiency.efficiency import Efficiency, Spread
-from opsk.costmodel.efficiency.nearness import Case, missing
-from opsk.costmodel.efficiency.software_offset import offset_of
+from opsk.costmodel.efficiency.nearness import Case, find_missing_aspects
+from opsk.costmodel.efficiency.software_offset import find_offset
 from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS, TIME_INPUTS
-from opsk.costmodel.uncertainty.spread import widened_log_sigma
+from opsk.costmodel.uncertainty.spread import widen_log_sigma
 
-_LEAST_SHARE = 0.7
-"""Of the spread of a new site at least this much stays where the site's offset is known: what differs between runs."""
+_MIN_SHARE = 0.7
+"""Least share of the spread that remains where the site's offset is known: the differences between runs."""
 
 
 @lru_cache(maxsize=4096)
-def widened(
+def widen_spread(
     spread: Spread,
     *,
     time_inputs: int,
@@ -25,19 +25,19 @@ def widened(
     time_lacks: frozenset[str] = frozenset(),
     memory_lacks: frozenset[str] = frozenset(),
 ) -> Spread:
-    """Return the spread of a case with assumed inputs and without near runs.
+    """Return the spread of a case with assumed inputs and without similar runs.
 
     Parameters
     ----------
     spread
-        That of a case near to measured runs, whose every input is stated.
+        Spread of a case similar to measured runs, with every input stated.
     time_inputs, memory_inputs
         Assumed inputs that the time and the memory depend on.
     time_lacks, memory_lacks
         `opsk.costmodel.efficiency.nearness.ASPECTS` of which no run was measured.
     """
-    time = widened_log_sigma(spread.time_log_sigma, spread.time_assumed_log_sigma, time_inputs)
-    memory = widened_log_sigma(spread.memory_log_sigma, spread.memory_assumed_log_sigma, memory_inputs)
+    time = widen_log_sigma(spread.time_log_sigma, spread.time_assumed_log_sigma, time_inputs)
+    memory = widen_log_sigma(spread.memory_log_sigma, spread.memory_assumed_log_sigma, memory_inputs)
     new_time = (getattr(spread, f"time_new_{name}_log_sigma") for name in time_lacks)
     new_memory = (getattr(spread, f"memory_new_{name}_log_sigma") for name in memory_lacks)
     return replace(
@@ -54,10 +54,10 @@ def _root_of_sum(first: float, others: Iterable[float]) -> float:
 
 
 @lru_cache(maxsize=256)
-def narrowed(log_sigma: float, offset_log_sigma: float, known_log_sigma: float) -> float:
+def narrow_log_sigma(log_sigma: float, offset_log_sigma: float, known_log_sigma: float) -> float:
     """Return the spread where a site's offset is known better than that of the sources it was estimated from."""
     gained = max(offset_log_sigma**2 - known_log_sigma**2, 0.0)
-    return max(log_sigma**2 - gained, (_LEAST_SHARE * log_sigma) ** 2) ** 0.5 if gained else log_sigma
+    return max(log_sigma**2 - gained, (_MIN_SHARE * log_sigma) ** 2) ** 0.5 if gained else log_sigma
 
 
 def assumed_inputs(assumed: Iterable[str]) -> tuple[int, int]:
@@ -66,32 +66,34 @@ def assumed_inputs(assumed: Iterable[str]) -> tuple[int, int]:
     return len(fields & TIME_INPUTS), len(fields & MEMORY_INPUTS)
 
 
-def with_assumed(efficiency: Efficiency, assumed: Iterable[str], case: Case) -> Efficiency:
-    """Return the efficiencies with the spread that holds for a case.
+def apply_case_spread(efficiency: Efficiency, assumed: Iterable[str], case: Case) -> Efficiency:
+    """Return the efficiencies with the spread of a case.
 
     Parameters
     ----------
     efficiency
         As measured.
     assumed
-        Names of fields (``plan.recompute``) that nobody stated.
+        Names of fields (``plan.recompute``) that were assumed.
     case
         What is predicted.
     """
     time_inputs, memory_inputs = assumed_inputs(assumed)
     spread = efficiency.spread
-    known = offset_of(efficiency.offset, case.software)
+    known = find_offset(efficiency.offset, case.software)
     if known is not None:
         spread = replace(
             spread,
-            time_log_sigma=narrowed(spread.time_log_sigma, spread.time_offset_log_sigma, known.time_log_sigma),
-            memory_log_sigma=narrowed(spread.memory_log_sigma, spread.memory_offset_log_sigma, known.memory_log_sigma),
+            time_log_sigma=narrow_log_sigma(spread.time_log_sigma, spread.time_offset_log_sigma, known.time_log_sigma),
+            memory_log_sigma=narrow_log_sigma(
+                spread.memory_log_sigma, spread.memory_offset_log_sigma, known.memory_log_sigma
+            ),
         )
-    spread = widened(
+    spread = widen_spread(
         spread,
         time_inputs=time_inputs,
         memory_inputs=memory_inputs,
-        time_lacks=missing(case, efficiency.fitted),
-        memory_lacks=missing(case, efficiency.fitted_memory),
+        time_lacks=find_missing_aspects(case, efficiency.fitted),
+        memory_lacks=find_missing_aspects(case, efficiency.fitted_memory),
     )
     return replace(efficiency, spread=spread)

@@ -1,1 +1,1 @@
-"""Which failures of hardware do observations tell of, and what is to be done about each?"""
+"""Detects hardware failures in observations, and states what to do about each."""

@@ -1,4 +1,4 @@
-"""How bad is a sign of failure, after which time is it told, and what is to be done? Data: ``actions.toml``."""
+"""Loads from ``actions.toml`` how severe a sign of failure is, when it is reported, and what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opsk.hardware.xids import XidClass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What a sign means: how bad, how long it must last before it is told [s], what to do, and who says so."""
+    """The meaning of a sign: severity, how long it must last before it is reported [s], action, and source."""
 
     severity: Severity
     after_s: float
@@ -31,21 +31,21 @@ class Hysteresis:
     Parameters
     ----------
     settle_s
-        A sign must stay away so long before its event is over [s].
+        A sign must stay away this long before its event is over [s].
     flap_s
-        One that comes back within this time is the same event; and in this time downs of a link are counted [s].
+        A sign that comes back within this time is the same event; downs of a link are counted over this time [s].
     forget_s
-        An event that is over is told of so long [s].
+        An event that is over is reported this long [s].
     xid_hold_s
-        An XID counts so long where the driver does not say that the GPU has recovered [s].
+        An XID counts this long where the driver does not report that the GPU has recovered [s].
     xid_settle_s
-        An XID counts so long where the driver calls the GPU well: it may not have looked yet [s].
+        An XID counts this long where the driver reports the GPU as healthy: it may not have checked yet [s].
     flapping_downs
-        A link that went down so often flaps.
+        A link that went down this often is flapping.
     slow_ratio
         A link below this part of its best rate is slow.
     few_app_xids
-        So many XIDs that are likeliest the application's are worth knowing.
+        This many XIDs that are most likely the application's are reported.
     """
 
     settle_s: float = 30.0
@@ -62,14 +62,14 @@ class Hysteresis:
 class Actions:
     """The whole file."""
 
-    signs: Mapping[str, Action]
+    findings: Mapping[str, Action]
     xid_classes: Mapping[XidClass, Severity]
     hysteresis: Hysteresis
 
 
 @cache
 def actions() -> Actions:
-    """Return what ships with opsk.
+    """Return the actions that opsk provides.
 
     Raises
     ------
@@ -78,39 +78,39 @@ def actions() -> Actions:
     """
     text = files("opsk.diagnosis.events").joinpath("actions.toml").read_text(encoding="utf-8")
     try:
-        return _read(tomllib.loads(text))
+        return _parse(tomllib.loads(text))
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"events/actions.toml: {type(error).__name__}: {error}", hint="reinstall opsk") from error
 
 
-def action_of(sign: str) -> Action:
-    """Return what a sign means; an unknown recovery action is one to look up.
+def find_action(finding: str) -> Action:
+    """Return the meaning of a sign; an unknown recovery action has an entry of its own.
 
     Examples
     --------
-    >>> action_of("remap_pending").severity.value
+    >>> find_action("remap_pending").severity.value
     'watch'
     """
-    known = actions().signs
-    return known.get(sign) or known["recovery.unknown"]
+    known = actions().findings
+    return known.get(finding) or known["recovery.unknown"]
 
 
-def _read(tables: Mapping[str, Any]) -> Actions:
+def _parse(tables: Mapping[str, Any]) -> Actions:
     works = tables["bibliography"]
-    found: dict[str, Action] = {}
+    actions_by_name: dict[str, Action] = {}
     for name, table in tables["signs"].items():
         if name == "recovery":
-            found |= {f"recovery.{word}": _action(row, works) for word, row in table.items()}
+            actions_by_name |= {f"recovery.{word}": _parse_action(row, works) for word, row in table.items()}
         else:
-            found[name] = _action(table, works)
+            actions_by_name[name] = _parse_action(table, works)
     return Actions(
-        signs=found,
+        findings=actions_by_name,
         xid_classes={XidClass(name): Severity(word) for name, word in tables["xid_classes"].items()},
         hysteresis=Hysteresis(**tables["hysteresis"]),
     )
 
 
-def _action(row: Mapping[str, Any], works: Mapping[str, str]) -> Action:
+def _parse_action(row: Mapping[str, Any], works: Mapping[str, str]) -> Action:
     return Action(
         severity=Severity(row["severity"]),
         after_s=float(row["after_s"]),

@@ -1,9 +1,8 @@
-"""What does the page of an exporter say, of the few families that are wanted? The one parser of such pages.
+"""Parses the Prometheus text format of exporters, reading only the metric families that are requested.
 
-A page has some 1,500 series, of which a map of GPUs needs a tenth. Series of a family stand together behind the line
-that tells its type (the text format, version 0.0.4), so that the others are passed over without being read. Pages
-without such lines, or that come line by line, are read by `samples_of_lines`, and all that is in a page of one
-program by `stamped_samples`.
+A page has some 1,500 series, of which a map of GPUs needs a tenth. Series of a family follow the line with its type
+(the text format, version 0.0.4), so that the others are skipped without being parsed. `read_line_samples` reads pages
+without such lines, or that arrive line by line, and `read_stamped_samples` reads all series in a page of one program.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ _LINE = re.compile(
 _NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
-_SIGNS = {"n": "\n"}
+_ESCAPES = {"n": "\n"}
 _ZERO = (" 0", " 0.0")
 NOTHING: Mapping[str, str] = {}
 
 
-def samples(
+def read_samples(
     page: bytes, names: Iterable[str], *, only: Mapping[str, str] = NOTHING, without_zeros: Container[str] = ()
 ) -> Iterator[Sample]:
     """Yield the series of the named metrics, as they are named in the page; lines that are none are passed over.
@@ -36,7 +35,7 @@ def samples(
     only
         By metric, a label as the page has it (``clock="sm"``): series without it are passed over unread.
     without_zeros
-        Metrics of which a zero says nothing.
+        Metrics of which zeros are skipped.
     """
     begins = {found[1]: found.end() for found in _TYPE.finditer(page)}
     for name in names:
@@ -49,49 +48,49 @@ def samples(
         for line in block.decode("utf-8", errors="replace").split("\n"):
             if (needle and needle not in line) or (skips_zeros and line.endswith(_ZERO)):
                 continue
-            sample = _sample(line, name)
+            sample = _parse_sample(line, name)
             if sample is not None:
                 yield sample
 
 
-def samples_of_lines(lines: Iterable[bytes], names: Collection[str]) -> Iterator[Sample]:
+def read_line_samples(lines: Iterable[bytes], names: Collection[str]) -> Iterator[Sample]:
     """Yield the named series of the lines of a page; lines that are none are passed over."""
-    wanted = frozenset(name.encode("ascii") for name in names)
+    requested = frozenset(name.encode("ascii") for name in names)
     for line in lines:
-        found = _NAME.match(line)
-        if found is None or found[0] not in wanted:
+        match = _NAME.match(line)
+        if match is None or match[0] not in requested:
             continue
-        sample = _sample(line.decode("utf-8", errors="replace"), found[0].decode("ascii"))
+        sample = _parse_sample(line.decode("utf-8", errors="replace"), match[0].decode("ascii"))
         if sample is not None:
             yield sample
 
 
-def stamped_samples(lines: Iterable[bytes], prefix: str) -> Iterator[tuple[Sample, float | None]]:
-    """Yield all series whose names begin so, with the time that they carry [s since 1970]."""
+def read_stamped_samples(lines: Iterable[bytes], prefix: str) -> Iterator[tuple[Sample, float | None]]:
+    """Yield all series with this prefix, and their time stamps [s since 1970]."""
     begin = prefix.encode("ascii")
     for line in lines:
         if not line.startswith(begin):
             continue
-        found = _LINE.match(line.decode("utf-8", errors="replace"))
-        sample = _sample_of(found) if found is not None else None
-        if found is not None and sample is not None:
-            yield sample, int(found[4]) / 1000.0 if found[4] else None
+        match = _LINE.match(line.decode("utf-8", errors="replace"))
+        sample = _build_sample(match) if match is not None else None
+        if match is not None and sample is not None:
+            yield sample, int(match[4]) / 1000.0 if match[4] else None
 
 
-def _sample(line: str, name: str) -> Sample | None:
+def _parse_sample(line: str, name: str) -> Sample | None:
     if not line.startswith(name):
         return None
-    found = _LINE.match(line)
-    return _sample_of(found) if found is not None and found[1] == name else None
+    match = _LINE.match(line)
+    return _build_sample(match) if match is not None and match[1] == name else None
 
 
-def _sample_of(found: re.Match[str]) -> Sample | None:
+def _build_sample(match: re.Match[str]) -> Sample | None:
     try:
-        value = float(found[3])
+        value = float(match[3])
     except ValueError:
         return None
-    return Sample(found[1], {key: _plain(text) for key, text in _LABEL.findall(found[2] or "")}, value)
+    return Sample(match[1], {key: _unescape(text) for key, text in _LABEL.findall(match[2] or "")}, value)
 
 
-def _plain(text: str) -> str:
-    return _ESCAPED.sub(lambda sign: _SIGNS.get(sign[1], sign[1]), text) if "\\" in text else text
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda sign: _ESCAPES.get(sign[1], sign[1]), text) if "\\" in text else text

@@ -1,6 +1,6 @@
-"""What do the metrics of one node's exporter say of its GPUs and ports? From Prometheus series to what is looked at.
+"""Converts the Prometheus series of one node's exporter into observations of its GPUs and ports.
 
-Pure: whoever has the series, from an exporter's page or from Prometheus, hands them over as name, labels and value.
+Pure: the caller gets the series, from an exporter's page or from Prometheus, and passes them as name, labels and value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMES = frozenset(
         "opsk_infiniband_port_rate_bytes_per_second", "opsk_infiniband_port_link_downed_total",
     }
 )  # fmt: skip
-"""All series that are looked at."""
+"""Names of all series that are read."""
 
 
 class Sample(NamedTuple):
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeParts:
-    """What one node's series tell; ``domain`` is the NVLink domain of several nodes that most of its GPUs are in."""
+    """The parts in one node's series; ``domain`` is the multi-node NVLink domain that most of its GPUs are in."""
 
     gpus: tuple[GpuSeen, ...] = ()
     ports: tuple[PortSeen, ...] = ()
@@ -53,7 +53,7 @@ class NodeParts:
 
 @dataclass(slots=True)
 class _Gpu:
-    """What was read of one GPU so far; fabric words are kept until all series are there."""
+    """The series of one GPU so far; fabric states are collected until all series are read."""
 
     index: int | None = None
     is_up: bool = True
@@ -67,8 +67,8 @@ class _Gpu:
     states: set[str] = field(default_factory=set)
 
 
-def parts_of_node(node: str, samples: Iterable[Sample]) -> NodeParts:
-    """Return the parts of one node; series that are not looked at, or are damaged, say nothing."""
+def build_node_parts(node: str, samples: Iterable[Sample]) -> NodeParts:
+    """Return the parts of one node; other and damaged series are skipped."""
     gpus: defaultdict[str, _Gpu] = defaultdict(_Gpu)
     ports: defaultdict[tuple[str, str], dict[str, Sample]] = defaultdict(dict)
     switches: defaultdict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
@@ -82,38 +82,40 @@ def parts_of_node(node: str, samples: Iterable[Sample]) -> NodeParts:
             key = tuple(sample.labels.get(name, "") for name in ("pci", "sxid", "severity"))
             switches[key[0], key[1], key[2]][sample.name] = sample.value
         elif sample.name == "opsk_gpu_fabric_info":
-            domains[_domain(sample.labels)] += 1
+            domains[_name_domain(sample.labels)] += 1
         elif gpu := sample.labels.get("gpu"):
-            _note(gpus[gpu], sample)
+            _record_sample(gpus[gpu], sample)
     return NodeParts(
         gpus=tuple(
-            _gpu(node, uuid, gpu) for uuid, gpu in sorted(gpus.items()) if gpu.index is not None or not gpu.is_up
+            _build_gpu(node, uuid, gpu) for uuid, gpu in sorted(gpus.items()) if gpu.index is not None or not gpu.is_up
         ),
-        ports=tuple(_port(node, device, port, found) for (device, port), found in sorted(ports.items()) if device),
-        sxids=tuple(_sxids(switches)),
+        ports=tuple(
+            _build_port(node, device, port, found) for (device, port), found in sorted(ports.items()) if device
+        ),
+        sxids=tuple(_build_sxids(switches)),
         domain=max(domains, key=lambda name: (domains[name], name), default=""),
     )
 
 
-def _domain(labels: Mapping[str, str]) -> str:
+def _name_domain(labels: Mapping[str, str]) -> str:
     """Return the name of an NVLink domain of several nodes, as `opsk.fabric.hb_domains` has it; empty within one."""
     cluster, clique = labels.get("cluster_uuid", ""), labels.get("clique", "")
-    return f"{cluster.lower()}.{_whole(clique) or 0}" if cluster.strip("0-") else ""
+    return f"{cluster.lower()}.{_parse_whole(clique) or 0}" if cluster.strip("0-") else ""
 
 
-def _note(gpu: _Gpu, sample: Sample) -> None:
-    """Take one series of a GPU in."""
+def _record_sample(gpu: _Gpu, sample: Sample) -> None:
+    """Add one series of a GPU."""
     labels, value = sample.labels, sample.value
     match sample.name.removeprefix("opsk_gpu_"):
         case "up":
             gpu.is_up = value > 0
         case "info":
-            gpu.index = _whole(labels.get("index", ""))
+            gpu.index = _parse_whole(labels.get("index", ""))
         case "xid_errors_total":
-            if (code := _whole(labels.get("xid", ""))) is not None:
+            if (code := _parse_whole(labels.get("xid", ""))) is not None:
                 gpu.xids[code] = gpu.xids.get(code, 0) + int(value)
         case "xid_last_seen_timestamp_seconds":
-            if (code := _whole(labels.get("xid", ""))) is not None:
+            if (code := _parse_whole(labels.get("xid", ""))) is not None:
                 gpu.xid_times[code] = max(value, gpu.xid_times.get(code, value))
         case "ecc_volatile_errors_total":
             if labels.get("error") == "uncorrected":
@@ -136,7 +138,7 @@ def _note(gpu: _Gpu, sample: Sample) -> None:
             pass
 
 
-def _gpu(node: str, uuid: str, gpu: _Gpu) -> GpuSeen:
+def _build_gpu(node: str, uuid: str, gpu: _Gpu) -> GpuSeen:
     """Return one GPU; while it joins its fabric it has no fault for not having joined."""
     named = _INDEX.fullmatch(uuid)
     faults = gpu.faults if "in_progress" not in gpu.states else gpu.faults - {"not joined"}
@@ -157,43 +159,43 @@ def _gpu(node: str, uuid: str, gpu: _Gpu) -> GpuSeen:
     )
 
 
-def _port(node: str, device: str, port: str, found: Mapping[str, Sample]) -> PortSeen:
+def _build_port(node: str, device: str, port: str, samples: Mapping[str, Sample]) -> PortSeen:
     def value(name: str) -> float | None:
-        sample = found.get(f"opsk_infiniband_port_{name}")
+        sample = samples.get(f"opsk_infiniband_port_{name}")
         return sample.value if sample is not None else None
 
-    info = found.get("opsk_infiniband_port_info")
+    info = samples.get("opsk_infiniband_port_info")
     labels = info.labels if info is not None else {}
     state, downs = value("state"), value("link_downed_total")
     return PortSeen(
         node=node,
         device=device,
-        port=_whole(port) or 1,
+        port=_parse_whole(port) or 1,
         is_up=None if state is None else state == _ACTIVE,
         rate_bytes_per_s=value("rate_bytes_per_second"),
         downs=None if downs is None else int(downs),
         leaf=labels.get("leaf", ""),
-        rail=_whole(labels.get("rail", "")),
+        rail=_parse_whole(labels.get("rail", "")),
         role=labels.get("role", ""),
     )
 
 
-def _sxids(switches: Mapping[tuple[str, str, str], Mapping[str, float]]) -> Iterator[SxidSeen]:
+def _build_sxids(switches: Mapping[tuple[str, str, str], Mapping[str, float]]) -> Iterator[SxidSeen]:
     for (_, sxid, severity), values in sorted(switches.items()):
-        code = _whole(sxid)
+        code = _parse_whole(sxid)
         if code is not None and (count := values.get("opsk_nvswitch_sxid_errors_total")):
             last_s = values.get("opsk_nvswitch_sxid_last_seen_timestamp_seconds")
             yield SxidSeen(code=code, severity=severity, count=int(count), last_s=last_s)
 
 
-def _whole(text: str) -> int | None:
+def _parse_whole(text: str) -> int | None:
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else None
 
 
-def node_of_slurm(
+def build_node(
     record: NodeRecord, *, domain: str = "", is_read: bool = True, parts: NodeParts | None = None
 ) -> NodeSeen:
-    """Return a node as Slurm tells it; of MIG instances Slurm counts more GPUs than there are."""
+    """Return a node from Slurm's record; of MIG instances Slurm counts more GPUs than there are."""
     words = {record.state, *record.state_flags}
     is_whole = record.gpu_type is None or _MIG_TYPE.search(record.gpu_type) is None
     return NodeSeen(
@@ -209,6 +211,6 @@ def node_of_slurm(
     )
 
 
-def job_of_slurm(record: JobRecord) -> JobSeen:
-    """Return a running job as Slurm tells it."""
+def build_job(record: JobRecord) -> JobSeen:
+    """Return a running job from Slurm's record."""
     return JobSeen(id=record.id, nodes=record.nodes, gpus=dict(record.gpu_indices))

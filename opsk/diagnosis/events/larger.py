@@ -1,4 +1,4 @@
-"""Which parts fail from one cause? All NVLinks of a domain, all ports of a leaf, all GPUs of a node: one fault each."""
+"""Merges signs with one cause into one fault: all NVLinks of a domain, all ports of a leaf, all GPUs of a node."""
 
 from __future__ import annotations
 
@@ -6,209 +6,213 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from opsk.diagnosis.events.actions import action_of
+from opsk.diagnosis.events.actions import find_action
 from opsk.diagnosis.events.observations import NodeSeen, Observations
-from opsk.diagnosis.events.signs import Memory, Sign
+from opsk.diagnosis.events.signs import Finding, Memory
 from opsk.diagnosis.events.values import Part, Severity
 
-_MOST_NAMED = 4
+_MAX_NAMED = 4
 _FEW = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What is bad about one part, all signs together: the worst first."""
+    """The fault of one part, with all of its findings, the worst first."""
 
     failed: str
     part: Part
-    signs: tuple[Sign, ...]
+    findings: tuple[Finding, ...]
     nodes: tuple[str, ...]
 
     @property
-    def worst(self) -> Sign:
-        """The sign that decides."""
-        return self.signs[0]
+    def worst(self) -> Finding:
+        """The finding that decides."""
+        return self.findings[0]
 
     @property
     def after_s(self) -> float:
-        """For how long it must last before it is told [s]: as the least patient of its worst signs says."""
-        return min(sign.after_s for sign in self.signs if sign.severity == self.worst.severity)
+        """How long it must last before it is reported [s]: the shortest time of its worst findings."""
+        return min(finding.after_s for finding in self.findings if finding.severity == self.worst.severity)
 
 
-def faults_of(signs: Sequence[Sign], seen: Observations, memory: Memory) -> dict[str, Fault]:
-    """Return the faults by what failed; a part whose trouble is that of something larger has none of its own."""
+def merge_faults(findings: Sequence[Finding], seen: Observations, memory: Memory) -> dict[str, Fault]:
+    """Return the faults by failed part; a part that fails because of a larger one has none of its own."""
     nodes = {node.name: node for node in seen.nodes}
-    left = _without_down(list(signs), nodes)
-    left = _of_leaves(left, seen)
-    left = _of_domains(left, seen, memory, nodes)
-    left = _of_nodes(left, seen, memory)
-    found: defaultdict[str, list[Sign]] = defaultdict(list)
-    for sign in left:
-        found[sign.failed].append(sign)
+    left = _drop_down_nodes(list(findings), nodes)
+    left = _merge_leaves(left, seen)
+    left = _merge_domains(left, seen, memory, nodes)
+    left = _merge_nodes(left, seen, memory)
+    by_part: defaultdict[str, list[Finding]] = defaultdict(list)
+    for finding in left:
+        by_part[finding.failed].append(finding)
     rank = {severity: at for at, severity in enumerate((Severity.FATAL, Severity.DEGRADED, Severity.WATCH))}
     return {
         failed: Fault(
             failed=failed,
-            part=each[0].part,
-            signs=tuple(sorted(each, key=lambda sign: (rank[sign.severity], not sign.is_gone, sign.what))),
-            nodes=_nodes_of(each, nodes),
+            part=part_findings[0].part,
+            findings=tuple(
+                sorted(part_findings, key=lambda finding: (rank[finding.severity], not finding.is_gone, finding.what))
+            ),
+            nodes=_find_nodes(part_findings, nodes),
         )
-        for failed, each in found.items()
+        for failed, part_findings in by_part.items()
     }
 
 
-def _nodes_of(signs: Iterable[Sign], nodes: Mapping[str, NodeSeen]) -> tuple[str, ...]:
+def _find_nodes(findings: Iterable[Finding], nodes: Mapping[str, NodeSeen]) -> tuple[str, ...]:
     """Return the nodes that a fault touches: all of a domain."""
-    found = {sign.node for sign in signs if sign.node}
-    for sign in signs:
-        if sign.part is Part.HB_DOMAIN:
-            domain = sign.failed.partition(":")[2]
-            found |= {node.name for node in nodes.values() if node.hb_domain == domain}
-        found |= set(sign.hosts)
-    return tuple(sorted(found))
+    names = {finding.node for finding in findings if finding.node}
+    for finding in findings:
+        if finding.part is Part.HB_DOMAIN:
+            domain = finding.failed.partition(":")[2]
+            names |= {node.name for node in nodes.values() if node.hb_domain == domain}
+        names |= set(finding.hosts)
+    return tuple(sorted(names))
 
 
-def _without_down(signs: list[Sign], nodes: Mapping[str, NodeSeen]) -> list[Sign]:
-    """Leave out what is bad about parts of a node that is down as a whole."""
+def _drop_down_nodes(findings: list[Finding], nodes: Mapping[str, NodeSeen]) -> list[Finding]:
+    """Drop findings on parts of a node that is down as a whole."""
     down = {name for name, node in nodes.items() if node.is_down}
-    return [sign for sign in signs if sign.node not in down or sign.part is Part.NODE]
+    return [finding for finding in findings if finding.node not in down or finding.part is Part.NODE]
 
 
-def _made(part: Part, name: str, what: str, text: str, node: str = "", hosts: tuple[str, ...] = ()) -> Sign:
-    meaning = action_of(what)
-    return Sign(
+def _build_finding(part: Part, name: str, what: str, text: str, node: str = "", hosts: tuple[str, ...] = ()) -> Finding:
+    meaning = find_action(what)
+    return Finding(
         part=part, failed=f"{part}:{name}", what=what, node=node, text=text, severity=meaning.severity,
         after_s=meaning.after_s, action=meaning.action, source=meaning.source, is_gone=True, hosts=hosts,
     )  # fmt: skip
 
 
-def _of_leaves(signs: list[Sign], seen: Observations) -> list[Sign]:
-    """Put the ports of one leaf together: half of those that are looked at are down, on two nodes or more."""
-    down: defaultdict[str, list[Sign]] = defaultdict(list)
-    for sign in signs:
-        if sign.what == "port_down" and sign.leaf:
-            down[sign.leaf].append(sign)
+def _merge_leaves(findings: list[Finding], seen: Observations) -> list[Finding]:
+    """Merge the ports of one leaf: half of those observed are down, on two nodes or more."""
+    down: defaultdict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        if finding.what == "port_down" and finding.leaf:
+            down[finding.leaf].append(finding)
     cabled: defaultdict[str, set[str]] = defaultdict(set)
     for port in seen.ports if down else ():
         if port.leaf in down:
             cabled[port.leaf].add(port.name)
     for leaf, lost in sorted(down.items()):
-        hosts = sorted({sign.node for sign in lost})
+        hosts = sorted({finding.node for finding in lost})
         if len(hosts) < _FEW or 2 * len(lost) < len(cabled[leaf]):
             continue
-        text = f"{len(lost)} of {len(cabled[leaf])} ports that are looked at are down: {_few(hosts)}"
-        gone = {sign.failed for sign in lost}
-        signs = [sign for sign in signs if sign.failed not in gone]
-        signs.append(_made(Part.LEAF, leaf, "leaf", text, hosts=tuple(hosts)))
-    return signs
+        text = f"{len(lost)} of {len(cabled[leaf])} ports that are looked at are down: {_format_names(hosts)}"
+        gone = {finding.failed for finding in lost}
+        findings = [finding for finding in findings if finding.failed not in gone]
+        findings.append(_build_finding(Part.LEAF, leaf, "leaf", text, hosts=tuple(hosts)))
+    return findings
 
 
-def _of_domains(signs: list[Sign], seen: Observations, memory: Memory, nodes: Mapping[str, NodeSeen]) -> list[Sign]:
-    """Put the GPUs of one HB domain together: half of them have trouble, at least two with NVLink or its fabric.
+def _merge_domains(
+    findings: list[Finding], seen: Observations, memory: Memory, nodes: Mapping[str, NodeSeen]
+) -> list[Finding]:
+    """Merge the GPUs of one HB domain: half of them have trouble, at least two with NVLink or its fabric.
 
     Nodes of a domain of several that are down count with all their GPUs.
     """
-    signs = _without_echoes(signs, nodes)
-    sick, gone, down = _by_domain(signs, nodes)
-    hosts = _hosts({*sick, *down}, nodes)
-    places = _places({node for found in hosts.values() for node in found}, seen, memory)
+    findings = _drop_echoes(findings, nodes)
+    unhealthy, gone, down = _group_by_domain(findings, nodes)
+    hosts = _find_hosts({*unhealthy, *down}, nodes)
+    places = _find_gpus({node for nodes_of_domain in hosts.values() for node in nodes_of_domain}, seen, memory)
     for domain, members in sorted(hosts.items()):
         gpus = [place for node in members for place in places[node]]
-        linked = {sign.failed for sign in sick[domain]}
-        lost = {sign.failed for sign in gone[domain]} | linked
+        linked = {finding.failed for finding in unhealthy[domain]}
+        lost = {finding.failed for finding in gone[domain]} | linked
         is_down = down[domain] if len(members) > 1 else set()
-        hit = len(lost) + sum(len(places[node]) for node in is_down)
-        spread = len(linked) >= _FEW or len(is_down | {sign.node for sign in sick[domain]}) >= _FEW
-        if not spread or hit < _FEW or 2 * hit < len(gpus):
+        affected = len(lost) + sum(len(places[node]) for node in is_down)
+        spread = len(linked) >= _FEW or len(is_down | {finding.node for finding in unhealthy[domain]}) >= _FEW
+        if not spread or affected < _FEW or 2 * affected < len(gpus):
             continue
-        why = "; ".join(dict.fromkeys(sign.text for sign in sick[domain][:_FEW])) or "its nodes are down"
-        text = f"{hit} of {len(gpus)} GPUs on {len(members)} node{'s' * (len(members) > 1)} have trouble: {why}"
+        why = "; ".join(dict.fromkeys(finding.text for finding in unhealthy[domain][:_FEW])) or "its nodes are down"
+        text = f"{affected} of {len(gpus)} GPUs on {len(members)} node{'s' * (len(members) > 1)} have trouble: {why}"
         swallowed = lost | {f"{Part.NODE}:{node}" for node in is_down}
-        signs = [sign for sign in signs if sign.failed not in swallowed]
-        signs.append(_made(Part.HB_DOMAIN, domain, "domain", text))
-    return signs
+        findings = [finding for finding in findings if finding.failed not in swallowed]
+        findings.append(_build_finding(Part.HB_DOMAIN, domain, "domain", text))
+    return findings
 
 
-def _without_echoes(signs: list[Sign], nodes: Mapping[str, NodeSeen]) -> list[Sign]:
+def _drop_echoes(findings: list[Finding], nodes: Mapping[str, NodeSeen]) -> list[Finding]:
     """Leave out that GPUs miss some NVLinks where another GPU of their domain is gone: those went to that one."""
-    _, gone, _ = _by_domain(signs, nodes)
-    failed = {sign.failed for found in gone.values() for sign in found}
+    _, gone, _ = _group_by_domain(findings, nodes)
+    failed = {finding.failed for group in gone.values() for finding in group}
     return [
-        sign
-        for sign in signs
-        if sign.what != "nvlink_some" or sign.failed in failed or not gone.get(_domain(sign, nodes))
+        finding
+        for finding in findings
+        if finding.what != "nvlink_some" or finding.failed in failed or not gone.get(_find_domain(finding, nodes))
     ]
 
 
-def _domain(sign: Sign, nodes: Mapping[str, NodeSeen]) -> str:
-    return nodes[sign.node].hb_domain if sign.node in nodes else sign.node
+def _find_domain(finding: Finding, nodes: Mapping[str, NodeSeen]) -> str:
+    return nodes[finding.node].hb_domain if finding.node in nodes else finding.node
 
 
-def _by_domain(
-    signs: Iterable[Sign], nodes: Mapping[str, NodeSeen]
-) -> tuple[Mapping[str, list[Sign]], Mapping[str, list[Sign]], Mapping[str, set[str]]]:
-    """Return by domain: signs of NVLink trouble, of GPUs that are gone, and nodes that are down."""
-    sick: defaultdict[str, list[Sign]] = defaultdict(list)
-    gone: defaultdict[str, list[Sign]] = defaultdict(list)
+def _group_by_domain(
+    findings: Iterable[Finding], nodes: Mapping[str, NodeSeen]
+) -> tuple[Mapping[str, list[Finding]], Mapping[str, list[Finding]], Mapping[str, set[str]]]:
+    """Return by domain: findings of NVLink trouble, of GPUs that are gone, and nodes that are down."""
+    unhealthy: defaultdict[str, list[Finding]] = defaultdict(list)
+    gone: defaultdict[str, list[Finding]] = defaultdict(list)
     down: defaultdict[str, set[str]] = defaultdict(set)
-    for sign in signs:
-        domain = _domain(sign, nodes)
-        if sign.what == "node_down":
-            down[domain].add(sign.node)
-        elif sign.part is Part.GPU and sign.of_domain:
-            sick[domain].append(sign)
-        elif sign.part is Part.GPU and sign.is_gone:
-            gone[domain].append(sign)
-    return sick, gone, down
+    for finding in findings:
+        domain = _find_domain(finding, nodes)
+        if finding.what == "node_down":
+            down[domain].add(finding.node)
+        elif finding.part is Part.GPU and finding.of_domain:
+            unhealthy[domain].append(finding)
+        elif finding.part is Part.GPU and finding.is_gone:
+            gone[domain].append(finding)
+    return unhealthy, gone, down
 
 
-def _hosts(domains: Collection[str], nodes: Mapping[str, NodeSeen]) -> dict[str, list[str]]:
+def _find_hosts(domains: Collection[str], nodes: Mapping[str, NodeSeen]) -> dict[str, list[str]]:
     """Return the nodes of some domains."""
-    found: dict[str, list[str]] = {domain: [] for domain in domains}
+    hosts: dict[str, list[str]] = {domain: [] for domain in domains}
     for node in nodes.values() if domains else ():
-        if (domain := node.hb_domain) in found:
-            found[domain].append(node.name)
-    return {domain: sorted(members) or [domain] for domain, members in found.items()}
+        if (domain := node.hb_domain) in hosts:
+            hosts[domain].append(node.name)
+    return {domain: sorted(members) or [domain] for domain, members in hosts.items()}
 
 
-def _places(names: Collection[str], seen: Observations, memory: Memory) -> dict[str, set[tuple[str, int]]]:
+def _find_gpus(names: Collection[str], seen: Observations, memory: Memory) -> dict[str, set[tuple[str, int]]]:
     """Return the GPUs of some nodes that are known; of nodes that are down those that Slurm has configured."""
-    found: dict[str, set[tuple[str, int]]] = {name: set() for name in names}
-    if not found:
-        return found
+    gpus: dict[str, set[tuple[str, int]]] = {name: set() for name in names}
+    if not gpus:
+        return gpus
     for place in memory.gpus:
-        if place[0] in found:
-            found[place[0]].add(place)
+        if place[0] in gpus:
+            gpus[place[0]].add(place)
     for gpu in seen.gpus:
-        if gpu.node in found and gpu.index is not None:
-            found[gpu.node].add((gpu.node, gpu.index))
+        if gpu.node in gpus and gpu.index is not None:
+            gpus[gpu.node].add((gpu.node, gpu.index))
     for node in seen.nodes:
-        if node.is_down and node.name in found:
-            found[node.name] |= {(node.name, at) for at in range(node.gpus or 0)}
-    return found
+        if node.is_down and node.name in gpus:
+            gpus[node.name] |= {(node.name, at) for at in range(node.gpus or 0)}
+    return gpus
 
 
-def _of_nodes(signs: list[Sign], seen: Observations, memory: Memory) -> list[Sign]:
-    """Put the GPUs, or the ports, of one node together where none of two or more is left."""
-    hosts = {sign.node for sign in signs if sign.is_gone and sign.part in {Part.GPU, Part.NIC}}
+def _merge_nodes(findings: list[Finding], seen: Observations, memory: Memory) -> list[Finding]:
+    """Merge the GPUs, or the ports, of one node where none of two or more is left."""
+    hosts = {finding.node for finding in findings if finding.is_gone and finding.part in {Part.GPU, Part.NIC}}
     gpus = {
-        node: {f"{Part.GPU}:{node}/{index}" for _, index in found}
-        for node, found in _places(hosts, seen, memory).items()
+        node: {f"{Part.GPU}:{node}/{index}" for _, index in group}
+        for node, group in _find_gpus(hosts, seen, memory).items()
     }
     ports: dict[str, set[str]] = {node: set() for node in hosts}
     for port in seen.ports if hosts else ():
         if port.node in hosts and port.name in memory.ports:
             ports[port.node].add(f"{Part.NIC}:{port.name}")
-    for parts, what, said in ((gpus, "node_gpus", "GPUs"), (ports, "node_ports", "ports")):
-        gone = {sign.failed for sign in signs if sign.is_gone}
+    for parts, what, label in ((gpus, "node_gpus", "GPUs"), (ports, "node_ports", "ports")):
+        gone = {finding.failed for finding in findings if finding.is_gone}
         for node, names in sorted(parts.items()):
             if len(names) >= _FEW and names <= gone:
-                signs = [sign for sign in signs if sign.failed not in names]
-                signs.append(_made(Part.NODE, node, what, f"none of its {len(names)} {said} is left", node=node))
-    return signs
+                findings = [finding for finding in findings if finding.failed not in names]
+                findings.append(
+                    _build_finding(Part.NODE, node, what, f"none of its {len(names)} {label} is left", node=node)
+                )
+    return findings
 
 
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_NAMED]) + (
-        f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    )
+def _format_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else "")

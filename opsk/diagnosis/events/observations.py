@@ -1,6 +1,6 @@
-"""What is looked at to find failures? GPUs, ports and nodes as exporters and Slurm tell them at one moment.
+"""Defines the observations in which failures are detected: GPUs, ports and nodes at one moment.
 
-What nobody told is ``None`` or empty, and never counts as sick.
+They come from exporters and Slurm. What was not reported is ``None`` or empty, and never counts as unhealthy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _NOWHERE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XidSeen:
-    """How often a GPU told of an XID, and when for the last time [s since 1970]; ``None``: its source tells no time."""
+    """How often a GPU reported an XID, and when last [s since 1970]; ``None``: its source has no times."""
 
     code: int
     count: int = 1
@@ -22,7 +22,7 @@ class XidSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SxidSeen:
-    """How often an NVSwitch of a node told of an error; ``severity`` is a word of `opsk.hardware.xids.Sxid`."""
+    """How often an NVSwitch of a node reported an error; ``severity`` is a value of `opsk.hardware.xids.Sxid`."""
 
     code: int
     severity: str
@@ -37,7 +37,7 @@ class GpuSeen:
     Parameters
     ----------
     index
-        As nvidia-smi counts; ``None`` where nobody told: a GPU that was lost before anybody looked.
+        As nvidia-smi counts; ``None`` where it is unknown: a GPU that was lost before the first observation.
     is_up
         False when it was there and answers no more.
     uncorrected
@@ -45,15 +45,15 @@ class GpuSeen:
     remap_pending, remap_failed
         Rows of memory wait for a reset to be replaced, or could not be replaced.
     recovery
-        What the driver wants done: a name of `opsk.hardware.xids.recovery_action`; empty where it does not tell.
+        Requested recovery: a name of `opsk.hardware.xids.recovery_action`; empty where the driver reports none.
     links_active
-        NVLinks that are active; ``None`` where nobody told.
+        NVLinks that are active; ``None`` where it is unknown.
     fabric_faults
-        What is wrong with the GPU's place in its NVLink fabric, in the driver's words.
+        Faults of the GPU in its NVLink fabric, as the driver names them.
     place
-        Node and index; -1 where nobody told.
+        Node and index; -1 where it is unknown.
     is_quiet
-        Whether nothing at all was told of it: so it is with nearly all GPUs, and those should cost nothing.
+        Whether it has no reports at all, as nearly all GPUs, which should cost nothing.
     """
 
     node: str
@@ -71,9 +71,9 @@ class GpuSeen:
     is_quiet: bool = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Keep what every look asks each GPU for."""
-        told = self.xids or self.uncorrected or self.recovery or self.remap_pending or self.remap_failed
-        is_quiet = self.is_up and self.links_active is None and not told and not self.fabric_faults
+        """Compute the values that every round reads of each GPU."""
+        has_reports = self.xids or self.uncorrected or self.recovery or self.remap_pending or self.remap_failed
+        is_quiet = self.is_up and self.links_active is None and not has_reports and not self.fabric_faults
         object.__setattr__(self, "place", (self.node, _NOWHERE if self.index is None else self.index))
         object.__setattr__(self, "is_quiet", is_quiet)
 
@@ -85,15 +85,15 @@ class PortSeen:
     Parameters
     ----------
     is_up
-        Whether it can carry traffic (logical state active); ``None`` where it does not tell.
+        Whether it can carry traffic (logical state active); ``None`` where it is unknown.
     rate_bytes_per_s
         Speed of the link now [bytes/s].
     downs
-        How often the link went down since somebody cleared the counter.
+        How often the link went down since the counter was cleared.
     leaf, rail, role
-        Where it is cabled to, as the rails file says; empty or ``None`` where it does not.
+        Its cabling by the rails file; empty or ``None`` where it has none.
     name
-        ``n3/mlx5_2``; a second port of one adapter has its number. Kept, for every look asks each port for it.
+        ``n3/mlx5_2``; a second port of one adapter has its number. Stored, because every round reads it.
     """
 
     node: str
@@ -108,7 +108,7 @@ class PortSeen:
     name: str = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Name it."""
+        """Compute the name."""
         name = f"{self.node}/{self.device}"
         object.__setattr__(self, "name", f"{name}.{self.port}" if self.port > 1 else name)
 
@@ -122,7 +122,7 @@ class NodeSeen:
     is_read
         Whether its exporter answered: of one that did not nothing new is known, and nothing ends.
     is_down, is_silent
-        Slurm says that it is down, or does not answer; ``state`` and ``reason`` in Slurm's words.
+        Slurm reports it as down, or not responding; ``state`` and ``reason`` as Slurm gives them.
     gpus
         GPUs that Slurm has configured there; ``None`` unknown.
     domain
@@ -156,7 +156,7 @@ class JobSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observations:
-    """Everything that was seen at one moment [s since 1970]; the order within it says nothing."""
+    """All observations at one moment [s since 1970]; their order does not matter."""
 
     at_s: float
     nodes: tuple[NodeSeen, ...] = ()

@@ -1,4 +1,4 @@
-"""What is an event: a part that fails or is about to? Plain values, for the store, the TUI and programs alike."""
+"""Defines an event, a part that fails or is about to, as a plain value for the store, the TUI and programs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Part(StrEnum):
-    """What fails; the words that ``opsk remap --failed`` takes before the colon."""
+    """The kind of a failed part; ``opsk remap --failed`` takes these values before the colon."""
 
     GPU = "gpu"
     NIC = "nic"
@@ -35,19 +35,19 @@ class Event:
     Parameters
     ----------
     key
-        Says which failure this is, the same however often it is observed and whatever tells of it (``gpu:n3/5``).
+        Identifies this failure, the same however often it is observed and whatever reports it (``gpu:n3/5``).
     failed
-        What ``opsk remap --failed`` takes (``gpu:n3/5``, ``nic:n3/mlx5_2``, ``leaf:leaf07``, ``hb:rack2``).
+        Value for ``opsk remap --failed`` (``gpu:n3/5``, ``nic:n3/mlx5_2``, ``leaf:leaf07``, ``hb:rack2``).
     part, severity
-        What and how bad.
+        Kind of the part, and severity.
     first_seen_s, last_seen_s
         Seconds since 1970.
     count
         How often it was observed.
     text
-        What was observed, with its numbers; plain text, hostile parts not yet escaped.
+        The observation, with its numbers; plain text, hostile parts not yet escaped.
     action
-        What to do, in one sentence; ``source`` is where that stands (a vendor's page, ``facts``' section).
+        Action in one sentence; ``source`` is its reference (a vendor's page, ``facts``' section).
     nodes
         Nodes that it touches.
     jobs
@@ -55,7 +55,7 @@ class Event:
     is_over
         True when it is healthy again.
     was_there
-        True when the very first look showed it: it may have failed long before ``first_seen_s``.
+        True when the very first round showed it: it may have failed long before ``first_seen_s``.
     """
 
     key: str

@@ -1,1 +1,1 @@
-"""How much of its time does a job train, and what are spare nodes worth?"""
+"""Computes the share of a job's time that it trains, and the value of spare nodes."""

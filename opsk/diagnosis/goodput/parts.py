@@ -1,6 +1,7 @@
-"""Of which parts is a job made, and how often does one of them stop it?
+"""Counts the parts that a job is made of, and computes how often one of them stops it.
 
-Parts are taken to fail independently of each other and of their age (exponential times): the rates of all parts add up.
+Parts are assumed to fail independently of each other and of their age (exponential times): the rates of all parts add
+up.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ RADIX = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobParts:
-    """Counts of what a job needs to run.
+    """Counts of the parts that a job needs to run.
 
     Parameters
     ----------
@@ -35,7 +36,7 @@ class JobParts:
     domain_nodes
         Nodes that one HB domain joins; 1 where a domain is no more than a node.
     switches_from
-        Where the number of switches comes from, in words.
+        Source of the number of switches, as text.
     """
 
     gpus: int
@@ -56,14 +57,14 @@ class JobParts:
         return self.domain_nodes > 1
 
 
-def parts_of(
+def count_parts(
     plan: Plan, cluster: ClusterSpec, *, nodes: int | None = None, gpus_per_node: int | None = None, radix: int = RADIX
 ) -> JobParts:
     """Return the parts that a plan's GPUs need on a cluster: whole nodes, their NICs, and switches."""
     used = gpus_per_node or (-(-plan.gpus // nodes) if nodes else min(cluster.node.gpus, plan.gpus))
     count = nodes or -(-plan.gpus // used)
     ports = count * cluster.node.nics if count > 1 else 0
-    switches = _switches(cluster, count, radix) if count > 1 else _Switches(words="one node needs none")
+    switches = _count_switches(cluster, count, radix) if count > 1 else _Switches(words="one node needs none")
     return JobParts(
         gpus=plan.gpus,
         gpus_per_node=used,
@@ -90,7 +91,7 @@ class _Switches:
     group_leaves: int = 0
 
 
-def _switches(cluster: ClusterSpec, nodes: int, radix: int) -> _Switches:
+def _count_switches(cluster: ClusterSpec, nodes: int, radix: int) -> _Switches:
     """Return the leaves of the job's nodes and the switches above them.
 
     Of the leaves that the cluster's entry counts the job needs those of its units, and all switches above unless it
@@ -125,7 +126,7 @@ def _switches(cluster: ClusterSpec, nodes: int, radix: int) -> _Switches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """What can interrupt the job: so many parts of a kind, and the mean time between failures of one [s]."""
+    """A cause of interruptions: the number of parts of a kind, and the mean time between failures of one [s]."""
 
     name: str
     count: int
@@ -137,7 +138,7 @@ class Cause:
         return self.count / self.mtbf_s
 
 
-def causes_of(parts: JobParts, rates: FailureRates, *, domains: int) -> tuple[Cause, ...]:
+def list_causes(parts: JobParts, rates: FailureRates, *, domains: int) -> tuple[Cause, ...]:
     """Return all causes that can interrupt the job; ``domains`` are the HB domains that it runs on."""
     return (
         Cause(name="gpu", count=parts.gpus, mtbf_s=rates.gpu_mtbf_s),
@@ -150,13 +151,13 @@ def causes_of(parts: JobParts, rates: FailureRates, *, domains: int) -> tuple[Ca
     )
 
 
-def job_mtbf_s(causes: Iterable[Cause]) -> float:
+def compute_job_mtbf_s(causes: Iterable[Cause]) -> float:
     """Return the mean time between interruptions of the whole job [s]; infinite where nothing fails."""
     per_s = sum(cause.per_s for cause in causes)
     return 1.0 / per_s if per_s else math.inf
 
 
-def node_mtbf_s(parts: JobParts, rates: FailureRates) -> float:
+def compute_node_mtbf_s(parts: JobParts, rates: FailureRates) -> float:
     """Return the mean time between failures of one node of the job that take it out of service [s].
 
     8 GPUs at 79,200 h, a host at 57,700 h, 8 NICs at 3.03 and 8 links at 0.624 million hours: 7,510 h.
@@ -167,7 +168,7 @@ def node_mtbf_s(parts: JobParts, rates: FailureRates) -> float:
     return 1.0 / per_s if per_s else math.inf
 
 
-def scaled(rates: FailureRates, factor: float) -> FailureRates:
-    """Return the rates with every mean time between failures ``factor`` times as long; repairs take what they took."""
+def scale_mtbf(rates: FailureRates, factor: float) -> FailureRates:
+    """Return the rates with every mean time between failures ``factor`` times as long; repair times are unchanged."""
     times = {name: getattr(rates, name) * factor for name in TIMES if name.endswith("_mtbf_s")}
     return replace(rates, **times)

@@ -1,7 +1,7 @@
-"""While there are enough nodes: which part of the time gives new training, and which goes where?
+"""Computes which part of the time gives new training while there are enough nodes, and where the rest goes.
 
 Interruptions come at a constant rate, also while the job restarts; each costs a restart and the work since the last
-checkpoint. The share of useful time is `opsk.costmodel.estimates.checkpoint.lost_fraction` (Daly 2006); this file
+checkpoint. The share of useful time is `opsk.costmodel.estimates.checkpoint.lost_fraction` (Daly 2006); this module
 splits what is lost.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from opsk.costmodel.estimates.checkpoint import Checkpoint, CheckpointOptions, checkpoint_of, lost_fraction
+from opsk.costmodel.estimates.checkpoint import Checkpoint, CheckpointOptions, compute_checkpoint, lost_fraction
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
@@ -25,11 +25,11 @@ class Saving:
     size_bytes, write_s, stall_s
         One checkpoint; until it is safe; for how long it holds up training.
     interval_s, interval_steps
-        Training between two checkpoints; infinite, and ``None``, where nothing ever fails and no interval is asked for.
+        Training between two checkpoints; infinite, and ``None``, where nothing ever fails and no interval is set.
     best_interval_s
         The interval that loses least, not rounded to steps.
     restart_s
-        From an interruption until training goes on.
+        From an interruption until training continues.
     """
 
     asynchronous: bool
@@ -42,8 +42,8 @@ class Saving:
     restart_s: float
 
     @property
-    def behind_s(self) -> float:
-        """Time for which a checkpoint is not safe yet while training goes on [s]."""
+    def pending_s(self) -> float:
+        """Time for which a checkpoint is not safe yet while training continues [s]."""
         return self.write_s if self.asynchronous else 0.0
 
 
@@ -56,11 +56,11 @@ class TimeShares:
     useful
         New training.
     saving
-        Training stands still for a checkpoint that was not in vain.
+        Training stands still for a checkpoint that is useful.
     again
         Work, and checkpoints, that an interruption made void.
     restart
-        From an interruption until training goes on.
+        From an interruption until training continues.
     waiting
         Too few nodes are in order, or a leaf is out.
     """
@@ -72,7 +72,7 @@ class TimeShares:
     waiting: float = 0.0
 
 
-def saving_of(
+def plan_saving(
     model: ModelShape,
     plan: Plan,
     cluster: ClusterSpec,
@@ -86,14 +86,14 @@ def saving_of(
     An asynchronous checkpoint must be written before the next one begins.
     """
     known = None if math.isinf(mtbf_s) else mtbf_s
-    found = checkpoint_of(model, plan, cluster, replace(options, mtbf_s=known))
-    best_s = found.best_interval_s if known else math.inf
-    interval_s, steps = _in_steps(found, options, best_s, step_s)
+    checkpoint = compute_checkpoint(model, plan, cluster, replace(options, mtbf_s=known))
+    best_s = checkpoint.best_interval_s if known else math.inf
+    interval_s, steps = _round_to_steps(checkpoint, options, best_s, step_s)
     return Saving(
         asynchronous=options.asynchronous,
-        size_bytes=found.size_bytes,
-        write_s=found.write_s,
-        stall_s=found.stall_s,
+        size_bytes=checkpoint.size_bytes,
+        write_s=checkpoint.write_s,
+        stall_s=checkpoint.stall_s,
         interval_s=interval_s,
         interval_steps=steps,
         best_interval_s=best_s,
@@ -101,32 +101,34 @@ def saving_of(
     )
 
 
-def _in_steps(found: Checkpoint, options: CheckpointOptions, best_s: float, step_s: float) -> tuple[float, int | None]:
+def _round_to_steps(
+    checkpoint: Checkpoint, options: CheckpointOptions, best_s: float, step_s: float
+) -> tuple[float, int | None]:
     """Return the interval and its steps."""
     if options.interval_s is not None:
         return options.interval_s, max(round(options.interval_s / step_s), 1)
     if math.isinf(best_s):
         return math.inf, None
-    least = math.ceil(found.write_s / step_s) if options.asynchronous else 1
-    steps = max(round(best_s / step_s), least, 1)
+    min_steps = math.ceil(checkpoint.write_s / step_s) if options.asynchronous else 1
+    steps = max(round(best_s / step_s), min_steps, 1)
     return steps * step_s, steps
 
 
-def running_shares(saving: Saving, mtbf_s: float) -> TimeShares:
+def compute_running_shares(saving: Saving, mtbf_s: float) -> TimeShares:
     """Return where the time goes while there are enough nodes.
 
     A moment is in a restart when the last interruption is less than ``restart_s`` ago: 1 - e^(-R/M). Of each interval
-    that is not lost, C / (t + C) is saving. What is left was done in vain.
+    that is not lost, C / (t + C) is saving. The rest is work that was lost.
     """
     if math.isinf(mtbf_s):
         useful = 1.0 if math.isinf(saving.interval_s) else saving.interval_s / (saving.interval_s + saving.stall_s)
         return TimeShares(useful=useful, saving=1.0 - useful)
-    useful = useful_share(saving, mtbf_s, saving.interval_s)
+    useful = compute_useful_share(saving, mtbf_s, saving.interval_s)
     stalls = useful * saving.stall_s / saving.interval_s
     restart = -math.expm1(-saving.restart_s / mtbf_s)
     return TimeShares(useful=useful, saving=stalls, again=max(1.0 - restart - useful - stalls, 0.0), restart=restart)
 
 
-def useful_share(saving: Saving, mtbf_s: float, interval_s: float) -> float:
+def compute_useful_share(saving: Saving, mtbf_s: float, interval_s: float) -> float:
     """Return the share of useful time if a checkpoint were written after each ``interval_s`` of training."""
-    return 1.0 - lost_fraction(interval_s, saving.stall_s, mtbf_s, saving.restart_s + saving.behind_s)
+    return 1.0 - lost_fraction(interval_s, saving.stall_s, mtbf_s, saving.restart_s + saving.pending_s)

@@ -1,1 +1,1 @@
-"""Where does a running job lose time against its prediction?"""
+"""Finds where a running job loses time against its prediction."""

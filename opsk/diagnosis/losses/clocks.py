@@ -1,4 +1,4 @@
-"""Which GPUs' clocks are held down, by what, and how far below those of sound GPUs are they?"""
+"""Finds GPUs whose clocks are held down, by what, and how far below those of healthy GPUs they are."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from statistics import median
 
 from opsk.diagnosis.losses.observation import GpuActivity
-from opsk.diagnosis.losses.robust import outliers
+from opsk.diagnosis.losses.robust import find_outliers
 from opsk.diagnosis.losses.situation import Gpu, Situation
 
 USUAL_CLOCK = 0.85
-"""SM clock under training load as part of the largest, where no sound GPU of the job shows it [ratio].
+"""SM clock under training load as part of the largest, where no healthy GPU of the job shows it [ratio].
 
 An H100 SXM under tensor load at its own power limit runs at 1.4 to 1.75 GHz of 1.98.
 """
@@ -20,53 +20,53 @@ CLOCK_PER_POWER = 0.4
 2.5 for the exponent of power over clock is between 1 (voltage at its floor) and 3 (voltage in proportion).
 """
 LOST_WHILE_HELD = 0.25
-"""Clock that a GPU loses while it is held down, where nobody tells its clock [ratio]; a rough number.
+"""Clock that a GPU loses while it is held down, where its clock is unknown [ratio]; a rough number.
 
 Hardware slowdowns halve the clock at least (nvidia-smi's manual); software's take as much as keeps the temperature.
 """
 _CHIP_SPREAD = 0.03
-"""Clocks of sound chips differ by this at one power limit: below it nothing is said [ratio]."""
+"""Clocks of healthy chips differ by this at one power limit: smaller differences are ignored [ratio]."""
 _BITES_FROM = 0.1
-_LOWERED = 0.97
+_MAX_LOWERED = 0.97
 _BOUND = 0.3
 
 
-def share_of(gpu: GpuActivity, names: Callable[[str], bool]) -> float:
+def throttled_share(gpu: GpuActivity, names: Callable[[str], bool]) -> float:
     """Return the share of time in which one of some reasons held the clocks down."""
     return max((share for reason, share in gpu.throttled.items() if names(reason)), default=0.0)
 
 
 def is_thermal(reason: str) -> bool:
-    """Tell whether a reason is heat."""
+    """Return whether a reason is heat."""
     return "thermal" in reason or "temperature" in reason
 
 
 def is_power(reason: str) -> bool:
-    """Tell whether a reason is a power limit or a weak supply."""
+    """Return whether a reason is a power limit or a weak supply."""
     return "power" in reason
 
 
 def is_brake(reason: str) -> bool:
-    """Tell whether a reason is an alarm of the power supply, which no sound node has."""
+    """Return whether a reason is an alarm of the power supply, which no healthy node has."""
     return "brake" in reason
 
 
-def hot(situation: Situation, least: float) -> dict[Gpu, float]:
+def find_hot(situation: Situation, minimum: float) -> dict[Gpu, float]:
     """Return the GPUs that heat holds down for at least a share of time, with that share."""
-    found = situation.values(_heat_share)
-    return {key: share for key, share in found.items() if share >= least}
+    shares = situation.values(_heat_share)
+    return {key: share for key, share in shares.items() if share >= minimum}
 
 
 def _heat_share(gpu: GpuActivity) -> float:
     """Return the share of time held down by heat; a slowdown by the hardware is heat where the GPU is hot."""
-    share = share_of(gpu, is_thermal)
+    share = throttled_share(gpu, is_thermal)
     if is_hot(gpu):
-        share = max(share, share_of(gpu, lambda reason: reason == "hw_slowdown"))
+        share = max(share, throttled_share(gpu, lambda reason: reason == "hw_slowdown"))
     return share
 
 
 def is_hot(gpu: GpuActivity) -> bool:
-    """Tell whether a GPU is within 3 degrees of where it slows down."""
+    """Return whether a GPU is within 3 degrees of where it slows down."""
     return (
         gpu.temperature_c is not None
         and gpu.slowdown_at_c is not None
@@ -74,62 +74,62 @@ def is_hot(gpu: GpuActivity) -> bool:
     )
 
 
-def short_of_power(situation: Situation) -> dict[Gpu, float]:
-    """Return the GPUs that run slower for want of power than sound ones do, with the share of time.
+def find_power_limited(situation: Situation) -> dict[Gpu, float]:
+    """Return the GPUs that run slower for lack of power than healthy ones do, with the share of time.
 
     That a power limit holds clocks down is usual under load and in every prediction. It counts where the limit is
     below the one that the GPU starts with, where the supply brakes, and where the clock is odd among equals'.
     """
-    shares = situation.values(lambda gpu: share_of(gpu, is_power))
-    slow = low_clocks(situation)
+    shares = situation.values(lambda gpu: throttled_share(gpu, is_power))
+    slow = find_low_clocks(situation)
     return {
         key: share
         for key, share in shares.items()
-        if (share >= _BITES_FROM and lowered(situation.gpus[key]) < _LOWERED)
+        if (share >= _BITES_FROM and power_limit_ratio(situation.gpus[key]) < _MAX_LOWERED)
         or (share >= _BOUND and key in slow)
-        or share_of(situation.gpus[key], is_brake) >= _BITES_FROM
+        or throttled_share(situation.gpus[key], is_brake) >= _BITES_FROM
     }
 
 
-def lowered(gpu: GpuActivity) -> float:
-    """Return the power limit as part of the one that the GPU starts with; 1 where nobody tells."""
+def power_limit_ratio(gpu: GpuActivity) -> float:
+    """Return the power limit as part of the one that the GPU starts with; 1 where it is unknown."""
     if not gpu.power_limit_w or not gpu.power_default_limit_w:
         return 1.0
     return min(gpu.power_limit_w / gpu.power_default_limit_w, 1.0)
 
 
-def low_clocks(situation: Situation) -> dict[Gpu, float]:
-    """Return the GPUs whose clock is odd and low among their equals', with how far below the median [ratio]."""
+def find_low_clocks(situation: Situation) -> dict[Gpu, float]:
+    """Return the GPUs whose clock is odd and low among their peers', with how far below the median [ratio]."""
     clocks = situation.values(lambda gpu: gpu.clock)
-    return outliers(situation.of_equals(clocks), high=False, least=_CHIP_SPREAD)
+    return find_outliers(situation.group_peers(clocks), high=False, minimum=_CHIP_SPREAD)
 
 
-def slowness(
+def compute_slowness(
     situation: Situation, held: Mapping[Gpu, float], usual: Callable[[GpuActivity], float]
 ) -> dict[Gpu, float]:
-    """Return how much longer the held GPUs need for their work than sound ones: clock over clock, less one.
+    """Return how much longer the held GPUs need for their work than healthy ones: clock over clock, less one.
 
-    Where nobody tells the clock, it is the share of time that counts, by what a slowdown usually takes of the clock.
+    Where the clock is unknown, the share of time counts, with the usual loss of clock by a slowdown.
 
     Parameters
     ----------
     usual
-        The clock that a held GPU would have, where no other GPU of the job is sound enough to show it.
+        The clock that a held GPU would have, where no other GPU of the job is healthy enough to show it.
     """
     sound = [gpu.clock for key, gpu in situation.gpus.items() if key not in held and gpu.clock]
     reference = median(sound) if len(sound) >= 2 else None
-    found: dict[Gpu, float] = {}
+    slowness: dict[Gpu, float] = {}
     for key, share in held.items():
         gpu = situation.gpus[key]
         if gpu.clock is None:
-            found[key] = (1.0 - share * LOST_WHILE_HELD) ** -1 - 1.0
+            slowness[key] = (1.0 - share * LOST_WHILE_HELD) ** -1 - 1.0
         elif gpu.clock > 0:
             clock = reference if reference is not None else usual(gpu)
-            found[key] = max(clock / gpu.clock - 1.0, 0.0)
-    return {key: excess for key, excess in found.items() if excess >= _CHIP_SPREAD}
+            slowness[key] = max(clock / gpu.clock - 1.0, 0.0)
+    return {key: excess for key, excess in slowness.items() if excess >= _CHIP_SPREAD}
 
 
-def mean_clock(situation: Situation, held: Mapping[Gpu, float]) -> float:
-    """Return the median clock of some GPUs [ratio of the largest]; 0 where none tells."""
+def median_clock(situation: Situation, held: Mapping[Gpu, float]) -> float:
+    """Return the median clock of some GPUs [ratio of the largest]; 0 where none is known."""
     clocks = [clock for key in held if (clock := situation.gpus[key].clock) is not None]
     return median(clocks) if clocks else 0.0

@@ -1,7 +1,7 @@
-"""What is observed of a running job in one interval, and what was predicted of it? All that losses are told from.
+"""Defines what is observed of a running job in one interval, and what was predicted: the input of the losses.
 
-``None`` and empty are "nobody measured it", never 0. Every value is a mean over the same interval, some minutes to an
-hour of steady training; times are in seconds, shares and ratios from 0 to 1.
+``None`` and empty mean "not measured", never 0. Every value is a mean over the same interval, some minutes to an hour
+of steady training; times are in seconds, shares and ratios from 0 to 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ COMPUTING = ("compute", "recompute")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """Communication of one parallel axis in a step: all of it, and the computation that it can hide beside [s]."""
+    """Communication of one parallel axis in a step: all of it, and the computation that can hide it [s]."""
 
     total_s: float
     window_s: float = 0.0
@@ -28,7 +28,7 @@ class OtherPlan:
     Parameters
     ----------
     what
-        The changes in people's words (``TP 4 → 8``).
+        The changes as text (``TP 4 → 8``).
     step_s
         Predicted time of one step [s].
     fit_probability
@@ -45,14 +45,14 @@ class OtherPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What the cost model says of the job's step.
+    """The cost model's prediction of the job's step.
 
     Parameters
     ----------
     low_s, step_s, high_s
         Time of one step, as a range [s].
     components
-        What ``step_s`` is made of [s]: ``compute``, ``recompute``, ``tp``, ``cp``, ``ep``, ``pp``, ``bubble``, ``dp``,
+        Components of ``step_s`` [s]: ``compute``, ``recompute``, ``tp``, ``cp``, ``ep``, ``pp``, ``bubble``, ``dp``,
         ``optimizer``, ``straggler``, ``overhead``; may be empty.
     network
         Axes whose traffic leaves its node, by name.
@@ -84,7 +84,7 @@ class MeasuredStep:
     at_s
         When it ended [s since any moment].
     steps
-        How many steps the line stands for.
+        How many steps the line covers.
     """
 
     iteration: int | None
@@ -95,7 +95,7 @@ class MeasuredStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Something that was done between steps: after which one, and how long it took where that is told [s]."""
+    """Work between steps: after which step, and how long it took where that is reported [s]."""
 
     iteration: int | None
     seconds: float | None = None
@@ -110,7 +110,7 @@ class GpuActivity:
     node, index, rank
         Where it is, and the rank that it runs.
     equals
-        GPUs that have the same work have the same number here (their pipeline stage); one number where nobody tells.
+        GPUs with the same work have the same number here (their pipeline stage); one number where it is unknown.
     busy
         Share of time in which any kernel ran; kernels of collectives that wait for others count.
     sm_active, tensor_active
@@ -197,7 +197,7 @@ class Observation:
     steps
         Steady steps, oldest first: without the warm-up of a start.
     checkpoints, validations
-        What the log tells of them.
+        Those that the log reports.
     gpus, ports, hosts
         Those of the job.
     mfu

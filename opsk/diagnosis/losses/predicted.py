@@ -1,4 +1,4 @@
-"""What does the cost model expect of a job's step, and of plans near its own?"""
+"""Predicts a job's step, and the steps of plans near its own, with the cost model."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute
 
 ERROR_OF_A_RECORD = 1.2
-"""High over expected step time where only the expected one was kept: what the shipped fit has for most GPUs."""
+"""High over expected step time where only the expected one is recorded: that of the included fit for most GPUs."""
 _LESS = {Recompute.FULL: (Recompute.NONE, Recompute.SELECTIVE), Recompute.SELECTIVE: (Recompute.NONE,)}
 
 
-def prediction_of(model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency = DEFAULT) -> Prediction:
-    """Return what is expected of a plan, with the plans that are one or two changes away from it."""
-    near = _others(model, plan, cluster)
+def predict_plan(model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency = DEFAULT) -> Prediction:
+    """Return the prediction of a plan, with the plans that are one or two changes away from it."""
+    near = _list_other_plans(model, plan, cluster)
     table = predict(model, PlanTable.of([plan, *(other for _, other, _ in near)]), cluster, efficiency)
     time = table.time
     return Prediction(
-        low_s=_at(time.step_s.low, 0),
-        step_s=_at(time.step_s.expected, 0),
-        high_s=_at(time.step_s.high, 0),
-        components={name: _at(column, 0) for name, column in time.components.items()},
+        low_s=_read_entry(time.step_s.low, 0),
+        step_s=_read_entry(time.step_s.expected, 0),
+        high_s=_read_entry(time.step_s.high, 0),
+        components={name: _read_entry(column, 0) for name, column in time.components.items()},
         network={
-            axis: Axis(total_s=_at(time.communication[axis], 0), window_s=_at(time.windows[axis], 0))
-            for axis in axes_between_nodes(plan, cluster)
+            axis: Axis(total_s=_read_entry(time.communication[axis], 0), window_s=_read_entry(time.windows[axis], 0))
+            for axis in list_inter_node_axes(plan, cluster)
         },
-        mfu=_at(time.mfu.expected, 0),
+        mfu=_read_entry(time.mfu.expected, 0),
         others=tuple(
-            _other(table, row, what, is_leaner=is_leaner) for row, (what, _, is_leaner) in enumerate(near, start=1)
+            _build_other_plan(table, row, what, is_leaner=is_leaner)
+            for row, (what, _, is_leaner) in enumerate(near, start=1)
         ),
     )
 
 
-def recorded_prediction(record: AdviceRecord) -> Prediction | None:
-    """Return what the record in a job's ``admin_comment`` keeps of its prediction; ``None`` where it has no time."""
+def read_recorded_prediction(record: AdviceRecord) -> Prediction | None:
+    """Return the prediction in the record of a job's ``admin_comment``; ``None`` where it has no time."""
     if not record.step_s:
         return None
     return Prediction(
@@ -57,7 +58,7 @@ def recorded_prediction(record: AdviceRecord) -> Prediction | None:
     )
 
 
-def axes_between_nodes(plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
+def list_inter_node_axes(plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
     """Return the axes whose groups do not fit into one HB domain, with ranks in the usual order: tp, cp, dp, pp."""
     reach = {
         "tp": plan.tp,
@@ -70,7 +71,7 @@ def axes_between_nodes(plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
     return tuple(axis for axis in AXES if sizes.get(axis, 1) > 1 and reach.get(axis, 1) > cluster.node.hb_domain_gpus)
 
 
-def with_stages(gpus: Sequence[GpuActivity], plan: Plan) -> tuple[GpuActivity, ...]:
+def assign_stages(gpus: Sequence[GpuActivity], plan: Plan) -> tuple[GpuActivity, ...]:
     """Return the GPUs with their rank and pipeline stage, where their number is the plan's.
 
     Ranks are taken to follow nodes by name and GPUs by index, stages to be the outermost axis: the usual order.
@@ -82,8 +83,8 @@ def with_stages(gpus: Sequence[GpuActivity], plan: Plan) -> tuple[GpuActivity, .
     return tuple(replace(gpu, rank=rank, equals=rank // each) for rank, gpu in enumerate(ordered))
 
 
-def _others(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> Sequence[tuple[str, Plan, bool]]:
-    """Return other plans, what they change, and whether less recomputation is all of it."""
+def _list_other_plans(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> Sequence[tuple[str, Plan, bool]]:
+    """Return other plans, their changes, and whether less recomputation is the only one."""
     leaner = [
         (f"recompute {plan.recompute} → {recompute}", replace(plan, recompute=recompute, recompute_layers=0), True)
         for recompute in _LESS.get(plan.recompute, ())
@@ -99,16 +100,16 @@ def _others(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> Sequence[tup
     ]
 
 
-def _other(table: PredictionTable, row: int, what: str, *, is_leaner: bool) -> OtherPlan:
+def _build_other_plan(table: PredictionTable, row: int, what: str, *, is_leaner: bool) -> OtherPlan:
     return OtherPlan(
         what=what,
-        step_s=_at(table.time.step_s.expected, row),
-        fit_probability=_at(table.memory.fit_probability, row),
+        step_s=_read_entry(table.time.step_s.expected, row),
+        fit_probability=_read_entry(table.memory.fit_probability, row),
         only_recomputes_less=is_leaner,
     )
 
 
-def _at(column: object, row: int) -> float:
+def _read_entry(column: object, row: int) -> float:
     """Return one entry of a column, or the one that holds for all plans."""
     values = np.ravel(np.asarray(column, dtype=np.float64))
     return float(values[row if values.size > 1 else 0])

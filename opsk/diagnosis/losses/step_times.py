@@ -1,7 +1,7 @@
-"""How long do steps usually take, and which ones take longer, at what intervals?
+"""Computes how long steps usually take, and which ones take longer, at what intervals.
 
-Time between steps counts too: where lines carry times, what passes between two lines beyond their steps belongs to the
-second one; where they do not, what the log says of checkpoints and validations is added.
+Time between steps counts too: where lines carry times, the time between two lines beyond their steps belongs to the
+second one; where they do not, what the log reports of checkpoints and validations is added.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from itertools import pairwise
 from statistics import median
 
 from opsk.diagnosis.losses.observation import MeasuredStep, Observation, Pause
-from opsk.diagnosis.losses.robust import sigma
+from opsk.diagnosis.losses.robust import compute_sigma
 
-FEWEST_STEPS = 5
-"""Of fewer lines nothing is said."""
+MIN_STEPS = 5
+"""Fewer lines give no step times."""
 _LONG_SIGMAS, _LONG_SHARE = 6.0, 0.05
-_FEWEST_PERIODS = 3
+_MIN_PERIODS = 3
 _ON_TIME = 0.15
 """A step is on time within this part of the period."""
 _REGULAR = 0.8
@@ -26,18 +26,18 @@ _REGULAR = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
-    """What the steps of an interval come to.
+    """Statistics of the steps of an interval.
 
     Parameters
     ----------
     typical_s, mean_s
         Median of single steps, and the mean with all that happens between them [s].
     checkpoint_s, validation_s, stalled_s
-        What checkpoints, validations and other long steps add to the mean step [s].
+        Time that checkpoints, validations and other long steps add to the mean step [s].
     checkpoints, period
         How many checkpoints were seen, and after how many steps each; 0 where that is not regular.
-    are_told
-        Whether the log tells of the checkpoints.
+    are_reported
+        Whether the log reports the checkpoints.
     stalls
         How many other long steps there were.
     """
@@ -49,34 +49,34 @@ class StepTimes:
     stalled_s: float = 0.0
     checkpoints: int = 0
     period: float = 0.0
-    are_told: bool = False
+    are_reported: bool = False
     stalls: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Long:
-    """A line whose steps took longer than usual: where it stands, how many steps it is of, and the time too much."""
+class _LongStep:
+    """A line whose steps took longer than usual: its position, its number of steps, and the excess time."""
 
     at: float
     steps: int
     extra_s: float
 
 
-def step_times(seen: Observation) -> StepTimes | None:
-    """Return what the steps come to; ``None`` where there are too few."""
+def compute_step_times(seen: Observation) -> StepTimes | None:
+    """Return the statistics of the steps; ``None`` where there are too few."""
     steps = seen.steps
-    if len(steps) < FEWEST_STEPS:
+    if len(steps) < MIN_STEPS:
         return None
-    typical = _typical(steps)
+    typical = _compute_typical(steps)
     count = sum(step.steps for step in steps)
-    long, usual_s = _long(steps, typical)
-    unseen = [] if any(step.at_s is not None for step in steps) else _unseen(seen, long)
+    long, usual_s = _find_long(steps, typical)
+    unseen = [] if any(step.at_s is not None for step in steps) else _find_unseen_pauses(seen, long)
     saved = [each for each in long if _is_near(each, seen.checkpoints)]
     tested = [each for each in long if each not in saved and _is_near(each, seen.validations)]
     rest = [each for each in long if each not in saved and each not in tested]
-    period = _period(saved or rest)
+    period = _find_period(saved or rest)
     if not saved and period:
-        saved, rest = _regular(rest, period)
+        saved, rest = _split_regular(rest, period)
     between_s = sum(pause.seconds or 0.0 for pause in unseen)
     save_s = sum(each.extra_s for each in saved) + sum(
         pause.seconds or 0.0 for pause in unseen if pause in seen.checkpoints
@@ -94,12 +94,12 @@ def step_times(seen: Observation) -> StepTimes | None:
         stalled_s=stalled_s / count,
         checkpoints=max(len(saved), sum(pause in seen.checkpoints for pause in unseen)),
         period=period,
-        are_told=bool(seen.checkpoints),
+        are_reported=bool(seen.checkpoints),
         stalls=len(rest),
     )
 
 
-def _typical(steps: Sequence[MeasuredStep]) -> float:
+def _compute_typical(steps: Sequence[MeasuredStep]) -> float:
     """Return the median of single steps."""
     ordered = sorted(steps, key=lambda step: step.seconds)
     half, passed = sum(step.steps for step in steps) / 2.0, 0
@@ -112,12 +112,12 @@ def _typical(steps: Sequence[MeasuredStep]) -> float:
     return ordered[-1].seconds
 
 
-def _long(steps: Sequence[MeasuredStep], typical: float) -> tuple[list[_Long], float]:
-    """Return the lines that took longer than usual, and the time of all steps without what was too much."""
+def _find_long(steps: Sequence[MeasuredStep], typical: float) -> tuple[list[_LongStep], float]:
+    """Return the lines that took longer than usual, and the time of all steps without the excess."""
     times = [step.seconds for step in steps]
-    needed = typical + max(_LONG_SIGMAS * sigma(times), _LONG_SHARE * typical)
-    between, allowed = _between(steps)
-    found: list[_Long] = []
+    needed = typical + max(_LONG_SIGMAS * compute_sigma(times), _LONG_SHARE * typical)
+    between, allowed = _compute_between(steps)
+    long_steps: list[_LongStep] = []
     usual_s, passed = 0.0, 0
     for step, waited_s in zip(steps, between, strict=True):
         passed += step.steps
@@ -127,11 +127,11 @@ def _long(steps: Sequence[MeasuredStep], typical: float) -> tuple[list[_Long], f
             extra += waited_s
         if extra > 0:
             at = float(passed if step.iteration is None else step.iteration)
-            found.append(_Long(at=at, steps=step.steps, extra_s=extra))
-    return found, usual_s
+            long_steps.append(_LongStep(at=at, steps=step.steps, extra_s=extra))
+    return long_steps, usual_s
 
 
-def _between(steps: Sequence[MeasuredStep]) -> tuple[list[float], float]:
+def _compute_between(steps: Sequence[MeasuredStep]) -> tuple[list[float], float]:
     """Return the time that passed before each line beyond its steps [s], and how much of it is rounding of times."""
     waited: list[float] = []
     before: MeasuredStep | None = None
@@ -139,10 +139,10 @@ def _between(steps: Sequence[MeasuredStep]) -> tuple[list[float], float]:
         known = before is not None and before.at_s is not None and step.at_s is not None
         waited.append(step.at_s - before.at_s - step.steps * step.seconds if known else 0.0)  # type: ignore[operator, union-attr]
         before = step
-    return waited, _LONG_SIGMAS * sigma(waited)
+    return waited, _LONG_SIGMAS * compute_sigma(waited)
 
 
-def _unseen(seen: Observation, long: Sequence[_Long]) -> list[Pause]:
+def _find_unseen_pauses(seen: Observation, long: Sequence[_LongStep]) -> list[Pause]:
     """Return the pauses that the log gives a time of and no line shows."""
     pauses = (*seen.checkpoints, *seen.validations)
     first = min((step.iteration for step in seen.steps if step.iteration is not None), default=None)
@@ -156,36 +156,36 @@ def _unseen(seen: Observation, long: Sequence[_Long]) -> list[Pause]:
     ]
 
 
-def _is_near(long: _Long, pauses: Sequence[Pause]) -> bool:
-    """Tell whether a pause is within the steps of a long line, or right before it."""
+def _is_near(long: _LongStep, pauses: Sequence[Pause]) -> bool:
+    """Return whether a pause is within the steps of a long line, or right before it."""
     return any(
         pause.iteration is not None and long.at - long.steps - 1 <= pause.iteration <= long.at + 1 for pause in pauses
     )
 
 
-def _period(found: Sequence[_Long]) -> float:
+def _find_period(long_steps: Sequence[_LongStep]) -> float:
     """Return the steps from one to the next where they come regularly; 0 where they do not."""
-    if len(found) < _FEWEST_PERIODS:
+    if len(long_steps) < _MIN_PERIODS:
         return 0.0
-    gaps = [after.at - before.at for before, after in pairwise(found)]
+    gaps = [after.at - before.at for before, after in pairwise(long_steps)]
     period = median(gaps)
-    if period <= 1.5 * max(each.steps for each in found):
+    if period <= 1.5 * max(each.steps for each in long_steps):
         return 0.0
-    on_time = sum(_is_whole(gap, period, found[0].steps) for gap in gaps)
+    on_time = sum(_is_whole(gap, period, long_steps[0].steps) for gap in gaps)
     return period if on_time >= _REGULAR * len(gaps) else 0.0
 
 
 def _is_whole(gap: float, period: float, grain: int) -> bool:
-    """Tell whether a gap is one or several periods, as far as lines of ``grain`` steps can tell."""
+    """Return whether a gap is one or several periods, at the resolution of lines of ``grain`` steps."""
     times = max(round(gap / period), 1)
     return abs(gap - times * period) <= max(_ON_TIME * period, grain if grain > 1 else 0.0)
 
 
-def _regular(found: Sequence[_Long], period: float) -> tuple[list[_Long], list[_Long]]:
+def _split_regular(long_steps: Sequence[_LongStep], period: float) -> tuple[list[_LongStep], list[_LongStep]]:
     """Return those that come on time with another one, and the rest."""
-    kept = [
+    regular = [
         each
-        for each in found
-        if any(other is not each and _is_whole(abs(other.at - each.at), period, each.steps) for other in found)
+        for each in long_steps
+        if any(other is not each and _is_whole(abs(other.at - each.at), period, each.steps) for other in long_steps)
     ]
-    return kept, [each for each in found if each not in kept]
+    return regular, [each for each in long_steps if each not in regular]

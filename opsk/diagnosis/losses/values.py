@@ -1,4 +1,4 @@
-"""What is said of a job that is slower than predicted? Plain values for the TUI, the exporter, programs and reports."""
+"""Defines the findings on a job that is slower than predicted, for the TUI, the exporter, programs and reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """What evidence can point to; programs rely on these words."""
+    """A cause of lost time; programs rely on these values."""
 
     STRAGGLER = "straggler"
     """One rank, GPU or node is slower than its equals, and all wait for it."""
@@ -41,7 +41,7 @@ class Finding:
     confidence
         How sure that is [ratio].
     where
-        The node, GPU, rank or link, in the words that people use (``n17 gpu 3``, ``rank 131``); empty for the job.
+        The node, GPU, rank or link, as text (``n17 gpu 3``, ``rank 131``); empty for the job.
     text
         One sentence with the numbers; plain text, hostile parts not yet escaped.
     numbers
@@ -63,13 +63,13 @@ class Losses:
     Parameters
     ----------
     expected_mfu, measured_mfu
-        Model FLOP utilisation [ratio]; ``None`` where it cannot be told.
+        Model FLOP utilisation [ratio]; ``None`` where it is unknown.
     expected_step_s, measured_step_s
         Time of one optimizer step [s]: as predicted, and the median of the latest measured ones.
     mean_step_s
         Measured time of one step with all that happens between steps, checkpoints and stalls too [s].
     reachable_step_s
-        What a step would take without what was found [s]: the prediction, or less where evidence or a better plan says.
+        Time of a step without the findings [s]: the prediction, or less where evidence or a better plan implies it.
     gap
         Part of ``mean_step_s`` beyond ``reachable_step_s`` [ratio]; 0 when the job is as fast as predicted or faster,
         and nothing was found.

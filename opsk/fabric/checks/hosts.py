@@ -1,4 +1,4 @@
-"""Which hosts are named or cabled in a way that no scheduler can use: unnamed HCAs, shared names, hosts on spines?"""
+"""Reports hosts that no scheduler can use: unnamed HCAs, names that several machines share, hosts on spines."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from opsk.fabric.cabling import Cabling
-from opsk.fabric.checks.links import ends
+from opsk.fabric.checks.links import cable_ends
 from opsk.fabric.fabric import Fault
 from opsk.fabric.graph import HcaLink
 from opsk.fabric.hosts.hosts import COMPUTE
 
-_FEW_NAMED = 4
+_MAX_NAMED = 4
 _ODD_SHARE = 0.1
 """HCAs with two cables are odd where fewer than this share of all HCAs has them."""
 
 
-def host_faults(cabling: Cabling) -> Iterator[Fault]:
+def check_hosts(cabling: Cabling) -> Iterator[Fault]:
     """Yield hosts off-tier, names that stand for several machines, HCAs without host name, odd second cables."""
     yield from _off_tier(cabling)
     yield from _shared_names(cabling)
@@ -40,7 +40,7 @@ def _off_tier(cabling: Cabling) -> Iterator[Fault]:
             nodes=tuple(sorted({node for link in links if (node := cabling.fabric.hcas[link.hca].node) is not None})),
             switches=(guid,),
             devices=tuple(link.hca for link in links),
-            cables=tuple(ends(link.cable) for link in links),
+            cables=tuple(cable_ends(link.cable) for link in links),
         )
 
 
@@ -79,7 +79,7 @@ def _unnamed(cabling: Cabling) -> Iterator[Fault]:
                 cost="their nodes cannot be placed; set the node description (rdma-ndd)",
                 switches=(guid,),
                 devices=tuple(link.hca for link in unnamed),
-                cables=tuple(ends(link.cable) for link in unnamed),
+                cables=tuple(cable_ends(link.cable) for link in unnamed),
             )
 
 
@@ -90,7 +90,7 @@ def _two_cables(cabling: Cabling) -> Iterator[Fault]:
     for link in cabling.links:
         cables[link.hca].append(link)
     odd = {hca: links for hca, links in cables.items() if len(links) > 1}
-    if len(odd) >= _ODD_SHARE * len(cables) and len(cables) > _FEW_NAMED:
+    if len(odd) >= _ODD_SHARE * len(cables) and len(cables) > _MAX_NAMED:
         return
     for hca, links in sorted(odd.items()):
         where = " and ".join(f"{cabling.name(link.switch)} port {link.switch_port}" for link in links)
@@ -102,7 +102,7 @@ def _two_cables(cabling: Cabling) -> Iterator[Fault]:
             nodes=tuple(node for node in (cabling.fabric.hcas[hca].node,) if node is not None),
             switches=tuple(sorted({link.switch for link in links})),
             devices=(hca,),
-            cables=tuple(ends(link.cable) for link in links),
+            cables=tuple(cable_ends(link.cable) for link in links),
         )
 
 
@@ -114,5 +114,5 @@ def _hosts(cabling: Cabling, links: tuple[HcaLink, ...]) -> str:
         compute = hca.node is not None and cabling.hosts[hca.node].role == COMPUTE
         names.add(hca.description if compute else hca.node or "an unnamed host")
     shown = sorted(names)
-    more = f" and {len(shown) - _FEW_NAMED} more" if len(shown) > _FEW_NAMED else ""
-    return ", ".join(shown[:_FEW_NAMED]) + more
+    more = f" and {len(shown) - _MAX_NAMED} more" if len(shown) > _MAX_NAMED else ""
+    return ", ".join(shown[:_MAX_NAMED]) + more

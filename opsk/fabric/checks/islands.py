@@ -1,7 +1,7 @@
-"""Which parts of a fabric have no cable to the rest, though they should? Planes and storage fabrics are no islands.
+"""Finds the parts of a fabric without a cable to the rest; planes and storage fabrics do not count.
 
-On a fabric without spines across rails, each rail is a part of its own and most nodes have an HCA in each: that is how
-it was built. A part with few of the nodes is cut off.
+On a fabric without spines across rails, each rail is a part of its own by design and most nodes have an HCA in each.
+A part with few of the nodes is cut off.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from opsk.fabric.cabling import Cabling
 from opsk.fabric.fabric import Fault
-from opsk.fabric.graph import components
+from opsk.fabric.graph import find_components
 from opsk.fabric.hosts.hosts import COMPUTE
 
-_MOST = 0.5
-_FEW_NAMED = 4
+_MAJORITY_SHARE = 0.5
+_MAX_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Island:
 def find_islands(cabling: Cabling) -> tuple[Island, ...]:
     """Return the parts that are cut off, largest first."""
     fabric = cabling.fabric
-    parts = components(fabric)
+    parts = find_components(fabric)
     compute = {host.name for host in cabling.compute}
     islands = []
     for part in parts[1:]:
@@ -44,12 +44,12 @@ def find_islands(cabling: Cabling) -> tuple[Island, ...]:
 
 def _is_plane(cabling: Cabling, nodes: Set[str], compute: Set[str]) -> bool:
     """Return whether most compute nodes have an HCA in this part too, or it serves hosts of another sort only."""
-    if compute and len(nodes & compute) > _MOST * len(compute):
+    if compute and len(nodes & compute) > _MAJORITY_SHARE * len(compute):
         return True
     return len(nodes) > 1 and all(cabling.hosts[node].role != COMPUTE for node in nodes if node in cabling.hosts)
 
 
-def island_faults(cabling: Cabling, islands: tuple[Island, ...]) -> Iterator[Fault]:
+def check_islands(cabling: Cabling, islands: tuple[Island, ...]) -> Iterator[Fault]:
     """Yield one finding for each part that is cut off, and for each switch or HCA without any cable."""
     for island in islands:
         if len(island.switches) + len(island.hcas) == 1:
@@ -69,7 +69,7 @@ def island_faults(cabling: Cabling, islands: tuple[Island, ...]) -> Iterator[Fau
             where=_where(cabling, island),
             evidence=f"{_count(len(island.switches), 'switch', 'switches')} and "
             f"{_count(len(island.hcas), 'adapter', 'adapters')}"
-            + (f" ({_few(island.nodes)})" if island.nodes else "")
+            + (f" ({_join_names(island.nodes)})" if island.nodes else "")
             + ": no cable to the rest",
             cost="a job cannot span it and the rest",
             nodes=island.nodes,
@@ -80,16 +80,16 @@ def island_faults(cabling: Cabling, islands: tuple[Island, ...]) -> Iterator[Fau
 
 def _where(cabling: Cabling, island: Island) -> str:
     names = [_name(cabling, guid) for guid in island.switches or island.hcas]
-    return _few(names)
+    return _join_names(names)
 
 
-def _few(names: tuple[str, ...] | list[str]) -> str:
-    more = f" and {len(names) - _FEW_NAMED} more" if len(names) > _FEW_NAMED else ""
-    return ", ".join(names[:_FEW_NAMED]) + more
+def _join_names(names: tuple[str, ...] | list[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+def _count(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"
 
 
 def _name(cabling: Cabling, guid: str) -> str:

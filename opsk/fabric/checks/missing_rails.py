@@ -1,4 +1,4 @@
-"""Which nodes lack a rail that their like have, which units have no leaf for one, and which nodes have fewer HCAs?"""
+"""Reports nodes that lack a rail of similar nodes, units without a leaf for a rail, and nodes with fewer HCAs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from opsk.fabric.fabric import Fault
 from opsk.fabric.hosts.hosts import Host
 from opsk.fabric.numbering import Numbering
 
-_MOST = 0.5
+_MAJORITY_SHARE = 0.5
 _NEARLY = 0.75
 """A family of hosts with at least this share of the rails that most nodes have should have them all."""
-_FEW_NAMED = 4
+_MIN_FAMILY = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A node of a unit and the rails that it lacks, out of ``usual`` that its like have."""
+    """A node of a unit and the rails that it lacks, out of ``usual`` that similar nodes have."""
 
     host: Host
     unit: int
@@ -27,39 +27,39 @@ class Gap:
     usual: int
 
 
-def gap_faults(cabling: Cabling, numbering: Numbering) -> Iterator[Fault]:
-    """Yield units without a leaf for a rail, nodes without a rail, nodes with fewer HCAs than their like."""
+def check_missing_rails(cabling: Cabling, numbering: Numbering) -> Iterator[Fault]:
+    """Yield units without a leaf for a rail, nodes without a rail, nodes with fewer HCAs than similar nodes."""
     gaps = find_gaps(cabling, numbering)
     by_unit: defaultdict[int, list[Gap]] = defaultdict(list)
     for gap in gaps:
         by_unit[gap.unit].append(gap)
     for index in sorted(by_unit):
-        carried = carried_rails(cabling, numbering, index)
-        yield from _missing_leaves(cabling, index, by_unit[index], carried)
+        carried = group_leaves_by_rail(cabling, numbering, index)
+        yield from _check_missing_leaves(cabling, index, by_unit[index], carried)
         for gap in by_unit[index]:
-            rails = _without_explained(cabling, gap)
+            rails = _drop_explained(cabling, gap)
             if rails:
-                yield _lacks(cabling, numbering, gap, rails, carried)
-    yield from _fewer_ports(cabling, {gap.host.name for gap in gaps})
+                yield _missing_rail_fault(cabling, numbering, gap, rails, carried)
+    yield from _check_hca_counts(cabling, {gap.host.name for gap in gaps})
 
 
 def find_gaps(cabling: Cabling, numbering: Numbering) -> list[Gap]:
-    """Return the nodes that lack a rail which their like have, in units whose device names follow the rails."""
-    usual = _usual_rails(cabling, numbering)
+    """Return the nodes that lack a rail which similar nodes have, in units whose device names follow the rails."""
+    usual = _find_usual_rails(cabling, numbering)
     gaps = []
     for host in cabling.compute:
         unit = cabling.unit_of.get(host.name)
         if unit is None or not numbering.follows_names[unit]:
             continue
-        wanted = usual[host.family]
-        without = wanted.difference(numbering.rails_of[host.name])
+        expected = usual[host.family]
+        without = expected.difference(numbering.rails_of[host.name])
         if without:
-            gaps.append(Gap(host=host, unit=unit, rails=tuple(sorted(without)), usual=len(wanted)))
+            gaps.append(Gap(host=host, unit=unit, rails=tuple(sorted(without)), usual=len(expected)))
     order = {name: index for unit in cabling.units for index, name in enumerate(unit.nodes)}
     return sorted(gaps, key=lambda gap: (gap.unit, order[gap.host.name]))
 
 
-def carried_rails(cabling: Cabling, numbering: Numbering, unit: int) -> dict[int, list[str]]:
+def group_leaves_by_rail(cabling: Cabling, numbering: Numbering, unit: int) -> dict[int, list[str]]:
     """Return the leaves of a unit by the rails that they carry."""
     carried: defaultdict[int, list[str]] = defaultdict(list)
     for leaf in cabling.units[unit].leaves:
@@ -68,13 +68,13 @@ def carried_rails(cabling: Cabling, numbering: Numbering, unit: int) -> dict[int
     return carried
 
 
-def unit_name(cabling: Cabling, index: int) -> str:
+def format_unit(cabling: Cabling, index: int) -> str:
     """Return what people call a unit: its first and last node."""
     nodes = cabling.units[index].nodes
     return f"unit {index} ({nodes[0]} to {nodes[-1]})" if nodes else f"unit {index}"
 
 
-def _missing_leaves(
+def _check_missing_leaves(
     cabling: Cabling, index: int, gaps: Sequence[Gap], carried: Mapping[int, Sequence[str]]
 ) -> Iterator[Fault]:
     nodes = cabling.units[index].nodes
@@ -83,10 +83,10 @@ def _missing_leaves(
         for rail in gap.rails:
             lacking[rail].append(gap.host.name)
     for rail, names in sorted(lacking.items()):
-        if rail not in carried and len(names) > _MOST * len(nodes) and len(nodes) > 1:
+        if rail not in carried and len(names) > _MAJORITY_SHARE * len(nodes) and len(nodes) > 1:
             yield Fault(
                 kind="missing_leaf",
-                where=f"{unit_name(cabling, index)}: rail {rail}",
+                where=f"{format_unit(cabling, index)}: rail {rail}",
                 evidence=f"no leaf of this unit carries rail {rail}; {len(names)} of {len(nodes)} nodes lack that HCA",
                 cost="one rail less for every job here",
                 nodes=tuple(names),
@@ -94,13 +94,13 @@ def _missing_leaves(
             )
 
 
-def _without_explained(cabling: Cabling, gap: Gap) -> tuple[int, ...]:
-    """Return the rails that a node lacks for a cause not yet told: none where its HCAs are cabled elsewhere."""
+def _drop_explained(cabling: Cabling, gap: Gap) -> tuple[int, ...]:
+    """Return the rails that a node lacks for a cause not yet reported: none where its HCAs are cabled elsewhere."""
     crossed = cabling.crossed.get(gap.host.name)
     return gap.rails[len(crossed.missed) :] if crossed else gap.rails
 
 
-def _lacks(
+def _missing_rail_fault(
     cabling: Cabling, numbering: Numbering, gap: Gap, rails: Sequence[int], carried: Mapping[int, Sequence[str]]
 ) -> Fault:
     host = gap.host
@@ -121,27 +121,27 @@ def _lacks(
     )
 
 
-def _usual_rails(cabling: Cabling, numbering: Numbering) -> dict[str, frozenset[int]]:
+def _find_usual_rails(cabling: Cabling, numbering: Numbering) -> dict[str, frozenset[int]]:
     """Return for each family of hosts the rails that at least half of them have; small gaps are those of all nodes."""
     members = Counter(host.family for host in cabling.compute)
     has: Counter[tuple[str, int]] = Counter()
     all_have: Counter[int] = Counter()
     for host in cabling.compute:
-        own = set(numbering.rails_of[host.name])
-        all_have.update(own)
-        for rail in own:
+        rails = set(numbering.rails_of[host.name])
+        all_have.update(rails)
+        for rail in rails:
             has[host.family, rail] += 1
-    overall = frozenset(rail for rail, count in all_have.items() if count >= _MOST * len(cabling.compute))
+    overall = frozenset(rail for rail, count in all_have.items() if count >= _MAJORITY_SHARE * len(cabling.compute))
     usual: dict[str, frozenset[int]] = {}
     for family, count in members.items():
-        own = {rail for rail in all_have if has[family, rail] >= _MOST * count}
-        nearly = len(own & overall) >= _NEARLY * len(overall)
-        alone = count < _FEW_NAMED and 2 * len(own) >= len(overall)
-        usual[family] = frozenset(own | overall) if nearly or alone else frozenset(own)
+        rails = {rail for rail in all_have if has[family, rail] >= _MAJORITY_SHARE * count}
+        nearly = len(rails & overall) >= _NEARLY * len(overall)
+        alone = count < _MIN_FAMILY and 2 * len(rails) >= len(overall)
+        usual[family] = frozenset(rails | overall) if nearly or alone else frozenset(rails)
     return usual
 
 
-def _fewer_ports(cabling: Cabling, told: set[str]) -> Iterator[Fault]:
+def _check_hca_counts(cabling: Cabling, reported: set[str]) -> Iterator[Fault]:
     """Yield the nodes with fewer HCAs than most of their family, though none of their rails is without one."""
     counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
     for host in cabling.compute:
@@ -149,8 +149,8 @@ def _fewer_ports(cabling: Cabling, told: set[str]) -> Iterator[Fault]:
     for host in cabling.compute:
         votes = counts[host.family]
         usual = max(votes, key=lambda count: (votes[count], count))
-        odd = len(host.ports) < usual and votes[usual] > _MOST * votes.total()
-        if odd and host.name not in told and host.name not in cabling.crossed:
+        odd = len(host.ports) < usual and votes[usual] > _MAJORITY_SHARE * votes.total()
+        if odd and host.name not in reported and host.name not in cabling.crossed:
             yield Fault(
                 kind="fewer_hcas",
                 where=host.name,

@@ -1,4 +1,4 @@
-"""Which leaves and tiers have more bandwidth from below than upwards? Oversubscription as findings."""
+"""Reports leaves and tiers that have more bandwidth from below than upwards."""
 
 from __future__ import annotations
 
@@ -6,46 +6,46 @@ import statistics
 from collections.abc import Collection, Iterator, Mapping
 
 from opsk.fabric.cabling import Cabling
-from opsk.fabric.checks.tier_capacity import tier_capacities
+from opsk.fabric.checks.tier_capacity import compute_tier_capacities
 from opsk.fabric.fabric import Fault
 from opsk.fabric.hosts.hosts import COMPUTE
 from opsk.fabric.leaves.leaf import Leaf
 from opsk.units import as_gbit_per_s
 
 _TIGHT = 1.1
-"""Down over up bandwidth up to this is as good as full: a login host or two hang on many leaves."""
+"""Down over up bandwidth up to this counts as full: many leaves have a login host or two."""
 _TIGHT_ASIDE = 1.5
-"""The same for leaves of storage and management among themselves: their servers hang where there was room."""
-_ENOUGH_LEAVES = 3
+"""The same for leaves of storage and management among themselves: their servers are cabled where there was room."""
+_MIN_LEAVES = 3
 
 
-def crowding_faults(
+def check_oversubscription(
     cabling: Cabling, leaves: Mapping[str, Leaf], explained: Collection[str], strays: Collection[str] = ()
 ) -> Iterator[Fault]:
-    """Yield the tiers that are oversubscribed as a whole, and the leaves that are so beyond their like.
+    """Yield the tiers that are oversubscribed as a whole, and the leaves that are more so than similar leaves.
 
     Parameters
     ----------
     explained
-        Switches whose missing uplinks are findings of their own, which tell the ratio.
+        Switches whose missing uplinks are separate findings, which state the ratio.
     strays
         HCAs on a wrong leaf: they crowd none.
     """
-    yield from _tiers(cabling, leaves)
-    alike = [
+    yield from _check_tiers(cabling, leaves)
+    similar = [
         leaf for leaf in leaves.values() if not leaf.off_tier and leaf.up_bytes_per_s and leaf.guid not in explained
     ]
-    for role in sorted({leaf.role for leaf in alike}):
-        yield from _leaves(cabling, [leaf for leaf in alike if leaf.role == role], strays)
+    for role in sorted({leaf.role for leaf in similar}):
+        yield from _check_leaves(cabling, [leaf for leaf in similar if leaf.role == role], strays)
 
 
-def _tiers(cabling: Cabling, leaves: Mapping[str, Leaf]) -> Iterator[Fault]:
+def _check_tiers(cabling: Cabling, leaves: Mapping[str, Leaf]) -> Iterator[Fault]:
     """Yield the tiers that are oversubscribed; leaves of storage and management, mostly so by design, do not count."""
     roles = {leaf.role for leaf in leaves.values() if not leaf.off_tier}
     aside = {guid for guid, leaf in leaves.items() if leaf.role != COMPUTE and not leaf.off_tier and COMPUTE in roles}
     tier = {guid: level for guid, level in cabling.tier.items() if guid not in aside}
     links = [link for link in cabling.links if link.switch not in aside]
-    for capacity in tier_capacities(links, cabling.isls, tier):
+    for capacity in compute_tier_capacities(links, cabling.isls, tier):
         if capacity.ratio is not None and capacity.ratio > _TIGHT:
             down, up = as_gbit_per_s(capacity.down_bytes_per_s), as_gbit_per_s(capacity.up_bytes_per_s)
             word = "leaves" if capacity.tier == 0 else "switches"
@@ -58,26 +58,26 @@ def _tiers(cabling: Cabling, leaves: Mapping[str, Leaf]) -> Iterator[Fault]:
             )
 
 
-def _leaves(cabling: Cabling, alike: list[Leaf], strays: Collection[str]) -> Iterator[Fault]:
-    if len(alike) < _ENOUGH_LEAVES:
+def _check_leaves(cabling: Cabling, similar: list[Leaf], strays: Collection[str]) -> Iterator[Fault]:
+    if len(similar) < _MIN_LEAVES:
         return
     # A slow uplink is a finding of its own: count each at the usual rate.
-    cable = statistics.median(leaf.up_bytes_per_s / leaf.uplinks for leaf in alike)
-    up = {leaf.guid: max(leaf.up_bytes_per_s, leaf.uplinks * cable) for leaf in alike}
-    usual = statistics.median(leaf.down_bytes_per_s / up[leaf.guid] for leaf in alike)
-    links = statistics.median(leaf.hca_links for leaf in alike)
-    tight = _TIGHT if alike[0].role == COMPUTE else _TIGHT_ASIDE
-    for leaf in alike:
+    cable = statistics.median(leaf.up_bytes_per_s / leaf.uplinks for leaf in similar)
+    up = {leaf.guid: max(leaf.up_bytes_per_s, leaf.uplinks * cable) for leaf in similar}
+    usual = statistics.median(leaf.down_bytes_per_s / up[leaf.guid] for leaf in similar)
+    links = statistics.median(leaf.hca_links for leaf in similar)
+    tight = _TIGHT if similar[0].role == COMPUTE else _TIGHT_ASIDE
+    for leaf in similar:
         if leaf.down_bytes_per_s <= tight * max(usual, 1.0) * up[leaf.guid]:
             continue
-        own = [link.cable.bytes_per_s for link in cabling.by_leaf[leaf.guid] if link.hca not in strays]
-        ratio = sum(own) / up[leaf.guid]
-        if ratio > tight * max(usual, 1.0) and len(own) > tight * links:
+        rates = [link.cable.bytes_per_s for link in cabling.by_leaf[leaf.guid] if link.hca not in strays]
+        ratio = sum(rates) / up[leaf.guid]
+        if ratio > tight * max(usual, 1.0) and len(rates) > tight * links:
             yield Fault(
                 kind="oversubscribed_leaf",
                 where=cabling.name(leaf.guid),
-                evidence=f"{len(own)} HCA links, {as_gbit_per_s(sum(own)):.0f} Gbit/s, over {leaf.uplinks} uplinks, "
-                f"{as_gbit_per_s(leaf.up_bytes_per_s):.0f} Gbit/s: {ratio:.2f}:1, the median of its role is "
+                evidence=f"{len(rates)} HCA links, {as_gbit_per_s(sum(rates)):.0f} Gbit/s, over {leaf.uplinks} "
+                f"uplinks, {as_gbit_per_s(leaf.up_bytes_per_s):.0f} Gbit/s: {ratio:.2f}:1, the median of its role is "
                 f"{usual:.2f}:1",
                 cost=f"{1 / ratio:.0%} of the bandwidth of its HCAs where all traffic leaves the leaf",
                 nodes=leaf.nodes,

@@ -1,4 +1,4 @@
-"""Which HCAs are not on the rail where the other nodes have them?"""
+"""Reports HCAs that are not on the rail where the other nodes have them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from opsk.fabric.cabling import Cabling
-from opsk.fabric.checks.links import ends
-from opsk.fabric.checks.missing_rails import gap_faults, unit_name
+from opsk.fabric.checks.links import cable_ends
+from opsk.fabric.checks.missing_rails import check_missing_rails, format_unit
 from opsk.fabric.crossed_cables import Crossed
 from opsk.fabric.fabric import Fault
 from opsk.fabric.graph import HcaLink
@@ -26,7 +26,7 @@ class _Misplaced:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What the search for misplaced HCAs goes by; ``link_of`` finds the cable of a port."""
+    """The input of the search for misplaced HCAs; ``link_of`` finds the cable of a port."""
 
     cabling: Cabling
     numbering: Numbering
@@ -35,10 +35,10 @@ class _Search:
 
     def cables(self, ports: Sequence[HostPort]) -> tuple[tuple[str, int, str, int], ...]:
         """Return the ends of the cables of ports."""
-        return tuple(ends(self.link_of[port.guid, port.switch].cable) for port in ports)
+        return tuple(cable_ends(self.link_of[port.guid, port.switch].cable) for port in ports)
 
 
-def rail_faults(cabling: Cabling, numbering: Numbering) -> Iterator[Fault]:
+def check_rails(cabling: Cabling, numbering: Numbering) -> Iterator[Fault]:
     """Yield swapped and misplaced HCAs, units without a rail, nodes without a rail."""
     hosts = {host.name: host for host in cabling.compute}
     link_of = {(link.hca, link.switch): link for link in cabling.links}
@@ -47,7 +47,7 @@ def rail_faults(cabling: Cabling, numbering: Numbering) -> Iterator[Fault]:
         if not numbering.follows_names[index]:
             yield Fault(
                 kind="names_follow_no_rail",
-                where=unit_name(cabling, index),
+                where=format_unit(cabling, index),
                 evidence="device names and leaves of its nodes do not agree; rails are numbered by leaf there",
                 cost="NCCL_IB_HCA must be set for each node",
                 nodes=unit.nodes,
@@ -55,13 +55,13 @@ def rail_faults(cabling: Cabling, numbering: Numbering) -> Iterator[Fault]:
             )
             continue
         for name in unit.nodes:
-            yield from _misplaced(search, hosts[name])
+            yield from _check_misplaced(search, hosts[name])
     for name, crossed in cabling.crossed.items():
-        yield from _crossed(search, name, crossed)
-    yield from gap_faults(cabling, numbering)
+        yield from _check_crossed(search, name, crossed)
+    yield from check_missing_rails(cabling, numbering)
 
 
-def _misplaced(search: _Search, host: Host) -> Iterator[Fault]:
+def _check_misplaced(search: _Search, host: Host) -> Iterator[Fault]:
     """Yield a fault for each ring of exchanged HCAs of a node, and for each other HCA on a wrong leaf."""
     unit_of, numbering = search.cabling.unit_of, search.numbering
     unit = unit_of[host.name]
@@ -72,62 +72,65 @@ def _misplaced(search: _Search, host: Host) -> Iterator[Fault]:
     ]
     if not odd:
         return
-    rings, strays = _rings(search, unit, odd)
+    rings, strays = _find_rings(search, unit, odd)
     for ring in rings:
-        yield _swapped(search, host, ring)
+        yield _swap_fault(search, host, ring)
     for stray in strays:
-        yield _stray(search, host, stray)
+        yield _stray_fault(search, host, stray)
 
 
-def _rings(search: _Search, unit: int, odd: list[_Misplaced]) -> tuple[list[list[_Misplaced]], list[_Misplaced]]:
+def _find_rings(search: _Search, unit: int, odd: list[_Misplaced]) -> tuple[list[list[_Misplaced]], list[_Misplaced]]:
     """Return the rings in which each HCA is where the one before it belongs, short ones first, and what is left."""
     left = list(odd)
     rings = []
     for longest in (2, len(odd)):
         for start in odd:
             if start in left:
-                ring = _ring(search, unit, start, left, longest)
+                ring = _find_ring(search, unit, start, left, longest)
                 if ring:
                     rings.append(ring)
                     left = [entry for entry in left if entry not in ring]
     return rings, left
 
 
-def _ring(search: _Search, unit: int, start: _Misplaced, left: Sequence[_Misplaced], longest: int) -> list[_Misplaced]:
+def _find_ring(
+    search: _Search, unit: int, start: _Misplaced, left: Sequence[_Misplaced], longest: int
+) -> list[_Misplaced]:
     """Return the ring from ``start`` on, empty where it does not close."""
     ring = [start]
     while len(ring) <= longest:
-        belongs = [entry for entry in left if _takes_place_of(search, unit, ring[-1], entry)]
+        belongs = [entry for entry in left if _is_in_place_of(search, unit, ring[-1], entry)]
         if len(ring) > 1 and start in belongs:
             return ring
         further = [entry for entry in belongs if entry not in ring]
         if longest == 2:
-            further = [entry for entry in further if _takes_place_of(search, unit, entry, start)]
+            further = [entry for entry in further if _is_in_place_of(search, unit, entry, start)]
         if not further:
             return []
         ring.append(further[0])
     return []
 
 
-def _takes_place_of(search: _Search, unit: int, one: _Misplaced, other: _Misplaced) -> bool:
-    """Return whether ``other`` is where ``one`` belongs."""
-    switch = other.port.switch
-    return one.rail in search.numbering.carries.get(switch, ()) and search.cabling.unit_of.get(switch) == unit
+def _is_in_place_of(search: _Search, unit: int, misplaced: _Misplaced, occupant: _Misplaced) -> bool:
+    """Return whether ``occupant`` is where ``misplaced`` belongs."""
+    switch = occupant.port.switch
+    return misplaced.rail in search.numbering.carries.get(switch, ()) and search.cabling.unit_of.get(switch) == unit
 
 
-def _swapped(search: _Search, host: Host, ring: Sequence[_Misplaced]) -> Fault:
+def _swap_fault(search: _Search, host: Host, ring: Sequence[_Misplaced]) -> Fault:
     name = search.cabling.name
     ports = [entry.port for entry in ring]
     placed = sorted(ring, key=lambda entry: host.ports.index(entry.port))
-    said = [f"{entry.port.device} is on {name(entry.port.switch)}" for entry in placed]
+    places = [f"{entry.port.device} is on {name(entry.port.switch)}" for entry in placed]
     peers = min(
-        _peers(search, host, entry.rail, ring[(index + 1) % len(ring)].port.switch) for index, entry in enumerate(ring)
+        _count_peers(search, host, entry.rail, ring[(index + 1) % len(ring)].port.switch)
+        for index, entry in enumerate(ring)
     )
-    way = "the other way round" if len(ring) == 2 else "in the usual order"
+    order = "the other way round" if len(ring) == 2 else "in the usual order"
     return Fault(
         kind="swapped_hcas",
-        where=f"{host.name}: {_and([entry.port.device for entry in placed])}",
-        evidence=f"{_and(said)}; {peers} other nodes of the unit have them {way}",
+        where=f"{host.name}: {_join_words([entry.port.device for entry in placed])}",
+        evidence=f"{_join_words(places)}; {peers} other nodes of the unit have them {order}",
         cost=f"traffic of {len(ring)} of its {len(host.ports)} HCAs changes rail on the way: through a spine, or "
         "NVLink first",
         nodes=(host.name,),
@@ -137,14 +140,14 @@ def _swapped(search: _Search, host: Host, ring: Sequence[_Misplaced]) -> Fault:
     )
 
 
-def _stray(search: _Search, host: Host, odd: _Misplaced) -> Fault:
+def _stray_fault(search: _Search, host: Host, odd: _Misplaced) -> Fault:
     cabling, carries = search.cabling, search.numbering.carries
     unit = cabling.unit_of[host.name]
     right = [leaf for leaf in cabling.units[unit].leaves if odd.rail in carries[leaf]]
     elsewhere = " or ".join(cabling.name(leaf) for leaf in right) or "another leaf"
-    peers = sum(_peers(search, host, odd.rail, leaf) for leaf in right)
+    peers = sum(_count_peers(search, host, odd.rail, leaf) for leaf in right)
     other_unit = cabling.unit_of.get(odd.port.switch)
-    which = "" if other_unit in (None, unit) else f" of {unit_name(cabling, other_unit or 0)}"
+    which = "" if other_unit in (None, unit) else f" of {format_unit(cabling, other_unit or 0)}"
     return Fault(
         kind="misplaced_hca",
         where=f"{host.name}: {odd.port.device}",
@@ -158,17 +161,18 @@ def _stray(search: _Search, host: Host, odd: _Misplaced) -> Fault:
     )
 
 
-def _crossed(search: _Search, name: str, crossed: Crossed) -> Iterator[Fault]:
-    """Yield the HCAs of a node that are on the compute fabric where its like have them not, or the reverse."""
-    said = search.cabling.name
+def _check_crossed(search: _Search, name: str, crossed: Crossed) -> Iterator[Fault]:
+    """Yield the HCAs of a node that are on the compute fabric where similar nodes do not have them, or the reverse."""
+    switch_name = search.cabling.name
     missed = [port for port in crossed.missed if port.switch not in search.cabling.off_tier]
-    for one, other in zip(missed, crossed.strayed, strict=False):
-        ports = [one, other]
+    for missed_port, strayed_port in zip(missed, crossed.strayed, strict=False):
+        ports = [missed_port, strayed_port]
         yield Fault(
             kind="swapped_hcas",
-            where=f"{name}: {one.device} and {other.device}",
-            evidence=f"{one.device} is on {said(one.switch)}, off the compute fabric, and {other.device} on "
-            f"{said(other.switch)}; nodes with the same HCAs have them the other way round",
+            where=f"{name}: {missed_port.device} and {strayed_port.device}",
+            evidence=f"{missed_port.device} is on {switch_name(missed_port.switch)}, off the compute fabric, and "
+            f"{strayed_port.device} on {switch_name(strayed_port.switch)}; nodes with the same HCAs have them the "
+            "other way round",
             cost="one rail less for its jobs, and storage traffic on a rail",
             nodes=(name,),
             switches=tuple(port.switch for port in ports),
@@ -180,7 +184,8 @@ def _crossed(search: _Search, name: str, crossed: Crossed) -> Iterator[Fault]:
         yield Fault(
             kind="misplaced_hca",
             where=f"{name}: {port.device}",
-            evidence=f"is on {said(port.switch)}, {where} the compute fabric, other than on nodes with the same HCAs",
+            evidence=f"is on {switch_name(port.switch)}, {where} the compute fabric, other than on nodes with the same "
+            "HCAs",
             cost="one rail less for its jobs" if where == "off" else "traffic of another fabric on a rail",
             nodes=(name,),
             switches=(port.switch,),
@@ -189,18 +194,18 @@ def _crossed(search: _Search, name: str, crossed: Crossed) -> Iterator[Fault]:
         )
 
 
-def _peers(search: _Search, host: Host, rail: int, leaf: str) -> int:
+def _count_peers(search: _Search, host: Host, rail: int, leaf: str) -> int:
     """Return how many other nodes of the unit have the HCA of ``rail`` on ``leaf``."""
     rails_of = search.numbering.rails_of
     return sum(
         any(
-            port.switch == leaf and own == rail
-            for own, port in zip(rails_of[name], search.hosts[name].ports, strict=True)
+            port.switch == leaf and port_rail == rail
+            for port_rail, port in zip(rails_of[name], search.hosts[name].ports, strict=True)
         )
         for name in search.cabling.units[search.cabling.unit_of[host.name]].nodes
         if name != host.name
     )
 
 
-def _and(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

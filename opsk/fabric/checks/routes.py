@@ -1,4 +1,4 @@
-"""Do the forwarding tables lead from every leaf to every HCA? Dead ends and circles, by following all at once."""
+"""Checks that the forwarding tables lead from every leaf to every HCA, and reports dead ends and loops."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from opsk.fabric.fabric import Fabric, Fault
 from opsk.fabric.forwarding import NO_PATH, NextHops, far_end
-from opsk.fabric.graph import components, hca_links
+from opsk.fabric.graph import find_components, find_hca_links
 
 MAX_HOPS = 64
 """Switches on a path at most, as an InfiniBand packet's hop count (IBA 13.4.4); more is a circle."""
 _CELLS = 1 << 22
 """Switches times destinations that are followed at once: 50 MB."""
-_SHOWN = 4
+_MAX_SHOWN = 4
 _PORTS = 256
 
 _Ints = npt.NDArray[np.int64]
@@ -25,7 +25,7 @@ _Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteReport:
-    """What following the tables shows.
+    """The result of following the tables.
 
     ``switches`` have a table; ``destinations`` are HCA ports with a LID; ``unreachable`` and ``loops`` count the pairs
     of a leaf and such a port of the same part of the fabric where packets get lost, or run in a circle.
@@ -40,14 +40,14 @@ class RouteReport:
 
 def check_routes(hops: NextHops, fabric: Fabric) -> RouteReport:
     """Follow the tables from every leaf to every HCA port that is cabled to a switch and has a LID."""
-    leaves = sorted({link.switch for link in hca_links(fabric)})
+    leaves = sorted({link.switch for link in find_hca_links(fabric)})
     destinations = [
         (end, lid, far_end(hops.cable_at[end], end))
         for end, lid in sorted(hops.lids.items(), key=lambda item: item[1])
         if end[0] in fabric.hcas and end in hops.cable_at and far_end(hops.cable_at[end], end)[0] in fabric.switches
     ]
     walk = _Walk(hops, fabric)
-    part_of = _parts(fabric)
+    part_of = _number_parts(fabric)
     lost: Counter[tuple[str, int]] = Counter()
     circles: defaultdict[str, list[str]] = defaultdict(list)
     unreachable = loops = 0
@@ -75,7 +75,7 @@ def check_routes(hops: NextHops, fabric: Fabric) -> RouteReport:
         destinations=len(destinations),
         unreachable=unreachable,
         loops=loops,
-        faults=(*_no_table(hops, fabric), *_dead_ends(lost, hops, fabric), *_circles(circles, fabric)),
+        faults=(*_check_tables(hops, fabric), *_dead_end_faults(lost, hops, fabric), *_loop_faults(circles, fabric)),
     )
 
 
@@ -96,7 +96,7 @@ class _Walk:
                 self._beyond[self.index[guid], port] = self.index[far]
 
     def out_port(self, switch: int, lid: int) -> int:
-        """Return what the table of a switch says of a LID."""
+        """Return the output port in the table of a switch for a LID."""
         return int(self._table[self._rows[switch], lid]) if lid < self._table.shape[1] else NO_PATH
 
     def follow(
@@ -121,26 +121,26 @@ class _Walk:
 
     def last(self, following: _Ints, starts: _Ints) -> _Ints:
         """Return the switches where packets from ``starts`` get lost."""
-        at = starts
+        current = starts
         for _ in range(MAX_HOPS):
-            beyond = following[at]
-            at = np.where(beyond == self.lost, at, beyond)
-            if (following[at] == self.lost).all():
+            beyond = following[current]
+            current = np.where(beyond == self.lost, current, beyond)
+            if (following[current] == self.lost).all():
                 break
-        return at
+        return current
 
 
-def _parts(fabric: Fabric) -> dict[str, int]:
-    return {guid: index for index, part in enumerate(components(fabric)) for guid in part}
+def _number_parts(fabric: Fabric) -> dict[str, int]:
+    return {guid: index for index, part in enumerate(find_components(fabric)) for guid in part}
 
 
-def _no_table(hops: NextHops, fabric: Fabric) -> Iterator[Fault]:
+def _check_tables(hops: NextHops, fabric: Fabric) -> Iterator[Fault]:
     absent = sorted(guid for guid in fabric.switches if guid not in hops.tables.rows)
     if absent:
-        names = ", ".join(_name(fabric, guid) for guid in absent[:_SHOWN])
+        names = ", ".join(_name(fabric, guid) for guid in absent[:_MAX_SHOWN])
         yield Fault(
             kind="no_forwarding_table",
-            where=names + (f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""),
+            where=names + (f" and {len(absent) - _MAX_SHOWN} more" if len(absent) > _MAX_SHOWN else ""),
             evidence=f"{len(absent)} of {len(fabric.switches)} switches have no table in {hops.tables.source}",
             cost="routes through them are not known",
             switches=tuple(absent),
@@ -149,13 +149,13 @@ def _no_table(hops: NextHops, fabric: Fabric) -> Iterator[Fault]:
     if strange:
         yield Fault(
             kind="table_of_no_switch",
-            where=", ".join(strange[:_SHOWN]),
+            where=", ".join(strange[:_MAX_SHOWN]),
             evidence=f"{len(strange)} tables are of switches that the fabric dump does not have",
             cost="the two dumps may not be of one time, or of one subnet",
         )
 
 
-def _dead_ends(lost: Mapping[tuple[str, int], int], hops: NextHops, fabric: Fabric) -> Iterator[Fault]:
+def _dead_end_faults(lost: Mapping[tuple[str, int], int], hops: NextHops, fabric: Fabric) -> Iterator[Fault]:
     for (guid, port), count in sorted(lost.items(), key=lambda item: (-item[1], item[0])):
         if guid not in hops.tables.rows:
             continue
@@ -169,9 +169,9 @@ def _dead_ends(lost: Mapping[tuple[str, int], int], hops: NextHops, fabric: Fabr
         yield Fault(kind="dead_end_route", where=where, evidence=evidence, cost="jobs there hang", switches=(guid,))
 
 
-def _circles(circles: Mapping[str, Sequence[str]], fabric: Fabric) -> Iterator[Fault]:
+def _loop_faults(circles: Mapping[str, Sequence[str]], fabric: Fabric) -> Iterator[Fault]:
     for name, leaves in sorted(circles.items())[:MAX_HOPS]:
-        shown = ", ".join(_name(fabric, leaf) for leaf in leaves[:_SHOWN])
+        shown = ", ".join(_name(fabric, leaf) for leaf in leaves[:_MAX_SHOWN])
         evidence = f"packets from {len(leaves)} leaves run in a circle: {shown}"
         yield Fault(kind="routing_loop", where=name, evidence=evidence, cost="jobs there hang", switches=tuple(leaves))
 

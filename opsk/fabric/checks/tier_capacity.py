@@ -1,4 +1,4 @@
-"""How much bandwidth has each tier of switches towards the one below, and towards the one above?"""
+"""Computes the bandwidth of each tier of switches to the tier below and to the tier above."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TierCapacity:
     ratio: float | None
 
 
-def tier_capacities(
+def compute_tier_capacities(
     links: Iterable[HcaLink], isls: Iterable[Cable], tier: Mapping[str, int]
 ) -> tuple[TierCapacity, ...]:
     """Return the bandwidth of each tier, from below and upwards; hosts on spines are left out."""

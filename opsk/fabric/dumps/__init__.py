@@ -1,1 +1,1 @@
-"""Reads and writes dumps of InfiniBand fabrics, one module a dialect."""
+"""Reads and writes dumps of InfiniBand fabrics, with one module per format."""

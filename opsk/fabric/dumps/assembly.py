@@ -1,7 +1,7 @@
-"""How do statements of single ports become one fabric? Every reader of a dump states what it saw; here it is weighed.
+"""Assembles one fabric from the statements about single ports that the readers of a dump collect.
 
 A cable has two ends and most dumps name it from both. A statement that the far end confirms, or on which the far end
-is silent, becomes a cable; one that the far end's own block contradicts does not, and is reported.
+is silent, becomes a cable; a statement that the far end's own block contradicts does not, and is reported.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ UNKNOWN_SPEED = "???"
 End = tuple[str, int]
 """A port: token of its node, and number."""
 Link = tuple[int, str]
-"""Width and speed word."""
-NOT_TOLD: Link = (0, "")
-"""The link of a port whose line does not say, or was cut before it did."""
+"""Width and speed name."""
+UNREPORTED: Link = (0, "")
+"""The link of a port whose line does not report it, or was cut before it."""
 Claim = tuple[End, Link, int]
-"""What a port says of its cable: the far port, the link, and the line that says so."""
+"""The statement of a port about its cable: the far port, the link, and the line of the dump."""
 
 
 @dataclass(slots=True)
@@ -90,18 +90,18 @@ class Assembly:
         known.description = known.description or description
         known.ports = max(known.ports, ports)
 
-    def claim(self, own: End, far: End, link: Link, line: int) -> None:
-        """State what a port says of its cable."""
-        first = self.claims.get(own)
+    def claim(self, near: End, far: End, link: Link, line: int) -> None:
+        """Record the statement of a port about its cable."""
+        first = self.claims.get(near)
         if first is None:
-            self.claims[own] = (far, link, line)
+            self.claims[near] = (far, link, line)
             return
         if first[0] == far:
             return
-        self._second_claims.setdefault(own, []).append((far, link, line))
+        self._second_claims.setdefault(near, []).append((far, link, line))
         self.fault(
             "port_named_twice",
-            f"{self._name(own[0])} port {own[1]} ({self.source}:{first[2]} and {line})",
+            f"{self._name(near[0])} port {near[1]} ({self.source}:{first[2]} and {line})",
             f"cabled to {self._name(first[0][0])} port {first[0][1]} and to {self._name(far[0])} port {far[1]}",
         )
 
@@ -130,12 +130,12 @@ class Assembly:
         self._faults.append(Fault(kind=kind, where=where, evidence=evidence, cost=cost))
 
     def has_switch(self) -> bool:
-        """Say whether any switch was described or named."""
+        """Return whether any switch was described or named."""
         named = any(token.startswith("S-") for token in self.mentions)
         return named or any(block.kind == SWITCH for block in self._blocks.values())
 
     def finish(self, *, generated: str = "", extra: dict[str, str] | None = None) -> Fabric:
-        """Weigh all statements and return the fabric."""
+        """Resolve all statements and return the fabric."""
         if self._damaged > MAX_DAMAGED_LINES:
             more = self._damaged - MAX_DAMAGED_LINES
             self.fault(
@@ -154,7 +154,7 @@ class Assembly:
                     guid=guid, description=block.description, ports=block.ports, lid=block.lid, line=block.line
                 )
             else:
-                (hcas if block.kind == ADAPTER else routers)[guid] = adapter(guid, block.description, block.line)
+                (hcas if block.kind == ADAPTER else routers)[guid] = parse_adapter(guid, block.description, block.line)
         return Fabric(
             switches=switches,
             hcas=hcas,
@@ -193,21 +193,21 @@ class Assembly:
     def _cables(self, guids: dict[str, str]) -> tuple[Cable, ...]:
         """Return the cables in the order of their ends; report statements that do not fit together."""
         claims = self.claims
-        found: list[tuple[str, int, str, int, Link, int]] = []
+        rows: list[tuple[str, int, str, int, Link, int]] = []
         doubtful: list[tuple[End, Claim]] = []
-        for own, claim in claims.items():
+        for near, claim in claims.items():
             far, link, line = claim
             answer = claims.get(far)
-            if answer is None or answer[0] != own or answer[1] != link:
-                doubtful.append((own, claim))
-            elif own <= far:
-                found.append(_ordered(guids, own, far, link, min(line, answer[2])))
-        doubtful += [(own, claim) for own, more in self._second_claims.items() for claim in more]
-        weighed = self._weigh(doubtful)
-        found += [_ordered(guids, own, far, link, line) for (own, far), (link, line) in weighed.items()]
-        found.sort()
-        self._unknown_speeds(found)
-        rates = {link: link_bytes_per_s(*link) for *_, link, _ in found}
+            if answer is None or answer[0] != near or answer[1] != link:
+                doubtful.append((near, claim))
+            elif near <= far:
+                rows.append(_order_ends(guids, near, far, link, min(line, answer[2])))
+        doubtful += [(near, claim) for near, more in self._second_claims.items() for claim in more]
+        weighed = self._resolve_claims(doubtful)
+        rows += [_order_ends(guids, near, far, link, line) for (near, far), (link, line) in weighed.items()]
+        rows.sort()
+        self._unknown_speeds(rows)
+        rates = {link: link_bytes_per_s(*link) for *_, link, _ in rows}
         return tuple(
             Cable(
                 a_guid=a_guid,
@@ -219,33 +219,33 @@ class Assembly:
                 bytes_per_s=rates[link],
                 line=line,
             )
-            for a_guid, a_port, b_guid, b_port, link, line in found
+            for a_guid, a_port, b_guid, b_port, link, line in rows
         )
 
-    def _weigh(self, doubtful: list[tuple[End, Claim]]) -> dict[tuple[End, End], tuple[Link, int]]:
+    def _resolve_claims(self, doubtful: list[tuple[End, Claim]]) -> dict[tuple[End, End], tuple[Link, int]]:
         """Return the cables among statements that no equal statement of the far end confirms."""
         cables: dict[tuple[End, End], tuple[Link, int]] = {}
-        for own, (far, link, line) in doubtful:
+        for near, (far, link, line) in doubtful:
             answer = self.claims.get(far)
             if answer is None:
                 if self._blocks[far[0]].described:
-                    self._one_sided(own, far, line)
-            elif answer[0] != own and not self._also_says(far, own):
-                self._contradicted(own, far, answer[0], line)
+                    self._one_sided(near, far, line)
+            elif answer[0] != near and not self._has_claim(far, near):
+                self._contradicted(near, far, answer[0], line)
                 continue
-            key = (own, far) if own <= far else (far, own)
+            key = (near, far) if near <= far else (far, near)
             seen = cables.get(key)
             if seen is None:
                 cables[key] = (link, line)
-            elif NOT_TOLD in (link, seen[0]):
+            elif UNREPORTED in (link, seen[0]):
                 cables[key] = (max(link, seen[0]), seen[1])
             elif link != seen[0]:
                 cables[key] = self._better(key, seen, (link, line))
         return cables
 
-    def _unknown_speeds(self, found: list[tuple[str, int, str, int, Link, int]]) -> None:
+    def _unknown_speeds(self, rows: list[tuple[str, int, str, int, Link, int]]) -> None:
         """Report once the links whose speed the program that wrote the dump did not know."""
-        lines = [line for *_, link, line in found if link[1] == UNKNOWN_SPEED]
+        lines = [line for *_, link, line in rows if link[1] == UNKNOWN_SPEED]
         if lines:
             self.fault(
                 "unknown_speed",
@@ -254,33 +254,35 @@ class Assembly:
                 "their bandwidth is not known and counts as 0",
             )
 
-    def _also_says(self, port: End, far: End) -> bool:
+    def _has_claim(self, port: End, far: End) -> bool:
         return any(claim[0] == far for claim in self._second_claims.get(port, ()))
 
-    def _one_sided(self, own: End, far: End, line: int) -> None:
+    def _one_sided(self, near: End, far: End, line: int) -> None:
         self.fault(
             "one_sided_link",
-            f"{self._name(own[0])} port {own[1]} ({self.source}:{line})",
+            f"{self._name(near[0])} port {near[1]} ({self.source}:{line})",
             f"names {self._name(far[0])} port {far[1]}, which says nothing of it",
             "the link may be down in one direction",
         )
 
-    def _contradicted(self, own: End, far: End, answer: End, line: int) -> None:
+    def _contradicted(self, near: End, far: End, answer: End, line: int) -> None:
         self.fault(
             "ends_contradict",
-            f"{self._name(own[0])} port {own[1]} ({self.source}:{line})",
+            f"{self._name(near[0])} port {near[1]} ({self.source}:{line})",
             f"names {self._name(far[0])} port {far[1]}, which names {self._name(answer[0])} port {answer[1]}",
             "not counted as a cable",
         )
 
     def _better(self, key: tuple[End, End], seen: tuple[Link, int], new: tuple[Link, int]) -> tuple[Link, int]:
         """Return the faster of two statements about one cable, which does not depend on their order."""
-        slow, fast = sorted((seen, new), key=lambda said: (said[0][0], speed_rank(said[0][1]), said[0][1]))
-        (own, port), (far, far_port) = key
+        slow, fast = sorted(
+            (seen, new), key=lambda statement: (statement[0][0], speed_rank(statement[0][1]), statement[0][1])
+        )
+        (near, port), (far, far_port) = key
         (slow_width, slow_speed), (fast_width, fast_speed) = slow[0], fast[0]
         self.fault(
             "ends_disagree_on_speed",
-            f"{self._name(own)} port {port} to {self._name(far)} port {far_port}",
+            f"{self._name(near)} port {port} to {self._name(far)} port {far_port}",
             f"one end says {slow_width}x{slow_speed}, the other {fast_width}x{fast_speed} "
             f"({self.source}:{seen[1]} and {new[1]})",
             "the link may run at the slower rate",
@@ -303,8 +305,8 @@ class Assembly:
         return f"{description} ({_guid(token)})" if description else _guid(token)
 
 
-def adapter(guid: str, description: str, line: int) -> Hca:
-    """Return the HCA that a node description speaks of.
+def parse_adapter(guid: str, description: str, line: int) -> Hca:
+    """Return the HCA that a node description names.
 
     ``host HCA-1``, ``host mlx5_0`` name host and device; a single word is a host, unless it looks like a device; the
     texts that adapters carry from the factory (``MT4129 ConnectX7   Mellanox Technologies``) name no host.
@@ -328,9 +330,11 @@ def _guid(token: str) -> str:
     return token[2:].lower() if token[1:2] == "-" and token[0] in _KIND_OF_PREFIX else token
 
 
-def _ordered(guids: dict[str, str], own: End, far: End, link: Link, line: int) -> tuple[str, int, str, int, Link, int]:
+def _order_ends(
+    guids: dict[str, str], near: End, far: End, link: Link, line: int
+) -> tuple[str, int, str, int, Link, int]:
     """Return a cable with its ends in the order that ``Cable`` promises."""
-    a_guid, b_guid = guids[own[0]], guids[far[0]]
-    if (b_guid, far[1]) < (a_guid, own[1]):
-        return b_guid, far[1], a_guid, own[1], link, line
-    return a_guid, own[1], b_guid, far[1], link, line
+    a_guid, b_guid = guids[near[0]], guids[far[0]]
+    if (b_guid, far[1]) < (a_guid, near[1]):
+        return b_guid, far[1], a_guid, near[1], link, line
+    return a_guid, near[1], b_guid, far[1], link, line

@@ -1,4 +1,4 @@
-"""Which dialect is this dump written in? Reads any of them, and several dumps as one fabric."""
+"""Detects the format of a dump, reads it, and merges several dumps into one fabric."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from opsk.fabric.allocation import without_cycle_search
+from opsk.fabric.allocation import pause_garbage_collector
 from opsk.fabric.dumps.guid_tables import is_guid_tree, read_guid_tree
 from opsk.fabric.dumps.ibdiagnet_lst import LINE as _LINK_LIST
 from opsk.fabric.dumps.ibdiagnet_lst import read_ibdiagnet_lst
@@ -18,7 +18,7 @@ from opsk.fabric.dumps.ports_report import read_ports_report
 from opsk.fabric.fabric import Cable, Fabric, Fault
 
 _LOOK_AT = 200_000
-"""Characters from the start that the dialect is told by."""
+"""Characters from the start that the format is detected from."""
 
 _LINK_INFO = re.compile(r"==\([^\n]{0,100}\)==>")
 _PORTS_REPORT = re.compile(r"^\s*(?:SW|CA|RT)\s+-?\d*\s+\d+\s+0x[0-9a-fA-F]+\s", re.MULTILINE)
@@ -43,11 +43,11 @@ def read_fabric(text: str, *, source: str) -> Fabric:
     InputError
         When no switch is found in it.
     """
-    with without_cycle_search():
-        return _reader_of(text[:_LOOK_AT])(text, source=source)
+    with pause_garbage_collector():
+        return _select_reader(text[:_LOOK_AT])(text, source=source)
 
 
-def _reader_of(start: str) -> Reader:
+def _select_reader(start: str) -> Reader:
     if _LINK_INFO.search(start):
         return read_iblinkinfo
     if _PORTS_REPORT.search(start):
@@ -59,8 +59,8 @@ def _reader_of(start: str) -> Reader:
     return read_ibsim_net if _NET.search(start) else read_ibnetdiscover
 
 
-def merge(fabrics: Sequence[Fabric]) -> Fabric:
-    """Return several dumps as one fabric; what two of them name alike is one thing, seen twice."""
+def merge_fabrics(fabrics: Sequence[Fabric]) -> Fabric:
+    """Return several dumps as one fabric; entries of the same name in two of them are one."""
     if len(fabrics) == 1:
         return fabrics[0]
     cables: dict[tuple[str, int, str, int], Cable] = {}

@@ -1,6 +1,6 @@
-"""What do ``dump_fts``, ``ibroute``, opensm and ``ibdiagnet`` print as forwarding tables?
+"""Parses the forwarding tables that ``dump_fts``, ``ibroute``, opensm and ``ibdiagnet`` print.
 
-Three dialects of one thing, a header for each switch and a line for each LID::
+There are three formats, each with a header for each switch and a line for each LID::
 
     Unicast lids [0x0-0x5] of switch Lid 1 guid 0x0000000000200000 (Switch1):
     0x0002 001 : (Channel Adapter portguid 0x0000000000100001: 'Hca1')    dump_fts, ibroute (without the rest: -n)
@@ -42,7 +42,7 @@ _LOOK_AT = 20_000
 
 
 def is_forwarding_dump(text: str) -> bool:
-    """Say whether a text is a dump of forwarding tables."""
+    """Return whether a text is a dump of forwarding tables."""
     return any(match["guid"] or match["fdb"] for match in _HEADER.finditer(text[:_LOOK_AT]))
 
 
@@ -60,9 +60,9 @@ def read_forwarding_tables(text: str, *, source: str) -> ForwardingTables:
     text = text.replace("\r\n", "\n")
     tables: dict[str, npt.NDArray[np.uint8]] = {}
     owners: dict[int, LidOwner] = {}
-    told = np.zeros(MAX_UNICAST_LID + 1, dtype=bool)
+    has_owner = np.zeros(MAX_UNICAST_LID + 1, dtype=bool)
     faults: list[Fault] = []
-    for guid, where, block in _blocks(text, source):
+    for guid, where, block in _split_tables(text, source):
         rows = _ROW.findall(block)
         lids = np.fromiter((int(lid, 16) for lid, _ in rows), dtype=np.int64, count=len(rows))
         ports = np.fromiter((int(port) for _, port in rows), dtype=np.int64, count=len(rows))
@@ -74,9 +74,9 @@ def read_forwarding_tables(text: str, *, source: str) -> ForwardingTables:
                 Fault(kind="table_twice", where=where, evidence="this switch was dumped before: the last counts")
             )
         tables[guid] = table[: int(lids[sound].max(initial=0)) + 1]
-        faults += _table_faults(block, where, len(rows))
-        if not told[lids[sound]].all():
-            told[lids[sound]] = True
+        faults += _check_table(block, where, len(rows))
+        if not has_owner[lids[sound]].all():
+            has_owner[lids[sound]] = True
             for lid, kind, port_guid, description in _OWNER.findall(block):
                 owners.setdefault(int(lid, 16), LidOwner(_KINDS[kind], f"{port_guid.lower():0>16}", description))
     if not tables:
@@ -86,7 +86,7 @@ def read_forwarding_tables(text: str, *, source: str) -> ForwardingTables:
         faults = [*faults[:MAX_DAMAGED_LINES], more]
     return ForwardingTables(
         rows={guid: row for row, guid in enumerate(tables)},
-        out_ports=_stacked(list(tables.values())),
+        out_ports=_stack_tables(list(tables.values())),
         owners=owners,
         faults=tuple(faults),
         source=source,
@@ -100,14 +100,14 @@ def merge_tables(parts: list[ForwardingTables]) -> ForwardingTables:
     tables = {guid: part.out_ports[row] for part in parts for guid, row in part.rows.items()}
     return ForwardingTables(
         rows={guid: row for row, guid in enumerate(tables)},
-        out_ports=_stacked(list(tables.values())),
+        out_ports=_stack_tables(list(tables.values())),
         owners={lid: owner for part in parts for lid, owner in part.owners.items()},
         faults=tuple(fault for part in parts for fault in part.faults),
         source=", ".join(part.source for part in parts),
     )
 
 
-def _blocks(text: str, source: str) -> Iterator[tuple[str, str, str]]:
+def _split_tables(text: str, source: str) -> Iterator[tuple[str, str, str]]:
     """Yield guid, place and lines of each switch's unicast table."""
     headers = list(_HEADER.finditer(text))
     ends = [match.start() for match in headers[1:]] + [len(text)] * bool(headers)
@@ -125,8 +125,8 @@ def _blocks(text: str, source: str) -> Iterator[tuple[str, str, str]]:
                 yield switch, f"{switch} ({source}:{line})", text[match.end() : end]
 
 
-def _table_faults(block: str, where: str, rows: int) -> Iterator[Fault]:
-    """Yield what shows that a table is not whole: lines that cannot be read, fewer lines than its end says."""
+def _check_table(block: str, where: str, rows: int) -> Iterator[Fault]:
+    """Yield faults of an incomplete table: lines that cannot be read, fewer lines than its end states."""
     lost = len(_LINE.findall(block)) - rows - len(_NOWHERE.findall(block))
     if lost:
         cost = "these destinations count as unreachable from there"
@@ -137,7 +137,7 @@ def _table_faults(block: str, where: str, rows: int) -> Iterator[Fault]:
         yield Fault(kind="damaged_table", where=where, evidence=evidence)
 
 
-def _stacked(tables: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
+def _stack_tables(tables: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
     """Return tables of different lengths as rows of one array."""
     stacked = np.full((len(tables), max(len(table) for table in tables)), NO_PATH, dtype=np.uint8)
     for row, table in enumerate(tables):

@@ -1,8 +1,8 @@
-"""What do tables of guids say is cabled to what: ``sharp_cmd topology``, and which host has which guid?
+"""Parses tables of guids: the output of ``sharp_cmd topology``, and tables of hosts and their guids.
 
-Virtual machines see no subnet manager. What their operators have is the tree that SHARP's aggregation manager gives
+Virtual machines see no subnet manager. Their operators have the tree that SHARP's aggregation manager prints
 (``SwitchName=ibsw2 Nodes=0x155d...,0x155d...``, ``SwitchName=ibsw14 Switches=ibsw3,ibsw16``) for the guids that they
-name, and a table of ``host: 0xguid`` that they gathered from the hosts themselves.
+name, and a table of ``host: 0xguid`` that they collected from the hosts themselves.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from opsk.errors import InputError
-from opsk.fabric.dumps.assembly import ADAPTER, MAX_DAMAGED_LINES, NOT_TOLD, SWITCH, Assembly
-from opsk.fabric.dumps.ibnetdiscover import lines_of
+from opsk.fabric.dumps.assembly import ADAPTER, MAX_DAMAGED_LINES, SWITCH, UNREPORTED, Assembly
+from opsk.fabric.dumps.ibnetdiscover import split_lines
 from opsk.fabric.fabric import Fabric, Fault, Hca
 from opsk.units import MIB
 
@@ -22,8 +22,8 @@ TREE_LINE = re.compile(r"^\s*SwitchName=\S+\s+(?:Nodes=0x[0-9a-fA-F]|Switches=)"
 _GUIDS = re.compile(r"Nodes=0x[0-9a-fA-F]")
 _TREE = re.compile(r"SwitchName=(?P<name>\S{1,64})(?:\s+(?P<word>Nodes|Switches)=(?P<below>\S*))?", re.IGNORECASE)
 _HOST = re.compile(r"([A-Za-z0-9][\w.-]{0,252})\s*[:,\s]\s*(0x[0-9a-fA-F]{1,16}(?:\s*,\s*0x[0-9a-fA-F]{1,16})*)\s*$")
-_HOSTS_NAMED = 4
-_LONGEST_LINE = MIB
+_MAX_NAMED = 4
+_MAX_LINE_CHARACTERS = MIB
 """A line names all guids of a switch: of a director, tens of thousands."""
 _GUID = re.compile(r"0x[0-9a-fA-F]{1,16}")
 
@@ -38,14 +38,14 @@ class GuidNames:
 
 
 def is_guid_tree(text: str) -> bool:
-    """Say whether a text is a tree of guids, rather than a topology.conf, which has the same form for host names."""
+    """Return whether a text is a tree of guids, rather than a topology.conf, which has the same form for host names."""
     return bool(TREE_LINE.search(text)) and bool(_GUIDS.search(text))
 
 
 def read_guid_tree(text: str, *, source: str) -> Fabric:
-    """Return the fabric of a tree: which HCAs share a leaf, and which switches hang on which.
+    """Return the fabric of a tree: which HCAs share a leaf, and which switches are cabled to which.
 
-    The tree tells neither ports nor speeds nor how many cables join two switches: there is one cable for each pair,
+    The tree names neither ports nor speeds nor how many cables join two switches: there is one cable for each pair,
     its rate 0, on ports that are counted from 1.
 
     Raises
@@ -60,7 +60,7 @@ def read_guid_tree(text: str, *, source: str) -> Fabric:
         used[token] = used.get(token, 0) + 1
         return token, used[token]
 
-    for number, raw in enumerate(lines_of(text, _LONGEST_LINE), 1):
+    for number, raw in enumerate(split_lines(text, _MAX_LINE_CHARACTERS), 1):
         line = raw.strip()
         if not line or line.startswith("#"):
             continue
@@ -81,9 +81,9 @@ def read_guid_tree(text: str, *, source: str) -> Fabric:
             assembly.mentions.setdefault(token, ("" if nodes else below, number))
             if nodes:
                 assembly.node(ADAPTER, token, "", 1, None, number)
-            own, far = port(switch), port(token)
-            assembly.claim(own, far, NOT_TOLD, number)
-            assembly.claim(far, own, NOT_TOLD, number)
+            near, far = port(switch), port(token)
+            assembly.claim(near, far, UNREPORTED, number)
+            assembly.claim(far, near, UNREPORTED, number)
     if not assembly.has_switch():
         raise InputError(
             f"{source}: no switch at all in it, so no fabric", hint="give the output of sharp_cmd topology"
@@ -102,7 +102,7 @@ def read_guid_names(text: str, *, source: str) -> GuidNames | None:
     hosts: dict[str, str] = {}
     faults: list[Fault] = []
     wrong = 0
-    for number, raw in enumerate(lines_of(text, _LONGEST_LINE), 1):
+    for number, raw in enumerate(split_lines(text, _MAX_LINE_CHARACTERS), 1):
         line = raw.strip()
         if not line or line.startswith("#"):
             continue
@@ -122,7 +122,7 @@ def read_guid_names(text: str, *, source: str) -> GuidNames | None:
     return GuidNames(hosts=hosts, source=source, faults=tuple(faults[:MAX_DAMAGED_LINES]))
 
 
-def with_names(fabric: Fabric, names: GuidNames) -> Fabric:
+def add_host_names(fabric: Fabric, names: GuidNames) -> Fabric:
     """Return the fabric with the hosts of a table on the HCAs that name none of their own."""
     hcas: dict[str, Hca] = dict(fabric.hcas)
     for guid, host in names.hosts.items():
@@ -133,11 +133,11 @@ def with_names(fabric: Fabric, names: GuidNames) -> Fabric:
     faults = [*fabric.faults, *names.faults]
     if absent:
         hosts = sorted({names.hosts[guid] for guid in absent})
-        more = f" and {len(hosts) - _HOSTS_NAMED} more" if len(hosts) > _HOSTS_NAMED else ""
+        more = f" and {len(hosts) - _MAX_NAMED} more" if len(hosts) > _MAX_NAMED else ""
         faults.append(
             Fault(
                 kind="guid_not_in_fabric",
-                where=", ".join(hosts[:_HOSTS_NAMED]) + more,
+                where=", ".join(hosts[:_MAX_NAMED]) + more,
                 evidence=f"{len(absent)} of {len(names.hosts)} guids of {names.source} are on no switch: {absent[0]}..",
                 cost="what these ports are cabled to is not known",
                 nodes=tuple(hosts),

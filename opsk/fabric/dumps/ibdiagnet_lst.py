@@ -1,7 +1,7 @@
-"""What does ``ibdiagnet``'s list of links (``ibdiagnet2.lst``) say is cabled to what?
+"""Parses the list of links that ``ibdiagnet`` writes (``ibdiagnet2.lst``).
 
-One line a link: ``{ CA Ports:01 SystemGUID:... NodeGUID:... PortGUID:... {node description} LID:0002 PN:01 } { SW ...
-} PHY=4x LOG=ACT SPD=50``. Numbers of ports, LIDs and port numbers are hexadecimal there.
+Each line is a link: ``{ CA Ports:01 SystemGUID:... NodeGUID:... PortGUID:... {node description} LID:0002 PN:01 } { SW
+... } PHY=4x LOG=ACT SPD=50``. Numbers of ports, LIDs and port numbers are hexadecimal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 from opsk.errors import InputError
 from opsk.fabric.dumps.assembly import ADAPTER, ROUTER, SWITCH, UNKNOWN_SPEED, Assembly
-from opsk.fabric.dumps.ibnetdiscover import lines_of
+from opsk.fabric.dumps.ibnetdiscover import split_lines
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.link_speed import LANE_GBIT_PER_S, speed_word
 
@@ -35,33 +35,33 @@ def read_ibdiagnet_lst(text: str, *, source: str) -> Fabric:
         When the text names no switch.
     """
     assembly = Assembly(source=source)
-    for number, raw in enumerate(lines_of(text), 1):
+    for number, raw in enumerate(split_lines(text), 1):
         line = raw.strip()
         if line and not line.startswith("#"):
-            _line(assembly, number, line)
+            _read_line(assembly, number, line)
     if not assembly.has_switch():
         raise InputError(f"{source}: no switch at all in it, so no fabric", hint="give ibdiagnet's list of links")
     return assembly.finish()
 
 
-def _line(assembly: Assembly, number: int, line: str) -> None:
-    """Take one link: it is stated once, so both of its ends are taken at their word."""
-    ends = [_end(assembly, match, number) for match in _END.finditer(line)]
+def _read_line(assembly: Assembly, number: int, line: str) -> None:
+    """Take one link: it is stated once, so both of its ends count as confirmed."""
+    ends = [_read_end(assembly, match, number) for match in _END.finditer(line)]
     tail = _TAIL.search(line)
     if len(ends) != 2 or None in ends or tail is None:
         assembly.damaged(number, line)
         return
-    link = (int(tail[1]), _speed(tail[3]))
-    (own, far) = (end for end in ends if end is not None)
-    assembly.claim(own, far, link, number)
-    assembly.claim(far, own, link, number)
+    link = (int(tail[1]), _parse_speed(tail[3]))
+    (near, far) = (end for end in ends if end is not None)
+    assembly.claim(near, far, link, number)
+    assembly.claim(far, near, link, number)
     if tail[2].upper() not in ("ACT", "ACTIVE"):
-        where = f"{assembly.mentions[own[0]][0]} port {own[1]} ({assembly.source}:{number})"
+        where = f"{assembly.mentions[near[0]][0]} port {near[1]} ({assembly.source}:{number})"
         assembly.fault("link_not_active", where, f"the link is {tail[2]}, not ACT", "carries no data")
 
 
-def _end(assembly: Assembly, match: re.Match[str], number: int) -> tuple[str, int] | None:
-    """Return the port that one brace describes, ``None`` when it does not say which."""
+def _read_end(assembly: Assembly, match: re.Match[str], number: int) -> tuple[str, int] | None:
+    """Return the port that one brace describes, ``None`` when it names none."""
     kind, prefix = _KINDS[match[1].upper()]
     fields = dict(_FIELD.findall(f"{match['fields']} {match['more'] or ''}"))
     if "NodeGUID" not in fields or "PN" not in fields:
@@ -77,6 +77,6 @@ def _end(assembly: Assembly, match: re.Match[str], number: int) -> tuple[str, in
     return token, port
 
 
-def _speed(text: str) -> str:
-    """Return the speed word of ``SPD=``: a word, a rate of the old speeds, or how the newer ones are sold."""
+def _parse_speed(text: str) -> str:
+    """Return the speed name of ``SPD=``: a name, a rate of the old speeds, or the marketed rate of newer ones."""
     return text if text in LANE_GBIT_PER_S else speed_word(text) or _SOLD_AS.get(text, UNKNOWN_SPEED)

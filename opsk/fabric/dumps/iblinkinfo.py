@@ -1,7 +1,7 @@
-"""What does the output of ``iblinkinfo`` say is cabled to what?
+"""Parses the output of ``iblinkinfo``.
 
 It names the far end of a link by LID and description, with ``-l`` by port guid too: each is resolved from the lines of
-the far end itself, and a far end without lines of its own goes by its port guid or LID.
+the far end itself, and a far end without lines of its own is identified by its port guid or LID.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from opsk.errors import InputError
 from opsk.fabric.dumps.assembly import ADAPTER, ROUTER, SWITCH, UNKNOWN_SPEED, Assembly
-from opsk.fabric.dumps.ibnetdiscover import lines_of
+from opsk.fabric.dumps.ibnetdiscover import split_lines
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.link_speed import speed_word
 
@@ -37,7 +37,7 @@ _KIND_OF_WORD = {"CA": (ADAPTER, "H"), "Router": (ROUTER, "R")}
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    own: str
+    near: str
     port: int
     far_guid: str | None
     far_lid: int
@@ -50,13 +50,13 @@ class _Link:
 
 @dataclass(slots=True)
 class _Names:
-    """Which node a guid, a LID or a description of the dump stands for; a LID of 0 stands for none."""
+    """Which node a guid, a LID or a description of the dump belongs to; a LID of 0 belongs to none."""
 
     by_guid: dict[str, str] = field(default_factory=dict)
     by_lid: dict[int, str] = field(default_factory=dict)
     by_text: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
-    def know(self, token: str, *, guid: str | None, lid: int, text: str) -> None:
+    def register(self, token: str, *, guid: str | None, lid: int, text: str) -> None:
         """State that ``token`` goes by these names."""
         if guid:
             self.by_guid[f"{guid.lower():0>16}"] = token
@@ -86,7 +86,7 @@ def read_iblinkinfo(text: str, *, source: str) -> Fabric:
         When the text names no switch.
     """
     reader = _Reader(Assembly(source=source))
-    lines = [line.strip() for line in lines_of(text)]
+    lines = [line.strip() for line in split_lines(text)]
     ports_of = Counter(match["guid"] for line in lines if (match := _LINK.match(line)) and match["text"] is not None)
     for number, line in enumerate(lines, 1):
         reader.read(number, line, ports_of)
@@ -114,7 +114,7 @@ class _Reader:
             self._head = (_KIND_OF_WORD[match[1]][0], "", match[2])
         elif (match := _LINK.match(line)) and (self._head is not None or match["text"] is not None):
             if match["text"] is not None:
-                kind = SWITCH if ports_of[match["guid"]] > 1 or _reads_like_switch(match) else ADAPTER
+                kind = SWITCH if ports_of[match["guid"]] > 1 or _looks_like_switch(match) else ADAPTER
                 self._head = (kind, "", match["text"].strip())
             self._link(match, number)
         elif line and not line.startswith("#"):
@@ -132,7 +132,7 @@ class _Reader:
                 token = self._adapters.setdefault((description, int(match["guid"], 16) - port), token)
             self._assembly.node(kind, token, description, 0, lid, number)
             self._head = (kind, token, description)
-        self._names.know(token, guid=match["guid"] or token[2:], lid=lid, text=description)
+        self._names.register(token, guid=match["guid"] or token[2:], lid=lid, text=description)
         if kind != SWITCH and lid:
             self._assembly.port_lids[token, port] = lid
         state = _RATE.search(match["state"])
@@ -148,11 +148,11 @@ class _Reader:
                 "what is cabled there is not known",
             )
             return
-        self._links.append(_link_of(match, state, token, number))
+        self._links.append(_build_link(match, state, token, number))
         self._remarks(match, state, f"{description} port {port}", number)
 
     def _remarks(self, match: re.Match[str], state: re.Match[str], where: str, number: int) -> None:
-        """Report what the program itself remarks on a link: not active yet, or slower than both its ends can be."""
+        """Report the remarks of the program on a link: not active yet, or slower than both its ends can be."""
         where = f"{where} ({self._assembly.source}:{number})"
         if state[3].lower() != "active":
             self._assembly.fault("link_not_active", where, f"the link is {state[3]}, not Active", "carries no data")
@@ -173,10 +173,10 @@ class _Reader:
                 switch = link.far_lid in high or _is_switch(link)
                 name = f"{(link.far_guid or '').lower():0>16}" if link.far_guid else f"lid{link.far_lid}"
                 if not link.far_guid and not link.far_lid:
-                    name = f"{link.far_text} beyond {link.own} {link.port}"
+                    name = f"{link.far_text} beyond {link.near} {link.port}"
                 far = f"{'S' if switch else 'H'}-{name}"
             self._assembly.mentions.setdefault(far, (link.far_text, link.line))
-            self._assembly.claim((link.own, link.port), (far, link.far_port), (link.width, link.speed), link.line)
+            self._assembly.claim((link.near, link.port), (far, link.far_port), (link.width, link.speed), link.line)
         if not self._assembly.has_switch():
             raise InputError(
                 f"{self._assembly.source}: no switch at all in it, so no fabric", hint="give the output of `iblinkinfo`"
@@ -185,24 +185,24 @@ class _Reader:
 
 
 def _is_switch(link: _Link) -> bool:
-    """Say whether a far end without lines of its own is a switch: what an adapter is cabled to nearly always is."""
-    adapter = link.own.startswith("H-")
+    """Return whether a far end without lines of its own is a switch: what an adapter is cabled to nearly always is."""
+    adapter = link.near.startswith("H-")
     return adapter or link.far_port > _ADAPTER_PORTS or bool(_SWITCH_TEXT.search(link.far_text))
 
 
-def _reads_like_switch(match: re.Match[str]) -> bool:
-    """Say whether a line of ``iblinkinfo -l``, which names no kinds, is a switch's by its port or description.
+def _looks_like_switch(match: re.Match[str]) -> bool:
+    """Return whether a line of ``iblinkinfo -l``, which names no kinds, is a switch's by its port or description.
 
-    All ports of a switch have one guid, each port of an adapter has its own: the other way to tell.
+    All ports of a switch have one guid, each port of an adapter has its own: that distinguishes them as well.
     """
     return int(match["port"]) > _ADAPTER_PORTS or bool(_SWITCH_TEXT.search(match["text"]))
 
 
-def _link_of(match: re.Match[str], state: re.Match[str], token: str, number: int) -> _Link:
+def _build_link(match: re.Match[str], state: re.Match[str], token: str, number: int) -> _Link:
     rate = _GBPS.search(state[2])
     speed = "FDR10" if "FDR10" in state[2] else (speed_word(rate[1]) if rate else "") or UNKNOWN_SPEED
     return _Link(
-        own=token,
+        near=token,
         port=int(match["port"]),
         far_guid=match["far_guid"],
         far_lid=int(match["far_lid"]),

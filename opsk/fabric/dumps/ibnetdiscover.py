@@ -1,11 +1,11 @@
-"""What does the output of ``ibnetdiscover`` (or ``ibdiagnet``'s copy of it) say is cabled to what?"""
+"""Parses the output of ``ibnetdiscover``, and ``ibdiagnet``'s copy of it."""
 
 from __future__ import annotations
 
 import re
 
 from opsk.errors import InputError
-from opsk.fabric.dumps.assembly import ADAPTER, NOT_TOLD, ROUTER, SWITCH, Assembly, Link
+from opsk.fabric.dumps.assembly import ADAPTER, ROUTER, SWITCH, UNREPORTED, Assembly, Link
 from opsk.fabric.fabric import Fabric
 
 _USUAL_LID_DIGITS = 4
@@ -60,7 +60,7 @@ def read_ibnetdiscover(text: str, *, source: str) -> Fabric:
     assembly = Assembly(source=source)
     reader = _Reader(assembly)
     number = 0
-    for number, line in enumerate(lines_of(text), 1):
+    for number, line in enumerate(split_lines(text), 1):
         if line[:1] == "[":
             reader.port(number, line)
         else:
@@ -73,13 +73,13 @@ def read_ibnetdiscover(text: str, *, source: str) -> Fabric:
     return assembly.finish(generated=reader.generated, extra=reader.extra)
 
 
-def lines_of(text: str, longest: int = MAX_LINE) -> list[str]:
-    """Return the lines without byte order mark and carriage returns, none longer than ``longest`` signs."""
+def split_lines(text: str, max_length: int = MAX_LINE) -> list[str]:
+    """Return the lines without byte order mark and carriage returns, none longer than ``max_length`` characters."""
     text = text.removeprefix("\ufeff")
     if "\r" in text:
         text = text.replace("\r\r\n", "\n").replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
-    return [line[:longest] for line in lines] if max(map(len, lines)) > longest else lines
+    return [line[:max_length] for line in lines] if max(map(len, lines)) > max_length else lines
 
 
 class _Reader:
@@ -106,24 +106,24 @@ class _Reader:
         if current is None or match is None:
             self._odd_port(number, line)
             return
-        port, far, far_port, own_lid, description, lid, width, speed = match.groups()
+        port, far, far_port, near_lid, description, lid, width, speed = match.groups()
         token = self._tokens.get(far) or self._far_token(far, description, number, line)
         if token is None:
             return
         link = self._links.get((width, speed))
         if link is None:
             link = self._links[width, speed] = (int(width or 0), speed.upper())
-        own, end = (current, int(port)), (token, int(far_port))
-        if own in self._claims:
-            self._assembly.claim(own, end, link, number)
+        near, end = (current, int(port)), (token, int(far_port))
+        if near in self._claims:
+            self._assembly.claim(near, end, link, number)
         else:
-            self._claims[own] = (end, link, number)
+            self._claims[near] = (end, link, number)
         if not lid.isdecimal() or len(lid) > _USUAL_LID_DIGITS:
             lid = str(self._assembly.lid(lid, f"{description} as named here", number) or 0)
         if token[0] != "S" and lid != "0":
             self._lids[end] = int(lid)
-        if own_lid and own_lid.isdecimal() and own_lid != "0":
-            self._lids[own] = int(own_lid)
+        if near_lid and near_lid.isdecimal() and near_lid != "0":
+            self._lids[near] = int(near_lid)
 
     def _far_token(self, far: str, description: str, number: int, line: str) -> str | None:
         """Return the token of a far end, ``None`` when it is no guid; remember what it is called."""
@@ -139,7 +139,7 @@ class _Reader:
         return token
 
     def _odd_port(self, number: int, line: str) -> None:
-        """Take a port line that ends before the speed, when it still says what is cabled."""
+        """Take a port line that ends before the speed, when it still names both ends."""
         if self._current is None:
             self._assembly.damaged(number, line, "port line that belongs to no node")
             return
@@ -150,7 +150,7 @@ class _Reader:
         self._assembly.damaged(number, line, "cable known, but the end of the line is missing")
         far = _token(match[2])
         self._assembly.mentions.setdefault(far, ("", number))
-        self._assembly.claim((self._current, int(match[1])), (far, int(match[3])), NOT_TOLD, number)
+        self._assembly.claim((self._current, int(match[1])), (far, int(match[3])), UNREPORTED, number)
 
     def other(self, number: int, line: str) -> None:
         """Take a line, without blanks around it, that is no port line; unless it is an indented one."""
@@ -169,13 +169,13 @@ class _Reader:
             self._current = None
         else:
             self._assembly.damaged(number, line)
-            # A broken header: the guid line above it still says whose ports follow.
+            # A broken header: the guid line above it still names the node of the ports.
             self._current = self._announced() if line.startswith(("Sw", "Ca", "Rt")) else None
             if self._current:
                 self._assembly.mentions.setdefault(self._current, ("", number))
 
     def _announced(self) -> str | None:
-        """Return the token that the last guid line stands for, when no header followed it yet."""
+        """Return the token of the last guid line, when no header followed it yet."""
         match = _GUID_LINE.match(self._guid_line)
         return f"{_TOKEN_OF_GUID_LINE[match[1]]}-{match[2].lower():0>16}" if match else None
 

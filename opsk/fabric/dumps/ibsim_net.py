@@ -1,4 +1,4 @@
-"""What does an ibsim ``.net`` file describe?"""
+"""Parses ibsim ``.net`` files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from opsk.errors import InputError
 from opsk.fabric.dumps.assembly import ADAPTER, ROUTER, SWITCH, Assembly
-from opsk.fabric.dumps.ibnetdiscover import lines_of
+from opsk.fabric.dumps.ibnetdiscover import split_lines
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.link_speed import parse_link
 
@@ -36,7 +36,7 @@ def read_ibsim_net(text: str, *, source: str) -> Fabric:
     """
     assembly = Assembly(source=source)
     current: str | None = None
-    for number, raw in enumerate(lines_of(text), 1):
+    for number, raw in enumerate(split_lines(text), 1):
         line = raw.strip()
         if not line or line.startswith("#"):
             current = None if not line else current
@@ -44,7 +44,7 @@ def read_ibsim_net(text: str, *, source: str) -> Fabric:
             word, ports, current, description = match.groups()
             assembly.node(_KINDS[word], current, (description or current).strip(), int(ports), None, number)
         elif current is not None and (match := _PORT.match(line)):
-            _port(assembly, current, number, match)
+            _read_port(assembly, current, number, match)
         elif not _IGNORED.match(line):
             assembly.damaged(number, line)
     if not assembly.has_switch():
@@ -52,14 +52,14 @@ def read_ibsim_net(text: str, *, source: str) -> Fabric:
     return assembly.finish()
 
 
-def _port(assembly: Assembly, current: str, number: int, match: re.Match[str]) -> None:
+def _read_port(assembly: Assembly, current: str, number: int, match: re.Match[str]) -> None:
     port, far, far_port, rest = match.groups()
-    width, speed = _rate(rest)
+    width, speed = _parse_rate(rest)
     assembly.mentions.setdefault(far, ("", number))
     assembly.claim((current, int(port)), (far, int(far_port or 1)), (width, speed), number)
 
 
-def _rate(rest: str) -> tuple[int, str]:
+def _parse_rate(rest: str) -> tuple[int, str]:
     """Return width and speed of a port line's options, or of an ibnetdiscover tail."""
     width, speed = parse_link(rest)
     if speed:

@@ -1,4 +1,4 @@
-"""What does the ports report of ``ibnetdiscover -p`` say is cabled to what?"""
+"""Parses the ports report of ``ibnetdiscover -p``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from opsk.errors import InputError
 from opsk.fabric.dumps.assembly import ADAPTER, ROUTER, SWITCH, Assembly, Link
-from opsk.fabric.dumps.ibnetdiscover import lines_of
+from opsk.fabric.dumps.ibnetdiscover import split_lines
 from opsk.fabric.fabric import Fabric
 
 _END = r"(SW|CA|RT)\s+(-?\d*)\s+(\d{1,3})\s+0x([0-9a-fA-F]{1,16})"
@@ -48,17 +48,17 @@ def read_ports_report(text: str, *, source: str) -> Fabric:
     assembly = Assembly(source=source)
     ends: list[tuple[_Port, int]] = []
     links: list[tuple[_Port, _Port, Link, int]] = []
-    for number, raw in enumerate(lines_of(text), 1):
+    for number, raw in enumerate(split_lines(text), 1):
         line = raw.strip()
         if match := _LINKED.match(line):
-            own, far = _port(match.groups()[:4], match[11]), _port(match.groups()[6:10], match[12])
-            ends.append((own, number))
-            links.append((own, far, (int(match[5] or 0), match[6]), number))
+            near, far = _port(match.groups()[:4], match[11]), _port(match.groups()[6:10], match[12])
+            ends.append((near, number))
+            links.append((near, far, (int(match[5] or 0), match[6]), number))
         elif match := _OPEN.match(line):
             ends.append((_port(match.groups()[:4], match[7]), number))
         elif line and not line.startswith("#"):
             assembly.damaged(number, line)
-    _state(assembly, ends, links)
+    _add_to_assembly(assembly, ends, links)
     if not assembly.has_switch():
         raise InputError(f"{source}: no switch at all in it, so no fabric", hint="give the output of `ibnetdiscover`")
     return assembly.finish()
@@ -69,10 +69,10 @@ def _port(fields: Sequence[str], description: str) -> _Port:
     return _Port(word, int(guid, 16), int(number), int(lid) if lid.isdecimal() else None, description)
 
 
-def _state(
+def _add_to_assembly(
     assembly: Assembly, ends: Sequence[tuple[_Port, int]], links: Sequence[tuple[_Port, _Port, Link, int]]
 ) -> None:
-    """Hand over what the lines say, with each port under the token of its node."""
+    """Add the lines to the assembly, with each port under the token of its node."""
     tokens: dict[tuple[str, str, int], str] = {}
     ports = [*(port for port, _ in ends), *(far for _, far, *_ in links)]
     for port in sorted(ports, key=lambda port: port.number):
@@ -82,15 +82,15 @@ def _state(
         known = described.get(tokens[port.adapter])
         highest = max(port.number, known[1]) if known else port.number
         described[tokens[port.adapter]] = (known[0] if known else port, highest, known[2] if known else line)
-        _lid(assembly, tokens, port)
-    for own, far, link, line in links:
-        _lid(assembly, tokens, far)
+        _add_lid(assembly, tokens, port)
+    for near, far, link, line in links:
+        _add_lid(assembly, tokens, far)
         assembly.mentions.setdefault(tokens[far.adapter], (far.description, line))
-        assembly.claim((tokens[own.adapter], own.number), (tokens[far.adapter], far.number), link, line)
+        assembly.claim((tokens[near.adapter], near.number), (tokens[far.adapter], far.number), link, line)
     for token, (port, highest, line) in described.items():
         assembly.node(_KINDS[port.word][0], token, port.description, highest, port.lid, line)
 
 
-def _lid(assembly: Assembly, tokens: Mapping[tuple[str, str, int], str], port: _Port) -> None:
+def _add_lid(assembly: Assembly, tokens: Mapping[tuple[str, str, int], str], port: _Port) -> None:
     if port.word != "SW" and port.lid:
         assembly.port_lids[tokens[port.adapter], port.number] = port.lid

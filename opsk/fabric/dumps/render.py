@@ -1,4 +1,4 @@
-"""How is a fabric written in the dialects that simulators and tools read: ibsim ``.net``, ``ibnetdiscover``?"""
+"""Renders a fabric as an ibsim ``.net`` file and as ``ibnetdiscover`` output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _End = tuple[int, str, int, Cable]
 """Own port, far guid, far port, and the cable between them."""
 
 
-def as_ibsim_net(fabric: Fabric) -> str:
+def render_ibsim_net(fabric: Fabric) -> str:
     """Return the fabric as ibsim reads it; a node is known by its guid and described as in ``fabric``.
 
     The first HCA comes first: ibsim attaches the subnet manager to the first port of the file. Link widths and speeds
@@ -30,7 +30,7 @@ def as_ibsim_net(fabric: Fabric) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_ibnetdiscover(fabric: Fabric) -> str:
+def render_ibnetdiscover(fabric: Fabric) -> str:
     """Return the fabric as ``ibnetdiscover`` prints it; lids not known are printed as 0."""
     ends = _ends(fabric)
     lines = ["#", f"# Topology file: generated on {fabric.generated}", "#"] if fabric.generated else []

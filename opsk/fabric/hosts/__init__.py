@@ -1,1 +1,1 @@
-"""Groups HCAs into hosts and tells what each host is for."""
+"""Groups HCAs into hosts and determines the role of each host."""

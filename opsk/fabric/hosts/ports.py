@@ -1,4 +1,4 @@
-"""In what order are the HCAs of one host, and which HCA of one host answers to which of another?"""
+"""Orders the HCAs of a host, and makes the positions of HCAs comparable between hosts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Place = tuple[tuple[int, ...], tuple[tuple[int, int, str], ...]]
 
 
 @lru_cache(maxsize=1 << 16)
-def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sort key in which ``n2`` comes before ``n10``."""
     return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part)
 
@@ -52,7 +52,7 @@ def device_slot(device: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d{1,9}", device))
 
 
-def ordered_ports(fabric: Fabric, links: Sequence[HcaLink], places: dict[str, Place]) -> tuple[HostPort, ...]:
+def sort_ports(fabric: Fabric, links: Sequence[HcaLink], places: dict[str, Place]) -> tuple[HostPort, ...]:
     """Return the ports in device order; a second cabled port of one HCA is ``mlx5_0:2``, as NCCL writes it.
 
     Parameters
@@ -67,7 +67,7 @@ def ordered_ports(fabric: Fabric, links: Sequence[HcaLink], places: dict[str, Pl
         name = fabric.hcas[link.hca].device or ""
         several = twice and hcas.count(link.hca) > 1
         if name not in places:
-            places[name] = device_slot(name), natural(name)
+            places[name] = device_slot(name), natural_key(name)
         slot = places[name][0]
         ports.append(
             HostPort(
@@ -87,4 +87,4 @@ def _device_key(port: HostPort, places: Mapping[str, Place]) -> tuple[tuple[int,
     """Return the natural order of a device name; a guid in its place is no name, and orders as a number."""
     if port.device == port.guid:
         return ()
-    return places[port.device][1] if port.device in places else natural(port.device)
+    return places[port.device][1] if port.device in places else natural_key(port.device)

@@ -1,10 +1,10 @@
-"""What is each host for: compute, storage, management?
+"""Classifies hosts as compute, storage or management.
 
-What most HCAs of the fabric are part of is a compute node; one name that several machines share tells nothing of that.
-A host with fewer HCAs is a compute node all the same where its HCAs sit on the leaves as those of compute nodes do; a
-host that is named like a server but has as many HCAs as a compute node, on the same leaves, is one. What cannot be
-told: a host of one or two HCAs that shares no pattern of names with compute nodes, and whose devices a machine of its
-own would have too (``mlx5_0``), passes for management.
+A host of the kind that most HCAs of the fabric belong to is a compute node; a name that several machines share does not
+count. A host with fewer HCAs is a compute node as well where its HCAs are on the leaves as those of compute nodes are.
+A host that is named like a server but has as many HCAs as a compute node, on the same leaves, is a compute node. One
+case cannot be decided: a host of one or two HCAs that shares no pattern of names with compute nodes, and whose devices
+a stand-alone machine would have too (``mlx5_0``), is classified as management.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _MANAGEMENT_WORDS = frozenset({
 })  # fmt: skip
 _SMALL_FAMILY = 0.1
 """A family of hosts with few HCAs and less than this share of all hosts serves the others."""
-_CROWD = 4
+_MIN_FAMILY = 4
 """So many hosts without a common name are a family when they have as many HCAs each."""
-_SEVERAL = 3
-"""HCAs that sit as those of a compute node do; one or two may by chance, and need a name or device that tells."""
-_SITS = 0.75
+_MIN_HCAS = 3
+"""HCAs placed as those of a compute node; one or two may be so by chance, and need a matching name or device."""
+_MIN_IN_PLACE_SHARE = 0.75
 """Share of a host's HCAs that must be where compute nodes have theirs, and of a compute node's number of HCAs."""
 _PCI_NAME = re.compile(r"[a-z]+p\d+s\d+", re.IGNORECASE)
 """A device named by its PCI slot (``ibp154s0``): machines of another model have others."""
-_SERVERS_HAVE = 2
-"""A server named as one may well have so many HCAs, as compute nodes of a small kind do: cabling tells nothing then."""
+_MAX_SERVER_HCAS = 2
+"""A named server may have so many HCAs, as compute nodes of a small kind do: cabling does not decide then."""
 
 
-def host_roles(
+def classify_hosts(
     hosts: Mapping[str, Ports], shared: Collection[str], compute_nodes: Collection[str] | None
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the role of each host, and the family of hosts that it is to be compared with.
@@ -53,14 +53,14 @@ def host_roles(
     Parameters
     ----------
     shared
-        Names that stand for several machines: they set no measure for others.
+        Names of several machines: they are no measure for others.
     compute_nodes
         When given, exactly these are compute nodes.
     """
-    hints = _hints(hosts)
-    usual = usual_ports(hosts[name] for name in hosts if not hints[name] and name not in shared)
-    families = _families(hosts, hints)
-    most = {family: _most(ports) for family, ports in families.items()}
+    hints = _collect_hints(hosts)
+    usual = compute_usual_ports(hosts[name] for name in hosts if not hints[name] and name not in shared)
+    families = _count_families(hosts, hints)
+    usual_sizes = {family: _find_usual_size(ports) for family, ports in families.items()}
     large = {family for family, ports in families.items() if len(ports) >= _SMALL_FAMILY * len(hosts)}
     roles = {}
     for name, ports in hosts.items():
@@ -68,32 +68,32 @@ def host_roles(
             roles[name] = COMPUTE if name in compute_nodes else hints[name] or MANAGEMENT
         else:
             family = _family(name, ports, families) if not hints[name] else ""
-            roles[name] = hints[name] or _role(most[family], len(ports), usual, is_large=family in large)
+            roles[name] = hints[name] or _role(usual_sizes[family], len(ports), usual, is_large=family in large)
     full = [name for name, ports in hosts.items() if roles[name] == COMPUTE and 2 * len(ports) > usual]
-    alike = set(full)
-    crowd = _crowd({name: hosts[name] for name in full if name not in shared}, usual)
+    compute = set(full)
+    pattern = _build_pattern({name: hosts[name] for name in full if name not in shared}, usual)
     members = Counter(family_of(name) for name in hosts if not hints[name])
     for name, ports in hosts.items():
-        if name not in alike and (compute_nodes is None or roles[name] == COMPUTE):
+        if name not in compute and (compute_nodes is None or roles[name] == COMPUTE):
             hinted = bool(hints[name]) and compute_nodes is None
-            if _is_compute(name, ports, crowd, hinted=hinted, members=members[family_of(name)]):
+            if _is_compute(name, ports, pattern, hinted=hinted, members=members[family_of(name)]):
                 roles[name] = COMPUTE
-                alike.add(name)
-    return roles, _families_to_compare(hosts, alike - set(shared), members)
+                compute.add(name)
+    return roles, _families_to_compare(hosts, compute - set(shared), members)
 
 
 def _families_to_compare(
-    hosts: Mapping[str, Ports], alike: Collection[str], members: Mapping[str, int]
+    hosts: Mapping[str, Ports], compute: Collection[str], members: Mapping[str, int]
 ) -> dict[str, str]:
     """Return the family of each host; those without one of some size are of the one that most compute nodes are of."""
-    found = {name: family_of(name) for name in hosts}
-    alone = {name for name in alike if members[found[name]] < _CROWD}
-    sizes = Counter(found[name] for name in alike if name not in alone)
+    family_by_name = {name: family_of(name) for name in hosts}
+    alone = {name for name in compute if members[family_by_name[name]] < _MIN_FAMILY}
+    sizes = Counter(family_by_name[name] for name in compute if name not in alone)
     family, size = max(sizes.items(), key=lambda item: (item[1], item[0]), default=("", 0))
-    return found | dict.fromkeys(alone, family if size > len(alone) else "")
+    return family_by_name | dict.fromkeys(alone, family if size > len(alone) else "")
 
 
-def usual_ports(hosts: Iterable[Ports]) -> int:
+def compute_usual_ports(hosts: Iterable[Ports]) -> int:
     """Return how many HCAs the host of a typical HCA has: half of all HCAs are in hosts with as many or fewer."""
     counts = Counter(len(ports) for ports in hosts)
     half, seen = sum(count * number for count, number in counts.items()) / 2, 0
@@ -104,9 +104,9 @@ def usual_ports(hosts: Iterable[Ports]) -> int:
     return 0
 
 
-def _hints(hosts: Mapping[str, Ports]) -> dict[str, str]:
-    """Return the role that each name tells, or ""; a family with most of all HCAs is what the fabric is for."""
-    hints = {name: told_by_name(name) for name in hosts}
+def _collect_hints(hosts: Mapping[str, Ports]) -> dict[str, str]:
+    """Return the role in each name, or ""; a family with most of all HCAs has none, it is what the fabric is for."""
+    hints = {name: classify_name(name) for name in hosts}
     ports: Counter[str] = Counter()
     for name, entries in hosts.items():
         ports[family_of(name) if hints[name] else ""] += len(entries)
@@ -116,50 +116,50 @@ def _hints(hosts: Mapping[str, Ports]) -> dict[str, str]:
     return hints
 
 
-def told_by_name(name: str) -> str:
-    """Return the role that a name tells, or ""."""
+def classify_name(name: str) -> str:
+    """Return the role that the words of a name mean, or ""."""
     words = re.findall(r"[a-z]+", name.lower())
     if any("ufm" in word for word in words) or not _MANAGEMENT_WORDS.isdisjoint(words):
         return MANAGEMENT
     return "" if _STORAGE_WORDS.isdisjoint(words) else STORAGE
 
 
-def _families(hosts: Mapping[str, Ports], hints: Mapping[str, str]) -> dict[str, list[int]]:
+def _count_families(hosts: Mapping[str, Ports], hints: Mapping[str, str]) -> dict[str, list[int]]:
     """Return how many HCAs the members of each family have; hosts without a family are one by number of HCAs."""
     members: defaultdict[str, list[int]] = defaultdict(list)
     for name, ports in hosts.items():
         if not hints[name]:
             members[family_of(name)].append(len(ports))
     alone = Counter(counts[0] for counts in members.values() if len(counts) == 1)
-    crowds = {_crowd_name(count): [count] * number for count, number in alone.items() if number >= _CROWD}
+    crowds = {_group_name(count): [count] * number for count, number in alone.items() if number >= _MIN_FAMILY}
     return {**members, **crowds}
 
 
 def _family(name: str, ports: Ports, families: Mapping[str, list[int]]) -> str:
     """Return the key of the family of a host."""
     family = family_of(name)
-    crowd = _crowd_name(len(ports))
+    crowd = _group_name(len(ports))
     return crowd if len(families.get(family, ())) == 1 and crowd in families else family
 
 
-def _crowd_name(ports: int) -> str:
+def _group_name(ports: int) -> str:
     return f" {ports}"
 
 
-def _most(family: Sequence[int]) -> int:
+def _find_usual_size(family: Sequence[int]) -> int:
     """Return how many HCAs most hosts of a family have."""
     counts = Counter(family)
     return max(counts, key=lambda count: (counts[count], count))
 
 
-def _role(most: int, ports: int, usual: int, *, is_large: bool) -> str:
+def _role(family_size: int, ports: int, usual: int, *, is_large: bool) -> str:
     """Return what a host without a telling name is for, by the number of HCAs of its family and its own."""
-    return COMPUTE if 2 * most > usual or 2 * ports > usual or is_large else MANAGEMENT
+    return COMPUTE if 2 * family_size > usual or 2 * ports > usual or is_large else MANAGEMENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Crowd:
-    """How compute nodes are cabled and called.
+class _ComputePattern:
+    """The cabling and naming pattern of compute nodes.
 
     ``nodes`` lists those on each leaf; ``leaves`` and ``slots`` are those of each node; ``there`` counts the nodes that
     have a slot on a leaf; ``words`` are what most names have in common, by place, "" where that is nothing.
@@ -173,7 +173,7 @@ class _Crowd:
     words: tuple[str, ...]
 
 
-def _crowd(hosts: Mapping[str, Ports], usual: int) -> _Crowd:
+def _build_pattern(hosts: Mapping[str, Ports], usual: int) -> _ComputePattern:
     nodes: defaultdict[str, list[str]] = defaultdict(list)
     there: Counter[tuple[str, tuple[int, ...]]] = Counter()
     leaves: dict[str, Counter[str]] = {}
@@ -182,17 +182,17 @@ def _crowd(hosts: Mapping[str, Ports], usual: int) -> _Crowd:
         for leaf in leaves[name]:
             nodes[leaf].append(name)
         there.update({(port.switch, port.slot) for port in ports})
-    return _Crowd(
+    return _ComputePattern(
         usual=usual,
         nodes=nodes,
         leaves=leaves,
         slots={name: frozenset(port.slot for port in ports) for name, ports in hosts.items()},
         there=there,
-        words=_common_words([_words(name) for name in hosts]),
+        words=_find_common_words([_words(name) for name in hosts]),
     )
 
 
-def _is_compute(name: str, ports: Ports, crowd: _Crowd, *, hinted: bool, members: int) -> bool:
+def _is_compute(name: str, ports: Ports, pattern: _ComputePattern, *, hinted: bool, members: int) -> bool:
     """Return whether a host is cabled as compute nodes are, though it has fewer HCAs or is named as a server.
 
     Parameters
@@ -200,46 +200,48 @@ def _is_compute(name: str, ports: Ports, crowd: _Crowd, *, hinted: bool, members
     members
         Hosts of its family, itself among them: several with few HCAs each are no broken compute nodes.
     """
-    in_place = sum(_in_place(port, crowd) for port in ports) >= _SITS * len(ports)
+    in_place = sum(_in_place(port, pattern) for port in ports) >= _MIN_IN_PLACE_SHARE * len(ports)
     if hinted:
-        full = len(ports) >= max(_SITS * crowd.usual, _SERVERS_HAVE + 1)
-        return in_place and (full or (len(ports) >= _SEVERAL and _is_called_like(name, crowd)))
-    if members >= _CROWD:
+        full = len(ports) >= max(_MIN_IN_PLACE_SHARE * pattern.usual, _MAX_SERVER_HCAS + 1)
+        return in_place and (full or (len(ports) >= _MIN_HCAS and _is_named_like(name, pattern)))
+    if members >= _MIN_FAMILY:
         return False
-    if len(ports) >= _SEVERAL:
-        return in_place or _fits(ports, crowd)
-    telling = _is_called_like(name, crowd) or all(_PCI_NAME.match(port.device) for port in ports)
-    return in_place and (telling or (len(ports) > 1 and not _counts_from_first(ports, crowd)))
+    if len(ports) >= _MIN_HCAS:
+        return in_place or _fits(ports, pattern)
+    telling = _is_named_like(name, pattern) or all(_PCI_NAME.match(port.device) for port in ports)
+    return in_place and (telling or (len(ports) > 1 and not _counts_from_first(ports, pattern)))
 
 
-def _in_place(port: HostPort, crowd: _Crowd) -> bool:
+def _in_place(port: HostPort, pattern: _ComputePattern) -> bool:
     """Return whether the compute nodes on a port's leaf have the same HCA there, those of them that have it at all."""
-    there = crowd.there.get((port.switch, port.slot), 0)
+    there = pattern.there.get((port.switch, port.slot), 0)
     if there < 2:
         return False
-    return 2 * there > sum(port.slot in crowd.slots[node] for node in crowd.nodes[port.switch])
+    return 2 * there > sum(port.slot in pattern.slots[node] for node in pattern.nodes[port.switch])
 
 
-def _fits(ports: Ports, crowd: _Crowd) -> bool:
+def _fits(ports: Ports, pattern: _ComputePattern) -> bool:
     """Return whether some compute node has an HCA on the same leaf for each port, whatever the devices are called."""
-    own = Counter(port.switch for port in ports)
-    return any(own <= crowd.leaves[node] for node in crowd.nodes.get(ports[0].switch, ()))
+    leaf_counts = Counter(port.switch for port in ports)
+    return any(leaf_counts <= pattern.leaves[node] for node in pattern.nodes.get(ports[0].switch, ()))
 
 
-def _counts_from_first(ports: Ports, crowd: _Crowd) -> bool:
+def _counts_from_first(ports: Ports, pattern: _ComputePattern) -> bool:
     """Return whether the devices are the first of a compute node here, as those of a machine with no others are."""
     slots = sorted(port.slot for port in ports)
     return any(
-        sorted(crowd.slots[node])[: len(slots)] == slots for port in ports for node in crowd.nodes.get(port.switch, ())
+        sorted(pattern.slots[node])[: len(slots)] == slots
+        for port in ports
+        for node in pattern.nodes.get(port.switch, ())
     )
 
 
-def _is_called_like(name: str, crowd: _Crowd) -> bool:
+def _is_named_like(name: str, pattern: _ComputePattern) -> bool:
     """Return whether a name has the words that the names of most compute nodes have in common."""
     words = _words(name)
-    if len(words) != len(crowd.words) or not any(re.search("[a-z]", word) for word in crowd.words):
+    if len(words) != len(pattern.words) or not any(re.search("[a-z]", word) for word in pattern.words):
         return False
-    return all(common in ("", word) for word, common in zip(words, crowd.words, strict=True))
+    return all(common in ("", word) for word, common in zip(words, pattern.words, strict=True))
 
 
 def _words(name: str) -> tuple[str, ...]:
@@ -247,8 +249,8 @@ def _words(name: str) -> tuple[str, ...]:
     return tuple(re.findall(r"[a-z0-9#]+", family_of(name.lower().split(".")[0])))
 
 
-def _common_words(names: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return what more than half of all names have in each place, where more than half have as many words."""
+def _find_common_words(names: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the word that more than half of all names have in each place, where more than half have as many words."""
     lengths = Counter(map(len, names))
     length = max(lengths, key=lambda count: lengths[count], default=0)
     if 2 * lengths[length] <= len(names):
@@ -256,6 +258,6 @@ def _common_words(names: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     common = []
     for place in range(length):
         words = Counter(words[place] for words in names if len(words) == length)
-        word = max(words, key=lambda each: words[each])
+        word = max(words, key=lambda candidate: words[candidate])
         common.append(word if 2 * words[word] > lengths[length] else "")
     return tuple(common)

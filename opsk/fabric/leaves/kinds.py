@@ -1,6 +1,6 @@
-"""What is each switch with HCAs: a compute leaf, a storage leaf, a spine with a host? Which are leaves without any?
+"""Classifies switches with HCAs as compute leaves, storage leaves or spines with a host, and finds empty leaves.
 
-By the letter, a leaf is a switch with an HCA. Real fabrics have a login host on a spine, racked leaves without nodes,
+By definition, a leaf is a switch with an HCA. Real fabrics have a login host on a spine, racked leaves without nodes,
 storage leaves that all units share, and storage servers on the leaves of a rail.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.graph import HcaLink, tiers
+from opsk.fabric.graph import HcaLink, compute_tiers
 from opsk.fabric.hosts.hosts import COMPUTE, STORAGE, Host
 
 _FEW = 0.25
@@ -24,7 +24,7 @@ _LIKE_A_LEAF = 0.6
 """A switch without HCAs that shares at least this part of its neighbours with a leaf is an empty leaf, no core."""
 _STORAGE_SHARE = 0.25
 """A leaf with at least this share of its HCAs in storage servers may be a storage leaf; the others are clients."""
-_MOST = 0.5
+_MAJORITY_SHARE = 0.5
 _HARDLY = 0.1
 """Leaves that share less than this part of their nodes are of different units."""
 _OTHER_PORTS = 3
@@ -40,30 +40,30 @@ def find_off_tier(by_leaf: Mapping[str, Collection[HcaLink]], neighbours: Mappin
     )
     full = {guid for guid, entries in by_leaf.items() if len(entries) > _FEW * usual}
     few = by_leaf.keys() - full
-    found = set()
+    off_tier = set()
     for guid, entries in by_leaf.items():
         counts = [len(by_leaf[other]) for other in neighbours[guid] if other in full]
         if len(counts) >= _SEVERAL_LEAVES and len(entries) <= _FEW * statistics.median(counts):
-            found.add(guid)
-    if few - found:
-        found |= _cores(few - found, full - found, neighbours)
-    return frozenset(found)
+            off_tier.add(guid)
+    if few - off_tier:
+        off_tier |= _find_cores(few - off_tier, full - off_tier, neighbours)
+    return frozenset(off_tier)
 
 
-def _cores(few: Collection[str], full: Collection[str], neighbours: Mapping[str, Counter[str]]) -> set[str]:
-    """Return the switches of ``few`` that lie above the spines: a leaf with hardly any HCA lies below them."""
-    tier = tiers(neighbours, full)
+def _find_cores(few: Collection[str], full: Collection[str], neighbours: Mapping[str, Counter[str]]) -> set[str]:
+    """Return the switches of ``few`` that are above the spines: a leaf with hardly any HCA is below them."""
+    tier = compute_tiers(neighbours, full)
     usual = statistics.median([neighbours[guid].total() for guid in full] or [0])
-    found = set()
+    cores = set()
     for guid in few:
         spines = [other for other in neighbours[guid] if tier.get(other) == 1]
         if len(spines) < 2 or any(other in full for other in neighbours[guid]):
             continue
         below = [{other for other in neighbours[spine] if other in full} for spine in spines[:_SEVERAL_LEAVES]]
-        apart = not any(one & other for one, other in combinations(below, 2))
+        apart = not any(first & other for first, other in combinations(below, 2))
         if apart or neighbours[guid].total() >= _MORE_CABLES * usual:
-            found.add(guid)
-    return found
+            cores.add(guid)
+    return cores
 
 
 def find_empty_leaves(
@@ -76,19 +76,21 @@ def find_empty_leaves(
         for other in group:
             by_neighbour[other].add(group)
     leaves = by_leaf.keys() - off_tier
-    found = set()
+    empty = set()
     for guid, cabled in neighbours.items():
         if guid in by_leaf or len(cabled) < 2 or not leaves.isdisjoint(cabled):
             continue
-        own = frozenset(cabled)
-        near = set().union(*(by_neighbour.get(other, ()) for other in own))
-        if any(len(own & group) >= _LIKE_A_LEAF * len(own | group) for group in near):
-            found.add(guid)
-    return found
+        own_neighbours = frozenset(cabled)
+        near = set().union(*(by_neighbour.get(other, ()) for other in own_neighbours))
+        if any(len(own_neighbours & group) >= _LIKE_A_LEAF * len(own_neighbours | group) for group in near):
+            empty.add(guid)
+    return empty
 
 
-def leaf_roles(fabric: Fabric, hosts: Mapping[str, Host], by_leaf: Mapping[str, Collection[HcaLink]]) -> dict[str, str]:
-    """Return what each leaf is for: what most of its hosts are, storage where enough servers hang on it.
+def classify_leaves(
+    fabric: Fabric, hosts: Mapping[str, Host], by_leaf: Mapping[str, Collection[HcaLink]]
+) -> dict[str, str]:
+    """Return the role of each leaf: that of most of its hosts, storage where it has enough servers.
 
     Storage servers on a rail's leaf do not take it from the rail: the HCAs that nodes have there must be ones that most
     nodes have on leaves with servers.
@@ -97,11 +99,11 @@ def leaf_roles(fabric: Fabric, hosts: Mapping[str, Host], by_leaf: Mapping[str, 
     hcas = fabric.hcas
     for guid, entries in by_leaf.items():
         votes[guid] = Counter(hosts[node].role for link in entries if (node := hcas[link.hca].node) is not None)
-    roles = {guid: _majority(count) for guid, count in votes.items()}
-    servers = {guid for guid, count in votes.items() if _served(count, len(by_leaf[guid]))}
+    roles = {guid: _majority_role(count) for guid, count in votes.items()}
+    servers = {guid for guid, count in votes.items() if _is_served(count, len(by_leaf[guid]))}
     if not servers:
         return roles
-    share = _share_by_slot(hosts, servers)
+    share = _compute_share_by_slot(hosts, servers)
     for guid in servers:
         slots = [
             share[port.slot]
@@ -110,23 +112,23 @@ def leaf_roles(fabric: Fabric, hosts: Mapping[str, Host], by_leaf: Mapping[str, 
             for port in hosts[node].ports
             if port.guid == link.hca
         ]
-        if not slots or statistics.median(slots) > _MOST:
+        if not slots or statistics.median(slots) > _MAJORITY_SHARE:
             roles[guid] = STORAGE
     return roles
 
 
-def _served(votes: Counter[str], links: int) -> bool:
+def _is_served(votes: Counter[str], links: int) -> bool:
     return votes[STORAGE] > 0 and votes[STORAGE] >= _STORAGE_SHARE * links
 
 
-def _majority(votes: Counter[str]) -> str:
+def _majority_role(votes: Counter[str]) -> str:
     """Return the role of a leaf without regard to storage: a single compute node among others makes no rail leaf."""
     if not votes or votes[COMPUTE] >= _STORAGE_SHARE * votes.total():
         return COMPUTE
     return max(sorted(votes), key=lambda role: votes[role])
 
 
-def _share_by_slot(hosts: Mapping[str, Host], leaves: Collection[str]) -> dict[tuple[int, ...], float]:
+def _compute_share_by_slot(hosts: Mapping[str, Host], leaves: Collection[str]) -> dict[tuple[int, ...], float]:
     """Return for each place of a device the share of compute nodes that have it on one of ``leaves``."""
     total: Counter[tuple[int, ...]] = Counter()
     there: Counter[tuple[int, ...]] = Counter()
@@ -167,10 +169,10 @@ def _spans(leaf: str, hosts: Mapping[str, Host], nodes: Mapping[str, set[str]], 
         if len(used) < _OTHER_PORTS:
             return False
         others.update(used)
-    covered = [other for other, count in others.items() if count >= _MOST * len(nodes[other])]
+    covered = [other for other, count in others.items() if count >= _MAJORITY_SHARE * len(nodes[other])]
     return any(
-        len(nodes[one] & nodes[other]) < _HARDLY * min(len(nodes[one]), len(nodes[other]))
-        for one, other in _first_pairs(covered)
+        len(nodes[first] & nodes[other]) < _HARDLY * min(len(nodes[first]), len(nodes[other]))
+        for first, other in _first_pairs(covered)
     )
 
 

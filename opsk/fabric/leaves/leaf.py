@@ -1,4 +1,4 @@
-"""What is known of one leaf, and of one HCA cabled to it?"""
+"""Defines a leaf, and an HCA that is cabled to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Leaf:
 
     ``unit`` is the index of the scalable unit: the group of nodes that share one leaf a rail. ``carries`` holds all
     rails that the leaf serves, more than one where several HCAs of a node share it. ``off_tier`` marks a spine or
-    director chip that is a leaf only because a host or two hang on it; its cables to leaves are no uplinks.
+    director chip that is a leaf only because it has a host or two; its cables to leaves are no uplinks.
     """
 
     guid: str

@@ -1,9 +1,9 @@
-"""Which leaves are of a storage or management network, though compute nodes have HCAs there?
+"""Finds the leaves of storage and management networks on which compute nodes have HCAs too.
 
-A node with eight HCAs for its GPUs often has one or two more, on leaves of their own: in a part that no cable joins
-with the rest, under spines of their own, or under those of the rails. Such leaves hold a minority of a node's HCAs and
-are mostly cabled otherwise than its other leaves. What they are for is told by the servers there, or behind them; by
-their names; by nodes that are not those of any unit, or not a power of two of HCAs, since rails are never cabled so.
+A node with eight HCAs for its GPUs often has one or two more, on separate leaves: in a part that no cable joins to the
+rest, under separate spines, or under those of the rails. Such leaves hold a minority of a node's HCAs and mostly are
+cabled differently from its other leaves. Their role is derived from the servers on them or reached through them, from
+their names, and from nodes that do not match any unit or do not have a power of two of HCAs, since rails never do.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from dataclasses import dataclass
 
 from opsk.fabric.fabric import Fabric, Switch
 from opsk.fabric.hosts.hosts import COMPUTE, MANAGEMENT, STORAGE, Host
-from opsk.fabric.hosts.roles import told_by_name
-from opsk.fabric.units import joined, leaf_sets
+from opsk.fabric.hosts.roles import classify_name
+from opsk.fabric.units import group_leaves, join_pairs
 
 Slots = tuple[tuple[int, ...], ...]
 Key = tuple[Slots, int]
 """The HCA at a place of nodes with such devices."""
-Alike = Mapping[tuple[Slots, tuple[str, ...]], int]
+NodePatterns = Mapping[tuple[Slots, tuple[str, ...]], int]
 """How many nodes have such devices on such leaves, in the order of the devices."""
 
-_FEWEST_HCAS = 3
+_MIN_HCAS = 3
 """A node with fewer HCAs has none of which the others are a majority."""
 _ON_LEAF = 0.5
 """What fewer nodes have on a leaf than this share of what most have there is a stray, or another kind of node's."""
@@ -33,7 +33,7 @@ _OTHER_LINKS = 1.1
 _OTHER_UPLINKS = 1.5
 _OTHER_COUNT = 1.25
 """Leaves with so many times more or fewer nodes or uplinks, or so many times more leaves, are cabled otherwise."""
-_FEW_LEAVES = 3
+_MIN_LEAVES = 3
 """Fewer leaves than this: what one of them lacks may be a fault."""
 
 
@@ -54,62 +54,62 @@ class Group:
     plane_hcas: float
 
 
-def typical_nodes(hosts: Mapping[str, Host]) -> list[Host]:
+def find_typical_nodes(hosts: Mapping[str, Host]) -> list[Host]:
     """Return the compute nodes with more than half as many HCAs as most have."""
     named = [host for host in hosts.values() if host.role == COMPUTE and not host.twice and not host.generic]
     hcas: Counter[int] = Counter()
     for host in named:
         hcas[len(host.ports)] += len(host.ports)
     usual = max(hcas, key=lambda size: (hcas[size], size), default=0)
-    return [host for host in named if len(host.ports) >= _FEWEST_HCAS and 2 * len(host.ports) > usual]
+    return [host for host in named if len(host.ports) >= _MIN_HCAS and 2 * len(host.ports) > usual]
 
 
-def unlike_groups(
-    alike: Alike, off_tier: Collection[str], neighbours: Mapping[str, Counter[str]]
+def find_unlike_groups(
+    patterns: NodePatterns, off_tier: Collection[str], neighbours: Mapping[str, Counter[str]]
 ) -> tuple[list[Group], list[Group]]:
     """Return the groups that hold a minority of a node's HCAs and are cabled otherwise, and all others."""
-    on_leaf = _on_leaf(alike, off_tier)
-    number = _group_numbers(on_leaf)
-    groups = _groups(alike, on_leaf, number, neighbours)
+    on_leaf = _count_on_leaf(patterns, off_tier)
+    number = _number_groups(on_leaf)
+    groups = _build_groups(patterns, on_leaf, number, neighbours)
     unlike = {}
-    for own, group in groups.items():
+    for group_id, group in groups.items():
         hcas = Counter[Key]()
         for leaf in group.leaves:
             hcas.update(on_leaf[leaf])
-        slots, _ = _main(hcas)
+        slots, _ = _main_key(hcas)
         places = [place for index in range(len(slots)) if (place := number.get((slots, index), -1)) in groups]
-        minority = len(places) >= _FEWEST_HCAS and 2 * places.count(own) < len(places)
+        minority = len(places) >= _MIN_HCAS and 2 * places.count(group_id) < len(places)
         if minority and _is_unlike(group, [groups[place] for place in places]):
-            unlike[own] = group
-    return list(unlike.values()), [group for own, group in groups.items() if own not in unlike]
+            unlike[group_id] = group
+    return list(unlike.values()), [group for group_id, group in groups.items() if group_id not in unlike]
 
 
-def _on_leaf(alike: Alike, off_tier: Collection[str]) -> dict[str, Counter[Key]]:
-    found: defaultdict[str, Counter[Key]] = defaultdict(Counter)
-    for (slots, leaves), count in alike.items():
+def _count_on_leaf(patterns: NodePatterns, off_tier: Collection[str]) -> dict[str, Counter[Key]]:
+    counts: defaultdict[str, Counter[Key]] = defaultdict(Counter)
+    for (slots, leaves), count in patterns.items():
         for index, leaf in enumerate(leaves):
             if leaf not in off_tier:
-                found[leaf][slots, index] += count
-    return dict(found)
+                counts[leaf][slots, index] += count
+    return dict(counts)
 
 
-def _main(hcas: Mapping[Key, int]) -> Key:
+def _main_key(hcas: Mapping[Key, int]) -> Key:
     return max(hcas, key=lambda key: (hcas[key], key))
 
 
-def _group_numbers(on_leaf: Mapping[str, Mapping[Key, int]]) -> dict[Key, int]:
+def _number_groups(on_leaf: Mapping[str, Mapping[Key, int]]) -> dict[Key, int]:
     """Number the HCAs that are of one group, since nodes have them on the same leaf."""
     pairs = []
     for hcas in on_leaf.values():
-        main = _main(hcas)
+        main = _main_key(hcas)
         pairs += [(main, key) for key, count in hcas.items() if count >= _ON_LEAF * hcas[main]]
-    roots = joined(pairs)
+    roots = join_pairs(pairs)
     order = {root: index for index, root in enumerate(sorted(set(roots.values())))}
     return {key: order[root] for key, root in roots.items()}
 
 
-def _groups(
-    alike: Alike,
+def _build_groups(
+    patterns: NodePatterns,
     on_leaf: Mapping[str, Mapping[Key, int]],
     number: Mapping[Key, int],
     neighbours: Mapping[str, Counter[str]],
@@ -117,30 +117,30 @@ def _groups(
     """Return the groups by number."""
     members: defaultdict[int, list[str]] = defaultdict(list)
     for leaf, hcas in on_leaf.items():
-        members[number[_main(hcas)]].append(leaf)
+        members[number[_main_key(hcas)]].append(leaf)
     above = {leaf: neighbours[leaf].keys() - on_leaf.keys() for leaf in on_leaf}
     below: defaultdict[str, set[str]] = defaultdict(set)
     for leaf, spines in above.items():
         for spine in spines:
             below[spine].add(leaf)
-    labels = [_parts(on_leaf, neighbours), _parts(on_leaf, above | below)]
-    in_part, in_plane = (_hcas_of_a_node(alike, label) for label in labels)
-    found = {}
-    for own, leaves in members.items():
-        most = [statistics.mode(sorted(label[leaf] for leaf in leaves)) for label in labels]
-        found[own] = Group(
+    labels = [_number_parts(on_leaf, neighbours), _number_parts(on_leaf, above | below)]
+    in_part, in_plane = (_count_hcas_per_node(patterns, label) for label in labels)
+    groups = {}
+    for group_id, leaves in members.items():
+        modes = [statistics.mode(sorted(label[leaf] for leaf in leaves)) for label in labels]
+        groups[group_id] = Group(
             leaves=frozenset(leaves),
             hcas=statistics.median(sum(on_leaf[leaf].values()) for leaf in leaves),
             uplinks=statistics.median(neighbours[leaf].total() for leaf in leaves),
-            part=most[0],
-            plane=most[1],
-            part_hcas=in_part[most[0]],
-            plane_hcas=in_plane[most[1]],
+            part=modes[0],
+            plane=modes[1],
+            part_hcas=in_part[modes[0]],
+            plane_hcas=in_plane[modes[1]],
         )
-    return found
+    return groups
 
 
-def _parts(leaves: Iterable[str], around: Mapping[str, Iterable[str]]) -> dict[str, int]:
+def _number_parts(leaves: Iterable[str], around: Mapping[str, Iterable[str]]) -> dict[str, int]:
     """Number the parts that cables join, and return that of each leaf."""
     part: dict[str, int] = {}
     for start in leaves:
@@ -152,11 +152,11 @@ def _parts(leaves: Iterable[str], around: Mapping[str, Iterable[str]]) -> dict[s
     return part
 
 
-def _hcas_of_a_node(alike: Alike, label: Mapping[str, int]) -> dict[int, float]:
+def _count_hcas_per_node(patterns: NodePatterns, label: Mapping[str, int]) -> dict[int, float]:
     """Return how many HCAs a node has on the leaves with one label, on average over those that have any."""
     hcas: Counter[int] = Counter()
     nodes: Counter[int] = Counter()
-    for (_, leaves), count in alike.items():
+    for (_, leaves), count in patterns.items():
         for number, times in Counter(label[leaf] for leaf in leaves if leaf in label).items():
             hcas[number] += count * times
             nodes[number] += count
@@ -166,7 +166,7 @@ def _hcas_of_a_node(alike: Alike, label: Mapping[str, int]) -> dict[int, float]:
 def _is_unlike(group: Group, peers: Collection[Group]) -> bool:
     """Return whether a group is cabled otherwise than most of ``peers``, which hold one entry for each HCA."""
     leaves = statistics.median(len(peer.leaves) for peer in peers)
-    few = min(len(group.leaves), leaves) < _FEW_LEAVES
+    few = min(len(group.leaves), leaves) < _MIN_LEAVES
     measures: Iterable[tuple[float, float, float]] = (
         (group.hcas, statistics.median(peer.hcas for peer in peers), _OTHER_UPLINKS if few else _OTHER_LINKS),
         (group.uplinks, statistics.median(peer.uplinks for peer in peers), _OTHER_UPLINKS),
@@ -176,8 +176,8 @@ def _is_unlike(group: Group, peers: Collection[Group]) -> bool:
     return _is_apart(len(group.leaves), leaves, _OTHER_COUNT, 1) or any(_is_apart(*measure) for measure in measures)
 
 
-def _is_apart(one: float, other: float, factor: float, by_more_than: float = 0) -> bool:
-    low, high = sorted((one, other))
+def _is_apart(first: float, second: float, factor: float, by_more_than: float = 0) -> bool:
+    low, high = sorted((first, second))
     return high > factor * low and high - low > by_more_than
 
 
@@ -186,16 +186,16 @@ _WORDS = {
     MANAGEMENT: frozenset({"mgmt", "mgt", "mngt", "management", "admin", "oob", "ipmi", "bmc"}),
     COMPUTE: frozenset({"compute", "comp", "gpu", "train", "rail", "ew"}),
 }
-"""Words in names of switches that tell what they are for; ``ew`` is east-west."""
+"""Words in names of switches that mean a role; ``ew`` is east-west."""
 
 _SERVERS = 0.03
-"""Servers tell what leaves in a common part with the rails are for where they have this share of the HCAs there."""
+"""Servers decide the role of leaves in a common part with the rails where they have this share of the HCAs."""
 _OWN_UNIT = 0.9
 """A leaf with at least this share of its nodes in one unit is of that unit."""
 
 
-def told_by_words(description: str) -> set[str]:
-    """Return the roles that the words in a switch's name tell."""
+def classify_switch_name(description: str) -> set[str]:
+    """Return the roles that the words in a switch's name mean."""
     words = set(re.findall(r"[a-z]+", description.lower()))
     return {role for role, telling in _WORDS.items() if words & telling}
 
@@ -212,70 +212,72 @@ def find_side_leaves(
     Parameters
     ----------
     leaves
-        All switches with HCAs; those of ``off_tier`` are spines in truth.
+        All switches with HCAs; those of ``off_tier`` are spines.
     """
-    nodes = typical_nodes(hosts)
-    alike: Alike = Counter(
+    nodes = find_typical_nodes(hosts)
+    patterns: NodePatterns = Counter(
         (tuple(port.slot for port in node.ports), tuple(port.switch for port in node.ports)) for node in nodes
     )
-    unlike, usual = unlike_groups(alike, off_tier, neighbours)
+    unlike, usual = find_unlike_groups(patterns, off_tier, neighbours)
     typical = {node.name for node in nodes}
     search = _Search(
         switches=fabric.switches,
         others=[host for host in hosts.values() if host.name not in typical and not host.twice],
         leaves=frozenset(leaves),
         neighbours=neighbours,
-        alike=alike,
+        patterns=patterns,
     )
-    found: dict[str, str] = {}
+    roles: dict[str, str] = {}
     parts = {group.part for group in usual}
     rails = _leaves_of(usual)
     for groups in _networks(unlike):
-        found |= _side(search, _leaves_of(groups), rails, apart=groups[0].part not in parts)
-    if not found:
-        found = _among_rails(search, usual)
-    return found if _is_minority(found, alike) else {}
+        roles |= _classify_side(search, _leaves_of(groups), rails, apart=groups[0].part not in parts)
+    if not roles:
+        roles = _classify_among_rails(search, usual)
+    return roles if _is_minority(roles, patterns) else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """What a network is told by; ``others`` are the hosts that are no typical compute nodes."""
+    """The input of the search for side networks; ``others`` are the hosts that are no typical compute nodes."""
 
     switches: Mapping[str, Switch]
     others: Sequence[Host]
     leaves: frozenset[str]
     neighbours: Mapping[str, Counter[str]]
-    alike: Alike
+    patterns: NodePatterns
 
 
 def _leaves_of(groups: Iterable[Group]) -> frozenset[str]:
     return frozenset[str]().union(*(group.leaves for group in groups))
 
 
-def _side(search: _Search, own: frozenset[str], rails: frozenset[str], *, apart: bool) -> dict[str, str]:
-    """Return the role of leaves that are cabled otherwise than the rails, and of those behind them, where one tells."""
-    reached = _reached(own, rails, search.neighbours) | _cabled_like(own, rails, search.leaves, search.neighbours)
+def _classify_side(search: _Search, side: frozenset[str], rails: frozenset[str], *, apart: bool) -> dict[str, str]:
+    """Return the role of leaves that are cabled differently from the rails, and of those behind them, if known."""
+    reached = _find_reached(side, rails, search.neighbours) | _find_cabled_like(
+        side, rails, search.leaves, search.neighbours
+    )
     servers = [host for host in search.others if all(port.switch in reached for port in host.ports)]
-    if not apart and not _are_many(servers, own, search.alike):
+    if not apart and not _are_many(servers, side, search.patterns):
         servers = []
-    role = _role(_names(search, reached if apart else own), servers)
-    if role is None and (_is_odd(own, search.alike) or _is_across_units(own, rails, search.alike)):
+    role = _find_role(_names(search, reached if apart else side), servers)
+    if role is None and (_is_odd(side, search.patterns) or _is_across_units(side, rails, search.patterns)):
         role = STORAGE
-    return dict.fromkeys(own | (reached & search.leaves), role) if role else {}
+    return dict.fromkeys(side | (reached & search.leaves), role) if role else {}
 
 
-def _among_rails(search: _Search, groups: Sequence[Group]) -> dict[str, str]:
-    """Return the role of leaves that are cabled like the rails: told by their names, or by servers on odd ones."""
-    named = {group: _role(_names(search, group.leaves), ()) for group in groups}
-    found = {leaf: role for group, role in named.items() if role for leaf in group.leaves}
-    if found:
-        return found
+def _classify_among_rails(search: _Search, groups: Sequence[Group]) -> dict[str, str]:
+    """Return the role of leaves that are cabled like the rails: by their names, or by servers on odd ones."""
+    named = {group: _find_role(_names(search, group.leaves), ()) for group in groups}
+    roles = {leaf: role for group, role in named.items() if role for leaf in group.leaves}
+    if roles:
+        return roles
     storage = [host for host in search.others if host.role == STORAGE]
     served = {port.switch for host in storage for port in host.ports}
-    own = _leaves_of(group for group in groups if not served.isdisjoint(group.leaves))
-    servers = [host for host in storage if all(port.switch in own for port in host.ports)]
-    if servers and _are_many(servers, own, search.alike) and _is_odd(own, search.alike):
-        return dict.fromkeys(own, STORAGE)
+    served_leaves = _leaves_of(group for group in groups if not served.isdisjoint(group.leaves))
+    servers = [host for host in storage if all(port.switch in served_leaves for port in host.ports)]
+    if servers and _are_many(servers, served_leaves, search.patterns) and _is_odd(served_leaves, search.patterns):
+        return dict.fromkeys(served_leaves, STORAGE)
     return {}
 
 
@@ -291,81 +293,85 @@ def _networks(groups: Iterable[Group]) -> list[list[Group]]:
     return list(together.values())
 
 
-def _reached(own: Collection[str], rails: Collection[str], neighbours: Mapping[str, Counter[str]]) -> frozenset[str]:
-    """Return the switches that are cabled to ``own`` leaves, directly or through others, and not to the rails so."""
-    return _spread(own, rails, neighbours) - _spread(rails, own, neighbours)
-
-
-def _cabled_like(
-    own: Collection[str], rails: Collection[str], leaves: Collection[str], neighbours: Mapping[str, Counter[str]]
+def _find_reached(
+    side: Collection[str], rails: Collection[str], neighbours: Mapping[str, Counter[str]]
 ) -> frozenset[str]:
-    """Return the leaves under just the spines of most of ``own``, where no leaf of the rails is."""
-    spines = Counter(frozenset(neighbours[leaf]) for leaf in own)
-    usual = max(spines, key=lambda each: (spines[each], sorted(each)))
+    """Return the switches that are cabled to ``side`` leaves, directly or through others, and not to the rails so."""
+    return _reach_switches(side, rails, neighbours) - _reach_switches(rails, side, neighbours)
+
+
+def _find_cabled_like(
+    side: Collection[str], rails: Collection[str], leaves: Collection[str], neighbours: Mapping[str, Counter[str]]
+) -> frozenset[str]:
+    """Return the leaves under just the spines of most of ``side``, where no leaf of the rails is."""
+    spines = Counter(frozenset(neighbours[leaf]) for leaf in side)
+    usual = max(spines, key=lambda candidate: (spines[candidate], sorted(candidate)))
     if not usual or any(neighbours[leaf].keys() == usual for leaf in rails):
         return frozenset()
     return frozenset(leaf for leaf in leaves if neighbours[leaf].keys() == usual)
 
 
-def _spread(start: Collection[str], other: Collection[str], neighbours: Mapping[str, Counter[str]]) -> frozenset[str]:
+def _reach_switches(
+    start: Collection[str], other: Collection[str], neighbours: Mapping[str, Counter[str]]
+) -> frozenset[str]:
     """Return the switches that cables lead to from ``start``, short of leaves of the ``other`` and their spines."""
     closed = set(other).union(*(neighbours[leaf] for leaf in other)) - set(start)
     seen = set(start)
     front = list(start)
     while front:
-        found = {guid for leaf in front for guid in neighbours[leaf]} - seen - closed
-        seen |= found
-        front = list(found)
+        reached = {guid for leaf in front for guid in neighbours[leaf]} - seen - closed
+        seen |= reached
+        front = list(reached)
     return frozenset(seen)
 
 
-def _are_many(servers: Iterable[Host], leaves: Collection[str], alike: Alike) -> bool:
+def _are_many(servers: Iterable[Host], leaves: Collection[str], patterns: NodePatterns) -> bool:
     """Return whether servers have so many HCAs that they are no strays among those of nodes on the same leaves."""
-    there = sum(count * sum(leaf in leaves for leaf in used) for (_, used), count in alike.items())
+    there = sum(count * sum(leaf in leaves for leaf in used) for (_, used), count in patterns.items())
     return sum(len(host.ports) for host in servers) >= _SERVERS * there
 
 
-def _role(names: Sequence[str], servers: Sequence[Host]) -> str | None:
-    """Return what switches are for by their names, else by the servers; ``None`` where neither tells."""
-    named = Counter(role for name in names for role in told_by_words(name))
+def _find_role(names: Sequence[str], servers: Sequence[Host]) -> str | None:
+    """Return the role of switches by their names, else by the servers; ``None`` where neither shows it."""
+    named = Counter(role for name in names for role in classify_switch_name(name))
     for role in (STORAGE, MANAGEMENT):
         if 2 * named[role] > len(names):
             return role
     if not servers:
         return None
-    return MANAGEMENT if all(told_by_name(host.name) == MANAGEMENT for host in servers) else STORAGE
+    return MANAGEMENT if all(classify_name(host.name) == MANAGEMENT for host in servers) else STORAGE
 
 
-def _is_odd(own: Collection[str], alike: Alike) -> bool:
-    """Return whether nodes have a power of two of HCAs only without those on ``own``: GPUs come in such numbers."""
+def _is_odd(side: Collection[str], patterns: NodePatterns) -> bool:
+    """Return whether nodes have a power of two of HCAs only without those on ``side``: GPUs come in such numbers."""
     sizes: Counter[tuple[int, int]] = Counter()
-    for (_, used), count in alike.items():
-        inside = sum(leaf in own for leaf in used)
+    for (_, used), count in patterns.items():
+        inside = sum(leaf in side for leaf in used)
         if inside:
             sizes[len(used), inside] += count
     total, inside = max(sizes, key=lambda size: (sizes[size], size), default=(0, 0))
     return total.bit_count() != 1 and (total - inside).bit_count() == 1
 
 
-def _is_across_units(own: Collection[str], rails: Collection[str], alike: Alike) -> bool:
-    """Return whether most leaves hold nodes of several units, units being told by the leaves of the rails."""
+def _is_across_units(side: Collection[str], rails: Collection[str], patterns: NodePatterns) -> bool:
+    """Return whether most leaves hold nodes of several units, units being derived from the leaves of the rails."""
     sets: Counter[frozenset[str]] = Counter()
-    for (_, used), count in alike.items():
+    for (_, used), count in patterns.items():
         sets[frozenset(leaf for leaf in used if leaf in rails)] += count
-    unit_of = leaf_sets(sets)
+    unit_of = group_leaves(sets)
     units: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for (_, used), count in alike.items():
+    for (_, used), count in patterns.items():
         votes = Counter(unit_of[leaf] for leaf in used if leaf in unit_of)
         if votes:
-            unit = max(votes, key=lambda each: (votes[each], each))
+            unit = max(votes, key=lambda candidate: (votes[candidate], candidate))
             for leaf in used:
-                if leaf in own:
+                if leaf in side:
                     units[leaf][unit] += count
     across = [leaf for leaf, count in units.items() if max(count.values()) < _OWN_UNIT * count.total()]
-    return 2 * len(across) > len(own)
+    return 2 * len(across) > len(side)
 
 
-def _is_minority(found: Collection[str], alike: Alike) -> bool:
+def _is_minority(side: Collection[str], patterns: NodePatterns) -> bool:
     """Return whether nodes have most of their HCAs on other leaves."""
-    inside = sum(count * sum(leaf in found for leaf in used) for (_, used), count in alike.items())
-    return 2 * inside < sum(count * len(used) for (_, used), count in alike.items())
+    inside = sum(count * sum(leaf in side for leaf in used) for (_, used), count in patterns.items())
+    return 2 * inside < sum(count * len(used) for (_, used), count in patterns.items())

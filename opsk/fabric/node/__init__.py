@@ -1,1 +1,1 @@
-"""What is inside one node: its GPUs, its NICs, and the paths between them, read from what the node says of itself."""
+"""Models one node: its GPUs, its NICs, and the paths between them, read from the output of the node's own tools."""

@@ -1,7 +1,7 @@
-"""Which NIC serves each GPU of a node? The nearest on the compute fabric, by the node's own topology.
+"""Assigns each GPU of a node the nearest NIC on the compute fabric, by the node's own topology.
 
-Where several are equally near, GPUs are spread over them as evenly as can be, in the order of PCI addresses: NCCL too
-goes round among the nearest ones by the GPU's number (``ncclTopoGetLocalNet``).
+Where several NICs are equally near, GPUs are spread over them as evenly as possible, in the order of PCI addresses:
+NCCL also takes the nearest ones in turn by the GPU's number (``ncclTopoGetLocalNet``).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from opsk.fabric.leaves.leaf import Attachment
 from opsk.fabric.node.node_topology import Nic, NodeTopology, PathClass
 from opsk.fabric.node.pci import INFINIBAND
 
-_MOST_BITS = 1 << 16
+_MAX_BITS = 1 << 16
 
 
-def cpu_list(mask: str | None) -> str | None:
+def parse_cpu_mask(mask: str | None) -> str | None:
     """Return a mask as a list: ``00000000,0000ffff`` is ``0-15``; ``None`` for no mask or an empty one.
 
     Words of 32 bits, highest first, with or without ``0x``; an empty word (hwloc) is zero.
@@ -27,19 +27,19 @@ def cpu_list(mask: str | None) -> str | None:
     words = (mask or "").strip().lower().split(",")
     if not words or any(not re.fullmatch(r"(?:0x)?[0-9a-f]{0,8}", word) for word in words):
         return None
-    if 32 * len(words) > _MOST_BITS:
+    if 32 * len(words) > _MAX_BITS:
         return None
     bits = int("".join(word.removeprefix("0x").zfill(8) for word in words), 16)
     ranges: list[str] = []
-    at = 0
-    while bits >> at:
-        if not bits >> at & 1:
-            at += 1
+    bit = 0
+    while bits >> bit:
+        if not bits >> bit & 1:
+            bit += 1
             continue
-        first = at
-        while bits >> at & 1:
-            at += 1
-        ranges.append(str(first) if at == first + 1 else f"{first}-{at - 1}")
+        first = bit
+        while bits >> bit & 1:
+            bit += 1
+        ranges.append(str(first) if bit == first + 1 else f"{first}-{bit - 1}")
     return ",".join(ranges) or None
 
 
@@ -66,8 +66,8 @@ class Affinity:
     problems: tuple[str, ...] = ()
 
 
-def gpu_nics(topology: NodeTopology, fabric_devices: Collection[str] | None = None) -> dict[int, str]:
-    """Return the name of the NIC that serves each GPU; a GPU without a told path to any is missing.
+def assign_nics(topology: NodeTopology, fabric_devices: Collection[str] | None = None) -> dict[int, str]:
+    """Return the name of the NIC that serves each GPU; a GPU without a reported path to any is missing.
 
     Parameters
     ----------
@@ -76,17 +76,17 @@ def gpu_nics(topology: NodeTopology, fabric_devices: Collection[str] | None = No
         them the NICs that look like the compute fabric's are taken: InfiniBand, else the fast ones.
     """
     if fabric_devices is None:
-        names = [nic.name for nic in likely_fabric_nics(topology)]
+        names = [nic.name for nic in find_fabric_nics(topology)]
     else:
-        matched = _by_name(topology.nics, list(fabric_devices))
+        matched = _match_by_name(topology.nics, list(fabric_devices))
         names = [nic.name for nic in topology.nics if nic.name in matched]
-    return _spread(topology, names)
+    return _spread_gpus(topology, names)
 
 
-def likely_fabric_nics(topology: NodeTopology) -> tuple[Nic, ...]:
+def find_fabric_nics(topology: NodeTopology) -> tuple[Nic, ...]:
     """Return the NICs that a compute fabric would use, when no fabric is known.
 
-    Among ports of known speed the fast ones; beside InfiniBand, others only when they are as fast: a management port
+    Among ports of known speed the fast ones; besides InfiniBand, others only when they are as fast: a management port
     is neither.
     """
     nics = tuple(nic for nic in topology.nics if nic.state in {None, "ACTIVE"}) or topology.nics
@@ -99,7 +99,7 @@ def likely_fabric_nics(topology: NodeTopology) -> tuple[Nic, ...]:
     return tuple(nic for nic in nics if nic in infiniband or (enough and (nic.bytes_per_s or 0.0) >= enough))
 
 
-def fabric_affinity(topology: NodeTopology, attachments: Sequence[Attachment]) -> Affinity:
+def compute_nic_affinity(topology: NodeTopology, attachments: Sequence[Attachment]) -> Affinity:
     """Return the affinity of one node's GPUs to its HCAs on the fabric.
 
     A NIC is the same as an HCA by GUID where both are known, else by name, else, with as many of both and no name to
@@ -110,8 +110,8 @@ def fabric_affinity(topology: NodeTopology, attachments: Sequence[Attachment]) -
     attachments
         The node's HCAs on the compute fabric, in device order.
     """
-    position_of, problems = _positions(topology, attachments)
-    nics = _spread(topology, [nic.name for nic in topology.nics if nic.name in position_of])
+    position_of, problems = _match_positions(topology, attachments)
+    nics = _spread_gpus(topology, [nic.name for nic in topology.nics if nic.name in position_of])
     if attachments and topology.nics and not position_of:
         there = ", ".join(nic.name for nic in topology.nics[:4])
         problems.append(
@@ -121,7 +121,7 @@ def fabric_affinity(topology: NodeTopology, attachments: Sequence[Attachment]) -
     lost = [gpu.index for gpu in topology.gpus if gpu.index not in nics]
     if position_of and lost:
         problems.append(f"no path to a NIC on the fabric is told for GPU {', '.join(map(str, lost))}")
-    unused = _missing(attachments, position_of)
+    unused = _find_missing(attachments, position_of)
     if position_of and unused:
         problems.append(f"on the fabric but not in the node's topology: {', '.join(unused)}")
     return Affinity(
@@ -133,12 +133,12 @@ def fabric_affinity(topology: NodeTopology, attachments: Sequence[Attachment]) -
     )
 
 
-def _missing(attachments: Sequence[Attachment], position_of: Mapping[str, int]) -> list[str]:
-    found = set(position_of.values())
-    return [entry.device for place, entry in enumerate(attachments) if place not in found]
+def _find_missing(attachments: Sequence[Attachment], position_of: Mapping[str, int]) -> list[str]:
+    matched = set(position_of.values())
+    return [entry.device for place, entry in enumerate(attachments) if place not in matched]
 
 
-def _positions(topology: NodeTopology, attachments: Sequence[Attachment]) -> tuple[dict[str, int], list[str]]:
+def _match_positions(topology: NodeTopology, attachments: Sequence[Attachment]) -> tuple[dict[str, int], list[str]]:
     """Return the position of each NIC that is on the fabric, by its name in the node."""
     guids = Counter(nic.guid for nic in topology.nics if nic.guid)
     by_guid: dict[str, int] = {}
@@ -153,7 +153,7 @@ def _positions(topology: NodeTopology, attachments: Sequence[Attachment]) -> tup
     taken = set(positions.values())
     free = [place for place in range(len(attachments)) if place not in taken]
     left = [nic for nic in topology.nics if nic.name not in positions]
-    named = _by_name(left, [attachments[place].device for place in free])
+    named = _match_by_name(left, [attachments[place].device for place in free])
     positions |= {name: free[place] for name, place in named.items()}
     if not positions and attachments:
         nameless = [nic for nic in topology.nics if nic.device is None]
@@ -163,22 +163,22 @@ def _positions(topology: NodeTopology, attachments: Sequence[Attachment]) -> tup
     return positions, problems
 
 
-def _by_name(nics: Sequence[Nic], devices: Sequence[str]) -> dict[str, int]:
+def _match_by_name(nics: Sequence[Nic], devices: Sequence[str]) -> dict[str, int]:
     """Return the place among ``devices`` of each NIC with that name, or with a name of the same slot."""
     exact = {device: place for place, device in reversed([*enumerate(devices)])}
     slots = {device_slot(name): place for name, place in exact.items() if _COMPARABLE_NAME.fullmatch(name)}
-    found: dict[str, int] = {}
+    places: dict[str, int] = {}
     for nic in nics:
         if nic.device is None:
             continue
         if nic.device in exact:
-            found[nic.name] = exact[nic.device]
+            places[nic.name] = exact[nic.device]
         elif _COMPARABLE_NAME.fullmatch(nic.device) and device_slot(nic.device) in slots:
-            found[nic.name] = slots[device_slot(nic.device)]
-    return found
+            places[nic.name] = slots[device_slot(nic.device)]
+    return places
 
 
-def _spread(topology: NodeTopology, names: Sequence[str]) -> dict[int, str]:
+def _spread_gpus(topology: NodeTopology, names: Sequence[str]) -> dict[int, str]:
     """Return for each GPU one of its nearest NICs, so that no NIC serves more GPUs than it must.
 
     First the least loaded of the nearest; then, while a chain of GPUs can each move on to another of their nearest NICs
@@ -195,7 +195,7 @@ def _spread(topology: NodeTopology, names: Sequence[str]) -> dict[int, str]:
     for gpu_index, names_near in nearest.items():
         serving[gpu_index] = min(names_near, key=lambda name: load[name])
         load[serving[gpu_index]] += 1
-    while (chain := _relieving_chain(nearest, serving, load)) is not None:
+    while (chain := _find_relieving_chain(nearest, serving, load)) is not None:
         for gpu_index, name in chain:
             load[serving[gpu_index]] -= 1
             serving[gpu_index] = name
@@ -203,7 +203,7 @@ def _spread(topology: NodeTopology, names: Sequence[str]) -> dict[int, str]:
     return serving
 
 
-def _relieving_chain(
+def _find_relieving_chain(
     nearest: Mapping[int, Sequence[str]], serving: Mapping[int, str], load: Mapping[str, int]
 ) -> list[tuple[int, str]] | None:
     """Return the moves, GPU to NIC, that take one GPU from a NIC to one that serves at least two fewer."""
@@ -213,16 +213,16 @@ def _relieving_chain(
         while pending:
             name = pending.popleft()
             if load[name] + 2 <= load[start]:
-                return _moves(came_by, name)
-            for gpu, own in serving.items():
-                for other in nearest[gpu] if own == name else ():
+                return _trace_moves(came_by, name)
+            for gpu, nic in serving.items():
+                for other in nearest[gpu] if nic == name else ():
                     if other not in came_by:
                         came_by[other] = (gpu, name)
                         pending.append(other)
     return None
 
 
-def _moves(came_by: Mapping[str, tuple[int, str] | None], end: str) -> list[tuple[int, str]]:
+def _trace_moves(came_by: Mapping[str, tuple[int, str] | None], end: str) -> list[tuple[int, str]]:
     moves: list[tuple[int, str]] = []
     name = end
     while (step := came_by[name]) is not None:

@@ -1,4 +1,4 @@
-"""Which dialect does this file of a node speak? Reads any of them; a captured file with several is read whole."""
+"""Detects the format of a file that describes a node, and reads it; a file may hold several formats."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 
 from opsk.errors import InputError
 from opsk.fabric.node import pci
-from opsk.fabric.node.infiniband_tree import files_of_ttar, holds_ttar, read_infiniband_tree
+from opsk.fabric.node.infiniband_tree import holds_ttar, read_infiniband_tree, read_ttar
 from opsk.fabric.node.lstopo_xml import read_lstopo_xml
-from opsk.fabric.node.merge import merge
+from opsk.fabric.node.merge import merge_nodes
 from opsk.fabric.node.nccl_xml import read_nccl_xml
 from opsk.fabric.node.node_topology import Gpu, Nic, NodeTopology
 from opsk.fabric.node.smi_list import holds_list, read_smi_list
@@ -24,13 +24,15 @@ _LINE = re.compile(
 
 
 def holds_lspci(text: str) -> bool:
-    """Say whether a text holds such lines."""
+    """Return whether a text holds such lines."""
     return _LINE.search(text) is not None
 
 
 def read_lspci(text: str, *, source: str) -> NodeTopology | None:
     """Return GPUs, counted in the order of their addresses, and NICs; ``None`` when nothing is listed at all."""
-    entries = sorted({(pci.bus_id(match[1]) or "", match[2], match[3], match[4]) for match in _LINE.finditer(text)})
+    entries = sorted(
+        {(pci.parse_bus_id(match[1]) or "", match[2], match[3], match[4]) for match in _LINE.finditer(text)}
+    )
     if not entries:
         return None
     gpus = [(address, name) for address, kind, name, vendor in entries if pci.is_gpu(kind, vendor)]
@@ -54,11 +56,11 @@ _XML = {
     "nvidia_smi_log": read_smi_query_xml,
 }
 _TEXT = (read_smi_query, read_smi_list, read_topo_matrix, read_lspci)
-"""In the order in which what they say of a GPU counts."""
+"""In the order of precedence for a GPU."""
 
 
 def holds_node(text: str) -> bool:
-    """Say whether a text, or the beginning of one, is of a dialect that describes a node."""
+    """Return whether a text, or the beginning of one, is of a dialect that describes a node."""
     if holds_ttar(text) or root_tag(text) is not None:
         return True
     return any(holds(text) for holds in (holds_query, holds_list, holds_matrix, holds_lspci))
@@ -77,14 +79,14 @@ def read_node(text: str, *, source: str) -> NodeTopology:
         When none of them is in it.
     """
     if holds_ttar(text):
-        return read_infiniband_tree(files_of_ttar(text), source=source)
+        return read_infiniband_tree(read_ttar(text), source=source)
     tag = root_tag(text)
-    found = [topology for read in _TEXT if (topology := read(text, source=source)) is not None]
+    topologies = [topology for read in _TEXT if (topology := read(text, source=source)) is not None]
     if tag is not None:
-        found.append(_XML[tag](text, source=source))
-    if not found:
+        topologies.append(_XML[tag](text, source=source))
+    if not topologies:
         raise InputError(
             f"{source}: no description of a node in it",
             hint="give the output of nvidia-smi topo -m or -q, NCCL's topology file, or lstopo --of xml",
         )
-    return merge(found)
+    return merge_nodes(topologies)

@@ -1,7 +1,7 @@
-"""What does a copy of ``/sys/class/infiniband`` say of the NICs of a node?
+"""Reads the NICs of a node from a copy of ``/sys/class/infiniband``.
 
-A copy is a map of paths to texts, whatever folder it was taken from: a device is told by its ``ports``. What the
-running node says is read by ``opsk.telemetry.network.infiniband``.
+A copy is a map of paths to texts, whatever folder it was taken from: a device is recognised by its ``ports``. The tree
+of the running node is read by ``opsk.telemetry.network.infiniband``.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from opsk.errors import InputError
 from opsk.fabric.node import pci
-from opsk.fabric.node.node_topology import Nic, NodeTopology, ordered
+from opsk.fabric.node.node_topology import Nic, NodeTopology, sort_topology
 from opsk.units import gbit_per_s
 
-WANTED = frozenset({"link_layer", "rate", "state", "phys_state"})
+PORT_FILES = frozenset({"link_layer", "rate", "state", "phys_state"})
 """Files of a port that are read."""
 
-WANTED_OF_DEVICE = frozenset({"node_guid", "node_desc", "hca_type", "board_id", "numa_node", "uevent"})
+DEVICE_FILES = frozenset({"node_guid", "node_desc", "hca_type", "board_id", "numa_node", "uevent"})
 """Files of a device that are read; ``numa_node`` and ``uevent`` below its ``device``."""
 
 _PORT_FILE = re.compile(r"(?:(.*)/)?([^/]+)/ports/([0-9]{1,3})/(link_layer|rate|state|phys_state)")
@@ -45,7 +45,7 @@ def holds_ttar(text: str) -> bool:
     )
 
 
-def files_of_ttar(text: str) -> dict[str, str]:
+def read_ttar(text: str) -> dict[str, str]:
     """Return the files of a ttar archive by path; one that is cut gives what came before."""
     files: dict[str, str] = {}
     lines = iter(text.splitlines())
@@ -88,7 +88,7 @@ def read_infiniband_tree(files: Mapping[str, str], *, source: str) -> NodeTopolo
         contents={"devices": len(devices), "ports": len(nics)},
         problems=tuple(problems),
     )
-    return ordered(topology)
+    return sort_topology(topology)
 
 
 def _devices(files: Mapping[str, str]) -> dict[str, _Device]:
@@ -105,7 +105,7 @@ def _devices(files: Mapping[str, str]) -> dict[str, _Device]:
         devices.setdefault(name, _Device()).ports.setdefault(int(number), {})[what] = text.strip()
     for name, device in devices.items():
         root = f"{folders[name]}/{name}" if folders[name] else name
-        for what in WANTED_OF_DEVICE:
+        for what in DEVICE_FILES:
             for place in (f"{root}/{what}", f"{root}/device/{what}"):
                 if place in files:
                     device.files.setdefault(what, files[place].strip())
@@ -128,7 +128,7 @@ def _nic(name: str, device: _Device, number: int, problems: list[str], source: s
     return Nic(
         name=full,
         device=full,
-        pci=pci.bus_id(slot[1]) if slot else None,
+        pci=pci.parse_bus_id(slot[1]) if slot else None,
         numa=int(numa) if re.fullmatch(r"[0-9]{1,4}", numa) else None,
         guid=digits if digits and int(digits, 16) else None,
         port=number,

@@ -1,8 +1,8 @@
-"""What does an XML file of hwloc's ``lstopo`` say of the GPUs and NICs of a node?
+"""Parses the XML files of hwloc's ``lstopo`` for the GPUs and NICs of a node.
 
-Versions 1 to 3 of the format: I/O devices hang as ``PCIDev`` below ``Bridge`` objects, what the software calls them as
-``OSDev`` below those. Each 1-1 bridge is one port of a switch, a 0-1 bridge is a host bridge. NVLink stands in a matrix
-of bandwidths [MB/s] at the end of the file, not as numbers of links. A file taken without I/O devices holds none.
+Versions 1 to 3 of the format: I/O devices are ``PCIDev`` objects below ``Bridge`` objects, their software names are
+``OSDev`` objects below those. Each 1-1 bridge is one port of a switch, a 0-1 bridge is a host bridge. NVLink is a
+matrix of bandwidths [MB/s] at the end of the file, not a number of links. A file taken without I/O devices holds none.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from opsk.fabric.node import pci
-from opsk.fabric.node.affinity import cpu_list
-from opsk.fabric.node.node_topology import Gpu, GpuPath, Nic, NodeTopology, PathClass, ordered
+from opsk.fabric.node.affinity import parse_cpu_mask
+from opsk.fabric.node.node_topology import Gpu, GpuPath, Nic, NodeTopology, PathClass, sort_topology
 from opsk.fabric.node.xml_tree import Element, read_xml
 from opsk.units import GB
 
@@ -64,7 +64,7 @@ def read_lstopo_xml(text: str, *, source: str) -> NodeTopology:
     functions: list[_Function] = []
     for child in root.children:
         if child.tag == "object":
-            _walk(child, pci.Place(), None, None, functions)
+            _collect_functions(child, pci.Place(), None, None, functions)
     graphics = [entry for entry in functions if _is_gpu(entry)]
     gpus = _gpus(graphics)
     nics = [(_nic(entry, root), entry) for entry in functions if _is_nic(entry, root)]
@@ -73,16 +73,16 @@ def read_lstopo_xml(text: str, *, source: str) -> NodeTopology:
         problems.append(f"{source}: no PCI devices in it: taken without I/O, or in a container that hides them")
     topology = NodeTopology(
         gpus=tuple(gpu for gpu, _ in gpus),
-        nics=_unique([nic for nic, _ in nics], problems, source),
+        nics=_drop_duplicates([nic for nic, _ in nics], problems, source),
         gpu_paths=gpu_paths,
         nic_paths={
-            (gpu.index, nic.name): pci.path_class(own.place, other.place, ports=True)
-            for gpu, own in gpus
+            (gpu.index, nic.name): pci.path_class(function.place, other.place, ports=True)
+            for gpu, function in gpus
             for nic, other in nics
         },
         nic_pairs={
-            (first.name, second.name): pci.path_class(own.place, other.place, ports=True)
-            for number, (first, own) in enumerate(nics)
+            (first.name, second.name): pci.path_class(function.place, other.place, ports=True)
+            for number, (first, function) in enumerate(nics)
             for second, other in nics[number + 1 :]
         },
         source=source,
@@ -91,26 +91,26 @@ def read_lstopo_xml(text: str, *, source: str) -> NodeTopology:
         contents={"version": root.get("version") or "1", "pci_functions": len(functions)},
         problems=tuple(problems),
     )
-    return ordered(topology)
+    return sort_topology(topology)
 
 
-def _unique(nics: Sequence[Nic], problems: list[str], source: str) -> tuple[Nic, ...]:
+def _drop_duplicates(nics: Sequence[Nic], problems: list[str], source: str) -> tuple[Nic, ...]:
     """Return the NICs without those whose name stands there before."""
-    kept: dict[str, Nic] = {}
-    twice = [nic.name for nic in nics if kept.setdefault(nic.name, nic) is not nic]
+    unique: dict[str, Nic] = {}
+    twice = [nic.name for nic in nics if unique.setdefault(nic.name, nic) is not nic]
     problems += [f"{source}: NIC {name} stands there twice; the first is kept" for name in twice]
-    return tuple(kept.values())
+    return tuple(unique.values())
 
 
-def _walk(
-    element: Element, place: pci.Place, cpus: str | None, function: _Function | None, found: list[_Function]
+def _collect_functions(
+    element: Element, place: pci.Place, cpus: str | None, function: _Function | None, functions: list[_Function]
 ) -> None:
     """Collect the PCI functions below an object, and what hangs in each."""
     kind = element.get("type") or ""
     nodeset, cpuset = element.get("nodeset"), element.get("cpuset")
     if nodeset is not None:
-        place = replace(place, numa=_one_bit(nodeset))
-        cpus = cpu_list(cpuset)
+        place = replace(place, numa=_single_node(nodeset))
+        cpus = parse_cpu_mask(cpuset)
     if kind == "Bridge":
         mark = element.get("bridge_pci"), element.get("gp_index"), element.line
         if (element.get("bridge_type") or "").startswith("0-"):
@@ -119,12 +119,12 @@ def _walk(
             place = replace(place, bridges=(*place.bridges, mark))
     elif kind == "PCIDev":
         function = _function(element, place, cpus)
-        found.append(function)
+        functions.append(function)
     elif kind == "OSDev":
         name = element.get("name") or ""
         if function is None and _GPU_OSDEV.fullmatch(name):
             function = _Function(address=None, kind="", vendor="", place=place, cpus=cpus, line=element.line)
-            found.append(function)
+            functions.append(function)
         if function is not None:
             function.names[name] = element
             for info in element.children:
@@ -132,7 +132,7 @@ def _walk(
                     function.infos.setdefault(info.get("name") or "", info.get("value") or "")
     for child in element.children:
         if child.tag == "object":
-            _walk(child, place, cpus, function, found)
+            _collect_functions(child, place, cpus, function, functions)
         elif child.tag == "info" and kind == "PCIDev" and function is not None:
             function.infos.setdefault(child.get("name") or "", child.get("value") or "")
 
@@ -140,7 +140,7 @@ def _walk(
 def _function(element: Element, place: pci.Place, cpus: str | None) -> _Function:
     match = _PCI_TYPE.match(element.get("pci_type") or "")
     return _Function(
-        address=pci.bus_id(element.get("pci_busid")),
+        address=pci.parse_bus_id(element.get("pci_busid")),
         kind=match[1].lower() if match else "",
         vendor=match[2].lower() if match else "",
         place=place,
@@ -150,9 +150,9 @@ def _function(element: Element, place: pci.Place, cpus: str | None) -> _Function
     )
 
 
-def _one_bit(nodeset: str) -> int | None:
+def _single_node(nodeset: str) -> int | None:
     """Return the NUMA node of a set that holds one only."""
-    nodes = cpu_list(nodeset)
+    nodes = parse_cpu_mask(nodeset)
     return int(nodes) if nodes is not None and nodes.isdecimal() else None
 
 
@@ -181,12 +181,12 @@ def _is_nic(entry: _Function, root: Element) -> bool:
 def _gpus(entries: Sequence[_Function]) -> list[tuple[Gpu, _Function]]:
     """Return the GPUs by NVML's or ROCm SMI's number; those without take the free ones in the order of addresses."""
     in_order = sorted(entries, key=lambda entry: (entry.address or "", entry.first("cuda") or 0, entry.line))
-    told = [entry.first("nvml", "rsmi") for entry in in_order]
-    known = [number for number in told if number is not None]
+    reported = [entry.first("nvml", "rsmi") for entry in in_order]
+    known = [number for number in reported if number is not None]
     if len(set(known)) < len(known):
-        told, known = [None] * len(told), []
+        reported, known = [None] * len(reported), []
     free = (number for number in count() if number not in known)
-    numbers = [next(free) if number is None else number for number in told]
+    numbers = [next(free) if number is None else number for number in reported]
     return [
         (
             Gpu(
@@ -231,43 +231,43 @@ def _gpu_paths(
 
     Without one nobody knows whether hwloc could ask for it.
     """
-    of_osdev = {
+    gpu_by_osdev = {
         f"OSDev:{osdev.get('gp_index')}": gpu.index
         for gpu, entry in gpus
         for name, osdev in entry.names.items()
         if _GPU_OSDEV.fullmatch(name)
     }
-    of_osdev |= {f"PCIDev:{entry.number}": gpu.index for gpu, entry in gpus if entry.number}
+    gpu_by_osdev |= {f"PCIDev:{entry.number}": gpu.index for gpu, entry in gpus if entry.number}
     switches = {f"PCIDev:{entry.number}" for entry in functions if entry.kind == _NVSWITCH_CLASS and entry.number}
     joined: dict[tuple[int, int], GpuPath] = {}
-    told = False
-    for kind, names, values in _matrices(root):
-        told = True
+    has_matrix = False
+    for kind, names, values in _find_matrices(root):
+        has_matrix = True
         up = {
             name: sum(value for other, value in zip(names, row, strict=True) if other in switches)
             for name, row in zip(names, values, strict=True)
-            if name in of_osdev
+            if name in gpu_by_osdev
         }
         for first, row in zip(names, values, strict=True):
             for second, value in zip(names, row, strict=True):
-                if first in up and second in up and of_osdev[first] < of_osdev[second]:
+                if first in up and second in up and gpu_by_osdev[first] < gpu_by_osdev[second]:
                     rate = value or min(up[first], up[second])
                     if rate:
                         path = GpuPath(kind=kind, bytes_per_s=rate * _MB)
-                        joined[of_osdev[first], of_osdev[second]] = path
-    if not told:
+                        joined[gpu_by_osdev[first], gpu_by_osdev[second]] = path
+    if not has_matrix:
         return {}
     return {
         (first.index, second.index): joined.get(
-            (first.index, second.index), GpuPath(kind=pci.path_class(own.place, other.place, ports=True))
+            (first.index, second.index), GpuPath(kind=pci.path_class(function.place, other.place, ports=True))
         )
-        for first, own in gpus
+        for first, function in gpus
         for second, other in gpus
         if first.index < second.index
     }
 
 
-def _matrices(root: Element) -> Iterator[tuple[PathClass, list[str], list[list[int]]]]:
+def _find_matrices(root: Element) -> Iterator[tuple[PathClass, list[str], list[list[int]]]]:
     """Return each whole matrix of bandwidths: what it is of, its objects as ``Type:number``, its rows."""
     for element in root.children:
         kind = _LINK_MATRICES.get(element.get("name") or "")
@@ -277,7 +277,7 @@ def _matrices(root: Element) -> Iterator[tuple[PathClass, list[str], list[list[i
         names = [f"{prefix}{word}" for word in _words(element, "indexes")]
         values = [int(word) for word in _words(element, "u64values") if re.fullmatch(r"[0-9]{1,15}", word)]
         if names and len(values) == len(names) ** 2:
-            yield kind, names, [values[at : at + len(names)] for at in range(0, len(values), len(names))]
+            yield kind, names, [values[start : start + len(names)] for start in range(0, len(values), len(names))]
 
 
 def _words(element: Element, tag: str) -> list[str]:

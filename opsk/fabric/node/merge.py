@@ -1,4 +1,4 @@
-"""What do several files of one node say together? A GPU is the same by UUID, else by PCI address, else by index."""
+"""Merges several files of one node; a GPU is the same by UUID, else by PCI address, else by index."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from opsk.fabric.node.node_topology import Gpu, Nic, NodeTopology, ordered
+from opsk.fabric.node.node_topology import Gpu, Nic, NodeTopology, sort_topology
 
 Device = TypeVar("Device", Gpu, Nic)
 
 
-def merge(topologies: Sequence[NodeTopology]) -> NodeTopology:
+def merge_nodes(topologies: Sequence[NodeTopology]) -> NodeTopology:
     """Return one node of several files; what the first file says counts, later ones add what it does not say."""
     if len(topologies) == 1:
         return topologies[0]
     whole = topologies[0]
     for topology in topologies[1:]:
-        whole = _merged(whole, topology)
+        whole = _merge_pair(whole, topology)
     contents: dict[str, object] = {}
     for topology in topologies:
         contents.setdefault(topology.dialect, topology.contents)
-    return ordered(replace(whole, contents=contents))
+    return sort_topology(replace(whole, contents=contents))
 
 
-def _merged(first: NodeTopology, second: NodeTopology) -> NodeTopology:
+def _merge_pair(first: NodeTopology, second: NodeTopology) -> NodeTopology:
     """Return the first with what the second adds."""
     problems = [*first.problems, *(entry for entry in second.problems if entry not in first.problems)]
-    index_of = _gpu_indices(first.gpus, second.gpus)
+    index_of = _match_gpus(first.gpus, second.gpus)
     gpus = {gpu.index: gpu for gpu in first.gpus}
     for gpu in second.gpus:
         index = index_of[gpu.index]
         renamed = replace(gpu, index=index)
-        gpus[index] = _filled(gpus[index], renamed, problems, f"GPU {index}") if index in gpus else renamed
-    name_of = _nic_names(first.nics, second.nics)
+        gpus[index] = _fill_gaps(gpus[index], renamed, problems, f"GPU {index}") if index in gpus else renamed
+    name_of = _match_nics(first.nics, second.nics)
     nics = {nic.name: nic for nic in first.nics}
     for nic in second.nics:
         name = name_of[nic.name]
-        nics[name] = _filled(nics[name], replace(nic, name=name), problems, f"NIC {name}") if name in nics else nic
+        nics[name] = _fill_gaps(nics[name], replace(nic, name=name), problems, f"NIC {name}") if name in nics else nic
     renamed_gpu_paths = {
         (min(index_of[a], index_of[b]), max(index_of[a], index_of[b])): path
         for (a, b), path in second.gpu_paths.items()
@@ -48,7 +48,7 @@ def _merged(first: NodeTopology, second: NodeTopology) -> NodeTopology:
         gpus=tuple(gpus.values()),
         nics=tuple(nics.values()),
         gpu_paths={**renamed_gpu_paths, **first.gpu_paths},
-        nic_paths=_renamed(second.nic_paths, index_of, name_of) | dict(first.nic_paths),
+        nic_paths=_rename_paths(second.nic_paths, index_of, name_of) | dict(first.nic_paths),
         nic_pairs={
             **{(name_of.get(a, a), name_of.get(b, b)): path for (a, b), path in second.nic_pairs.items()},
             **first.nic_pairs,
@@ -68,13 +68,13 @@ def _other_domains(first: NodeTopology, second: NodeTopology) -> tuple[str, ...]
     return tuple(dict.fromkeys((*first.other_domains, *(name for name in new if name not in first.fabric_domains))))
 
 
-def _renamed(
+def _rename_paths(
     paths: Mapping[tuple[int, str], Any], index_of: Mapping[int, int], name_of: Mapping[str, str]
 ) -> dict[tuple[int, str], Any]:
     return {(index_of.get(gpu, gpu), name_of.get(nic, nic)): path for (gpu, nic), path in paths.items()}
 
 
-def _gpu_indices(first: Sequence[Gpu], second: Sequence[Gpu]) -> dict[int, int]:
+def _match_gpus(first: Sequence[Gpu], second: Sequence[Gpu]) -> dict[int, int]:
     """Return under which index of the first each GPU of the second goes."""
     by_uuid = {gpu.uuid: gpu.index for gpu in first if gpu.uuid}
     by_pci = {gpu.pci: gpu.index for gpu in first if gpu.pci}
@@ -92,7 +92,7 @@ def _gpu_indices(first: Sequence[Gpu], second: Sequence[Gpu]) -> dict[int, int]:
     return indices
 
 
-def _nic_names(first: Sequence[Nic], second: Sequence[Nic]) -> dict[str, str]:
+def _match_nics(first: Sequence[Nic], second: Sequence[Nic]) -> dict[str, str]:
     """Return under which name of the first each NIC of the second goes: by name, else by PCI address and port."""
     names = {nic.name for nic in first}
     by_pci = {(nic.pci, nic.port): nic.name for nic in first if nic.pci}
@@ -105,7 +105,7 @@ def _nic_names(first: Sequence[Nic], second: Sequence[Nic]) -> dict[str, str]:
 _IDENTITY = {"uuid", "pci", "guid", "fabric_domain"}
 
 
-def _filled(first: Device, second: Device, problems: list[str], what: str) -> Device:
+def _fill_gaps(first: Device, second: Device, problems: list[str], what: str) -> Device:
     """Return the first with its gaps filled from the second; report identities that differ."""
     changes: dict[str, Any] = {}
     for entry in fields(first):

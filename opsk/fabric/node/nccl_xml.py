@@ -1,8 +1,8 @@
-"""What does a topology file of NCCL or RCCL say of a node? (``NCCL_TOPO_DUMP_FILE``, or one given to a VM.)
+"""Parses topology files of NCCL and RCCL (``NCCL_TOPO_DUMP_FILE``, or a file given to a VM).
 
 Each ``pci`` element of class 0x0604 is a whole PCIe switch: NCCL lists upstream ports only, so bridges on a path are
-switches on it. Host bridges are not listed: what shares a ``cpu`` element is ``PHB`` at best. GUIDs stand in the byte
-order of the machine that wrote them, little-endian everywhere, and are turned round here; speeds are in Mbit/s.
+switches on it. Host bridges are not listed: devices in one ``cpu`` element are at best ``PHB``. GUIDs are in the byte
+order of the machine that wrote them, little-endian everywhere, and are reversed here; speeds are in Mbit/s.
 
 Source: src/graph/xml.cc and topo.cc of NCCL 2.x; RCCL adds ``xgmi``, ``gcn`` and version 2.
 """
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from opsk.fabric.node import pci
-from opsk.fabric.node.affinity import cpu_list
-from opsk.fabric.node.node_topology import Gpu, GpuPath, Nic, NodeTopology, PathClass, ordered
+from opsk.fabric.node.affinity import parse_cpu_mask
+from opsk.fabric.node.node_topology import Gpu, GpuPath, Nic, NodeTopology, PathClass, sort_topology
 from opsk.fabric.node.xml_tree import Element, read_xml
 from opsk.units import mbit_per_s
 
@@ -26,7 +26,7 @@ _EUI64 = 0x03
 
 
 @dataclass(slots=True, kw_only=True)
-class _Found:
+class _PlacedElement:
     """A device element and where it hangs."""
 
     element: Element
@@ -38,9 +38,9 @@ class _Found:
 class _Tree:
     """Everything of one ``system`` element, in the order of the file."""
 
-    gpus: list[_Found] = field(default_factory=list)
-    nets: list[_Found] = field(default_factory=list)
-    functions: list[_Found] = field(default_factory=list)
+    gpus: list[_PlacedElement] = field(default_factory=list)
+    nets: list[_PlacedElement] = field(default_factory=list)
+    functions: list[_PlacedElement] = field(default_factory=list)
     cpus: dict[int, str | None] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ def read_nccl_xml(text: str, *, source: str) -> NodeTopology:
         When there is no such element, or the file declares entities.
     """
     root, problems = read_xml(text, source=source)
-    contents = _contents(root)
+    contents = _count_contents(root)
     if root.tag == "graphs":
         indices = sorted({index for gpu in root.all("gpu") if (index := _number(gpu.get("dev"))) is not None})
         what = f"{source}: a graph file: the rings and trees that NCCL chose, not how the node is built"
@@ -67,7 +67,7 @@ def read_nccl_xml(text: str, *, source: str) -> NodeTopology:
             contents=contents,
             problems=(*problems, what),
         )
-    tree = _walk(root, source)
+    tree = _collect_devices(root, source)
     gpus, places = _gpus(tree, source)
     nics = _nics(tree, source)
     topology = NodeTopology(
@@ -88,10 +88,10 @@ def read_nccl_xml(text: str, *, source: str) -> NodeTopology:
         dialect="nccl",
         contents=contents,
     )
-    return ordered(replace(topology, problems=(*problems, *tree.problems)))
+    return sort_topology(replace(topology, problems=(*problems, *tree.problems)))
 
 
-def _contents(root: Element) -> dict[str, object]:
+def _count_contents(root: Element) -> dict[str, object]:
     """Count the elements of the file."""
     functions = list(root.all("pci"))
     classes = Counter(entry.get("class") or "" for entry in functions)
@@ -107,7 +107,7 @@ def _contents(root: Element) -> dict[str, object]:
     }
 
 
-def _walk(root: Element, source: str) -> _Tree:
+def _collect_devices(root: Element, source: str) -> _Tree:
     """Collect the devices of the first host of the file."""
     tree = _Tree()
     cpus = [entry for entry in root.children if entry.tag == "cpu"]
@@ -118,7 +118,7 @@ def _walk(root: Element, source: str) -> _Tree:
         if cpu.get("host_hash") == hosts[0]:
             numa = _number(cpu.get("numaid"))
             place = pci.Place(numa=numa if numa is not None and numa >= 0 else f"cpu {number}", host_bridge=number)
-            tree.cpus[number] = cpu_list(cpu.get("affinity"))
+            tree.cpus[number] = parse_cpu_mask(cpu.get("affinity"))
             _descend(cpu, None, place, tree)
     return tree
 
@@ -127,37 +127,37 @@ def _descend(element: Element, function: Element | None, place: pci.Place, tree:
     """Collect what hangs below one element; ``function`` is the PCI function that it is in."""
     for child in element.children:
         if child.tag == "gpu":
-            tree.gpus.append(_Found(element=child, function=function, place=place))
+            tree.gpus.append(_PlacedElement(element=child, function=function, place=place))
         elif child.tag == "net":
-            tree.nets.append(_Found(element=child, function=function, place=place))
+            tree.nets.append(_PlacedElement(element=child, function=function, place=place))
         elif child.tag == "nic":
             _descend(child, function, place, tree)
         elif child.tag == "pci":
-            tree.functions.append(_Found(element=child, function=child, place=place))
+            tree.functions.append(_PlacedElement(element=child, function=child, place=place))
             inner = place
-            if pci.class_digits(child.get("class")) == _BRIDGE_CLASS or any(sub.tag == "pci" for sub in child.children):
+            if pci.parse_class(child.get("class")) == _BRIDGE_CLASS or any(sub.tag == "pci" for sub in child.children):
                 inner = pci.Place(numa=place.numa, host_bridge=place.host_bridge, bridges=(*place.bridges, id(child)))
             _descend(child, child, inner, tree)
 
 
 def _gpus(tree: _Tree, source: str) -> tuple[list[Gpu], dict[int, pci.Place]]:
     """Return the GPUs: the ``gpu`` elements, or in a file for a VM the PCI functions of a GPU's class."""
-    found = tree.gpus
-    if not found:
-        found = sorted(
+    entries = tree.gpus
+    if not entries:
+        entries = sorted(
             (
                 entry
                 for entry in tree.functions
-                if pci.is_gpu(pci.class_digits(entry.element.get("class")), entry.element.get("vendor"))
+                if pci.is_gpu(pci.parse_class(entry.element.get("class")), entry.element.get("vendor"))
             ),
-            key=lambda entry: pci.bus_id(entry.element.get("busid")) or "",
+            key=lambda entry: pci.parse_bus_id(entry.element.get("busid")) or "",
         )
         unknown = sum(1 for entry in tree.functions if not entry.element.get("class"))
         if unknown:
             tree.problems.append(f"{source}: {unknown} PCI functions without a class: cannot tell GPUs from NICs")
     gpus: list[Gpu] = []
     places: dict[int, pci.Place] = {}
-    for order, entry in enumerate(found):
+    for order, entry in enumerate(entries):
         index = _number(entry.element.get("dev")) if entry.element.tag == "gpu" else order
         if index is None or index in places:
             tree.problems.append(f"{source}:{entry.element.line}: GPU {index} stands there twice or without number")
@@ -173,7 +173,7 @@ def _nics(tree: _Tree, source: str) -> list[tuple[Nic, pci.Place]]:
     nics: list[tuple[Nic, pci.Place]] = []
     taken: set[str] = set()
     for entry in tree.nets or [
-        entry for entry in tree.functions if pci.is_nic(pci.class_digits(entry.element.get("class")))
+        entry for entry in tree.functions if pci.is_nic(pci.parse_class(entry.element.get("class")))
     ]:
         net = entry.element
         device = net.get("name") if net.tag == "net" else None
@@ -184,7 +184,7 @@ def _nics(tree: _Tree, source: str) -> list[tuple[Nic, pci.Place]]:
             continue
         taken.add(name)
         speed = _number(net.get("speed"))
-        function_class = pci.class_digits(entry.function.get("class")) if entry.function else ""
+        function_class = pci.parse_class(entry.function.get("class")) if entry.function else ""
         nic = Nic(
             name=name,
             device=device,
@@ -214,23 +214,23 @@ def _links(tree: _Tree, gpus: Sequence[Gpu]) -> _Links:
     index_of = {gpu.pci: gpu.index for gpu in gpus if gpu.pci}
     links = _Links()
     for entry in tree.gpus:
-        own = index_of.get(_bus_id(entry) or "")
-        if own is None:
+        index = index_of.get(_bus_id(entry) or "")
+        if index is None:
             continue
         if not entry.element.whole:
-            links.cut.add(own)
+            links.cut.add(index)
         for link in entry.element.children:
             if link.tag not in {"nvlink", "xgmi"}:
                 continue
             count = _number(link.get("count")) or 0
-            peer = index_of.get(pci.bus_id(link.get("target")) or "")
-            if pci.class_digits(link.get("tclass")) == _NVSWITCH_CLASS:
-                links.to_switches[own] += count
-            elif peer == own:
-                links.to_itself[own] += count
+            peer = index_of.get(pci.parse_bus_id(link.get("target")) or "")
+            if pci.parse_class(link.get("tclass")) == _NVSWITCH_CLASS:
+                links.to_switches[index] += count
+            elif peer == index:
+                links.to_itself[index] += count
             elif peer is not None:
                 kind = PathClass.XGMI if link.tag == "xgmi" else PathClass.NV
-                links.direct.setdefault((min(own, peer), max(own, peer)), GpuPath(kind=kind, links=count))
+                links.direct.setdefault((min(index, peer), max(index, peer)), GpuPath(kind=kind, links=count))
     return links
 
 
@@ -262,8 +262,8 @@ def _gpu_paths(
     return paths
 
 
-def _bus_id(entry: _Found) -> str | None:
-    return pci.bus_id(entry.function.get("busid")) if entry.function is not None else None
+def _bus_id(entry: _PlacedElement) -> str | None:
+    return pci.parse_bus_id(entry.function.get("busid")) if entry.function is not None else None
 
 
 def _numa(place: pci.Place) -> int | None:

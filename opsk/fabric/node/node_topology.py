@@ -1,7 +1,7 @@
-"""What is in one node, and how near is what to what? The one value that every dialect is read into.
+"""Defines the topology of one node: its GPUs, its NICs and the paths between them; every format is read into it.
 
-What a dialect does not say is ``None`` or missing here, never a guess: a GPU pair without an entry in ``gpu_paths`` is
-"not told", not "far apart".
+What a format does not contain is ``None`` or missing here, never a guess: a GPU pair without an entry in ``gpu_paths``
+is "not reported", not "far apart".
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from opsk.fabric.hosts.ports import natural
+from opsk.fabric.hosts.ports import natural_key
 
 
 class PathClass(StrEnum):
@@ -35,7 +35,7 @@ class PathClass(StrEnum):
 
     @property
     def is_hb(self) -> bool:
-        """Say whether it is NVLink or Infinity Fabric, rather than PCIe."""
+        """Return whether it is NVLink or Infinity Fabric, rather than PCIe."""
         return self in {PathClass.NV, PathClass.XGMI}
 
 
@@ -133,11 +133,11 @@ class NodeTopology:
         return domains[0] if len(domains) == 1 else None
 
     def path(self, first: int, second: int) -> GpuPath | None:
-        """Return the path between two GPUs, in either order; ``None`` when no file tells."""
+        """Return the path between two GPUs, in either order; ``None`` when no file reports it."""
         return self.gpu_paths.get((min(first, second), max(first, second)))
 
     def nearest_nics(self, gpu: int) -> tuple[PathClass, tuple[str, ...]] | None:
-        """Return the nearest path of a GPU to any NIC, and the NICs that are that near; ``None`` when none is told."""
+        """Return the nearest path of a GPU to any NIC, and the NICs at that distance; ``None`` when unknown."""
         paths = {nic.name: self.nic_paths[gpu, nic.name] for nic in self.nics if (gpu, nic.name) in self.nic_paths}
         if not paths:
             return None
@@ -147,7 +147,7 @@ class NodeTopology:
     def hb_groups(self) -> tuple[tuple[int, ...], ...] | None:
         """Return the GPUs in groups that NVLink or Infinity Fabric joins, directly or over others.
 
-        ``None`` when no file tells: neither a pair's path nor a GPU's number of links is known.
+        ``None`` when no file reports them: neither a pair's path nor a GPU's number of links is known.
         """
         indices = [gpu.index for gpu in self.gpus]
         if len(indices) > 1 and not self.gpu_paths:
@@ -156,10 +156,10 @@ class NodeTopology:
             linked = tuple(gpu.index for gpu in self.gpus if gpu.nvlinks)
             alone = [(gpu.index,) for gpu in self.gpus if not gpu.nvlinks]
             return tuple(sorted([*alone, linked] if linked else alone))
-        return _components(indices, [pair for pair, path in self.gpu_paths.items() if path.kind.is_hb])
+        return _find_components(indices, [pair for pair, path in self.gpu_paths.items() if path.kind.is_hb])
 
 
-def _components(members: Sequence[int], pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
+def _find_components(members: Sequence[int], pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
     group = {member: {member} for member in members}
     for first, second in pairs:
         if group[first] is not group[second]:
@@ -169,18 +169,18 @@ def _components(members: Sequence[int], pairs: Iterable[tuple[int, int]]) -> tup
     return tuple(sorted({tuple(sorted(part)) for part in group.values()}))
 
 
-def ordered(topology: NodeTopology) -> NodeTopology:
+def sort_topology(topology: NodeTopology) -> NodeTopology:
     """Return the node with GPUs by index, NICs by PCI address where all have one, and paths in order.
 
     NICs of a matrix keep the order of its columns: it is the order that the driver found them in.
     """
     nics = topology.nics
     if all(nic.pci for nic in nics):
-        nics = tuple(sorted(nics, key=lambda nic: (nic.pci or "", nic.port or 0, natural(nic.name))))
+        nics = tuple(sorted(nics, key=lambda nic: (nic.pci or "", nic.port or 0, natural_key(nic.name))))
     return replace(
         topology,
         gpus=tuple(sorted(topology.gpus, key=lambda gpu: gpu.index)),
         nics=nics,
         gpu_paths=dict(sorted(topology.gpu_paths.items())),
-        nic_paths=dict(sorted(topology.nic_paths.items(), key=lambda item: (item[0][0], natural(item[0][1])))),
+        nic_paths=dict(sorted(topology.nic_paths.items(), key=lambda item: (item[0][0], natural_key(item[0][1])))),
     )

@@ -1,4 +1,4 @@
-"""Which PCI address is meant, what does a PCI class stand for, and how near are two places of the PCI tree?"""
+"""Parses PCI addresses and classes, and computes how near two devices of a PCI tree are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINK_LAYERS = {"0207": INFINIBAND, "0c06": INFINIBAND, "0200": ETHERNET}
 """0c06 is what adapters called themselves before there was a class for InfiniBand controllers."""
 
 
-def bus_id(text: str | None) -> str | None:
+def parse_bus_id(text: str | None) -> str | None:
     """Return a PCI address as ``0000:18:00.0``, whatever its domain's width; ``None`` when it is none."""
     match = _BUS_ID.fullmatch((text or "").strip())
     if match is None:
@@ -30,31 +30,31 @@ def bus_id(text: str | None) -> str | None:
     return f"{int(domain or '0', 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{function or 0}"
 
 
-def class_digits(text: str | None) -> str:
+def parse_class(text: str | None) -> str:
     """Return the four hex digits of class and subclass of ``0x030200`` or ``0302``; empty when it is none."""
     match = re.match(r"\s*(?:0x)?([0-9a-fA-F]{4})", text or "")
     return match[1].lower() if match else ""
 
 
 def is_gpu(pci_class: str, vendor: str | None = None) -> bool:
-    """Say whether a class, and the vendor's four digits where they are known, are a GPU's."""
+    """Return whether a class, and the vendor's four digits where they are known, are a GPU's."""
     known = (vendor or "").lower().removeprefix("0x")
     return pci_class in _GPU_CLASSES and (not known or known in _GPU_VENDORS)
 
 
 def is_nic(pci_class: str) -> bool:
-    """Say whether a class is a network controller's."""
+    """Return whether a class is a network controller's."""
     return pci_class.startswith("02") or pci_class == "0c06"
 
 
 def link_layer_of(pci_class: str) -> str | None:
-    """Return what a network controller's class says of its link layer."""
+    """Return the link layer of a network controller's class."""
     return _LINK_LAYERS.get(pci_class)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a device hangs: NUMA node, host bridge, and the PCI bridges from there down to it; ``None`` = not told."""
+    """The position of a device: NUMA node, host bridge, and the PCI bridges down to it; ``None`` = unknown."""
 
     numa: Hashable | None = None
     host_bridge: Hashable | None = None
@@ -77,8 +77,8 @@ def path_class(first: Place, second: Place, *, ports: bool) -> PathClass:
         common += 1
     if common:
         below = (len(first.bridges) - common, len(second.bridges) - common)
-        one_switch = max(below) <= 1 if ports else sum(below) == 0
-        return PathClass.PIX if one_switch else PathClass.PXB
+        single_switch = max(below) <= 1 if ports else sum(below) == 0
+        return PathClass.PIX if single_switch else PathClass.PXB
     if first.host_bridge is not None and first.host_bridge == second.host_bridge:
         return PathClass.PHB
     if first.numa is not None and first.numa == second.numa:

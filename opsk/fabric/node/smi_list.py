@@ -1,7 +1,7 @@
-"""What do ``nvidia-smi nvlink -s`` (status of every link) and ``nvidia-smi -L`` say of the GPUs of a node?
+"""Parses ``nvidia-smi nvlink -s`` (status of every link) and ``nvidia-smi -L``.
 
-A link is active when a rate stands behind it: ``<inactive>``, ``(Not supported)`` and whatever a future driver prints
-are none. Rates are in GB/s, one way.
+A link is active when its line ends with a rate: ``<inactive>``, ``(Not supported)`` and whatever a future driver prints
+are not. Rates are in GB/s, one way.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from opsk.fabric.node.node_topology import Gpu, NodeTopology
-from opsk.fabric.node.smi_query import known_uuid
+from opsk.fabric.node.smi_query import parse_uuid
 from opsk.units import GB
 
 _GPU = re.compile(r"^[ \t>|]*GPU ([0-9]{1,4}): ?(.*?)[ \t]*\(UUID: ([^)\s]*)\)?[ \t\r]*$")
@@ -22,7 +22,7 @@ _ALL_INACTIVE = re.compile(r"all links are inactive", re.IGNORECASE)
 
 @dataclass(slots=True, kw_only=True)
 class _Links:
-    """The links of one GPU: their rates [GB/s], 0 for an inactive one; ``none`` when the driver says so of all."""
+    """The links of one GPU: their rates [GB/s], 0 for an inactive one; ``none`` when all are reported inactive."""
 
     gpu: Gpu
     line: int
@@ -31,21 +31,21 @@ class _Links:
 
 
 def holds_list(text: str) -> bool:
-    """Say whether a text holds such lines."""
+    """Return whether a text holds such lines."""
     return _GPU_LINE.search(text) is not None
 
 
 def read_smi_list(text: str, *, source: str) -> NodeTopology | None:
-    """Return the GPUs that a text lists, with their links where it tells; ``None`` when it lists none."""
-    found: dict[int, _Links] = {}
+    """Return the GPUs that a text lists, with their links where it reports them; ``None`` when it lists none."""
+    by_index: dict[int, _Links] = {}
     problems: list[str] = []
     current: _Links | None = None
     for number, line in enumerate(text.splitlines(), 1):
         if match := _GPU.match(line):
-            current = found.setdefault(
+            current = by_index.setdefault(
                 int(match[1]),
                 _Links(
-                    gpu=Gpu(index=int(match[1]), model=match[2].strip() or None, uuid=known_uuid(match[3])), line=number
+                    gpu=Gpu(index=int(match[1]), model=match[2].strip() or None, uuid=parse_uuid(match[3])), line=number
                 ),
             )
         elif current is not None and (match := _LINK.match(line)):
@@ -55,16 +55,17 @@ def read_smi_list(text: str, *, source: str) -> NodeTopology | None:
             current.none = True
         elif line.strip() and not line[0].isspace():
             current = None
-    if not found:
+    if not by_index:
         return None
-    gpus = tuple(_gpu(entry) for _, entry in sorted(found.items()))
-    most = max((gpu.nvlinks or 0 for gpu in gpus), default=0)
+    gpus = tuple(_gpu(entry) for _, entry in sorted(by_index.items()))
+    max_links = max((gpu.nvlinks or 0 for gpu in gpus), default=0)
     problems += [
-        f"{source}:{found[gpu.index].line}: GPU {gpu.index} has {gpu.nvlinks} active NVLinks, others have {most}"
+        f"{source}:{by_index[gpu.index].line}: GPU {gpu.index} has {gpu.nvlinks} active NVLinks, "
+        f"others have {max_links}"
         for gpu in gpus
-        if gpu.nvlinks is not None and gpu.nvlinks < most
+        if gpu.nvlinks is not None and gpu.nvlinks < max_links
     ]
-    links = sum(len(entry.rates) for entry in found.values())
+    links = sum(len(entry.rates) for entry in by_index.values())
     return NodeTopology(
         gpus=gpus,
         source=source,

@@ -1,7 +1,7 @@
-"""What does ``nvidia-smi -q`` say of the GPUs of a node, as text or as XML (``-x``)?
+"""Parses the output of ``nvidia-smi -q``, as text and as XML (``-x``).
 
-GPUs stand in the order of their index, which the text does not print. A report of some GPUs only (``-i 3``) is told by
-the number of attached ones, and its indices are then unknown: they are counted from 0, and that is said.
+GPUs are in the order of their index, which the text does not print. A report of some GPUs only (``-i 3``) is recognised
+by the number of attached ones; its indices are then unknown, so they are counted from 0, and a problem is reported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ABSENT = frozenset({"", "n/a", "not supported", "not available", "none", "unkno
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricState:
-    """What the section ``Fabric`` of ``nvidia-smi -q`` says, word for word; ``None`` where it says nothing."""
+    """The section ``Fabric`` of ``nvidia-smi -q``, verbatim; ``None`` for values that it lacks."""
 
     state: str | None = None
     status: str | None = None
@@ -31,7 +31,7 @@ class FabricState:
     def domain(self) -> str | None:
         """Return ``ClusterUUID.CliqueId``; ``None`` without either, with a UUID of zeros, or while not registered.
 
-        A node without NVLink to other nodes says a UUID of zeros.
+        A node without NVLink to other nodes reports a UUID of zeros.
         """
         cluster, clique = (self.cluster or "").strip(), (self.clique or "").strip()
         if not _UUID.fullmatch(cluster) or not clique.isdecimal() or not int(cluster.replace("-", ""), 16):
@@ -61,8 +61,8 @@ _ZERO_UUID = re.compile(r"(?:GPU-)?[0-]+")
 
 
 @dataclass(slots=True, kw_only=True)
-class _Said:
-    """What one block says, by section and key."""
+class _GpuBlock:
+    """The values of one GPU's block, by section and key."""
 
     bus: str
     line: int
@@ -74,13 +74,13 @@ class _Said:
 
 
 def holds_query(text: str) -> bool:
-    """Say whether a text holds such a report."""
+    """Return whether a text holds such a report."""
     return _GPU_LINE.search(text) is not None
 
 
 def read_smi_query(text: str, *, source: str) -> NodeTopology | None:
     """Return the GPUs of the first report of a text; ``None`` when there is none."""
-    blocks, attached = _blocks(text)
+    blocks, attached = _split_blocks(text)
     if not blocks:
         return None
     problems: list[str] = []
@@ -99,7 +99,7 @@ def read_smi_query(text: str, *, source: str) -> NodeTopology | None:
         gpus.append(gpu)
         if fabric.problem:
             problems.append(f"{source}:{block.line}: GPU {gpu.index} ({block.bus}): {fabric.problem}")
-    return _topology(gpus, attached, problems, source, "smi_query")
+    return _build_topology(gpus, attached, problems, source, "smi_query")
 
 
 def read_smi_query_xml(text: str, *, source: str) -> NodeTopology:
@@ -122,7 +122,7 @@ def read_smi_query_xml(text: str, *, source: str) -> NodeTopology:
         gpus.append(gpu)
         if fabric.problem:
             problems.append(f"{source}:{element.line}: GPU {index} ({address}): {fabric.problem}")
-    return _topology(gpus, _count(root.text_at("attachedgpus")), problems, source, "smi_query_xml")
+    return _build_topology(gpus, _count(root.text_at("attachedgpus")), problems, source, "smi_query_xml")
 
 
 def _fabric(element: Element) -> FabricState:
@@ -138,10 +138,10 @@ def _count(text: str | None) -> int | None:
     return int(text) if text is not None and re.fullmatch(r"[0-9]{1,6}", text) else None
 
 
-def _blocks(text: str) -> tuple[list[_Said], int | None]:
-    """Return the blocks of the first report, one a GPU, and how many GPUs it says are attached."""
+def _split_blocks(text: str) -> tuple[list[_GpuBlock], int | None]:
+    """Return the blocks of the first report, one a GPU, and the number of attached GPUs that it reports."""
     lines = _first_report(text)
-    blocks: list[_Said] = []
+    blocks: list[_GpuBlock] = []
     seen: set[str] = set()
     attached: int | None = None
     section = ""
@@ -151,7 +151,7 @@ def _blocks(text: str) -> tuple[list[_Said], int | None]:
             if match[1] in seen:
                 break  # a second report of the same GPUs, later in time
             seen.add(match[1])
-            blocks.append(_Said(bus=match[1], line=number))
+            blocks.append(_GpuBlock(bus=match[1], line=number))
             section = ""
             continue
         if line[:1] == "#" and blocks:
@@ -163,9 +163,9 @@ def _blocks(text: str) -> tuple[list[_Said], int | None]:
         elif not blocks:
             attached = _count(value.strip()) if name == "attached gpus" else attached
         else:
-            # Keys of a GPU itself are told by their name: the text may have lost its indentation.
-            own = name in {"product name", "gpu uuid"}
-            blocks[-1].values.setdefault(("" if own else section, name), value.strip())
+            # Keys of a GPU itself are recognised by their name: the text may have lost its indentation.
+            is_gpu_key = name in {"product name", "gpu uuid"}
+            blocks[-1].values.setdefault(("" if is_gpu_key else section, name), value.strip())
     return blocks, attached
 
 
@@ -181,33 +181,33 @@ def _first_report(text: str) -> Iterator[tuple[int, str]]:
 def _gpu(index: int, address: str, model: str | None, uuid: str | None, mig: str | None, fabric: FabricState) -> Gpu:
     return Gpu(
         index=index,
-        uuid=known_uuid(uuid),
-        pci=pci.bus_id(address),
+        uuid=parse_uuid(uuid),
+        pci=pci.parse_bus_id(address),
         model=model if model and model.upper() != "N/A" else None,
         mig={"enabled": True, "disabled": False}.get((mig or "").lower()),
         fabric_domain=fabric.domain,
     )
 
 
-def known_uuid(text: str | None) -> str | None:
-    """Return a GPU's UUID; ``None`` for none, and for one of zeros, which stands where somebody masked it."""
+def parse_uuid(text: str | None) -> str | None:
+    """Return a GPU's UUID; ``None`` for none, and for one of zeros, which means that it was masked."""
     uuid = (text or "").strip()
     return None if not uuid.startswith("GPU-") or _ZERO_UUID.fullmatch(uuid) else uuid
 
 
-def _topology(
+def _build_topology(
     gpus: Iterable[Gpu], attached: int | None, problems: list[str], source: str, dialect: str
 ) -> NodeTopology:
-    found = tuple(gpus)
-    if attached is not None and attached != len(found):
+    described = tuple(gpus)
+    if attached is not None and attached != len(described):
         problems.append(
-            f"{source}: {attached} GPUs are attached, {len(found)} are described: cut, or a report of some only; "
+            f"{source}: {attached} GPUs are attached, {len(described)} are described: cut, or a report of some only; "
             f"indices are counted from 0"
         )
     return NodeTopology(
-        gpus=found,
+        gpus=described,
         source=source,
         dialect=dialect,
-        contents={"gpus": len(found), "attached_gpus": attached},
+        contents={"gpus": len(described), "attached_gpus": attached},
         problems=tuple(problems),
     )

@@ -1,6 +1,6 @@
-"""What does an XML file say, as far as it is sound? Reads no entity of the file's own, and nothing outside of it.
+"""Parses XML files as far as they are well-formed, without entities of the file and without external references.
 
-The parser is expat, with entities declared in the file refused: they are what grows a kilobyte into gigabytes, and no
+The parser is expat; entities declared in the file are refused, since they can grow a kilobyte into gigabytes, and no
 tool that is read here writes any. A ``DOCTYPE`` without them (``nvsmi_device_v12.dtd``, ``hwloc2.dtd``) is skipped.
 """
 
@@ -24,7 +24,7 @@ MAX_ELEMENTS = 2_000_000
 
 @dataclass(slots=True, kw_only=True)
 class Element:
-    """One element: ``text`` is what stands in it outside of its children; ``whole`` is unset where the file was cut."""
+    """One element: ``text`` is its text outside of its children; ``whole`` is unset where the file was cut."""
 
     tag: str
     attributes: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def root_tag(text: str) -> str | None:
 
 
 def read_xml(text: str, *, source: str) -> tuple[Element, list[str]]:
-    """Return the root element and what was not sound; what stands before and after it is not looked at.
+    """Return the root element and the problems; the text before and after it is ignored.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""What is there to see of a fabric: rail × node matrix and tree of tiers, as values that any medium can draw?"""
+"""Builds views of a fabric, the rail × node matrix and the tree of tiers, as values that any medium can draw."""

@@ -1,4 +1,4 @@
-"""Which switches of a tier are cabled alike, so that one box can stand for them?"""
+"""Groups the switches of a tier that are cabled similarly, so that one box can represent them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from opsk.fabric.rails import Rails
 
-_ALIKE = 0.5
-"""Switches are cabled alike when they share at least this part of all that either is cabled to: a cable or two that
+_MIN_SHARED = 0.5
+"""Switches are cabled similarly when they share at least this part of all that either is cabled to: a cable or two that
 are missing make no kind of their own."""
-_ENOUGH = 3
-_MOST = 0.5
+_MIN_SWITCHES = 3
+_MAJORITY_SHARE = 0.5
 
 
 class Folding:
-    """The boxes of a picture, tier after tier from below: ``groups`` of guids, ``box_of`` a guid is its index."""
+    """The boxes of the tree, tier after tier from below: ``groups`` of guids, ``box_of`` a guid is its index."""
 
     def __init__(
-        self, neighbours: Mapping[str, Counter[str]], tier: Mapping[str, int], rails: Rails, most: int, most_above: int
+        self,
+        neighbours: Mapping[str, Counter[str]],
+        tier: Mapping[str, int],
+        rails: Rails,
+        max_leaves: int,
+        max_above: int,
     ) -> None:
         self._neighbours = neighbours
         self._tier = tier
         self._rails = rails
-        self._most = most
-        self._most_above = most_above
+        self._max_leaves = max_leaves
+        self._max_above = max_above
         self._kinds: list[list[str]] = []
         self.groups: list[tuple[str, ...]] = []
         self.box_of: dict[str, int] = {}
@@ -34,20 +39,20 @@ class Folding:
         if not switches:
             return
         kind_of = self._kind_of(level, switches)
-        most = self._most_above if level else self._most
-        found: list[tuple[str, ...]] = [(guid,) for guid in switches]
-        if len(found) > most and level is not None:
-            found = _grouped(switches, {guid: (kind_of[guid], self._unit(guid)) for guid in switches})
-        if len(found) > most:
-            found = _grouped(switches, kind_of)
-        for group in found:
+        max_boxes = self._max_above if level else self._max_leaves
+        groups: list[tuple[str, ...]] = [(guid,) for guid in switches]
+        if len(groups) > max_boxes and level is not None:
+            groups = _group_by(switches, {guid: (kind_of[guid], self._unit(guid)) for guid in switches})
+        if len(groups) > max_boxes:
+            groups = _group_by(switches, kind_of)
+        for group in groups:
             self.box_of |= dict.fromkeys(group, len(self.groups))
             self.groups.append(group)
 
     def lacking(self, neighbours: Mapping[str, Counter[str]]) -> Iterator[tuple[int, int, int]]:
         """Yield box, box above and usual cables where most of a leaf's like are cabled to a switch and it is not."""
         for kind in self._kinds:
-            if len(kind) < _ENOUGH:
+            if len(kind) < _MIN_SWITCHES:
                 continue
             votes: defaultdict[str, Counter[int]] = defaultdict(Counter)
             for guid in kind:
@@ -55,7 +60,7 @@ class Folding:
                     if self._tier.get(other, -1) > self._tier[guid]:
                         votes[other][count] += 1
             for other, counts in votes.items():
-                if counts.total() <= _MOST * len(kind):
+                if counts.total() <= _MAJORITY_SHARE * len(kind):
                     continue
                 for guid in kind:
                     box, above = self.box_of[guid], self.box_of[other]
@@ -67,7 +72,7 @@ class Folding:
         return leaf.unit if leaf else None
 
     def _kind_of(self, level: int | None, switches: Sequence[str]) -> dict[str, Hashable]:
-        """Return a number for each switch that those cabled alike share: leaves by what is above, others by below."""
+        """Return the kind of each switch, by similar cabling: leaves by what is above, others by what is below."""
         if level is None:
             return dict.fromkeys(switches, 0)
         sets: dict[str, frozenset[Hashable]] = {}
@@ -82,23 +87,25 @@ class Folding:
         kind_of: dict[str, Hashable] = {}
         for guid in switches:
             leaf = self._rails.leaves.get(guid)
-            own = (leaf.role if leaf and level == 0 else None, sets[guid])
-            if own not in known:
-                alike = (index for index, kind in enumerate(kinds) if kind[0] == own[0] and _alike(kind[1], own[1]))
-                known[own] = next(alike, len(kinds))
-                if known[own] == len(kinds):
-                    kinds.append(own)
-            kind_of[guid] = known[own]
+            key = (leaf.role if leaf and level == 0 else None, sets[guid])
+            if key not in known:
+                similar = (
+                    index for index, kind in enumerate(kinds) if kind[0] == key[0] and _are_similar(kind[1], key[1])
+                )
+                known[key] = next(similar, len(kinds))
+                if known[key] == len(kinds):
+                    kinds.append(key)
+            kind_of[guid] = known[key]
         if level == 0:
-            self._kinds += [list(group) for group in _grouped(switches, kind_of)]
+            self._kinds += [list(group) for group in _group_by(switches, kind_of)]
         return kind_of
 
 
-def _alike(one: frozenset[Hashable], other: frozenset[Hashable]) -> bool:
-    return len(one & other) >= _ALIKE * len(one | other)
+def _are_similar(first: frozenset[Hashable], second: frozenset[Hashable]) -> bool:
+    return len(first & second) >= _MIN_SHARED * len(first | second)
 
 
-def _grouped(switches: Sequence[str], key_of: Mapping[str, Hashable]) -> list[tuple[str, ...]]:
+def _group_by(switches: Sequence[str], key_of: Mapping[str, Hashable]) -> list[tuple[str, ...]]:
     groups: defaultdict[Hashable, list[str]] = defaultdict(list)
     for guid in switches:
         groups[key_of[guid]].append(guid)

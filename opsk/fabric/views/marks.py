@@ -1,4 +1,4 @@
-"""Where in a picture does each fault belong: on a node, on a port, on a switch, on a cable?"""
+"""Assigns faults to the nodes, ports, switches and cables of a view."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Upper ends of the steps of the scale; what is above the last is more than the cables carry."""
 
 
-def heaviest(loads: Loads | None, pairs: Iterable[tuple[str, str]]) -> float | None:
+def max_load(loads: Loads | None, pairs: Iterable[tuple[str, str]]) -> float | None:
     """Return the highest load of directed pairs, ``None`` when none of them is known; never negative."""
     if not loads:
         return None
@@ -25,13 +25,13 @@ def heaviest(loads: Loads | None, pairs: Iterable[tuple[str, str]]) -> float | N
     return max(0.0, *known) if known else None
 
 
-def step(load: float) -> int:
+def scale_step(load: float) -> int:
     """Return the step of the scale: 0 idle, 1 to 4 by quarters, 5 more than the cables carry."""
     return sum(load > end for end in STEPS)
 
 
-def percent(load: float) -> str:
-    """Return a load for people; never 100% for something else."""
+def format_percent(load: float) -> str:
+    """Format a load as percent; never 100% for another value."""
     if load > 9.995:
         return "> 999%"
     text = f"{load:.0%}"
@@ -48,7 +48,7 @@ _OF_THE_FIRST = frozenset({
     "leaf_short_of_uplinks", "spine_short_of_cables", "spine_short_of_uplinks", "uneven_uplinks", "thin_leaf",
     "host_off_tier", "loop_cable",
 })  # fmt: skip
-"""Faults of one switch, which they name first; the others say which cables it lacks."""
+"""Faults of one switch, which they name first; the others name the cables that it lacks."""
 _OF_ALL = frozenset({"isolated_part", "no_cable", "switch_only_named"})
 _WORDS = {
     "leaf_short_of_uplinks": "short of uplinks",
@@ -72,7 +72,7 @@ class Marks:
     cables: Mapping[tuple[str, str], tuple[Fault, ...]]
 
 
-def read_marks(faults: Iterable[Fault]) -> Marks:
+def build_marks(faults: Iterable[Fault]) -> Marks:
     """Return where faults belong; one that concerns several things is marked on each."""
     nodes: defaultdict[str, list[Fault]] = defaultdict(list)
     devices: defaultdict[str, list[Fault]] = defaultdict(list)
@@ -89,13 +89,13 @@ def read_marks(faults: Iterable[Fault]) -> Marks:
         for a_guid, _, b_guid, _ in fault.cables:
             low, high = sorted((a_guid, b_guid))
             cables[low, high].append(fault)
-    return Marks(nodes=_frozen(nodes), devices=_frozen(devices), switches=_frozen(switches), cables=_frozen(cables))
+    return Marks(nodes=_freeze(nodes), devices=_freeze(devices), switches=_freeze(switches), cables=_freeze(cables))
 
 
-def words(fault: Fault) -> str:
+def describe_fault(fault: Fault) -> str:
     """Return a fault in two or three words."""
     return _WORDS.get(fault.kind, fault.kind.replace("_", " "))
 
 
-def _frozen(found: Mapping[_Key, list[Fault]]) -> dict[_Key, tuple[Fault, ...]]:
-    return {key: tuple(faults) for key, faults in found.items()}
+def _freeze(faults_by_key: Mapping[_Key, list[Fault]]) -> dict[_Key, tuple[Fault, ...]]:
+    return {key: tuple(faults) for key, faults in faults_by_key.items()}

@@ -1,4 +1,4 @@
-"""Which HCA of which node is on which rail, with nodes that are alike in one row? The rail × node matrix."""
+"""Builds the rail × node matrix: which HCA of which node is on which rail, with similar nodes in one row."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from enum import Enum
 
 from opsk.fabric.fabric import Fabric, Fault
 from opsk.fabric.hosts.hosts import COMPUTE
-from opsk.fabric.hosts.ports import device_slot, family_of, natural
+from opsk.fabric.hosts.ports import device_slot, family_of, natural_key
 from opsk.fabric.leaves.leaf import Leaf
 from opsk.fabric.rails import Attachment, Rails
-from opsk.fabric.views.marks import ON_WRONG_LEAF, SLOW, Loads, Marks, heaviest, read_marks, step
+from opsk.fabric.views.marks import ON_WRONG_LEAF, SLOW, Loads, Marks, build_marks, max_load, scale_step
 
 _USUAL = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seats:
+class RailPorts:
     """``by_node`` holds the ports of each node by the rail where they belong.
 
     ``misplaced`` and ``slow`` are the guids that faults name; ``families`` holds what is usual among hosts of one kind
@@ -40,36 +40,38 @@ class Seats:
         return self.families[family_of(node)][1]
 
 
-def seats_of(rails: Rails, marks: Marks) -> Seats:
+def build_rail_ports(rails: Rails, marks: Marks) -> RailPorts:
     """Return where the ports of all compute nodes belong."""
-    misplaced = frozenset(_named(rails, marks, ON_WRONG_LEAF))
+    misplaced = frozenset(_find_named(rails, marks, ON_WRONG_LEAF))
     unit_of = {name: index for index, unit in enumerate(rails.units) for name in unit}
-    votes = _votes(rails, misplaced, unit_of)
-    seated = {name: _seated(ports, misplaced, unit_of.get(name), votes) for name, ports in rails.attachments.items()}
-    families = _families(rails, seated)
-    return Seats(
-        by_node=seated,
+    votes = _count_votes(rails, misplaced, unit_of)
+    by_node = {
+        name: _group_by_rail(ports, misplaced, unit_of.get(name), votes) for name, ports in rails.attachments.items()
+    }
+    families = _compute_families(rails, by_node)
+    return RailPorts(
+        by_node=by_node,
         misplaced=misplaced,
-        slow=frozenset(_named(rails, marks, SLOW)),
+        slow=frozenset(_find_named(rails, marks, SLOW)),
         families=families,
         best_bytes_per_s=_most_frequent(port for ports in rails.attachments.values() for port in ports),
     )
 
 
-def _named(rails: Rails, marks: Marks, kinds: frozenset[str]) -> Iterator[str]:
+def _find_named(rails: Rails, marks: Marks, kinds: frozenset[str]) -> Iterator[str]:
     """Yield the guids of ports that a fault of these kinds concerns, by itself or by its cable."""
     for ports in rails.attachments.values():
         for port in ports:
             low, high = sorted((port.guid, port.leaf))
-            found = (*marks.devices.get(port.guid, ()), *marks.cables.get((low, high), ()))
-            if any(fault.kind in kinds for fault in found):
+            faults = (*marks.devices.get(port.guid, ()), *marks.cables.get((low, high), ()))
+            if any(fault.kind in kinds for fault in faults):
                 yield port.guid
 
 
 _Votes = Mapping[tuple[int | None, tuple[int, ...]], Counter[int]]
 
 
-def _votes(rails: Rails, misplaced: frozenset[str], unit_of: Mapping[str, int]) -> _Votes:
+def _count_votes(rails: Rails, misplaced: frozenset[str], unit_of: Mapping[str, int]) -> _Votes:
     """Return for each unit, and for all together, on which rails the ports of each name are."""
     votes: defaultdict[tuple[int | None, tuple[int, ...]], Counter[int]] = defaultdict(Counter)
     if not misplaced:
@@ -83,11 +85,11 @@ def _votes(rails: Rails, misplaced: frozenset[str], unit_of: Mapping[str, int]) 
     return votes
 
 
-def _seated(
+def _group_by_rail(
     ports: tuple[Attachment, ...], misplaced: frozenset[str], unit: int | None, votes: _Votes
 ) -> dict[int, list[Attachment]]:
     """Return the ports of one node by rail; those on a leaf of no rail are left out unless they are misplaced."""
-    seats: defaultdict[int, list[Attachment]] = defaultdict(list)
+    by_rail: defaultdict[int, list[Attachment]] = defaultdict(list)
     for port in ports:
         rail = port.rail
         if port.guid in misplaced:
@@ -95,23 +97,23 @@ def _seated(
             voted = votes.get((unit, slot)) or votes.get((None, slot))
             rail = _winner(voted) if voted else rail
         if rail is not None:
-            seats[rail].append(port)
-    return dict(seats)
+            by_rail[rail].append(port)
+    return dict(by_rail)
 
 
 def _winner(votes: Counter[int]) -> int:
     return min(votes, key=lambda rail: (-votes[rail], rail))
 
 
-def _families(
-    rails: Rails, seated: Mapping[str, Mapping[int, list[Attachment]]]
+def _compute_families(
+    rails: Rails, by_node: Mapping[str, Mapping[int, list[Attachment]]]
 ) -> dict[str, tuple[frozenset[int], float]]:
     members: defaultdict[str, list[str]] = defaultdict(list)
     for name in rails.attachments:
         members[family_of(name)].append(name)
     families = {}
     for family, names in members.items():
-        has = Counter(rail for name in names for rail in seated[name])
+        has = Counter(rail for name in names for rail in by_node[name])
         usual = frozenset(rail for rail, count in has.items() if count >= _USUAL * len(names))
         families[family] = (usual, _most_frequent(port for name in names for port in rails.attachments[name]))
     return families
@@ -135,7 +137,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """The ports of a node, or of several alike, that belong on a rail; ``load`` is the heaviest of all their links.
+    """The ports of a node, or of similar ones, that belong on a rail; ``load`` is the highest of all their links.
 
     ``leaves`` are the guids they are really cabled to, ``devices`` those of the first node.
     """
@@ -159,7 +161,7 @@ class Row:
 
     @property
     def regular(self) -> bool:
-        """Whether nothing is to be said of these nodes."""
+        """Whether nothing is to be reported of these nodes."""
         return not self.faults and all(cell.state in (State.OK, State.NONE) for cell in self.cells)
 
 
@@ -176,7 +178,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A scalable unit, or several that are alike, with their leaves by rail and their rows, the usual one first."""
+    """A scalable unit, or several that are similar, with their leaves by rail and their rows, the usual one first."""
 
     units: tuple[int, ...]
     nodes: tuple[str, ...]
@@ -197,7 +199,7 @@ class Matrix:
 UNFOLDED_NODES = 24
 """Up to so many nodes each may have a row of its own."""
 UNFOLDED_UNITS = 12
-"""Units beyond this number are put together where nothing tells them apart."""
+"""Units beyond this number are merged where they are equal."""
 _SELDOM = 0.1
 
 
@@ -207,45 +209,45 @@ def build_matrix(fabric: Fabric, rails: Rails, loads: Loads | None = None, *, fo
     Parameters
     ----------
     loads
-        Utilisation of links, when known: nodes and units are alike only when theirs are on one step of the scale.
+        Utilisation of links, when known: nodes and units are merged only when theirs are on one step of the scale.
     fold
-        Put nodes that are alike in one row, however few they are.
+        Merge similar nodes into one row, however few they are.
     """
-    read = _Reading(fabric, rails, loads, fold=fold or len(rails.attachments) > UNFOLDED_NODES)
+    read = _BlockBuilder(fabric, rails, loads, fold=fold or len(rails.attachments) > UNFOLDED_NODES)
     blocks = [read.block(index, nodes) for index, nodes in enumerate(rails.units)]
     if len(blocks) > UNFOLDED_UNITS:
-        blocks = _folded(blocks)
+        blocks = _fold_blocks(blocks)
     named: list[Counter[str]] = [Counter() for _ in range(rails.rail_count)]
     for port in (port for ports in rails.attachments.values() for port in ports):
         if port.rail is not None:
             named[port.rail][port.device] += 1
     compute = [name for name, role in rails.host_roles.items() if role == COMPUTE and name not in rails.attachments]
     return Matrix(
-        devices=tuple(_usual_names(names) for names in named),
+        devices=tuple(_find_usual_names(names) for names in named),
         blocks=tuple(blocks),
-        apart=tuple(sorted(compute, key=natural)),
+        apart=tuple(sorted(compute, key=natural_key)),
         loaded=bool(loads),
     )
 
 
-def _usual_names(names: Counter[str]) -> tuple[str, ...]:
-    """Return what the HCAs of a rail are called, the most frequent first; what few are called is a fault, no name."""
-    ordered = sorted(names, key=lambda name: (-names[name], natural(name)))
+def _find_usual_names(names: Counter[str]) -> tuple[str, ...]:
+    """Return what the HCAs of a rail are called, the most frequent first; a rare name is a fault, not a name."""
+    ordered = sorted(names, key=lambda name: (-names[name], natural_key(name)))
     return tuple(name for name in ordered if names[name] >= _SELDOM * names.total()) or tuple(ordered[:1])
 
 
-class _Reading:
-    """What building a block needs to know of the whole fabric."""
+class _BlockBuilder:
+    """Builds blocks from data of the whole fabric."""
 
     def __init__(self, fabric: Fabric, rails: Rails, loads: Loads | None, *, fold: bool) -> None:
         self._rails = rails
         self._loads = loads
         self._fold = fold
-        self._marks: Marks = read_marks((*fabric.faults, *rails.faults))
-        self._seats: Seats = seats_of(rails, self._marks)
-        self._up_pairs = _pairs_above(fabric, rails.leaves, loads)
+        self._marks: Marks = build_marks((*fabric.faults, *rails.faults))
+        self._rail_ports: RailPorts = build_rail_ports(rails, self._marks)
+        self._up_pairs = _find_pairs_above(fabric, rails.leaves, loads)
         self._carriers: defaultdict[tuple[int | None, int], list[Leaf]] = defaultdict(list)
-        for leaf in sorted(rails.leaves.values(), key=lambda leaf: (natural(leaf.description), leaf.guid)):
+        for leaf in sorted(rails.leaves.values(), key=lambda leaf: (natural_key(leaf.description), leaf.guid)):
             for rail in leaf.carries:
                 self._carriers[leaf.unit, rail].append(leaf)
 
@@ -255,9 +257,9 @@ class _Reading:
         rows: dict[object, Row] = {}
         for name in nodes:
             row = self._row(unit, name)
-            key = _likeness(row) if self._fold else name
-            rows[key] = _joined(rows[key], row) if key in rows else row
-        ordered = sorted(rows.values(), key=lambda row: (not row.regular, -len(row.nodes), natural(row.nodes[0])))
+            key = _row_key(row) if self._fold else name
+            rows[key] = _join_rows(rows[key], row) if key in rows else row
+        ordered = sorted(rows.values(), key=lambda row: (not row.regular, -len(row.nodes), natural_key(row.nodes[0])))
         return Block(
             units=(unit,),
             nodes=tuple(nodes),
@@ -271,12 +273,12 @@ class _Reading:
             leaves=tuple(leaf.guid for leaf in leaves),
             hca_links=sum(leaf.hca_links for leaf in leaves),
             uplinks=sum(leaf.uplinks for leaf in leaves),
-            load=heaviest(self._loads, (pair for leaf in leaves for pair in self._up_pairs[leaf.guid])),
+            load=max_load(self._loads, (pair for leaf in leaves for pair in self._up_pairs[leaf.guid])),
             faults=tuple(fault for leaf in leaves for fault in self._marks.switches.get(leaf.guid, ())),
         )
 
     def _row(self, unit: int, name: str) -> Row:
-        placed = self._seats.by_node[name]
+        placed = self._rail_ports.by_node[name]
         cells = tuple(self._cell(unit, name, rail, placed.get(rail, [])) for rail in range(self._rails.rail_count))
         shown = {id(fault) for cell in cells for fault in cell.faults}
         absent = any(cell.state is State.MISSING for cell in cells)
@@ -289,26 +291,26 @@ class _Reading:
 
     def _cell(self, unit: int, name: str, rail: int, ports: Sequence[Attachment]) -> Cell:
         if not ports:
-            lacking = rail in self._seats.usual_rails(name)
+            lacking = rail in self._rail_ports.usual_rails(name)
             faults = tuple(fault for fault in self._marks.nodes.get(name, ()) if fault.kind == "missing_rail")
             return Cell(state=State.MISSING if lacking else State.NONE, faults=faults if lacking else ())
-        usual = self._seats.usual_bytes_per_s(name)
-        wrong = any(port.guid in self._seats.misplaced for port in ports)
-        slow = any(port.guid in self._seats.slow or 0 < port.bytes_per_s < usual for port in ports)
-        own = {leaf.guid for leaf in self._carriers.get((unit, rail), [])}
+        usual = self._rail_ports.usual_bytes_per_s(name)
+        wrong = any(port.guid in self._rail_ports.misplaced for port in ports)
+        slow = any(port.guid in self._rail_ports.slow or 0 < port.bytes_per_s < usual for port in ports)
+        unit_leaves = {leaf.guid for leaf in self._carriers.get((unit, rail), [])}
         leaves = tuple(dict.fromkeys(port.leaf for port in ports))
         return Cell(
             state=State.WRONG if wrong else State.SLOW if slow else State.OK,
-            leaves=() if own.issuperset(leaves) and not wrong else leaves,
+            leaves=() if unit_leaves.issuperset(leaves) and not wrong else leaves,
             devices=tuple(port.device for port in ports),
             bytes_per_s=min(port.bytes_per_s for port in ports),
-            usual_bytes_per_s=max(usual, self._seats.best_bytes_per_s),
-            load=heaviest(self._loads, (pair for p in ports for pair in ((p.guid, p.leaf), (p.leaf, p.guid)))),
+            usual_bytes_per_s=max(usual, self._rail_ports.best_bytes_per_s),
+            load=max_load(self._loads, (pair for p in ports for pair in ((p.guid, p.leaf), (p.leaf, p.guid)))),
             faults=tuple(fault for port in ports for fault in self._marks.devices.get(port.guid, ())),
         )
 
 
-def _pairs_above(
+def _find_pairs_above(
     fabric: Fabric, leaves: Mapping[str, Leaf], loads: Loads | None
 ) -> defaultdict[str, list[tuple[str, str]]]:
     """Return for each leaf the directed pairs of it and another switch that a load is known of."""
@@ -321,7 +323,7 @@ def _pairs_above(
     return pairs
 
 
-def _likeness(row: Row) -> tuple[object, ...]:
+def _row_key(row: Row) -> tuple[object, ...]:
     """Return what two nodes of a unit must have in common to share a row."""
     return (
         tuple(
@@ -330,7 +332,7 @@ def _likeness(row: Row) -> tuple[object, ...]:
                 cell.leaves,
                 len(cell.devices),
                 cell.bytes_per_s,
-                None if cell.load is None else step(cell.load),
+                None if cell.load is None else scale_step(cell.load),
             )
             for cell in row.cells
         ),
@@ -338,33 +340,33 @@ def _likeness(row: Row) -> tuple[object, ...]:
     )
 
 
-def _joined(row: Row, other: Row) -> Row:
+def _join_rows(row: Row, other: Row) -> Row:
     cells = tuple(
-        replace(one, load=_greater(one.load, two.load), faults=(*one.faults, *two.faults))
-        for one, two in zip(row.cells, other.cells, strict=True)
+        replace(first, load=_max_or_none(first.load, second.load), faults=(*first.faults, *second.faults))
+        for first, second in zip(row.cells, other.cells, strict=True)
     )
     return Row(nodes=(*row.nodes, *other.nodes), cells=cells, faults=(*row.faults, *other.faults))
 
 
-def _greater(one: float | None, other: float | None) -> float | None:
-    return max((load for load in (one, other) if load is not None), default=None)
+def _max_or_none(first: float | None, second: float | None) -> float | None:
+    return max((load for load in (first, second) if load is not None), default=None)
 
 
-def _folded(blocks: Sequence[Block]) -> list[Block]:
-    """Put units together that nothing tells apart; those with anything out of line stay on their own."""
-    alike: dict[object, list[Block]] = {}
+def _fold_blocks(blocks: Sequence[Block]) -> list[Block]:
+    """Merge units that are equal; those with any irregularity stay separate."""
+    groups: dict[object, list[Block]] = {}
     for block in blocks:
         plain = len(block.rows) == 1 and block.rows[0].regular and not any(head.faults for head in block.heads)
         sizes = tuple(
-            (len(head.leaves), head.hca_links, head.uplinks, None if head.load is None else step(head.load))
+            (len(head.leaves), head.hca_links, head.uplinks, None if head.load is None else scale_step(head.load))
             for head in block.heads
         )
-        key = (len(block.nodes), sizes, _likeness(block.rows[0])) if plain else block.units
-        alike.setdefault(key, []).append(block)
-    return [_merged(group) for group in alike.values()]
+        key = (len(block.nodes), sizes, _row_key(block.rows[0])) if plain else block.units
+        groups.setdefault(key, []).append(block)
+    return [_merge_blocks(group) for group in groups.values()]
 
 
-def _merged(group: Sequence[Block]) -> Block:
+def _merge_blocks(group: Sequence[Block]) -> Block:
     first = group[0]
     if len(group) == 1:
         return first
@@ -379,7 +381,7 @@ def _merged(group: Sequence[Block]) -> Block:
     )
     row = first.rows[0]
     for block in group[1:]:
-        row = replace(_joined(row, block.rows[0]), nodes=())
+        row = replace(_join_rows(row, block.rows[0]), nodes=())
     nodes = tuple(name for block in group for name in block.nodes)
     units = tuple(unit for block in group for unit in block.units)
     return Block(units=units, nodes=nodes, heads=heads, rows=(replace(row, nodes=nodes),))

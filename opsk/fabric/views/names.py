@@ -1,4 +1,4 @@
-"""How are many names said in few words: ranges of their numbers, and short names of switches that stay apart?"""
+"""Abbreviates names: ranges of numbers, and short names of switches that stay unique."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from opsk.fabric.cabling import short_name
+from opsk.fabric.cabling import shorten_name
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.hosts.ports import natural
+from opsk.fabric.hosts.ports import natural_key
 
 _NUMBER = re.compile(r"(\d{1,15})")
 _GUID = re.compile(r"[0-9a-f]{16}")
 
 
-def ranges(names: Iterable[str]) -> str:
+def format_ranges(names: Iterable[str]) -> str:
     """Return names with ranges for their numbers, in natural order: for people, not for commands.
 
     Unlike ``opsk.hostlist.fold`` it takes any text, and folds numbers inside a name too;
@@ -33,23 +33,23 @@ def ranges(names: Iterable[str]) -> str:
         kinds[tuple(pieces[::2])].add(tuple(pieces[1::2]))
     parts = [
         "".join(piece for pair in zip(texts, (*numbers, ""), strict=True) for piece in pair)
-        for texts, found in kinds.items()
-        for numbers in _folded(found, len(texts) - 1)
+        for texts, numbers_found in kinds.items()
+        for numbers in _fold_numbers(numbers_found, len(texts) - 1)
     ]
-    return ",".join(sorted(parts, key=natural))
+    return ",".join(sorted(parts, key=natural_key))
 
 
-def _folded(found: set[tuple[str, ...]], places: int) -> set[tuple[str, ...]]:
+def _fold_numbers(tuples: set[tuple[str, ...]], places: int) -> set[tuple[str, ...]]:
     """Return tuples of numbers with those that differ in one place only put together, the last place first."""
     for place in reversed(range(places)):
-        alike: defaultdict[tuple[tuple[str, ...], tuple[str, ...]], set[str]] = defaultdict(set)
-        for numbers in found:
-            alike[numbers[:place], numbers[place + 1 :]].add(numbers[place])
-        found = {(*before, _runs(values), *after) for (before, after), values in alike.items()}
-    return found
+        groups: defaultdict[tuple[tuple[str, ...], tuple[str, ...]], set[str]] = defaultdict(set)
+        for numbers in tuples:
+            groups[numbers[:place], numbers[place + 1 :]].add(numbers[place])
+        tuples = {(*before, _format_runs(values), *after) for (before, after), values in groups.items()}
+    return tuples
 
 
-def _runs(values: set[str]) -> str:
+def _format_runs(values: set[str]) -> str:
     """Return numbers, zeros in front kept, as one text: ``7`` or ``[01-03,9]``."""
     if len(values) == 1:
         return next(iter(values))
@@ -62,8 +62,8 @@ def _runs(values: set[str]) -> str:
     return f"[{','.join('-'.join(run) for run in runs)}]"
 
 
-def switch_labels(fabric: Fabric) -> dict[str, str]:
+def build_switch_labels(fabric: Fabric) -> dict[str, str]:
     """Return a short name for each switch by guid: its guid where it has none, or shares it with others."""
-    short = {guid: short_name(switch.description).strip() for guid, switch in fabric.switches.items()}
+    short = {guid: shorten_name(switch.description).strip() for guid, switch in fabric.switches.items()}
     counts = Counter(short.values())
     return {guid: name if name and counts[name] == 1 else guid for guid, name in short.items()}

@@ -1,4 +1,4 @@
-"""How do the tiers of switches stand above each other, and what joins them? The tree, folded where it is too wide."""
+"""Builds the tree of switch tiers and the cables between them, folded where a tier is too wide."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from opsk.fabric.cabling import short_name
+from opsk.fabric.cabling import shorten_name
 from opsk.fabric.fabric import Fabric, Fault
-from opsk.fabric.graph import hca_links, isl_cables, switch_neighbours, tiers
-from opsk.fabric.hosts.ports import natural
+from opsk.fabric.graph import build_switch_neighbours, compute_tiers, find_hca_links, find_isl_cables
+from opsk.fabric.hosts.ports import natural_key
 from opsk.fabric.rails import Rails
 from opsk.fabric.views.folding import Folding
-from opsk.fabric.views.marks import Loads, Marks, heaviest, read_marks
+from opsk.fabric.views.marks import Loads, Marks, build_marks, max_load
 
 _SWEEPS = 6
 _WORTH_IT = 0.9
 """A new order must leave less than this share of the crossings: else names in their natural order help more."""
-_MOST_LINES = 20_000
-"""With more lines than this nobody can follow one: the order is left as it is."""
+_MAX_LINES = 20_000
+"""With more lines than this none can be followed: the order is left as it is."""
 
 Edge = tuple[int, int, int]
 """Lower box, upper box, weight."""
 
 
-def arranged(levels: Sequence[Sequence[int]], edges: Sequence[Edge]) -> list[list[int]]:
+def arrange_boxes(levels: Sequence[Sequence[int]], edges: Sequence[Edge]) -> list[list[int]]:
     """Return the boxes of each tier, from the top down, in an order in which few lines cross."""
     best = [list(level) for level in levels]
-    if len(edges) > _MOST_LINES or len(levels) < 2:
+    if len(edges) > _MAX_LINES or len(levels) < 2:
         return best
     level_of = {box: index for index, level in enumerate(levels) for box in level}
     joined: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -37,21 +37,21 @@ def arranged(levels: Sequence[Sequence[int]], edges: Sequence[Edge]) -> list[lis
         if low in level_of and high in level_of and level_of[low] != level_of[high]:
             joined[low].append((high, weight))
             joined[high].append((low, weight))
-    fewest = _WORTH_IT * crossings(best, edges)
+    fewest = _WORTH_IT * count_crossings(best, edges)
     current = [list(level) for level in best]
     for sweep in range(_SWEEPS):
         downwards = range(1, len(levels))
         for index in downwards if sweep % 2 else reversed(range(len(levels) - 1)):
             fixed = current[index - 1] if sweep % 2 else current[index + 1]
             place = {box: (position + 0.5) / len(fixed) for position, box in enumerate(fixed)}
-            current[index] = _sorted(current[index], joined, place)
-        found = crossings(current, edges)
-        if found < fewest:
-            best, fewest = [list(level) for level in current], found
+            current[index] = _sort_boxes(current[index], joined, place)
+        crossing_count = count_crossings(current, edges)
+        if crossing_count < fewest:
+            best, fewest = [list(level) for level in current], crossing_count
     return best
 
 
-def _sorted(
+def _sort_boxes(
     boxes: Sequence[int], joined: Mapping[int, Sequence[tuple[int, int]]], place: Mapping[int, float]
 ) -> list[int]:
     """Return boxes by the mean place of what they are joined to; those joined to nothing keep their place."""
@@ -64,7 +64,7 @@ def _sorted(
     return sorted(boxes, key=lambda box: centre[box])
 
 
-def crossings(levels: Sequence[Sequence[int]], edges: Sequence[Edge]) -> int:
+def count_crossings(levels: Sequence[Sequence[int]], edges: Sequence[Edge]) -> int:
     """Return how many pairs of lines between neighbouring tiers cross."""
     level_of = {box: index for index, level in enumerate(levels) for box in level}
     place = {box: position for level in levels for position, box in enumerate(level)}
@@ -89,7 +89,7 @@ class Line:
     """All cables between two boxes: ``low`` and ``high`` are indices of boxes, ``up_load`` is from low to high.
 
     ``pairs`` counts pairs of switches. Where it is one, ``usual`` is how many cables such a pair has elsewhere; a line
-    without cables stands where the like of ``low`` have some.
+    without cables is drawn where switches similar to ``low`` have some.
     """
 
     low: int
@@ -121,11 +121,11 @@ class Lines:
     inside: Counter[int]
 
 
-def read_lines(
+def build_lines(
     neighbours: Mapping[str, Counter[str]], tier: Mapping[str, int], folding: Folding, loads: Loads | None, marks: Marks
 ) -> Lines:
     """Return the lines between the boxes of a folded fabric."""
-    usual = _usual(neighbours, tier)
+    usual = _find_usual_counts(neighbours, tier)
     pairs: defaultdict[tuple[int, int], list[Pair]] = defaultdict(list)
     inside: Counter[int] = Counter()
     for guid, cables in neighbours.items():
@@ -136,18 +136,18 @@ def read_lines(
             elif (tier.get(guid, -1), low) < (tier.get(other, -1), high):
                 pairs[low, high].append((guid, other))
     lines = []
-    for (low, high), found in pairs.items():
-        first, last = found[0]
+    for (low, high), switch_pairs in pairs.items():
+        first, last = switch_pairs[0]
         lines.append(
             Line(
                 low=low,
                 high=high,
-                cables=sum(neighbours[guid][other] for guid, other in found),
-                pairs=len(found),
+                cables=sum(neighbours[guid][other] for guid, other in switch_pairs),
+                pairs=len(switch_pairs),
                 usual=usual[tier.get(first, -1), tier.get(last, -1)],
-                up_load=heaviest(loads, found),
-                down_load=heaviest(loads, ((other, guid) for guid, other in found)),
-                faults=_faults(found, marks),
+                up_load=max_load(loads, switch_pairs),
+                down_load=max_load(loads, ((other, guid) for guid, other in switch_pairs)),
+                faults=_faults(switch_pairs, marks),
             )
         )
     lacking = folding.lacking(neighbours)
@@ -155,7 +155,7 @@ def read_lines(
     return Lines(lines=tuple(lines), usual=usual, inside=inside)
 
 
-def _usual(neighbours: Mapping[str, Counter[str]], tier: Mapping[str, int]) -> dict[tuple[int, int], int]:
+def _find_usual_counts(neighbours: Mapping[str, Counter[str]], tier: Mapping[str, int]) -> dict[tuple[int, int], int]:
     """Return how many cables most pairs of switches of two tiers have, the lower tier first."""
     counts: defaultdict[tuple[int, int], Counter[int]] = defaultdict(Counter)
     for guid, cables in neighbours.items():
@@ -186,7 +186,7 @@ UNNAMED = "unnamed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """One switch, or several that are cabled alike.
+    """One switch, or several that are cabled similarly.
 
     ``hosts`` counts hosts by role (HCAs where unnamed); ``ratio`` is the worst oversubscription of its leaves,
     ``host_load`` the heaviest link to an HCA, ``inside`` counts cables among its own switches, loops included;
@@ -208,7 +208,7 @@ class Box:
 
 
 class Boxes:
-    """All that boxes are filled with, by switch."""
+    """Builds boxes from data by switch."""
 
     def __init__(
         self,
@@ -223,10 +223,10 @@ class Boxes:
         self._marks = marks
         self._neighbours = neighbours
         self._tier = tier
-        self._loops = Counter(cable.a_guid for cable in isl_cables(fabric) if cable.a_guid == cable.b_guid)
-        self._host_load = _host_load(fabric, loads)
+        self._loops = Counter(cable.a_guid for cable in find_isl_cables(fabric) if cable.a_guid == cable.b_guid)
+        self._host_load = _find_host_load(fabric, loads)
         self._hosts: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-        for link in hca_links(fabric):
+        for link in find_hca_links(fabric):
             node = fabric.hcas[link.hca].node
             role = UNNAMED if node is None else rails.host_roles.get(node, UNNAMED)
             self._hosts[link.switch][role].add(link.hca if node is None else node)
@@ -242,8 +242,8 @@ class Boxes:
             tier=self._tier.get(group[0]),
             hosts=self._hosts_of(group),
             hca_links=sum(leaf.hca_links for leaf in leaves),
-            up_cables=sum(self._cables(guid, way=1) for guid in group),
-            down_cables=sum(self._cables(guid, way=-1) for guid in group),
+            up_cables=sum(self._cables(guid, direction=1) for guid in group),
+            down_cables=sum(self._cables(guid, direction=-1) for guid in group),
             ratio=None if off_tier else max(ratios, default=None),
             unit=next(iter(units)) if len(units) == 1 else None,
             off_tier=off_tier,
@@ -259,31 +259,33 @@ class Boxes:
                 names[role] |= members
         return {role: len(members) for role, members in sorted(names.items())}
 
-    def _cables(self, guid: str, *, way: int) -> int:
-        """Return how many cables lead to higher tiers (``way`` 1) or lower ones (-1)."""
-        own = self._tier.get(guid)
-        if own is None:
+    def _cables(self, guid: str, *, direction: int) -> int:
+        """Return how many cables lead to higher tiers (``direction`` 1) or lower ones (-1)."""
+        level = self._tier.get(guid)
+        if level is None:
             return 0
         return sum(
-            count for other, count in self._neighbours[guid].items() if way * (self._tier.get(other, own) - own) > 0
+            count
+            for other, count in self._neighbours[guid].items()
+            if direction * (self._tier.get(other, level) - level) > 0
         )
 
 
-def _host_load(fabric: Fabric, loads: Loads | None) -> dict[str, float]:
+def _find_host_load(fabric: Fabric, loads: Loads | None) -> dict[str, float]:
     """Return the heaviest link between each leaf and an HCA."""
-    found: dict[str, float] = {}
+    load_by_leaf: dict[str, float] = {}
     for pair in loads or ():
         for hca, leaf in (pair, pair[::-1]):
             if hca in fabric.hcas and leaf in fabric.switches:
-                load = heaviest(loads, [pair])
+                load = max_load(loads, [pair])
                 if load is not None:
-                    found[leaf] = max(load, found.get(leaf, 0.0))
-    return found
+                    load_by_leaf[leaf] = max(load, load_by_leaf.get(leaf, 0.0))
+    return load_by_leaf
 
 
-__all__ = ["MOST_BOXES", "UNNAMED", "Box", "Line", "Tier", "Tree", "build_tree"]
+__all__ = ["MAX_BOXES", "UNNAMED", "Box", "Line", "Tier", "Tree", "build_tree"]
 
-MOST_BOXES = 60
+MAX_BOXES = 60
 """A tier of more switches than this is folded."""
 _NAMES = ("leaf", "spine", "core")
 
@@ -311,7 +313,7 @@ class Tree:
 
 
 def build_tree(
-    fabric: Fabric, rails: Rails, loads: Loads | None = None, *, most: int = MOST_BOXES, most_above: int = MOST_BOXES
+    fabric: Fabric, rails: Rails, loads: Loads | None = None, *, max_leaves: int = MAX_BOXES, max_above: int = MAX_BOXES
 ) -> Tree:
     """Return the tree of tiers.
 
@@ -319,27 +321,27 @@ def build_tree(
     ----------
     loads
         Utilisation of links, when known.
-    most, most_above
+    max_leaves, max_above
         Leaves, and switches of each higher tier, beyond which they are folded: by unit, else by what they are cabled
         to.
     """
-    neighbours = switch_neighbours(fabric)
-    tier = tiers(neighbours, {guid for guid, leaf in rails.leaves.items() if not leaf.off_tier})
+    neighbours = build_switch_neighbours(fabric)
+    tier = compute_tiers(neighbours, {guid for guid, leaf in rails.leaves.items() if not leaf.off_tier})
     levels = sorted(set(tier.values()))
-    order = _order(fabric, rails)
-    folding = Folding(neighbours, tier, rails, most, most_above)
+    order = _build_order(fabric, rails)
+    folding = Folding(neighbours, tier, rails, max_leaves, max_above)
     for level in levels:
         folding.fold(level, sorted((guid for guid in tier if tier[guid] == level), key=order))
     folding.fold(None, sorted(fabric.switches.keys() - tier.keys(), key=order))
-    marks = read_marks((*fabric.faults, *rails.faults))
-    joined = read_lines(neighbours, tier, folding, loads, marks)
+    marks = build_marks((*fabric.faults, *rails.faults))
+    joined = build_lines(neighbours, tier, folding, loads, marks)
     filled = Boxes(fabric, rails, loads, marks, neighbours, tier)
     boxes = tuple(filled.box(group, joined.inside[index]) for index, group in enumerate(folding.groups))
     rows = [[index for index, box in enumerate(boxes) if box.tier == level] for level in reversed(levels)]
-    rows = arranged(rows, [(line.low, line.high, line.cables) for line in joined.lines if line.cables])
+    rows = arrange_boxes(rows, [(line.low, line.high, line.cables) for line in joined.lines if line.cables])
     rows.append([index for index, box in enumerate(boxes) if box.tier is None])
     return Tree(
-        tiers=tuple(_tier(boxes, row, len(levels)) for row in rows if row),
+        tiers=tuple(_build_tier(boxes, row, len(levels)) for row in rows if row),
         boxes=boxes,
         lines=joined.lines,
         usual={pair: count for pair, count in joined.usual.items() if pair[0] < pair[1]},
@@ -348,19 +350,19 @@ def build_tree(
     )
 
 
-def _order(fabric: Fabric, rails: Rails) -> Callable[[str], tuple[Any, ...]]:
-    """Return the key by which switches stand before lines are looked at: unit, rail, role, name."""
+def _build_order(fabric: Fabric, rails: Rails) -> Callable[[str], tuple[Any, ...]]:
+    """Return the sort key of switches before crossings are reduced: unit, rail, role, name."""
 
     def key(guid: str) -> tuple[Any, ...]:
         leaf = rails.leaves.get(guid)
         unit, rail, role = (leaf.unit, leaf.rail, leaf.role) if leaf else (None, None, "")
-        name = natural(short_name(fabric.switches[guid].description))
+        name = natural_key(shorten_name(fabric.switches[guid].description))
         return unit is None, unit or 0, rail is None, rail or 0, role, name, guid
 
     return key
 
 
-def _tier(boxes: Sequence[Box], row: Sequence[int], tiers_in_all: int) -> Tier:
+def _build_tier(boxes: Sequence[Box], row: Sequence[int], tiers_in_all: int) -> Tier:
     level = boxes[row[0]].tier
     if level is None:
         name = "no path to a leaf"

@@ -1,9 +1,9 @@
-"""How do the devices of made-up nodes move on? Run by the lab as ``python -m opsk.lab.machine.clock FOLDER CONF``.
+"""Advances the devices of simulated nodes; the lab runs it as ``python -m opsk.lab.machine.clock FOLDER CONF``.
 
-Once a second the counters grow by what was drawn and sent since the last time, and everything that an exporter reads is
-written again: a GPU works as long as its job has a process on the node, else it idles. It holds and draws what is
-predicted for the job's plan, at the pace that the job's log shows. ``opsk lab break`` does the same in between, so that
-what it breaks shows at once.
+Once a second the counters grow by the power and traffic since the last time, and everything that an exporter reads is
+written again: a GPU works as long as its job has a process on the node, otherwise it idles. It uses the memory and
+power that are predicted for the job's plan, at the pace that the job's log shows. ``opsk lab break`` does the same in
+between, so that what it breaks shows at once.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from opsk.lab.machine.gpus import LINK_BYTES_PER_S, gpu_state, power_w
-from opsk.lab.machine.machine import Machine, MachineFolder, held, load_machine, save_machine
+from opsk.lab.machine.gpus import LINK_BYTES_PER_S, build_gpu_state, compute_power_w
+from opsk.lab.machine.machine import Machine, MachineFolder, load_machine, lock_folder, save_machine
 from opsk.lab.machine.nvml_state import write_state
 from opsk.lab.machine.sysfs import write_sysfs
 from opsk.lab.machine.work import Work, find_work
 
-EVERY_S = 1.0
+INTERVAL_S = 1.0
 _PORT_BYTES_PER_S = 18e9
 _IDLE_CPU_W, _CPU_W_PER_GPU = 180.0, 45.0
 _JOB_CPUS_PER_GPU = 6.0
 
 
-def machine_folders(top: Path) -> tuple[MachineFolder, ...]:
+def list_machine_folders(top: Path) -> tuple[MachineFolder, ...]:
     """Return the nodes that a lab has made up, in order."""
     found = [MachineFolder(root=entry) for entry in top.iterdir() if (entry / "machine.json").exists()]
     return tuple(sorted(found, key=lambda folder: load_machine(folder).number))
@@ -37,18 +37,18 @@ def machine_folders(top: Path) -> tuple[MachineFolder, ...]:
 def change(
     folder: MachineFolder, work: Work, edit: Callable[[Machine], Machine] = lambda machine: machine
 ) -> tuple[Machine, Machine]:
-    """Move a node on to now, change it, and write all of it; returns it before the change and after it."""
-    with held(folder):
-        before = moved_on(load_machine(folder), work, time.time())
-        after = with_draw(edit(before), work)
+    """Advance a node to now, edit it, and write all of it; returns it before and after the edit."""
+    with lock_folder(folder):
+        before = advance(load_machine(folder), work, time.time())
+        after = update_draw(edit(before), work)
         save_machine(folder, after)
         write_sysfs(folder, after, work)
-        write_state(folder.nvml_state, gpu_state(after, work))
+        write_state(folder.nvml_state, build_gpu_state(after, work))
     return before, after
 
 
-def moved_on(machine: Machine, work: Work, now_unix_s: float) -> Machine:
-    """Return the node at another time: counters have grown by the power and traffic that there was until now."""
+def advance(machine: Machine, work: Work, now_unix_s: float) -> Machine:
+    """Return the node at another time: counters have grown by the power and traffic until now."""
     passed_s = max(0.0, now_unix_s - machine.at_unix_s)
 
     def grown(counts: tuple[float, ...], rates: tuple[float, ...]) -> tuple[float, ...]:
@@ -69,15 +69,15 @@ def moved_on(machine: Machine, work: Work, now_unix_s: float) -> Machine:
     )
 
 
-def with_draw(machine: Machine, work: Work) -> Machine:
-    """Return the node with the power and traffic that its work and its faults make from now on."""
+def update_draw(machine: Machine, work: Work) -> Machine:
+    """Return the node with the power and traffic that its work and its faults cause from now on."""
     jobs = tuple(work.busy_job_of(gpu) for gpu in range(machine.gpus))
     busy = tuple(job is not None for job in jobs)
     paces = tuple(0.0 if job is None else job.pace for job in jobs)
     linked = not machine.is_domain_broken
     return replace(
         machine,
-        power_w=tuple(power_w(machine, gpu, job) for gpu, job in enumerate(jobs)),
+        power_w=tuple(compute_power_w(machine, gpu, job) for gpu, job in enumerate(jobs)),
         link_bytes_per_s=tuple(LINK_BYTES_PER_S * pace if linked else 0.0 for pace in paces),
         port_bytes_per_s=tuple(
             0.0 if machine.is_down(hca) else _PORT_BYTES_PER_S * sum(paces) / machine.gpus for hca in machine.hcas
@@ -87,21 +87,21 @@ def with_draw(machine: Machine, work: Work) -> Machine:
 
 
 def main(top: Path, conf: Path) -> int:
-    """Move all nodes on until told to stop."""
-    from opsk.lab.machine.job_loads import JobLoads  # the cost model: what breaks a device needs none of it
+    """Advance all nodes until a signal stops it."""
+    from opsk.lab.machine.job_loads import JobLoads  # imports the cost model, which breaking a device does not need
 
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    folders = machine_folders(top)
+    folders = list_machine_folders(top)
     loads = JobLoads()
-    while not stopped.wait(EVERY_S):
+    while not stopped.wait(INTERVAL_S):
         try:
-            work = loads.written(folders, find_work(folders, conf, time.time()), time.time())
+            work = loads.write_loads(folders, find_work(folders, conf, time.time()), time.time())
             for folder in folders:
                 change(folder, work[folder.name])
         except OSError as error:
-            # A full disk may have room again; the lab goes on meanwhile, and counters catch up.
+            # A full disk may have room again; the lab continues meanwhile, and counters catch up.
             print(f"opsk lab: devices stand still: {error}", file=sys.stderr, flush=True)
     return 0
 

@@ -1,4 +1,4 @@
-"""Read and write what a job's plan asks of its GPUs on one node, next to the prolog's file of the job."""
+"""Reads and writes what a job's plan asks of its GPUs on one node, next to the prolog's file of the job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from opsk.job_key import JobKey
-from opsk.lab.machine.machine import put
+from opsk.lab.machine.machine import replace_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +35,12 @@ _LOAD = TypeAdapter(GpuLoad)
 
 
 def load_file(jobs: Path, job: JobKey) -> Path:
-    """Return where the load of a job stands in a node's folder of jobs; its epilog removes all that is called so."""
+    """Return the path of a job's load in a node's folder of jobs; its epilog removes all files of this name."""
     return jobs / f"{job.file_name}.load"
 
 
 def read_load(jobs: Path, job: JobKey) -> GpuLoad | None:
-    """Return what a job asks of its GPUs on a node; ``None`` where nobody has said."""
+    """Return the load of a job on a node's GPUs; ``None`` where there is none."""
     try:
         return _LOAD.validate_json(load_file(jobs, job).read_bytes())
     except (OSError, ValidationError):
@@ -48,5 +48,5 @@ def read_load(jobs: Path, job: JobKey) -> GpuLoad | None:
 
 
 def write_load(jobs: Path, job: JobKey, load: GpuLoad) -> None:
-    """Write what a job asks of its GPUs on a node."""
-    put(load_file(jobs, job), json.dumps(asdict(load)))
+    """Write the load of a job on a node's GPUs."""
+    replace_file(load_file(jobs, job), json.dumps(asdict(load)))

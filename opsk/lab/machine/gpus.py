@@ -1,4 +1,4 @@
-"""What does NVML say on a made-up node? H100s that idle, or work for the job that has them, or are sick."""
+"""Computes what NVML reports on a simulated node: H100s that idle, work for their job, or are unhealthy."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import replace
 from opsk.costmodel.power import STATE_FRACTIONS
 from opsk.hardware.xids import XidClass, xid
 from opsk.lab.machine.machine import LOST_BY_XID, Machine
-from opsk.lab.machine.nvml_gpus import h100
+from opsk.lab.machine.nvml_gpus import make_h100
 from opsk.lab.machine.nvml_state import StandInEvent, StandInGpu, StandInProcess, StandInState, Value
 from opsk.lab.machine.work import NodeJob, Work
 from opsk.units import GIB
 
 LINKS = 18
 IDLE_W, BUSY_W, LIMIT_W = 72.0, 640.0, 700.0
-"""``BUSY_W`` is for jobs of which nothing is predicted; for others it is what their plan draws."""
+"""``BUSY_W`` is for jobs without a prediction; for others it is the power of their plan."""
 WAITING_W = STATE_FRACTIONS.waiting * LIMIT_W
 _POWER_WAVE = 0.02
 LINK_BYTES_PER_S = 120e9
 _KIB = 1024
 _IDLE_BYTES, _BUSY_BYTES = 1 * GIB, 68 * GIB
-"""What is in use on a GPU without a job, and with one that has no plan; the first is the driver's, no process's."""
+"""Memory in use on a GPU without a job, and with one that has no plan; the first is the driver's, no process's."""
 _SHARE_HELD_BACK = 0.1
 """Of its working time, how much the power limit slows a GPU down."""
 _MEMORY_XIDS = frozenset({48, 63, 64, 94, 95})
@@ -31,19 +31,19 @@ _IDLE, _SW_POWER_CAP = 0x1, 0x4
 _ACTIONS = {
     XidClass.RESET: 1, XidClass.REBOOT: 2, XidClass.RESET_WHEN_IDLE: 1, XidClass.DRAIN: 4, XidClass.NVLINK: 1,
 }  # fmt: skip
-"""The recovery action that the driver asks for, by what an XID asks of people (nvmlDeviceGpuRecoveryAction_t)."""
+"""The recovery action that the driver requests, by the class of the XID (nvmlDeviceGpuRecoveryAction_t)."""
 _FABRIC_HEALTHY = 0x2 | 0x2 << 2 | 0x2 << 4 | 0x2 << 6 | 0x1 << 8
 """NVML's mask: bandwidth, route recovery, route and access timeouts not bad; configuration as it should be."""
-_FABRIC_SICK = 0x1 | 0x1 << 2 | 0x1 << 4 | 0x2 << 6 | 0x1 << 8
+_FABRIC_UNHEALTHY = 0x1 | 0x1 << 2 | 0x1 << 4 | 0x2 << 6 | 0x1 << 8
 
 
-def power_w(machine: Machine, gpu: int, job: NodeJob | None) -> float:
-    """Return what a GPU draws [W]: nothing where it is lost, and a little more or less each time when it works.
+def compute_power_w(machine: Machine, gpu: int, job: NodeJob | None) -> float:
+    """Return the power of a GPU [W]: 0 where it is lost, and slightly different each time when it works.
 
     Parameters
     ----------
     job
-        What it works for: at a lower pace than was predicted it waits in between. ``None`` for a GPU that idles.
+        The job that it works for: at a lower pace than predicted it waits in between. ``None`` for an idle GPU.
     """
     if LOST_BY_XID in machine.xids_of(gpu):
         return 0.0
@@ -57,19 +57,19 @@ def power_w(machine: Machine, gpu: int, job: NodeJob | None) -> float:
     return min(mean_w * (1.0 + _POWER_WAVE * wave), LIMIT_W)
 
 
-def gpu_state(machine: Machine, work: Work) -> StandInState:
+def build_gpu_state(machine: Machine, work: Work) -> StandInState:
     """Return all GPUs of the node as its counters, its work and its faults have them."""
-    gpus = tuple(_gpu(machine, index, work.busy_job_of(index)) for index in range(machine.gpus))
+    gpus = tuple(_build_gpu(machine, index, work.busy_job_of(index)) for index in range(machine.gpus))
     events = tuple(
         StandInEvent(number=each.number, gpu=each.gpu, datum=each.xid) for each in machine.told if each.gpu < len(gpus)
     )
     return StandInState(gpus=gpus, since_s=machine.at_unix_s, events=events)
 
 
-def _gpu(machine: Machine, index: int, job: NodeJob | None) -> StandInGpu:
+def _build_gpu(machine: Machine, index: int, job: NodeJob | None) -> StandInGpu:
     busy = job is not None
-    card = h100(index, node=machine.number, links=LINKS)
-    used_bytes = _used_bytes(card, index, job)
+    card = make_h100(index, node=machine.number, links=LINKS)
+    used_bytes = _compute_used_bytes(card, index, job)
     watts = machine.power_w[index]
     wave = 3 * math.sin(machine.at_unix_s / 5 + index)
     active = 88 + wave if busy else 0.0
@@ -88,7 +88,7 @@ def _gpu(machine: Machine, index: int, job: NodeJob | None) -> StandInGpu:
         "clock.graphics_mhz": 1755 if busy else 345,
         "clock.sm_mhz": 1755 if busy else 345,
         "clocks_event.reasons": _SW_POWER_CAP if busy else _IDLE,
-        "violation.power_ns": round(_held_back_s(machine, index) * 1e9),
+        "violation.power_ns": round(_compute_held_back_s(machine, index) * 1e9),
         "violation.power_ns.rate": round(_SHARE_HELD_BACK * 1e9) if busy else 0,
         "remap.histogram.max": 2560,
         "remap.histogram.high": 0,
@@ -99,17 +99,17 @@ def _gpu(machine: Machine, index: int, job: NodeJob | None) -> StandInGpu:
         "fabric.health_summary": 1,
     }
     keys |= {f"gpm.{number}": round(active * share, 1) for number, share in _ACTIVITIES.items()}
-    keys |= _links(machine, index)
+    keys |= _build_links(machine, index)
     gpu = card.with_keys(keys)
-    return _sick(machine, index, replace(gpu, processes=_processes(job, index, used_bytes)))
+    return _apply_faults(machine, index, replace(gpu, processes=_build_processes(job, index, used_bytes)))
 
 
 _ACTIVITIES = {1: 1.0, 2: 0.97, 3: 0.33, 5: 0.52, 10: 0.58}
 """GPM's numbers of graphics, SM, occupancy, tensor and DRAM activity, each as a share of the first."""
 
 
-def _used_bytes(card: StandInGpu, index: int, job: NodeJob | None) -> int:
-    """Return the memory in use on a GPU [bytes]: what its job's plan needs, and never more than the card has."""
+def _compute_used_bytes(card: StandInGpu, index: int, job: NodeJob | None) -> int:
+    """Return the memory in use on a GPU [bytes]: that of its job's plan, at most what the card has."""
     if job is None:
         return _IDLE_BYTES
     planned_bytes = job.memory_bytes(index)
@@ -117,13 +117,13 @@ def _used_bytes(card: StandInGpu, index: int, job: NodeJob | None) -> int:
     return _BUSY_BYTES if planned_bytes is None else min(max(round(planned_bytes), _IDLE_BYTES), room_bytes)
 
 
-def _held_back_s(machine: Machine, index: int) -> float:
+def _compute_held_back_s(machine: Machine, index: int) -> float:
     """Return for how long the power limit has held a GPU back [s]: a share of the time that it has worked."""
     return _SHARE_HELD_BACK * machine.link_bytes[index] / LINK_BYTES_PER_S
 
 
-def _links(machine: Machine, index: int) -> dict[str, Value]:
-    """Return what each NVLink has moved; all are equally busy."""
+def _build_links(machine: Machine, index: int) -> dict[str, Value]:
+    """Return the traffic of each NVLink; all are equally busy."""
     moved_kib = int(machine.link_bytes[index] / LINKS / _KIB)
     rate = int(machine.link_bytes_per_s[index] / LINKS / _KIB)
     return {
@@ -134,7 +134,7 @@ def _links(machine: Machine, index: int) -> dict[str, Value]:
     }
 
 
-def _processes(job: NodeJob | None, gpu: int, used_bytes: int) -> tuple[StandInProcess, ...]:
+def _build_processes(job: NodeJob | None, gpu: int, used_bytes: int) -> tuple[StandInProcess, ...]:
     """Return the job's process on a GPU: one each, in turn."""
     if job is None:
         return ()
@@ -143,8 +143,8 @@ def _processes(job: NodeJob | None, gpu: int, used_bytes: int) -> tuple[StandInP
     return (StandInProcess(pid=pid, memory_used_bytes=used_bytes - _IDLE_BYTES),)
 
 
-def _sick(machine: Machine, index: int, gpu: StandInGpu) -> StandInGpu:
-    """Return a GPU with what its XIDs, and the state of its NVLink domain, bring with them."""
+def _apply_faults(machine: Machine, index: int, gpu: StandInGpu) -> StandInGpu:
+    """Return a GPU with the effects of its XIDs, and of the state of its NVLink domain."""
     keys: dict[str, Value] = {}
     for code in machine.xids_of(index):
         if action := _ACTIONS.get(xid(code).class_):
@@ -162,5 +162,5 @@ def _sick(machine: Machine, index: int, gpu: StandInGpu) -> StandInGpu:
             keys |= {"nvlink.0.state": 0, "nvlink.0.error.replay": 12, "nvlink.0.error.recovery": 3}
     if machine.is_domain_broken:
         keys |= {f"nvlink.{link}.state": 0 for link in range(LINKS)}
-        keys |= {"fabric.health_mask": _FABRIC_SICK, "fabric.health_summary": 2}
+        keys |= {"fabric.health_mask": _FABRIC_UNHEALTHY, "fabric.health_summary": 2}
     return gpu.with_keys(keys)

@@ -1,8 +1,8 @@
-"""What is a made-up node of the lab: which devices has it, what is wrong with them, and where are its files?
+"""Defines a simulated node of the lab: its devices, its faults, and the folder with its files.
 
 Nodes of a lab are processes of one machine without GPUs, HCAs and meters. A node with an exporter gets a folder of its
-own: a sysfs tree, a state file of the NVML stand-in, a kernel log, a folder of jobs. ``machine.json`` in it says what
-these follow from; whoever changes it holds the folder's lock.
+own: a sysfs tree, a state file of the NVML stand-in, a kernel log, a folder of jobs. ``machine.json`` in it holds what
+these are derived from; a process that changes it holds the folder's lock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Hca:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that is broken.
+    """A fault of a device.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Fault:
     what
         Index of the GPU, device of the HCA, name of the leaf, name of the node.
     xid
-        What the driver says of a GPU; 0 for all else.
+        XID that the driver reports of a GPU; 0 for all others.
     """
 
     kind: str
@@ -54,13 +54,13 @@ class Fault:
 
     @property
     def shown(self) -> str:
-        """The fault in words of ``opsk lab break``, without the node."""
+        """The fault as arguments of ``opsk lab break``, without the node."""
         return f"{self.kind} {self.what}" + (f" --xid {self.xid}" if self.xid else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class XidTold:
-    """An XID that the driver told of: its number in the queue of events, the GPU's index, the code."""
+class XidReport:
+    """An XID that the driver reported: its number in the queue of events, the GPU's index, the code."""
 
     number: int
     gpu: int
@@ -78,7 +78,7 @@ class Machine:
     at_unix_s
         When the counters were true [s since 1970].
     energy_j, power_w
-        Of each GPU since the lab came up, and now.
+        Of each GPU since the start of the lab, and now.
     link_bytes, link_bytes_per_s
         NVLink of each GPU, in each direction.
     port_bytes, port_bytes_per_s
@@ -109,17 +109,17 @@ class Machine:
     processors_w: float = 0.0
     job_cpu_s: dict[str, float] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
-    told: tuple[XidTold, ...] = ()
+    told: tuple[XidReport, ...] = ()
 
     def is_down(self, hca: Hca) -> bool:
-        """Say whether an HCA's port has no link."""
+        """Return whether an HCA's port has no link."""
         return any(
             (fault.kind, fault.what) in (("nic", hca.device), ("leaf", hca.leaf), ("leaf", hca.switch))
             for fault in self.faults
         )
 
     def xids_of(self, gpu: int) -> tuple[int, ...]:
-        """Return the XIDs that a GPU is sick with."""
+        """Return the XIDs of a GPU's faults."""
         return tuple(fault.xid for fault in self.faults if (fault.kind, fault.what) == ("gpu", str(gpu)))
 
     @property
@@ -130,7 +130,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFolder:
-    """Where a node of the lab keeps what its exporter reads."""
+    """The files of a node that its exporter reads."""
 
     root: Path
 
@@ -146,7 +146,7 @@ class MachineFolder:
 
     @property
     def jobs(self) -> Path:
-        """What the prolog writes."""
+        """Files of the prolog."""
         return self.root / "jobs"
 
     @property
@@ -156,17 +156,17 @@ class MachineFolder:
 
     @property
     def nvml_state(self) -> Path:
-        """What the NVML stand-in says."""
+        """State of the NVML stand-in."""
         return self.root / "nvml.state"
 
     @property
     def settings(self) -> Path:
-        """What ``OPSK_CONFIG`` names for this node's exporter."""
+        """Value of ``OPSK_CONFIG`` for this node's exporter."""
         return self.root / "opsk.toml"
 
     @property
     def machine(self) -> Path:
-        """What all of it follows from."""
+        """The state from which all other files are derived."""
         return self.root / "machine.json"
 
 
@@ -174,7 +174,7 @@ _MACHINE = TypeAdapter(Machine)
 
 
 def new_machine(node: str, number: int, *, gpus: int, hcas: tuple[Hca, ...], at_unix_s: float) -> Machine:
-    """Return a node at rest whose counters stand at zero."""
+    """Return an idle node with all counters at zero."""
     idle_gpus, idle_ports = (0.0,) * gpus, (0.0,) * len(hcas)
     return Machine(
         node=node, number=number, gpus=gpus, hcas=hcas, at_unix_s=at_unix_s,
@@ -184,7 +184,7 @@ def new_machine(node: str, number: int, *, gpus: int, hcas: tuple[Hca, ...], at_
 
 
 def load_machine(folder: MachineFolder) -> Machine:
-    """Read what a node is.
+    """Read the state of a node.
 
     Raises
     ------
@@ -200,20 +200,20 @@ def load_machine(folder: MachineFolder) -> Machine:
 
 
 def save_machine(folder: MachineFolder, machine: Machine) -> None:
-    """Write what a node is."""
-    put(folder.machine, json.dumps(asdict(machine), default=_list))
+    """Write the state of a node."""
+    replace_file(folder.machine, json.dumps(asdict(machine), default=_to_list))
 
 
 @contextmanager
-def held(folder: MachineFolder) -> Iterator[None]:
-    """Let nobody else change the node meanwhile."""
+def lock_folder(folder: MachineFolder) -> Iterator[None]:
+    """Lock the node against other changes."""
     with (folder.root / _LOCK).open("ab") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
-def put(path: Path, text: str) -> None:
-    """Replace a file in one step: whoever reads meanwhile has the old one or the new one, never a part."""
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file in one step: readers see the old content or the new one, never a part."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.write_text(text, encoding="utf-8")
@@ -223,5 +223,5 @@ def put(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def _list(value: Any) -> Any:
+def _to_list(value: Any) -> Any:
     return list(value)

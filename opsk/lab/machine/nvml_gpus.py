@@ -1,4 +1,4 @@
-"""Which GPUs does a lab pretend to have? Plausible H100 and A100, every number made up from the place of the GPU.
+"""Defines the GPUs that a lab simulates: plausible H100 and A100, with every number derived from the GPU's index.
 
 So an expectation can be worked out by hand: the GPU with index *i* is at ``40 + i`` degrees, draws ``100 + 10 i`` W and
 has used ``(i + 1)`` kJ.
@@ -20,10 +20,10 @@ def gpu_uuid(index: int, *, node: int = 0) -> str:
     return f"GPU-{0x0A5C0000 + node:08x}-0000-4000-8000-{index:012x}"
 
 
-def h100(index: int, *, node: int = 0, links: int = 18) -> StandInGpu:
+def make_h100(index: int, *, node: int = 0, links: int = 18) -> StandInGpu:
     """Return an H100 SXM of a node with NVSwitch: GPM, row remapper, HBM temperature, no fan."""
     keys: dict[str, Value] = {
-        **_common(index),
+        **_common_keys(index),
         "name": "NVIDIA H100 80GB HBM3",
         "architecture": 9,
         "compute_capability": "9.0",
@@ -74,10 +74,10 @@ def h100(index: int, *, node: int = 0, links: int = 18) -> StandInGpu:
     return StandInGpu(uuid=gpu_uuid(index, node=node), keys=keys)
 
 
-def a100(index: int, *, node: int = 0) -> StandInGpu:
+def make_a100(index: int, *, node: int = 0) -> StandInGpu:
     """Return an A100 40 GB on PCIe: no GPM, no NVLink, no fabric."""
     keys: dict[str, Value] = {
-        **_common(index),
+        **_common_keys(index),
         "name": "NVIDIA A100-PCIE-40GB",
         "architecture": 7,
         "compute_capability": "8.0",
@@ -100,7 +100,7 @@ def a100(index: int, *, node: int = 0) -> StandInGpu:
     return StandInGpu(uuid=gpu_uuid(index, node=node), keys=keys)
 
 
-def mig_device(index: int, *, gpu: int = 0, node: int = 0, gibibytes: int = 5) -> StandInMig:
+def make_mig_device(index: int, *, gpu: int = 0, node: int = 0, gibibytes: int = 5) -> StandInMig:
     """Return a MIG device of one slice, in a GPU instance of its own whose number is ``index + 7``."""
     return StandInMig(
         uuid=f"MIG-{0x0A5C0000 + node:08x}-{gpu:04x}-5000-8000-{index:012x}",
@@ -117,18 +117,18 @@ def mig_device(index: int, *, gpu: int = 0, node: int = 0, gibibytes: int = 5) -
     )
 
 
-def cut_up(gpu: StandInGpu, devices: Mapping[int, StandInMig]) -> StandInGpu:
-    """Return a GPU in MIG mode with MIG devices by index; as a whole it then tells no utilisation."""
+def enable_mig(gpu: StandInGpu, devices: Mapping[int, StandInMig]) -> StandInGpu:
+    """Return a GPU in MIG mode with MIG devices by index; as a whole it then reports no utilisation."""
     whole = gpu.without(*(name for name in gpu.keys if name.startswith("utilization.")))
     return replace(whole.having(mig__mode=1), mig=devices)
 
 
-def h100_node(gpus: int = 8, *, node: int = 0) -> StandInState:
+def make_h100_node(gpus: int = 8, *, node: int = 0) -> StandInState:
     """Return a node of H100s."""
-    return StandInState(gpus=tuple(h100(index, node=node) for index in range(gpus)))
+    return StandInState(gpus=tuple(make_h100(index, node=node) for index in range(gpus)))
 
 
-def _common(index: int) -> dict[str, Value]:
+def _common_keys(index: int) -> dict[str, Value]:
     keys: dict[str, Value] = {
         "serial": f"16{index:011d}",
         "vbios": "96.00.74.00.01",

@@ -1,7 +1,7 @@
-"""How does a machine without a GPU get a libnvidia-ml.so.1 that the real nvidia-ml-py loads?
+"""Builds a libnvidia-ml.so.1 for machines without a GPU, which the real nvidia-ml-py loads.
 
-The C source is in ``opsk/lab/nvml``; gcc makes the library out of it where a lab or a test wants one. What the library
-says is in a state file, see `opsk.lab.machine.nvml_state` and ``opsk/lab/nvml/README.md``.
+The C source is in ``opsk/lab/nvml``; gcc builds the library from it when a lab or a test needs one. A state file holds
+what the library reports, see `opsk.lab.machine.nvml_state` and ``opsk/lab/nvml/README.md``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from opsk.errors import LabError
 
 LIBRARY = "libnvidia-ml.so.1"
-"""The name under which nvidia-ml-py and every other program looks for NVML."""
+"""The file name under which nvidia-ml-py and every other program loads NVML."""
 STATE_VARIABLE = "OPSK_NVML_STATE"
 """The environment variable with the path of the state file."""
 
@@ -27,7 +27,7 @@ _SHARED = ("-fPIC", "-shared", "-fvisibility=hidden", "-pthread")
 _SANITIZE = ("-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 
 
-def source_texts() -> dict[str, str]:
+def read_sources() -> dict[str, str]:
     """Return the C sources and headers of the stand-in by name."""
     folder = files("opsk.lab") / "nvml"
     return {
@@ -37,10 +37,10 @@ def source_texts() -> dict[str, str]:
     }
 
 
-def fingerprint() -> str:
+def hash_sources() -> str:
     """Return a hash of the sources: the same sources need building once."""
     digest = hashlib.sha256(" ".join((*_STRICT, *_SHARED)).encode())
-    for name, text in source_texts().items():
+    for name, text in read_sources().items():
         digest.update(f"{name}\0{text}\0".encode())
     return digest.hexdigest()[:16]
 
@@ -80,8 +80,8 @@ def build(folder: Path, *, sanitize: bool = False) -> Path:
     return library
 
 
-def environment(library: Path, state: Path, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment in which a program finds the stand-in where it looks for NVML.
+def build_environment(library: Path, state: Path, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment in which a program finds the stand-in as its NVML.
 
     The dynamic linker reads the library path once, when a program starts: give this to a child, or to a systemd unit;
     setting it in a running process does nothing.
@@ -93,12 +93,12 @@ def environment(library: Path, state: Path, inherited: Mapping[str, str] | None 
     return variables
 
 
-def load_here(library: Path, state: Path) -> None:
-    """Give this very process the stand-in, before it first asks for NVML.
+def load_into_process(library: Path, state: Path) -> None:
+    """Load the stand-in into this very process, before it first uses NVML.
 
     The library bears the name libnvidia-ml.so.1: once it is loaded from anywhere, the dynamic linker gives it to
-    whoever asks for that name. Nothing takes it back, so this is for programs of one purpose and not for a process of
-    tests.
+    every program that asks for that name. This cannot be undone, so it is for programs of one purpose and not for
+    a process of tests.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""What shall the NVML stand-in say? Values of a state file, and the file itself, replaced in one step.
+"""Defines the values of the NVML stand-in's state file, and writes the file in one step.
 
-Keys and units are told in ``opsk/lab/nvml/README.md``. What a GPU does not have it does not name: the library answers
+``opsk/lab/nvml/README.md`` documents keys and units. A GPU does not name what it does not have: the library answers
 "not supported", as the real one does.
 """
 
@@ -57,7 +57,7 @@ class StandInGpu:
     keys: Mapping[str, Value] = field(default_factory=dict)
     processes: tuple[StandInProcess, ...] = ()
     mig: Mapping[int, StandInMig] = field(default_factory=dict)
-    """MIG devices by index; indices may have gaps. The key ``mig.mode`` says whether MIG is on."""
+    """MIG devices by index; indices may have gaps. The key ``mig.mode`` is whether MIG is on."""
 
     def having(self, **keys: Value) -> Self:
         """Return this GPU with other keys, ``__`` in place of a dot."""
@@ -94,7 +94,7 @@ class StandInState:
     nvml_version: str = "12.570.124.06"
     cuda: int = 12080
     now_s: float | None = None
-    """The clock of what moves with time; the machine's where it is None."""
+    """The clock of values that change with time; the machine's where it is None."""
     since_s: float | None = None
     """When the values were true; that many seconds later they have grown by their rates."""
     events: tuple[StandInEvent, ...] = ()
@@ -110,7 +110,7 @@ class StandInState:
         return replace(self, gpus=(*self.gpus[:index], gpu, *self.gpus[index + 1 :]))
 
 
-def state_lines(state: StandInState) -> list[str]:
+def format_state(state: StandInState) -> list[str]:
     """Return the lines of a state file.
 
     Raises
@@ -120,7 +120,7 @@ def state_lines(state: StandInState) -> list[str]:
     """
     if len(state.gpus) > MAX_GPUS:
         raise InputError(f"{len(state.gpus)} GPUs: the NVML stand-in has room for {MAX_GPUS}")
-    return [_line(key, value) for key, value in _pairs(state)]
+    return [_format_line(key, value) for key, value in _list_pairs(state)]
 
 
 def write_state(path: Path, state: StandInState) -> None:
@@ -129,9 +129,9 @@ def write_state(path: Path, state: StandInState) -> None:
     Raises
     ------
     InputError
-        As `state_lines`.
+        As `format_state`.
     """
-    write_text(path, "".join(f"{line}\n" for line in state_lines(state)))
+    write_text(path, "".join(f"{line}\n" for line in format_state(state)))
 
 
 def write_text(path: Path, text: str | bytes) -> None:
@@ -141,7 +141,7 @@ def write_text(path: Path, text: str | bytes) -> None:
     half_written.replace(path)
 
 
-def _line(key: str, value: Value) -> str:
+def _format_line(key: str, value: Value) -> str:
     if not _KEY.fullmatch(key):
         raise InputError(f"key {key!r}: letters, digits, dots, dashes and underscores, at most 80")
     text = str(int(value)) if isinstance(value, bool) else str(value)
@@ -150,7 +150,7 @@ def _line(key: str, value: Value) -> str:
     return f"{key} = {text}"
 
 
-def _pairs(state: StandInState) -> Iterator[tuple[str, Value]]:
+def _list_pairs(state: StandInState) -> Iterator[tuple[str, Value]]:
     yield "driver.version", state.driver_version
     yield "nvml.version", state.nvml_version
     yield "driver.cuda", state.cuda
@@ -160,7 +160,7 @@ def _pairs(state: StandInState) -> Iterator[tuple[str, Value]]:
     if state.since_s is not None:
         yield "since", state.since_s
     for index, gpu in enumerate(state.gpus):
-        yield from ((f"gpu.{index}.{name}", value) for name, value in _gpu_pairs(gpu))
+        yield from ((f"gpu.{index}.{name}", value) for name, value in _list_gpu_pairs(gpu))
     for event in state.events:
         numbers = [event.gpu, event.datum]
         if event.gpu_instance is not None:
@@ -169,7 +169,7 @@ def _pairs(state: StandInState) -> Iterator[tuple[str, Value]]:
     yield from state.keys.items()
 
 
-def _gpu_pairs(gpu: StandInGpu) -> Iterator[tuple[str, Value]]:
+def _list_gpu_pairs(gpu: StandInGpu) -> Iterator[tuple[str, Value]]:
     yield "uuid", gpu.uuid
     yield from gpu.keys.items()
     for number, process in enumerate(gpu.processes):

@@ -1,7 +1,7 @@
-"""What does sysfs say on a made-up node? InfiniBand, RAPL, sensors of the board, and control groups of its jobs.
+"""Writes the sysfs tree of a simulated node: InfiniBand, RAPL, sensors of the board, and control groups of its jobs.
 
-Values that move are written again each time; each file is replaced, so that no reader sees half a number. Drafts are
-made at the top of the tree: readers list the folders of counters.
+Values that change are written again each time; each file is replaced, so that no reader sees half a number. Temporary
+files are made at the top of the tree: readers list the folders of counters.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ def pci_address(hca: int) -> str:
     return f"0000:{0x38 + hca:02x}:00.0"
 
 
-def lay_out_sysfs(folder: MachineFolder, machine: Machine) -> None:
-    """Write what does not move."""
+def create_sysfs(folder: MachineFolder, machine: Machine) -> None:
+    """Write the constant files."""
     (folder.sysfs / "fs" / "cgroup" / "system.slice" / "slurmstepd.scope").mkdir(parents=True)
     tree = Tree(folder.sysfs)
     for index, hca in enumerate(machine.hcas):
-        _lay_out_hca(tree, index, hca)
+        _create_hca(tree, index, hca)
     for socket in range(SOCKETS):
         for zone, name in ((f"intel-rapl:{socket}", f"package-{socket}"), (f"intel-rapl:{socket}:0", "dram")):
             place = f"class/powercap/{zone}"
@@ -96,7 +96,7 @@ def lay_out_sysfs(folder: MachineFolder, machine: Machine) -> None:
     (tree.root / meter / "device").symlink_to(tree.root / "devices" / "ACPI000D:00")
 
 
-def _lay_out_hca(tree: Tree, index: int, hca: Hca) -> None:
+def _create_hca(tree: Tree, index: int, hca: Hca) -> None:
     device = f"class/infiniband/{hca.device}"
     guid = hca.guid or f"{index + 1:016x}"
     quads = ":".join(guid[at : at + 4] for at in range(0, 16, 4))
@@ -116,7 +116,7 @@ def _lay_out_hca(tree: Tree, index: int, hca: Hca) -> None:
 
 
 def write_sysfs(folder: MachineFolder, machine: Machine, work: Work) -> None:
-    """Write what moves."""
+    """Write the files that change."""
     tree = Tree(folder.sysfs)
     for index, hca in enumerate(machine.hcas):
         down = machine.is_down(hca)

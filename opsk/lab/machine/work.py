@@ -1,4 +1,4 @@
-"""Which jobs keep a made-up node busy? The prolog's files say who has which GPUs, /proc which processes are theirs."""
+"""Finds the jobs that keep a simulated node busy, from the prolog's files (GPUs) and from /proc (processes)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class NodeJob:
     steps
         Its processes by step.
     load
-        What its plan asks of these GPUs; ``None`` where it has none.
+        Load of its plan on these GPUs; ``None`` where it has none.
     file
-        What the prolog wrote of it; ``None`` where nobody did.
+        The prolog's file; ``None`` where there is none.
     """
 
     gpus: tuple[int, ...]
@@ -79,7 +79,7 @@ class Work:
         return job if job is not None and job.pids else None
 
     def is_busy(self, gpu: int) -> bool:
-        """Say whether a GPU works."""
+        """Return whether a GPU works."""
         return self.busy_job_of(gpu) is not None
 
 
@@ -93,7 +93,7 @@ def find_work(folders: Iterable[MachineFolder], conf: Path, now_unix_s: float) -
     """
     folders = tuple(folders)
     files = {folder.name: read_job_files(folder.jobs, now_unix_s).files for folder in folders}
-    steps = _steps(conf) if any(files.values()) else {}
+    steps = _find_steps(conf) if any(files.values()) else {}
     return {
         folder.name: Work(
             jobs={
@@ -110,9 +110,9 @@ def find_work(folders: Iterable[MachineFolder], conf: Path, now_unix_s: float) -
     }
 
 
-def _steps(conf: Path) -> dict[tuple[str, str], Steps]:
+def _find_steps(conf: Path) -> dict[tuple[str, str], Steps]:
     """Return the processes of each node and job by step."""
-    found: dict[tuple[str, str], Steps] = {}
+    steps_of_jobs: dict[tuple[str, str], Steps] = {}
     mine = b"SLURM_CONF=" + str(conf).encode()
     for entry in _PROC.iterdir():
         if not entry.name.isdecimal():
@@ -123,17 +123,17 @@ def _steps(conf: Path) -> dict[tuple[str, str], Steps]:
             continue
         if mine not in words:
             continue
-        said = {
+        variables = {
             name: value.decode("ascii", "replace")
             for name, _, value in (word.partition(b"=") for word in words)
             if name in (b"SLURMD_NODENAME", b"SLURM_JOB_ID", b"SLURM_STEP_ID")
         }
-        node, job = said.get(b"SLURMD_NODENAME"), said.get(b"SLURM_JOB_ID")
+        node, job = variables.get(b"SLURMD_NODENAME"), variables.get(b"SLURM_JOB_ID")
         if node and job:
-            steps = found.setdefault((node, job), {})
-            name = _step_name(said.get(b"SLURM_STEP_ID", ""))
+            steps = steps_of_jobs.setdefault((node, job), {})
+            name = _step_name(variables.get(b"SLURM_STEP_ID", ""))
             steps[name] = tuple(sorted((*steps.get(name, ()), int(entry.name))))
-    return found
+    return steps_of_jobs
 
 
 def _step_name(number: str) -> str:

@@ -1,1 +1,1 @@
-"""Who else is on the wire: which links does a job share, with whom, and how much slower does that make both?"""
+"""Computes which links a job shares with other jobs, and by how much that slows each of them."""

@@ -1,4 +1,4 @@
-"""What does one job, or storage traffic, ask of the links of a fabric?"""
+"""Computes the load that one job, or storage traffic, puts on the links of a fabric."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from enum import StrEnum
 import numpy as np
 
 from opsk.costmodel.table import FloatColumn
-from opsk.planning.interference.wires import Wires
-from opsk.planning.placement.judging import Job, laid, verdicts_of
-from opsk.planning.placement.placement import Placement, placement_of
-from opsk.planning.placement.preparing import begin, compared
+from opsk.planning.interference.wires import FabricLinks
+from opsk.planning.placement.judging import Job, compute_verdicts, route_placement
+from opsk.planning.placement.placement import Placement, build_placement
+from opsk.planning.placement.preparing import build_initial_placements, judge_initial_placements
 from opsk.planning.placement.search import Arrangement, search
-from opsk.planning.placement.seating import default_slots, domain_names, domain_numbers, seating_of
+from opsk.planning.placement.seating import build_rank_placement, compute_default_slots, domain_names, domain_numbers
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.ranks import RankOrder, rank_grid
-from opsk.planning.routing.hca_seats import Index, ports_of
-from opsk.planning.routing.hca_traffic import Flows, Seating
+from opsk.planning.routing.hca_seats import Index, build_ports
+from opsk.planning.routing.hca_traffic import Flows, RankPlacement
 from opsk.planning.routing.loads import LinkSeconds
 from opsk.planning.routing.rank_traffic import AXES, StepBytes, step_bytes
 from opsk.workload.model import ModelShape
@@ -26,35 +26,35 @@ from opsk.workload.plan import Plan
 
 
 class LoadKind(StrEnum):
-    """Where a load is known from."""
+    """The source of a load."""
 
     PLAN = "plan"
-    """A job's plan, laid on the fabric."""
+    """A job's plan, routed on the fabric."""
     MEASURED = "measured"
     """Counters of a job's HCAs."""
     STORAGE = "storage"
     """Reads and writes of storage servers, declared or measured."""
     BACKGROUND = "background"
-    """What counters of switches show beyond all that is known."""
+    """Switch counters beyond the traffic of all known sources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What one job asks of the links, in the numbering of `Wires`.
+    """The demand of one job on the links, in the numbering of `FabricLinks`.
 
     Parameters
     ----------
     links
         The links that it uses.
     burst
-        What each axis takes of each link while it communicates, if it has the link alone, shape (axes, links) [ratio];
+        Part of each link that each axis uses while it communicates alone, shape (axes, links) [ratio];
         1 on the link that decides the axis.
     axis_s
         How long each axis keeps the link that decides it busy in a step [s].
     utilisation
         Mean part of each link's rate over a whole step [ratio].
     step_s
-        Time of a step with all links for itself [s]; of communication alone where no cost model stands behind it.
+        Time of a step with exclusive links [s]; of its communication alone where there is no cost model.
 
     Traffic that has no steps is one burst of its mean rate without end: its "step" is 1.
     """
@@ -75,9 +75,9 @@ class Load:
         return self.kind is LoadKind.PLAN
 
 
-def step_load(name: str, wires: Wires, job: Job, seconds: LinkSeconds, nodes: Sequence[str] = ()) -> Load:
-    """Return the load of a job whose ranks are seated, from the seconds of one seating."""
-    links, busy = wires.of_seconds(seconds, AXES, job.ports)
+def step_load(name: str, fabric_links: FabricLinks, job: Job, seconds: LinkSeconds, nodes: Sequence[str] = ()) -> Load:
+    """Return the load of a job whose ranks are placed, from the link seconds of one placement."""
+    links, busy = fabric_links.select_links(seconds, AXES, job.ports)
     axis_s = busy.max(axis=1, initial=0.0)
     step_s = float(job.step.step_s(axis_s))
     return Load(
@@ -114,7 +114,7 @@ def traffic_load(name: str, kind: LoadKind, links: Index, utilisation: FloatColu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobShape:
-    """A job without its nodes: what its ranks send, and what that means for a step.
+    """A job without its nodes: the bytes that its ranks send, and its step model.
 
     ``node_gpus`` are the GPUs that a node has, ``gpus_per_node`` those that the job uses; ``affinity`` as in
     `opsk.planning.routing.hca_seats.ports_of`.
@@ -134,38 +134,38 @@ class JobShape:
         """Return how many nodes it needs."""
         return -(-self.plan.gpus // self.gpus_per_node)
 
-    def on(self, wires: Wires, nodes: Sequence[str]) -> Job:
-        """Return the job with these nodes to sit on."""
+    def on(self, fabric_links: FabricLinks, nodes: Sequence[str]) -> Job:
+        """Return the job on these nodes."""
         return Job(
             grid=rank_grid(self.plan, self.order),
             sent=self.sent,
             nodes=tuple(nodes),
-            ports=ports_of(wires.rails, nodes, self.node_gpus, self.affinity)
+            ports=build_ports(fabric_links.rails, nodes, self.node_gpus, self.affinity)
             if self.affinity
-            else wires.ports(nodes, self.node_gpus),
+            else fabric_links.ports(nodes, self.node_gpus),
             domains=domain_numbers(nodes, domain_names(nodes, self.hb_domains)),
             usable_gpus=self.gpus_per_node,
-            routes=wires.routes,
+            routes=fabric_links.routes,
             step=self.step,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seated:
-    """A job whose ranks sit on the nodes of ``job``, in this order: its messages, and what it asks of links."""
+class PlacedJob:
+    """A job whose ranks are placed on the nodes of ``job``, in this order: its messages and its load."""
 
     job: Job
-    seating: Seating
+    rank_placement: RankPlacement
     flows: Mapping[str, Flows]
     seconds: LinkSeconds
     load: Load
 
     def arrangement(self) -> Arrangement:
-        """Return it as a way to seat the job, with the verdict on that."""
+        """Return it as an arrangement, with its verdict."""
         return Arrangement(
             order=tuple(range(len(self.job.nodes))),
-            seating=self.seating,
-            verdict=verdicts_of(self.job, self.flows, self.seconds),
+            rank_placement=self.rank_placement,
+            verdict=compute_verdicts(self.job, self.flows, self.seconds),
             loads=self.seconds,
         )
 
@@ -192,48 +192,52 @@ def job_shape(
 
 def default_load(
     name: str,
-    wires: Wires,
+    fabric_links: FabricLinks,
     shape: JobShape,
     nodes: Sequence[str],
     *,
     distribution: str = "block",
     gpus: Mapping[str, Sequence[int]] | None = None,
 ) -> Load:
-    """Return the load of a job whose ranks sit as Slurm puts them on these nodes, in this order.
+    """Return the load of a job whose ranks are placed by Slurm's default on these nodes, in this order.
 
     Parameters
     ----------
     gpus
-        Node to the GPUs that the job holds there, where it holds some only.
+        Node to the GPUs that the job holds there, where it does not hold all.
     """
-    return seated_by_default(name, wires, shape, nodes, distribution=distribution, gpus=gpus).load
+    return place_by_default(name, fabric_links, shape, nodes, distribution=distribution, gpus=gpus).load
 
 
-def seated_by_default(
+def place_by_default(
     name: str,
-    wires: Wires,
+    fabric_links: FabricLinks,
     shape: JobShape,
     nodes: Sequence[str],
     *,
     distribution: str = "block",
     gpus: Mapping[str, Sequence[int]] | None = None,
-) -> Seated:
-    """Return a job whose ranks sit as Slurm puts them; parameters as for `default_load`."""
+) -> PlacedJob:
+    """Return a job whose ranks are placed by Slurm's default; parameters as for `default_load`."""
     held = [tuple((gpus or {}).get(node, ())) for node in nodes]
-    most = max((index + 1 for row in held for index in row), default=0)
-    job = replace(shape, node_gpus=max(shape.node_gpus, most)).on(wires, nodes)
-    place, slot = default_slots(shape.plan.gpus, len(nodes), shape.gpus_per_node, distribution)
-    own = np.tile(np.arange(shape.gpus_per_node, dtype=np.int64), (len(nodes), 1))
+    max_gpus = max((index + 1 for row in held for index in row), default=0)
+    job = replace(shape, node_gpus=max(shape.node_gpus, max_gpus)).on(fabric_links, nodes)
+    place, slot = compute_default_slots(shape.plan.gpus, len(nodes), shape.gpus_per_node, distribution)
+    gpu_of_slot = np.tile(np.arange(shape.gpus_per_node, dtype=np.int64), (len(nodes), 1))
     for number, row in enumerate(held):
         if len(row) >= shape.gpus_per_node:
-            own[number] = row[: shape.gpus_per_node]
-    return _seated(name, wires, job, seating_of(place, own[place, slot], job.ports, job.domains))
+            gpu_of_slot[number] = row[: shape.gpus_per_node]
+    return _place(
+        name, fabric_links, job, build_rank_placement(place, gpu_of_slot[place, slot], job.ports, job.domains)
+    )
 
 
-def placement_of_seated(model: ModelShape, wires: Wires, shape: JobShape, seated: Seated) -> Placement:
-    """Return the best of a few good orders of the nodes that a job sits on by default, those in Slurm's order.
+def place_on_default_nodes(
+    model: ModelShape, fabric_links: FabricLinks, shape: JobShape, placed: PlacedJob
+) -> Placement:
+    """Return the best of a few good orders of the nodes that a job uses by default, given in Slurm's order.
 
-    The same as `opsk.planning.placement.placement.place` without searching; what was judged before is not judged again.
+    Equal to `opsk.planning.placement.placement.place` without search; the default placement is not evaluated again.
 
     Raises
     ------
@@ -242,15 +246,15 @@ def placement_of_seated(model: ModelShape, wires: Wires, shape: JobShape, seated
     InputError
         No node is on the fabric.
     """
-    job = seated.job
-    begun = begin(
+    job = placed.job
+    initial = build_initial_placements(
         model,
         shape.plan,
-        wires.rails,
+        fabric_links.rails,
         job.nodes,
         shape.gpus_per_node,
         shape.hb_domains,
-        routes=wires.routes,
+        routes=fabric_links.routes,
         step=shape.step,
         order=shape.order,
         node_gpus=shape.node_gpus,
@@ -258,20 +262,26 @@ def placement_of_seated(model: ModelShape, wires: Wires, shape: JobShape, seated
         known_ports={job.nodes: job.ports},
         sent=shape.sent,
     )
-    ready = compared(begun, seated.arrangement() if begun.job.nodes == job.nodes else None)
-    return placement_of(ready, search(ready.job, ready.best, (), ready.ways), wires.rails)
+    ready = judge_initial_placements(initial, placed.arrangement() if initial.job.nodes == job.nodes else None)
+    return build_placement(ready, search(ready.job, ready.best, (), ready.packings), fabric_links.rails)
 
 
-def placed_load(name: str, wires: Wires, shape: JobShape, placement: Placement) -> Load:
+def placed_load(name: str, fabric_links: FabricLinks, shape: JobShape, placement: Placement) -> Load:
     """Return the load of a job whose ranks were placed."""
-    job = shape.on(wires, placement.nodes)
+    job = shape.on(fabric_links, placement.nodes)
     number = {node: index for index, node in enumerate(placement.nodes)}
     node = np.array([number[rank.node] for rank in placement.ranks], dtype=np.int64)
     gpu = np.array([rank.gpu for rank in placement.ranks], dtype=np.int64)
-    return _seated(name, wires, job, seating_of(node, gpu, job.ports, job.domains)).load
+    return _place(name, fabric_links, job, build_rank_placement(node, gpu, job.ports, job.domains)).load
 
 
-def _seated(name: str, wires: Wires, job: Job, seating: Seating) -> Seated:
-    """Lay what the ranks send on the links."""
-    flows, seconds = laid(job, seating)
-    return Seated(job=job, seating=seating, flows=flows, seconds=seconds, load=step_load(name, wires, job, seconds))
+def _place(name: str, fabric_links: FabricLinks, job: Job, rank_placement: RankPlacement) -> PlacedJob:
+    """Route the messages of the ranks on the links."""
+    flows, seconds = route_placement(job, rank_placement)
+    return PlacedJob(
+        job=job,
+        rank_placement=rank_placement,
+        flows=flows,
+        seconds=seconds,
+        load=step_load(name, fabric_links, job, seconds),
+    )

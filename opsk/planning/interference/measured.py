@@ -1,4 +1,4 @@
-"""What do counters of HCAs and switches say of links whose traffic no plan explains?"""
+"""Derives loads from HCA and switch counters for links whose traffic no plan explains."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 
 from opsk.costmodel.table import FloatColumn
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.graph import hca_links, isl_cables
+from opsk.fabric.graph import find_hca_links, find_isl_cables
 from opsk.fabric.leaves.leaf import Attachment
 from opsk.planning.interference.load import Load, LoadKind, traffic_load
 from opsk.planning.interference.running import RunningLoads
-from opsk.planning.interference.wires import Wires, ports_of_hcas
+from opsk.planning.interference.wires import FabricLinks, ports_of_hcas
 from opsk.planning.routing.hca_seats import Index
 from opsk.planning.routing.hca_traffic import Flows
 
 _NOTICED = 0.01
-"""Part of a link's rate below which what nobody explains is left aside: counters and plans are no better than that."""
+"""Part of a link's rate below which unexplained traffic is ignored: counters and plans are no more accurate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortRate:
-    """What one port sends and receives [bytes/s], mean over some minutes: several steps of every job."""
+    """Rates at which one port sends and receives [bytes/s], as a mean over minutes: several steps of every job."""
 
     sent_bytes_per_s: float = 0.0
     received_bytes_per_s: float = 0.0
@@ -39,9 +39,9 @@ class MeasuredRates:
 
 
 def at_hcas(rates: MeasuredRates, fabric: Fabric) -> MeasuredRates:
-    """Return the same, with HCAs that only the switch port facing them was measured of."""
+    """Return the rates, completed with those of HCAs of which only the switch port was measured."""
     hcas = dict(rates.hcas)
-    for link in hca_links(fabric):
+    for link in find_hca_links(fabric):
         facing = rates.switch_ports.get((link.switch, link.switch_port))
         if facing is not None:
             mirrored = PortRate(
@@ -51,56 +51,60 @@ def at_hcas(rates: MeasuredRates, fabric: Fabric) -> MeasuredRates:
     return MeasuredRates(hcas=hcas, switch_ports=rates.switch_ports)
 
 
-def measured_load(name: str, wires: Wires, nodes: Sequence[str], rates: MeasuredRates) -> Load | None:
-    """Return the load of a job of unknown plan from what its nodes' HCAs send; ``None`` where none was measured.
+def measured_load(name: str, fabric_links: FabricLinks, nodes: Sequence[str], rates: MeasuredRates) -> Load | None:
+    """Return the load of a job of unknown plan from the rates of its nodes' HCAs; ``None`` where none was measured.
 
-    Where the bytes go is not in the counters. They are taken to run as NCCL's rings do: from each node to the next one
+    The counters have no destinations. The traffic is assumed to run as NCCL's rings do: from each node to the next one
     of the job, on the same rail. On the HCAs themselves both directions are as measured.
     """
     rings: defaultdict[object, list[int]] = defaultdict(list)
     hcas: list[Attachment] = []
     for node in nodes:
-        for place, hca in enumerate(wires.rails.attachments.get(node, ())):
+        for place, hca in enumerate(fabric_links.rails.attachments.get(node, ())):
             if hca.guid in rates.hcas:
                 rings[("place", place) if hca.rail is None else hca.rail].append(len(hcas))
                 hcas.append(hca)
     if not hcas:
         return None
     ports = ports_of_hcas(hcas)
-    source = np.array([one for ring in rings.values() if len(ring) > 1 for one in ring], dtype=np.int64)
-    target = np.array([one for ring in rings.values() if len(ring) > 1 for one in (*ring[1:], ring[0])], dtype=np.int64)
+    source = np.array([member for ring in rings.values() if len(ring) > 1 for member in ring], dtype=np.int64)
+    target = np.array(
+        [member for ring in rings.values() if len(ring) > 1 for member in (*ring[1:], ring[0])], dtype=np.int64
+    )
     sent = np.array([rates.hcas[hca.guid].sent_bytes_per_s for hca in hcas])
     received = np.array([rates.hcas[hca.guid].received_bytes_per_s for hca in hcas])
     flows = Flows(row=np.zeros(source.size, dtype=np.int64), source=source, target=target, size_bytes=sent[source])
-    links, busy = wires.laid({"measured": flows}, ports)
-    between = links < wires.switch_links
-    sends, receives = (way[:-1] for way in np.split(wires.port_links(ports), 2))
-    at = np.concatenate([links[between], sends, receives])
-    used = np.concatenate([busy[0][between], sent / wires.rates[sends], received / wires.rates[receives]])
-    return traffic_load(name, LoadKind.MEASURED, at[used > 0], used[used > 0], nodes)
+    links, busy = fabric_links.route({"measured": flows}, ports)
+    between = links < fabric_links.switch_links
+    sends, receives = (direction[:-1] for direction in np.split(fabric_links.port_links(ports), 2))
+    all_links = np.concatenate([links[between], sends, receives])
+    busy_share = np.concatenate(
+        [busy[0][between], sent / fabric_links.rates[sends], received / fabric_links.rates[receives]]
+    )
+    return traffic_load(name, LoadKind.MEASURED, all_links[busy_share > 0], busy_share[busy_share > 0], nodes)
 
 
-def background(wires: Wires, fabric: Fabric, rates: MeasuredRates, explained: RunningLoads) -> Load | None:
-    """Return what links carry beyond what is known of jobs and storage; ``None`` where nothing is left.
+def background(fabric_links: FabricLinks, fabric: Fabric, rates: MeasuredRates, explained: RunningLoads) -> Load | None:
+    """Return the traffic of links beyond that of known jobs and storage; ``None`` where nothing is left.
 
-    A link that was measured carries at least that much; where plans say more, they are believed, since a mean over
-    minutes has pauses for checkpoints and validation in it.
+    A measured link carries at least the measured traffic; where plans predict more, the plans are used, since a mean
+    over minutes includes pauses for checkpoints and validation.
     """
-    links, used = _at_switches(wires, fabric, rates)
+    links, used = _measure_switch_links(fabric_links, fabric, rates)
     left = used - explained.total[links]
     left[left < _NOTICED] = 0.0
     return traffic_load("unexplained", LoadKind.BACKGROUND, links[left > 0], left[left > 0]) if left.any() else None
 
 
-def _at_switches(wires: Wires, fabric: Fabric, rates: MeasuredRates) -> tuple[Index, FloatColumn]:
+def _measure_switch_links(fabric_links: FabricLinks, fabric: Fabric, rates: MeasuredRates) -> tuple[Index, FloatColumn]:
     """Return the links between switches that were measured, and which part of their rate is in use.
 
     Parallel cables count together: their mean.
     """
     carried: defaultdict[tuple[str, str], float] = defaultdict(float)
-    able: defaultdict[tuple[str, str], float] = defaultdict(float)
-    is_known_above = not wires.switch_links or "" not in wires.ends(0)
-    for cable in isl_cables(fabric):
+    capacity: defaultdict[tuple[str, str], float] = defaultdict(float)
+    is_known_above = not fabric_links.switch_links or "" not in fabric_links.ends(0)
+    for cable in find_isl_cables(fabric):
         a, b = (cable.a_guid, cable.a_port), (cable.b_guid, cable.b_port)
         for here, there in ((a, b), (b, a)):
             sending, receiving = rates.switch_ports.get(here), rates.switch_ports.get(there)
@@ -112,10 +116,10 @@ def _at_switches(wires: Wires, fabric: Fabric, rates: MeasuredRates) -> tuple[In
                 continue
             for ends in ((here[0], there[0]),) if is_known_above else ((here[0], ""), ("", there[0])):
                 carried[ends] += rate
-                able[ends] += cable.bytes_per_s
-    found = [
-        (link, carried[ends] / able[ends])
-        for link in range(wires.switch_links)
-        if (ends := wires.ends(link)) in carried and able[ends] > 0
+                capacity[ends] += cable.bytes_per_s
+    shares = [
+        (link, carried[ends] / capacity[ends])
+        for link in range(fabric_links.switch_links)
+        if (ends := fabric_links.ends(link)) in carried and capacity[ends] > 0
     ]
-    return np.array([link for link, _ in found], dtype=np.int64), np.array([part for _, part in found])
+    return np.array([link for link, _ in shares], dtype=np.int64), np.array([part for _, part in shares])

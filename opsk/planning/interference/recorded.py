@@ -1,9 +1,9 @@
-"""What does a running job send, as far as the advice in its Slurm record tells?
+"""Estimates the traffic of a running job from the advice in its Slurm record.
 
-The record has the plan and what was predicted of it, not the model. Speed in FLOP/s over speed in tokens/s is 6 FLOP a
-parameter (forward and backward pass), which gives the model's size; tokens a step give the batch. A dense model of that
-size stands in. A record can be forged by whoever may write the comment: its numbers are bounded, and only advice comes
-of them.
+The record has the plan and what was predicted for it, not the model. Speed in FLOP/s over speed in tokens/s is 6 FLOP a
+parameter (forward and backward pass), which gives the size of the model; the tokens of a step give the batch. A dense
+model of that size is substituted. Anyone who may write the Slurm comment can forge a record: its numbers are bounded,
+and are used for advice only.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ _WEIGHTS_A_LAYER = 2.0 + 2.0 / _GROUPS + 3.0 * _FFN
 _WIDE = 102.4
 """Width over layers of a usual dense model: 8192 over 80."""
 _USUAL_PARAMETERS = 70e9
-_LEAST_PARAMETERS, _MOST_PARAMETERS = 1e8, 1e14
+_MIN_PARAMETERS, _MAX_PARAMETERS = 1e8, 1e14
 _SEQ, _VOCAB = 8192, 128256
-_MICRO_BATCHES, _MOST_MICRO_BATCHES = 4, 4096
+_MICRO_BATCHES, _MAX_MICRO_BATCHES = 4, 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """A job as its record tells it; ``guessed`` says in words what the record did not tell."""
+class RecordedJob:
+    """A job reconstructed from its record; ``guessed`` describes what the record does not contain."""
 
     shape: JobShape
     guessed: tuple[str, ...]
 
 
-def recorded_job(
+def reconstruct_job(
     record: AdviceRecord,
     gpus: int,
     gpus_per_node: int,
     cluster: ClusterSpec | None,
     efficiency: Efficiency,
     node_gpus: int | None = None,
-) -> Recorded | None:
+) -> RecordedJob | None:
     """Return the job that a record describes; ``None`` where it names no plan, or one of another size than the job.
 
     Parameters
     ----------
     cluster
-        For what of the communication computation hides; where it is not known, all of it is taken to show.
+        For the communication that computation hides; where it is not known, none is assumed to be hidden.
     """
     if None in (record.tp, record.pp, record.dp):
         return None
@@ -77,14 +77,14 @@ def recorded_job(
         guessed.append("its experts: their all-to-all traffic is left out")
     if cluster is None:
         guessed.append("how much communication its computation hides")
-    return Recorded(shape=shape, guessed=tuple(guessed))
+    return RecordedJob(shape=shape, guessed=tuple(guessed))
 
 
 def _stand_in(record: AdviceRecord, tp: int, pp: int, guessed: list[str]) -> ModelShape:
     """Return a dense model of the size that the record implies."""
     if record.tflops and record.tokens_per_s_per_gpu:
         parameters = record.tflops * TERA / (_FLOP_A_PARAMETER * record.tokens_per_s_per_gpu)
-        parameters = min(max(parameters, _LEAST_PARAMETERS), _MOST_PARAMETERS)
+        parameters = min(max(parameters, _MIN_PARAMETERS), _MAX_PARAMETERS)
     else:
         parameters = _USUAL_PARAMETERS
         guessed.append("its model: a dense one of 70 billion parameters stands in")
@@ -102,15 +102,15 @@ def _micro_batches(record: AdviceRecord, gpus: int, dp: int, pp: int, guessed: l
     """Return the sequences of a step for each replica."""
     if record.tokens_per_s_per_gpu and record.step_s:
         sequences = record.tokens_per_s_per_gpu * gpus * record.step_s / _SEQ
-        return round(min(max(sequences / dp, 1.0), _MOST_MICRO_BATCHES))
+        return round(min(max(sequences / dp, 1.0), _MAX_MICRO_BATCHES))
     guessed.append("its batch: four micro-batches a stage")
     return _MICRO_BATCHES * pp
 
 
 def _as_recorded(step: StepModel, record: AdviceRecord) -> StepModel:
-    """Return the step with the time that was predicted when the job was submitted, where links are as then assumed.
+    """Return the step model with the time that was predicted at submission, for links as assumed then.
 
-    Without a cluster the links' time comes on top of it.
+    Without a cluster the time of the links is added to it.
     """
     if not record.step_s:
         return step

@@ -1,4 +1,4 @@
-"""What do all running jobs and storage together ask of each link? Kept ready, so that a candidate is judged at once."""
+"""Aggregates the loads of all running jobs and storage by link, so that a candidate is evaluated quickly."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from opsk.costmodel.table import FloatColumn
 from opsk.planning.interference.load import Load
 from opsk.planning.routing.hca_seats import Index
 from opsk.planning.routing.rank_traffic import AXES
-from opsk.planning.routing.recent import Recent
+from opsk.planning.routing.recent import LruCache
 
 Entries = npt.NDArray[np.int32]
 Small = npt.NDArray[np.float32]
 
 _RECENT_ROWS = 8
-"""Choices of nodes that are kept: there are as many as sizes of jobs that are asked about while the same jobs run."""
+"""Cached node choices: one per requested job size while the same jobs run."""
 Rows = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningLoads:
-    """Loads as one sparse matrix of jobs and links; entry *e* says what job ``job[e]`` asks of link ``link[e]``.
+    """Loads as one sparse matrix of jobs and links; entry *e* is the demand of job ``job[e]`` on link ``link[e]``.
 
     Parameters
     ----------
@@ -33,15 +33,15 @@ class RunningLoads:
     total
         Mean utilisation of each link by all of them, each as if alone [ratio].
     asked, present
-        What a newcomer finds asked of its links, by entry and of each link by all [ratio]: what bursts ask for, times
-        the part of the time that they last, longer beside each other than alone. More than 1 where jobs that are there
-        already cannot all have what they ask for.
+        Demand that a new job meets, by entry and in total for each link [ratio]: the demand of bursts times the part of
+        the time that they last, which is longer with the other jobs than alone. More than 1 where the running jobs
+        demand more than the link has.
     beside
-        How many times as long the bursts of each job take beside all the others, shape (jobs, axes).
+        How many times as long the bursts of each job take with all the others, shape (jobs, axes).
     tightest
-        The most that a burst of one of them asks of each link together with the mean of the others [ratio].
+        The largest demand of one burst on each link together with the mean of the others [ratio].
     recent_rows
-        Sets of free nodes that were worth judging beside these loads, by what they were chosen from.
+        Candidate sets of free nodes for these loads, by the arguments that they were chosen from.
     """
 
     loads: tuple[Load, ...]
@@ -54,37 +54,39 @@ class RunningLoads:
     present: FloatColumn
     beside: FloatColumn
     tightest: FloatColumn
-    recent_rows: Recent[Rows] = field(
-        default_factory=lambda: Recent(_RECENT_ROWS), init=False, repr=False, compare=False
+    cached_node_sets: LruCache[Rows] = field(
+        default_factory=lambda: LruCache(_RECENT_ROWS), init=False, repr=False, compare=False
     )
 
     @classmethod
     def of(cls, links: int, loads: Iterable[Load]) -> RunningLoads:
-        """Prepare the loads; ``links`` is their number on the fabric (`Wires.links`)."""
-        every = tuple(loads)
-        sizes = [load.links.size for load in every]
-        return cls._prepared(
+        """Prepare the loads; ``links`` is their number on the fabric (`FabricLinks.links`)."""
+        all_loads = tuple(loads)
+        sizes = [load.links.size for load in all_loads]
+        return cls._prepare(
             links,
-            every,
-            job=np.repeat(np.arange(len(every), dtype=np.int32), sizes),
+            all_loads,
+            job=np.repeat(np.arange(len(all_loads), dtype=np.int32), sizes),
             link=np.concatenate(
-                [np.empty(0, np.int32), *(load.links for load in every)], dtype=np.int32, casting="same_kind"
+                [np.empty(0, np.int32), *(load.links for load in all_loads)], dtype=np.int32, casting="same_kind"
             ),
             burst=np.concatenate(
-                [np.empty((len(AXES), 0), np.float32), *(load.burst for load in every)],
+                [np.empty((len(AXES), 0), np.float32), *(load.burst for load in all_loads)],
                 axis=1,
                 dtype=np.float32,
                 casting="same_kind",
             ),
             utilisation=np.concatenate(
-                [np.empty(0, np.float32), *(load.utilisation for load in every)], dtype=np.float32, casting="same_kind"
+                [np.empty(0, np.float32), *(load.utilisation for load in all_loads)],
+                dtype=np.float32,
+                casting="same_kind",
             ),
         )
 
     def with_load(self, load: Load) -> RunningLoads:
-        """Return the same with one job more; the loads of the others are not worked out again."""
+        """Return the loads with one more job; the loads of the others are not recomputed."""
         size = load.links.size
-        return self._prepared(
+        return self._prepare(
             self.total.size,
             (*self.loads, load),
             job=np.concatenate([self.job, np.full(size, len(self.loads), dtype=np.int32)]),
@@ -94,46 +96,46 @@ class RunningLoads:
         )
 
     def without(self, name: str) -> RunningLoads:
-        """Return the same without what has this name; a job's own storage traffic has it too."""
-        gone = np.array([load.name == name for load in self.loads], dtype=np.bool_)
-        if not gone.any():
+        """Return the loads without those of this name; a job's own storage traffic has the name of the job."""
+        is_removed = np.array([load.name == name for load in self.loads], dtype=np.bool_)
+        if not is_removed.any():
             return self
-        kept = ~gone[self.job]
-        number = (np.cumsum(~gone) - 1).astype(np.int32)
-        return self._prepared(
+        is_other = ~is_removed[self.job]
+        number = (np.cumsum(~is_removed) - 1).astype(np.int32)
+        return self._prepare(
             self.total.size,
             tuple(load for load in self.loads if load.name != name),
-            job=number[self.job[kept]],
-            link=self.link[kept],
-            burst=self.burst[:, kept],
-            utilisation=self.utilisation[kept],
+            job=number[self.job[is_other]],
+            link=self.link[is_other],
+            burst=self.burst[:, is_other],
+            utilisation=self.utilisation[is_other],
         )
 
     @classmethod
-    def _prepared(
+    def _prepare(
         cls, links: int, loads: tuple[Load, ...], *, job: Entries, link: Entries, burst: Small, utilisation: Small
     ) -> RunningLoads:
-        """Add up, and say what the jobs cost each other."""
+        """Compute the totals, and how much the jobs slow each other."""
         total = np.bincount(link, weights=utilisation, minlength=links).astype(np.float64)
         others = (total[link] - utilisation).astype(np.float32)
         tightest = np.zeros(links)
         np.maximum.at(tightest, link, burst.max(axis=0, initial=0.0) + others)
-        beside = stretch(len(loads), job, burst, others)
-        asked = np.zeros(link.size, dtype=np.float32)
-        lasting = _lasting(loads, beside).astype(np.float32)
+        stretched = stretch(len(loads), job, burst, others)
+        demand = np.zeros(link.size, dtype=np.float32)
+        duty_cycles = _compute_duty_cycles(loads, stretched).astype(np.float32)
         for axis, row in enumerate(burst):
             if row.any():
-                asked += row * lasting[job, axis]
+                demand += row * duty_cycles[job, axis]
         return cls(
             loads=loads,
             job=job,
             link=link,
             burst=burst,
             utilisation=utilisation,
-            asked=asked,
+            asked=demand,
             total=total,
-            present=np.bincount(link, weights=asked, minlength=links).astype(np.float64),
-            beside=beside,
+            present=np.bincount(link, weights=demand, minlength=links).astype(np.float64),
+            beside=stretched,
             tightest=tightest,
         )
 
@@ -141,36 +143,38 @@ class RunningLoads:
         """Return the entries on some links, and which of these each is on."""
         place = np.full(self.total.size, -1)
         place[links] = np.arange(links.size)
-        at = place.take(self.link)
-        entries = np.flatnonzero(at >= 0)
-        return entries, at.take(entries)
+        row_of_entry = place.take(self.link)
+        entries = np.flatnonzero(row_of_entry >= 0)
+        return entries, row_of_entry.take(entries)
 
 
 def stretch(jobs: int, job: Entries | Index, burst: Small | FloatColumn, others: Small | FloatColumn) -> FloatColumn:
-    """Return how many times as long each job's axes take beside others, shape (jobs, axes); 1 for "as without".
+    """Return how many times as long each job's axes take with other jobs, shape (jobs, axes); 1 for no slowdown.
 
-    On each link an axis asks for ``burst`` beside ``others``, the mean utilisation by all others; where that is more
-    than the link has, both give way alike, and the link that has the least left decides the axis. ``job`` is ascending.
+    On each link an axis demands ``burst`` next to ``others``, the mean utilisation by all others; where the sum is more
+    than the link has, both are slowed equally, and the most loaded link sets the time of the axis. ``job`` ascends.
     """
-    found = np.ones((jobs, burst.shape[0]))
+    factors = np.ones((jobs, burst.shape[0]))
     if not job.size:
-        return found
+        return factors
     start = np.flatnonzero(np.diff(job, prepend=-1))
     for axis, row in enumerate(burst):
         if not row.any():
             continue
-        asked = np.where(row > 0, row + others, 0)
-        found[job[start], axis] = np.maximum(np.maximum.reduceat(asked, start), 1.0)
-    return found
+        demand = np.where(row > 0, row + others, 0)
+        factors[job[start], axis] = np.maximum(np.maximum.reduceat(demand, start), 1.0)
+    return factors
 
 
-def _lasting(loads: Sequence[Load], beside: FloatColumn) -> FloatColumn:
-    """Return the part of a step that the bursts of each axis last beside the other jobs, shape (jobs, axes) [ratio]."""
-    lasting = np.zeros((len(loads), len(AXES)))
+def _compute_duty_cycles(loads: Sequence[Load], stretched: FloatColumn) -> FloatColumn:
+    """Return the part of a step that the bursts of each axis last with the other jobs, shape (jobs, axes) [ratio]."""
+    duty_cycles = np.zeros((len(loads), len(AXES)))
     for number, load in enumerate(loads):
-        bursts_s = load.axis_s * beside[number]
-        lasting[number] = load.axis_s if not load.has_steps else bursts_s / max(_step_s(load, bursts_s), bursts_s.sum())
-    return lasting
+        bursts_s = load.axis_s * stretched[number]
+        duty_cycles[number] = (
+            load.axis_s if not load.has_steps else bursts_s / max(_step_s(load, bursts_s), bursts_s.sum())
+        )
+    return duty_cycles
 
 
 def _step_s(load: Load, bursts_s: FloatColumn) -> float:

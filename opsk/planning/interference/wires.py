@@ -1,6 +1,6 @@
-"""Which links can jobs and storage meet on? Numbered once for a whole fabric, so that loads of all jobs compare.
+"""Numbers the links of a fabric that jobs and storage share, so that the loads of all jobs are comparable.
 
-First come the links between switches as `Routes` numbers them, then every HCA sending, then every HCA receiving.
+The links between switches come first, as `Routes` numbers them, then every HCA sending, then every HCA receiving.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import numpy as np
 
 from opsk.costmodel.table import FloatColumn
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.graph import hca_links, switch_neighbours
+from opsk.fabric.graph import build_switch_neighbours, find_hca_links
 from opsk.fabric.leaves.leaf import Attachment
 from opsk.fabric.rails import Rails
-from opsk.planning.routing.hca_seats import NOWHERE, Index, Ports, ports_of
+from opsk.planning.routing.hca_seats import NOWHERE, Index, Ports, build_ports
 from opsk.planning.routing.hca_traffic import Flows
 from opsk.planning.routing.loads import LinkSeconds, link_seconds, port_rates
-from opsk.planning.routing.recent import Recent
+from opsk.planning.routing.recent import LruCache
 from opsk.planning.routing.routes import Routes
 
 _RECENT_NODES = 16
-"""Rows of nodes of which HCAs are kept: free nodes change, but not with every question."""
+"""Node lists whose HCAs are cached: free nodes change, but not with every request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wires:
+class FabricLinks:
     """All links of a fabric.
 
     Parameters
@@ -49,14 +49,16 @@ class Wires:
     index: Mapping[tuple[str, str], int]
     elsewhere: Mapping[str, tuple[Attachment, ...]]
     part: Mapping[str, int]
-    _ports: Recent[Ports] = field(default_factory=lambda: Recent(_RECENT_NODES), init=False, repr=False, compare=False)
-    _of_ports: Recent[tuple[Ports, Index]] = field(
-        default_factory=lambda: Recent(_RECENT_NODES), init=False, repr=False, compare=False
+    _port_cache: LruCache[Ports] = field(
+        default_factory=lambda: LruCache(_RECENT_NODES), init=False, repr=False, compare=False
+    )
+    _link_cache: LruCache[tuple[Ports, Index]] = field(
+        default_factory=lambda: LruCache(_RECENT_NODES), init=False, repr=False, compare=False
     )
 
     @property
     def links(self) -> int:
-        """Return how many links there are."""
+        """Return the number of links."""
         return int(self.rates.size)
 
     def ends(self, link: int) -> tuple[str, str]:
@@ -68,20 +70,20 @@ class Wires:
         return (hca.leaf, hca.guid) if receives else (hca.guid, hca.leaf)
 
     def is_hca(self, link: int) -> bool:
-        """Tell whether a link is an HCA's and not between switches."""
+        """Return whether a link is that of an HCA and not between switches."""
         return link >= self.switch_links
 
     def ports(self, nodes: Sequence[str], node_gpus: int) -> Ports:
         """Return the HCA of every GPU of some nodes, as `ports_of` does."""
         row = tuple(nodes)
-        return self._ports.get((row, node_gpus), lambda: ports_of(self.rails, row, node_gpus))
+        return self._port_cache.get((row, node_gpus), lambda: build_ports(self.rails, row, node_gpus))
 
     def port_links(self, ports: Ports) -> Index:
         """Return the links on which the HCAs of ``ports`` send, then those on which they receive, -1 for none known."""
-        return self._of_ports.get(id(ports), lambda: (ports, self._port_links(ports)))[1]
+        return self._link_cache.get(id(ports), lambda: (ports, self._find_port_links(ports)))[1]
 
-    def _port_links(self, ports: Ports) -> Index:
-        """Look them up."""
+    def _find_port_links(self, ports: Ports) -> Index:
+        """Compute the links of `port_links`."""
         numbers = [NOWHERE if hca is None else self.index[hca.guid, hca.device] for hca in ports.hcas]
         sends = np.array(numbers, dtype=np.int64)
         known = sends >= 0
@@ -92,14 +94,14 @@ class Wires:
             ]
         )
 
-    def laid(self, flows: Mapping[str, Flows], ports: Ports) -> tuple[Index, FloatColumn]:
+    def route(self, flows: Mapping[str, Flows], ports: Ports) -> tuple[Index, FloatColumn]:
         """Return the links that messages take, and the seconds of each by kind, shape (kinds, links) [s].
 
-        Messages are of one seating. Given bytes/s instead of bytes, the seconds are the busy part of each link.
+        Messages are of one placement. Given bytes/s instead of bytes, the seconds are the busy part of each link.
         """
-        return self.of_seconds(link_seconds(flows, 1, ports, self.routes), tuple(flows), ports)
+        return self.select_links(link_seconds(flows, 1, ports, self.routes), tuple(flows), ports)
 
-    def of_seconds(self, seconds: LinkSeconds, kinds: Sequence[str], ports: Ports) -> tuple[Index, FloatColumn]:
+    def select_links(self, seconds: LinkSeconds, kinds: Sequence[str], ports: Ports) -> tuple[Index, FloatColumn]:
         """Return the links in this numbering and their seconds by kind, links that stay idle left out."""
         links = np.concatenate([seconds.links, self.port_links(ports)])
         busy = np.zeros((len(kinds), links.size))
@@ -111,7 +113,7 @@ class Wires:
         return (links, busy) if used.size == links.size else (links[used], busy.take(used, axis=1))
 
 
-def wires_of(fabric: Fabric | None, rails: Rails, routes: Routes) -> Wires:
+def build_links(fabric: Fabric | None, rails: Rails, routes: Routes) -> FabricLinks:
     """Return all links of a fabric.
 
     Parameters
@@ -120,24 +122,24 @@ def wires_of(fabric: Fabric | None, rails: Rails, routes: Routes) -> Wires:
         Where it is not known, only HCAs on rails and the leaves' uplinks are.
     """
     on_rails = [hca for row in rails.attachments.values() for hca in row]
-    elsewhere = _elsewhere(fabric, on_rails) if fabric is not None else {}
+    elsewhere = _find_off_rail_hcas(fabric, on_rails) if fabric is not None else {}
     hcas = (*on_rails, *(hca for row in elsewhere.values() for hca in row))
     switches = routes.rates
-    each = port_rates(ports_of_hcas(hcas))[:-1]
-    return Wires(
+    hca_rates = port_rates(ports_of_hcas(hcas))[:-1]
+    return FabricLinks(
         rails=rails,
         routes=routes,
-        rates=np.concatenate([switches, each, each]),
+        rates=np.concatenate([switches, hca_rates, hca_rates]),
         switch_links=int(switches.size),
         hcas=hcas,
         index={(hca.guid, hca.device): number for number, hca in enumerate(hcas)},
         elsewhere=elsewhere,
-        part=_parts(fabric) if fabric is not None else dict.fromkeys(rails.leaves, 0),
+        part=_find_connected_parts(fabric) if fabric is not None else dict.fromkeys(rails.leaves, 0),
     )
 
 
 def ports_of_hcas(hcas: Sequence[Attachment]) -> Ports:
-    """Return HCAs as the ends of messages, in this order, no matter which GPU uses them."""
+    """Return HCAs as the ends of messages, in this order, independent of the GPUs that use them."""
     leaf_index: dict[str, int] = {}
     leaf = [leaf_index.setdefault(hca.leaf, len(leaf_index)) for hca in hcas]
     return Ports(
@@ -150,18 +152,18 @@ def ports_of_hcas(hcas: Sequence[Attachment]) -> Ports:
     )
 
 
-def _elsewhere(fabric: Fabric, on_rails: Sequence[Attachment]) -> dict[str, tuple[Attachment, ...]]:
+def _find_off_rail_hcas(fabric: Fabric, on_rails: Sequence[Attachment]) -> dict[str, tuple[Attachment, ...]]:
     """Return the HCAs that are on no rail, by host."""
     known = {(hca.guid, hca.leaf) for hca in on_rails}
-    found: dict[str, list[Attachment]] = {}
-    for link in hca_links(fabric):
+    hcas_by_host: dict[str, list[Attachment]] = {}
+    for link in find_hca_links(fabric):
         hca = fabric.hcas[link.hca]
         if hca.node is None or (hca.guid, link.switch) in known:
             continue
         device = hca.device or hca.guid
         if link.hca_port > 1:
             device += f":{link.hca_port}"
-        found.setdefault(hca.node, []).append(
+        hcas_by_host.setdefault(hca.node, []).append(
             Attachment(
                 node=hca.node,
                 device=device,
@@ -171,12 +173,12 @@ def _elsewhere(fabric: Fabric, on_rails: Sequence[Attachment]) -> dict[str, tupl
                 bytes_per_s=link.cable.bytes_per_s,
             )
         )
-    return {node: tuple(row) for node, row in found.items()}
+    return {node: tuple(row) for node, row in hcas_by_host.items()}
 
 
-def _parts(fabric: Fabric) -> dict[str, int]:
+def _find_connected_parts(fabric: Fabric) -> dict[str, int]:
     """Return the connected part of each switch."""
-    neighbours = switch_neighbours(fabric)
+    neighbours = build_switch_neighbours(fabric)
     part: dict[str, int] = {}
     for number, start in enumerate(neighbours):
         if start in part:

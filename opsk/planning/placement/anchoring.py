@@ -1,7 +1,7 @@
-"""Is there an order nearly as good that leaves rank 0 on the node where Slurm puts it?
+"""Finds a placement that is nearly as good and keeps rank 0 on the node where Slurm puts it.
 
-Scripts that nobody changes take their master's address from the first node that Slurm lists. With rank 0 elsewhere they
-would wait for ever, so that whatever reorders ranks behind a script's back keeps rank 0 there.
+Unmodified scripts take the master address from the first node that Slurm lists. With rank 0 on another node they would
+wait forever, so anything that reorders ranks without changing the script keeps rank 0 there.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from opsk.fabric.rails import Rails
 from opsk.planning.placement.judging import SAME
 from opsk.planning.placement.node_order import unit_of_nodes
-from opsk.planning.placement.placement import Placement, placement_of
+from opsk.planning.placement.placement import Placement, build_placement
 from opsk.planning.placement.preparing import Prepared
-from opsk.planning.placement.search import Found
+from opsk.planning.placement.search import PlacementResult
 
 
-def anchored(
-    placement: Placement, first: str, rails: Rails, prepared: Callable[[Sequence[str]], Prepared]
+def anchor_rank_0(
+    placement: Placement, first: str, rails: Rails, prepare: Callable[[Sequence[str]], Prepared]
 ) -> Placement | None:
     """Return the placement, or one like it that begins on ``first``; ``None`` where that is no better than Slurm's.
 
@@ -31,20 +31,20 @@ def anchored(
     if first not in placement.nodes:
         return None
     best: Placement | None = None
-    least_s = placement.default_traffic.step_s * (1.0 - SAME)
+    limit_s = placement.default_traffic.step_s * (1.0 - SAME)
     for order in _orders(placement.nodes, first, unit_of_nodes(rails, placement.nodes)):
-        ready = prepared(order)
-        found = Found(arrangement=ready.default, least_s=placement.least_step_s, is_optimal=False)
-        candidate = placement_of(ready, found, rails)
-        if candidate.ranks[0].node == first and candidate.traffic.step_s < least_s:
-            best, least_s = candidate, candidate.traffic.step_s
+        ready = prepare(order)
+        result = PlacementResult(arrangement=ready.default, least_s=placement.least_step_s, is_optimal=False)
+        candidate = build_placement(ready, result, rails)
+        if candidate.ranks[0].node == first and candidate.traffic.step_s < limit_s:
+            best, limit_s = candidate, candidate.traffic.step_s
     return best
 
 
 def _orders(nodes: Sequence[str], first: str, units: dict[str, int]) -> Iterator[tuple[str, ...]]:
     """Yield the order turned until ``first`` leads, with it exchanged, and with its unit in front."""
-    at = nodes.index(first)
-    yield (*nodes[at:], *nodes[:at])
+    place = nodes.index(first)
+    yield (*nodes[place:], *nodes[:place])
     yield tuple(nodes[0] if node == first else first if number == 0 else node for number, node in enumerate(nodes))
-    own = [node for node in nodes if units[node] == units[first] and node != first]
-    yield (first, *own, *(node for node in nodes if units[node] != units[first]))
+    same_unit = [node for node in nodes if units[node] == units[first] and node != first]
+    yield (first, *same_unit, *(node for node in nodes if units[node] != units[first]))

@@ -1,4 +1,4 @@
-"""Which ways to seat a job's ranks are worth judging: Slurm's own, units in a row, and all orders of a few nodes?"""
+"""Enumerates the rank placements that are worth evaluating: units in a row, and all orders of a few nodes."""
 
 from __future__ import annotations
 
@@ -9,25 +9,30 @@ from itertools import islice, permutations, product
 
 import numpy as np
 
-from opsk.planning.placement.judging import Job, messages_of
-from opsk.planning.placement.seating import domain_runs, on_rails, packed_slots, seating_of
+from opsk.planning.placement.judging import Job, estimate_messages
+from opsk.planning.placement.seating import (
+    assign_gpus_by_rail,
+    build_rank_placement,
+    compute_packed_slots,
+    count_domain_runs,
+)
 from opsk.planning.routing.hca_seats import Index
-from opsk.planning.routing.hca_traffic import Seating
+from opsk.planning.routing.hca_traffic import RankPlacement
 
-MOST_NODES = 8
-"""Candidates of which all orders are tried."""
-MOST_LOCAL_NODES, MOST_LOCAL_GPUS = 3, 4
-"""Nodes, and GPUs of each, of which all orders of local ranks are tried too."""
+MAX_NODES = 8
+"""Maximum candidates of which all orders are tried."""
+MAX_LOCAL_NODES, MAX_LOCAL_GPUS = 3, 4
+"""Maximum nodes, and GPUs of each, of which all orders of local ranks are tried too."""
 _MESSAGES_AT_ONCE = 1 << 19
-"""Messages of one batch of seatings: bounds memory to some hundred MiB."""
+"""Messages of one batch of placements: bounds memory to some hundred MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Seatings to judge together: node and GPU of every rank, shape (rows, ranks); ``orders`` are nodes in order."""
+    """Placements to evaluate together, one per row; ``orders`` are their nodes in order, shape (rows, nodes)."""
 
     orders: Index
-    seating: Seating
+    rank_placement: RankPlacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +43,10 @@ class Packing:
     nodes: int
 
 
-def packings(gpus: int, inner: int, gpus_per_node: int, largest_domain: int, candidates: int) -> tuple[Packing, ...]:
-    """Return the ways to fill: groups kept whole, and where those need more nodes, node after node too."""
+def list_packings(
+    gpus: int, inner: int, gpus_per_node: int, largest_domain: int, candidates: int
+) -> tuple[Packing, ...]:
+    """Return the packings: whole groups, and where those need more nodes, also node after node."""
     plain = Packing(inner=1, nodes=math.ceil(gpus / gpus_per_node))
     if inner <= gpus_per_node == largest_domain:
         needed = math.ceil(gpus / inner / (gpus_per_node // inner))
@@ -49,27 +56,27 @@ def packings(gpus: int, inner: int, gpus_per_node: int, largest_domain: int, can
     return (whole,) if gpus_per_node % inner == 0 and whole.nodes == plain.nodes else (whole, plain)
 
 
-def slots_of(job: Job, order: Sequence[int], packing: Packing) -> tuple[Index, Index]:
+def compute_slots(job: Job, order: Sequence[int], packing: Packing) -> tuple[Index, Index]:
     """Return node (as `Job` numbers them) and slot of every rank for nodes in this order."""
-    at = np.asarray(order, dtype=np.int64)
-    sizes = domain_runs(job.domains[at].tolist())
-    place, slot = packed_slots(int(job.grid.ranks.size), packing.inner, sizes, job.usable_gpus)
-    return at[place], slot
+    nodes = np.asarray(order, dtype=np.int64)
+    sizes = count_domain_runs(job.domains[nodes].tolist())
+    place, slot = compute_packed_slots(int(job.grid.ranks.size), packing.inner, sizes, job.usable_gpus)
+    return nodes[place], slot
 
 
-def seat(job: Job, order: Sequence[int], packing: Packing) -> Iterator[Seating]:
-    """Yield nodes in this order, each with its GPUs on the rails of the others, and in their own order."""
-    node, slot = slots_of(job, order, packing)
-    gpu = on_rails(node, job.ports, job.usable_gpus)[node, slot]
-    yield seating_of(node, gpu, job.ports, job.domains)
+def place_order(job: Job, order: Sequence[int], packing: Packing) -> Iterator[RankPlacement]:
+    """Yield placements on nodes in this order: GPUs matched by rail, and GPUs in their own order."""
+    node, slot = compute_slots(job, order, packing)
+    gpu = assign_gpus_by_rail(node, job.ports, job.usable_gpus)[node, slot]
+    yield build_rank_placement(node, gpu, job.ports, job.domains)
     if (gpu != slot).any():
-        yield seating_of(node, slot, job.ports, job.domains)
+        yield build_rank_placement(node, slot, job.ports, job.domains)
 
 
-def node_classes(job: Job) -> Index:
-    """Return a number for each node; nodes with one number are cabled alike and can stand for each other."""
+def classify_nodes(job: Job) -> Index:
+    """Return the class of each node; nodes of one class have the same cabling and are interchangeable."""
     ports = job.ports
-    several = np.bincount(job.domains)[job.domains] > 1
+    shares_domain = np.bincount(job.domains)[job.domains] > 1
     seen: dict[tuple[object, ...], int] = {}
     classes = []
     for number, row in enumerate(ports.port[:, : job.usable_gpus]):
@@ -77,7 +84,7 @@ def node_classes(job: Job) -> Index:
         key: tuple[object, ...] = (
             *zip(ports.leaf[row].tolist(), ports.rail[row].tolist(), ports.bytes_per_s[row].tolist(), strict=True),
             tuple(hcas.tolist()),
-            int(job.domains[number]) if several[number] else -1,
+            int(job.domains[number]) if shares_domain[number] else -1,
         )
         if job.routes.by_port:
             key = (number,)
@@ -88,46 +95,49 @@ def node_classes(job: Job) -> Index:
 def all_orders(job: Job, candidates: Sequence[int], packing: Packing) -> Iterator[Batch]:
     """Yield all orders of the nodes that differ in more than names, in batches.
 
-    For few nodes of few GPUs all orders of the local ranks are in it too.
+    For few nodes of few GPUs, all orders of the local ranks are included too.
     """
-    classes = node_classes(job)[list(candidates)]
-    orders = _distinct(classes.tolist(), packing.nodes)
-    few = len(candidates) <= MOST_LOCAL_NODES and job.usable_gpus <= MOST_LOCAL_GPUS
-    local = _local_orders(job) if few else None
+    classes = classify_nodes(job)[list(candidates)]
+    orders = _list_distinct(classes.tolist(), packing.nodes)
+    few = len(candidates) <= MAX_LOCAL_NODES and job.usable_gpus <= MAX_LOCAL_GPUS
+    local = _list_local_orders(job) if few else None
     rows_of_order = 1 if local is None else len(local) ** packing.nodes
-    at_once = max(_MESSAGES_AT_ONCE // messages_of(job) // rows_of_order, 1)
+    at_once = max(_MESSAGES_AT_ONCE // estimate_messages(job) // rows_of_order, 1)
     where = np.asarray(candidates, dtype=np.int64)
     while chunk := list(islice(orders, at_once)):
-        yield _batch(job, where[np.array(chunk, dtype=np.int64)], packing, local)
+        yield _build_batch(job, where[np.array(chunk, dtype=np.int64)], packing, local)
 
 
-def _batch(job: Job, orders: Index, packing: Packing, local: Index | None) -> Batch:
-    """Seat the ranks of each order."""
+def _build_batch(job: Job, orders: Index, packing: Packing, local: Index | None) -> Batch:
+    """Place the ranks for each order."""
     nodes: list[Index] = []
     gpus: list[Index] = []
-    which: list[int] = []
+    row_order: list[int] = []
     filled: dict[tuple[int, ...], tuple[Index, Index]] = {}
     exchanged: dict[tuple[int, ...], Index] = {}
     for number, order in enumerate(orders):
-        runs = tuple(domain_runs(job.domains[order].tolist()))
+        runs = tuple(count_domain_runs(job.domains[order].tolist()))
         if runs not in filled:
-            filled[runs] = packed_slots(int(job.grid.ranks.size), packing.inner, runs, job.usable_gpus)
+            filled[runs] = compute_packed_slots(int(job.grid.ranks.size), packing.inner, runs, job.usable_gpus)
         place, slot = filled[runs]
         if local is not None:
             choices = [np.stack(choice)[place, slot] for choice in product(local, repeat=packing.nodes)]
         else:
             used = tuple(np.sort(order).tolist())
             if used not in exchanged:
-                exchanged[used] = on_rails(order, job.ports, job.usable_gpus)
+                exchanged[used] = assign_gpus_by_rail(order, job.ports, job.usable_gpus)
             placed = exchanged[used][order[place], slot]
             choices = [placed, slot] if (placed != slot).any() else [placed]
         nodes += [order[place]] * len(choices)
         gpus += choices
-        which += [number] * len(choices)
-    return Batch(orders=orders[which], seating=seating_of(np.stack(nodes), np.stack(gpus), job.ports, job.domains))
+        row_order += [number] * len(choices)
+    return Batch(
+        orders=orders[row_order],
+        rank_placement=build_rank_placement(np.stack(nodes), np.stack(gpus), job.ports, job.domains),
+    )
 
 
-def _local_orders(job: Job) -> Index:
+def _list_local_orders(job: Job) -> Index:
     """Return all orders of the GPUs of a node; those that exchange GPUs of one HCA on every node count once."""
     shared = [tuple(row) for row in job.ports.port[:, : job.usable_gpus].T.tolist()]
     seen: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}
@@ -136,7 +146,7 @@ def _local_orders(job: Job) -> Index:
     return np.array(list(seen.values()), dtype=np.int64)
 
 
-def _distinct(classes: Sequence[int], length: int) -> Iterator[tuple[int, ...]]:
+def _list_distinct(classes: Sequence[int], length: int) -> Iterator[tuple[int, ...]]:
     """Yield the sequences of ``length`` places that differ in the classes of what stands there."""
     members: dict[int, list[int]] = {}
     for place, kind in enumerate(classes):

@@ -1,8 +1,8 @@
-"""What does a fault of the cabling cost a job that lands on it? The same job on the same nodes, with and without it.
+"""Computes the cost of a cabling fault to a job by comparing the same job on the same nodes with and without the fault.
 
-The job is as large as a scalable unit allows, up to sixteen nodes, with the faulty part in it; it runs inside the unit
-and half in another one. Counted is the worst of these, in Slurm's own order of nodes and as opsk places it. Left out:
-errors and retries on a bad cable, and other jobs on the same links.
+The job is as large as a scalable unit allows, up to sixteen nodes, and includes the faulty part; it runs inside the
+unit and half in another one. The result is the worst of these, in Slurm's own order of nodes and as placed by opsk.
+Errors and retries on a bad cable, and other jobs on the same links, are not modelled.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from opsk.fabric.cabling import Cabling, read_cabling
-from opsk.fabric.checks.repair import is_repairable, repaired
+from opsk.fabric.checks.repair import is_repairable, repair_fault
 from opsk.fabric.fabric import Cable, Fabric, Fault
-from opsk.fabric.hosts.ports import natural
+from opsk.fabric.hosts.ports import natural_key
 from opsk.fabric.leaves.leaf import Attachment
 from opsk.fabric.rails import Rails, find_rails
 from opsk.planning.placement.node_order import slurm_order, unit_of_nodes
 from opsk.planning.placement.preparing import Prepared, prepare
 from opsk.planning.placement.reference_jobs import ReferenceJob
 from opsk.planning.routing.routes import Routes
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.routing.routes_of_fabric import build_routes
 
 JOB_NODES = 16
 JobsFor = Callable[[int], Sequence[ReferenceJob]]
-"""The jobs to try on a number of nodes."""
+"""Returns the jobs to try on a number of nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultCost:
-    """What a fault costs: how much longer a step takes, as a share, ``default`` in Slurm's order, ``placed`` by opsk.
+    """The cost of a fault: how much longer a step takes, as a share; ``default`` in Slurm's order, ``placed`` by opsk.
 
-    Infinite where the job cannot run across it at all. ``job`` says which job it was, on ``nodes``; the rail-local
+    Infinite where the job cannot run across it at all. ``job`` is the label of the job, on ``nodes``; the rail-local
     shares are those of Slurm's order with the fault, and without it.
     """
 
@@ -50,8 +50,8 @@ Change = tuple[frozenset[tuple[str, int, str, int, float]], frozenset[tuple[str,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sound:
-    """A fabric with one thing put right; ``has_other_routes`` where cables between switches changed."""
+class RepairedFabric:
+    """A fabric with one fault repaired; ``has_other_routes`` where cables between switches changed."""
 
     fabric: Fabric
     rails: Rails
@@ -60,102 +60,104 @@ class Sound:
 
 
 class Repairs:
-    """The fabric without each of its faults; faults of one cause, which the same repair heals, share it."""
+    """The fabric with each of its faults repaired; faults that the same repair fixes share the result."""
 
     def __init__(self, fabric: Fabric, rails: Rails) -> None:
         self.fabric, self.rails = fabric, rails
         self._cabling: Cabling | None = None
         self._known = {id(cable) for cable in fabric.cables}
-        self._by_fault: dict[int, Sound | None] = {}
-        self._by_change: dict[Change, Sound] = {}
+        self._by_fault: dict[int, RepairedFabric | None] = {}
+        self._by_change: dict[Change, RepairedFabric] = {}
 
-    def without(self, fault: Fault) -> Sound | None:
-        """Return the fabric put right; ``None`` where the fault names nothing that could be."""
+    def without(self, fault: Fault) -> RepairedFabric | None:
+        """Return the repaired fabric; ``None`` where the fault cannot be repaired."""
         if id(fault) not in self._by_fault:
-            self._by_fault[id(fault)] = self._repaired(fault)
+            self._by_fault[id(fault)] = self._repair(fault)
         return self._by_fault[id(fault)]
 
     def changes_routes(self, fault: Fault) -> bool:
-        """Return whether cables between switches are other ones when the fault is put right."""
-        sound = self.without(fault)
-        return sound is not None and sound.has_other_routes
+        """Return whether the repair of a fault changes cables between switches."""
+        fixed = self.without(fault)
+        return fixed is not None and fixed.has_other_routes
 
-    def _repaired(self, fault: Fault) -> Sound | None:
+    def _repair(self, fault: Fault) -> RepairedFabric | None:
         if not is_repairable(fault):
             return None
         if self._cabling is None:
             self._cabling = read_cabling(self.fabric)
-        sound = repaired(self.fabric, fault, cabling=self._cabling)
-        if sound is None:
+        fixed = repair_fault(self.fabric, fault, cabling=self._cabling)
+        if fixed is None:
             return None
-        added = [cable for cable in sound.cables if id(cable) not in self._known]
-        kept = {id(cable) for cable in sound.cables}
-        gone = [cable for cable in self.fabric.cables if id(cable) not in kept]
-        change = (frozenset(map(_ends, added)), frozenset(map(_ends, gone)))
+        added = [cable for cable in fixed.cables if id(cable) not in self._known]
+        remaining = {id(cable) for cable in fixed.cables}
+        gone = [cable for cable in self.fabric.cables if id(cable) not in remaining]
+        change = (frozenset(map(_cable_key, added)), frozenset(map(_cable_key, gone)))
         if change not in self._by_change:
-            self._by_change[change] = self._sound(sound, [*added, *gone], change)
+            self._by_change[change] = self._build(fixed, [*added, *gone], change)
         return self._by_change[change]
 
-    def _sound(self, sound: Fabric, changed: Sequence[Cable], change: Change) -> Sound:
-        """Return rails of the fabric put right; only what changed is looked at again."""
-        if sound.switches.keys() != self.fabric.switches.keys():
-            return Sound(fabric=sound, rails=find_rails(sound), has_other_routes=True, change=change)
-        between = any({cable.a_guid, cable.b_guid} <= sound.switches.keys() for cable in changed)
-        rails = _recabled(self.rails, sound, changed)
-        return Sound(fabric=sound, rails=rails, has_other_routes=between, change=change)
+    def _build(self, fixed: Fabric, changed: Sequence[Cable], change: Change) -> RepairedFabric:
+        """Return the repaired fabric with its rails; only the changed parts are recomputed."""
+        if fixed.switches.keys() != self.fabric.switches.keys():
+            return RepairedFabric(fabric=fixed, rails=find_rails(fixed), has_other_routes=True, change=change)
+        between = any({cable.a_guid, cable.b_guid} <= fixed.switches.keys() for cable in changed)
+        rails = _update_rails(self.rails, fixed, changed)
+        return RepairedFabric(fabric=fixed, rails=rails, has_other_routes=between, change=change)
 
 
 class FaultPricer:
-    """Prices the faults of one fabric; what is common to them is worked out once."""
+    """Prices the faults of one fabric; shared results are computed once."""
 
     def __init__(self, repairs: Repairs, jobs: JobsFor, gpus_per_node: int, *, adaptive: bool = False) -> None:
         self._repairs, self._jobs, self._gpus, self._adaptive = repairs, jobs, gpus_per_node, adaptive
         self._fabric, self._rails = repairs.fabric, repairs.rails
-        self._routes = routes_of(repairs.fabric, repairs.rails, adaptive=adaptive)
+        self._routes = build_routes(repairs.fabric, repairs.rails, adaptive=adaptive)
         self._units = unit_of_nodes(repairs.rails, tuple(repairs.rails.attachments))
         self._known: dict[tuple[str, ...], list[tuple[ReferenceJob, Prepared]]] = {}
         self._prices: dict[Change, FaultCost | None] = {}
 
     def price(self, fault: Fault) -> FaultCost | None:
-        """Return what a fault costs; ``None`` where it names nothing that could be put right."""
-        sound = self._repairs.without(fault)
-        if sound is None:
+        """Return the cost of a fault; ``None`` where it cannot be repaired."""
+        fixed = self._repairs.without(fault)
+        if fixed is None:
             return None
-        if sound.change not in self._prices:
-            self._prices[sound.change] = self._worst(fault, sound)
-        return self._prices[sound.change]
+        if fixed.change not in self._prices:
+            self._prices[fixed.change] = self._find_worst(fault, fixed)
+        return self._prices[fixed.change]
 
-    def _worst(self, fault: Fault, sound: Sound) -> FaultCost | None:
+    def _find_worst(self, fault: Fault, fixed: RepairedFabric) -> FaultCost | None:
         """Return the cost to the job that suffers most."""
         routes = self._routes
-        if sound.has_other_routes:
-            routes = routes_of(sound.fabric, sound.rails, adaptive=self._adaptive)
+        if fixed.has_other_routes:
+            routes = build_routes(fixed.fabric, fixed.rails, adaptive=self._adaptive)
         worst: FaultCost | None = None
-        for where, nodes in self._landings(fault):
-            for (job, ill), (_, well) in zip(self._ill(nodes), self._judged(nodes, sound.rails, routes), strict=True):
-                found = _cost(f"{job.label} {where}", nodes, ill, well)
-                if worst is None or (found.default, found.placed) > (worst.default, worst.placed):
-                    worst = found
+        for where, nodes in self._list_landings(fault):
+            for (job, faulty), (_, healthy) in zip(
+                self._judge_faulty(nodes), self._judge(nodes, fixed.rails, routes), strict=True
+            ):
+                cost = _compute_cost(f"{job.label} {where}", nodes, faulty, healthy)
+                if worst is None or (cost.default, cost.placed) > (worst.default, worst.placed):
+                    worst = cost
         return worst
 
-    def _landings(self, fault: Fault) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield where a job could land so that the fault concerns it: inside a unit, and over two."""
-        concerned = self._concerned(fault)
+    def _list_landings(self, fault: Fault) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield the node lists on which a job is affected by the fault: inside one unit, and over two."""
+        concerned = self._find_concerned(fault)
         if not concerned:
             return
         unit = Counter(self._units[node] for node in concerned).most_common(1)[0][0]
-        mates = [node for node, own in self._units.items() if own == unit and node not in concerned]
-        others = [node for node, own in self._units.items() if own != unit]
-        inside = [*concerned, *sorted(mates, key=natural)]
+        mates = [node for node, unit_of_node in self._units.items() if unit_of_node == unit and node not in concerned]
+        others = [node for node, unit_of_node in self._units.items() if unit_of_node != unit]
+        inside = [*concerned, *sorted(mates, key=natural_key)]
         count = min(JOB_NODES, len(inside))
         if count > 1:
             yield "of one unit", slurm_order(inside[:count])
         half = min(JOB_NODES // 2, len(inside), len(others))
         if half:
-            near = sorted(others, key=lambda node: (abs(self._units[node] - unit), natural(node)))
+            near = sorted(others, key=lambda node: (abs(self._units[node] - unit), natural_key(node)))
             yield "of two units", slurm_order([*inside[:half], *near[:half]])
 
-    def _concerned(self, fault: Fault) -> list[str]:
+    def _find_concerned(self, fault: Fault) -> list[str]:
         """Return the compute nodes that a fault names, else those on its leaves, else under its spines."""
         known = self._rails.attachments
         named = [node for node in fault.nodes if node in known]
@@ -171,61 +173,66 @@ class FaultPricer:
         for leaves in (guids & self._rails.leaves.keys(), below & self._rails.leaves.keys()):
             nodes = [node for node, row in known.items() if any(hca.leaf in leaves for hca in row)]
             if nodes:
-                return sorted(nodes, key=natural)[:JOB_NODES]
+                return sorted(nodes, key=natural_key)[:JOB_NODES]
         return []
 
-    def _ill(self, nodes: tuple[str, ...]) -> list[tuple[ReferenceJob, Prepared]]:
+    def _judge_faulty(self, nodes: tuple[str, ...]) -> list[tuple[ReferenceJob, Prepared]]:
         """Return the jobs on the fabric as it is."""
         if nodes not in self._known:
-            self._known[nodes] = self._judged(nodes, self._rails, self._routes)
+            self._known[nodes] = self._judge(nodes, self._rails, self._routes)
         return self._known[nodes]
 
-    def _judged(self, nodes: tuple[str, ...], rails: Rails, routes: Routes) -> list[tuple[ReferenceJob, Prepared]]:
+    def _judge(self, nodes: tuple[str, ...], rails: Rails, routes: Routes) -> list[tuple[ReferenceJob, Prepared]]:
         return [
             (job, prepare(job.model, job.plan, rails, nodes, self._gpus, routes=routes, step=job.step))
             for job in self._jobs(len(nodes))
         ]
 
 
-def _ends(cable: Cable) -> tuple[str, int, str, int, float]:
+def _cable_key(cable: Cable) -> tuple[str, int, str, int, float]:
     return cable.a_guid, cable.a_port, cable.b_guid, cable.b_port, cable.bytes_per_s
 
 
-def _recabled(rails: Rails, sound: Fabric, cables: Sequence[Cable]) -> Rails:
-    """Return rails with the attachments of the HCAs that ``cables`` lead to as the sound fabric has them."""
-    touched = {guid for cable in cables for guid in (cable.a_guid, cable.b_guid)} - sound.switches.keys()
+def _update_rails(rails: Rails, fixed: Fabric, cables: Sequence[Cable]) -> Rails:
+    """Return rails with the attachments of the HCAs on ``cables`` taken from the repaired fabric."""
+    touched = {guid for cable in cables for guid in (cable.a_guid, cable.b_guid)} - fixed.switches.keys()
     if not touched:
         return rails
-    at = {}
-    for cable in sound.cables:
-        for own, far in ((cable.a_guid, cable.b_guid), (cable.b_guid, cable.a_guid)):
-            if own in touched and far in sound.switches:
-                at[own] = (far, cable.bytes_per_s)
+    leaf_and_rate = {}
+    for cable in fixed.cables:
+        for near, far in ((cable.a_guid, cable.b_guid), (cable.b_guid, cable.a_guid)):
+            if near in touched and far in fixed.switches:
+                leaf_and_rate[near] = (far, cable.bytes_per_s)
     rows: dict[str, list[Attachment]] = {}
     for node, row in rails.attachments.items():
         if any(hca.guid in touched for hca in row):
-            rows[node] = [hca for hca in row if hca.guid not in touched or hca.guid in at]
+            rows[node] = [hca for hca in row if hca.guid not in touched or hca.guid in leaf_and_rate]
     known = {hca.guid for row in rows.values() for hca in row}
-    for guid in sorted((touched - known) & at.keys()):
-        host = sound.hcas[guid].node if guid in sound.hcas else None
+    for guid in sorted((touched - known) & leaf_and_rate.keys()):
+        host = fixed.hcas[guid].node if guid in fixed.hcas else None
         if host is not None and host in rails.attachments:
-            device, rate = sound.hcas[guid].device or guid, at[guid][1]
-            fresh = Attachment(node=host, device=device, guid=guid, leaf="", rail=None, bytes_per_s=rate)
-            rows.setdefault(host, list(rails.attachments[host])).append(fresh)
+            device, rate = fixed.hcas[guid].device or guid, leaf_and_rate[guid][1]
+            new_hca = Attachment(node=host, device=device, guid=guid, leaf="", rail=None, bytes_per_s=rate)
+            rows.setdefault(host, list(rails.attachments[host])).append(new_hca)
     attachments: dict[str, tuple[Attachment, ...]] = dict(rails.attachments)
     for node, hcas in rows.items():
         moved = [
-            replace(hca, leaf=at[hca.guid][0], bytes_per_s=at[hca.guid][1], rail=_rail(rails, hca, at[hca.guid][0]))
-            if hca.guid in at
+            replace(
+                hca,
+                leaf=leaf_and_rate[hca.guid][0],
+                bytes_per_s=leaf_and_rate[hca.guid][1],
+                rail=_find_rail(rails, hca, leaf_and_rate[hca.guid][0]),
+            )
+            if hca.guid in leaf_and_rate
             else hca
             for hca in hcas
         ]
-        attachments[node] = tuple(sorted(moved, key=lambda hca: natural(hca.device)))
+        attachments[node] = tuple(sorted(moved, key=lambda hca: natural_key(hca.device)))
     return replace(rails, attachments=attachments)
 
 
-def _rail(rails: Rails, hca: Attachment, leaf: str) -> int | None:
-    """Return the rail of an HCA on a leaf: that of the leaf, of its like there where the leaf carries several."""
+def _find_rail(rails: Rails, hca: Attachment, leaf: str) -> int | None:
+    """Return the rail of an HCA on a leaf: that of the leaf, or of the same device there where it carries several."""
     known = rails.leaves.get(leaf)
     if known is None:
         return None
@@ -240,24 +247,24 @@ def _rail(rails: Rails, hca: Attachment, leaf: str) -> int | None:
     return votes.most_common(1)[0][0] if votes else known.rail
 
 
-def _cost(label: str, nodes: tuple[str, ...], ill: Prepared, well: Prepared) -> FaultCost:
+def _compute_cost(label: str, nodes: tuple[str, ...], faulty: Prepared, healthy: Prepared) -> FaultCost:
     """Compare one job with and without the fault."""
 
-    def longer(one: float, other: float) -> float:
-        if math.isinf(one):
-            return 0.0 if math.isinf(other) else math.inf
-        return one / other - 1.0 if other and math.isfinite(other) else 0.0
+    def compute_slowdown(faulty_s: float, healthy_s: float) -> float:
+        if math.isinf(faulty_s):
+            return 0.0 if math.isinf(healthy_s) else math.inf
+        return faulty_s / healthy_s - 1.0 if healthy_s and math.isfinite(healthy_s) else 0.0
 
-    def local(ready: Prepared) -> float:
+    def rail_local_fraction(ready: Prepared) -> float:
         verdict = ready.default.verdict
         total = float(verdict.all_bytes[0])
         return 1.0 - float(verdict.off_rail_bytes[0]) / total if total else 1.0
 
     return FaultCost(
-        default=longer(float(ill.default.verdict.step_s[0]), float(well.default.verdict.step_s[0])),
-        placed=longer(float(ill.best.verdict.step_s[0]), float(well.best.verdict.step_s[0])),
+        default=compute_slowdown(float(faulty.default.verdict.step_s[0]), float(healthy.default.verdict.step_s[0])),
+        placed=compute_slowdown(float(faulty.best.verdict.step_s[0]), float(healthy.best.verdict.step_s[0])),
         job=label,
         nodes=nodes,
-        rail_local_fraction=local(ill),
-        rail_local_without=local(well),
+        rail_local_fraction=rail_local_fraction(faulty),
+        rail_local_without=rail_local_fraction(healthy),
     )

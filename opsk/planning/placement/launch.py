@@ -1,6 +1,6 @@
-"""How does a launcher bring ranks to their places? Host file, rankfile, node ranks, and the settings that go with them.
+"""Builds the launcher inputs of a placement: host file, rankfile, node ranks, and the settings that go with them.
 
-Only what is certain is suggested, each with its reason and source.
+Only settings that are certain are suggested, each with its reason and source.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from opsk.planning.placement.nccl_settings import nccl_settings
 from opsk.planning.placement.node_order import unit_of_nodes
 from opsk.planning.placement.placement import Placement
 from opsk.planning.placement.rank_map import HOST_NAME, NodeRanks, RankMap
-from opsk.slurm.topology.release import BLOCK_SINCE, Release, show_release
+from opsk.slurm.topology.release import BLOCK_SINCE, Release, format_release
 
 _SWITCHES_WAIT = "5:00"
 """Slurm's default for SchedulerParameters=max_switch_wait is 300 s, and a longer wait than that limit is cut to it."""
@@ -29,7 +29,7 @@ _LESS = 0.95
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._\-]{1,255}")
 
 
-def slurm_flags(
+def build_slurm_flags(
     placement: Placement, rails: Rails, *, domains: Sequence[HbDomain] = (), release: Release | None = None
 ) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
     """Return flags for ``sbatch`` with their reasons, and notes on what no flag can do.
@@ -43,20 +43,20 @@ def slurm_flags(
     """
     if len(placement.nodes) < 2:
         return (), ()
-    segment, notes = _segment(placement, domains, release)
-    exclude, more = _exclude(placement, rails)
-    return (*_switches(placement, rails), *segment, *exclude), (*notes, *more)
+    segment, notes = _build_segment(placement, domains, release)
+    exclude, more = _build_exclude(placement, rails)
+    return (*_build_switches(placement, rails), *segment, *exclude), (*notes, *more)
 
 
-def replica_nodes(placement: Placement) -> int:
-    """Return on how many nodes one replica of the model lies: the most that ranks of one ``dp_rank`` use."""
+def count_replica_nodes(placement: Placement) -> int:
+    """Return the number of nodes of one replica of the model: the most that ranks of one ``dp_rank`` use."""
     nodes: defaultdict[int, set[str]] = defaultdict(set)
     for rank in placement.ranks:
         nodes[rank.dp_rank].add(rank.node)
-    return max((len(each) for each in nodes.values()), default=0)
+    return max((len(nodes_of_replica) for nodes_of_replica in nodes.values()), default=0)
 
 
-def _switches(placement: Placement, rails: Rails) -> tuple[Setting, ...]:
+def _build_switches(placement: Placement, rails: Rails) -> tuple[Setting, ...]:
     """Return ``--switches`` where the job fits under the leaves of one unit and the fabric has several."""
     sizes = Counter(unit_of_nodes(rails, tuple(rails.attachments)).values())
     if len(sizes) < 2 or max(sizes.values()) < len(placement.nodes):
@@ -72,12 +72,12 @@ def _switches(placement: Placement, rails: Rails) -> tuple[Setting, ...]:
     )
 
 
-def _segment(
+def _build_segment(
     placement: Placement, domains: Sequence[HbDomain], release: Release | None
 ) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
     """Return ``--segment``: how many nodes must lie in one HB domain, so that a replica is not torn apart."""
     sizes = Counter(len(domain.nodes) for domain in domains if len(domain.nodes) > 1)
-    group, count = replica_nodes(placement), len(placement.nodes)
+    group, count = count_replica_nodes(placement), len(placement.nodes)
     if not sizes or group < 2 or (release is not None and release < BLOCK_SINCE):
         return (), ()
     block = max(sizes, key=lambda size: (sizes[size], size))
@@ -100,7 +100,7 @@ def _segment(
         name="--segment",
         value=str(size),
         why=f"{why}; Slurm may spread the segments, and starts sooner than for one block in all",
-        source=f"sbatch(1) --segment; needs topology/block, Slurm {show_release(BLOCK_SINCE)} or later "
+        source=f"sbatch(1) --segment; needs topology/block, Slurm {format_release(BLOCK_SINCE)} or later "
         "(opsk fabric --write block)",
     )
     note = (
@@ -110,7 +110,7 @@ def _segment(
     return (setting,), (note,)
 
 
-def _exclude(placement: Placement, rails: Rails) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
+def _build_exclude(placement: Placement, rails: Rails) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
     """Return ``--exclude`` for nodes that would slow all others down, where enough others are there."""
     candidates = [*placement.nodes, *placement.spare_nodes]
     rate = {
@@ -119,7 +119,7 @@ def _exclude(placement: Placement, rails: Rails) -> tuple[tuple[Setting, ...], t
         if node in rails.attachments
     }
     usual = Counter(rate.values()).most_common(1)[0][0] if rate else 0.0
-    slow = [node for node, each in rate.items() if each < _LESS * usual and _SAFE_NAME.fullmatch(node)]
+    slow = [node for node, node_rate in rate.items() if node_rate < _LESS * usual and _SAFE_NAME.fullmatch(node)]
     if not slow:
         return (), ()
     least = min(rate[node] for node in slow) / usual
@@ -143,7 +143,7 @@ __all__ = ["Launch", "Setting", "Torchrun", "launch_of", "rank_map"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Torchrun:
-    """What ``torchrun`` needs on each node: ``--node-rank`` by node, ``--master-addr`` and ``--nproc-per-node``."""
+    """Arguments of ``torchrun`` on each node: ``--node-rank`` by node, ``--master-addr`` and ``--nproc-per-node``."""
 
     master_addr: str
     node_rank: Mapping[str, int]
@@ -152,7 +152,7 @@ class Torchrun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What to hand to launchers.
+    """The inputs of launchers.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class Launch:
     nccl_env, slurm_flags
         Settings of the job's environment, and flags for ``sbatch``.
     notes
-        What to mind, and what was left out and why.
+        Caveats, and what was left out and why.
     """
 
     rank_file: str
@@ -202,16 +202,16 @@ def launch_of(
         Guids of the switches that can reduce; see `opsk.planning.placement.nccl_settings.sharp_switches`.
     """
     env, notes = nccl_settings(placement, rails, devices_known=devices_known, sharp=sharp)
-    flags, flag_notes = slurm_flags(placement, rails, domains=domains, release=release)
-    torchrun = _torchrun(placement)
+    flags, flag_notes = build_slurm_flags(placement, rails, domains=domains, release=release)
+    torchrun = _build_torchrun(placement)
     if placement.needs_rank_file:
         notes = (_RANK_FILE_NOTE, _MPI_NOTE, _TORCHRUN_NOTE if torchrun else _NO_TORCHRUN_NOTE, *notes)
     if placement.gpu_order:
         notes = (*notes, _GPU_ORDER_NOTE)
     return Launch(
-        rank_file="".join(f"{_host(rank.node)}\n" for rank in placement.ranks),
+        rank_file="".join(f"{_clean_host(rank.node)}\n" for rank in placement.ranks),
         mpi_rank_file="".join(
-            f"rank {rank.rank}={_host(rank.node)} slot={rank.local_rank}\n" for rank in placement.ranks
+            f"rank {rank.rank}={_clean_host(rank.node)} slot={rank.local_rank}\n" for rank in placement.ranks
         ),
         torchrun=torchrun,
         gpu_order={node: ",".join(map(str, gpus)) for node, gpus in placement.gpu_order.items()},
@@ -266,23 +266,23 @@ _GPU_ORDER_NOTE = (
 )
 
 
-def _torchrun(placement: Placement) -> Torchrun | None:
+def _build_torchrun(placement: Placement) -> Torchrun | None:
     """Return node ranks, where ranks fill nodes one after the other, each with as many."""
     node_rank: dict[str, int] = {}
     for rank in placement.ranks:
         node_rank.setdefault(rank.node, len(node_rank))
     if not node_rank or len(placement.ranks) % len(node_rank):
         return None
-    each = len(placement.ranks) // len(node_rank)
-    if any(rank.rank != node_rank[rank.node] * each + rank.local_rank for rank in placement.ranks):
+    ranks_per_node = len(placement.ranks) // len(node_rank)
+    if any(rank.rank != node_rank[rank.node] * ranks_per_node + rank.local_rank for rank in placement.ranks):
         return None
     return Torchrun(
-        master_addr=_host(placement.ranks[0].node),
-        node_rank={_host(node): number for node, number in node_rank.items()},
-        nproc_per_node=each,
+        master_addr=_clean_host(placement.ranks[0].node),
+        node_rank={_clean_host(node): number for node, number in node_rank.items()},
+        nproc_per_node=ranks_per_node,
     )
 
 
-def _host(name: str) -> str:
+def _clean_host(name: str) -> str:
     """Return a host's name so that it stays one word of one line, whatever a dump calls it."""
     return re.sub(r"[^A-Za-z0-9._\-]", "_", name)

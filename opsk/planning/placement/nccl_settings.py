@@ -1,8 +1,8 @@
-"""Which NCCL settings does the fabric justify?
+"""Derives the NCCL settings that the fabric justifies.
 
-Only what the cabling makes certain is suggested, each with its reason and source; NCCL's choice of algorithm and
-protocol is left to NCCL, which measures what no topology tells. Left alone on purpose: ``NCCL_NET_GDR_LEVEL`` and
-``NCCL_IB_SPLIT_DATA_ON_QPS`` (NCCL's own default fits), ``NCCL_IB_QPS_PER_CONNECTION`` (pays only where routes are
+Only settings that follow from the cabling are suggested, each with its reason and source; the choice of algorithm and
+protocol is left to NCCL, which measures what no topology shows. These are not set on purpose: ``NCCL_NET_GDR_LEVEL``
+and ``NCCL_IB_SPLIT_DATA_ON_QPS`` (NCCL's own default fits), ``NCCL_IB_QPS_PER_CONNECTION`` (pays only where routes are
 static and flows collide, which one run measures better), ``NCCL_SOCKET_IFNAME`` (no dump of the fabric shows it).
 """
 
@@ -18,7 +18,7 @@ from opsk.frameworks.setting import Setting
 from opsk.planning.placement.placement import Placement
 
 _KERNEL_NAME = re.compile(r"(?:mlx\d+_\d+|ibp[0-9a-z]+|hfi1_\d+|rocep[0-9a-z]+)(?::\d+)?")
-"""Names that the kernel gives to devices; ``HCA-1`` of a node description is none that NCCL would know."""
+"""Names that the kernel gives to devices; NCCL does not know the ``HCA-1`` of a node description."""
 
 _NCCL_GUIDE = "NCCL user guide, environment variables"
 
@@ -43,7 +43,9 @@ def nccl_settings(
     notes: list[str] = []
     same_devices = len(set(devices)) == 1
     if not same_devices:
-        notes.append("NCCL_IB_HCA is left out: the nodes' HCAs do not have the same names" + _odd(placement, devices))
+        notes.append(
+            "NCCL_IB_HCA is left out: the nodes' HCAs do not have the same names" + _name_odd_nodes(placement, devices)
+        )
     elif not all(_KERNEL_NAME.fullmatch(device) for device in devices[0]):
         shown = ", ".join(devices[0][:3])
         notes.append(f"NCCL_IB_HCA is left out: the fabric calls the HCAs {shown}, ..., not as the nodes' kernels do")
@@ -68,14 +70,16 @@ def nccl_settings(
             )
         )
     elif one_rail_each and same_devices:
-        notes.append("NCCL_CROSS_NIC is left alone: the same HCA is not on the same rail" + _odd(placement, by_rail))
-    return tuple(env), (*notes, *_sharp_note(placement, sharp))
+        notes.append(
+            "NCCL_CROSS_NIC is left alone: the same HCA is not on the same rail" + _name_odd_nodes(placement, by_rail)
+        )
+    return tuple(env), (*notes, *_build_sharp_note(placement, sharp))
 
 
 def sharp_switches(fabric: Fabric) -> frozenset[str]:
     """Return the guids of the switches with a SHARP aggregation node: those can add up what passes through them."""
     ends = ((cable.a_guid, cable.b_guid) for cable in fabric.cables)
-    pairs = [pair for one, other in ends for pair in ((one, other), (other, one))]
+    pairs = [pair for near, far in ends for pair in ((near, far), (far, near))]
     return frozenset(
         switch
         for node, switch in pairs
@@ -83,8 +87,8 @@ def sharp_switches(fabric: Fabric) -> frozenset[str]:
     )
 
 
-def _sharp_note(placement: Placement, sharp: Collection[str]) -> tuple[str, ...]:
-    """Say when the switches could reduce, since nothing in the cabling tells whether they are told to."""
+def _build_sharp_note(placement: Placement, sharp: Collection[str]) -> tuple[str, ...]:
+    """Return a note where the switches could reduce; the cabling does not show whether they are configured to."""
     leaves = {rank.leaf for rank in placement.ranks}
     if None in leaves or not leaves <= set(sharp):
         return ()
@@ -100,7 +104,7 @@ def _rail_key(rail: int | None) -> int:
     return rail if rail is not None else 1 << 30
 
 
-def _odd(placement: Placement, rows: Sequence[tuple[object, ...]]) -> str:
+def _name_odd_nodes(placement: Placement, rows: Sequence[tuple[object, ...]]) -> str:
     """Name the nodes that differ from most."""
     usual = Counter(rows).most_common(1)[0][0]
     odd = [node for node, row in zip(placement.nodes, rows, strict=True) if row != usual]

@@ -1,7 +1,7 @@
-"""Which of the candidate nodes should a job take, and in which order?
+"""Selects the nodes of a job among the candidates, and orders them.
 
-Nodes of one scalable unit follow each other, units that are near each other too, and the outermost groups of the plan
-(pipeline stages, or replicas) lie within one unit wherever it has room for a whole one.
+Nodes of one scalable unit follow each other, and so do units that are near each other. The outermost groups of the plan
+(pipeline stages, or replicas) lie within one unit wherever it has room for a whole group.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from opsk.fabric.hosts.ports import natural
+from opsk.fabric.hosts.ports import natural_key
 from opsk.fabric.rails import Rails
 
 UNKNOWN_UNIT = -1
@@ -19,7 +19,7 @@ _FAR = 1 << 20
 
 def slurm_order(nodes: Sequence[str]) -> tuple[str, ...]:
     """Return the nodes as Slurm numbers them in a job without topology ordering: by name, ``n2`` before ``n10``."""
-    return tuple(sorted(set(nodes), key=natural))
+    return tuple(sorted(set(nodes), key=natural_key))
 
 
 def unit_of_nodes(rails: Rails, nodes: Sequence[str]) -> dict[str, int]:
@@ -27,15 +27,15 @@ def unit_of_nodes(rails: Rails, nodes: Sequence[str]) -> dict[str, int]:
     units: dict[str, int] = {}
     leaves, attachments = rails.leaves, rails.attachments
     for node in nodes:
-        found = [
+        units_of_leaves = [
             leaf.unit
             for hca in attachments.get(node, ())
             if (leaf := leaves.get(hca.leaf)) is not None and leaf.unit is not None
         ]
-        if len(set(found)) < 2:  # nearly all nodes
-            units[node] = found[0] if found else UNKNOWN_UNIT
+        if len(set(units_of_leaves)) < 2:  # nearly all nodes
+            units[node] = units_of_leaves[0] if units_of_leaves else UNKNOWN_UNIT
             continue
-        votes = Counter(found)
+        votes = Counter(units_of_leaves)
         units[node] = min(votes, key=lambda unit: (-votes[unit], unit))
     return units
 
@@ -63,31 +63,31 @@ def node_order(
     """
     units = unit_of_nodes(rails, nodes)
     members: defaultdict[int, list[str]] = defaultdict(list)
-    for node in sorted(set(nodes), key=lambda name: (natural(domain_of[name]), natural(name))):
+    for node in sorted(set(nodes), key=lambda name: (natural_key(domain_of[name]), natural_key(name))):
         members[units[node]].append(node)
-    whole = {unit: _whole_groups(names, domain_of, group_nodes) for unit, names in members.items()}
-    chosen = _compact(whole if sum(map(len, whole.values())) >= needed else members, needed)
+    whole = {unit: _select_whole_groups(names, domain_of, group_nodes) for unit, names in members.items()}
+    chosen = _select_compact(whole if sum(map(len, whole.values())) >= needed else members, needed)
     bins: dict[tuple[int, str], list[str]] = {}
-    for unit in _nearest_first(rails, chosen):
+    for unit in _sort_nearest_first(rails, chosen):
         crowded = Counter(domain_of[node] for node in chosen[unit])
         for node in chosen[unit]:
             domain = domain_of[node] if crowded[domain_of[node]] > 1 else ""
             bins.setdefault((unit, domain), []).append(node)
-    return _in_blocks(list(bins.values()), block_nodes)
+    return _fill_blocks(list(bins.values()), block_nodes)
 
 
-def _whole_groups(nodes: Sequence[str], domain_of: Mapping[str, str], group_nodes: int) -> list[str]:
+def _select_whole_groups(nodes: Sequence[str], domain_of: Mapping[str, str], group_nodes: int) -> list[str]:
     """Return the nodes without those of each domain that would be left over from whole groups."""
     left = {domain: count // group_nodes * group_nodes for domain, count in Counter(map(domain_of.get, nodes)).items()}
-    kept = []
+    chosen = []
     for node in nodes:
         if left[domain_of[node]]:
             left[domain_of[node]] -= 1
-            kept.append(node)
-    return kept
+            chosen.append(node)
+    return chosen
 
 
-def _compact(members: Mapping[int, list[str]], needed: int) -> dict[int, list[str]]:
+def _select_compact(members: Mapping[int, list[str]], needed: int) -> dict[int, list[str]]:
     """Return ``needed`` nodes from few units: the smallest that holds them all, else the largest until it does."""
     chosen: dict[int, list[str]] = {}
     left = dict(members)
@@ -95,15 +95,15 @@ def _compact(members: Mapping[int, list[str]], needed: int) -> dict[int, list[st
         known = [unit for unit in left if unit != UNKNOWN_UNIT] or list(left)
         holding = [unit for unit in known if len(left[unit]) >= needed]
         if holding:
-            unit = min(holding, key=lambda one: (len(left[one]), one))
+            unit = min(holding, key=lambda candidate: (len(left[candidate]), candidate))
         else:
-            unit = max(known, key=lambda one: (len(left[one]), -one))
+            unit = max(known, key=lambda candidate: (len(left[candidate]), -candidate))
         chosen[unit] = left.pop(unit)[:needed]
         needed -= len(chosen[unit])
     return chosen
 
 
-def _nearest_first(rails: Rails, units: Mapping[int, Sequence[str]]) -> list[int]:
+def _sort_nearest_first(rails: Rails, units: Mapping[int, Sequence[str]]) -> list[int]:
     """Return the units so that those near each other follow each other, by number otherwise."""
     left = sorted(units, key=lambda unit: (unit == UNKNOWN_UNIT, unit))
     leaf = {unit: next((hca.leaf for hca in rails.attachments.get(units[unit][0], ())), None) for unit in left}
@@ -111,21 +111,21 @@ def _nearest_first(rails: Rails, units: Mapping[int, Sequence[str]]) -> list[int
     while left:
         seed = left.pop(0)
         row.append(seed)
-        apart = {unit: _apart(rails, leaf[seed], leaf[unit]) for unit in left}
+        apart = {unit: _measure_distance(rails, leaf[seed], leaf[unit]) for unit in left}
         near = [unit for unit in left if apart[unit] == min(apart.values()) < _FAR]
         row += near
         left = [unit for unit in left if unit not in near]
     return row
 
 
-def _apart(rails: Rails, one: str | None, other: str | None) -> int:
+def _measure_distance(rails: Rails, leaf: str | None, other_leaf: str | None) -> int:
     """Return the switch-to-switch cables between two leaves; far where no path is known."""
-    if one is None or other is None:
+    if leaf is None or other_leaf is None:
         return _FAR
-    return rails.leaf_distance.get((one, other), _FAR)
+    return rails.leaf_distance.get((leaf, other_leaf), _FAR)
 
 
-def _in_blocks(bins: Sequence[Sequence[str]], block_nodes: int) -> tuple[str, ...]:
+def _fill_blocks(bins: Sequence[Sequence[str]], block_nodes: int) -> tuple[str, ...]:
     """Fill whole blocks from single bins first; blocks that must straddle bins come last, of bins near each other."""
     whole: list[str] = []
     rests: list[Sequence[str]] = []

@@ -1,4 +1,4 @@
-"""Which rank runs on which GPU, how much of the traffic then stays on its rail, and how long is a step?"""
+"""Places ranks on GPUs, and reports the rail-local share of their traffic and the predicted step time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from opsk.fabric.rails import Rails
 from opsk.planning.placement.judging import Job
 from opsk.planning.placement.preparing import DISTRIBUTIONS, Prepared, prepare
-from opsk.planning.placement.search import Arrangement, Found, search
+from opsk.planning.placement.search import Arrangement, PlacementResult, search
 from opsk.planning.placement.seating import local_ranks
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.ranks import RankOrder
@@ -20,7 +20,7 @@ from opsk.planning.routing.routes import Routes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
-__all__ = ["DISTRIBUTIONS", "AxisLoad", "Placement", "RankPlace", "TrafficShare", "place", "placement_of"]
+__all__ = ["DISTRIBUTIONS", "AxisLoad", "Placement", "RankPlace", "TrafficShare", "build_placement", "place"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class TrafficShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Ranks in rank order, what that does to the traffic, and what Slurm's default order would have done.
+    """Ranks in rank order, their traffic, and the traffic of Slurm's default order.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Placement:
     gpu_order
         For nodes whose GPUs do not take local ranks in their own order: the GPU of each local rank.
     is_default
-        True when Slurm's own order is as good, and is kept.
+        True when Slurm's own order is as good, and is used.
     needs_rank_file
         True when a rank is on another node than Slurm's own order would put it.
     unknown_nodes
@@ -104,7 +104,7 @@ class Placement:
         False when the steps are their communication alone, since the cluster's GPUs are not known.
     busy
         Share of a step that each used link is busy, by the guids of its ends: two switches, or an HCA and its leaf;
-        empty unless it was asked for.
+        empty unless it was requested.
     """
 
     ranks: tuple[RankPlace, ...]
@@ -149,9 +149,9 @@ def place(
     """Choose nodes, their order, and the GPU of every rank, for the shortest predicted step.
 
     Tensor-parallel groups (with cp or ep around them, as far as there is room) stay inside an HB domain; ranks that
-    talk across nodes get the same slot on each, and a slot is on one rail everywhere; nodes of one scalable unit follow
+    communicate across nodes get the same slot on each, and a slot is on one rail everywhere; nodes of one unit follow
     each other, and outermost groups lie inside one where they fit. All orders of up to eight candidates are compared,
-    and those near a good one of more. Where Slurm's own order is as good, it is kept.
+    and those near a good one of more. Where Slurm's own order is as good, it is used.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def place(
     routes
         How traffic runs between leaves; without it the uplinks of the leaves are taken to share their traffic evenly.
     step
-        What the cost model says of the plan (`opsk.planning.placement.step_model`); without it only links' times are
+        The step model of the plan (`opsk.planning.placement.step_model`); without it only the times of links are
         compared.
     distribution
         Slurm's default to compare with: ``block`` or ``cyclic``.
@@ -173,11 +173,11 @@ def place(
     node_gpus
         GPUs that a node has, when the job does not use all.
     affinity
-        Node to GPU index to HCA guid, where the node's own topology tells it.
+        Node to GPU index to HCA guid, where it is known from the node's own topology.
     with_links
-        Tell how busy each link is, for a picture.
+        Report how busy each link is, for rendering.
     searching
-        False to take the best of a few good orders, for an answer that cannot wait.
+        False to take the best of a few good orders, which bounds the response time.
 
     Raises
     ------
@@ -202,9 +202,9 @@ def place(
         affinity=affinity,
     )
     within = (ready.spares or ready.best.order) if searching else ()
-    found = search(ready.job, ready.best, within, ready.ways)
-    placed = placement_of(ready, found, rails)
-    return replace(placed, busy=link_shares(ready.job, found.arrangement)) if with_links else placed
+    result = search(ready.job, ready.best, within, ready.packings)
+    placement = build_placement(ready, result, rails)
+    return replace(placement, busy=link_shares(ready.job, result.arrangement)) if with_links else placement
 
 
 def nodes_of(job: Job, arrangement: Arrangement) -> tuple[str, ...]:
@@ -212,8 +212,8 @@ def nodes_of(job: Job, arrangement: Arrangement) -> tuple[str, ...]:
     return tuple(job.nodes[node] for node in arrangement.order)
 
 
-def _traffic(job: Job, arrangement: Arrangement) -> TrafficShare:
-    """Return how the bytes of one arrangement travel."""
+def _compute_traffic(job: Job, arrangement: Arrangement) -> TrafficShare:
+    """Return the traffic shares of one arrangement."""
     verdict, loads = arrangement.verdict, arrangement.link_seconds(job)
     total, link = float(verdict.all_bytes[0]), int(verdict.link[0])
     cable = job.routes.ends(link) if link >= 0 else ("", "")
@@ -249,47 +249,50 @@ def link_shares(job: Job, arrangement: Arrangement) -> dict[tuple[str, str], flo
     return {ends: share for ends, share in busy.items() if share > 0}
 
 
-def placement_of(ready: Prepared, found: Found, rails: Rails) -> Placement:
-    """Write an arrangement out, rank by rank."""
-    job, default, chosen = ready.job, ready.default, found.arrangement
-    at = {name: values.tolist() for name, values in job.grid.coordinates().items()}
-    local = local_ranks(chosen.seating.node[0]).tolist()
-    node, gpu, port = (column[0].tolist() for column in (chosen.seating.node, chosen.seating.gpu, chosen.seating.port))
+def build_placement(ready: Prepared, result: PlacementResult, rails: Rails) -> Placement:
+    """Return the placement of an arrangement, rank by rank."""
+    job, default, chosen = ready.job, ready.default, result.arrangement
+    coordinates = {name: values.tolist() for name, values in job.grid.coordinates().items()}
+    local = local_ranks(chosen.rank_placement.node[0]).tolist()
+    node, gpu, port = (
+        column[0].tolist()
+        for column in (chosen.rank_placement.node, chosen.rank_placement.gpu, chosen.rank_placement.port)
+    )
     hcas = [(hca.device, hca.rail, hca.leaf) if hca else (None, None, None) for hca in job.ports.hcas]
     ranks = []
     gpus_of: dict[int, list[int]] = {}
-    for rank, on in enumerate(node):
+    for rank, node_number in enumerate(node):
         device, rail, leaf = hcas[port[rank]]
-        gpus_of.setdefault(on, []).append(gpu[rank])
+        gpus_of.setdefault(node_number, []).append(gpu[rank])
         ranks.append(
             RankPlace(
                 rank=rank,
-                node=job.nodes[on],
+                node=job.nodes[node_number],
                 local_rank=local[rank],
                 gpu=gpu[rank],
                 device=device,
                 rail=rail,
                 leaf=leaf,
-                tp_rank=at["tp"][rank],
-                pp_rank=at["pp"][rank],
-                cp_rank=at["cp"][rank],
-                dp_rank=at["dp"][rank],
+                tp_rank=coordinates["tp"][rank],
+                pp_rank=coordinates["pp"][rank],
+                cp_rank=coordinates["cp"][rank],
+                dp_rank=coordinates["dp"][rank],
             )
         )
     names = nodes_of(job, chosen)
-    default_traffic = _traffic(job, default)
+    default_traffic = _compute_traffic(job, default)
     return Placement(
         ranks=tuple(ranks),
-        traffic=default_traffic if chosen is default else _traffic(job, chosen),
+        traffic=default_traffic if chosen is default else _compute_traffic(job, chosen),
         default_traffic=default_traffic,
         nodes=names,
         spare_nodes=tuple(name for name in ready.candidates if name not in set(names)),
-        gpu_order={job.nodes[at]: tuple(gpus) for at, gpus in gpus_of.items() if gpus != list(range(len(gpus)))},
+        gpu_order={job.nodes[node]: tuple(gpus) for node, gpus in gpus_of.items() if gpus != list(range(len(gpus)))},
         is_default=chosen is default,
-        needs_rank_file=bool((chosen.seating.node != default.seating.node).any()),
+        needs_rank_file=bool((chosen.rank_placement.node != default.rank_placement.node).any()),
         order=job.grid.order,
         unknown_nodes=tuple(name for name in names if name not in rails.attachments),
-        least_step_s=found.least_s,
-        is_optimal=found.is_optimal,
+        least_step_s=result.least_s,
+        is_optimal=result.is_optimal,
         is_whole_step=job.step.is_whole,
     )

@@ -1,4 +1,4 @@
-"""Which ways to seat a job are there to begin with: Slurm's own, and a few that keep units and rails together?"""
+"""Builds the initial placements of a job: Slurm's own, and a few that keep units and rails together."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ import numpy as np
 
 from opsk.errors import InputError, PlanInfeasibleError
 from opsk.fabric.rails import Rails
-from opsk.planning.placement.arrangements import MOST_NODES, Packing, packings, seat
+from opsk.planning.placement.arrangements import MAX_NODES, Packing, list_packings, place_order
 from opsk.planning.placement.judging import Job, is_better
 from opsk.planning.placement.node_order import node_order, slurm_order
-from opsk.planning.placement.search import Arrangement, judged
-from opsk.planning.placement.seating import default_slots, domain_names, domain_numbers, inner_group, seating_of
+from opsk.planning.placement.search import Arrangement, judge_order
+from opsk.planning.placement.seating import (
+    build_rank_placement,
+    compute_default_slots,
+    domain_names,
+    domain_numbers,
+    inner_group,
+)
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.ranks import RankOrder, rank_grid
-from opsk.planning.routing.hca_seats import Ports, ports_of
-from opsk.planning.routing.hca_traffic import Seating
+from opsk.planning.routing.hca_seats import Ports, build_ports
+from opsk.planning.routing.hca_traffic import RankPlacement
 from opsk.planning.routing.rank_traffic import StepBytes, step_bytes
 from opsk.planning.routing.routes import Routes, UplinkRoutes
 from opsk.workload.model import ModelShape
@@ -27,13 +33,13 @@ from opsk.workload.plan import Plan
 DISTRIBUTIONS = ("block", "cyclic")
 
 
-_MOST_SPARES = 128
-"""So many candidates beyond those needed are looked at when an order is improved."""
+_MAX_SPARES = 128
+"""Candidates beyond the required ones that are tried when an order is improved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A job ready to be placed: Slurm's own arrangement, the best of a few good ones, and what else may be tried.
+    """A job ready to be placed: Slurm's own arrangement, the best of a few good ones, and the search space.
 
     ``spares`` are the nodes, as ``job`` numbers them, that a search may use; empty for those of ``best``.
     """
@@ -41,14 +47,14 @@ class Prepared:
     job: Job
     default: Arrangement
     best: Arrangement
-    ways: tuple[Packing, ...]
+    packings: tuple[Packing, ...]
     candidates: tuple[str, ...]
     spares: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """A job and the ways to seat it that are judged first; ``default_order`` are Slurm's nodes as ``job`` numbers them.
+class InitialPlacements:
+    """A job and its initial placements; ``default_order`` are Slurm's nodes as ``job`` numbers them.
 
     ``orders`` are the good orders of nodes, ``distribution`` is Slurm's; the rest is explained at `Prepared`.
     """
@@ -57,22 +63,22 @@ class Begun:
     default_order: tuple[int, ...]
     orders: tuple[tuple[int, ...], ...]
     distribution: str
-    ways: tuple[Packing, ...]
+    packings: tuple[Packing, ...]
     candidates: tuple[str, ...]
     spares: tuple[int, ...]
 
-    def default_seating(self) -> Seating:
-        """Seat the ranks as Slurm does when nobody says otherwise."""
+    def build_default_placement(self) -> RankPlacement:
+        """Place the ranks by Slurm's default."""
         job, order = self.job, self.default_order
-        place, gpu = default_slots(int(job.grid.ranks.size), len(order), job.usable_gpus, self.distribution)
-        return seating_of(np.array(order)[place], gpu, job.ports, job.domains)
+        place, gpu = compute_default_slots(int(job.grid.ranks.size), len(order), job.usable_gpus, self.distribution)
+        return build_rank_placement(np.array(order)[place], gpu, job.ports, job.domains)
 
-    def other_seatings(self, default: Seating) -> Iterator[tuple[tuple[int, ...], Seating]]:
-        """Yield the good orders with their seats, those of Slurm left out."""
+    def build_other_placements(self, default: RankPlacement) -> Iterator[tuple[tuple[int, ...], RankPlacement]]:
+        """Yield the good orders with their placements, except those equal to Slurm's."""
         for order in self.orders:
-            for seating in seat(self.job, order, self.ways[0]):
-                if not _same_seats(seating, default):
-                    yield order, seating
+            for rank_placement in place_order(self.job, order, self.packings[0]):
+                if not _is_same_placement(rank_placement, default):
+                    yield order, rank_placement
 
 
 def prepare(
@@ -91,8 +97,8 @@ def prepare(
     node_gpus: int | None = None,
     affinity: Mapping[str, Mapping[int, str]] | None = None,
 ) -> Prepared:
-    """Judge Slurm's order and a few good ones; parameters and errors as for `place`."""
-    begun = begin(
+    """Evaluate Slurm's order and a few good ones; parameters and errors as for `place`."""
+    initial = build_initial_placements(
         model,
         plan,
         rails,
@@ -107,24 +113,29 @@ def prepare(
         node_gpus=node_gpus,
         affinity=affinity,
     )
-    return compared(begun)
+    return judge_initial_placements(initial)
 
 
-def compared(begun: Begun, default: Arrangement | None = None) -> Prepared:
-    """Judge the ways to seat a job; ``default`` is Slurm's own, where it was judged before."""
-    job = begun.job
+def judge_initial_placements(initial: InitialPlacements, default: Arrangement | None = None) -> Prepared:
+    """Evaluate the initial placements of a job; ``default`` is Slurm's own, where it was evaluated before."""
+    job = initial.job
     if default is None:
-        default = judged(job, begun.default_order, begun.default_seating())
+        default = judge_order(job, initial.default_order, initial.build_default_placement())
     best = default
-    for nodes_in_order, seating in begun.other_seatings(default.seating):
-        candidate = judged(job, nodes_in_order, seating)
+    for nodes_in_order, rank_placement in initial.build_other_placements(default.rank_placement):
+        candidate = judge_order(job, nodes_in_order, rank_placement)
         best = candidate if is_better(candidate.verdict, best.verdict, job.step) else best
     return Prepared(
-        job=job, default=default, best=best, ways=begun.ways, candidates=begun.candidates, spares=begun.spares
+        job=job,
+        default=default,
+        best=best,
+        packings=initial.packings,
+        candidates=initial.candidates,
+        spares=initial.spares,
     )
 
 
-def begin(
+def build_initial_placements(
     model: ModelShape,
     plan: Plan,
     rails: Rails,
@@ -141,11 +152,11 @@ def begin(
     affinity: Mapping[str, Mapping[int, str]] | None = None,
     known_ports: dict[tuple[str, ...], Ports] | None = None,
     sent: StepBytes | None = None,
-) -> Begun:
-    """Find the ways to seat a job that are judged first; parameters and errors as for `place`.
+) -> InitialPlacements:
+    """Build the initial placements of a job; parameters and errors as for `place`.
 
-    ``known_ports`` keeps the HCAs of rows of nodes from one job of these nodes to the next; ``sent`` is what the ranks
-    send, where that was worked out before.
+    ``known_ports`` caches the HCAs of node lists across jobs on these nodes; ``sent`` are the bytes that the ranks
+    send, where they are known already.
     """
     node_gpus = node_gpus or gpus_per_node
     _check(plan, rails, nodes, gpus_per_node, node_gpus, distribution)
@@ -153,14 +164,14 @@ def begin(
     candidates = slurm_order(nodes)
     default_nodes = tuple(candidates if slurm_nodes is None else slurm_nodes)
     default_nodes = default_nodes[: math.ceil(plan.gpus / gpus_per_node)]
-    largest = _largest_domain(candidates, domain_of) * gpus_per_node
-    ways = packings(plan.gpus, inner_group(plan, largest), gpus_per_node, largest, len(candidates))
-    orders = _good_orders(plan, rails, nodes, gpus_per_node, domain_of, order, ways[0])
-    spares = candidates if len(candidates) <= max(MOST_NODES, ways[0].nodes + _MOST_SPARES) else ()
+    largest = _count_largest_domain(candidates, domain_of) * gpus_per_node
+    packings = list_packings(plan.gpus, inner_group(plan, largest), gpus_per_node, largest, len(candidates))
+    orders = _list_good_orders(plan, rails, nodes, gpus_per_node, domain_of, order, packings[0])
+    spares = candidates if len(candidates) <= max(MAX_NODES, packings[0].nodes + _MAX_SPARES) else ()
     universe = tuple(dict.fromkeys([*default_nodes, *(name for row in orders for name in row), *spares]))
     ports = {} if known_ports is None else known_ports
     if universe not in ports:
-        ports[universe] = ports_of(rails, universe, node_gpus, affinity)
+        ports[universe] = build_ports(rails, universe, node_gpus, affinity)
     job = Job(
         grid=rank_grid(plan, order),
         sent=sent or step_bytes(model, plan),
@@ -172,19 +183,19 @@ def begin(
         step=step,
     )
     number = {name: index for index, name in enumerate(universe)}
-    return Begun(
+    return InitialPlacements(
         job=job,
         default_order=tuple(number[name] for name in default_nodes),
         orders=tuple(tuple(number[name] for name in row) for row in orders),
         distribution=distribution,
-        ways=ways,
+        packings=packings,
         candidates=candidates,
         spares=tuple(number[name] for name in spares),
     )
 
 
-def _largest_domain(nodes: Sequence[str], domain_of: Mapping[str, str]) -> int:
-    """Return how many nodes the largest HB domain joins."""
+def _count_largest_domain(nodes: Sequence[str], domain_of: Mapping[str, str]) -> int:
+    """Return the number of nodes of the largest HB domain."""
     sizes: dict[str, int] = {}
     for node in nodes:
         sizes[domain_of[node]] = sizes.get(domain_of[node], 0) + 1
@@ -214,7 +225,7 @@ def _check(
         )
 
 
-def _good_orders(
+def _list_good_orders(
     plan: Plan,
     rails: Rails,
     nodes: Sequence[str],
@@ -223,7 +234,7 @@ def _good_orders(
     order: RankOrder,
     packing: Packing,
 ) -> list[tuple[str, ...]]:
-    """Return orders with units in a row, and with each kind of group that spans nodes kept within units.
+    """Return orders with units in a row, and with each kind of group that spans nodes inside units.
 
     These are the outermost groups of the plan (stages, or replicas), expert-parallel and context-parallel groups.
     """
@@ -233,14 +244,14 @@ def _good_orders(
     pairs = [(block, inner) for block in (*blocks, 1)]
     if len(set(domain_of.values())) < len(domain_of):
         pairs = [*((block, block) for block in blocks), *pairs]
-    found: list[tuple[str, ...]] = []
+    orders: list[tuple[str, ...]] = []
     for block, group in pairs:
         row = node_order(rails, nodes, needed=packing.nodes, block_nodes=block, domain_of=domain_of, group_nodes=group)
-        if row not in found:
-            found.append(row)
-    return found
+        if row not in orders:
+            orders.append(row)
+    return orders
 
 
-def _same_seats(seating: Seating, default: Seating) -> bool:
-    """Tell whether every rank sits where Slurm puts it."""
-    return bool((seating.node == default.node).all() and (seating.gpu == default.gpu).all())
+def _is_same_placement(rank_placement: RankPlacement, default: RankPlacement) -> bool:
+    """Return whether every rank is where Slurm puts it."""
+    return bool((rank_placement.node == default.node).all() and (rank_placement.gpu == default.gpu).all())

@@ -1,11 +1,11 @@
-"""Which ranks run on which node of one job, as one line of text that tasks on every node can read for themselves?
+"""Encodes the rank-to-node map of one job as one line of text that the tasks on every node parse.
 
-The line travels in the environment of a step (``OPSK_MAP``), so that no node asks anybody and no file is shared::
+The line is passed in the environment of a step (``OPSK_MAP``), so that no node needs a request or a shared file::
 
     opsk1 4711 16 n5:0-7 n3:8-15:0,1,3,2,4,5,6,7
 
-After the mark stand the job, the number of ranks, and one word a node in the order of node ranks: its name, its ranks
-by local rank, and the GPU of each local rank where that is not its own number.
+The mark is followed by the job, the number of ranks, and one word per node in the order of node ranks: its name, its
+ranks by local rank, and the GPU of each local rank where that differs from the local rank.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 _MARK = "opsk1"
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,254}")
-"""What a launcher and a shell take as one word."""
+"""Host names that launchers and shells accept as one word."""
 
 _WORD = re.compile(r"([A-Za-z0-9][A-Za-z0-9._\-]{0,254}):([0-9,\-]+)(?::([0-9,]+))?")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-_MOST_RANKS = 1_000_000
+_MAX_RANKS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,26 +61,27 @@ class RankMap:
     @property
     def is_node_by_node(self) -> bool:
         """Whether ranks fill nodes one after the other, each with as many, as ``torchrun`` numbers them."""
-        each = len(self.nodes[0].ranks)
+        ranks_per_node = len(self.nodes[0].ranks)
         return all(
-            node.ranks == tuple(range(number * each, (number + 1) * each)) for number, node in enumerate(self.nodes)
+            node.ranks == tuple(range(number * ranks_per_node, (number + 1) * ranks_per_node))
+            for number, node in enumerate(self.nodes)
         )
 
     def is_order_of(self, nodes: Sequence[str]) -> bool:
-        """Tell whether Slurm brings this about by itself, with tasks in blocks on these nodes."""
+        """Return whether Slurm produces this map by itself, with tasks in blocks on these nodes."""
         return self.is_node_by_node and self.names == tuple(nodes)
 
     def render(self) -> str:
-        """Return the one line that stands for this map."""
-        return " ".join([_MARK, str(self.job), str(self.world_size), *(_word(node) for node in self.nodes)])
+        """Return this map as one line."""
+        return " ".join([_MARK, str(self.job), str(self.world_size), *(_format_node(node) for node in self.nodes)])
 
     @classmethod
     def parse(cls, text: str) -> RankMap | None:
-        """Read the line back; ``None`` when it is none, or not every rank is in it once."""
+        """Parse the line; ``None`` if it is malformed, or if some rank is missing or repeated."""
         mark, *words = text.split(" ") if len(text) < 1 << 20 else [""]
         if mark != _MARK or len(words) < 3 or not all(re.fullmatch("[0-9]{1,10}", word) for word in words[:2]):
             return None
-        nodes = [_node(word) for word in words[2:]]
+        nodes = [_parse_node(word) for word in words[2:]]
         known = [node for node in nodes if node is not None]
         ranks = sorted(rank for node in known for rank in node.ranks)
         sound = len(known) == len(nodes) == len({node.node for node in known})
@@ -89,31 +90,31 @@ class RankMap:
         return cls(job=int(words[0]), nodes=tuple(known))
 
 
-def _word(node: NodeRanks) -> str:
-    """Return what the line says of one node."""
+def _format_node(node: NodeRanks) -> str:
+    """Return the word of one node."""
     gpus = ":" + ",".join(map(str, node.gpus)) if node.gpus else ""
-    return f"{node.node}:{','.join(_ranges(node.ranks))}{gpus}"
+    return f"{node.node}:{','.join(_format_ranges(node.ranks))}{gpus}"
 
 
-def _ranges(ranks: Sequence[int]) -> Iterator[str]:
+def _format_ranges(ranks: Sequence[int]) -> Iterator[str]:
     """Yield runs of ranks, as ``0-3`` or ``7``, in their order."""
     first = 0
-    for at in range(1, len(ranks) + 1):
-        if at == len(ranks) or ranks[at] != ranks[at - 1] + 1:
-            yield str(ranks[first]) if at - first == 1 else f"{ranks[first]}-{ranks[at - 1]}"
-            first = at
+    for end in range(1, len(ranks) + 1):
+        if end == len(ranks) or ranks[end] != ranks[end - 1] + 1:
+            yield str(ranks[first]) if end - first == 1 else f"{ranks[first]}-{ranks[end - 1]}"
+            first = end
 
 
-def _node(word: str) -> NodeRanks | None:
-    """Read what the line says of one node."""
+def _parse_node(word: str) -> NodeRanks | None:
+    """Parse the word of one node."""
     match = _WORD.fullmatch(word)
     if match is None:
         return None
     ranks: list[int] = []
     for part in match[2].split(","):
-        found = _RANGE.fullmatch(part)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-        if not first <= last < _MOST_RANKS:
+        run = _RANGE.fullmatch(part)
+        first, last = (int(run[1]), int(run[2] or run[1])) if run else (1, 0)
+        if not first <= last < _MAX_RANKS:
             return None
         ranks.extend(range(first, last + 1))
     gpus = [int(gpu) for gpu in match[3].split(",") if gpu] if match[3] else []

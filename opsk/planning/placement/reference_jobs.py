@@ -1,7 +1,7 @@
-"""Which jobs stand for "a job that lands there", when nobody has named one?
+"""Defines the reference jobs that stand for an unspecified job on a set of nodes.
 
-Two that put different traffic on the wire: a dense model whose gradients go round rings on their rails, and a mixture
-of experts whose tokens go from every GPU to every other.
+The two jobs have different traffic: a dense model whose gradients go through rings on their rails, and a mixture of
+experts whose tokens go from every GPU to every other.
 """
 
 from __future__ import annotations

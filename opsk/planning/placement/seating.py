@@ -1,4 +1,4 @@
-"""On which node and GPU does each rank sit: as opsk places it, or as Slurm does by default?"""
+"""Computes the node and GPU of each rank, as placed by opsk or by Slurm's default distribution."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from opsk.planning.routing.hca_seats import Index, Ports
-from opsk.planning.routing.hca_traffic import Seating
+from opsk.planning.routing.hca_traffic import RankPlacement
 from opsk.workload.plan import Plan
 
 
@@ -20,7 +20,7 @@ def inner_group(plan: Plan, domain_gpus: int) -> int:
     return max((size for size in sizes if size <= domain_gpus), default=plan.tp)
 
 
-def default_slots(gpus: int, node_count: int, gpus_per_node: int, distribution: str) -> tuple[Index, Index]:
+def compute_default_slots(gpus: int, node_count: int, gpus_per_node: int, distribution: str) -> tuple[Index, Index]:
     """Return node index and GPU of every rank by Slurm's ``block`` or ``cyclic`` distribution of tasks over nodes."""
     ranks = np.arange(gpus, dtype=np.int64)
     if distribution == "cyclic":
@@ -28,15 +28,15 @@ def default_slots(gpus: int, node_count: int, gpus_per_node: int, distribution: 
     return ranks // gpus_per_node, ranks % gpus_per_node
 
 
-def packed_slots(gpus: int, inner: int, domain_nodes: Sequence[int], gpus_per_node: int) -> tuple[Index, Index]:
-    """Return node index and slot of every rank, groups of ``inner`` consecutive ranks kept within HB domains.
+def compute_packed_slots(gpus: int, inner: int, domain_nodes: Sequence[int], gpus_per_node: int) -> tuple[Index, Index]:
+    """Return node index and slot of every rank, with groups of ``inner`` consecutive ranks inside HB domains.
 
     Parameters
     ----------
     domain_nodes
         Nodes of each HB domain, in node order.
 
-    Where ``inner`` does not divide a domain, whole groups go in first; groups that must straddle take what is left in
+    Where ``inner`` does not divide a domain, whole groups go in first; groups that must straddle take the rest of
     neighbouring domains, unless there are domains enough to leave it idle.
     """
     capacity = np.array(domain_nodes, dtype=np.int64) * gpus_per_node
@@ -44,11 +44,11 @@ def packed_slots(gpus: int, inner: int, domain_nodes: Sequence[int], gpus_per_no
     if inner > capacity.max() or not (capacity % inner).any():
         slots = np.arange(gpus, dtype=np.int64)
     else:
-        slots = _packed(gpus, inner, begin, capacity)
+        slots = _pack(gpus, inner, begin, capacity)
     return slots // gpus_per_node, slots % gpus_per_node
 
 
-def _packed(gpus: int, inner: int, begin: Index, capacity: Index) -> Index:
+def _pack(gpus: int, inner: int, begin: Index, capacity: Index) -> Index:
     """Return the place of each rank in the row of all GPUs."""
     whole = capacity // inner * inner
     if whole.sum() >= gpus:
@@ -64,7 +64,7 @@ def _packed(gpus: int, inner: int, begin: Index, capacity: Index) -> Index:
     return np.concatenate(parts)[:gpus]
 
 
-def on_rails(nodes: Index, ports: Ports, usable_gpus: int) -> Index:
+def assign_gpus_by_rail(nodes: Index, ports: Ports, usable_gpus: int) -> Index:
     """Return the GPU for each slot of each node so that one slot is on one rail on every node, shape (nodes, slots).
 
     A slot's rail is the one that most of ``nodes``, those that the job uses, have for that GPU. A node that is cabled
@@ -76,28 +76,28 @@ def on_rails(nodes: Index, ports: Ports, usable_gpus: int) -> Index:
     usual = [int(Counter(rail[used, gpu].tolist()).most_common(1)[0][0]) for gpu in range(usable_gpus)]
     gpu_of_slot = np.tile(np.arange(usable_gpus, dtype=np.int64), (rail.shape[0], 1))
     for odd in np.flatnonzero((rail != np.array(usual)).any(axis=1)):
-        gpu_of_slot[odd] = _exchanged(rail[odd].tolist(), usual)
+        gpu_of_slot[odd] = _exchange(rail[odd].tolist(), usual)
     return gpu_of_slot
 
 
-def _exchanged(rail: Sequence[int], usual: Sequence[int]) -> list[int]:
+def _exchange(rail: Sequence[int], usual: Sequence[int]) -> list[int]:
     """Return a GPU for each slot of one node: its own where the rail is right, else a free one that has the rail."""
-    chosen = [gpu if rail[gpu] == want else -1 for gpu, want in enumerate(usual)]
-    free = [gpu for gpu, at in enumerate(chosen) if at < 0]
-    for slot, want in enumerate(usual):
+    chosen = [gpu if rail[gpu] == required_rail else -1 for gpu, required_rail in enumerate(usual)]
+    free = [gpu for gpu, gpu_or_none in enumerate(chosen) if gpu_or_none < 0]
+    for slot, required_rail in enumerate(usual):
         if chosen[slot] < 0:
-            chosen[slot] = next((gpu for gpu in free if rail[gpu] == want), -1)
+            chosen[slot] = next((gpu for gpu in free if rail[gpu] == required_rail), -1)
             if chosen[slot] >= 0:
                 free.remove(chosen[slot])
-    for slot, at in enumerate(chosen):
-        if at < 0:
+    for slot, gpu_or_none in enumerate(chosen):
+        if gpu_or_none < 0:
             chosen[slot] = slot if slot in free else free[0]
             free.remove(chosen[slot])
     return chosen
 
 
-def seating_of(node: Index, gpu: Index, ports: Ports, domains: Index) -> Seating:
-    """Return the seats of all ranks, one row a seating.
+def build_rank_placement(node: Index, gpu: Index, ports: Ports, domains: Index) -> RankPlacement:
+    """Return the slots of all ranks, one row a placement.
 
     Parameters
     ----------
@@ -112,7 +112,9 @@ def seating_of(node: Index, gpu: Index, ports: Ports, domains: Index) -> Seating
     domain = domains[node]
     first = np.full((rows, int(domains.max()) + 1), ranks, dtype=np.int64)
     np.minimum.at(first, (np.arange(rows)[:, None], domain), np.arange(ranks))
-    return Seating(node=node, gpu=gpu, domain=np.take_along_axis(first, domain, axis=1), port=ports.port[node, gpu])
+    return RankPlacement(
+        node=node, gpu=gpu, domain=np.take_along_axis(first, domain, axis=1), port=ports.port[node, gpu]
+    )
 
 
 def domain_numbers(nodes: Sequence[str], domain_of: Mapping[str, str]) -> Index:
@@ -130,7 +132,7 @@ def local_ranks(node: Index) -> Index:
     return local
 
 
-def domain_runs(domains: Sequence[int]) -> list[int]:
+def count_domain_runs(domains: Sequence[int]) -> list[int]:
     """Return how many nodes follow each other in one HB domain."""
     sizes: list[int] = []
     previous: int | None = None

@@ -1,8 +1,8 @@
-"""How long does a step take when the fabric gives an axis less than the cost model assumes?
+"""Predicts the step time when the fabric gives an axis less bandwidth than the cost model assumes.
 
-The cost model knows a cluster by numbers: so much bandwidth a GPU, no cable. Its communication time of each axis holds
-where the busiest link of a placement needs no longer; where a link needs longer, that link decides, and what then
-shows beyond the computation that hides it is added to the step. Left out: axes that share a link at the same moment.
+The cost model describes a cluster by numbers (bandwidth per GPU), without cables. Its communication time of an axis
+holds where the busiest link of a placement needs no longer; where it needs longer, that link sets the time, and what
+the computation does not hide is added to the step. Axes that share a link at the same moment are not modelled.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from opsk.costmodel.table import FloatColumn, IntColumn, PlanTable, TimeTable
 from opsk.fabric.rails import Rails
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.routing.rank_traffic import AXES
-from opsk.planning.routing.recent import Recent
+from opsk.planning.routing.recent import LruCache
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepModel:
-    """What of a step's time depends on links, axis by axis in the order of ``AXES``.
+    """The parts of a step's time that depend on links, by axis in the order of ``AXES``.
 
     Parameters
     ----------
     other_s
-        What no link changes [s].
+        Time that does not depend on links [s].
     total_s, window_s
-        Communication of each axis as the cost model has it, and the computation that it can hide beside [s].
+        Communication of each axis as the cost model has it, and the computation that can hide it [s].
     weight
         Seconds of step for each second of communication that shows: stages wait for it in the bubble too.
     latency_s
-        What an axis that the cost model has inside an HB domain waits for hops between domains, where it leaves one
+        Latency of hops between domains for an axis that the cost model has inside an HB domain, where it leaves one
         [s]: tensor-parallel collectives, which are many and short.
     straggler
         Factor of the whole step for the slowest of many nodes.
     nic_fraction
-        What large messages reach of a link's rate.
+        Part of a link's rate that large messages reach.
     is_whole
-        False where no cost model stands behind it, and the "step" is its communication alone.
+        False without a cost model, where the "step" is its communication alone.
     """
 
     other_s: float
@@ -104,31 +104,33 @@ class StepModels:
         )
 
 
-def stacked(models: Sequence[StepModel]) -> StepModels:
-    """Return the models of several plans as one, whatever cost model stands behind each."""
+def stack_models(models: Sequence[StepModel]) -> StepModels:
+    """Return the models of several plans as one, with or without cost models."""
     return StepModels(
-        other_s=np.array([one.other_s for one in models]),
-        total_s=np.array([one.total_s for one in models]),
-        window_s=np.array([one.window_s for one in models]),
-        weight=np.array([one.weight for one in models]),
-        latency_s=np.array([one.latency_s for one in models]),
-        straggler=np.array([one.straggler for one in models]),
-        nic_fraction=np.array([[one.nic_fraction] for one in models]),
+        other_s=np.array([model.other_s for model in models]),
+        total_s=np.array([model.total_s for model in models]),
+        window_s=np.array([model.window_s for model in models]),
+        weight=np.array([model.weight for model in models]),
+        latency_s=np.array([model.latency_s for model in models]),
+        straggler=np.array([model.straggler for model in models]),
+        nic_fraction=np.array([[model.nic_fraction] for model in models]),
     )
 
 
 def _step_s(model: StepModel | StepModels, fabric_s: FloatColumn) -> FloatColumn:
     """Return the time of a step where links are as busy as that [s]."""
-    found: FloatColumn = model.straggler * (model.other_s + (model.weight * shown_s(model, fabric_s)).sum(axis=-1))
-    return found
+    step_s: FloatColumn = model.straggler * (
+        model.other_s + (model.weight * compute_shown_s(model, fabric_s)).sum(axis=-1)
+    )
+    return step_s
 
 
-def shown_s(model: StepModel | StepModels, fabric_s: FloatColumn) -> FloatColumn:
-    """Return what of the communication of each axis no computation hides where links are as busy as that [s]."""
+def compute_shown_s(model: StepModel | StepModels, fabric_s: FloatColumn) -> FloatColumn:
+    """Return the communication of each axis that no computation hides, for links that are as busy as that [s]."""
     leaves = fabric_s > 0
     needed = np.maximum(model.total_s, leaves * model.latency_s + fabric_s / model.nic_fraction)
-    found: FloatColumn = np.maximum(needed - model.window_s, 0.0)
-    return found
+    shown: FloatColumn = np.maximum(needed - model.window_s, 0.0)
+    return shown
 
 
 COMMUNICATION_ONLY = StepModel(
@@ -145,7 +147,7 @@ COMMUNICATION_ONLY = StepModel(
 
 
 def step_model(model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency = DEFAULT) -> StepModel:
-    """Return what the cost model says of a plan, cut at the places where the fabric comes in.
+    """Return the step model of a plan: its prediction split by what depends on the fabric.
 
     Raises
     ------
@@ -159,7 +161,7 @@ def step_model(model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: 
 def step_models(
     model: ModelShape, plans: PlanTable, time: TimeTable, cluster: ClusterSpec, efficiency: Efficiency = DEFAULT
 ) -> StepModels:
-    """Return the same of every plan of a table, whose times are predicted already."""
+    """Return the step models of every plan of a table, whose times are predicted already."""
     rows = (len(plans),)
     parts = {name: np.broadcast_to(column, rows) for name, column in time.components.items()}
     total = np.stack([np.broadcast_to(time.communication[axis], rows) for axis in AXES], axis=1)
@@ -191,28 +193,28 @@ def _tensor_latency_s(model: ModelShape, plans: PlanTable, cluster: ClusterSpec,
     """
     micro_batches = plans.global_batch // (plans.dp * plans.micro_batch)
     hops_s = 2.0 * 2.0 * 2.0 * micro_batches * model.layers / plans.pp * efficiency.links.nic_hop_s
-    found: FloatColumn = np.where(plans.tp > cluster.node.hb_domain_gpus, 0.0, hops_s)
-    return found
+    latency_s: FloatColumn = np.where(plans.tp > cluster.node.hb_domain_gpus, 0.0, hops_s)
+    return latency_s
 
 
 def as_cabled(cluster: ClusterSpec, rails: Rails) -> ClusterSpec:
     """Return a cluster with the HCAs that most nodes of the fabric have, and no oversubscription of its own.
 
-    Routes on the graph say what is oversubscribed; counting it twice would be wrong.
+    Routes on the graph include oversubscription; it must not be counted twice.
     """
-    nics, rate = _CABLED.get(id(rails), lambda: (rails, _nics_of(rails)))[1]
+    nics, rate = _CABLED_NICS.get(id(rails), lambda: (rails, _count_nics(rails)))[1]
     if not rate:
         return replace(cluster, oversubscription=1.0)
     nic = replace(cluster.node.nic, bytes_per_s=rate)
     return replace(cluster, oversubscription=1.0, node=replace(cluster.node, nic=nic, nics=nics))
 
 
-_CABLED: Recent[tuple[Rails, tuple[int, float]]] = Recent(2)
-"""HCAs of the nodes of the fabrics asked about last, by identity: a service asks about one, again and again."""
+_CABLED_NICS: LruCache[tuple[Rails, tuple[int, float]]] = LruCache(2)
+"""HCAs of the nodes of the most recent fabrics, by identity: a service uses one fabric repeatedly."""
 
 
-def _nics_of(rails: Rails) -> tuple[int, float]:
-    """Return how many HCAs most nodes have, and at which rate [bytes/s]; zeros where none tells."""
+def _count_nics(rails: Rails) -> tuple[int, float]:
+    """Return the usual number of HCAs of a node, and their rate [bytes/s]; zeros where no rate is known."""
     nodes = [row for row in rails.attachments.values() if row]
     rates = [hca.bytes_per_s for row in nodes for hca in row if hca.bytes_per_s > 0]
     return (round(median(len(row) for row in nodes)), float(median(rates))) if rates else (0, 0.0)

@@ -1,1 +1,1 @@
-"""What can a job do after a part of the machine failed, and what does each way cost?"""
+"""Finds what a job can do after a part of the machine failed, and what each option costs."""

@@ -1,4 +1,4 @@
-"""Can an idle GPU of the same HB domain take over, and what does its rail cost?"""
+"""Proposes idle GPUs of the same HB domain to take over, and reports the cost of their rails."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from opsk.planning.placement.judging import Verdicts, is_better
-from opsk.planning.remap.failure import Wreck
+from opsk.planning.remap.failure import FailureImpact
 from opsk.planning.remap.proposal import (
     Proposal,
-    judged_seats,
-    no_kill,
-    seats_today,
+    copy_current_slots,
+    find_affected_ranks,
+    judge_slots,
+    require_no_kill,
     stays_impossible,
-    victims,
 )
 from opsk.planning.remap.situation import Situation
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Kind, Refusal, Way
 from opsk.planning.routing.hca_seats import Index
 
-_MOST_JUDGED = 8
-"""Idle GPUs on different leaves that are judged for one rank."""
+_MAX_EVALUATED = 8
+"""Maximum idle GPUs on different leaves that are evaluated for one rank."""
 
-Seat = tuple[int, int]
+Slot = tuple[int, int]
 
 
-def idle_gpu(situation: Situation, wreck: Wreck, terms: Terms) -> Iterator[Proposal | Refusal]:
-    """Yield the best idle GPUs for the ranks that were hit, or why there are none."""
-    ranks = victims(situation, wreck)
-    seats = idle_seats(situation, wreck, ranks)
-    if isinstance(seats, str):
-        yield Refusal(kind=Kind.IDLE_GPU, why=seats)
+def idle_gpu(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterator[Proposal | Refusal]:
+    """Yield the best idle GPUs for the affected ranks, or why there are none."""
+    ranks = find_affected_ranks(situation, impact)
+    slots = find_idle_slots(situation, impact, ranks)
+    if isinstance(slots, str):
+        yield Refusal(kind=Kind.IDLE_GPU, why=slots)
         return
-    reason = stays_impossible(situation, wreck, is_running=terms.is_running)
+    reason = stays_impossible(situation, impact, is_running=terms.is_running)
     if reason:
         yield Refusal(kind=Kind.IDLE_GPU, why=reason)
         return
-    best: tuple[Verdicts, list[Seat]] | None = None
-    for chosen in _choices(situation, ranks, seats):
-        node, gpu = seated(situation, ranks, chosen)
-        verdict = judged_seats(situation, wreck, node, gpu)
+    best: tuple[Verdicts, list[Slot]] | None = None
+    for chosen in _list_choices(situation, ranks, slots):
+        node, gpu = assign_slots(situation, ranks, chosen)
+        verdict = judge_slots(situation, impact, node, gpu)
         if best is None or is_better(verdict, best[0], situation.job.step):
             best = verdict, chosen
     if best is None:
@@ -50,111 +50,111 @@ def idle_gpu(situation: Situation, wreck: Wreck, terms: Terms) -> Iterator[Propo
     if not np.isfinite(verdict.step_s[0]):
         yield Refusal(kind=Kind.IDLE_GPU, why="the idle GPUs have no path to the other ranks")
         return
-    node, gpu = seated(situation, ranks, chosen)
+    node, gpu = assign_slots(situation, ranks, chosen)
     yield Proposal(
         kind=Kind.IDLE_GPU,
-        title=f"idle {'GPU' if len(chosen) == 1 else 'GPUs'} of the same HB domain: {_named(situation, chosen)}",
+        title=f"idle {'GPU' if len(chosen) == 1 else 'GPUs'} of the same HB domain: {_format_slots(situation, chosen)}",
         way=Way.RELAUNCH,
         plan=situation.plan,
         node=node,
         gpu=gpu,
         step_s=float(verdict.step_s[0]),
         verdict=verdict,
-        needs=no_kill(wreck),
-        why=(_rail_cost(situation, wreck, ranks, chosen),),
+        needs=require_no_kill(impact),
+        why=(_describe_rail_cost(situation, impact, ranks, chosen),),
     )
 
 
-def idle_seats(situation: Situation, wreck: Wreck, ranks: Index) -> dict[int, list[Seat]] | str:
+def find_idle_slots(situation: Situation, impact: FailureImpact, ranks: Index) -> dict[int, list[Slot]] | str:
     """Return the idle GPUs that the job holds in the HB domain of each rank; or why they are not enough."""
     domains = situation.job.domains
-    node = situation.seating.node[0]
-    lost_hca = (wreck.ports.port != situation.job.ports.port) | wreck.dead
-    usable = situation.idle & ~lost_hca & situation.held[:, None] & ~wreck.dead_nodes[:, None]
-    found: dict[int, list[Seat]] = {}
+    node = situation.rank_placement.node[0]
+    lost_hca = (impact.ports.port != situation.job.ports.port) | impact.dead
+    usable = situation.idle & ~lost_hca & situation.held[:, None] & ~impact.dead_nodes[:, None]
+    slots_by_rank: dict[int, list[Slot]] = {}
     for domain in np.unique(domains[node[ranks]]).tolist():
         here = [rank for rank in ranks.tolist() if domains[node[rank]] == domain]
-        seats = [(int(at), int(gpu)) for at, gpu in np.argwhere(usable & (domains == domain)[:, None])]
-        if len(seats) < len(here):
-            return _too_few(situation, wreck, domain, len(here), len(seats))
-        found |= dict.fromkeys(here, seats)
-    return found
+        slots = [(int(number), int(gpu)) for number, gpu in np.argwhere(usable & (domains == domain)[:, None])]
+        if len(slots) < len(here):
+            return _explain_too_few(situation, impact, domain, len(here), len(slots))
+        slots_by_rank |= dict.fromkeys(here, slots)
+    return slots_by_rank
 
 
-def seated(situation: Situation, ranks: Index, chosen: Sequence[Seat]) -> tuple[Index, Index]:
-    """Return node and GPU of every rank with ``ranks`` on the chosen seats."""
-    node, gpu = seats_today(situation)
-    node[ranks] = [seat[0] for seat in chosen]
-    gpu[ranks] = [seat[1] for seat in chosen]
+def assign_slots(situation: Situation, ranks: Index, chosen: Sequence[Slot]) -> tuple[Index, Index]:
+    """Return node and GPU of every rank with ``ranks`` on the chosen slots."""
+    node, gpu = copy_current_slots(situation)
+    node[ranks] = [slot[0] for slot in chosen]
+    gpu[ranks] = [slot[1] for slot in chosen]
     return node, gpu
 
 
-def _choices(situation: Situation, ranks: Index, seats: dict[int, list[Seat]]) -> Iterator[list[Seat]]:
-    """Yield ways to seat the ranks: for one rank an idle GPU of each leaf, for several the nearest by rail."""
+def _list_choices(situation: Situation, ranks: Index, slots: dict[int, list[Slot]]) -> Iterator[list[Slot]]:
+    """Yield slots for the ranks: for one rank an idle GPU of each leaf, for several the nearest by rail."""
     if ranks.size == 1:
         rank = int(ranks[0])
-        ordered = sorted(seats[rank], key=lambda seat: _nearness(situation, rank, seat))
+        ordered = sorted(slots[rank], key=lambda slot: _sort_key(situation, rank, slot))
         port = situation.job.ports.port
-        of_leaf: dict[tuple[int, bool], Seat] = {}
-        for seat in ordered:
-            leaf = int(situation.job.ports.leaf[port[seat]])
-            of_leaf.setdefault((leaf, seat[0] == int(situation.seating.node[0, rank])), seat)
-        for seat in list(of_leaf.values())[:_MOST_JUDGED]:
-            yield [seat]
+        of_leaf: dict[tuple[int, bool], Slot] = {}
+        for slot in ordered:
+            leaf = int(situation.job.ports.leaf[port[slot]])
+            of_leaf.setdefault((leaf, slot[0] == int(situation.rank_placement.node[0, rank])), slot)
+        for slot in list(of_leaf.values())[:_MAX_EVALUATED]:
+            yield [slot]
         return
-    taken: set[Seat] = set()
+    taken: set[Slot] = set()
     chosen = []
     for rank in ranks.tolist():
-        left = [seat for seat in seats[rank] if seat not in taken]
-        seat = min(left, key=lambda seat: _nearness(situation, rank, seat))
-        taken.add(seat)
-        chosen.append(seat)
+        left = [slot for slot in slots[rank] if slot not in taken]
+        slot = min(left, key=lambda slot: _sort_key(situation, rank, slot))
+        taken.add(slot)
+        chosen.append(slot)
     yield chosen
 
 
-def _nearness(situation: Situation, rank: int, seat: Seat) -> tuple[bool, bool, int, Seat]:
-    """Sort seats: those on the rank's rail first, then those of its node, then those of a near number."""
-    ports, seating = situation.job.ports, situation.seating
-    rail = int(ports.rail[seating.port[0, rank]])
+def _sort_key(situation: Situation, rank: int, slot: Slot) -> tuple[bool, bool, int, Slot]:
+    """Return the sort key of a slot: on the rank's rail first, then on its node, then by distance of GPU numbers."""
+    ports, rank_placement = situation.job.ports, situation.rank_placement
+    rail = int(ports.rail[rank_placement.port[0, rank]])
     return (
-        int(ports.rail[ports.port[seat]]) != rail,
-        seat[0] != int(seating.node[0, rank]),
-        abs(seat[1] - int(seating.gpu[0, rank])),
-        seat,
+        int(ports.rail[ports.port[slot]]) != rail,
+        slot[0] != int(rank_placement.node[0, rank]),
+        abs(slot[1] - int(rank_placement.gpu[0, rank])),
+        slot,
     )
 
 
-def _too_few(situation: Situation, wreck: Wreck, domain: int, needed: int, have: int) -> str:
-    """Say why the idle GPUs of an HB domain are not enough."""
+def _explain_too_few(situation: Situation, impact: FailureImpact, domain: int, needed: int, have: int) -> str:
+    """Return why the idle GPUs of an HB domain are not enough."""
     here = situation.job.domains == domain
     name = situation.domain_of[situation.job.nodes[int(np.flatnonzero(here)[0])]]
-    others = int((situation.not_held & ~wreck.dead & here[:, None]).sum())
-    said = f"HB domain {name} has {have} idle GPUs that the job holds, needed: {needed}"
+    others = int((situation.not_held & ~impact.dead & here[:, None]).sum())
+    text = f"HB domain {name} has {have} idle GPUs that the job holds, needed: {needed}"
     if others:
-        said += (
+        text += (
             f"; {others} more are on its nodes, but Slurm adds no GPU to a running job, and changing the GPUs per node "
             "of a requeued one makes its inner srun fail"
         )
-    return said
+    return text
 
 
-def _named(situation: Situation, seats: Sequence[Seat]) -> str:
-    shown = ", ".join(f"{situation.job.nodes[node]}/{gpu}" for node, gpu in seats[:4])
-    return shown + (f" and {len(seats) - 4} more" if len(seats) > 4 else "")
+def _format_slots(situation: Situation, slots: Sequence[Slot]) -> str:
+    shown = ", ".join(f"{situation.job.nodes[node]}/{gpu}" for node, gpu in slots[:4])
+    return shown + (f" and {len(slots) - 4} more" if len(slots) > 4 else "")
 
 
-def _rail_cost(situation: Situation, wreck: Wreck, ranks: Index, seats: Sequence[Seat]) -> str:
-    """Say what the rails of the new seats mean."""
+def _describe_rail_cost(situation: Situation, impact: FailureImpact, ranks: Index, slots: Sequence[Slot]) -> str:
+    """Return the effect of the new slots on rails."""
     ports = situation.job.ports
-    before = ports.rail[situation.seating.port[0, ranks]].tolist()
-    after = [int(ports.rail[wreck.ports.port[seat]]) for seat in seats]
-    off = sum(one != other for one, other in zip(before, after, strict=True))
-    if not off:
-        return "the idle GPU is on the same rail" if len(seats) == 1 else "the idle GPUs are on the same rails"
-    if len(seats) == 1:
-        return f"its messages leave rail {_rail(before[0])} for rail {_rail(after[0])}"
-    return f"{off} of {len(seats)} ranks leave their rail"
+    before = ports.rail[situation.rank_placement.port[0, ranks]].tolist()
+    after = [int(ports.rail[impact.ports.port[slot]]) for slot in slots]
+    off_rail = sum(one != other for one, other in zip(before, after, strict=True))
+    if not off_rail:
+        return "the idle GPU is on the same rail" if len(slots) == 1 else "the idle GPUs are on the same rails"
+    if len(slots) == 1:
+        return f"its messages leave rail {_format_rail(before[0])} for rail {_format_rail(after[0])}"
+    return f"{off_rail} of {len(slots)} ranks leave their rail"
 
 
-def _rail(number: int) -> str:
+def _format_rail(number: int) -> str:
     return str(number) if number >= 0 else "none"

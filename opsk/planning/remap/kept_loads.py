@@ -1,9 +1,8 @@
-"""How good is a seating that differs from a known one in a few ranks? Only their groups are followed again.
+"""Evaluates a placement that differs from a known one in a few ranks, by recomputing the traffic of their groups only.
 
-What every link carries today is kept by kind of traffic. A change takes away the messages of the groups that are
-touched, adds those that they send from their new seats, and leaves all other links alone. The verdict is the one that
-`opsk.planning.placement.judging.judge` would give, at a small part of its price: a test holds the two against each
-other.
+The current load of every link is stored by kind of traffic. A change subtracts the messages of the groups that are
+touched, adds those that they send from their new slots, and leaves all other links unchanged. The verdict equals that
+of `opsk.planning.placement.judging.judge` at a small part of its cost; a test compares the two.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from opsk.costmodel.table import FloatColumn
 from opsk.planning.placement.judging import Job, Verdicts
 from opsk.planning.ranks import RankGrid
 from opsk.planning.routing.hca_seats import NOWHERE, Index, Ports
-from opsk.planning.routing.hca_traffic import Flows, Seating, Touched, step_flows
+from opsk.planning.routing.hca_traffic import Flows, RankPlacement, Touched, step_flows
 from opsk.planning.routing.loads import LinkSeconds, link_seconds
 from opsk.planning.routing.rank_traffic import AXES, StepBytes
 
@@ -34,11 +33,11 @@ KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """Kind of traffic to its axis and the field of `StepBytes` that it is: the volumes of one kind change by one factor."""
 
 _GONE = 1e-5
-"""A link that keeps less than this part of its load carries nothing: large jobs' loads are known to six digits."""
+"""A link with less than this part of its load left carries nothing: loads of large jobs are known to six digits."""
 
 
-_MOST_PAIRS = 4096
-"""Pairs of leaves whose paths are looked up beforehand: two seconds at most."""
+_MAX_PAIRS = 4096
+"""Maximum pairs of leaves whose paths are precomputed: two seconds at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +50,14 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptLoads:
-    """What a seating does to the links, by kind of traffic; kinds that leave no HB domain are left out.
+class BaselineLoads:
+    """The link loads of one placement, by kind of traffic; kinds that leave no HB domain are left out.
 
     ``switches`` are seconds of every link between switches as `Routes` numbers them, ``ports`` of every port sending,
     then receiving. ``is_cut`` where some message has no path: then nothing can be added or taken away.
     """
 
-    seating: Seating
+    rank_placement: RankPlacement
     flows: Mapping[str, Flows]
     switches: Mapping[str, FloatColumn]
     ports: Mapping[str, FloatColumn]
@@ -74,91 +73,93 @@ class Fewer:
     factor: Mapping[str, float]
 
 
-def keep(job: Job, seating: Seating) -> KeptLoads:
-    """Return what one seating does to the links."""
+def compute_baseline(job: Job, rank_placement: RankPlacement) -> BaselineLoads:
+    """Return the link loads of one placement."""
     flows = {}
     for kind, (axis, _) in KINDS.items():
-        flow = step_flows(job.grid, only(job.sent, kind), seating, job.ports)[axis]
+        flow = step_flows(job.grid, select_kind(job.sent, kind), rank_placement, job.ports)[axis]
         if flow.size_bytes.any():
             flows[kind] = flow
     count = job.routes.rates.size
     if not flows:
-        return KeptLoads(seating=seating, flows={}, switches={}, ports={}, shares={}, is_cut=False)
-    # One seating of a large job would be laid on all cables at once, which leaves no paths behind for later questions.
-    rows = 2 if _leaf_pairs(flows, job.ports) <= _MOST_PAIRS else 1
+        return BaselineLoads(rank_placement=rank_placement, flows={}, switches={}, ports={}, shares={}, is_cut=False)
+    # A single placement of a large job is routed in bulk, which would not cache any paths for later changes.
+    rows = 2 if _count_leaf_pairs(flows, job.ports) <= _MAX_PAIRS else 1
     loads = link_seconds(flows, rows, job.ports, job.routes)
-    return KeptLoads(
-        seating=seating,
+    return BaselineLoads(
+        rank_placement=rank_placement,
         flows=flows,
-        switches={kind: _spread(loads, kind, 0, count) for kind in flows},
+        switches={kind: _expand_links(loads, kind, 0, count) for kind in flows},
         ports={kind: loads.ports[kind][0] for kind in flows},
-        shares={kind: _share(flow, job.ports) for kind, flow in flows.items()},
+        shares={kind: _compute_share(flow, job.ports) for kind, flow in flows.items()},
         is_cut=any(bool(cut.any()) for cut in loads.cut.values()),
     )
 
 
-def _leaf_pairs(flows: Mapping[str, Flows], ports: Ports) -> int:
+def _count_leaf_pairs(flows: Mapping[str, Flows], ports: Ports) -> int:
     """Return between how many pairs of leaves messages run."""
     count = len(ports.leaves)
     pairs = [np.unique(ports.leaf[flow.source] * count + ports.leaf[flow.target]) for flow in flows.values()]
     return int(np.unique(np.concatenate(pairs)).size)
 
 
-def only(sent: StepBytes, kind: str) -> StepBytes:
+def select_kind(sent: StepBytes, kind: str) -> StepBytes:
     """Return the bytes of one kind, all others 0."""
-    kept = KINDS[kind][1]
+    fields_of_kind = KINDS[kind][1]
     nothing = {
         item.name: np.zeros_like(value) if isinstance(value := getattr(sent, item.name), np.ndarray) else 0.0
         for item in fields(sent)
-        if item.name not in kept
+        if item.name not in fields_of_kind
     }
     return replace(sent, **nothing)  # type: ignore[arg-type]
 
 
-def changed(job: Job, kept: KeptLoads, seating: Seating, fewer: Fewer | None = None) -> Verdicts | None:
-    """Return the verdict on a seating that differs a little from the kept one; ``None`` where that cannot be told.
+def evaluate_change(
+    job: Job, baseline: BaselineLoads, rank_placement: RankPlacement, fewer: Fewer | None = None
+) -> Verdicts | None:
+    """Return the verdict on a placement that differs slightly from the baseline; ``None`` where it is not computable.
 
     Parameters
     ----------
     job
         With the ports and the step model of the new state; HCAs and links are numbered as before.
     fewer
-        For fewer ranks: ``seating`` has one entry for each rank of its grid.
+        For fewer ranks: ``rank_placement`` has one entry for each rank of its grid.
     """
-    if kept.is_cut:
+    if baseline.is_cut:
         return None
-    touched = None if fewer else _touched(kept.seating, seating)
+    touched = None if fewer else _find_touched(baseline.rank_placement, rank_placement)
     less, more = {}, {}
     for kind, (axis, _) in KINDS.items():
-        sent = only(job.sent, kind)
+        sent = select_kind(job.sent, kind)
         if not any(np.any(getattr(sent, name)) for name in KINDS[kind][1]):
             continue
         grid = fewer.grid if fewer else job.grid
-        more[kind] = step_flows(grid, sent, seating, job.ports, touched=touched)[axis]
+        more[kind] = step_flows(grid, sent, rank_placement, job.ports, touched=touched)[axis]
         less[kind] = (
-            step_flows(job.grid, sent, kept.seating, job.ports, touched=touched)[axis]
+            step_flows(job.grid, sent, baseline.rank_placement, job.ports, touched=touched)[axis]
             if touched is not None
-            else kept.flows.get(kind, Flows.joined(iter(())))
+            else baseline.flows.get(kind, Flows.joined(iter(())))
         )
-    moved = {kind: _difference(less[kind], more[kind], job.ports) for kind in more}
+    moved = {kind: _compute_difference(less[kind], more[kind], job.ports) for kind in more}
     loads = link_seconds(moved, 2, job.ports, job.routes) if moved else None
-    return _verdict(job, kept, loads, moved, less, more, fewer)
+    return _build_verdict(job, baseline, loads, moved, less, more, fewer)
 
 
-def _touched(before: Seating, after: Seating) -> Touched:
+def _find_touched(before: RankPlacement, after: RankPlacement) -> Touched:
     """Return the ranks that have another port, or whose HB domain goes by another number."""
-    found: Touched = (before.port[0] != after.port[0]) | (before.domain[0] != after.domain[0])
-    return found
+    touched: Touched = (before.port[0] != after.port[0]) | (before.domain[0] != after.domain[0])
+    return touched
 
 
-def _difference(less: Flows, more: Flows, ports: Ports) -> Flows:
-    """Return what must be added (row 0) and taken away (row 1), port by port; what stays cancels out."""
+def _compute_difference(less: Flows, more: Flows, ports: Ports) -> Flows:
+    """Return the messages to add (row 0) and to remove (row 1), by port; unchanged ones cancel out."""
     count = ports.bytes_per_s.size
     keys = np.concatenate([more.source * count + more.target, less.source * count + less.target])
     sizes = np.concatenate([more.size_bytes, -less.size_bytes])
-    pairs, at = np.unique(keys, return_inverse=True)
-    net = np.bincount(at, weights=sizes, minlength=pairs.size)
-    scale = np.bincount(at, weights=np.abs(sizes), minlength=pairs.size)
+    pairs, pair = np.unique(keys, return_inverse=True)
+    net = np.bincount(pair, weights=sizes, minlength=pairs.size)
+    scale = np.bincount(pair, weights=np.abs(sizes), minlength=pairs.size)
     real = np.abs(net) > 1e-9 * scale
     return Flows(
         row=(net[real] < 0).astype(np.int64),
@@ -168,35 +169,37 @@ def _difference(less: Flows, more: Flows, ports: Ports) -> Flows:
     )
 
 
-def _verdict(
+def _build_verdict(
     job: Job,
-    kept: KeptLoads,
+    baseline: BaselineLoads,
     loads: LinkSeconds | None,
     moved: Mapping[str, Flows],
     less: Mapping[str, Flows],
     more: Mapping[str, Flows],
     fewer: Fewer | None,
 ) -> Verdicts:
-    """Add up what is kept, what is new and what is gone."""
+    """Add up the baseline, the added and the removed loads."""
     links = job.routes.rates.size
     total = np.zeros(links)
     axis_s = np.zeros(len(AXES))
     shares: dict[str, Share] = {}
     cut = np.zeros(len(AXES), dtype=np.bool_)
     for number, axis in enumerate(AXES):
-        at_links, at_ports = np.zeros(links), np.zeros(2 * job.ports.bytes_per_s.size)
-        for kind in [kind for kind, (its, _) in KINDS.items() if its == axis]:
+        link_s, port_s = np.zeros(links), np.zeros(2 * job.ports.bytes_per_s.size)
+        for kind in [kind for kind, (axis_of_kind, _) in KINDS.items() if axis_of_kind == axis]:
             factor = fewer.factor.get(kind, 1.0) if fewer else 1.0
-            if kind in kept.switches:
-                at_links += factor * kept.switches[kind]
-                at_ports += factor * kept.ports[kind]
+            if kind in baseline.switches:
+                link_s += factor * baseline.switches[kind]
+                port_s += factor * baseline.ports[kind]
             if loads is not None and kind in moved and moved[kind].size_bytes.size:
-                _add(at_links, loads.links, factor * loads.switches[kind])
-                _add(at_ports, None, factor * loads.ports[kind])
+                _add(link_s, loads.links, factor * loads.switches[kind])
+                _add(port_s, None, factor * loads.ports[kind])
                 cut[number] |= bool(loads.cut[kind][0])
-            shares[kind] = _plus(kept.shares.get(kind, Share()), less.get(kind), more.get(kind), job.ports, factor)
-        axis_s[number] = max(at_links.max(initial=0.0), at_ports.max(initial=0.0))
-        total += at_links
+            shares[kind] = _update_share(
+                baseline.shares.get(kind, Share()), less.get(kind), more.get(kind), job.ports, factor
+            )
+        axis_s[number] = max(link_s.max(initial=0.0), port_s.max(initial=0.0))
+        total += link_s
     axis_s[cut] = np.inf
     worst = int(total.argmax()) if links else NOWHERE
     is_cut = bool(cut.any())
@@ -214,30 +217,30 @@ def _verdict(
     )
 
 
-def _add(seconds: FloatColumn, where: Index | None, change: FloatColumn) -> None:
-    """Add row 0 and take row 1 away; what then is left of rounding alone is nothing."""
-    at = np.flatnonzero(change.any(axis=0))
-    place = at if where is None else where[at]
-    had = seconds[place]
-    now = had + change[0, at] - change[1, at]
-    now[now < _GONE * np.maximum(had, change[1, at])] = 0.0
-    seconds[place] = now
+def _add(seconds: FloatColumn, numbers: Index | None, change: FloatColumn) -> None:
+    """Add row 0 and subtract row 1; what remains of rounding alone is set to 0."""
+    busy = np.flatnonzero(change.any(axis=0))
+    links = busy if numbers is None else numbers[busy]
+    had = seconds[links]
+    now = had + change[0, busy] - change[1, busy]
+    now[now < _GONE * np.maximum(had, change[1, busy])] = 0.0
+    seconds[links] = now
 
 
-def _plus(kept: Share, less: Flows | None, more: Flows | None, ports: Ports, factor: float) -> Share:
-    """Return the share after a change, without what rounding leaves of nothing."""
+def _update_share(before: Share, less: Flows | None, more: Flows | None, ports: Ports, factor: float) -> Share:
+    """Return the share after a change, with rounding residues set to 0."""
     if less is None or more is None:
-        return kept
-    gone, new = _share(less, ports), _share(more, ports)
-    found = {}
+        return before
+    gone, new = _compute_share(less, ports), _compute_share(more, ports)
+    after = {}
     for item in fields(Share):
-        had = getattr(kept, item.name)
+        had = getattr(before, item.name)
         now = had - getattr(gone, item.name) + getattr(new, item.name)
-        found[item.name] = factor * now if now > 1e-9 * max(had, kept.all_bytes) else 0.0
-    return Share(**found)
+        after[item.name] = factor * now if now > 1e-9 * max(had, before.all_bytes) else 0.0
+    return Share(**after)
 
 
-def _share(flow: Flows, ports: Ports) -> Share:
+def _compute_share(flow: Flows, ports: Ports) -> Share:
     """Return the bytes of some messages, by what their ends share."""
     leaf = (ports.leaf[flow.source] == ports.leaf[flow.target]) & (ports.leaf[flow.source] >= 0)
     rail = leaf | ((ports.rail[flow.source] == ports.rail[flow.target]) & (ports.rail[flow.source] >= 0))
@@ -248,7 +251,7 @@ def _share(flow: Flows, ports: Ports) -> Share:
     )
 
 
-def _spread(loads: LinkSeconds, kind: str, row: int, count: int) -> FloatColumn:
+def _expand_links(loads: LinkSeconds, kind: str, row: int, count: int) -> FloatColumn:
     """Return the seconds of all links of the fabric."""
     seconds = np.zeros(count)
     seconds[loads.links] = loads.switches[kind][row]

@@ -1,4 +1,4 @@
-"""What is ``gpu:n3/5``, ``leaf:leaf7`` or ``cable:0002c903/17``? From a word to what failed, or to words near it."""
+"""Parses names of failed parts such as ``gpu:n3/5``, ``leaf:leaf7`` or ``cable:0002c903/17``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from opsk.errors import InputError
-from opsk.fabric.cabling import short_name
+from opsk.fabric.cabling import shorten_name
 from opsk.fabric.fabric import Cable, Fabric
 from opsk.fabric.hb_domains import HbDomain
 from opsk.fabric.leaves.leaf import Attachment
@@ -19,7 +19,7 @@ from opsk.planning.remap.failure import Failure
 FORMS = (
     "gpu:NODE/INDEX", "gpu:UUID", "nic:NODE/DEV", "cable:GUID/PORT", "leaf:NAME", "leaf:GUID", "node:NAME", "hb:ID",
 )  # fmt: skip
-_MOST_NEAR = 3
+_MAX_SUGGESTIONS = 3
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-f-]{8,}", re.IGNORECASE)
 _GUID = re.compile(r"(?:0x|S-|H-)?([0-9a-f]{6,16})", re.IGNORECASE)
 _PART = re.compile(r".+/gpu([0-9,-]+)")
@@ -27,10 +27,10 @@ _PART = re.compile(r".+/gpu([0-9,-]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where names are looked up.
+    """The known components in which names are looked up.
 
     ``nodes`` are names that the job or Slurm knows beyond those of the fabric; ``node_gpus`` is how many GPUs a node
-    has that has no file of its own; ``topologies`` are what nodes say of themselves.
+    has that has no file of its own; ``topologies`` are the topologies that nodes report.
     """
 
     fabric: Fabric
@@ -45,28 +45,28 @@ class Machine:
         return list(dict.fromkeys([*self.nodes, *self.rails.host_roles, *self.rails.attachments, *self.topologies]))
 
 
-def named_failure(words: Iterable[str], machine: Machine) -> Failure:
-    """Return what failed.
+def parse_failures(words: Iterable[str], machine: Machine) -> Failure:
+    """Parse the names of failed components.
 
     Raises
     ------
     InputError
-        A word is of no known form, or names nothing that there is; the nearest names are told.
+        A word has no known form, or names nothing that exists; the error lists similar names.
     """
-    found = [_one(word.strip(), machine) for word in words]
+    failures = [_parse_one(word.strip(), machine) for word in words]
     return Failure(
-        said=tuple(dict.fromkeys(text for part in found for text in part.said)),
-        gpus=frozenset().union(*(part.gpus for part in found)),
-        nodes=frozenset().union(*(part.nodes for part in found)),
-        hcas=frozenset().union(*(part.hcas for part in found)),
-        domains=frozenset().union(*(part.domains for part in found)),
-        drain=frozenset().union(*(part.drain for part in found)),
-        links=tuple(link for part in found for link in part.links),
-        remarks=tuple(remark for part in found for remark in part.remarks),
+        reported=tuple(dict.fromkeys(text for part in failures for text in part.reported)),
+        gpus=frozenset().union(*(part.gpus for part in failures)),
+        nodes=frozenset().union(*(part.nodes for part in failures)),
+        hcas=frozenset().union(*(part.hcas for part in failures)),
+        domains=frozenset().union(*(part.domains for part in failures)),
+        drain=frozenset().union(*(part.drain for part in failures)),
+        links=tuple(link for part in failures for link in part.links),
+        remarks=tuple(remark for part in failures for remark in part.remarks),
     )
 
 
-def _one(word: str, machine: Machine) -> Failure:
+def _parse_one(word: str, machine: Machine) -> Failure:
     kind, sign, name = word.partition(":")
     reader = _READERS.get(kind.lower())
     if reader is None or not sign or not name:
@@ -74,20 +74,24 @@ def _one(word: str, machine: Machine) -> Failure:
     return reader(name, word, machine)
 
 
-def _gpu(name: str, word: str, machine: Machine) -> Failure:
+def _parse_gpu(name: str, word: str, machine: Machine) -> Failure:
     if _UUID.fullmatch(name):
-        return _gpu_by_uuid(name, word, machine)
+        return _find_gpu_by_uuid(name, word, machine)
     node, sign, index = name.rpartition("/")
     if not sign or not index.isdecimal() or not index.isascii():
         raise InputError(f"{word}: a GPU is gpu:NODE/INDEX or gpu:UUID", hint="for example gpu:n3/5")
-    node = _known_node(node, word, machine)
-    gpus = _gpu_indices(node, machine)
+    node = _resolve_node(node, word, machine)
+    gpus = _list_gpu_indices(node, machine)
     if int(index) not in gpus:
-        raise InputError(f"{word}: {node} has GPUs {_span(gpus)}", hint="GPUs are counted from 0, as nvidia-smi does")
-    return Failure(said=(f"gpu:{node}/{int(index)}",), gpus=frozenset({(node, int(index))}), drain=frozenset({node}))
+        raise InputError(
+            f"{word}: {node} has GPUs {_format_span(gpus)}", hint="GPUs are counted from 0, as nvidia-smi does"
+        )
+    return Failure(
+        reported=(f"gpu:{node}/{int(index)}",), gpus=frozenset({(node, int(index))}), drain=frozenset({node})
+    )
 
 
-def _gpu_by_uuid(name: str, word: str, machine: Machine) -> Failure:
+def _find_gpu_by_uuid(name: str, word: str, machine: Machine) -> Failure:
     uuids = {
         gpu.uuid.lower(): (node, gpu.index)
         for node, topology in machine.topologies.items()
@@ -96,133 +100,143 @@ def _gpu_by_uuid(name: str, word: str, machine: Machine) -> Failure:
     }
     if name.lower() in uuids:
         node, index = uuids[name.lower()]
-        return Failure(said=(f"gpu:{node}/{index}",), gpus=frozenset({(node, index)}), drain=frozenset({node}))
+        return Failure(reported=(f"gpu:{node}/{index}",), gpus=frozenset({(node, index)}), drain=frozenset({node}))
     if not uuids:
         raise InputError(
             f"{word}: no node file tells UUIDs", hint="give --node-file NODE=FILE (nvidia-smi -q), or gpu:NODE/INDEX"
         )
-    raise _unknown(word, "GPU", name.lower(), uuids)
+    raise _build_unknown_error(word, "GPU", name.lower(), uuids)
 
 
-def _nic(name: str, word: str, machine: Machine) -> Failure:
+def _parse_nic(name: str, word: str, machine: Machine) -> Failure:
     node, sign, device = name.rpartition("/")
     if not sign or not device:
         raise InputError(f"{word}: a NIC is nic:NODE/DEV", hint="for example nic:n3/mlx5_2")
-    node = _known_node(node, word, machine)
+    node = _resolve_node(node, word, machine)
     attachments = machine.rails.attachments.get(node, ())
-    found = [entry for entry in attachments if entry.device == device] or _by_own_name(node, device, machine)
-    if found:
-        return _without(found, f"nic:{node}/{device}", machine)
+    lost = [entry for entry in attachments if entry.device == device] or _find_by_node_name(node, device, machine)
+    if lost:
+        return _build_hca_failure(lost, f"nic:{node}/{device}", machine)
     topology = machine.topologies.get(node)
-    told = {nic.name for nic in topology.nics} | {nic.device or "" for nic in topology.nics} if topology else set()
-    if device in told:
+    device_names = (
+        {nic.name for nic in topology.nics} | {nic.device or "" for nic in topology.nics} if topology else set()
+    )
+    if device in device_names:
         return Failure(
-            said=(f"nic:{node}/{device}",),
+            reported=(f"nic:{node}/{device}",),
             drain=frozenset({node}),
             remarks=(f"{device} of {node} is not on the compute fabric: the job's messages do not use it",),
         )
-    raise _unknown(word, f"NIC of {node}", device, [*(entry.device for entry in attachments), *filter(None, told)])
+    raise _build_unknown_error(
+        word, f"NIC of {node}", device, [*(entry.device for entry in attachments), *filter(None, device_names)]
+    )
 
 
-def _by_own_name(node: str, device: str, machine: Machine) -> list[Attachment]:
-    """Return the HCA that the node's own file calls so, and the fabric otherwise."""
+def _find_by_node_name(node: str, device: str, machine: Machine) -> list[Attachment]:
+    """Return the HCA of this name in the node's own file, where the fabric has another name for it."""
     topology = machine.topologies.get(node)
     guids = {
         nic.guid
         for nic in (topology.nics if topology else ())
         if nic.guid and device in {nic.name, nic.device, nic.label}
     }
-    return [entry for entry in machine.rails.attachments.get(node, ()) if _bare(entry.guid) in guids]
+    return [entry for entry in machine.rails.attachments.get(node, ()) if _strip_guid(entry.guid) in guids]
 
 
-def _cable(name: str, word: str, machine: Machine) -> Failure:
+def _parse_cable(name: str, word: str, machine: Machine) -> Failure:
     guid, sign, port = name.rpartition("/")
     match = _GUID.fullmatch(guid)
     if not sign or match is None or not port.isdecimal() or not port.isascii():
         raise InputError(f"{word}: a cable is cable:GUID/PORT, of either end", hint="opsk fabric --json has guids")
-    full = _spelled(match[1], [*machine.fabric.switches, *machine.fabric.hcas])
+    full = _pad_guid(match[1], [*machine.fabric.switches, *machine.fabric.hcas])
     ends = {(cable.a_guid, cable.a_port): cable for cable in machine.fabric.cables}
     ends |= {(cable.b_guid, cable.b_port): cable for cable in machine.fabric.cables}
     cable = ends.get((full, int(port)))
     if cable is None:
-        ports = sorted(at for end, at in ends if end == full)
+        ports = sorted(known_port for end, known_port in ends if end == full)
         if not ports:
-            raise _unknown(word, "guid", full, [*machine.fabric.switches, *machine.fabric.hcas])
-        raise InputError(f"{word}: no cable in port {port}; cabled are {_span(ports)}", hint="see opsk fabric --json")
-    return _of_cable(cable, f"cable:{full}/{int(port)}", machine)
+            raise _build_unknown_error(word, "guid", full, [*machine.fabric.switches, *machine.fabric.hcas])
+        raise InputError(
+            f"{word}: no cable in port {port}; cabled are {_format_span(ports)}", hint="see opsk fabric --json"
+        )
+    return _build_cable_failure(cable, f"cable:{full}/{int(port)}", machine)
 
 
-def _of_cable(cable: Cable, said: str, machine: Machine) -> Failure:
-    """Return what a cable carries: an HCA, or traffic between switches that other cables take over."""
+def _build_cable_failure(cable: Cable, reported: str, machine: Machine) -> Failure:
+    """Return the loss of a cable: that of an HCA, or of traffic between switches that other cables take over."""
     hcas = machine.fabric.hcas
     guid, leaf = (cable.a_guid, cable.b_guid) if cable.a_guid in hcas else (cable.b_guid, cable.a_guid)
     if guid not in hcas:
-        names = tuple(_switch(end, machine) for end in (cable.a_guid, cable.b_guid))
+        names = tuple(_name_switch(end, machine) for end in (cable.a_guid, cable.b_guid))
         return Failure(
-            said=(said,),
+            reported=(reported,),
             links=((names[0], names[1]),),
             remarks=(f"it joins {names[0]} and {names[1]}: no rank loses its HCA, other cables take its traffic",),
         )
     node = hcas[guid].node
-    found = [
+    lost = [
         entry
         for entry in machine.rails.attachments.get(node or "", ())
-        if _bare(entry.guid) == guid and entry.leaf == leaf
+        if _strip_guid(entry.guid) == guid and entry.leaf == leaf
     ]
-    if found:
-        return _without(found, said, machine)
+    if lost:
+        return _build_hca_failure(lost, reported, machine)
     where = hcas[guid].description or guid
     return Failure(
-        said=(said,),
+        reported=(reported,),
         drain=frozenset({node}) if node in machine.rails.host_roles and node is not None else frozenset(),
         remarks=(f"it is the cable of {where}, which is not on the compute fabric",),
     )
 
 
-def _leaf(name: str, word: str, machine: Machine) -> Failure:
+def _parse_leaf(name: str, word: str, machine: Machine) -> Failure:
     switches = machine.fabric.switches
     match = _GUID.fullmatch(name)
-    guid = _spelled(match[1], switches) if match else ""
+    guid = _pad_guid(match[1], switches) if match else ""
     guids = [guid] if guid in switches else []
     if not guids:
         guids = [
-            guid for guid, switch in switches.items() if name in {switch.description, short_name(switch.description)}
+            guid for guid, switch in switches.items() if name in {switch.description, shorten_name(switch.description)}
         ]
     if len(guids) > 1:
         raise InputError(
             f"{word}: {len(guids)} switches have that name", hint="name its guid: " + ", ".join(sorted(guids)[:4])
         )
     if not guids:
-        names = [short_name(switch.description) for switch in switches.values()]
-        raise _unknown(word, "switch", name, [*names, *switches])
+        names = [shorten_name(switch.description) for switch in switches.values()]
+        raise _build_unknown_error(word, "switch", name, [*names, *switches])
     guid = guids[0]
-    said = f"leaf:{_switch(guid, machine)}"
-    found = [entry for row in machine.rails.attachments.values() for entry in row if entry.leaf == guid]
-    if not found:
-        remark = f"{_switch(guid, machine)} has no HCA of a compute node: no rank loses its HCA, traffic goes around it"
-        return Failure(said=(said,), remarks=(remark,))
-    return _without(found, said, machine, drains=False)
+    reported = f"leaf:{_name_switch(guid, machine)}"
+    lost = [entry for row in machine.rails.attachments.values() for entry in row if entry.leaf == guid]
+    if not lost:
+        remark = (
+            f"{_name_switch(guid, machine)} has no HCA of a compute node: no rank loses its HCA, traffic goes around it"
+        )
+        return Failure(reported=(reported,), remarks=(remark,))
+    return _build_hca_failure(lost, reported, machine, drains=False)
 
 
-def _node(name: str, word: str, machine: Machine) -> Failure:
-    node = _known_node(name, word, machine)
-    return Failure(said=(f"node:{node}",), nodes=frozenset({node}), drain=frozenset({node}))
+def _parse_node(name: str, word: str, machine: Machine) -> Failure:
+    node = _resolve_node(name, word, machine)
+    return Failure(reported=(f"node:{node}",), nodes=frozenset({node}), drain=frozenset({node}))
 
 
-def _hb(name: str, word: str, machine: Machine) -> Failure:
+def _parse_hb_domain(name: str, word: str, machine: Machine) -> Failure:
     domains = {domain.name: domain for domain in machine.domains}
     domain = domains.get(name)
     if domain is None:
         mine = [entry.name for entry in machine.domains if name in entry.nodes]
         if mine:
             raise InputError(f"{word}: {name} is a node of HB domain {mine[0]}", hint=f"name hb:{mine[0]}")
-        raise _unknown(word, "HB domain", name, domains)
+        raise _build_unknown_error(word, "HB domain", name, domains)
     part = _PART.fullmatch(domain.name) if len(domain.nodes) == 1 and domain.name != domain.nodes[0] else None
     gpus = {
-        (node, gpu) for node in domain.nodes for gpu in (_indices(part[1]) if part else _gpu_indices(node, machine))
+        (node, gpu)
+        for node in domain.nodes
+        for gpu in (_parse_indices(part[1]) if part else _list_gpu_indices(node, machine))
     }
     return Failure(
-        said=(f"hb:{domain.name}",),
+        reported=(f"hb:{domain.name}",),
         gpus=frozenset(gpus),
         domains=frozenset({domain.name}),
         drain=frozenset(domain.nodes),
@@ -230,76 +244,76 @@ def _hb(name: str, word: str, machine: Machine) -> Failure:
 
 
 _READERS: Mapping[str, Callable[[str, str, Machine], Failure]] = {
-    "gpu": _gpu,
-    "nic": _nic,
-    "cable": _cable,
-    "leaf": _leaf,
-    "node": _node,
-    "hb": _hb,
+    "gpu": _parse_gpu,
+    "nic": _parse_nic,
+    "cable": _parse_cable,
+    "leaf": _parse_leaf,
+    "node": _parse_node,
+    "hb": _parse_hb_domain,
 }
 
 
-def _without(found: Sequence[Attachment], said: str, machine: Machine, *, drains: bool = True) -> Failure:
+def _build_hca_failure(lost: Sequence[Attachment], reported: str, machine: Machine, *, drains: bool = True) -> Failure:
     """Return the loss of some HCAs."""
     return Failure(
-        said=(said,),
-        hcas=frozenset((entry.guid, entry.leaf) for entry in found),
-        drain=frozenset(entry.node for entry in found) if drains else frozenset(),
-        links=tuple((f"{entry.node} {entry.device}", _switch(entry.leaf, machine)) for entry in found),
+        reported=(reported,),
+        hcas=frozenset((entry.guid, entry.leaf) for entry in lost),
+        drain=frozenset(entry.node for entry in lost) if drains else frozenset(),
+        links=tuple((f"{entry.node} {entry.device}", _name_switch(entry.leaf, machine)) for entry in lost),
     )
 
 
-def _known_node(name: str, word: str, machine: Machine) -> str:
+def _resolve_node(name: str, word: str, machine: Machine) -> str:
     """Return a node's name as the job or the fabric knows it; a first label is enough where it is clear."""
     known = machine.known_nodes()
     if name in set(known):
         return name
     short = name.split(".")[0].lower()
-    alike = [node for node in known if node.split(".")[0].lower() == short]
-    if len(alike) == 1 and short:
-        return alike[0]
-    raise _unknown(word, "node", name, known)
+    matches = [node for node in known if node.split(".")[0].lower() == short]
+    if len(matches) == 1 and short:
+        return matches[0]
+    raise _build_unknown_error(word, "node", name, known)
 
 
-def _unknown(word: str, what: str, name: str, known: Iterable[str]) -> InputError:
-    near = get_close_matches(name, list(dict.fromkeys(known)), n=_MOST_NEAR, cutoff=0.5)
+def _build_unknown_error(word: str, what: str, name: str, known: Iterable[str]) -> InputError:
+    near = get_close_matches(name, list(dict.fromkeys(known)), n=_MAX_SUGGESTIONS, cutoff=0.5)
     return InputError(
         f"{word}: no such {what} is known", hint="did you mean " + " or ".join(near) if near else "see opsk fabric"
     )
 
 
-def _gpu_indices(node: str, machine: Machine) -> list[int]:
+def _list_gpu_indices(node: str, machine: Machine) -> list[int]:
     topology = machine.topologies.get(node)
     if topology is not None and topology.gpus:
         return [gpu.index for gpu in topology.gpus]
     return list(range(machine.node_gpus))
 
 
-def _switch(guid: str, machine: Machine) -> str:
+def _name_switch(guid: str, machine: Machine) -> str:
     switch = machine.fabric.switches.get(guid)
-    return (short_name(switch.description) or guid) if switch is not None else guid
+    return (shorten_name(switch.description) or guid) if switch is not None else guid
 
 
-def _spelled(guid: str, known: Collection[str]) -> str:
-    """Return a guid as the fabric spells it, with or without leading zeros."""
+def _pad_guid(guid: str, known: Collection[str]) -> str:
+    """Return a guid in the fabric's form, with or without leading zeros."""
     lower = guid.lower()
     return lower if lower in known else lower.zfill(16)
 
 
-def _bare(guid: str) -> str:
+def _strip_guid(guid: str) -> str:
     return guid.split("/")[0].lower()
 
 
-def _indices(text: str) -> list[int]:
+def _parse_indices(text: str) -> list[int]:
     """Return the numbers of ``0-3`` or ``0,2``."""
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
 
 
-def _span(numbers: Sequence[int]) -> str:
+def _format_span(numbers: Sequence[int]) -> str:
     if len(numbers) > 1 and list(numbers) == list(range(numbers[0], numbers[-1] + 1)):
         return f"{numbers[0]} to {numbers[-1]}"
     return ", ".join(map(str, numbers)) or "none"

@@ -1,4 +1,4 @@
-"""Which other node, or other HB domain, can stand for one that was hit? Nearest first, one of each kind of cabling."""
+"""Ranks the nodes that can replace an affected one: nearest first, one of each kind of cabling."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opsk.planning.remap.failure import Wreck
-from opsk.planning.remap.proposal import like_gpus, seats_today
+from opsk.planning.remap.failure import FailureImpact
+from opsk.planning.remap.proposal import copy_current_slots, match_gpus
 from opsk.planning.remap.situation import Mask, Situation
 from opsk.planning.routing.hca_seats import Index
 
@@ -15,10 +15,10 @@ _FAR = 1 << 20
 
 
 def nearest_nodes(situation: Situation, node: int, among: Mask) -> list[int]:
-    """Return the first node of each way to be cabled, those nearest to ``node`` first."""
+    """Return the first node of each kind of cabling, those nearest to ``node`` first."""
     ports = situation.job.ports
     leaf = ports.leaf[ports.port]
-    found: dict[tuple[object, ...], int] = {}
+    by_cabling: dict[tuple[object, ...], int] = {}
     for other in np.flatnonzero(among).tolist():
         row = ports.port[other]
         key = (
@@ -27,8 +27,8 @@ def nearest_nodes(situation: Situation, node: int, among: Mask) -> list[int]:
             tuple(ports.rail[row].tolist()),
             tuple(ports.bytes_per_s[row].tolist()),
         )
-        found.setdefault(key, other)
-    return sorted(found.values(), key=lambda other: nearness(situation, node, other))
+        by_cabling.setdefault(key, other)
+    return sorted(by_cabling.values(), key=lambda other: nearness(situation, node, other))
 
 
 def is_shared(situation: Situation, node: int) -> bool:
@@ -37,7 +37,7 @@ def is_shared(situation: Situation, node: int) -> bool:
 
 
 def nearness(situation: Situation, node: int, other: int) -> tuple[bool, bool, int, int, int]:
-    """Return what nodes are sorted by: where they are, then how many GPUs are on another rail than ``node``'s."""
+    """Return the sort key of a node: its location, then how many GPUs are on another rail than ``node``'s."""
     domain, unit, cables = distance(situation, node, other)
     ports = situation.job.ports
     off = int((ports.rail[ports.port[node]] != ports.rail[ports.port[other]]).sum())
@@ -58,12 +58,12 @@ def distance(situation: Situation, node: int, other: int) -> tuple[bool, bool, i
     )
 
 
-def taken_over(situation: Situation, wreck: Wreck, pairs: Sequence[tuple[Index, int]]) -> tuple[Index, Index]:
-    """Return the seats after the ranks of each pair went to its node, each to a GPU on its rail."""
-    node, gpu = seats_today(situation)
+def move_ranks(situation: Situation, impact: FailureImpact, pairs: Sequence[tuple[Index, int]]) -> tuple[Index, Index]:
+    """Return the slots after moving the ranks of each pair to its node, each to a GPU on its rail."""
+    node, gpu = copy_current_slots(situation)
     for ranks, there in pairs:
-        free = np.flatnonzero(~wreck.dead[there] & situation.idle[there]).tolist()
-        wanted = situation.seating.gpu[0, ranks].tolist()
-        gpu[ranks] = like_gpus(situation, wanted, there, free, ranks)
+        free = np.flatnonzero(~impact.dead[there] & situation.idle[there]).tolist()
+        current_gpus = situation.rank_placement.gpu[0, ranks].tolist()
+        gpu[ranks] = match_gpus(situation, current_gpus, there, free, ranks)
         node[ranks] = there
     return node, gpu

@@ -1,4 +1,4 @@
-"""What can be done after a failure? All options, each judged and written out, the least expected loss first."""
+"""Lists all options after a failure, evaluated and with their commands, by increasing expected loss."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 
 from opsk.planning.placement.judging import Verdicts
 from opsk.planning.placement.seating import local_ranks
-from opsk.planning.remap.failure import Failure, Wreck, wreck
+from opsk.planning.remap.failure import Failure, FailureImpact, assess_impact
 from opsk.planning.remap.hb_domain import hb_domain
 from opsk.planning.remap.idle_gpu import idle_gpu
 from opsk.planning.remap.optical import optical
-from opsk.planning.remap.proposal import Proposal, victims
+from opsk.planning.remap.proposal import Proposal, find_affected_ranks
 from opsk.planning.remap.replan import replan
 from opsk.planning.remap.shrink_dp import shrink_dp
 from opsk.planning.remap.situation import Situation
 from opsk.planning.remap.spare_node import spare_node
 from opsk.planning.remap.terms import Terms, downtime, losses, total
-from opsk.planning.remap.values import Answer, Damage, HitRank, Kind, Option, Part, Predicted, Refusal, Way
+from opsk.planning.remap.values import AffectedRank, Answer, Damage, Kind, Option, Part, Predicted, Refusal, Way
 from opsk.planning.remap.wait import wait
-from opsk.planning.remap.written import written
+from opsk.planning.remap.written import build_option
 from opsk.workload.plan import Plan
 
-_MAKERS: Mapping[Kind, Callable[[Situation, Wreck, Terms], Iterator[Proposal | Refusal]]] = {
+_STRATEGIES: Mapping[Kind, Callable[[Situation, FailureImpact, Terms], Iterator[Proposal | Refusal]]] = {
     Kind.IDLE_GPU: idle_gpu,
     Kind.OPTICAL: optical,
     Kind.HB_DOMAIN: hb_domain,
@@ -36,33 +36,39 @@ _MAKERS: Mapping[Kind, Callable[[Situation, Wreck, Terms], Iterator[Proposal | R
 
 
 def remap(situation: Situation, failure: Failure, terms: Terms) -> Answer:
-    """Return what the failure hits, and every option, best first; ``situation`` is prepared before anything fails."""
-    broken = wreck(situation, failure)
-    today = predicted(situation, situation.plan, situation.verdict, float(situation.verdict.step_s[0]))
-    if not victims(situation, broken).size:
-        return Answer(damage=damage(situation, broken), today=today, nothing_to_do=_why_nothing(situation, broken))
+    """Return the damage and every option, best first; ``situation`` is prepared before anything fails."""
+    impact = assess_impact(situation, failure)
+    today = compare_with_today(situation, situation.plan, situation.verdict, float(situation.verdict.step_s[0]))
+    if not find_affected_ranks(situation, impact).size:
+        return Answer(
+            damage=assess_damage(situation, impact), today=today, nothing_to_do=_explain_nothing(situation, impact)
+        )
     options: list[Option] = []
     refused: list[Refusal] = []
-    for make in _MAKERS.values():
-        for found in make(situation, broken, terms):
-            if isinstance(found, Refusal):
-                refused.append(found)
+    for make in _STRATEGIES.values():
+        for proposal in make(situation, impact, terms):
+            if isinstance(proposal, Refusal):
+                refused.append(proposal)
             else:
-                options.append(_option(situation, broken, terms, found))
+                options.append(_build_option(situation, impact, terms, proposal))
     going_on = [option.predicted for option in options if option.kind is Kind.WAIT and option.way is Way.RELAUNCH]
-    hit = damage(situation, broken, going_on[0] if going_on else None)
-    order = {kind: number for number, kind in enumerate(_MAKERS)}
+    damage = assess_damage(situation, impact, going_on[0] if going_on else None)
+    order = {kind: number for number, kind in enumerate(_STRATEGIES)}
     options.sort(key=lambda option: (round(option.lost_s), option.moved, order[option.kind]))
     return Answer(
-        damage=hit, today=today, options=tuple(options), refused=tuple(refused), notes=tuple(_notes(situation, broken))
+        damage=damage,
+        today=today,
+        options=tuple(options),
+        refused=tuple(refused),
+        notes=tuple(_list_notes(situation, impact)),
     )
 
 
-def predicted(situation: Situation, plan: Plan, verdict: Verdicts | None, step_s: float) -> Predicted:
+def compare_with_today(situation: Situation, plan: Plan, verdict: Verdicts | None, step_s: float) -> Predicted:
     """Return how a plan runs, compared with the job of today.
 
-    Communication alone cannot tell what fewer GPUs compute: without a cost model they are as much slower as they are
-    fewer, at least.
+    Communication alone does not include computation: without a cost model the speed is at most proportional to the
+    number of GPUs.
     """
     today_s = float(situation.verdict.step_s[0])
     today = situation.plan.global_batch / today_s if today_s else 0.0
@@ -90,9 +96,9 @@ def predicted(situation: Situation, plan: Plan, verdict: Verdicts | None, step_s
     )
 
 
-def _option(situation: Situation, broken: Wreck, terms: Terms, proposal: Proposal) -> Option:
-    """Write one option out, with its loss."""
-    then = predicted(situation, proposal.plan, proposal.verdict, proposal.step_s)
+def _build_option(situation: Situation, impact: FailureImpact, terms: Terms, proposal: Proposal) -> Option:
+    """Return one option with its loss."""
+    then = compare_with_today(situation, proposal.plan, proposal.verdict, proposal.step_s)
     down = downtime(terms, proposal.way, switches=proposal.switches)
 
     def lost_over(when: Terms) -> tuple[Part, ...]:
@@ -101,27 +107,27 @@ def _option(situation: Situation, broken: Wreck, terms: Terms, proposal: Proposa
     over_s = terms.horizon_s if terms.until_end_s is None else terms.until_end_s
     ahead = total(lost_over(replace(terms, horizon_s=over_s)))
     goodput = max(1.0 - ahead / over_s, 0.0) if over_s > 0 else None
-    return written(
-        situation, broken, terms, proposal, then, down=down, down_s=total(down), lost=lost_over(terms),
+    return build_option(
+        situation, impact, terms, proposal, then, down=down, down_s=total(down), lost=lost_over(terms),
         goodput=(goodput, over_s),
     )  # fmt: skip
 
 
-def damage(situation: Situation, broken: Wreck, degraded: Predicted | None = None) -> Damage:
-    """Return what of the job is hit, and what still works; ``degraded`` is how it runs on what is left."""
-    seating, ports = situation.seating, situation.job.ports
-    dead, fallen = broken.hit(situation), broken.fallen_back(situation)
-    local = local_ranks(seating.node[0])
+def assess_damage(situation: Situation, impact: FailureImpact, degraded: Predicted | None = None) -> Damage:
+    """Return the affected ranks and the working parts; ``degraded`` is the prediction on the remaining parts."""
+    rank_placement, ports = situation.rank_placement, situation.job.ports
+    dead, fallen = impact.find_affected(situation), impact.find_fallen_back(situation)
+    local_rank = local_ranks(rank_placement.node[0])
     ranks = []
     for rank in np.union1d(dead, fallen).tolist():
-        node, gpu = int(seating.node[0, rank]), int(seating.gpu[0, rank])
-        before, after = ports.hcas[int(seating.port[0, rank])], broken.ports.attached(node, gpu)
-        is_dead = bool(broken.dead[node, gpu])
+        node, gpu = int(rank_placement.node[0, rank]), int(rank_placement.gpu[0, rank])
+        before, after = ports.hcas[int(rank_placement.port[0, rank])], impact.ports.attached(node, gpu)
+        is_dead = bool(impact.dead[node, gpu])
         ranks.append(
-            HitRank(
+            AffectedRank(
                 rank=rank,
                 node=situation.job.nodes[node],
-                local_rank=int(local[rank]),
+                local_rank=int(local_rank[rank]),
                 gpu=gpu,
                 is_dead=is_dead,
                 device=before.device if before else None,
@@ -129,51 +135,52 @@ def damage(situation: Situation, broken: Wreck, degraded: Predicted | None = Non
             )
         )
     return Damage(
-        failed=broken.failure.said,
+        failed=impact.failure.reported,
         ranks=tuple(ranks),
         nodes=tuple(dict.fromkeys(rank.node for rank in ranks)),
-        links=broken.failure.links,
-        works=tuple(_works(situation, broken, len(dead), len(fallen))),
+        links=impact.failure.links,
+        works=tuple(_describe_remaining(situation, impact, len(dead), len(fallen))),
         degraded=degraded,
     )
 
 
-def _works(situation: Situation, broken: Wreck, dead: int, fallen: int) -> Iterator[str]:
-    """Say what is left."""
+def _describe_remaining(situation: Situation, impact: FailureImpact, dead: int, fallen: int) -> Iterator[str]:
+    """Yield the parts that still work."""
     ranks = situation.plan.gpus
     yield f"{ranks - dead} of {ranks} GPUs of the job"
     if fallen:
         who = f"{fallen} ranks" if fallen > 1 else "1 rank"
         yield f"the GPUs of {who} whose HCA is gone: another one of the node serves them"
-    spare = situation.held & ~situation.used & ~broken.dead.any(axis=1)
-    if spare.any():
-        count = int(spare.sum())
+    spares = situation.held & ~situation.used & ~impact.dead.any(axis=1)
+    if spares.any():
+        count = int(spares.sum())
         yield f"{count} spare {'nodes' if count > 1 else 'node'} of the job"
 
 
-def _why_nothing(situation: Situation, broken: Wreck) -> str:
-    """Say why a failure does not concern the job."""
-    said = ", ".join(broken.failure.said)
-    if broken.failure.remarks:
-        return f"{said}: {'; '.join(broken.failure.remarks)}"
-    names = {situation.job.nodes[at] for at in np.flatnonzero(situation.used)}
-    inside = broken.failure.drain & names
-    if inside:
-        return f"{said}: no rank of the job uses it, though {', '.join(sorted(inside)[:3])} is one of its nodes"
-    return f"{said}: not part of what the job's ranks use"
+def _explain_nothing(situation: Situation, impact: FailureImpact) -> str:
+    """Return why a failure does not affect the job."""
+    reported = ", ".join(impact.failure.reported)
+    if impact.failure.remarks:
+        return f"{reported}: {'; '.join(impact.failure.remarks)}"
+    job_nodes = {situation.job.nodes[number] for number in np.flatnonzero(situation.used)}
+    affected_nodes = impact.failure.drain & job_nodes
+    if affected_nodes:
+        shown = ", ".join(sorted(affected_nodes)[:3])
+        return f"{reported}: no rank of the job uses it, though {shown} is one of its nodes"
+    return f"{reported}: not part of what the job's ranks use"
 
 
-def _notes(situation: Situation, broken: Wreck) -> Iterator[str]:
-    """Say what holds for all options."""
-    yield from broken.failure.remarks
-    if broken.failure.domains:
+def _list_notes(situation: Situation, impact: FailureImpact) -> Iterator[str]:
+    """Yield the notes that apply to all options."""
+    yield from impact.failure.remarks
+    if impact.failure.domains:
         yield "the hosts of a failed HB domain are taken to be up; name those that are down as node:NAME too"
-    if broken.failure.gpus - {(node, gpu) for node, gpu in broken.failure.gpus if node in broken.failure.nodes}:
+    if impact.failure.gpus - {(node, gpu) for node, gpu in impact.failure.gpus if node in impact.failure.nodes}:
         yield (
             "Slurm cannot take one GPU out of a node (gres.conf names its file): the node is drained, and what runs on "
             "it goes on until it ends"
         )
-    if situation.batch_host in broken.failure.nodes:
+    if situation.batch_host in impact.failure.nodes:
         yield f"{situation.batch_host} ran the batch script: the job ends with it, a requeue starts it elsewhere"
     if situation.cluster is None:
         yield (

@@ -1,4 +1,4 @@
-"""What if the job goes on with fewer replicas? Those that were hit are left out, all other ranks keep their seats."""
+"""Proposes to continue with fewer replicas: the affected ones are dropped, all other ranks keep their slots."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from opsk.errors import PlanInfeasibleError
 from opsk.planning.placement.judging import Verdicts, judge
 from opsk.planning.ranks import RankGrid, rank_grid
-from opsk.planning.remap.failure import Wreck
-from opsk.planning.remap.kept_loads import KINDS, Fewer, changed
-from opsk.planning.remap.predicted_plan import does_not_fit, model_of
-from opsk.planning.remap.proposal import Proposal, no_kill, stays_impossible
+from opsk.planning.remap.failure import FailureImpact
+from opsk.planning.remap.kept_loads import KINDS, Fewer, evaluate_change
+from opsk.planning.remap.predicted_plan import build_step_model, explain_out_of_memory
+from opsk.planning.remap.proposal import Proposal, require_no_kill, stays_impossible
 from opsk.planning.remap.situation import Situation
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Kind, Refusal, Way
@@ -22,42 +22,42 @@ from opsk.planning.routing.rank_traffic import StepBytes, step_bytes
 from opsk.workload.plan import Plan
 
 
-def shrink_dp(situation: Situation, wreck: Wreck, terms: Terms) -> Iterator[Proposal | Refusal]:
-    """Yield the job without the replicas that were hit, and without all replicas of the failed nodes."""
-    hit = wreck.hit(situation)
-    if not hit.size:
+def shrink_dp(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterator[Proposal | Refusal]:
+    """Yield the job without the affected replicas, and without all replicas of the failed nodes."""
+    affected = impact.find_affected(situation)
+    if not affected.size:
         yield Refusal(kind=Kind.SHRINK_DP, why="no GPU failed: leaving a replica out loses more than it wins")
         return
     replica = situation.job.grid.coordinates()["dp"]
-    nodes = situation.seating.node[0]
-    named = np.array([node in wreck.failure.drain for node in situation.job.nodes], dtype=np.bool_)
-    least = np.unique(replica[hit])
+    nodes = situation.rank_placement.node[0]
+    named = np.array([node in impact.failure.drain for node in situation.job.nodes], dtype=np.bool_)
+    least = np.unique(replica[affected])
     most = np.union1d(least, np.unique(replica[named[nodes]]))
-    stays = stays_impossible(situation, wreck, is_running=terms.is_running)
+    stays = stays_impossible(situation, impact, is_running=terms.is_running)
     if not stays and least.size < most.size:
-        yield _without(situation, wreck, least, Way.RELAUNCH)
-    yield _without(situation, wreck, most, Way.REQUEUE if stays else Way.RESIZE)
+        yield _drop_replicas(situation, impact, least, Way.RELAUNCH)
+    yield _drop_replicas(situation, impact, most, Way.REQUEUE if stays else Way.RESIZE)
 
 
-def _without(situation: Situation, wreck: Wreck, dropped: Index, way: Way) -> Proposal | Refusal:
+def _drop_replicas(situation: Situation, impact: FailureImpact, dropped: Index, way: Way) -> Proposal | Refusal:
     """Return the job without some replicas."""
     plan, job = situation.plan, situation.job
-    kept = np.setdiff1d(np.arange(plan.dp), dropped)
+    remaining = np.setdiff1d(np.arange(plan.dp), dropped)
     try:
-        smaller, changes = fewer_replicas(plan, int(kept.size))
+        smaller, changes = fewer_replicas(plan, int(remaining.size))
         grid = rank_grid(smaller, situation.order)
     except PlanInfeasibleError as error:
         return Refusal(kind=Kind.SHRINK_DP, why=error.message)
-    reason = does_not_fit(situation, smaller)
+    reason = explain_out_of_memory(situation, smaller)
     if reason:
-        return Refusal(kind=Kind.SHRINK_DP, why=f"with dp {kept.size} {reason}")
+        return Refusal(kind=Kind.SHRINK_DP, why=f"with dp {remaining.size} {reason}")
     before = np.empty(smaller.gpus, dtype=np.int64)
-    before[grid.ranks.ravel()] = job.grid.ranks[:, kept].ravel()
-    node, gpu = situation.seating.node[0, before], situation.seating.gpu[0, before]
-    verdict = _judged(situation, wreck, smaller, grid, node, gpu)
+    before[grid.ranks.ravel()] = job.grid.ranks[:, remaining].ravel()
+    node, gpu = situation.rank_placement.node[0, before], situation.rank_placement.gpu[0, before]
+    verdict = _evaluate(situation, impact, smaller, grid, node, gpu)
     if not np.isfinite(verdict.step_s[0]):
         return Refusal(kind=Kind.SHRINK_DP, why="the ranks that are left have no path to each other")
-    gives_back = way is Way.RESIZE and bool(wreck.failure.drain - {situation.batch_host})
+    gives_back = way is Way.RESIZE and bool(impact.failure.drain - {situation.batch_host})
     shown = ", ".join(map(str, dropped[:6].tolist())) + (", ..." if dropped.size > 6 else "")
     return Proposal(
         kind=Kind.SHRINK_DP,
@@ -72,7 +72,7 @@ def _without(situation: Situation, wreck: Wreck, dropped: Index, way: Way) -> Pr
         renumbered=True,
         needs=(
             "a checkpoint that loads with another number of replicas",
-            *(no_kill(wreck) if way is not Way.REQUEUE else ()),
+            *(require_no_kill(impact) if way is not Way.REQUEUE else ()),
         ),
         why=("all ranks that are left keep their GPUs, with new numbers",),
         changes=changes,
@@ -80,7 +80,7 @@ def _without(situation: Situation, wreck: Wreck, dropped: Index, way: Way) -> Pr
 
 
 def fewer_replicas(plan: Plan, dp: int) -> tuple[Plan, tuple[str, ...]]:
-    """Return the plan with ``dp`` replicas, and what else must change: the global batch is kept where that divides.
+    """Return the plan with ``dp`` replicas, and all changes; the global batch stays the same where it divides.
 
     Raises
     ------
@@ -101,26 +101,32 @@ def fewer_replicas(plan: Plan, dp: int) -> tuple[Plan, tuple[str, ...]]:
     return smaller, tuple(changes)
 
 
-def _judged(situation: Situation, wreck: Wreck, plan: Plan, grid: RankGrid, node: Index, gpu: Index) -> Verdicts:
-    """Return the verdict on the smaller job: from the kept loads where each kind of bytes changes by one factor."""
-    job = replace(situation.job, ports=wreck.ports, step=model_of(situation, plan))
-    seating = wreck.seated(situation, node, gpu)
+def _evaluate(
+    situation: Situation, impact: FailureImpact, plan: Plan, grid: RankGrid, node: Index, gpu: Index
+) -> Verdicts:
+    """Return the verdict on the smaller job: from the baseline loads where each kind of bytes changes by one factor."""
+    job = replace(situation.job, ports=impact.ports, step=build_step_model(situation, plan))
+    rank_placement = impact.place_ranks(situation, node, gpu)
     sent = step_bytes(situation.model, plan)
-    factors = volume_factors(situation.job.sent, sent)
-    found = changed(job, situation.kept, seating, Fewer(grid=grid, factor=factors)) if factors is not None else None
-    return judge(replace(job, grid=grid, sent=sent), seating) if found is None else found
+    factors = compute_volume_factors(situation.job.sent, sent)
+    verdict = (
+        evaluate_change(job, situation.baseline, rank_placement, Fewer(grid=grid, factor=factors))
+        if factors is not None
+        else None
+    )
+    return judge(replace(job, grid=grid, sent=sent), rank_placement) if verdict is None else verdict
 
 
-def volume_factors(before: StepBytes, after: StepBytes) -> Mapping[str, float] | None:
+def compute_volume_factors(before: StepBytes, after: StepBytes) -> Mapping[str, float] | None:
     """Return by which factor a rank's bytes of each kind change; ``None`` where stages differ, or nothing was sent."""
     factors: dict[str, float] = {}
     for kind, (_, names) in KINDS.items():
         old = np.concatenate([np.atleast_1d(getattr(before, name)) for name in names])
         new = np.concatenate([np.atleast_1d(getattr(after, name)) for name in names])
-        some = old > 0
-        if old.size != new.size or (new[~some] > 0).any():
+        is_sent = old > 0
+        if old.size != new.size or (new[~is_sent] > 0).any():
             return None
-        ratios = new[some] / old[some]
+        ratios = new[is_sent] / old[is_sent]
         if ratios.size and not np.allclose(ratios, ratios[0], rtol=1e-9):
             return None
         factors[kind] = float(ratios[0]) if ratios.size else 1.0

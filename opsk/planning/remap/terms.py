@@ -1,4 +1,4 @@
-"""How long does what take at this site, and over which time is a loss counted? Assumptions that flags change."""
+"""Defines the durations that a site assumes, and the time over which losses are counted; flags override them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Terms:
 
 
 def downtime(terms: Terms, way: Way, *, switches: bool = False) -> tuple[Part, ...]:
-    """Return the parts of the time without a step, those that are not zero."""
+    """Return the non-zero parts of the time without a step."""
     queued = way in {Way.REQUEUE, Way.HOLD}
     parts = [
         Part(name="detect", seconds=terms.detect_s, why="--detect-s: until the failure is noticed"),

@@ -1,4 +1,4 @@
-"""What is an answer of ``opsk remap`` made of? Plain values, for programs, the terminal and the TUI alike."""
+"""Defines the values that a remap is made of, for programs, the terminal and the TUI."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opsk.workload.plan import Plan
 
 
 class Kind(StrEnum):
-    """What can be done; programs rely on these words."""
+    """The kinds of options; these words are part of the JSON interface."""
 
     IDLE_GPU = "idle_gpu"
     """A GPU of the same HB domain that the job holds and no rank uses takes over."""
@@ -21,7 +21,7 @@ class Kind(StrEnum):
     SPARE_NODE = "spare_node"
     """Another node takes over: one that the job holds as a spare, or a free one after a requeue."""
     SHRINK_DP = "shrink_dp"
-    """The replicas that were hit are left out."""
+    """The affected replicas are dropped."""
     REPLAN = "replan"
     """Another plan on the nodes that remain."""
     WAIT = "wait"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 class Way(StrEnum):
-    """How an option is brought about in Slurm."""
+    """How an option is executed in Slurm."""
 
     RELAUNCH = "relaunch"
     """A new step inside the job's own nodes; nothing leaves the queue."""
@@ -56,7 +56,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part of a time: ``name``, ``seconds``, and ``why`` it is taken to be so: a source, a flag, an assumption."""
+    """One part of a time: ``name``, ``seconds``, and ``why``: its source, a flag, or an assumption."""
 
     name: str
     seconds: float
@@ -65,7 +65,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """How the job runs then, or runs today.
+    """The predicted performance of the job, with an option or today.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Predicted:
     loss
         Part of today's sequences a second that is lost; negative where it runs faster.
     is_on_fabric
-        False where the cost model alone speaks, because a whole new placement was not judged.
+        False where the prediction is the cost model's alone, because a completely new placement was not evaluated.
     """
 
     step_s: float
@@ -91,25 +91,25 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendezvous:
-    """Where ranks meet (``MASTER_ADDR``): the node of rank 0."""
+    """The rendezvous host of the ranks (``MASTER_ADDR``): the node of rank 0."""
 
     before: str
     after: str
 
     @property
     def changes(self) -> bool:
-        """Return whether it is another one."""
+        """Return whether the node changes."""
         return self.before != self.after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One way to go on.
+    """One option to continue.
 
     Parameters
     ----------
     title
-        What is done, in a few words.
+        Short description.
     moves
         Ranks that change their GPU, in rank order. Where ranks get new numbers (``shrink_dp``, ``replan``) it is empty,
         and ``renumbered`` counts the ranks of the new numbering.
@@ -123,7 +123,7 @@ class Option:
     commands
         Exactly what to run, in order.
     needs
-        What must be so, or who must help.
+        Preconditions, and help that is required.
     nodes
         Nodes that the job then uses, in the order of their first ranks.
     rank_file
@@ -131,7 +131,7 @@ class Option:
     gpu_order
         ``CUDA_VISIBLE_DEVICES`` of nodes whose local ranks do not take GPUs 0, 1, ... in order.
     changes
-        What changes of the plan, in words.
+        Descriptions of the plan's changes.
     goodput
         Part of today's work that is still done until the job ends [ratio]: downtime, work done again and slower steps
         taken away; above 1 where steps are faster than today's; ``None`` where no time is left.
@@ -169,15 +169,15 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """An option that is not there, and why not."""
+    """An option that is not available, and why."""
 
     kind: Kind
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HitRank:
-    """A rank that the failure hits: ``is_dead`` where its GPU is gone, else it falls back to another HCA."""
+class AffectedRank:
+    """A rank affected by the failure: ``is_dead`` where its GPU is lost, else it falls back to another HCA."""
 
     rank: int
     node: str
@@ -190,10 +190,10 @@ class HitRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """What the failure hits of the job, and what still works; ``links`` are pairs of names."""
+    """The parts of the job that the failure affects, and those that still work; ``links`` are pairs of names."""
 
     failed: tuple[str, ...]
-    ranks: tuple[HitRank, ...] = ()
+    ranks: tuple[AffectedRank, ...] = ()
     nodes: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     works: tuple[str, ...] = ()
@@ -202,7 +202,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Everything that ``opsk remap`` found; ``nothing_to_do`` says why there is nothing to do, where that is so."""
+    """The result of ``opsk remap``; ``nothing_to_do`` is the reason where no action is needed."""
 
     damage: Damage
     today: Predicted

@@ -1,4 +1,4 @@
-"""What if nothing moves: how does the job run on what is left, and what does waiting for the repair cost?"""
+"""Proposes to change nothing: to run on what is left, or to wait for the repair."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Iterator
 import numpy as np
 
 from opsk.planning.placement.judging import Verdicts
-from opsk.planning.remap.failure import Wreck
-from opsk.planning.remap.proposal import Proposal, judged_seats, seats_today, stays_impossible
+from opsk.planning.remap.failure import FailureImpact
+from opsk.planning.remap.proposal import Proposal, copy_current_slots, judge_slots, stays_impossible
 from opsk.planning.remap.situation import Situation
 from opsk.planning.remap.terms import Terms, downtime, losses, total
 from opsk.planning.remap.values import Kind, Part, Refusal, Way
 
 
-def _degraded(situation: Situation, wreck: Wreck) -> Verdicts | None:
+def _judge_degraded(situation: Situation, impact: FailureImpact) -> Verdicts | None:
     """Return how the job runs on the HCAs that are left; ``None`` where a GPU is gone, or no path is left."""
-    if wreck.hit(situation).size:
+    if impact.find_affected(situation).size:
         return None
-    node, gpu = seats_today(situation)
-    found = judged_seats(situation, wreck, node, gpu)
-    return found if np.isfinite(found.step_s[0]) else None
+    node, gpu = copy_current_slots(situation)
+    verdict = judge_slots(situation, impact, node, gpu)
+    return verdict if np.isfinite(verdict.step_s[0]) else None
 
 
-def wait(situation: Situation, wreck: Wreck, terms: Terms) -> Iterator[Proposal | Refusal]:
-    """Yield the job on what is left, where it can run, and the wait for the repair, where it cannot."""
-    node, gpu = seats_today(situation)
-    verdict = _degraded(situation, wreck)
-    reason = stays_impossible(situation, wreck, is_running=terms.is_running)
+def wait(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterator[Proposal | Refusal]:
+    """Yield the degraded job, where it can run, and the wait for the repair, where it cannot."""
+    node, gpu = copy_current_slots(situation)
+    verdict = _judge_degraded(situation, impact)
+    reason = stays_impossible(situation, impact, is_running=terms.is_running)
     if verdict is not None and not reason:
         step_s = float(verdict.step_s[0])
         loss = 1.0 - float(situation.verdict.step_s[0]) / step_s if step_s else 0.0
@@ -41,7 +41,7 @@ def wait(situation: Situation, wreck: Wreck, terms: Terms) -> Iterator[Proposal 
             step_s=step_s,
             verdict=verdict,
             why=("no GPU is gone: ranks that lost their HCA use another one of their node",),
-            lost=lambda when: _until_repaired(when, loss),
+            lost=lambda when: _compute_losses_until_repair(when, loss),
         )
         return
     if verdict is not None and reason:
@@ -59,8 +59,8 @@ def wait(situation: Situation, wreck: Wreck, terms: Terms) -> Iterator[Proposal 
     )
 
 
-def _until_repaired(terms: Terms, loss: float) -> tuple[Part, ...]:
-    """Return the least loss: degraded for the whole horizon, or until another start after the repair."""
+def _compute_losses_until_repair(terms: Terms, loss: float) -> tuple[Part, ...]:
+    """Return the smaller loss: degraded for the whole horizon, or until a restart after the repair."""
     down = downtime(terms, Way.RELAUNCH)
     whole = losses(terms, down, loss)
     again = total(down)

@@ -1,9 +1,9 @@
-"""Which cables does traffic take when it spreads over all shortest paths?
+"""Routes traffic over all shortest paths of a switch graph, evenly or adaptively.
 
-At every switch the traffic for a leaf is split over all cables that lead one step nearer to it: evenly, as equal-cost
-multipath does and static InfiniBand routing on average, whatever comes after; or adaptively. Adaptive routing shuns
-what is congested: a switch with fewer cables onward than most that are as far from the leaf gets so much less. Left
-out: that it also answers to other jobs' traffic.
+At every switch the traffic for a leaf is split over all cables that lead one hop nearer to it. The even split models
+equal-cost multipath, and the average of static InfiniBand routing; it ignores what comes after the next hop. The
+adaptive split models congestion avoidance: a switch with fewer onward cables than the median of the switches at the
+same distance from the leaf gets proportionally less. Reactions to the traffic of other jobs are not modelled.
 """
 
 from __future__ import annotations
@@ -22,21 +22,20 @@ from opsk.planning.routing.switch_graph import SwitchGraph
 
 Matrix = npt.NDArray[np.float32]
 _MAX_HOPS = 16
-_LEAST_BATCH = 64
+_MIN_BATCH = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hop:
     """One step towards the targets of a batch: from ``here`` to ``there``, over ``cables`` (here, there).
 
-    ``at_distance`` tells which switches of ``here`` are this many steps from which target, ``nearer`` which of
-    ``there`` one step less, as a weight (see `opsk.planning.routing.even_routes`), and ``ways`` over how many weighted
-    cables.
+    ``at_distance`` marks the switches of ``here`` that are this many steps from each target, ``nearer`` has the weight
+    of those of ``there`` that are one step nearer, and ``onward`` the weighted number of cables to them.
     """
 
     here: Index
     at_distance: npt.NDArray[np.bool_]
-    ways: Matrix
+    onward: Matrix
     there: Index
     nearer: Matrix
     cables: Matrix
@@ -59,13 +58,13 @@ class BulkRouter:
         transit = ~ends
         if (ends[graph.one] & ends[graph.other]).any():
             transit[:] = True
-        kept = transit.copy()
-        kept[list(leaves)] = True
-        guids = np.flatnonzero(kept)
+        is_selected = transit.copy()
+        is_selected[list(leaves)] = True
+        guids = np.flatnonzero(is_selected)
         place = np.full(len(graph.guids), -1, dtype=np.int64)
         place[guids] = np.arange(guids.size)
         self._graph = graph
-        self._used = np.flatnonzero(kept[graph.one] & kept[graph.other])
+        self._used = np.flatnonzero(is_selected[graph.one] & is_selected[graph.other])
         self._one, self._other = place[graph.one[self._used]], place[graph.other[self._used]]
         self._cables: Matrix = np.zeros((guids.size, guids.size), dtype=np.float32)
         self._cables[self._one, self._other] = self._cables[self._other, self._one] = graph.cables[self._used]
@@ -81,38 +80,38 @@ class BulkRouter:
         # Bytes are scaled into single precision's range; ratios of loads are good to six digits.
         scale = float(flows.max(initial=0.0)) or 1.0
         load: Matrix = np.zeros((flows.shape[0], *self._cables.shape), dtype=np.float32)
-        every: npt.NDArray[np.bool_] = np.asarray(flows.any(axis=0))
-        for batch in self._batches(np.flatnonzero(every.any(axis=0))):
-            wanted = flows[:, :, batch] / scale
-            sources = np.flatnonzero(every[:, batch].any(axis=1))
-            bytes_there = wanted[:, sources].astype(np.float32)
+        has_flow: npt.NDArray[np.bool_] = np.asarray(flows.any(axis=0))
+        for batch in self._batches(np.flatnonzero(has_flow.any(axis=0))):
+            scaled = flows[:, :, batch] / scale
+            sources = np.flatnonzero(has_flow[:, batch].any(axis=1))
+            bytes_there = scaled[:, sources].astype(np.float32)
             if not self._route_batch(self._leaves[batch], self._leaves[sources], bytes_there, load):
                 return None
-        found = np.zeros((flows.shape[0], self._graph.links))
+        busy_s = np.zeros((flows.shape[0], self._graph.links))
         rate = self._graph.bytes_per_s[self._used] / scale
-        found[:, 2 * self._used] = load[:, self._one, self._other] / rate
-        found[:, 2 * self._used + 1] = load[:, self._other, self._one] / rate
-        return found
+        busy_s[:, 2 * self._used] = load[:, self._one, self._other] / rate
+        busy_s[:, 2 * self._used + 1] = load[:, self._other, self._one] / rate
+        return busy_s
 
     def _batches(self, targets: Index) -> list[list[int]]:
-        """Return the targets, those with the same neighbours together, small batches joined."""
-        alike: dict[bytes, list[int]] = {}
+        """Return the targets in batches: those with the same neighbours together, small batches joined."""
+        by_neighbours: dict[bytes, list[int]] = {}
         for target in targets.tolist():
-            alike.setdefault(self._neighbours[self._leaves[target]].tobytes(), []).append(target)
+            by_neighbours.setdefault(self._neighbours[self._leaves[target]].tobytes(), []).append(target)
         batches: list[list[int]] = []
-        for _, members in sorted(alike.items()):
-            if batches and len(batches[-1]) < _LEAST_BATCH:
+        for _, members in sorted(by_neighbours.items()):
+            if batches and len(batches[-1]) < _MIN_BATCH:
                 batches[-1] += members
             else:
                 batches.append(members)
         return batches
 
-    def _route_batch(self, targets: Index, sources: Index, wanted: Matrix, load: Matrix) -> bool:
-        """Add the load of the bytes in ``wanted`` (kinds, sources, targets); tell whether all could be routed."""
+    def _route_batch(self, targets: Index, sources: Index, flows: Matrix, load: Matrix) -> bool:
+        """Add the load of the bytes in ``flows`` (kinds, sources, targets); return whether all have a path."""
         searched = self._transit.copy()
         searched[sources] = True
-        hops = self._distances(targets, sources, np.asarray((wanted > 0).any(axis=0)), searched)
-        for kind, sent in enumerate(wanted):
+        hops = self._distances(targets, sources, np.asarray((flows > 0).any(axis=0)), searched)
+        for kind, sent in enumerate(flows):
             if sent.any():
                 self._send(hops, targets, sources, sent, load[kind])
         return bool(hops)
@@ -122,14 +121,14 @@ class BulkRouter:
         waiting: Matrix = np.zeros((self._transit.size, targets.size), dtype=np.float32)
         waiting[sources] = sent
         for hop in reversed(hops):
-            per_cable = np.where(hop.at_distance, waiting[hop.here], 0) / np.where(hop.ways > 0, hop.ways, 1)
+            per_cable = np.where(hop.at_distance, waiting[hop.here], 0) / np.where(hop.onward > 0, hop.onward, 1)
             busy = np.flatnonzero(per_cable.any(axis=1))
             per_cable, cables = per_cable[busy], hop.cables[busy]
             load[np.ix_(hop.here[busy], hop.there)] += (per_cable @ hop.nearer.T) * (cables > 0)
             waiting[hop.there] += hop.nearer * (cables.T @ per_cable)
 
     def _distances(
-        self, targets: Index, sources: Index, wanted: npt.NDArray[np.bool_], searched: npt.NDArray[np.bool_]
+        self, targets: Index, sources: Index, required: npt.NDArray[np.bool_], searched: npt.NDArray[np.bool_]
     ) -> list[_Hop]:
         """Return the steps by which the targets are reached, nearest first; none when some source is cut off."""
         nearer: Matrix = np.eye(targets.size, dtype=np.float32)
@@ -137,29 +136,29 @@ class BulkRouter:
         seen[targets] = nearer > 0
         hops: list[_Hop] = []
         there = targets
-        while not seen[sources][wanted].all():
+        while not seen[sources][required].all():
             if len(hops) == _MAX_HOPS or not there.size:
                 return []
             around = np.zeros_like(searched)
             around[np.concatenate([self._neighbours[guid] for guid in there])] = True
             here = np.flatnonzero(around & searched)
             cables = self._cables[np.ix_(here, there)]
-            ways = cables @ nearer
-            fresh = (ways > 0) & ~seen[here]
+            onward = cables @ nearer
+            fresh = (onward > 0) & ~seen[here]
             seen[here] |= fresh
-            hops.append(_Hop(here=here, at_distance=fresh, ways=ways, there=there, nearer=nearer, cables=cables))
+            hops.append(_Hop(here=here, at_distance=fresh, onward=onward, there=there, nearer=nearer, cables=cables))
             passing = fresh.any(axis=1) & self._transit[here]
-            there, nearer = here[passing], self._weights(fresh[passing], ways[passing])
+            there, nearer = here[passing], self._weights(fresh[passing], onward[passing])
         return hops
 
-    def _weights(self, reached: npt.NDArray[np.bool_], ways: Matrix) -> Matrix:
+    def _weights(self, reached: npt.NDArray[np.bool_], onward: Matrix) -> Matrix:
         """Return the weight of each switch on the way to each target: 1, or less for a thin one when adaptive."""
         if not self._adaptive or not reached.any():
             return reached.astype(np.float32)
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            usual = np.nanmedian(np.where(reached, ways, np.nan), axis=0)
-        thin: Matrix = np.where(reached, np.minimum(ways / usual, 1.0), 0.0).astype(np.float32)
+            usual = np.nanmedian(np.where(reached, onward, np.nan), axis=0)
+        thin: Matrix = np.where(reached, np.minimum(onward / usual, 1.0), 0.0).astype(np.float32)
         return thin
 
 
@@ -168,7 +167,7 @@ _UNSEEN = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pattern:
-    """A path between two leaves of given kinds: which of their own cables, and which links in between.
+    """A path between two leaves of given kinds: the indices of their own cables, and the links in between.
 
     ``up`` are places among the edges of the source, ``down`` among those of the target.
     """
@@ -183,7 +182,7 @@ class EvenRoutes:
     """All shortest paths of a switch graph.
 
     ``leaves`` are those of the whole fabric: where no two are cabled together, traffic never passes through one.
-    With ``adaptive`` traffic gives way to thin switches.
+    With ``adaptive`` traffic avoids switches with few onward cables.
     """
 
     by_port = False
@@ -198,7 +197,7 @@ class EvenRoutes:
         self._transit = ~ends
         if (ends[graph.one] & ends[graph.other]).any():
             self._transit[:] = True
-        self._start, self._far, self._link = _adjacency(graph)
+        self._start, self._far, self._link = _build_adjacency(graph)
         self._cables = graph.cables[self._link // 2].astype(np.float64)
         self._passing = self._transit[self._far]
         self._distances: dict[bytes, tuple[npt.NDArray[np.int32], Shares]] = {}
@@ -221,14 +220,14 @@ class EvenRoutes:
 
     def between(self, leaf: str, other: str) -> Path | None:
         """Return the part of a message from leaf to leaf that each cable carries."""
-        one, two = self._graph.index.get(leaf), self._graph.index.get(other)
-        if one is None or two is None:
+        source, destination = self._graph.index.get(leaf), self._graph.index.get(other)
+        if source is None or destination is None:
             return None
-        if one == two:
+        if source == destination:
             return NO_LINKS
-        if (one, two) not in self._paths:
-            self._paths[one, two] = self._found(one, two)
-        return self._paths[one, two]
+        if (source, destination) not in self._paths:
+            self._paths[source, destination] = self._find_path(source, destination)
+        return self._paths[source, destination]
 
     def bulk(self, leaves: Sequence[str], flows: Shares) -> Shares | None:
         """Return the seconds of each link for bytes from leaf to leaf, shape (kinds, leaves, leaves)."""
@@ -248,24 +247,24 @@ class EvenRoutes:
     def _distance(self, target: int) -> tuple[npt.NDArray[np.int32], Shares]:
         """Return the cables to ``target`` from each switch that traffic passes through, and its weight.
 
-        Kept for all leaves with the same cables upwards: they are as far from everything but themselves.
+        Cached for all leaves with the same cables upwards: they are at the same distance from every other switch.
         """
-        key = self._key(target)
-        found = self._distances.get(key)
-        if found is None:
-            found = self._distances[key] = self._searched(target)
-        return found
+        key = self._uplink_key(target)
+        result = self._distances.get(key)
+        if result is None:
+            result = self._distances[key] = self._search(target)
+        return result
 
-    def _key(self, switch: int) -> bytes:
-        """Return the same for all leaves with the same cables upwards, and for no other switch."""
+    def _uplink_key(self, switch: int) -> bytes:
+        """Return a key that is equal for leaves with the same cables upwards, and for no other switch."""
         key = self._keys.get(switch)
         if key is None:
-            own = slice(self._start[switch], self._start[switch + 1])
-            up = np.array([switch]) if self._transit[switch] else np.stack([self._far[own], self._cables[own]])
+            uplinks = slice(self._start[switch], self._start[switch + 1])
+            up = np.array([switch]) if self._transit[switch] else np.stack([self._far[uplinks], self._cables[uplinks]])
             key = self._keys[switch] = up.tobytes()
         return key
 
-    def _searched(self, target: int) -> tuple[npt.NDArray[np.int32], Shares]:
+    def _search(self, target: int) -> tuple[npt.NDArray[np.int32], Shares]:
         """Search outwards from ``target``, whose own distance stays unseen."""
         distance = np.full(len(self._graph.guids), _UNSEEN, dtype=np.int32)
         weight = np.ones(distance.size)
@@ -279,53 +278,55 @@ class EvenRoutes:
             here = np.flatnonzero(reached & (distance == _UNSEEN))
             distance[here] = steps
             if self._adaptive and here.size:
-                weight[here] = self._thin(here, distance, weight, target, steps - 1)
+                weight[here] = self._compute_weights(here, distance, weight, target, steps - 1)
         return distance, weight
 
     def _steps_to(self, target: int, edges: Index, distance: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Return how far the switch at the far end of each edge is from the target."""
         far = self._far[edges]
-        found: npt.NDArray[np.int32] = np.where(far == target, np.int32(0), distance[far])
-        return found
+        steps: npt.NDArray[np.int32] = np.where(far == target, np.int32(0), distance[far])
+        return steps
 
-    def _thin(self, here: Index, distance: npt.NDArray[np.int32], weight: Shares, target: int, steps: int) -> Shares:
+    def _compute_weights(
+        self, here: Index, distance: npt.NDArray[np.int32], weight: Shares, target: int, steps: int
+    ) -> Shares:
         """Return the weights of switches that are one step further: 1, less where fewer cables go on than usual."""
         edges, owner = self._edges(here)
         onward = self._steps_to(target, edges, distance) == steps
         edges, owner = edges[onward], owner[onward]
-        ways = np.bincount(owner, weights=self._cables[edges] * weight[self._far[edges]], minlength=here.size)
-        found: Shares = np.minimum(ways / np.median(ways), 1.0)
-        return found
+        onward_cables = np.bincount(owner, weights=self._cables[edges] * weight[self._far[edges]], minlength=here.size)
+        weights: Shares = np.minimum(onward_cables / np.median(onward_cables), 1.0)
+        return weights
 
-    def _found(self, source: int, target: int) -> Path | None:
+    def _find_path(self, source: int, target: int) -> Path | None:
         """Return the path, by the pattern that all pairs of leaves with these cables upwards share."""
         if self._transit[source] or self._transit[target]:
-            hops = self._spread(source, target)
-            return _joined(hops) if hops else None
-        key = (self._key(source), self._key(target))
+            hops = self._spread_message(source, target)
+            return _join(hops) if hops else None
+        key = (self._uplink_key(source), self._uplink_key(target))
         if key not in self._patterns:
-            hops = self._spread(source, target)
-            self._patterns[key] = self._pattern(hops, source, target) if hops else None
+            hops = self._spread_message(source, target)
+            self._patterns[key] = self._build_pattern(hops, source, target) if hops else None
         pattern = self._patterns[key]
         if pattern is None:
             return None
         up, down = self._link[self._start[source] + pattern.up], self._link[self._start[target] + pattern.down] ^ 1
         return Path(links=np.concatenate([up, pattern.between, down]), shares=pattern.shares)
 
-    def _pattern(self, hops: Sequence[Path], source: int, target: int) -> _Pattern:
-        """Return what of a path is the same for all leaves like these two."""
-        own = self._link[self._start[target] : self._start[target + 1]] ^ 1
-        order = np.argsort(own)
+    def _build_pattern(self, hops: Sequence[Path], source: int, target: int) -> _Pattern:
+        """Return the part of a path that is the same for all leaves of the same two kinds."""
+        target_links = self._link[self._start[target] : self._start[target + 1]] ^ 1
+        order = np.argsort(target_links)
         first = self._link[self._start[source] : self._start[source + 1]]
         first_order = np.argsort(first)
         return _Pattern(
             up=first_order[np.searchsorted(first, hops[0].links, sorter=first_order)],
             between=np.concatenate([np.empty(0, dtype=np.int64), *(hop.links for hop in hops[1:-1])]),
-            down=order[np.searchsorted(own, hops[-1].links, sorter=order)],
+            down=order[np.searchsorted(target_links, hops[-1].links, sorter=order)],
             shares=np.concatenate([hop.shares for hop in hops]),
         )
 
-    def _spread(self, source: int, target: int) -> list[Path] | None:
+    def _spread_message(self, source: int, target: int) -> list[Path] | None:
         """Follow a message of size 1 down the distances, step by step."""
         distance, weight = self._distance(target)
         here: Index = np.array([source])
@@ -339,11 +340,11 @@ class EvenRoutes:
             nearer = self._steps_to(target, edges, distance) == near
             edges, owner = edges[nearer], owner[nearer]
             reach = weight[self._far[edges]]
-            ways = np.bincount(owner, weights=self._cables[edges] * reach, minlength=here.size)
-            each = (mass / ways)[owner] * reach
-            hops.append(Path(links=self._link[edges], shares=each))
+            onward = np.bincount(owner, weights=self._cables[edges] * reach, minlength=here.size)
+            mass_per_cable = (mass / onward)[owner] * reach
+            hops.append(Path(links=self._link[edges], shares=mass_per_cable))
             here, place = np.unique(self._far[edges], return_inverse=True)
-            mass = np.bincount(place, weights=each * self._cables[edges]).astype(np.float64)
+            mass = np.bincount(place, weights=mass_per_cable * self._cables[edges]).astype(np.float64)
             if near == 0:
                 break
             edges, owner = self._edges(here)
@@ -351,12 +352,12 @@ class EvenRoutes:
         return hops
 
 
-def _joined(hops: Sequence[Path]) -> Path:
-    """Return the steps of a path as one."""
+def _join(hops: Sequence[Path]) -> Path:
+    """Return the hops of a path as one path."""
     return Path(links=np.concatenate([hop.links for hop in hops]), shares=np.concatenate([hop.shares for hop in hops]))
 
 
-def _adjacency(graph: SwitchGraph) -> tuple[Index, Index, Index]:
+def _build_adjacency(graph: SwitchGraph) -> tuple[Index, Index, Index]:
     """Return where the edges of each switch start, the far switch of each edge, and its link."""
     # Sorted by the far end too, so that leaves with the same cables upwards have them in the same order.
     near = np.concatenate([graph.one, graph.other])

@@ -1,8 +1,8 @@
-"""Which HCA, leaf and rail serves each GPU of each node, by what is really cabled?
+"""Maps each GPU of each node to its HCA, leaf and rail, as cabled.
 
 GPU *i* of a node with *g* GPUs and HCAs at *h* positions uses the HCA at position ``i * h // g``: the order of devices
-follows PCIe on every node type of the catalogue. A node's own lack of an HCA does not shift the others: positions are
-those that most nodes of the job have, and a GPU whose HCA is missing uses the nearest one, as NCCL does.
+follows PCIe on every node type of the catalogue. A missing HCA does not shift the others: the positions are those that
+most nodes of the job have, and a GPU whose HCA is missing uses the nearest one, as NCCL does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from opsk.fabric.rails import Rails
 Index = npt.NDArray[np.int64]
 Rates = npt.NDArray[np.float64]
 NOWHERE = -1
-"""Rail of an HCA that follows none, and leaf of a GPU without HCA."""
+"""Rail of an HCA without rail, and leaf of a GPU without HCA."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Ports:
         return self.hcas[int(self.port[node, gpu])]
 
 
-def ports_of(
+def build_ports(
     rails: Rails,
     nodes: Sequence[str],
     node_gpus: int,
@@ -61,12 +61,12 @@ def ports_of(
     Parameters
     ----------
     node_gpus
-        GPUs that a node has (not only those that the job uses).
+        GPUs of a node (not only those that the job uses).
     affinity
         Node to GPU index to HCA guid, where it is known from the node's own topology.
     """
-    usual = _usual_slots(rails, nodes)
-    told = affinity or {}
+    usual = _find_usual_slots(rails, nodes)
+    known_affinity = affinity or {}
     spread = [gpu * len(usual) // node_gpus for gpu in range(node_gpus)]
     leaf_index: dict[str, int] = {}
     hcas: list[Attachment | None] = []
@@ -74,8 +74,10 @@ def ports_of(
     none: list[tuple[int, int]] = []
     for number, node in enumerate(nodes):
         seen: dict[tuple[str, str], int] = {}
-        row = _row(rails.attachments.get(node, ()), usual, spread)
-        for gpu, hca in enumerate(_as_told(row, rails.attachments[node], told[node]) if node in told else row):
+        row = _assign_hcas(rails.attachments.get(node, ()), usual, spread)
+        for gpu, hca in enumerate(
+            _apply_affinity(row, rails.attachments[node], known_affinity[node]) if node in known_affinity else row
+        ):
             if hca is None:
                 none.append((number, gpu))
                 continue
@@ -98,49 +100,54 @@ def ports_of(
     )
 
 
-def _as_told(
-    row: Sequence[Attachment | None], attachments: Sequence[Attachment], told: Mapping[int, str]
+def _apply_affinity(
+    row: Sequence[Attachment | None], attachments: Sequence[Attachment], affinity: Mapping[int, str]
 ) -> Sequence[Attachment | None]:
-    """Return the HCA of each GPU of one node, the told one where it is on the fabric."""
+    """Return the HCA of each GPU of one node, that of the known affinity where it is on the fabric."""
     by_guid = {entry.guid: entry for entry in reversed(attachments)}
-    return [by_guid.get(told.get(gpu, ""), hca) for gpu, hca in enumerate(row)]
+    return [by_guid.get(affinity.get(gpu, ""), hca) for gpu, hca in enumerate(row)]
 
 
-def _usual_slots(rails: Rails, nodes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    """Return the places of the HCAs that most of the nodes have; where nodes are few, the fuller list wins ties."""
-    votes = Counter(_slots(rails.attachments[node]) for node in nodes if node in rails.attachments)
+def _find_usual_slots(rails: Rails, nodes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Return the HCA slots that most of the nodes have; the fuller list wins ties."""
+    votes = Counter(_list_slots(rails.attachments[node]) for node in nodes if node in rails.attachments)
     return max(votes, key=lambda slots: (votes[slots], len(slots), slots), default=())
 
 
-def _slots(attachments: Sequence[Attachment]) -> tuple[tuple[int, ...], ...]:
-    """Return the place of each HCA."""
-    return _slots_of(tuple(entry.device for entry in attachments))
+def _list_slots(attachments: Sequence[Attachment]) -> tuple[tuple[int, ...], ...]:
+    """Return the slot of each HCA."""
+    return _parse_slots(tuple(entry.device for entry in attachments))
 
 
 @lru_cache(maxsize=1024)
-def _slots_of(devices: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-    """Return the place of each device; places that repeat or cannot be told are numbered in order."""
+def _parse_slots(devices: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the slot of each device; slots that repeat or cannot be parsed are numbered in order."""
     slots = tuple(device_slot(device) for device in devices)
     if len(set(slots)) < len(slots):
         return tuple((index,) for index in range(len(devices)))
     return slots
 
 
-def _row(
+def _assign_hcas(
     attachments: Sequence[Attachment], usual: tuple[tuple[int, ...], ...], near: Sequence[int]
 ) -> tuple[Attachment | None, ...]:
     """Return the HCA of each GPU of one node."""
     if not attachments:
         return (None,) * len(near)
-    slots = _slots(attachments)
+    slots = _list_slots(attachments)
     if set(slots) <= set(usual):
         place = {slot: index for index, slot in enumerate(usual)}
-        at = {place[slot]: entry for slot, entry in zip(slots, attachments, strict=True)}
+        hca_at = {place[slot]: entry for slot, entry in zip(slots, attachments, strict=True)}
     else:
-        at = {index * max(len(usual), 1) // len(slots): entry for index, entry in reversed([*enumerate(attachments)])}
-    return tuple(at[want] if want in at else at[_nearest(at, want)] for want in near)
+        hca_at = {
+            index * max(len(usual), 1) // len(slots): entry for index, entry in reversed([*enumerate(attachments)])
+        }
+    return tuple(
+        hca_at[required_slot] if required_slot in hca_at else hca_at[_find_nearest(hca_at, required_slot)]
+        for required_slot in near
+    )
 
 
-def _nearest(positions: Collection[int], want: int) -> int:
+def _find_nearest(positions: Collection[int], target: int) -> int:
     """Return the position nearest to a missing one, the lower of two."""
-    return min(positions, key=lambda have: (abs(have - want), have))
+    return min(positions, key=lambda position: (abs(position - target), position))

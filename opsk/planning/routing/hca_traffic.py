@@ -1,12 +1,12 @@
-"""How many bytes go from which HCA to which in one step, when ranks sit where they sit?
+"""Computes the bytes that each HCA sends to each other HCA in one step, for given rank placements.
 
-Rings run through the HB domains of a group in the order of its ranks. A ring's traffic between two domains is split
-evenly over channels, one for each of the group's GPUs there, and NCCL pairs channels that are on one leaf, or else on
-one rail, where it can. Pipeline messages, ring attention and all-to-all go straight from GPU to GPU. Bytes that stay
-inside an HB domain do not appear. Left out: forwarding through a GPU near the receiver's rail (PXN).
+Rings run through the HB domains of a group in the order of its ranks. The traffic of a ring between two domains is
+split evenly over channels, one for each GPU of the group there; NCCL pairs channels that are on one leaf, or else on
+one rail, where it can. Pipeline messages, ring attention and all-to-alls go directly from GPU to GPU. Traffic inside an
+HB domain is left out. Forwarding through a GPU near the receiver's rail (PXN) is not modelled.
 
-Several seatings of the same job are followed at once, one row each: a search compares thousands. Where a few ranks
-moved, the messages of their groups alone can be asked for.
+Several placements of the same job are evaluated at once, one per row, because a search compares thousands of them.
+The messages can be limited to the groups of a few ranks, for placements in which only these ranks moved.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from opsk.planning.routing.hca_seats import Index, Ports
 from opsk.planning.routing.rank_traffic import AXES, StepBytes
 
 Touched = npt.NDArray[np.bool_]
-"""Ranks whose groups are followed; ``None`` for all."""
+"""Ranks whose groups are included; ``None`` for all."""
 
 _PAIRS_AT_ONCE = 1 << 22
 """Channel pairs compared at once: bounds memory to some tens of MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seating:
-    """Where every rank sits, shape (rows, ranks): ``node`` and ``gpu`` index, ``domain`` (HB), ``port`` of `Ports`."""
+class RankPlacement:
+    """The slot of every rank, shape (rows, ranks): ``node`` and ``gpu`` index, ``domain`` (HB), ``port`` of `Ports`."""
 
     node: Index
     gpu: Index
@@ -40,18 +40,18 @@ class Seating:
 
     @property
     def rows(self) -> int:
-        """Return how many seatings there are."""
+        """Return the number of placements."""
         return int(self.node.shape[0])
 
-    def row(self, number: int) -> Seating:
-        """Return one of the seatings."""
-        at = slice(number, number + 1)
-        return Seating(node=self.node[at], gpu=self.gpu[at], domain=self.domain[at], port=self.port[at])
+    def row(self, number: int) -> RankPlacement:
+        """Return one of the placements."""
+        rows = slice(number, number + 1)
+        return RankPlacement(node=self.node[rows], gpu=self.gpu[rows], domain=self.domain[rows], port=self.port[rows])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flows:
-    """Messages of one axis: ``size_bytes`` of one step from port ``source`` to port ``target`` in seating ``row``."""
+    """Messages of one axis: ``size_bytes`` of one step from port ``source`` to port ``target`` in placement ``row``."""
 
     row: Index
     source: Index
@@ -61,119 +61,139 @@ class Flows:
     @classmethod
     def joined(cls, parts: Iterator[Flows]) -> Flows:
         """Return all messages of several lists."""
-        every = list(parts)
-        if not every:
+        all_parts = list(parts)
+        if not all_parts:
             nothing = np.empty(0, dtype=np.int64)
             return cls(row=nothing, source=nothing, target=nothing, size_bytes=np.empty(0))
         return cls(
-            row=np.concatenate([part.row for part in every]),
-            source=np.concatenate([part.source for part in every]),
-            target=np.concatenate([part.target for part in every]),
-            size_bytes=np.concatenate([part.size_bytes for part in every]),
+            row=np.concatenate([part.row for part in all_parts]),
+            source=np.concatenate([part.source for part in all_parts]),
+            target=np.concatenate([part.target for part in all_parts]),
+            size_bytes=np.concatenate([part.size_bytes for part in all_parts]),
         )
 
 
 def step_flows(
-    grid: RankGrid, sent: StepBytes, seating: Seating, ports: Ports, *, touched: Touched | None = None
+    grid: RankGrid, sent: StepBytes, rank_placement: RankPlacement, ports: Ports, *, touched: Touched | None = None
 ) -> dict[str, Flows]:
     """Return the messages of one step by axis (``AXES``); axes without any between HB domains are empty.
 
     Parameters
     ----------
     touched
-        Follow the groups with one of these ranks in them only; shape (ranks,).
+        Include only the groups with one of these ranks; shape (ranks,).
     """
     stages, dp, cp, tp = grid.ranks.shape
-    at = grid.ranks
+    grid_ranks = grid.ranks
     parts: dict[str, Iterator[Flows]] = {
-        "tp": _ring(*_hit(at.reshape(-1, tp), np.repeat(sent.tp, dp * cp), touched), seating, ports),
-        "cp": _neighbours(
-            *_hit(at.transpose(0, 1, 3, 2).reshape(-1, cp), np.repeat(sent.cp, dp * tp), touched), seating
+        "tp": _yield_ring_flows(
+            *_select_touched(grid_ranks.reshape(-1, tp), np.repeat(sent.tp, dp * cp), touched), rank_placement, ports
         ),
-        "ep": _experts(grid, sent, seating, touched),
-        "dp": _replicas(grid, sent, seating, ports, touched),
-        "pp": _pipeline(at, sent, seating, touched) if stages > 1 else iter(()),
+        "cp": _send_to_next(
+            *_select_touched(grid_ranks.transpose(0, 1, 3, 2).reshape(-1, cp), np.repeat(sent.cp, dp * tp), touched),
+            rank_placement,
+        ),
+        "ep": _yield_expert_flows(grid, sent, rank_placement, touched),
+        "dp": _yield_replica_flows(grid, sent, rank_placement, ports, touched),
+        "pp": _yield_pipeline_flows(grid_ranks, sent, rank_placement, touched) if stages > 1 else iter(()),
     }
     return {axis: Flows.joined(parts[axis]) for axis in AXES}
 
 
-def _hit(groups: Index, sent: FloatColumn, touched: Touched | None) -> tuple[Index, FloatColumn]:
-    """Return the groups that hold a touched rank, and what these send."""
+def _select_touched(groups: Index, sent: FloatColumn, touched: Touched | None) -> tuple[Index, FloatColumn]:
+    """Return the groups that contain a touched rank, and the bytes that they send."""
     if touched is None:
         return groups, sent
-    kept = touched[groups].any(axis=1)
-    return groups[kept], sent[kept]
+    is_touched = touched[groups].any(axis=1)
+    return groups[is_touched], sent[is_touched]
 
 
-def _experts(grid: RankGrid, sent: StepBytes, seating: Seating, touched: Touched | None) -> Iterator[Flows]:
-    """Dispatch and combine of tokens."""
+def _yield_expert_flows(
+    grid: RankGrid, sent: StepBytes, rank_placement: RankPlacement, touched: Touched | None
+) -> Iterator[Flows]:
+    """Yield the dispatch and combine of tokens."""
     if sent.ep.any():
         size = np.repeat(sent.ep, grid.experts.shape[1])
-        yield from _all_to_all(*_hit(grid.experts.reshape(-1, grid.ep), size, touched), seating)
+        yield from _yield_all_to_all_flows(
+            *_select_touched(grid.experts.reshape(-1, grid.ep), size, touched), rank_placement
+        )
 
 
-def _replicas(
-    grid: RankGrid, sent: StepBytes, seating: Seating, ports: Ports, touched: Touched | None
+def _yield_replica_flows(
+    grid: RankGrid, sent: StepBytes, rank_placement: RankPlacement, ports: Ports, touched: Touched | None
 ) -> Iterator[Flows]:
-    """Gradients and weights of dense parameters, of experts, and of a tied embedding."""
+    """Yield the gradients and weights of dense parameters, of experts, and of a tied embedding."""
     stages, dp, cp, tp = grid.ranks.shape
     if sent.dp.any():
-        yield from _ring(*_hit(grid.data.reshape(-1, dp * cp), np.repeat(sent.dp, tp), touched), seating, ports)
+        yield from _yield_ring_flows(
+            *_select_touched(grid.data.reshape(-1, dp * cp), np.repeat(sent.dp, tp), touched), rank_placement, ports
+        )
     if sent.expert_dp.any():
-        alike = grid.expert_data
-        size = np.repeat(sent.expert_dp, alike.shape[1])
-        yield from _ring(*_hit(alike.reshape(-1, alike.shape[2]), size, touched), seating, ports)
+        replicas = grid.expert_data
+        size = np.repeat(sent.expert_dp, replicas.shape[1])
+        yield from _yield_ring_flows(
+            *_select_touched(replicas.reshape(-1, replicas.shape[2]), size, touched), rank_placement, ports
+        )
     if stages > 1 and sent.embedding:
-        yield from _both_ways(grid.ranks[-1], grid.ranks[0], sent.embedding, seating, touched)
+        yield from _send_both_directions(grid.ranks[-1], grid.ranks[0], sent.embedding, rank_placement, touched)
 
 
-def _pipeline(ranks: Index, sent: StepBytes, seating: Seating, touched: Touched | None) -> Iterator[Flows]:
-    """Messages between stages, and from the last to the first with interleaving."""
+def _yield_pipeline_flows(
+    ranks: Index, sent: StepBytes, rank_placement: RankPlacement, touched: Touched | None
+) -> Iterator[Flows]:
+    """Yield the messages between stages, and from the last to the first with interleaving."""
     if sent.pp_forward:
-        yield from _both_ways(ranks[:-1], ranks[1:], sent.pp_forward, seating, touched)
+        yield from _send_both_directions(ranks[:-1], ranks[1:], sent.pp_forward, rank_placement, touched)
     if sent.pp_wrap:
-        yield from _both_ways(ranks[-1], ranks[0], sent.pp_wrap, seating, touched)
+        yield from _send_both_directions(ranks[-1], ranks[0], sent.pp_wrap, rank_placement, touched)
 
 
-def _both_ways(one: Index, other: Index, size: float, seating: Seating, touched: Touched | None) -> Iterator[Flows]:
-    """The same message from every rank of ``one`` to its like in ``other``, and back."""
-    pairs, sizes = _hit(np.stack([one.ravel(), other.ravel()], axis=1), np.full(one.size, size), touched)
-    yield _direct(pairs[:, 0], pairs[:, 1], sizes, seating)
-    yield _direct(pairs[:, 1], pairs[:, 0], sizes, seating)
+def _send_both_directions(
+    source: Index, target: Index, size: float, rank_placement: RankPlacement, touched: Touched | None
+) -> Iterator[Flows]:
+    """Yield the same message from every rank of ``source`` to its counterpart in ``target``, and back."""
+    pairs, sizes = _select_touched(
+        np.stack([source.ravel(), target.ravel()], axis=1), np.full(source.size, size), touched
+    )
+    yield _send_direct(pairs[:, 0], pairs[:, 1], sizes, rank_placement)
+    yield _send_direct(pairs[:, 1], pairs[:, 0], sizes, rank_placement)
 
 
-def _neighbours(groups: Index, sent: FloatColumn, seating: Seating) -> Iterator[Flows]:
-    """Every rank sends to the next one of its group."""
+def _send_to_next(groups: Index, sent: FloatColumn, rank_placement: RankPlacement) -> Iterator[Flows]:
+    """Yield the messages of every rank to the next one of its group."""
     if groups.shape[1] > 1 and sent.any():
         size = np.repeat(sent, groups.shape[1])
-        yield _direct(groups.ravel(), np.roll(groups, -1, axis=1).ravel(), size, seating)
+        yield _send_direct(groups.ravel(), np.roll(groups, -1, axis=1).ravel(), size, rank_placement)
 
 
-def _all_to_all(groups: Index, sent: FloatColumn, seating: Seating) -> Iterator[Flows]:
-    """Every rank sends the same to all others of its group."""
+def _yield_all_to_all_flows(groups: Index, sent: FloatColumn, rank_placement: RankPlacement) -> Iterator[Flows]:
+    """Yield the messages of every rank to all others of its group, equal in size."""
     members = groups.shape[1]
     for distance in range(1, members):
         size = np.repeat(sent / (members - 1), members)
-        yield _direct(groups.ravel(), np.roll(groups, -distance, axis=1).ravel(), size, seating)
+        yield _send_direct(groups.ravel(), np.roll(groups, -distance, axis=1).ravel(), size, rank_placement)
 
 
-def _direct(source: Index, target: Index, size: FloatColumn, seating: Seating) -> Flows:
-    """Messages from rank to rank, without those inside an HB domain."""
-    row, at = np.nonzero(seating.domain[:, source] != seating.domain[:, target])
+def _send_direct(source: Index, target: Index, size: FloatColumn, rank_placement: RankPlacement) -> Flows:
+    """Return the messages from rank to rank, without those inside an HB domain."""
+    row, message = np.nonzero(rank_placement.domain[:, source] != rank_placement.domain[:, target])
     return Flows(
-        row=row, source=seating.port[row, source[at]], target=seating.port[row, target[at]], size_bytes=size[at]
+        row=row,
+        source=rank_placement.port[row, source[message]],
+        target=rank_placement.port[row, target[message]],
+        size_bytes=size[message],
     )
 
 
-def _ring(groups: Index, sent: FloatColumn, seating: Seating, ports: Ports) -> Iterator[Flows]:
-    """Rings through the HB domains of each group; ``sent`` passes every link of the ring of its group."""
+def _yield_ring_flows(groups: Index, sent: FloatColumn, rank_placement: RankPlacement, ports: Ports) -> Iterator[Flows]:
+    """Yield the rings through the HB domains of each group; ``sent`` passes every link of the ring of its group."""
     count, members = groups.shape
     if members < 2 or not sent.any():
         return
-    domain = seating.domain[:, groups].reshape(-1, members)
+    domain = rank_placement.domain[:, groups].reshape(-1, members)
     order = np.argsort(domain, axis=1, kind="stable")
     domain = np.take_along_axis(domain, order, axis=1)
-    port = np.take_along_axis(seating.port[:, groups].reshape(-1, members), order, axis=1).ravel()
+    port = np.take_along_axis(rank_placement.port[:, groups].reshape(-1, members), order, axis=1).ravel()
     starts_here = np.ones(domain.shape, dtype=np.bool_)
     starts_here[:, 1:] = domain[:, 1:] != domain[:, :-1]
     start = np.flatnonzero(starts_here)
@@ -195,12 +215,12 @@ def _ring(groups: Index, sent: FloatColumn, seating: Seating, ports: Ports) -> I
         yield Flows(
             row=np.repeat(group[link] // count, channels),
             source=source.ravel(),
-            target=_paired(source, target, ports).ravel(),
+            target=_pair_channels(source, target, ports).ravel(),
             size_bytes=np.repeat(sent[group[link] % count] / channels, channels),
         )
 
 
-def _paired(source: Index, target: Index, ports: Ports) -> Index:
+def _pair_channels(source: Index, target: Index, ports: Ports) -> Index:
     """Return ``target`` with each row in the order in which its channels meet those of ``source``."""
     links, channels = source.shape
     if channels == 1:
@@ -214,9 +234,9 @@ def _paired(source: Index, target: Index, ports: Ports) -> Index:
 
 def _pair_rows(source: Index, target: Index, ports: Ports) -> Index:
     """Pair channels on one leaf, then those left on one rail, then those left in order."""
-    partner, taken = _claims(ports.leaf[source], ports.leaf[target])
+    partner, taken = _match_keys(ports.leaf[source], ports.leaf[target])
     free = partner < 0
-    by_rail, also = _claims(np.where(free, ports.rail[source], -1), np.where(taken, -1, ports.rail[target]))
+    by_rail, also = _match_keys(np.where(free, ports.rail[source], -1), np.where(taken, -1, ports.rail[target]))
     partner = np.where(free, by_rail, partner)
     taken |= also
     free = partner < 0
@@ -225,18 +245,18 @@ def _pair_rows(source: Index, target: Index, ports: Ports) -> Index:
     return np.take_along_axis(target, np.where(free, rest, partner), axis=1)
 
 
-def _claims(source: Index, target: Index) -> tuple[Index, npt.NDArray[np.bool_]]:
+def _match_keys(source: Index, target: Index) -> tuple[Index, npt.NDArray[np.bool_]]:
     """Return for each source channel the target channel of the same key (-1 for none), and which targets are taken.
 
     Keys below 0 match nothing; the k-th channel with a key meets the k-th one there.
     """
     same = source[:, :, None] == target[:, None, :]
-    same &= _occurrence(source)[:, :, None] == _occurrence(target)[:, None, :]
+    same &= _count_earlier(source)[:, :, None] == _count_earlier(target)[:, None, :]
     same &= (source >= 0)[:, :, None]
     return np.where(same.any(axis=2), same.argmax(axis=2), -1), same.any(axis=1)
 
 
-def _occurrence(keys: Index) -> Index:
+def _count_earlier(keys: Index) -> Index:
     """Return how often each key came before in its row."""
     earlier = np.tril(np.ones((keys.shape[1], keys.shape[1]), dtype=np.bool_), k=-1)
     counted: Index = ((keys[:, :, None] == keys[:, None, :]) & earlier).sum(axis=2)

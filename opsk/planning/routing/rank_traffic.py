@@ -1,8 +1,8 @@
-"""How many bytes does each rank send in one step, by axis?
+"""Computes the bytes that each rank sends in one step, by communication axis.
 
-Collectives are taken as flat rings, which is what NCCL does with large messages: every rank sends (n - 1) / n of the
-array to the next one. Data that stays inside an HB domain is counted here too; who is where is not known yet.
-Left out: the logits' reductions, gradient-norm scalars, checkpoints and data loading.
+Collectives are modelled as flat rings, which NCCL uses for large messages: every rank sends (n - 1) / n of the array to
+the next rank. Traffic inside an HB domain is included, since the rank placement is not known yet. Logit reductions,
+gradient-norm scalars, checkpoints and data loading are not modelled.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsk.costmodel.sizes.parameters import count_parameters
-from opsk.costmodel.sizes.pipeline import stages_of
-from opsk.costmodel.sizes.shape import shape_of
-from opsk.costmodel.sizes.shares import shares_of
+from opsk.costmodel.sizes.pipeline import build_stages
+from opsk.costmodel.sizes.shape import build_shape
+from opsk.costmodel.sizes.shares import compute_shares
 from opsk.costmodel.table import FloatColumn, PlanTable
 from opsk.costmodel.time import volumes
 from opsk.workload.model import ModelShape
@@ -23,7 +23,7 @@ from opsk.workload.plan import Plan
 _FIRST, _MIDDLE, _LAST = range(3)
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
-"""Kinds of communication whose bytes and times are told apart; ``dp`` has experts and tied embeddings in it."""
+"""The axes of communication; ``dp`` includes experts and tied embeddings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +67,9 @@ def step_bytes(model: ModelShape, plan: Plan) -> StepBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BytesTable:
-    """The same of many plans: columns of the candidate stages, shape (3, plans), or of one entry a plan.
+    """The step bytes of many plans: columns of the candidate stages, shape (3, plans), or of one entry a plan.
 
-    What each field holds is told at `StepBytes`; ``pp`` are the pipeline stages of each plan.
+    The fields are described at `StepBytes`; ``pp`` are the pipeline stages of each plan.
     """
 
     tp: FloatColumn
@@ -99,9 +99,9 @@ class BytesTable:
 
 def bytes_of_plans(model: ModelShape, plans: PlanTable) -> BytesTable:
     """Return the bytes that one rank of each candidate stage of every plan sends in one step [bytes]."""
-    shape = shape_of(model)
-    shares = shares_of(shape, plans)
-    stages = stages_of(shape, shares)
+    shape = build_shape(model)
+    shares = compute_shares(shape, plans)
+    stages = build_stages(shape, shares)
     parameters = count_parameters(shape, shares, stages)
     each_layer = stages.layers * shares.micro_batches
     passes = volumes.passes(shares)

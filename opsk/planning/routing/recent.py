@@ -1,4 +1,4 @@
-"""What was worked out lately, so that the same question about the same fabric or jobs costs nothing the second time?"""
+"""Caches the most recently used values in memory."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ Value = TypeVar("Value")
 
 
 @dataclass(slots=True)
-class Recent(Generic[Value]):
-    """Values by key, ``most`` of them: the one that was not asked for longest goes first.
+class LruCache(Generic[Value]):
+    """A least-recently-used cache of up to ``max_entries`` values.
 
-    Several threads may ask: at worst a value is worked out twice.
+    It may be used by several threads: at worst a value is computed twice.
     """
 
-    most: int
+    max_entries: int
     _values: dict[Hashable, tuple[Value]] = field(default_factory=dict)
 
-    def get(self, key: Hashable, work_out: Callable[[], Value]) -> Value:
-        """Return the value of a key, worked out where it is not known; what that raises is not kept."""
-        found = self._values.pop(key, None)
-        if found is None:
-            found = (work_out(),)
-        self._values[key] = found
-        for oldest in [*self._values][: -self.most]:
+    def get(self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """Return the value of a key, computed where it is not cached; exceptions are not cached."""
+        entry = self._values.pop(key, None)
+        if entry is None:
+            entry = (compute(),)
+        self._values[key] = entry
+        for oldest in [*self._values][: -self.max_entries]:
             self._values.pop(oldest, None)
-        return found[0]
+        return entry[0]

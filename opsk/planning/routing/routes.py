@@ -1,7 +1,7 @@
-"""Over which cables between switches does traffic run: by forwarding tables, by all shortest paths, or up and down?
+"""Defines the interface of routes between switches, and the routes of fabrics of which only the leaves are known.
 
-Three kinds of routes answer the same two questions: which links a message takes, and how fast each is. HCA ports are no
-links here; `opsk.planning.routing.loads` adds them.
+Forwarding tables, all shortest paths, and uplinks alone implement the same interface: the links that a message takes,
+and the rate of each link. HCA ports are not links here; `opsk.planning.routing.loads` adds them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Shares = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """Where a message goes: on each cable of ``links`` runs this part of it (``shares``)."""
+    """The links of a message, and the part of it on one cable of each link (``shares``)."""
 
     links: Index
     shares: Shares
@@ -31,7 +31,7 @@ NO_LINKS = Path(links=np.empty(0, dtype=np.int64), shares=np.empty(0))
 
 
 class Routes(Protocol):
-    """Routes of one fabric; built once, they keep what was looked up."""
+    """Routes of one fabric; paths are cached, so build it once."""
 
     by_port: bool
     """Whether the path depends on the HCA that a message is for, and not on its leaf alone."""
@@ -46,15 +46,15 @@ class Routes(Protocol):
         ...
 
     def path(self, leaf: str, target: Attachment) -> Path | None:
-        """Return the way from a leaf to an HCA on another one; ``None`` where there is none."""
+        """Return the path from a leaf to an HCA on another one; ``None`` where there is none."""
         ...
 
 
 class UplinkRoutes:
     """Routes where only the leaves are known, not what is above them: a leaf's uplinks share its traffic evenly.
 
-    Equal to all shortest paths on two tiers where every leaf has as many cables to every spine. Where a leaf does not
-    tell the speed of its uplinks they are taken to be as fast as the fastest HCA.
+    Equal to all shortest paths on two tiers where every leaf has as many cables to every spine. Uplinks of unknown
+    rate are assumed to be as fast as the fastest HCA.
     """
 
     by_port = False
@@ -77,7 +77,7 @@ class UplinkRoutes:
         return (leaf, "") if link % 2 == 0 else ("", leaf)
 
     def path(self, leaf: str, target: Attachment) -> Path | None:
-        """Return up the one leaf and down the other."""
+        """Return the path up the one leaf and down the other."""
         if leaf not in self._index or target.leaf not in self._index:
             return None
         links = np.array([2 * self._index[leaf], 2 * self._index[target.leaf] + 1])

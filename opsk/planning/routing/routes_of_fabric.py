@@ -1,4 +1,4 @@
-"""Where can a job's traffic run on this fabric? Builds the routes that its dump, or its forwarding tables, allow."""
+"""Builds the routes of a fabric from its topology dump or its forwarding tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.forwarding import ForwardingTables, NextHops, far_end, next_hops
+from opsk.fabric.forwarding import ForwardingTables, NextHops, far_end, resolve_next_hops
 from opsk.fabric.leaves.leaf import Attachment
 from opsk.fabric.rails import Rails
 from opsk.planning.routing.even_routes import EvenRoutes
@@ -18,16 +18,16 @@ _SECOND_PORT = re.compile(r":(\d{1,3})$")
 
 
 class TableRoutes:
-    """Static routes; where the tables do not lead to an HCA, traffic is taken to spread evenly, and counted.
+    """Static routes; where the tables do not lead to an HCA, traffic is assumed to spread evenly, and is recorded.
 
     Parameters
     ----------
     graph
-        Switches with parallel cables kept apart: tables choose one of them.
+        Switches with parallel cables as separate links: tables choose one of them.
     hops
-        The tables, laid on the same fabric.
+        The tables, resolved on the same fabric.
     otherwise
-        Routes on the same graph for what the tables do not tell.
+        Routes on the same graph for paths that are not in the tables.
     """
 
     by_port = True
@@ -39,7 +39,7 @@ class TableRoutes:
         self._otherwise = otherwise
         self._paths: dict[tuple[str, str, str], Path | None] = {}
         self.guessed: set[tuple[str, str]] = set()
-        """Leaf and HCA guid of the ways that no table told."""
+        """Leaf and HCA guid of the paths that are not in the tables."""
 
     @property
     def rates(self) -> Shares:
@@ -54,36 +54,36 @@ class TableRoutes:
         """Return the cables on which the tables send a message."""
         key = (leaf, target.guid, target.device)
         if key not in self._paths:
-            found = self._walk(leaf, target)
-            if found is None:
+            route = self._walk(leaf, target)
+            if route is None:
                 self.guessed.add((leaf, target.guid))
-                found = self._otherwise.path(leaf, target)
-            self._paths[key] = found
+                route = self._otherwise.path(leaf, target)
+            self._paths[key] = route
         return self._paths[key]
 
     def _walk(self, leaf: str, target: Attachment) -> Path | None:
         """Follow the tables from switch to switch."""
         hops = self._hops
-        named = _SECOND_PORT.search(target.device)
-        lid = hops.lid(target.guid, int(named[1]) if named else None)
+        second_port = _SECOND_PORT.search(target.device)
+        lid = hops.lid(target.guid, int(second_port[1]) if second_port else None)
         links: list[int] = []
-        at = leaf
-        while at != target.leaf:
-            out = hops.tables.out_port(at, lid) if lid is not None else None
-            link = self._graph.link_of_port.get((at, out)) if out else None
+        switch = leaf
+        while switch != target.leaf:
+            out = hops.tables.out_port(switch, lid) if lid is not None else None
+            link = self._graph.link_of_port.get((switch, out)) if out else None
             if link is None or out is None or len(links) > len(hops.switches):
                 return None
             links.append(link)
-            at, _ = far_end(hops.cable_at[at, out], (at, out))
+            switch, _ = far_end(hops.cable_at[switch, out], (switch, out))
         return Path(links=np.array(links, dtype=np.int64), shares=np.ones(len(links))) if links else NO_LINKS
 
 
-def routes_of(
+def build_routes(
     fabric: Fabric | None, rails: Rails, tables: ForwardingTables | None = None, *, adaptive: bool = False
 ) -> Routes:
     """Return the routes of a fabric: by its forwarding tables, else all shortest paths, else up and down its leaves.
 
-    With ``adaptive`` traffic on shortest paths gives way to switches that are short of cables. Spines that carry a few
+    With ``adaptive`` traffic on shortest paths avoids switches with few cables. Spines that carry a few
     hosts are passed through; leaves are not, unless two of them are cabled together.
     """
     if fabric is None or not rails.leaves:
@@ -92,4 +92,4 @@ def routes_of(
     if tables is None:
         return EvenRoutes(switch_graph(fabric), on_tier, adaptive=adaptive)
     graph = switch_graph(fabric, apart=True)
-    return TableRoutes(graph, next_hops(tables, fabric), EvenRoutes(graph, on_tier))
+    return TableRoutes(graph, resolve_next_hops(tables, fabric), EvenRoutes(graph, on_tier))

@@ -1,4 +1,4 @@
-"""Which switches are joined by how many cables of what rate, in a form that routes can be followed on?"""
+"""Builds the graph of switches, with the number and the rate of the cables between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.graph import isl_cables
+from opsk.fabric.graph import find_isl_cables
 from opsk.planning.routing.hca_seats import Index
 
 
@@ -18,9 +18,9 @@ class SwitchGraph:
     """The switches of a fabric and the cables between them.
 
     Entry *e* of ``one``, ``other`` and ``cables`` stands for two switches and the number of cables between them, or for
-    a single cable where they are kept ``apart``; ``bytes_per_s`` is the rate of one cable, the slowest of several. Each
+    a single cable where ``apart`` was set; ``bytes_per_s`` is the rate of one cable, the slowest of several. Each
     is two links, one a direction: link 2 *e* from ``one`` to ``other``, 2 *e* + 1 back. ``link_of_port`` finds the
-    link that leaves a switch by a port, where cables are kept apart. Build it once a fabric: it serves every placement.
+    link that leaves a switch by a port, where ``apart`` was set. Build it once a fabric: it serves every placement.
     """
 
     guids: tuple[str, ...]
@@ -52,11 +52,11 @@ def switch_graph(fabric: Fabric, *, apart: bool = False) -> SwitchGraph:
     Parameters
     ----------
     apart
-        Keep parallel cables apart, for forwarding tables, which choose one of them.
+        Make every cable an entry of its own, for forwarding tables, which choose one of several parallel cables.
     """
     guids = tuple(fabric.switches)
     index = {guid: number for number, guid in enumerate(guids)}
-    cables = [cable for cable in isl_cables(fabric) if cable.a_guid != cable.b_guid]
+    cables = [cable for cable in find_isl_cables(fabric) if cable.a_guid != cable.b_guid]
     if apart:
         ports: dict[tuple[str, int], int] = {}
         for number, cable in enumerate(cables):
@@ -68,7 +68,7 @@ def switch_graph(fabric: Fabric, *, apart: bool = False) -> SwitchGraph:
             one=np.array([index[cable.a_guid] for cable in cables], dtype=np.int64),
             other=np.array([index[cable.b_guid] for cable in cables], dtype=np.int64),
             cables=np.ones(len(cables), dtype=np.int64),
-            bytes_per_s=_told(np.array([cable.bytes_per_s for cable in cables], dtype=np.float64)),
+            bytes_per_s=_fill_unknown_rates(np.array([cable.bytes_per_s for cable in cables], dtype=np.float64)),
             link_of_port=ports,
         )
     count: Counter[tuple[int, int]] = Counter()
@@ -85,12 +85,12 @@ def switch_graph(fabric: Fabric, *, apart: bool = False) -> SwitchGraph:
         one=ends[:, 0],
         other=ends[:, 1],
         cables=np.array(list(count.values()), dtype=np.int64),
-        bytes_per_s=_told(np.array([rate.get(pair, 0.0) for pair in count], dtype=np.float64)),
+        bytes_per_s=_fill_unknown_rates(np.array([rate.get(pair, 0.0) for pair in count], dtype=np.float64)),
     )
 
 
-def _told(rates: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return rates with the usual one where a dump tells none, and without end where it tells none at all."""
-    known = rates > 0
-    usual = float(np.median(rates[known])) if known.any() else np.inf
-    return np.where(known, rates, usual)
+def _fill_unknown_rates(rates: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return rates with the median for unknown ones; infinite where none is known."""
+    is_known = rates > 0
+    usual = float(np.median(rates[is_known])) if is_known.any() else np.inf
+    return np.where(is_known, rates, usual)

@@ -1,1 +1,1 @@
-"""Which plan is the fastest of all that are legal, and which others are worth knowing?"""
+"""Searches the legal plans for the fastest one, and for the trade-offs around it."""

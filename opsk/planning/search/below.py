@@ -1,4 +1,4 @@
-"""Which plans of a space are faster than a given time, all of them, and may fit?"""
+"""Collects all plans of a space that are faster than a given time and may fit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from opsk.costmodel.floors import Floors
 from opsk.costmodel.table import BoolColumn, IntColumn, PlanTable, PredictionTable
 from opsk.costmodel.uncertainty.chance_limit import largest_bytes
 from opsk.costmodel.uncertainty.verdict import OOM_UP_TO
-from opsk.planning.search.found import Found
-from opsk.planning.search.search import bounded
+from opsk.planning.search.found import SearchResult
+from opsk.planning.search.search import search_bounded
 from opsk.planning.search.space import Space
 
 
@@ -24,40 +24,40 @@ class Limit:
         self.step_s = step_s
 
     def lower(self, step_s: float) -> None:
-        """Take a shorter time, if it is one."""
+        """Lower the limit to a time, if that is shorter."""
         self.step_s = min(self.step_s, step_s)
 
 
 def take_below(space: Space, limit: Limit, take: Callable[[PlanTable], None]) -> None:
-    """Give ``take`` all plans of a space that are faster than the limit, may fit, and that the software would start.
+    """Pass ``take`` all plans of a space that are faster than the limit, may fit, and that the software would start.
 
-    They come in tables, of which none is kept here; ``take`` may lower the limit for what comes after.
+    The plans come in tables, which are not stored; ``take`` may lower the limit for later plans.
     """
     accepts = space.request.accepts if space.request.refuses else None
-    start = _Passing(space=space.size, limit=limit, take=take, accepts=accepts)
-    deque(bounded(space, _Below(space, limit), start), maxlen=0)
+    start = _Forwarding(space=space.size, limit=limit, take=take, accepts=accepts)
+    deque(search_bounded(space, _FasterThan(space, limit), start), maxlen=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Passing(Found):
-    """What a search found: here the rows that are below a time are passed on, and only counted."""
+class _Forwarding(SearchResult):
+    """A search result that passes on the rows below a time, and only counts them."""
 
     limit: Limit
     take: Callable[[PlanTable], None]
 
-    def with_rows(self, plans: PlanTable, predicted: PredictionTable) -> Found:
-        """Return the same with the rows of a table evaluated."""
+    def with_rows(self, plans: PlanTable, predicted: PredictionTable) -> SearchResult:
+        """Return the result with the rows of a table evaluated."""
         may_fit = predicted.memory.fit_probability > OOM_UP_TO
         rows = np.flatnonzero(may_fit & (predicted.time.step_s.expected < self.limit.step_s))
         if self.accepts is not None:
             rows = rows[[self.accepts(plans.row(row)) for row in rows.tolist()]]
         if rows.size:
-            self.take(taken(plans, rows))
+            self.take(select_rows(plans, rows))
         return replace(self, evaluated=self.evaluated + len(plans))
 
 
-class _Below:
-    """Wanted is every plan below a time that may fit."""
+class _FasterThan:
+    """The goal of finding every plan below a time that may fit."""
 
     def __init__(self, space: Space, limit: Limit) -> None:
         self.limit = limit
@@ -65,26 +65,26 @@ class _Below:
 
     def can_fit(self, floors: Floors) -> BoolColumn:
         """Return which families may hold a feasible plan."""
-        found: BoolColumn = floors.needed_bytes <= self.feasible_bytes
-        return found
+        fits: BoolColumn = floors.needed_bytes <= self.feasible_bytes
+        return fits
 
-    def is_open(self, found: Found, floors: Floors, nodes: IntColumn) -> BoolColumn:
+    def is_open(self, result: SearchResult, floors: Floors, nodes: IntColumn) -> BoolColumn:
         """Return which families may hold a plan below the time."""
-        wanted: BoolColumn = (floors.step_s < self.limit.step_s) & self.can_fit(floors)
-        return wanted
+        is_open_family: BoolColumn = (floors.step_s < self.limit.step_s) & self.can_fit(floors)
+        return is_open_family
 
-    def ends(self, found: Found, floor_s: float) -> bool:
+    def ends(self, result: SearchResult, floor_s: float) -> bool:
         """Return whether families of this floor and above are too slow."""
         return floor_s >= self.limit.step_s
 
 
-def taken(table: PlanTable, rows: IntColumn) -> PlanTable:
+def select_rows(table: PlanTable, rows: IntColumn) -> PlanTable:
     """Return some rows of a table; a column of one entry is that of all rows."""
     columns = {item.name: np.broadcast_to(getattr(table, item.name), (len(table),))[rows] for item in fields(PlanTable)}
     return PlanTable(**columns)
 
 
-def joined(parts: Sequence[PlanTable]) -> PlanTable:
+def join_tables(parts: Sequence[PlanTable]) -> PlanTable:
     """Return the rows of several tables."""
     none = [np.zeros(0, dtype=np.int64)]
     return PlanTable(

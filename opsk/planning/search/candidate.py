@@ -1,4 +1,4 @@
-"""One plan of a search with the numbers that it is ranked by; which of several are the same choice to a person?"""
+"""Defines one plan of a search with the numbers that rank it, and when two plans are the same choice to a user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 2
 
 
 def why_refused(memory: MemoryTable, cluster: ClusterSpec, row: int = 0) -> str:
-    """Return what one row needs and lacks, and what takes most of it."""
+    """Return a description of the memory that one row needs and lacks, and of its largest parts."""
     capacity = float(cluster.node.gpu.capacity_bytes)
     needed = float(memory.needed_bytes.expected[row])
     largest = sorted(((float(part[row]), name) for name, part in memory.components.items()), reverse=True)[:_SHOWN]
@@ -25,7 +25,7 @@ def why_refused(memory: MemoryTable, cluster: ClusterSpec, row: int = 0) -> str:
 
 
 LIKE_TIME, LIKE_MEMORY = 1e-3, 1e-2
-"""Relative differences below which two plans are one choice to a person."""
+"""Relative differences below which two plans are one choice to a user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Candidate:
 
     @property
     def key(self) -> tuple[float, int, str]:
-        """What plans are ordered by: time of a sequence, for like times the simpler plan, then what never changes."""
+        """The sort key: time of a sequence, for equal times the simpler plan, then a fixed order."""
         return self.step_s / self.plan.global_batch, complexity(self.plan), repr(self.plan)
 
 
@@ -55,32 +55,32 @@ LAYOUT = ("tp", "pp", "cp", "ep", "etp", "dp")
 
 
 def complexity(plan: Plan) -> int:
-    """Return how much a plan asks of those who run it: sizes of the axes that split a model, and of a micro-batch."""
+    """Return how complex a plan is to run: sizes of the axes that split a model, and of a micro-batch."""
     split = sum((size - 1) for size in (plan.cp, plan.tp, plan.pp, plan.vpp, plan.ep, plan.micro_batch))
     return split + plan.shard_gpus + plan.recompute_layers + 10 * (plan.schedule is not Schedule.ONE_F_ONE_B)
 
 
-def distinct(candidates: Sequence[Candidate], most: int) -> list[Candidate]:
+def select_distinct(candidates: Sequence[Candidate], max_count: int) -> list[Candidate]:
     """Return the first plans of a list that differ from those before them in time or memory.
 
-    Plans within 0.1 % of another's time and 1 % of its memory are one choice to a person.
+    Plans within 0.1 % of another's time and 1 % of its memory are one choice to a user.
     """
-    kept: list[Candidate] = []
-    for one in candidates:
-        if not any(_is_like(one, other) for other in kept):
-            kept.append(one)
-        if len(kept) == most:
+    chosen: list[Candidate] = []
+    for candidate in candidates:
+        if not any(_is_like(candidate, other) for other in chosen):
+            chosen.append(candidate)
+        if len(chosen) == max_count:
             break
-    return kept
+    return chosen
 
 
-def _is_like(one: Candidate, other: Candidate) -> bool:
-    """Return whether two plans are as good as each other."""
-    is_as_fast = abs(one.step_s - other.step_s) <= LIKE_TIME * other.step_s
-    return is_as_fast and abs(one.device_bytes - other.device_bytes) <= LIKE_MEMORY * other.device_bytes
+def _is_like(candidate: Candidate, other: Candidate) -> bool:
+    """Return whether two plans are equally good."""
+    is_as_fast = abs(candidate.step_s - other.step_s) <= LIKE_TIME * other.step_s
+    return is_as_fast and abs(candidate.device_bytes - other.device_bytes) <= LIKE_MEMORY * other.device_bytes
 
 
-def candidate_of(plans: PlanTable, predicted: PredictionTable, row: int) -> Candidate:
+def build_candidate(plans: PlanTable, predicted: PredictionTable, row: int) -> Candidate:
     """Return one row of a table as a candidate."""
     return Candidate(
         plan=plans.row(row),

@@ -1,4 +1,4 @@
-"""Lists of choices of different lengths, held as columns, so that thousands of rows are multiplied out at once."""
+"""Stores lists of choices of different lengths as columns, so that thousands of rows are multiplied out at once."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Choices:
     @classmethod
     def of(cls, names: Sequence[str], lists: Sequence[Sequence[tuple[int, ...]]]) -> Choices:
         """Return the choices whose list ``i`` is ``lists[i]``, each entry a value a name."""
-        entries = np.array([entry for one in lists for entry in one], dtype=np.int64).reshape(-1, len(names))
-        starts = np.concatenate(([0], np.cumsum([len(one) for one in lists], dtype=np.int64))).astype(np.int64)
+        entries = np.array([entry for row in lists for entry in row], dtype=np.int64).reshape(-1, len(names))
+        starts = np.concatenate(([0], np.cumsum([len(row) for row in lists], dtype=np.int64))).astype(np.int64)
         return cls(starts=starts, columns={name: entries[:, place] for place, name in enumerate(names)})
 
     def counts(self, lists: IntColumn) -> IntColumn:
@@ -32,7 +32,7 @@ class Choices:
         return self.starts[lists + 1] - self.starts[lists]
 
     def multiplied(self, lists: IntColumn) -> tuple[IntColumn, IntColumn]:
-        """Return every entry of ``lists[0]``, of ``lists[1]`` and so on: whose it is, and its place in the columns."""
+        """Return every entry of ``lists[0]``, of ``lists[1]`` and so on: its list, and its index in the columns."""
         counts = self.counts(lists)
         owner = np.repeat(np.arange(lists.shape[0]), counts)
         before = np.repeat(np.cumsum(counts) - counts, counts)
@@ -40,7 +40,7 @@ class Choices:
 
 
 class Numbering:
-    """Gives like lists of entries the same number, counting from 0."""
+    """Gives equal lists of entries the same number, counting from 0."""
 
     def __init__(self) -> None:
         self._numbers: dict[Entries, int] = {}

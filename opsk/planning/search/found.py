@@ -1,4 +1,4 @@
-"""What did a search find so far: the fastest plans, and how many were looked at?"""
+"""Holds the intermediate result of a plan search: the fastest plans, and the counts of plans."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 
 from opsk.costmodel.table import BoolColumn, IntColumn, PlanTable, PredictionTable
 from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO
-from opsk.planning.search.candidate import LAYOUT, Candidate, candidate_of
+from opsk.planning.search.candidate import LAYOUT, Candidate, build_candidate
 from opsk.planning.search.front import Front
 from opsk.workload.plan import Plan
 
 _LOOKED_AT = 64
-"""So many refused plans of a table are looked at for each that is wanted."""
+"""Refused plans of a table that are examined for each requested one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What is known of a space.
+class SearchResult:
+    """The result of a search of a space, so far.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Found:
         Of the evaluated plans that would run out of memory and be faster than all that would not: those with the best
         chance to fit, of each layout one.
     front
-        The choices between time, memory, energy and GPUs, where they are wanted.
+        The trade-offs between time, memory, energy and GPUs, where they are requested.
     accepts
         Whether the training software would start a plan; the others are counted, but never listed.
     """
@@ -69,12 +69,12 @@ class Found:
         """Step time from which on another plan that surely fits changes nothing [s]."""
         return self.best_fitting[self.most - 1].step_s if len(self.best_fitting) >= self.most else math.inf
 
-    def without(self, plans: int) -> Found:
-        """Return the same with so many more plans bounded away."""
+    def without(self, plans: int) -> SearchResult:
+        """Return the result with more plans counted as bounded away."""
         return replace(self, bounded=self.bounded + plans)
 
-    def with_rows(self, plans: PlanTable, predicted: PredictionTable) -> Found:
-        """Return the same with the rows of a table evaluated."""
+    def with_rows(self, plans: PlanTable, predicted: PredictionTable) -> SearchResult:
+        """Return the result with the rows of a table evaluated."""
         chance = predicted.memory.fit_probability
         feasible, fits = chance > OOM_UP_TO, chance >= FITS_FROM
         return replace(
@@ -87,65 +87,69 @@ class Found:
             front=self.front.with_rows(plans, predicted, feasible, self.accepts) if self.front else None,
         )._with_refused(plans, predicted, ~feasible)
 
-    def joined(self, other: Found) -> Found:
-        """Return what two searches of different plans found together."""
+    def joined(self, other: SearchResult) -> SearchResult:
+        """Return the joined result of two searches of different plans."""
         counts = ("space", "evaluated", "bounded", "feasible", "fitting")
         return replace(
             self,
             **{name: getattr(self, name) + getattr(other, name) for name in counts},
-            best=self._merged(self.best, other.best),
-            best_fitting=self._merged(self.best_fitting, other.best_fitting),
+            best=self._merge(self.best, other.best),
+            best_fitting=self._merge(self.best_fitting, other.best_fitting),
             front=self.front.joined(other.front.plans) if self.front and other.front else None,
-        )._nearest((*self.refused, *other.refused))
+        )._with_nearest((*self.refused, *other.refused))
 
-    def _with_refused(self, plans: PlanTable, predicted: PredictionTable, among: BoolColumn) -> Found:
-        """Return the same with the plans of a table that nearly fit and would be faster."""
+    def _with_refused(self, plans: PlanTable, predicted: PredictionTable, among: BoolColumn) -> SearchResult:
+        """Return the result with the plans of a table that nearly fit and would be faster."""
         faster = predicted.time.step_s.expected < (self.best[0].step_s if self.best else math.inf)
         rows = np.flatnonzero(among & faster)
         chance = predicted.memory.fit_probability[rows]
         needed_bytes = predicted.memory.needed_bytes.expected[rows]
         rows = rows[np.lexsort((needed_bytes, -chance))[: _LOOKED_AT * self.most]]
-        return self._nearest((*self.refused, *self._first_of_layouts(plans, predicted, rows)))
+        return self._with_nearest((*self.refused, *self._select_first_of_layouts(plans, predicted, rows)))
 
-    def _nearest(self, refused: Sequence[Candidate]) -> Found:
-        """Return the same with those of ``refused`` that nearly fit and would be faster, of each layout one."""
+    def _with_nearest(self, refused: Sequence[Candidate]) -> SearchResult:
+        """Return the result with those of ``refused`` that nearly fit and would be faster, one per layout."""
         first = self.best[0].key if self.best else (math.inf,)
         nearest: dict[tuple[int, ...], Candidate] = {}
-        for one in sorted(refused, key=lambda one: (-one.fit_probability, one.needed_bytes, one.key)):
-            if one.key[0] < first[0]:  # of a sequence: batches may differ
-                nearest.setdefault(one.layout, one)
+        for candidate in sorted(
+            refused, key=lambda candidate: (-candidate.fit_probability, candidate.needed_bytes, candidate.key)
+        ):
+            if candidate.key[0] < first[0]:  # of a sequence: batches may differ
+                nearest.setdefault(candidate.layout, candidate)
         return replace(self, refused=tuple(nearest.values())[: self.most])
 
     def _with_fastest(
         self, some: tuple[Candidate, ...], plans: PlanTable, predicted: PredictionTable, among: BoolColumn
     ) -> tuple[Candidate, ...]:
-        """Return a list with those rows of a table that belong into it."""
+        """Return a list with those rows of a table that belong in it."""
         step_s = predicted.time.step_s.expected
         last_s = some[-1].step_s if len(some) >= self.most else np.inf
         rows = np.flatnonzero(among & (step_s <= last_s))
         rows = rows[np.argsort(step_s[rows], kind="stable")]
-        return self._merged(some, self._first_of_layouts(plans, predicted, rows))
+        return self._merge(some, self._select_first_of_layouts(plans, predicted, rows))
 
-    def _first_of_layouts(self, plans: PlanTable, predicted: PredictionTable, rows: IntColumn) -> list[Candidate]:
-        """Return the first of ``rows`` of every layout that the software would start, in order, so many as wanted."""
+    def _select_first_of_layouts(
+        self, plans: PlanTable, predicted: PredictionTable, rows: IntColumn
+    ) -> list[Candidate]:
+        """Return the first of ``rows`` of every layout that the software would start, in order."""
         sizes = np.stack([getattr(plans, axis)[rows] for axis in LAYOUT])
         _, layouts = np.unique(sizes, axis=1, return_inverse=True)
-        layouts, found = layouts.reshape(-1), list[Candidate]()
-        while rows.shape[0] and len(found) < self.most:
-            one = candidate_of(plans, predicted, int(rows[0]))
-            if self.accepts is None or self.accepts(one.plan):
-                found.append(one)
+        layouts, first = layouts.reshape(-1), list[Candidate]()
+        while rows.shape[0] and len(first) < self.most:
+            candidate = build_candidate(plans, predicted, int(rows[0]))
+            if self.accepts is None or self.accepts(candidate.plan):
+                first.append(candidate)
                 others = layouts != layouts[0]
                 rows, layouts = rows[others], layouts[others]
             else:
                 rows, layouts = rows[1:], layouts[1:]
-        return found
+        return first
 
-    def _merged(self, some: tuple[Candidate, ...], more: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    def _merge(self, some: tuple[Candidate, ...], more: Sequence[Candidate]) -> tuple[Candidate, ...]:
         """Return the fastest of two lists, of each layout the fastest plan."""
         if not more:
             return some
         first: dict[tuple[int, ...], Candidate] = {}
-        for one in sorted((*some, *more), key=lambda one: one.key):
-            first.setdefault(one.layout, one)
+        for candidate in sorted((*some, *more), key=lambda candidate: candidate.key):
+            first.setdefault(candidate.layout, candidate)
         return tuple(first.values())[: self.most]

@@ -1,4 +1,4 @@
-"""How do the groups of a plan lie over HB domains and rails, when ranks are numbered as Megatron-LM does?"""
+"""Computes how the groups of a plan span HB domains and rails, with ranks numbered as in Megatron-LM."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How can GPUs be divided into tensor-, pipeline-, context-, data- and expert-parallel groups?
+"""Lists the legal splits of GPUs into tensor-, pipeline-, context-, data- and expert-parallel groups.
 
-Legal is what `opsk.costmodel.rules` does not object to; each of its rules is asked about the axes that it looks at.
+A layout is legal if `opsk.costmodel.rules` has no objection; each rule is checked on the axes that it depends on.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from opsk.costmodel.rules import Rule, violations
+from opsk.costmodel.rules import Rule, find_violations
 from opsk.planning.search.request import PlanRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Sizes of the axes, and the layers of the first and last stage where these are laid out by hand (else 0)."""
+    """Sizes of the axes, and the layers of the first and last stage where these are set explicitly (else 0)."""
 
     tp: int
     pp: int
@@ -32,7 +32,7 @@ def divisors(number: int) -> list[int]:
     return small + [number // d for d in reversed(small) if d * d != number]
 
 
-def layouts_of(request: PlanRequest) -> Iterator[Layout]:
+def list_layouts(request: PlanRequest) -> Iterator[Layout]:
     """Yield every legal layout of the request."""
     for tp in tensor_sizes(request):
         for pp in _sizes(request, "pp", request.gpus // tp, request.limits.largest_pp):
@@ -59,7 +59,7 @@ def layouts_of(request: PlanRequest) -> Iterator[Layout]:
 def tensor_sizes(request: PlanRequest) -> list[int]:
     """Return the tensor-parallel sizes that split heads and widths."""
     sizes = _sizes(request, "tp", request.gpus, request.limits.largest_tp)
-    return [tp for tp in sizes if not violations(request.model, request.plan(tp=tp), (Rule.TENSOR,))]
+    return [tp for tp in sizes if not find_violations(request.model, request.plan(tp=tp), (Rule.TENSOR,))]
 
 
 def _sizes(request: PlanRequest, axis: str, gpus: int, largest: int) -> list[int]:
@@ -75,14 +75,14 @@ def _fits_batch(request: PlanRequest, dp: int) -> bool:
 def _splits_tokens(request: PlanRequest, tp: int, cp: int) -> bool:
     """Return whether the sequence can be split over cp, with or without sequence parallelism."""
     return any(
-        not violations(request.model, request.plan(tp=tp, cp=cp, sequence_parallel=choice), (Rule.TOKENS,))
+        not find_violations(request.model, request.plan(tp=tp, cp=cp, sequence_parallel=choice), (Rule.TOKENS,))
         for choice in (False, True)
         if request.allows("sequence_parallel", choice)
     )
 
 
 def stage_splits(request: PlanRequest, pp: int) -> list[tuple[int, int]]:
-    """Return the layers of first and last stage that can be asked for; (0, 0) is even.
+    """Return the possible layers of first and last stage; (0, 0) is even.
 
     Where layers do not divide over the stages: embedding and head counted as layers of the ends (126 layers on 16
     stages are 7, fourteen times 8, and 7), the last stage alone lighter (61 on 16: fifteen times 4, and 1), or both.
@@ -113,8 +113,8 @@ def _light_ends(layers: int, pp: int) -> set[tuple[int, int]]:
 
 def _splits_layers(request: PlanRequest, pp: int, first: int, last: int) -> bool:
     """Return whether the layers can be split so without interleaving."""
-    asked = request.plan(pp=pp, first_stage_layers=first, last_stage_layers=last)
-    return not violations(request.model, asked, (Rule.LAYERS,))
+    plan = request.plan(pp=pp, first_stage_layers=first, last_stage_layers=last)
+    return not find_violations(request.model, plan, (Rule.LAYERS,))
 
 
 def _expert_sizes(request: PlanRequest, tp: int, cp: int, dp: int) -> Iterator[tuple[int, int]]:
@@ -126,9 +126,9 @@ def _expert_sizes(request: PlanRequest, tp: int, cp: int, dp: int) -> Iterator[t
             continue
         for etp in request.fixed.get("etp", free):
             if etp == 1 and "etp" not in request.fixed and dp * cp % ep:
-                continue  # that is what 0 stands for already
+                continue  # already represented by 0
             width = etp or (1 if dp * cp % ep else tp)
             if request.model.experts and not request.limits.splits_experts(width, tp):
                 continue
-            if not violations(request.model, request.plan(tp=tp, cp=cp, dp=dp, ep=ep, etp=etp), (Rule.EXPERTS,)):
+            if not find_violations(request.model, request.plan(tp=tp, cp=cp, dp=dp, ep=ep, etp=etp), (Rule.EXPERTS,)):
                 yield ep, etp

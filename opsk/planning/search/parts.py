@@ -1,7 +1,7 @@
-"""How is one search shared by several processes, so that what they find together is what one would have found?
+"""Splits one search over several processes so that their joined result equals that of a single process.
 
-Every part has every n-th node of each space, shuffled, so that all parts have something of every kind of plan. What the
-first batches of a whole space find bounds its parts from the start: no part has to discover for itself what is fast.
+Every part gets every n-th node of each space, shuffled, so that all parts contain plans of every kind. The first
+batches of the whole space bound each part from the start, so that no part has to find fast plans by itself.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from functools import reduce
 
 import numpy as np
 
-from opsk.planning.search.found import Found
+from opsk.planning.search.found import SearchResult
 from opsk.planning.search.front import Front
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.search import WALKED, searched
-from opsk.planning.search.space import Space, space_of
+from opsk.planning.search.search import WALKED, search_space
+from opsk.planning.search.space import Space, build_space
 
 FIRST_ROWS = 32_768
-"""Plans after which the first look ends: a fifth of a second, and most often the fastest plan is among them."""
+"""Plans after which the first look ends: a fifth of a second, and the fastest plan is usually among them."""
 _STRIDE, _RANGE = 2_654_435_761, 1 << 32
 """Knuth's multiplicative hashing: neighbours end up far from each other, on every machine in the same order."""
 
 
-def part_of(space: Space, number: int, parts: int) -> Space:
+def select_part(space: Space, number: int, parts: int) -> Space:
     """Return one of the parts, 0 to parts - 1, that together are a space."""
     shuffled = np.argsort(np.arange(len(space)) * _STRIDE % _RANGE, kind="stable")
     return space.only(np.sort(shuffled[number::parts]))
@@ -33,15 +33,15 @@ def part_of(space: Space, number: int, parts: int) -> Space:
 def part_sizes(requests: Iterable[PlanRequest], parts: int) -> list[int]:
     """Return the number of plans of each part of several spaces."""
     sizes = [0] * parts
-    for space in map(space_of, requests):
-        sizes = [size + part_of(space, number, parts).size for number, size in enumerate(sizes)]
+    for space in map(build_space, requests):
+        sizes = [size + select_part(space, number, parts).size for number, size in enumerate(sizes)]
     return sizes
 
 
-def part_searched(
+def search_part(
     requests: Sequence[PlanRequest], number: int, parts: int, *, walk: bool | None = None, front: bool = False
-) -> Iterator[Found]:
-    """Yield what is known of one part of each request's space, after every batch; what comes last is all of it.
+) -> Iterator[SearchResult]:
+    """Yield the result of one part of each request's space after every batch; the last one is complete.
 
     Parameters
     ----------
@@ -52,45 +52,47 @@ def part_searched(
     walk, front
         As for `opsk.planning.search.search.searched`.
     """
-    done = Found(most=requests[0].most, front=Front() if front else None)
+    done = SearchResult(most=requests[0].most, front=Front() if front else None)
     yield done
     for request in requests:
-        found = done
-        for part in _part_of_one(space_of(request), number, parts, walk=walk, front=front):
-            found = done.joined(part)
-            yield found
-        done = found
+        result = done
+        for part in _search_part_of_one(build_space(request), number, parts, walk=walk, front=front):
+            result = done.joined(part)
+            yield result
+        done = result
 
 
-def first_look(space: Space) -> Found:
-    """Return what the first batches of a whole space find, always the same."""
-    found = Found(most=space.request.most)
-    for found in searched(space, walk=False):
-        if found.evaluated >= FIRST_ROWS and found.best:
+def first_look(space: Space) -> SearchResult:
+    """Return the result of the first batches of a whole space; it is deterministic."""
+    result = SearchResult(most=space.request.most)
+    for result in search_space(space, walk=False):
+        if result.evaluated >= FIRST_ROWS and result.best:
             break
-    return lists_of(found)
+    return extract_lists(result)
 
 
-def lists_of(found: Found) -> Found:
-    """Return the fastest plans that were found, with no plan counted: those will be by the part that they are in."""
-    return Found(most=found.most, best=found.best, best_fitting=found.best_fitting)
+def extract_lists(result: SearchResult) -> SearchResult:
+    """Return only the lists of a result, without its counts: every plan is counted by the part that it is in."""
+    return SearchResult(most=result.most, best=result.best, best_fitting=result.best_fitting)
 
 
-def all_joined(found: Iterable[Found]) -> Found:
-    """Return what searches of different parts found together."""
-    return reduce(Found.joined, found)
+def join_all(results: Iterable[SearchResult]) -> SearchResult:
+    """Return the joined result of searches of different parts."""
+    return reduce(SearchResult.joined, results)
 
 
-def with_lists(found: Found, known: Found) -> Found:
-    """Return the same with plans that are known from elsewhere: one as fast as another may be left out for it."""
-    listed = found.joined(lists_of(known))
-    return replace(found, best=listed.best, best_fitting=listed.best_fitting)
+def add_lists(result: SearchResult, known: SearchResult) -> SearchResult:
+    """Return the result with the lists of another one added: of equally fast plans one may replace the other."""
+    listed = result.joined(extract_lists(known))
+    return replace(result, best=listed.best, best_fitting=listed.best_fitting)
 
 
-def _part_of_one(space: Space, number: int, parts: int, *, walk: bool | None, front: bool) -> Iterator[Found]:
-    """Yield what is known of one part of one space."""
-    # told, or because the whole space is small, however small a part of it is: the counts are those of one search
+def _search_part_of_one(
+    space: Space, number: int, parts: int, *, walk: bool | None, front: bool
+) -> Iterator[SearchResult]:
+    """Yield the result of one part of one space after every batch."""
+    # requested, or because the whole space (not the part) is small: the counts are those of one search
     walk = space.size <= WALKED if walk is None else walk
     known = None if walk else first_look(space)
-    for found in searched(part_of(space, number, parts), known=known, walk=walk, front=front):
-        yield with_lists(found, known) if known else found
+    for result in search_space(select_part(space, number, parts), known=known, walk=walk, front=front):
+        yield add_lists(result, known) if known else result

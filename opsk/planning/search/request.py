@@ -1,4 +1,4 @@
-"""What is asked of a search for the best plan?"""
+"""Defines the request of a plan search."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ AXES = (
     *("recompute", "recompute_layers", "first_stage_layers", "last_stage_layers", "micro_batch", "schedule"),
 )
 """Fields of a plan that are searched; the others are those of ``PlanRequest.template``."""
-MOST_GPUS = MAX_SIZE
-"""No cluster comes near this, and neither does a batch."""
+MAX_GPUS = MAX_SIZE
+"""Far above the size of any cluster, or of a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +37,14 @@ class PlanRequest:
     limits
         What the training software can express.
     refuses
-        Why the software would not start a plan although ``limits`` have it: such plans are never among the best.
+        Returns why the software would not start a plan that ``limits`` allow: such plans are never among the best.
     most
-        How many of the fastest plans are wanted.
+        Number of fastest plans to return.
 
     Raises
     ------
     InputError
-        Names every number that is out of range, and every axis that there is not.
+        Names every number that is out of range, and every unknown axis.
     """
 
     model: ModelShape
@@ -59,9 +59,9 @@ class PlanRequest:
     most: int = 5
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be searched."""
+        """Raise for a request that cannot be searched."""
         sizes = (("gpus", self.gpus), ("global_batch", self.global_batch), ("most", self.most))
-        wrong = [f"{name} is {value}, must be 1 to {MOST_GPUS}" for name, value in sizes if not 1 <= value <= MOST_GPUS]
+        wrong = [f"{name} is {value}, must be 1 to {MAX_GPUS}" for name, value in sizes if not 1 <= value <= MAX_GPUS]
         wrong += [f"{axis} is no axis of the search" for axis in self.fixed if axis not in AXES]
         if wrong:
             raise InputError("; ".join(wrong), hint="opsk plan --help names what can be asked")

@@ -1,8 +1,8 @@
-"""Which of all legal plans is the fastest that fits? Exactly, without evaluating most of them.
+"""Finds the fastest legal plan that fits, exactly, without evaluating most of the plans.
 
-Branch and bound: families of plans are visited in the order of the time that none of their plans goes below
-(`opsk.costmodel.floors`), the most promising first. Once as many plans are known as are wanted, every family whose
-floor is above the last of them is left out with all its plans, and so is every family that no GPU could hold. Small
+The search is a branch and bound: families of plans are visited in the order of a lower bound on the time of their plans
+(`opsk.costmodel.floors`), the most promising first. Once as many plans are known as are requested, every family whose
+lower bound is above the last of them is pruned with all its plans, and so is every family that no GPU can hold. Small
 spaces are evaluated whole, so that all counts are exact.
 """
 
@@ -23,36 +23,36 @@ from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.search.candidate import LAYOUT, Candidate
 from opsk.planning.search.choices import Choices
-from opsk.planning.search.found import Found
+from opsk.planning.search.found import SearchResult
 from opsk.planning.search.front import Front
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.space import Space, space_of
+from opsk.planning.search.space import Space, build_space
 from opsk.workload.model import ModelShape
 
 
 class Goal(Protocol):
-    """What a search looks for: it leaves families out that cannot change what is known."""
+    """The goal of a search: it prunes families that cannot change the result."""
 
     def can_fit(self, floors: Floors) -> BoolColumn:
         """Return which families may hold a feasible plan."""
         ...
 
-    def is_open(self, found: Found, floors: Floors, nodes: IntColumn) -> BoolColumn:
-        """Return which families, each of a node, may change what is known."""
+    def is_open(self, result: SearchResult, floors: Floors, nodes: IntColumn) -> BoolColumn:
+        """Return which families, each of a node, may change the result."""
         ...
 
-    def ends(self, found: Found, floor_s: float) -> bool:
-        """Return whether families of this floor and above cannot change what is known."""
+    def ends(self, result: SearchResult, floor_s: float) -> bool:
+        """Return whether families of this floor and above cannot change the result."""
         ...
 
 
 class Fastest:
-    """Wanted are the fastest layouts, each with its fastest plan: of all feasible plans, and of those that surely fit.
+    """The goal of finding the fastest layouts, each with its fastest plan: of feasible, and of surely fitting plans.
 
-    ``known`` is what a search of other plans found that will be joined with this one.
+    ``known`` is the result of a search of other plans that will be joined with this one.
     """
 
-    def __init__(self, space: Space, known: Found | None = None) -> None:
+    def __init__(self, space: Space, known: SearchResult | None = None) -> None:
         cluster, efficiency = space.request.cluster, space.request.efficiency
         self.known = known
         self.feasible_bytes = largest_bytes(cluster, efficiency, chance=OOM_UP_TO)
@@ -64,30 +64,30 @@ class Fastest:
 
     def can_fit(self, floors: Floors) -> BoolColumn:
         """Return which families may hold a feasible plan."""
-        found: BoolColumn = floors.needed_bytes <= self.feasible_bytes
-        return found
+        result: BoolColumn = floors.needed_bytes <= self.feasible_bytes
+        return result
 
-    def is_open(self, found: Found, floors: Floors, nodes: IntColumn) -> BoolColumn:
-        """Return which families, each of a node, may change what is known."""
+    def is_open(self, result: SearchResult, floors: Floors, nodes: IntColumn) -> BoolColumn:
+        """Return which families, each of a node, may change the result."""
         layouts = self.layout_of_node[nodes]
-        feasible = (floors.step_s < self._feasible_s(found)[layouts]) & (floors.needed_bytes <= self.feasible_bytes)
-        fitting = (floors.step_s < self._fitting_s(found)[layouts]) & (floors.needed_bytes <= self.fitting_bytes)
+        feasible = (floors.step_s < self._feasible_s(result)[layouts]) & (floors.needed_bytes <= self.feasible_bytes)
+        fitting = (floors.step_s < self._fitting_s(result)[layouts]) & (floors.needed_bytes <= self.fitting_bytes)
         either: BoolColumn = feasible | fitting
         return either
 
-    def ends(self, found: Found, floor_s: float) -> bool:
-        """Return whether families of this floor and above cannot change what is known."""
-        limits = (found, self.known or found)
-        return floor_s >= max(min(one.last_s for one in limits), min(one.fitting_s for one in limits))
+    def ends(self, result: SearchResult, floor_s: float) -> bool:
+        """Return whether families of this floor and above cannot change the result."""
+        limits = (result, self.known or result)
+        return floor_s >= max(min(limit.last_s for limit in limits), min(limit.fitting_s for limit in limits))
 
-    def _feasible_s(self, found: Found) -> FloatColumn:
+    def _feasible_s(self, result: SearchResult) -> FloatColumn:
         """Return for every layout the time from which on a feasible plan changes nothing [s]."""
-        limit = self._limit_s(found.last_s, found.best)
+        limit = self._limit_s(result.last_s, result.best)
         return np.minimum(limit, self._limit_s(self.known.last_s, self.known.best)) if self.known else limit
 
-    def _fitting_s(self, found: Found) -> FloatColumn:
+    def _fitting_s(self, result: SearchResult) -> FloatColumn:
         """Return for every layout the time from which on a plan that surely fits changes nothing [s]."""
-        limit = self._limit_s(found.fitting_s, found.best_fitting)
+        limit = self._limit_s(result.fitting_s, result.best_fitting)
         if not self.known:
             return limit
         return np.minimum(limit, self._limit_s(self.known.fitting_s, self.known.best_fitting))
@@ -95,16 +95,16 @@ class Fastest:
     def _limit_s(self, last_s: float, best: Sequence[Candidate]) -> FloatColumn:
         """Return the time of the last of the listed layouts, for those that are listed their own [s]."""
         limits = np.full(max(len(self.number), 1), last_s)
-        for one in best:
-            if (place := self.number.get(one.layout)) is not None:
-                limits[place] = min(one.step_s, last_s)
+        for candidate in best:
+            if (place := self.number.get(candidate.layout)) is not None:
+                limits[place] = min(candidate.step_s, last_s)
         return limits
 
 
 class Tradeoffs:
-    """Wanted is the front of time, memory, energy and GPUs besides the fastest plans."""
+    """The goal of finding the front of time, memory, energy and GPUs in addition to the fastest plans."""
 
-    def __init__(self, space: Space, known: Found | None = None) -> None:
+    def __init__(self, space: Space, known: SearchResult | None = None) -> None:
         self.fastest = Fastest(space, known)
         self.request = space.request
 
@@ -112,17 +112,17 @@ class Tradeoffs:
         """Return which families may hold a feasible plan."""
         return self.fastest.can_fit(floors)
 
-    def is_open(self, found: Found, floors: Floors, nodes: IntColumn) -> BoolColumn:
-        """Return which families, each of a node, may change what is known."""
-        assert found.front is not None, "a search for a front begins with one"
+    def is_open(self, result: SearchResult, floors: Floors, nodes: IntColumn) -> BoolColumn:
+        """Return which families, each of a node, may change the result."""
+        assert result.front is not None, "a search for a front begins with one"
         batch, rows = float(self.request.global_batch), np.ones(floors.step_s.shape)
         costs = np.stack([floors.step_s / batch, floors.needed_bytes, floors.step_j / batch, rows * self.request.gpus])
-        is_new = ~found.front.covers(costs) & self.can_fit(floors)
-        either: BoolColumn = is_new | self.fastest.is_open(found, floors, nodes)
+        is_new = ~result.front.covers(costs) & self.can_fit(floors)
+        either: BoolColumn = is_new | self.fastest.is_open(result, floors, nodes)
         return either
 
-    def ends(self, found: Found, floor_s: float) -> bool:
-        """Return whether families of this floor and above cannot change what is known: they may need less memory."""
+    def ends(self, result: SearchResult, floor_s: float) -> bool:
+        """Return whether families of this floor and above cannot change it: never, they may need less memory."""
         return False
 
 
@@ -130,12 +130,12 @@ WALKED = 100_000
 """A space of so many plans is evaluated whole: it takes less than half a second."""
 ROWS = 16_384
 """Rows that are predicted at once: enough that numpy's overhead is small, few enough for the caches and for memory."""
-FIRST_FAMILIES, MOST_FAMILIES = 64, 4096
+FIRST_FAMILIES, MAX_FAMILIES = 64, 4096
 """Families of the first batch, which only has to find some plans that fit, and of later ones, which are twice as large
 each: what is learnt from one bounds the next."""
 
 
-def best_plans(request: PlanRequest) -> Found:
+def best_plans(request: PlanRequest) -> SearchResult:
     """Return the fastest plans of all that are legal.
 
     Raises
@@ -143,45 +143,45 @@ def best_plans(request: PlanRequest) -> Found:
     InputError
         The cluster's GPU has no peak for the number format of the plans.
     """
-    return deque(searched(space_of(request)), maxlen=1)[0]
+    return deque(search_space(build_space(request)), maxlen=1)[0]
 
 
-def searched(
-    space: Space, *, known: Found | None = None, walk: bool | None = None, front: bool = False
-) -> Iterator[Found]:
-    """Yield what is known after every batch of plans, at last of the whole space.
+def search_space(
+    space: Space, *, known: SearchResult | None = None, walk: bool | None = None, front: bool = False
+) -> Iterator[SearchResult]:
+    """Yield the result after every batch of plans, at last that of the whole space.
 
     Parameters
     ----------
     known
-        What a search of other plans of the same request found: its times bound this one from the start.
+        The result of a search of other plans of the same request: its times bound this one from the start.
     walk
         True evaluates every plan, False bounds even small spaces; left out, small ones are evaluated.
     front
-        Whether the choices between time, memory, energy and GPUs are wanted too.
+        Whether to return the trade-offs between time, memory, energy and GPUs too.
     """
     size = space.size
     accepts = space.request.accepts if space.request.refuses else None
-    start = Found(most=space.request.most, space=size, front=Front() if front else None, accepts=accepts)
+    start = SearchResult(most=space.request.most, space=size, front=Front() if front else None, accepts=accepts)
     if walk or (walk is None and size <= WALKED):
-        yield from _walked(space, start)
+        yield from _walk(space, start)
     else:
         goal: Goal = Tradeoffs(space, known) if front else Fastest(space, known)
-        yield from bounded(space, goal, start)
+        yield from search_bounded(space, goal, start)
 
 
-def bounded(space: Space, goal: Goal, found: Found) -> Iterator[Found]:
-    """Yield what is known while families that cannot change it are left out, as ``goal`` has it."""
-    yield from _Bounding(space, goal).run(found)
+def search_bounded(space: Space, goal: Goal, result: SearchResult) -> Iterator[SearchResult]:
+    """Yield the result after every batch, pruning families that cannot change it according to ``goal``."""
+    yield from _Bounding(space, goal).run(result)
 
 
-def _walked(space: Space, found: Found) -> Iterator[Found]:
-    """Yield what is known while every plan is evaluated."""
-    yield found
+def _walk(space: Space, result: SearchResult) -> Iterator[SearchResult]:
+    """Yield the result after every batch, evaluating every plan."""
+    yield result
     request = space.request
     for table in space.written_out(rows=ROWS):
-        found = found.with_rows(table, predict(request.model, table, request.cluster, request.efficiency))
-        yield found
+        result = result.with_rows(table, predict(request.model, table, request.cluster, request.efficiency))
+        yield result
 
 
 class _Bounding:
@@ -191,28 +191,28 @@ class _Bounding:
         self.space, self.request, self.goal = space, space.request, goal
         self.families = FIRST_FAMILIES
 
-    def run(self, found: Found) -> Iterator[Found]:
-        """Yield what is known after every batch."""
-        yield found
+    def run(self, result: SearchResult) -> Iterator[SearchResult]:
+        """Yield the result after every batch."""
+        yield result
         space = self.space
         floors = self._node_floors()
         fits = self.goal.can_fit(floors)
-        found = found.without(int(space.sizes[~fits].sum()))
+        result = result.without(int(space.sizes[~fits].sum()))
         order = np.flatnonzero(fits)[np.argsort(floors.step_s[fits], kind="stable")]
         start, count = 0, FIRST_FAMILIES
         while start < order.shape[0]:
             batch = order[start : start + count]
             start += count
-            open_ = self.goal.is_open(found, floors.only(batch), batch)
-            found = found.without(int(space.sizes[batch[~open_]].sum()))
-            if self.goal.ends(found, floors.step_s[batch[-1]]):
-                found = found.without(int(space.sizes[order[start:]].sum()))
+            open_ = self.goal.is_open(result, floors.only(batch), batch)
+            result = result.without(int(space.sizes[batch[~open_]].sum()))
+            if self.goal.ends(result, floors.step_s[batch[-1]]):
+                result = result.without(int(space.sizes[order[start:]].sum()))
                 start = order.shape[0]
-            for later in self._with_families(found, batch[open_]):
-                found = later
-                yield found
+            for later in self._with_families(result, batch[open_]):
+                result = later
+                yield result
             count = min(2 * count, ROWS)
-        yield found
+        yield result
 
     def _node_floors(self) -> Floors:
         """Return the floors of all nodes."""
@@ -227,8 +227,8 @@ class _Bounding:
             return np.zeros(0, dtype=np.int64)
         return np.maximum.reduceat(lists.columns["sharding"], lists.starts[:-1])
 
-    def _with_families(self, found: Found, nodes: IntColumn) -> Iterator[Found]:
-        """Yield what is known while the families of some nodes are bounded, the rest of them evaluated."""
+    def _with_families(self, result: SearchResult, nodes: IntColumn) -> Iterator[SearchResult]:
+        """Yield the result after every batch of families of some nodes: pruned by bounds, or evaluated."""
         space = self.space
         owner, columns = self._multiplied("shardings", nodes, {})
         rest = space.orders.counts(space.nodes["orders"][owner]) * space.recomputes.counts(
@@ -236,50 +236,52 @@ class _Bounding:
         )
         floors = self._floors(family_floors, owner, columns)
         fits = self.goal.can_fit(floors)
-        found = found.without(int(rest[~fits].sum()))
+        result = result.without(int(rest[~fits].sum()))
         order = np.flatnonzero(fits)[np.argsort(floors.step_s[fits], kind="stable")]
         start = 0
         while start < order.shape[0]:
             batch = order[start : start + self.families]
             start += self.families
-            self.families = min(2 * self.families, MOST_FAMILIES)
-            open_ = self.goal.is_open(found, floors.only(batch), owner[batch])
-            found = found.without(int(rest[batch[~open_]].sum()))
-            if self.goal.ends(found, floors.step_s[batch[-1]]):
-                found = found.without(int(rest[order[start:]].sum()))
+            self.families = min(2 * self.families, MAX_FAMILIES)
+            open_ = self.goal.is_open(result, floors.only(batch), owner[batch])
+            result = result.without(int(rest[batch[~open_]].sum()))
+            if self.goal.ends(result, floors.step_s[batch[-1]]):
+                result = result.without(int(rest[order[start:]].sum()))
                 start = order.shape[0]
             some = batch[open_]
-            found = self._with_plans(found, owner[some], _taken(columns, some))
-            yield found
-        yield found
+            result = self._with_plans(result, owner[some], _select_rows(columns, some))
+            yield result
+        yield result
 
-    def _with_plans(self, found: Found, owner: IntColumn, columns: dict[str, IntColumn]) -> Found:
-        """Return what is known once the plans of some families are evaluated, order by order of the pipeline."""
+    def _with_plans(self, result: SearchResult, owner: IntColumn, columns: dict[str, IntColumn]) -> SearchResult:
+        """Return the result with the plans of some families evaluated, schedule by schedule."""
         owner, columns = self._multiplied("orders", owner, columns)
         recomputes = self.space.recomputes.counts(self.space.nodes["recomputes"][owner])
         floors = self._floors(order_floors, owner, columns)
-        open_ = self.goal.is_open(found, floors, owner)
-        found = found.without(int(recomputes[~open_].sum()))
+        open_ = self.goal.is_open(result, floors, owner)
+        result = result.without(int(recomputes[~open_].sum()))
         some = np.flatnonzero(open_)
-        owner, columns = self._multiplied("recomputes", owner[some], _taken(columns, some))
+        owner, columns = self._multiplied("recomputes", owner[some], _select_rows(columns, some))
         floors = floors.only(np.repeat(some, recomputes[some]))
         partly = columns["recompute_layers"] > 0
-        found = self._with_rows(found, owner, columns, np.flatnonzero(~partly))
+        result = self._with_rows(result, owner, columns, np.flatnonzero(~partly))
         model = self.request.model
         # the more layers are recomputed the longer it takes: where a plan without fits, none of these is faster
         stage_layers = (model.layers + model.encoder_layers) / self.space.nodes["pp"][owner]
         floors = floors.recomputing(np.minimum(columns["recompute_layers"] / stage_layers, 1.0))
-        open_ = self.goal.is_open(found, floors, owner)
-        found = found.without(int((partly & ~open_).sum()))
-        return self._with_rows(found, owner, columns, np.flatnonzero(partly & open_))
+        open_ = self.goal.is_open(result, floors, owner)
+        result = result.without(int((partly & ~open_).sum()))
+        return self._with_rows(result, owner, columns, np.flatnonzero(partly & open_))
 
-    def _with_rows(self, found: Found, owner: IntColumn, columns: Mapping[str, IntColumn], rows: IntColumn) -> Found:
-        """Return what is known once some rows are evaluated."""
-        for some in _pieces(rows, ROWS):
-            table = self.space.rows(owner[some], **_taken(columns, some))
+    def _with_rows(
+        self, result: SearchResult, owner: IntColumn, columns: Mapping[str, IntColumn], rows: IntColumn
+    ) -> SearchResult:
+        """Return the result with some rows evaluated."""
+        for some in _split_rows(rows, ROWS):
+            table = self.space.rows(owner[some], **_select_rows(columns, some))
             predicted = predict(self.request.model, table, self.request.cluster, self.request.efficiency)
-            found = found.with_rows(table, predicted)
-        return found
+            result = result.with_rows(table, predicted)
+        return result
 
     def _multiplied(
         self, name: str, owner: IntColumn, columns: dict[str, IntColumn]
@@ -287,7 +289,7 @@ class _Bounding:
         """Return every row once for each entry of its node's list of ``name``."""
         lists: Choices = getattr(self.space, name)
         place, entry = lists.multiplied(self.space.nodes[name][owner])
-        return owner[place], _taken(columns, place) | _taken(lists.columns, entry)
+        return owner[place], _select_rows(columns, place) | _select_rows(lists.columns, entry)
 
     def _floors(
         self,
@@ -300,21 +302,21 @@ class _Bounding:
         parts = [
             floors(
                 request.model,
-                self.space.rows(owner[some], **_taken(columns, some)),
+                self.space.rows(owner[some], **_select_rows(columns, some)),
                 request.cluster,
                 request.efficiency,
             )
-            for some in _pieces(np.arange(owner.shape[0]), ROWS)
+            for some in _split_rows(np.arange(owner.shape[0]), ROWS)
         ]
         return Floors.joined(parts)
 
 
-def _taken(columns: Mapping[str, IntColumn], rows: IntColumn) -> dict[str, IntColumn]:
+def _select_rows(columns: Mapping[str, IntColumn], rows: IntColumn) -> dict[str, IntColumn]:
     """Return some rows of columns."""
     return {name: column[rows] for name, column in columns.items()}
 
 
-def _pieces(rows: IntColumn, most: int) -> Iterator[IntColumn]:
+def _split_rows(rows: IntColumn, most: int) -> Iterator[IntColumn]:
     """Yield an array in pieces."""
     for start in range(0, rows.shape[0], most):
         yield rows[start : start + most]

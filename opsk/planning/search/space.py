@@ -1,7 +1,7 @@
-"""Which plans are legal, how many are they, and how are some of them written out as rows?
+"""Enumerates the legal plans of a request, counts them, and converts some of them to table rows.
 
-A *plan* is a layout, a micro-batch and a choice of sequence parallelism (together a *node*), a sharding, an order of
-the pipeline and a recomputation. The last three do not depend on each other, so that a space of 10^8 plans is a few
+A *plan* is a layout, a micro-batch and a choice of sequence parallelism (together a *node*), a sharding, a pipeline
+schedule and a recomputation. The last three are independent of each other, so that a space of 10^8 plans is a few
 thousand nodes and short lists.
 """
 
@@ -13,11 +13,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from opsk.costmodel.rules import Rule, violations
+from opsk.costmodel.rules import Rule, find_violations
 from opsk.costmodel.table import RECOMPUTES, SCHEDULES, SHARDINGS, IntColumn, PlanTable
 from opsk.frameworks.limits import SequenceParallel
 from opsk.planning.search.choices import Choices, Numbering
-from opsk.planning.search.layouts import Layout, divisors, layouts_of
+from opsk.planning.search.layouts import Layout, divisors, list_layouts
 from opsk.planning.search.request import PlanRequest
 from opsk.workload.plan import Precision, Recompute, Schedule, Sharding
 
@@ -25,7 +25,7 @@ _WHOLE_PRECISIONS = (Precision.FP32, Precision.FP16, Precision.BF16)
 
 
 class Options:
-    """The choices of a request, each found once."""
+    """The choices of a request, each computed once."""
 
     def __init__(self, request: PlanRequest) -> None:
         self.request = request
@@ -49,10 +49,10 @@ class Options:
             SequenceParallel.WITH_TP: (tp > 1,),
             SequenceParallel.NEVER: (False,),
         }[request.limits.sequence_parallel]
-        asked = request.fixed.get("sequence_parallel", (False, True))
-        if tp == 1 and False in asked:
-            asked = (False,)
-        choices = [choice for choice in asked if choice in known]
+        requested = request.fixed.get("sequence_parallel", (False, True))
+        if tp == 1 and False in requested:
+            requested = (False,)
+        choices = [choice for choice in requested if choice in known]
         low = request.template.precision not in _WHOLE_PRECISIONS
         etp = (layout.etp, layout.ep, layout.dp) if low else (0, 1, 1)
         return [
@@ -63,10 +63,10 @@ class Options:
         self, tp: int, cp: int, sequence_parallel: bool, micro_batch: int, etp: int, ep: int, dp: int
     ) -> bool:
         """Return whether tokens and widths can be split so, in the number format of the plan."""
-        asked = self.request.plan(
+        plan = self.request.plan(
             tp=tp, cp=cp, sequence_parallel=sequence_parallel, micro_batch=micro_batch, etp=etp, ep=ep, dp=dp
         )
-        return not violations(self.request.model, asked, (Rule.TOKENS, Rule.LOW_PRECISION))
+        return not find_violations(self.request.model, plan, (Rule.TOKENS, Rule.LOW_PRECISION))
 
     def _orders(self, pp: int, first: int, last: int, micro_batches: int) -> tuple[tuple[int, int], ...]:
         """Return schedules, as codes, with their chunks a stage."""
@@ -89,8 +89,8 @@ class Options:
         """
         if micro_batches != 2 * pp and not self._runs(pp, vpp, schedule, 2 * pp):
             return False
-        asked = self.request.plan(pp=pp, vpp=vpp, schedule=schedule, micro_batches=micro_batches)
-        return not violations(self.request.model, asked, (Rule.SCHEDULE,))
+        plan = self.request.plan(pp=pp, vpp=vpp, schedule=schedule, micro_batches=micro_batches)
+        return not find_violations(self.request.model, plan, (Rule.SCHEDULE,))
 
     def _chunks(self, pp: int, first: int, last: int, is_v: bool) -> list[int]:
         """Return the chunks that a stage's layers can be cut into; a V has two without interleaving."""
@@ -107,13 +107,13 @@ class Options:
         ]
 
     def _splits_layers(self, pp: int, vpp: int, first: int, last: int) -> bool:
-        asked = self.request.plan(pp=pp, vpp=vpp, first_stage_layers=first, last_stage_layers=last)
-        return not violations(self.request.model, asked, (Rule.LAYERS,))
+        plan = self.request.plan(pp=pp, vpp=vpp, first_stage_layers=first, last_stage_layers=last)
+        return not find_violations(self.request.model, plan, (Rule.LAYERS,))
 
     def _shardings(self, replicas: int, pp: int, *, is_alone: bool) -> tuple[tuple[int, int], ...]:
         """Return shardings, as codes, with the GPUs that share one set of states (0: all replicas).
 
-        ``is_alone`` says that there is no axis but dp.
+        ``is_alone`` is true where dp is the only axis.
         """
         request, limits = self.request, self.request.limits
         known = limits.pipelined_shardings if pp > 1 else limits.shardings
@@ -124,30 +124,30 @@ class Options:
         elif limits.replicated_alone and not is_alone:
             known -= {Sharding.NONE}
         free = known if replicas > 1 else {Sharding.NONE}
-        found = []
+        choices = []
         for sharding in SHARDINGS:
             if sharding not in request.fixed.get("sharding", free) or sharding not in known:
                 continue
             for group in self._groups(replicas, sharding):
-                asked = request.plan(dp=replicas, pp=pp, sharding=sharding, shard_gpus=group)
-                if not violations(request.model, asked, (Rule.SHARDING, Rule.OFFLOAD)):
-                    found.append((SHARDINGS.index(sharding), group))
-        return tuple(found)
+                plan = request.plan(dp=replicas, pp=pp, sharding=sharding, shard_gpus=group)
+                if not find_violations(request.model, plan, (Rule.SHARDING, Rule.OFFLOAD)):
+                    choices.append((SHARDINGS.index(sharding), group))
+        return tuple(choices)
 
     def _groups(self, replicas: int, sharding: Sharding) -> list[int]:
         """Return the sizes of a sharding group."""
         request = self.request
         is_partial = request.limits.partial_sharding and sharding in request.limits.partial_shardings
         known = (0, *(size for size in divisors(replicas) if 1 < size < replicas)) if is_partial else (0,)
-        asked = request.fixed.get("shard_gpus", known)
-        return [size for size in asked if is_partial or size in (0, replicas)]
+        requested = request.fixed.get("shard_gpus", known)
+        return [size for size in requested if is_partial or size in (0, replicas)]
 
     def _recomputes(self, pp: int, first: int, last: int) -> tuple[tuple[int, int], ...]:
         """Return modes of recomputation, as codes, with the layers of a stage that they go for (0: all)."""
         request, limits = self.request, self.request.limits
         layers = request.model.layers + request.model.encoder_layers
         fullest = max(first, last, -(-layers // pp))
-        found = []
+        choices = []
         for mode in RECOMPUTES:
             if mode not in limits.recomputes or not request.allows("recompute", mode):
                 continue
@@ -155,7 +155,7 @@ class Options:
             for some in request.fixed.get("recompute_layers", known[:fullest]):
                 if some not in known:
                     continue
-                asked = request.plan(
+                plan = request.plan(
                     pp=pp,
                     first_stage_layers=first,
                     last_stage_layers=last,
@@ -163,9 +163,9 @@ class Options:
                     recompute_layers=some,
                     sharding=Sharding.ZERO3,
                 )
-                if not violations(request.model, asked, (Rule.RECOMPUTE, Rule.OFFLOAD)):
-                    found.append((RECOMPUTES.index(mode), some))
-        return tuple(found)
+                if not find_violations(request.model, plan, (Rule.RECOMPUTE, Rule.OFFLOAD)):
+                    choices.append((RECOMPUTES.index(mode), some))
+        return tuple(choices)
 
 
 _OF_LAYOUT = ("tp", "pp", "cp", "dp", "ep", "etp", "first_stage_layers", "last_stage_layers")
@@ -203,8 +203,8 @@ class Space:
     @property
     def sizes(self) -> IntColumn:
         """Number of plans of each node."""
-        found: IntColumn = np.prod([getattr(self, name).counts(self.nodes[name]) for name in _LISTS], axis=0)
-        return found
+        sizes_: IntColumn = np.prod([getattr(self, name).counts(self.nodes[name]) for name in _LISTS], axis=0)
+        return sizes_
 
     def only(self, nodes: IntColumn) -> Space:
         """Return the space of some nodes."""
@@ -251,7 +251,7 @@ def has_plans(request: PlanRequest) -> bool:
     return next(_all_nodes(request, {name: Numbering() for name in _LISTS}), None) is not None
 
 
-def space_of(request: PlanRequest) -> Space:
+def build_space(request: PlanRequest) -> Space:
     """Return all legal plans of a request; there may be none."""
     numbers = {name: Numbering() for name in _LISTS}
     nodes = list(_all_nodes(request, numbers))
@@ -268,15 +268,15 @@ def space_of(request: PlanRequest) -> Space:
 
 def _all_nodes(request: PlanRequest, numbers: Mapping[str, Numbering]) -> Iterator[tuple[int, ...]]:
     """Yield the nodes of all layouts."""
-    if violations(request.model, request.plan(), (Rule.SIZE, Rule.ADAPTERS)) or unknown_words(request):
+    if find_violations(request.model, request.plan(), (Rule.SIZE, Rule.ADAPTERS)) or unknown_words(request):
         return
     options = Options(request)
-    for layout in layouts_of(request):
+    for layout in list_layouts(request):
         yield from _nodes_of(layout, options, numbers)
 
 
 def unknown_words(request: PlanRequest) -> tuple[str, ...]:
-    """Return what of the fields that are not searched the framework has no words for."""
+    """Return the fixed fields that the framework cannot express."""
     template, limits = request.template, request.limits
     known = (
         ("precision", limits.precisions),

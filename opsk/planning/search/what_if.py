@@ -1,6 +1,6 @@
-"""How would the best plan change, if one thing were different?
+"""Computes how the best plan changes if one thing is different.
 
-Each question is a search of its own: with an axis held at another value, with more or fewer NICs, with memory left
+Each question is a search of its own: with an axis fixed to another value, with more or fewer NICs, with memory left
 free, or without the limits of the framework.
 """
 
@@ -14,9 +14,9 @@ from opsk.frameworks.limits import ANYTHING
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.search.candidate import Candidate
 from opsk.planning.search.cases import with_gpus
-from opsk.planning.search.emptiness import words
-from opsk.planning.search.found import Found
-from opsk.planning.search.request import MOST_GPUS, PlanRequest
+from opsk.planning.search.emptiness import format_values
+from opsk.planning.search.found import SearchResult
+from opsk.planning.search.request import MAX_GPUS, PlanRequest
 from opsk.planning.search.search import best_plans
 from opsk.planning.search.space import has_plans
 
@@ -24,13 +24,13 @@ _MICRO_BATCHES = (1, 2, 4, 8)
 _MARGINS = (0.05, 0.10)
 _NIC_FACTORS = (0.5, 2.0)
 _TENSOR_SIZES = (1, 2, 4, 8)
-MOST_GPU_DOUBLINGS = 10
+MAX_GPU_DOUBLINGS = 10
 """A job that does not fit on a thousand times the GPUs fits on none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One change: ``what`` changes to which ``value``, and the request that asks it."""
+    """One change: ``what`` changes to which ``value``, and the request to search."""
 
     what: str
     value: str
@@ -46,34 +46,34 @@ class Answer:
     fits: bool
 
 
-def questions(request: PlanRequest) -> list[Question]:
-    """Return what is asked of a request; changes to axes that are held fixed are left out."""
-    asked = replace(request, most=1)
-    found = [*_of_axes(asked), *_of_network(asked), *_of_memory(asked)]
+def list_questions(request: PlanRequest) -> list[Question]:
+    """Return the questions about a request; changes to axes that are fixed are left out."""
+    single = replace(request, most=1)
+    questions_ = [*_ask_about_axes(single), *_ask_about_network(single), *_ask_about_memory(single)]
     if request.limits.name != ANYTHING.name:
-        found.append(Question(what="framework", value="any", request=replace(asked, limits=ANYTHING)))
-    return found
+        questions_.append(Question(what="framework", value="any", request=replace(single, limits=ANYTHING)))
+    return questions_
 
 
 def answer(question: Question) -> Answer:
     """Search the best plan after a change: the fastest that surely fits, else the fastest that may."""
     if not has_plans(question.request):
         return Answer(question=question, best=None, fits=False)
-    return answered(question, best_plans(question.request))
+    return build_answer(question, best_plans(question.request))
 
 
-def answered(question: Question, found: Found) -> Answer:
-    """Return what a search says to a question."""
-    if found.best_fitting:
-        return Answer(question=question, best=found.best_fitting[0], fits=True)
-    return Answer(question=question, best=found.best[0] if found.best else None, fits=False)
+def build_answer(question: Question, result: SearchResult) -> Answer:
+    """Return the answer to a question from a search result."""
+    if result.best_fitting:
+        return Answer(question=question, best=result.best_fitting[0], fits=True)
+    return Answer(question=question, best=result.best[0] if result.best else None, fits=False)
 
 
 def gpus_that_fit(request: PlanRequest) -> tuple[int, Candidate] | None:
     """Return the fewest doublings of the GPUs with which some plan surely fits, and that plan; ``None`` if none do."""
-    for doublings in range(1, MOST_GPU_DOUBLINGS + 1):
+    for doublings in range(1, MAX_GPU_DOUBLINGS + 1):
         gpus = request.gpus << doublings
-        if gpus > MOST_GPUS:
+        if gpus > MAX_GPUS:
             return None
         more = replace(with_gpus(request, gpus), most=1)
         if has_plans(more) and (found := best_plans(more)).best_fitting:
@@ -81,24 +81,24 @@ def gpus_that_fit(request: PlanRequest) -> tuple[int, Candidate] | None:
     return None
 
 
-def _of_axes(request: PlanRequest) -> Iterator[Question]:
+def _ask_about_axes(request: PlanRequest) -> Iterator[Question]:
     """Yield the questions about axes that are free."""
     values = {
         "micro_batch": _MICRO_BATCHES,
         "tp": _TENSOR_SIZES,
         "recompute": [mode for mode in RECOMPUTES if mode in request.limits.recomputes],
-        "sharding": [each for each in SHARDINGS if each in request.limits.shardings],
+        "sharding": [sharding for sharding in SHARDINGS if sharding in request.limits.shardings],
         "sequence_parallel": (False, True),
     }
     for axis, all_values in values.items():
         if axis in request.fixed:
             continue
         for value in all_values:
-            held = replace(request, fixed={**request.fixed, axis: (value,)})
-            yield Question(what=axis, value=words((value,)), request=held)
+            changed = replace(request, fixed={**request.fixed, axis: (value,)})
+            yield Question(what=axis, value=format_values((value,)), request=changed)
 
 
-def _of_network(request: PlanRequest) -> Iterator[Question]:
+def _ask_about_network(request: PlanRequest) -> Iterator[Question]:
     """Yield the questions about the NICs of a node."""
     node = request.cluster.node
     for factor in _NIC_FACTORS:
@@ -108,7 +108,7 @@ def _of_network(request: PlanRequest) -> Iterator[Question]:
             yield Question(what="nics", value=f"{nics} a node", request=replace(request, cluster=cluster))
 
 
-def _of_memory(request: PlanRequest) -> Iterator[Question]:
+def _ask_about_memory(request: PlanRequest) -> Iterator[Question]:
     """Yield the questions about memory that is left free."""
     for share in _MARGINS:
         capacity = request.cluster.node.gpu.capacity_bytes

@@ -1,4 +1,4 @@
-"""Which evidence is there of a job that failed? Kept on its nodes when it is fresh, gathered from all places later.
+"""Collects the evidence of a failed job: on its nodes as soon as it ends, from all sources when a report is written.
 
-Nothing is imported here: collectors run beside jobs on every node, and need none of what reads a report's evidence.
+Nothing is imported here: collectors run on every node next to jobs, and need none of the modules that read evidence.
 """

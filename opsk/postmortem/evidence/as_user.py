@@ -1,4 +1,4 @@
-"""How are a user's files read by root without a right that the user does not have? By a child that became that user."""
+"""Reads a user's files in a forked child that has switched to that user, so that root uses no right the user lacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from opsk.errors import InputError
 from opsk.units import MIB
 
-MOST_BYTES = 64 * MIB
+MAX_BYTES = 64 * MIB
 DEADLINE_S = 300.0
 _CHUNK_BYTES = 1 << 16
 
@@ -28,7 +28,7 @@ class Person:
     gid: int | None = None
 
 
-def person_of(user: str | int | None) -> Person | None:
+def find_person(user: str | int | None) -> Person | None:
     """Return the user of a name or number; ``None`` where this host does not know the name."""
     if user is None or user == "":
         return None
@@ -40,12 +40,12 @@ def person_of(user: str | int | None) -> Person | None:
 
 
 def read_as(person: Person | None, work: Callable[[], bytes], *, deadline_s: float = DEADLINE_S) -> bytes:
-    """Return what ``work`` returns, done with the rights of a user where the caller is root; else with the caller's.
+    """Return the result of ``work``: with the rights of a user where the caller is root, else with the caller's own.
 
     Raises
     ------
     InputError
-        It failed, took too long, said too much, or root would have to do it as itself.
+        It failed, took too long, returned too much, or root would have to do it as itself.
     """
     if os.geteuid() != 0:
         return work()
@@ -59,7 +59,7 @@ def read_as(person: Person | None, work: Callable[[], bytes], *, deadline_s: flo
         _become_and_write(person, work, reading, writing)
     os.close(writing)
     try:
-        said, problem = _all_of(reading, time.monotonic() + deadline_s)
+        output, problem = _read_all(reading, time.monotonic() + deadline_s)
     finally:
         os.close(reading)
     if problem:
@@ -68,11 +68,11 @@ def read_as(person: Person | None, work: Callable[[], bytes], *, deadline_s: flo
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if problem or status != 0:
         raise InputError(f"files of {person.name or person.uid} could not be read: {problem or f'status {status}'}")
-    return said
+    return output
 
 
 def _become_and_write(person: Person, work: Callable[[], bytes], reading: int, writing: int) -> None:
-    """Be the user for good, do the work, say the result, and end; never returns."""
+    """Switch to the user for good, do the work, write the result, and exit; never returns."""
     status = 1
     try:
         os.close(reading)
@@ -92,18 +92,18 @@ def _become_and_write(person: Person, work: Callable[[], bytes], reading: int, w
         os._exit(status)  # nothing of the parent is to be done twice
 
 
-def _all_of(reading: int, end_s: float) -> tuple[bytes, str]:
-    """Return all that comes, and what went wrong."""
+def _read_all(pipe: int, deadline_s: float) -> tuple[bytes, str]:
+    """Return all bytes up to the end of the pipe, and the problem where there is one."""
     parts: list[bytes] = []
     size = 0
     while True:
-        left_s = end_s - time.monotonic()
-        if left_s <= 0 or not select.select([reading], [], [], left_s)[0]:
+        remaining_s = deadline_s - time.monotonic()
+        if remaining_s <= 0 or not select.select([pipe], [], [], remaining_s)[0]:
             return b"", "it took too long"
-        part = os.read(reading, _CHUNK_BYTES)
+        part = os.read(pipe, _CHUNK_BYTES)
         if not part:
             return b"".join(parts), ""
         parts.append(part)
         size += len(part)
-        if size > MOST_BYTES:
-            return b"", f"more than {MOST_BYTES} bytes"
+        if size > MAX_BYTES:
+            return b"", f"more than {MAX_BYTES} bytes"

@@ -1,8 +1,8 @@
-"""How is a failure handed to somebody outside: report and evidence in one archive, without secrets?
+"""Packs a report and its evidence into one archive for somebody outside, without secrets.
 
-What looks like a token, a key, a password or a private address is replaced by a word that says what stood there, in
-every text of the archive; whole fields of known names (``password=``, ``HF_TOKEN``) too. Host names, users and paths go
-as well where that is asked for: each becomes the same made-up name everywhere, so that the story can still be followed.
+In every text of the archive, whatever looks like a token, a key, a password or a private address is replaced by a
+placeholder that names its kind; so are whole fields of known names (``password=``, ``HF_TOKEN``). Host names, users and
+paths are replaced on request: each becomes the same pseudonym everywhere, so that the story can still be followed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NAMED = re.compile(
 _HARMLESS_VALUES = re.compile(r"(?i)[\"']?(?:none|null|true|false|\d{1,6}|n/a|\*+|<[^<>\n]{1,40}>)?[\"']?")
 _WANDB = re.compile(r"(?i)\b(wandb[^\n]{0,80}?)\b[0-9a-f]{40}\b")
 _IPV4 = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
-_LARGEST_BYTES = 64 * MIB
+_MAX_BYTES = 64 * MIB
 README = "README.txt"
 
 
@@ -56,81 +56,81 @@ class Redaction:
     Parameters
     ----------
     names
-        Host names, users and folders to be replaced, with what each becomes.
+        Host names, users and folders to be replaced, each with its replacement.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     _pattern: re.Pattern[str] | None = None
 
-    def text(self, text: str) -> str:
+    def clean_text(self, text: str) -> str:
         """Return a text without secrets."""
         for what, pattern in _RULES:
-            text = pattern.sub(lambda _found, what=what: self._removed(what), text)  # type: ignore[misc]
-        text = _WANDB.sub(lambda found: f"{found[1]}{self._removed('key')}", text)
-        text = _NAMED.sub(self._named, text)
-        return self._renamed(text) if self.names else text
+            text = pattern.sub(lambda _found, what=what: self._count_removal(what), text)  # type: ignore[misc]
+        text = _WANDB.sub(lambda found: f"{found[1]}{self._count_removal('key')}", text)
+        text = _NAMED.sub(self._redact_value, text)
+        return self._replace_names(text) if self.names else text
 
-    def _removed(self, what: str) -> str:
+    def _count_removal(self, what: str) -> str:
         self.counts[what] = self.counts.get(what, 0) + 1
         return f"<{what} removed>"
 
-    def _named(self, found: re.Match[str]) -> str:
-        if _HARMLESS_VALUES.fullmatch(found["value"]):
-            return found[0]
-        quote = found["value"][0] if found["value"][0] in "\"'" else ""
-        return f"{found['name']}{quote}{self._removed('secret')}{quote}"
+    def _redact_value(self, match: re.Match[str]) -> str:
+        if _HARMLESS_VALUES.fullmatch(match["value"]):
+            return match[0]
+        quote = match["value"][0] if match["value"][0] in "\"'" else ""
+        return f"{match['name']}{quote}{self._count_removal('secret')}{quote}"
 
-    def _renamed(self, text: str) -> str:
+    def _replace_names(self, text: str) -> str:
         """Replace names; addresses of machines are names too."""
         if self._pattern is None:
             words = sorted(self.names, key=len, reverse=True)
             self._pattern = re.compile(r"(?<![\w.-])(?:" + "|".join(map(re.escape, words)) + r")(?![\w])")
-        text = self._pattern.sub(lambda found: self.names[found[0]], text)
+        text = self._pattern.sub(lambda match: self.names[match[0]], text)
         return _IPV4.sub("<address>", text)
 
-    def document(self, value: object) -> object:
+    def clean_document(self, value: object) -> object:
         """Return a document of JSON with every text, and every key, without secrets."""
         if isinstance(value, str):
-            return self.text(value)
+            return self.clean_text(value)
         if isinstance(value, dict):
-            return {self.text(str(key)): self._entry(str(key), entry) for key, entry in value.items()}
+            return {self.clean_text(str(key)): self._clean_entry(str(key), entry) for key, entry in value.items()}
         if isinstance(value, list | tuple):
-            return [self.document(entry) for entry in value]
+            return [self.clean_document(entry) for entry in value]
         return value
 
-    def _entry(self, key: str, value: object) -> object:
+    def _clean_entry(self, key: str, value: object) -> object:
         """Return the value of a key, which may be a secret by the name of the key alone."""
         if isinstance(value, str) and re.fullmatch(rf"(?i){_SECRET_NAME}", key) and value:
-            return self._removed("secret")
-        return self.document(value)
+            return self._count_removal("secret")
+        return self.clean_document(value)
 
 
-def made_up_names(nodes: Iterable[str], users: Iterable[str]) -> dict[str, str]:
-    """Return a made-up name for each node and user, by their order."""
-    found = {node: f"node{number}" for number, node in enumerate(dict.fromkeys(filter(None, nodes)), 1)}
-    return found | {user: f"user{number}" for number, user in enumerate(dict.fromkeys(filter(None, users)), 1)}
+def build_pseudonyms(nodes: Iterable[str], users: Iterable[str]) -> dict[str, str]:
+    """Return a pseudonym for each node and user, numbered in their order."""
+    pseudonyms = {node: f"node{number}" for number, node in enumerate(dict.fromkeys(filter(None, nodes)), 1)}
+    return pseudonyms | {user: f"user{number}" for number, user in enumerate(dict.fromkeys(filter(None, users)), 1)}
 
 
 def write_bundle(path: Path, texts: Mapping[str, str], redaction: Redaction) -> None:
-    """Write an archive of texts by name, without secrets; nothing is left behind where it fails.
+    """Write an archive of texts by name, without secrets; a failure leaves no file.
 
     Raises
     ------
     OSError
         It cannot be written.
     """
-    # A name that nobody can guess, and nobody else's to read: somebody's link or open file may wait for any other.
-    handle, drafted = tempfile.mkstemp(prefix=".opsk-", suffix=".part", dir=path.parent)
-    made = Path(drafted)
+    # An unguessable name that only this process may read: a link or open file of somebody else may wait for any other.
+    handle, draft_name = tempfile.mkstemp(prefix=".opsk-", suffix=".part", dir=path.parent)
+    draft = Path(draft_name)
     try:
-        with os.fdopen(handle, "wb") as file, tarfile.open(made, "w:gz", fileobj=file) as archive:
+        with os.fdopen(handle, "wb") as file, tarfile.open(draft, "w:gz", fileobj=file) as archive:
             for name, text in texts.items():
                 _add(archive, name, _without_secrets(name, text, redaction))
             _add(archive, README, _readme(redaction))
-        made.replace(path)
+        draft.replace(path)
     except BaseException:
-        made.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise
 
 
@@ -138,10 +138,10 @@ def _without_secrets(name: str, text: str, redaction: Redaction) -> str:
     """Return one text; JSON is cleaned value by value, so that it stays JSON."""
     if name.endswith(".json"):
         try:
-            return json.dumps(redaction.document(json.loads(text)), indent=1)
+            return json.dumps(redaction.clean_document(json.loads(text)), indent=1)
         except (ValueError, RecursionError):
             pass
-    return redaction.text(text)
+    return redaction.clean_text(text)
 
 
 def _readme(redaction: Redaction) -> str:
@@ -154,8 +154,8 @@ def _readme(redaction: Redaction) -> str:
 
 
 def _add(archive: tarfile.TarFile, name: str, text: str) -> None:
-    """Add one file, of nobody in particular."""
-    data = text.encode("utf-8", "replace")[:_LARGEST_BYTES]
+    """Add one file without an owner."""
+    data = text.encode("utf-8", "replace")[:_MAX_BYTES]
     entry = tarfile.TarInfo(f"postmortem/{name}")
     entry.size, entry.mode, entry.mtime = len(data), 0o640, 0
     archive.addfile(entry, io.BytesIO(data))

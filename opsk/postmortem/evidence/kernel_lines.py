@@ -1,4 +1,4 @@
-"""What did the kernel of this node say while a job ran? Its own records only, never what a program wrote there."""
+"""Reads the kernel's own messages of this node for the time of a job, without what programs wrote to the log."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from opsk.telemetry.kernel_log import KMSG
 from opsk.units import MIB
 
-MOST_LINES, MOST_LINE_CHARS = 2000, 1000
+MAX_LINES, MAX_LINE_CHARS = 2000, 1000
 _TAIL_BYTES = 8 * MIB
 _RECORD_BYTES = 1 << 14
-_MOST_RECORDS = 200_000
-_MOST_OVERRUNS = 100
+_MAX_RECORDS = 200_000
+_MAX_OVERRUNS = 100
 _JOURNAL_S = 10.0
 _RECORD = re.compile(r"(\d{1,7}),\d{1,20},(\d{1,20}),[^;]{0,120};")
 _KERNEL_FACILITY = 8
@@ -39,8 +39,8 @@ class KernelLines:
     problem: str = ""
 
 
-def kernel_lines(path: Path, from_s: float, until_s: float, *, boot_unix_s: float) -> KernelLines:
-    """Return what the kernel said between two times [s since 1970]; the journal is asked where the log is closed to us.
+def read_kernel_lines(path: Path, from_s: float, until_s: float, *, boot_unix_s: float) -> KernelLines:
+    """Return the kernel's messages between two times [s since 1970]; from the journal where the log is not readable.
 
     Parameters
     ----------
@@ -48,38 +48,38 @@ def kernel_lines(path: Path, from_s: float, until_s: float, *, boot_unix_s: floa
         ``/dev/kmsg``, or a file of its records.
     """
     try:
-        records = list(_records(path))
+        records = list(_read_records(path))
     except OSError as error:
         if path != KMSG:
             return KernelLines(source=str(path), problem=f"{path}: {error.strerror}")
-        return _journal(from_s, until_s, why=f"{path}: {error.strerror}")
+        return _read_journal(from_s, until_s, why=f"{path}: {error.strerror}")
     first_us, last_us = ((at - boot_unix_s) * 1e6 for at in (from_s, until_s))
-    own = (line for line in records if _is_own(line, first_us, last_us))
-    return _bounded(own, str(path))
+    selected = (line for line in records if _is_kernel_record(line, first_us, last_us))
+    return _limit_lines(selected, str(path))
 
 
-def _is_own(line: str, first_us: float, last_us: float) -> bool:
-    """Tell whether a record is the kernel's and of this time."""
-    found = _RECORD.match(line)
-    return found is not None and int(found[1]) < _KERNEL_FACILITY and first_us <= int(found[2]) <= last_us
+def _is_kernel_record(line: str, first_us: float, last_us: float) -> bool:
+    """Return whether a record is the kernel's and of this time."""
+    match = _RECORD.match(line)
+    return match is not None and int(match[1]) < _KERNEL_FACILITY and first_us <= int(match[2]) <= last_us
 
 
-def _bounded(lines: Iterable[str], source: str) -> KernelLines:
-    """Keep so many lines; of more, those that may tell of failures, the last ones."""
-    kept = [line[:MOST_LINE_CHARS] for line in lines]
-    number = len(kept)
-    if number > MOST_LINES:
-        kept = [line for line in kept if _INTEREST.search(line)][-MOST_LINES:]
-    return KernelLines(lines=tuple(kept), left_out=number - len(kept), source=source)
+def _limit_lines(lines: Iterable[str], source: str) -> KernelLines:
+    """Limit the number of lines: of too many, the last ones that may report failures remain."""
+    selected = [line[:MAX_LINE_CHARS] for line in lines]
+    number = len(selected)
+    if number > MAX_LINES:
+        selected = [line for line in selected if _INTEREST.search(line)][-MAX_LINES:]
+    return KernelLines(lines=tuple(selected), left_out=number - len(selected), source=source)
 
 
-def _records(path: Path) -> Iterator[str]:
+def _read_records(path: Path) -> Iterator[str]:
     """Give the records of the kernel's buffer, or the last ones of a file; nothing is waited for."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(handle)
         if stat.S_ISCHR(status.st_mode):
-            yield from _of_device(handle)
+            yield from _read_device(handle)
             return
         offset = max(0, status.st_size - _TAIL_BYTES)
         text = os.pread(handle, _TAIL_BYTES, offset).decode("utf-8", "replace")
@@ -88,17 +88,17 @@ def _records(path: Path) -> Iterator[str]:
         os.close(handle)
 
 
-def _of_device(handle: int) -> Iterator[str]:
+def _read_device(handle: int) -> Iterator[str]:
     """Give one record a read; records that are overwritten meanwhile are passed over."""
     overruns = 0
-    for _ in range(_MOST_RECORDS):
+    for _ in range(_MAX_RECORDS):
         try:
             record = os.read(handle, _RECORD_BYTES)
         except BlockingIOError:
             return
         except BrokenPipeError:
             overruns += 1
-            if overruns > _MOST_OVERRUNS:
+            if overruns > _MAX_OVERRUNS:
                 return
             continue
         if not record:
@@ -106,8 +106,8 @@ def _of_device(handle: int) -> Iterator[str]:
         yield record.decode("utf-8", "replace").partition("\n")[0]
 
 
-def _journal(from_s: float, until_s: float, *, why: str) -> KernelLines:
-    """Ask the journal for the kernel's lines."""
+def _read_journal(from_s: float, until_s: float, *, why: str) -> KernelLines:
+    """Read the kernel's lines from the journal."""
     command = ("journalctl", "-k", "-q", "--no-pager", "-o", "short-iso-precise", f"--since=@{from_s:.0f}",
                f"--until=@{until_s:.0f}")  # fmt: skip
     try:
@@ -119,4 +119,4 @@ def _journal(from_s: float, until_s: float, *, why: str) -> KernelLines:
         return KernelLines(problem=f"{why}; journalctl: {error}")
     if done.returncode != 0:
         return KernelLines(problem=f"{why}; journalctl: {done.stderr.decode('utf-8', 'replace').strip()[:200]}")
-    return _bounded(done.stdout.decode("utf-8", "replace").splitlines(), "journalctl -k")
+    return _limit_lines(done.stdout.decode("utf-8", "replace").splitlines(), "journalctl -k")

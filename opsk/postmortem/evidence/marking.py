@@ -1,4 +1,4 @@
-"""How does a report leave its mark, so that it is counted once, in one class, and not for ever?"""
+"""Writes the mark of a report, so that exporters count each report once, in one class, and for a limited time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from opsk.postmortem.evidence.node_files import refuse_planted
-from opsk.postmortem.marks import CLASSES, FOLDER, NO_CAUSE, end_of, name_of
+from opsk.postmortem.marks import CLASSES, FOLDER, NO_CAUSE, format_mark, parse_mark_end_s
 from opsk.postmortem.values import Report
 
-KEPT_S = 31 * 86400.0
+MAX_MARK_AGE_S = 31 * 86400.0
 _MODE, _FOLDER_MODE = 0o644, 0o755
 
 
@@ -21,15 +21,15 @@ def mark_report(top: Path, folder_name: str, report: Report, now_s: float) -> No
     top
         The folder of evidence, with a folder for each job.
     folder_name
-        What the folder of the job is called, by cluster and number.
+        Name of the job's folder, by cluster and number.
 
     Raises
     ------
     OSError
-        It cannot be written, or somebody else might have put the folder there.
+        It cannot be written, or another user might have created the folder.
     """
     job, root = report.job, report.root
-    name = name_of(folder_name, job.end_s if job is not None and job.end_s is not None else now_s)
+    name = format_mark(folder_name, job.end_s if job is not None and job.end_s is not None else now_s)
     chosen = str(root.failure) if root is not None else NO_CAUSE
     for folder in (top / FOLDER, top / FOLDER / chosen):
         folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
@@ -41,12 +41,12 @@ def mark_report(top: Path, folder_name: str, report: Report, now_s: float) -> No
             (top / FOLDER / other / name).unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     os.close(os.open(top / FOLDER / chosen / name, flags, _MODE))
-    _forget_old(top / FOLDER / chosen, now_s)
+    _remove_old(top / FOLDER / chosen, now_s)
 
 
-def _forget_old(folder: Path, now_s: float) -> None:
+def _remove_old(folder: Path, now_s: float) -> None:
     """Remove marks of long ago."""
     for path in folder.iterdir():
-        at = end_of(path.name)
-        if at is not None and now_s - at > KEPT_S:
+        end_s = parse_mark_end_s(path.name)
+        if end_s is not None and now_s - end_s > MAX_MARK_AGE_S:
             path.unlink(missing_ok=True)

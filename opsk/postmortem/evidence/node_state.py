@@ -1,4 +1,4 @@
-"""What do GPUs, ports and the job's control group of a node say at one moment? Plain values that JSON can keep."""
+"""Takes a snapshot of a node's GPUs, ports and the job's control group as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opsk.telemetry.jobs.job_map import JobMapper
 from opsk.telemetry.network.infiniband import PortSample, SysfsInfiniband
 
 GPU_PATIENCE_S = 15.0
-_WORDS = (
+_TRAFFIC_WORDS = (
     "data",
     "packets",
     "wait",
@@ -31,41 +31,41 @@ _WORDS = (
     "lifespan",
 )
 """Parts of names of counters that count work, not trouble."""
-_MOST_COUNTERS = 64
+_MAX_COUNTERS = 64
 
 Values = dict[str, Any]
 
 
-def node_state(
+def read_node_state(
     key: JobKey, *, jobs_folder: Path, sysfs: Path = Path("/sys"), cgroups: Path = Path("/sys/fs/cgroup"),
     gpus: Callable[[], GpuReading] | None = None, clock: Callable[[], float] = time.time,
 ) -> Values:  # fmt: skip
-    """Return the state of this node; what cannot be read says why.
+    """Return the state of this node; unreadable parts have a problem instead.
 
     Parameters
     ----------
     key
         Cluster and number of the job.
     jobs_folder
-        Where its prolog wrote down what it has.
+        Folder in which its prolog recorded its resources.
     gpus
         Reads the GPUs; NVML by default.
     """
-    reading, gpu_problem = _gpus(gpus)
+    reading, gpu_problem = _read_gpus(gpus)
     cgroup_reader = CgroupReader(cgroups)
     return {
         "at_s": clock(),
-        "gpus": [] if reading is None else [*map(_gpu, reading.gpus), *map(_lost, reading.lost)],
+        "gpus": [] if reading is None else [*map(_convert_gpu, reading.gpus), *map(_convert_lost_gpu, reading.lost)],
         "gpu_problem": gpu_problem,
         "driver": None if reading is None else reading.driver,
-        "job_gpus": _job_gpus(key, reading, cgroup_reader, jobs_folder),
-        **_ports(sysfs),
-        "cgroup": _cgroup(key.job, cgroup_reader),
+        "job_gpus": _find_job_gpus(key, reading, cgroup_reader, jobs_folder),
+        **_read_ports(sysfs),
+        "cgroup": _read_cgroup(key.job, cgroup_reader),
     }
 
 
-def _gpus(gpus: Callable[[], GpuReading] | None) -> tuple[GpuReading | None, str]:
-    """Return the GPUs, or why they cannot be read; a driver that hangs is waited for only so long."""
+def _read_gpus(gpus: Callable[[], GpuReading] | None) -> tuple[GpuReading | None, str]:
+    """Return the GPUs, or why they cannot be read; waiting for a driver that hangs is bounded."""
     if gpus is not None:
         try:
             return gpus(), ""
@@ -80,8 +80,8 @@ def _gpus(gpus: Callable[[], GpuReading] | None) -> tuple[GpuReading | None, str
         shared.close()
 
 
-def _gpu(gpu: GpuSample) -> Values:
-    """Return what matters of a GPU that answers."""
+def _convert_gpu(gpu: GpuSample) -> Values:
+    """Convert a GPU that answers."""
     ecc: dict[str, int] = {}
     for count in sorted(gpu.ecc, key=lambda each: each.location != "total"):
         name = f"{count.kind}_{count.span}"
@@ -100,13 +100,15 @@ def _gpu(gpu: GpuSample) -> Values:
     }  # fmt: skip
 
 
-def _lost(gpu: LostGpu) -> Values:
-    """Return what is known of a GPU that does not answer."""
+def _convert_lost_gpu(gpu: LostGpu) -> Values:
+    """Convert a GPU that does not answer."""
     return {"uuid": gpu.uuid, "index": gpu.index, "pci": gpu.pci, "model": gpu.model, "lost": gpu.why}
 
 
-def _job_gpus(key: JobKey, reading: GpuReading | None, cgroups: CgroupReader, jobs_folder: Path) -> list[str] | None:
-    """Return UUIDs of the GPUs that Slurm gave to the job; ``None`` where that cannot be told."""
+def _find_job_gpus(
+    key: JobKey, reading: GpuReading | None, cgroups: CgroupReader, jobs_folder: Path
+) -> list[str] | None:
+    """Return UUIDs of the GPUs that Slurm gave to the job; ``None`` where they are unknown."""
     try:
         runs = JobMapper(cgroups, folder=jobs_folder).read(reading).jobs
     except (OSError, OpskError, ValueError):
@@ -119,35 +121,37 @@ def _job_gpus(key: JobKey, reading: GpuReading | None, cgroups: CgroupReader, jo
     return None
 
 
-def _ports(sysfs: Path) -> Values:
+def _read_ports(sysfs: Path) -> Values:
     """Return the ports with their states and counters of trouble."""
     try:
         devices = SysfsInfiniband(sysfs).devices()
     except OpskError as error:
         return {"ports": [], "port_problem": error.message}
-    return {"ports": [_port(port) for device in devices for port in device.ports], "port_problem": ""}
+    return {"ports": [_convert_port(port) for device in devices for port in device.ports], "port_problem": ""}
 
 
-def _port(port: PortSample) -> Values:
+def _convert_port(port: PortSample) -> Values:
     """Return one port."""
     counters = {**port.hardware, **port.counters}
-    kept = {name: value for name, value in sorted(counters.items()) if not any(word in name for word in _WORDS)}
+    errors = {
+        name: value for name, value in sorted(counters.items()) if not any(word in name for word in _TRAFFIC_WORDS)
+    }
     return {
         "device": port.device, "netdev": port.netdev, "port": port.port, "layer": port.link_layer,
         "state": port.state_name, "phys_state": port.phys_state_name, "speed": port.speed, "guid": port.port_guid,
-        "counters": dict(list(kept.items())[:_MOST_COUNTERS]),
+        "counters": dict(list(errors.items())[:_MAX_COUNTERS]),
     }  # fmt: skip
 
 
-def _cgroup(job: str, reader: CgroupReader) -> Values | None:
-    """Return what the job's control group says; ``None`` when it has gone, as it mostly has when the epilog runs."""
+def _read_cgroup(job: str, reader: CgroupReader) -> Values | None:
+    """Return the values of the job's control group; ``None`` when it has gone, as usual when the epilog runs."""
     try:
-        found = next((each for each in reader.jobs() if each.job_id == job), None)
+        group = next((each for each in reader.jobs() if each.job_id == job), None)
     except OSError:
         return None
-    if found is None:
+    if group is None:
         return None
     return {
-        "oom_kills": found.oom_kills, "memory_peak_bytes": found.memory_peak_bytes,
-        "memory_limit_bytes": found.memory_limit_bytes, "limit_hits": found.limit_hits,
+        "oom_kills": group.oom_kills, "memory_peak_bytes": group.memory_peak_bytes,
+        "memory_limit_bytes": group.memory_limit_bytes, "limit_hits": group.limit_hits,
     }  # fmt: skip

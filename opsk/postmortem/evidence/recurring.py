@@ -1,9 +1,9 @@
-"""Does this node, GPU, link or user fail again and again, or is that what chance gives?
+"""Computes whether a node, GPU, link or user fails more often than chance explains.
 
-The lemon score is a ratio: how often a part failed, by what it would have failed had all parts failed alike. Few
-failures prove little: of the count only what is certain to 95 % is taken, the lower bound of a Poisson rate. So one
-failure gives 0.04 of its ratio, three give 0.27, and a part that fails ten times as often as others needs four failures
-to be called a lemon (3 and more).
+The lemon score is a ratio: how often a part failed, over how often it would have failed if all parts failed equally
+often. Few failures prove little: the count enters with its lower 95 % confidence bound as a Poisson rate. One failure
+gives 0.04 of its ratio, three give 0.27, and a part that fails ten times as often as others needs four failures to be
+called a lemon (3 and more).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from opsk.postmortem.values import FailureClass, Place, Recurrence, Report
 
 _Z = 1.6449
 """Of the 95 % quantile of a normal distribution."""
-_LEAST_EXPECTED = 0.01
+_MIN_EXPECTED = 0.01
 """No part is so good that less would be expected of it."""
 HARDWARE = frozenset(
     str(each) for each in (FailureClass.GPU_HARDWARE, FailureClass.NVLINK, FailureClass.FABRIC, FailureClass.NODE)
@@ -27,7 +27,7 @@ HARDWARE = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFailure:
-    """A failure that the store remembers; ``what`` is ``gpu:NODE/INDEX``, ``nic:NODE/DEVICE``, ``node:NAME``, ..."""
+    """A failure in the store; ``what`` is ``gpu:NODE/INDEX``, ``nic:NODE/DEVICE``, ``node:NAME``, ..."""
 
     at_s: float
     failure: str
@@ -39,7 +39,7 @@ class KnownFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the store knows of some days.
+    """The store's failures and jobs of some days.
 
     Parameters
     ----------
@@ -73,74 +73,80 @@ def lower_bound(count: int) -> float:
 
 def lemon_score(observed: int, expected: float) -> float:
     """Return by how much, at least, a part fails more often than expected [ratio]."""
-    return lower_bound(observed) / max(expected, _LEAST_EXPECTED)
+    return lower_bound(observed) / max(expected, _MIN_EXPECTED)
 
 
-def subjects_of(place: Place) -> tuple[str, ...]:
-    """Return the parts that a place names, the smallest first, in the words of the store."""
+def name_parts(place: Place) -> tuple[str, ...]:
+    """Return the parts that a place names, the smallest first, as the store names them."""
     if not place.node:
         return ()
-    found = []
+    parts = []
     if place.gpu_index is not None:
-        found.append(f"gpu:{place.node}/{place.gpu_index}")
+        parts.append(f"gpu:{place.node}/{place.gpu_index}")
     if place.hca:
-        found.append(f"nic:{place.node}/{place.hca}")
-    return (*found, f"node:{place.node}")
+        parts.append(f"nic:{place.node}/{place.hca}")
+    return (*parts, f"node:{place.node}")
 
 
-def recurrence_of(report: Report, known: Known, *, days: int) -> tuple[Recurrence, ...]:
+def compute_recurrence(report: Report, known: Known, *, days: int) -> tuple[Recurrence, ...]:
     """Return how often place and user of a report were in failures before; this failure counts as one."""
     root = report.root
     if root is None:
         return ()
-    own = report.job.job_id if report.job is not None else ""
-    earlier = [each for each in known.failures if not own or each.job != own]
-    found = [_of_part(part, earlier, known, days) for part in subjects_of(root.where) if str(root.failure) in HARDWARE]
+    job_id = report.job.job_id if report.job is not None else ""
+    earlier = [each for each in known.failures if not job_id or each.job != job_id]
+    recurrences = [
+        _compute_part_recurrence(part, earlier, known, days)
+        for part in name_parts(root.where)
+        if str(root.failure) in HARDWARE
+    ]
     user = report.job.user if report.job is not None else ""
     if user and str(root.failure) not in HARDWARE:
-        found.append(_of_user(user, str(root.failure), earlier, known, days))
-    return tuple(each for each in found if each.failures > 1)
+        recurrences.append(_compute_user_recurrence(user, str(root.failure), earlier, known, days))
+    return tuple(each for each in recurrences if each.failures > 1)
 
 
-def _of_part(part: str, earlier: Sequence[KnownFailure], known: Known, days: int) -> Recurrence:
+def _compute_part_recurrence(part: str, earlier: Sequence[KnownFailure], known: Known, days: int) -> Recurrence:
     """Return the record of a part."""
     kind, _, name = part.partition(":")
     node = name.partition("/")[0]
     of_parts = [each for each in earlier if each.failure in HARDWARE]
-    own = [each for each in of_parts if each.what == part or (kind == "node" and _node(each) == node)]
-    count, total = _events(own) + 1, _events(of_parts) + 1
-    nodes = max(known.nodes, len(known.jobs_of_node), len({_node(each) for each in of_parts} | {node}))
-    seats = sum(known.jobs_of_node.values())
-    share = known.jobs_of_node[node] / seats if seats and known.jobs_of_node[node] else 1 / nodes
+    part_failures = [each for each in of_parts if each.what == part or (kind == "node" and _failure_node(each) == node)]
+    count, total = _count_events(part_failures) + 1, _count_events(of_parts) + 1
+    nodes = max(known.nodes, len(known.jobs_of_node), len({_failure_node(each) for each in of_parts} | {node}))
+    slots = sum(known.jobs_of_node.values())
+    share = known.jobs_of_node[node] / slots if slots and known.jobs_of_node[node] else 1 / nodes
     jobs = known.jobs_of_node[node]
-    return _recurrence(part, count, jobs, days, total * share, _kinds(own))
+    return _build_recurrence(part, count, jobs, days, total * share, _format_kinds(part_failures))
 
 
-def _of_user(user: str, failure: str, earlier: Sequence[KnownFailure], known: Known, days: int) -> Recurrence:
+def _compute_user_recurrence(
+    user: str, failure: str, earlier: Sequence[KnownFailure], known: Known, days: int
+) -> Recurrence:
     """Return the record of a user: with the same kind of failure."""
-    alike = [each for each in earlier if each.failure == failure]
-    own = [each for each in alike if each.user == user]
-    count, total = _events(own) + 1, _events(alike) + 1
+    similar = [each for each in earlier if each.failure == failure]
+    user_failures = [each for each in similar if each.user == user]
+    count, total = _count_events(user_failures) + 1, _count_events(similar) + 1
     jobs = known.jobs_of_user[user]
-    users = max(len(known.jobs_of_user), len({each.user for each in alike if each.user} | {user}))
+    users = max(len(known.jobs_of_user), len({each.user for each in similar if each.user} | {user}))
     share = jobs / known.jobs if known.jobs and jobs else 1 / users
-    return _recurrence(f"user:{user}", count, jobs, days, total * share, failure)
+    return _build_recurrence(f"user:{user}", count, jobs, days, total * share, failure)
 
 
-def _recurrence(subject: str, count: int, jobs: int, days: int, expected: float, kinds: str) -> Recurrence:
+def _build_recurrence(subject: str, count: int, jobs: int, days: int, expected: float, kinds: str) -> Recurrence:
     text = f"{count} failures within {days} days ({kinds}), {expected:.1f} expected"
     score = lemon_score(count, expected)
     return Recurrence(subject=subject, failures=count, jobs=jobs, days=days, lemon=round(score, 3), text=text)
 
 
-def _events(failures: Sequence[KnownFailure]) -> int:
-    """Count failures: what was told of one job, or within one hour without a job, is one."""
-    return len({(each.job or int(each.at_s // 3600), _node(each)) for each in failures})
+def _count_events(failures: Sequence[KnownFailure]) -> int:
+    """Count failures: those of one job, or within one hour without a job, count as one."""
+    return len({(each.job or int(each.at_s // 3600), _failure_node(each)) for each in failures})
 
 
-def _node(each: KnownFailure) -> str:
-    return each.node or each.what.partition(":")[2].partition("/")[0]
+def _failure_node(failure: KnownFailure) -> str:
+    return failure.node or failure.what.partition(":")[2].partition("/")[0]
 
 
-def _kinds(failures: Sequence[KnownFailure]) -> str:
+def _format_kinds(failures: Sequence[KnownFailure]) -> str:
     return ", ".join(sorted({each.failure for each in failures})) or "this one"

@@ -1,4 +1,4 @@
-"""What does Slurm's record of a job tell a post-mortem? Facts, and signs that no program can forge."""
+"""Converts Slurm's record of a job into facts and into signs that no program can forge."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opsk.errors import InputError, SlurmError
-from opsk.postmortem.values import FailureClass, JobFacts, Origin, Place, Role, Sign
+from opsk.postmortem.values import FailureClass, Finding, JobFacts, Origin, Place, Role
 from opsk.slurm.client import SlurmClient
-from opsk.slurm.commands.accounting import AccountedRun, AccountingClient, NodeReason, last_ended
+from opsk.slurm.commands.accounting import AccountedRun, AccountingClient, NodeReason, find_last_ended
 from opsk.slurm.records import JobRecord
 
 OUT_OF_MEMORY_SIGNAL = 125
 BEFORE_S, AFTER_S = 300.0, 3600.0
-"""A reason that was given to a node so long before the job's start or after its end has to do with the job."""
+"""Reasons set on a node within this time before the job's start or after its end belong to the job [s]."""
 _BY_OPSK = "opsk:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmRecord:
-    """What Slurm says.
+    """Slurm's record of a job.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class SlurmRecord:
 
     facts: JobFacts
     number: str = ""
-    signs: tuple[Sign, ...] = ()
+    findings: tuple[Finding, ...] = ()
     uid: int | None = None
     work_dir: str = ""
     std_out: str = ""
@@ -42,24 +42,24 @@ class SlurmRecord:
     unreadable: tuple[str, ...] = ()
 
 
-def slurm_record(
+def fetch_slurm_record(
     job_id: str, accounting: AccountingClient, client: SlurmClient | None, *, is_number: bool = False
 ) -> SlurmRecord:
-    """Ask accounting; where there is none, slurmctld, which remembers a job for some minutes.
+    """Query the accounting; where there is none, slurmctld, which remembers a job for some minutes.
 
     Raises
     ------
     InputError
         There is no such job.
     SlurmError
-        Nobody answers.
+        Neither answers.
     """
     try:
-        run = last_ended(accounting.runs(job_id, is_number=is_number))
+        run = find_last_ended(accounting.runs(job_id, is_number=is_number))
     except SlurmError as error:
         if client is None:
             raise
-        return _of_controller(client.job(job_id), accounting, why=error.message)
+        return _convert_job(client.job(job_id), accounting, why=error.message)
     except InputError as unknown:
         if client is None:
             raise
@@ -68,7 +68,7 @@ def slurm_record(
             remembered = client.job(job_id)
         except (InputError, SlurmError):
             raise unknown from None
-        return _of_controller(remembered, accounting, why="the job is not in it yet")
+        return _convert_job(remembered, accounting, why="the job is not in it yet")
     if run is None:
         raise InputError(f"Slurm's accounting knows no job {job_id}")
     unreadable: list[str] = []
@@ -78,19 +78,19 @@ def slurm_record(
             known = client.job(job_id)
         except (InputError, SlurmError):
             unreadable.append("Slurm's accounting of this release does not keep where the job wrote its output")
-    return _of_run(run, accounting, known, unreadable)
+    return _convert_run(run, accounting, known, unreadable)
 
 
-def _of_run(
+def _convert_run(
     run: AccountedRun, accounting: AccountingClient, remembered: JobRecord | None, unreadable: list[str]
 ) -> SlurmRecord:
-    """Return what a run of the accounting tells."""
-    reasons, gathered = _reasons(accounting, run.nodes, unreadable)
+    """Convert a run of the accounting."""
+    reasons, gathered = _fetch_reasons(accounting, run.nodes, unreadable)
     facts = JobFacts(
         job_id=run.label, number=str(run.id), user=run.user, uid=run.uid, name=run.name, state=run.state,
         reason=run.reason, exit_code=run.exit_code, exit_signal=run.exit_signal,
         derived_exit_code=run.derived_exit_code, cancelled_by=run.cancelled_by,
-        nodes=run.nodes, tasks=_tasks(run, remembered), start_s=run.start_s, end_s=run.end_s,
+        nodes=run.nodes, tasks=_count_ranks(run, remembered), start_s=run.start_s, end_s=run.end_s,
         time_limit_s=run.time_limit_s, submit_s=run.submit_s, restarts=run.restarts, partition=run.partition,
         account=run.account, cluster=run.cluster,
         admin_comment=run.admin_comment or (remembered and remembered.admin_comment) or "",
@@ -98,7 +98,9 @@ def _of_run(
     )  # fmt: skip
     return SlurmRecord(
         facts=facts, number=str(run.id), uid=run.uid,
-        signs=(*_step_signs(run), *_failed_node(run), *reason_signs(reasons, run.start_s, run.end_s)),
+        findings=(
+            *_find_step_failures(run), *_find_failed_node(run), *find_node_reasons(reasons, run.start_s, run.end_s),
+        ),
         work_dir=run.work_dir or (remembered and remembered.work_dir) or "",
         std_out=run.std_out or (remembered and remembered.std_out) or "",
         std_err=run.std_err or (remembered and remembered.std_err) or "",
@@ -106,10 +108,10 @@ def _of_run(
     )  # fmt: skip
 
 
-def _of_controller(job: JobRecord, accounting: AccountingClient, *, why: str) -> SlurmRecord:
-    """Return what slurmctld still remembers."""
+def _convert_job(job: JobRecord, accounting: AccountingClient, *, why: str) -> SlurmRecord:
+    """Convert slurmctld's record of a job."""
     unreadable = [f"Slurm's accounting: {why}; slurmctld was asked instead, which knows no steps"]
-    reasons, gathered = _reasons(accounting, job.nodes, unreadable)
+    reasons, gathered = _fetch_reasons(accounting, job.nodes, unreadable)
     times = (job.start_time, job.end_time, job.submit_time)
     start, end, submit = (None if at is None else at.timestamp() for at in times)
     facts = JobFacts(
@@ -120,69 +122,70 @@ def _of_controller(job: JobRecord, accounting: AccountingClient, *, why: str) ->
         admin_comment=job.admin_comment or "", node_reasons={each.node: each.reason for each in reasons},
     )  # fmt: skip
     return SlurmRecord(
-        facts=facts, number=str(job.id), signs=reason_signs(reasons, start, end), work_dir=job.work_dir or "",
+        facts=facts, number=str(job.id), findings=find_node_reasons(reasons, start, end), work_dir=job.work_dir or "",
         std_out=job.std_out or "", std_err=job.std_err or "", unreadable=tuple(unreadable),
         gathered={"scontrol": "the job as slurmctld remembers it", **gathered},
     )  # fmt: skip
 
 
-def _reasons(
+def _fetch_reasons(
     accounting: AccountingClient, nodes: Sequence[str], unreadable: list[str]
 ) -> tuple[tuple[NodeReason, ...], dict[str, str]]:
-    """Ask for the reasons of nodes; that nobody answers is told, and no error."""
+    """Fetch the reasons of nodes; a missing answer is recorded as unreadable, not raised."""
     try:
-        found = accounting.node_reasons(nodes)
+        reasons = accounting.node_reasons(nodes)
     except SlurmError as error:
         unreadable.append(f"reasons of nodes: {error.message}")
         return (), {}
-    return found, {"node_reasons": f"{len(nodes)} nodes, {len(found)} set aside"}
+    return reasons, {"node_reasons": f"{len(nodes)} nodes, {len(reasons)} set aside"}
 
 
-def _tasks(run: AccountedRun, remembered: JobRecord | None) -> int | None:
+def _count_ranks(run: AccountedRun, remembered: JobRecord | None) -> int | None:
     """Return how many ranks there were: the tasks of the largest step; GPUs where that is a launcher on each node."""
-    told = [step.tasks for step in run.steps if step.tasks and step.id.isdecimal()]
-    tasks = max([*told, run.tasks or 0, (remembered and remembered.tasks) or 0])
+    step_tasks = [step.tasks for step in run.steps if step.tasks and step.id.isdecimal()]
+    tasks = max([*step_tasks, run.tasks or 0, (remembered and remembered.tasks) or 0])
     if tasks <= len(run.nodes) and run.gpus > tasks:
         return run.gpus
     return tasks or None
 
 
-def _step_signs(run: AccountedRun) -> tuple[Sign, ...]:
-    """Return what the ends of steps tell: under control groups only the step says that memory ran out."""
-    signs = []
+def _find_step_failures(run: AccountedRun) -> tuple[Finding, ...]:
+    """Return the steps that ran out of memory: under control groups only the step's state shows it."""
+    findings = []
     for number, step in enumerate(run.steps):
         if step.state == "OUT_OF_MEMORY" or step.exit_signal == OUT_OF_MEMORY_SIGNAL:
             node = step.nodes[0] if len(step.nodes) == 1 else ""
-            signs.append(Sign(
+            findings.append(Finding(
                 signature="slurm.step_out_of_memory", role=Role.ROOT, origin=Origin.SLURM,
                 failure=FailureClass.HOST_MEMORY, place=Place(node=node), time_s=step.end_s, order=number,
                 source="sacct", text=f"step {run.label}.{step.id} {step.state}", fields={"step": step.id},
             ))  # fmt: skip
-    return tuple(signs)
+    return tuple(findings)
 
 
-def _failed_node(run: AccountedRun) -> tuple[Sign, ...]:
+def _find_failed_node(run: AccountedRun) -> tuple[Finding, ...]:
     """Return that Slurm gave up on a node."""
     if not run.failed_node or "," in run.failed_node or "[" in run.failed_node:
         return ()
-    return (Sign(
+    return (Finding(
         signature="slurm.failed_node", role=Role.ROOT, origin=Origin.SLURM, failure=FailureClass.NODE,
         place=Place(node=run.failed_node), time_s=run.end_s, source="sacct", text=f"FailedNode={run.failed_node}",
     ),)  # fmt: skip
 
 
-def reason_signs(reasons: Sequence[NodeReason], start_s: float | None, end_s: float | None) -> tuple[Sign, ...]:
+def find_node_reasons(reasons: Sequence[NodeReason], start_s: float | None, end_s: float | None) -> tuple[Finding, ...]:
     """Return the reasons that were given around the time of the job; others are facts of another day."""
-    signs = []
-    for number, each in enumerate(reasons):
-        if each.at_s is None or each.reason.startswith(_BY_OPSK):
+    findings = []
+    for number, reason in enumerate(reasons):
+        if reason.at_s is None or reason.reason.startswith(_BY_OPSK):
             continue
-        first, last = (start_s or 0.0) - BEFORE_S, (end_s or each.at_s) + AFTER_S
-        if first <= each.at_s <= last:
-            is_silent = "not responding" in each.reason.lower() or "unexpectedly rebooted" in each.reason.lower()
-            signs.append(Sign(
+        first, last = (start_s or 0.0) - BEFORE_S, (end_s or reason.at_s) + AFTER_S
+        if first <= reason.at_s <= last:
+            is_silent = "not responding" in reason.reason.lower() or "unexpectedly rebooted" in reason.reason.lower()
+            findings.append(Finding(
                 signature="slurm.node_reason", role=Role.ROOT if is_silent else Role.CONFIRMATION, origin=Origin.SLURM,
-                failure=FailureClass.NODE, place=Place(node=each.node), time_s=each.at_s, order=number,
-                source="sinfo", text=f"{each.node} {each.state}: {each.reason}"[:400], fields={"reason": each.reason},
+                failure=FailureClass.NODE, place=Place(node=reason.node), time_s=reason.at_s, order=number,
+                source="sinfo", text=f"{reason.node} {reason.state}: {reason.reason}"[:400],
+                fields={"reason": reason.reason},
             ))  # fmt: skip
-    return tuple(signs)
+    return tuple(findings)

@@ -1,4 +1,4 @@
-"""What do the logs of all ranks say? Streamed, never whole in memory."""
+"""Reads the logs of all ranks as a stream, never whole in memory."""
 
 from __future__ import annotations
 

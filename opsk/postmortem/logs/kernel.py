@@ -1,4 +1,4 @@
-"""What do a node's kernel log lines mean for a job? Typed events become signs that only the kernel can give."""
+"""Converts typed events of a node's kernel log into signs with the kernel as their origin."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 
 from opsk.hardware.xids import Suspect, Xid, XidClass
-from opsk.postmortem.logs.gathering import TEXT_CHARS, Gathered
-from opsk.postmortem.logs.lines import fields_of, line_at
-from opsk.postmortem.logs.pieces import KernelLines, opened
+from opsk.postmortem.logs.gathering import TEXT_CHARS, FindingSet
+from opsk.postmortem.logs.lines import find_line, read_fields
+from opsk.postmortem.logs.pieces import KernelLines, open_log
 from opsk.postmortem.signatures.signature import Signature, signatures
-from opsk.postmortem.values import FailureClass, Origin, Place, Role, Sign
+from opsk.postmortem.values import FailureClass, Finding, Origin, Place, Role
 from opsk.telemetry.kernel_log import (
     CrashEvent,
     DriverEvent,
@@ -41,44 +41,44 @@ _DAEMONS = ("mmfs",)
 
 
 @cache
-def _of_kernels() -> tuple[Signature, ...]:
-    """Return the signatures that are looked for in kernel logs."""
+def _kernel_signatures() -> tuple[Signature, ...]:
+    """Return the signatures that apply to kernel logs."""
     return tuple(each for each in signatures() if each.origin is Origin.KERNEL)
 
 
-class KernelTexts:
-    """Looks at the lines of a kernel log as they pass by.
+class KernelTextScanner:
+    """Scans the lines of a kernel log for signatures while they pass through.
 
     Parameters
     ----------
     reader
         Takes lines apart.
     source, node
-        The log, and the node whose log it is, where lines name none.
+        The log, and its node, where lines name none.
     """
 
     def __init__(self, reader: LineReader, *, source: str, node: str = "") -> None:
         self._reader = reader
         self._source = source
         self._node = node
-        self._gathered = Gathered()
+        self._gathered = FindingSet()
 
-    def passing(self, lines: Iterable[str]) -> Iterator[str]:
+    def pass_through(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield lines as they are."""
         for number, line in enumerate(lines, 1):
-            for signature in _of_kernels():
+            for signature in _kernel_signatures():
                 if any(fragment in line for fragment in signature.fragments):
-                    self._take(signature, self._reader.read(line, number))
+                    self._add_match(signature, self._reader.read(line, number))
             yield line
 
     @property
-    def signs(self) -> tuple[Sign, ...]:
-        """Return what was seen so far, the same counted."""
-        return tuple(self._gathered.signs.values())
+    def findings(self) -> tuple[Finding, ...]:
+        """Return the findings so far, equal ones counted."""
+        return tuple(self._gathered.findings.values())
 
-    def _take(self, signature: Signature, line: KernelLine) -> None:
+    def _add_match(self, signature: Signature, line: KernelLine) -> None:
         """Take in a line that has a fragment, where the kernel wrote it."""
-        fields = fields_of(signature, line.message)
+        fields = read_fields(signature, line.message)
         if fields is None or not (line.from_kernel or line.ident in _DAEMONS):
             return
         stamp, number = line.stamp, line.number or 0
@@ -86,7 +86,7 @@ class KernelTexts:
         if unix_s is None and stamp.wall is not None:
             unix_s = stamp.wall.replace(tzinfo=UTC).timestamp()
         self._gathered.add(
-            Sign(
+            Finding(
                 signature=signature.id, role=signature.role, origin=Origin.KERNEL, failure=signature.failure,
                 time_s=unix_s, place=Place(node=line.host or self._node, peer=fields.get("peer", "")), order=number,
                 source=self._source, line=number, text=line.message[:TEXT_CHARS], fields=fields,
@@ -106,15 +106,15 @@ _DMESG = re.compile(
 _WRITERS = re.compile(
     r"kernel$|systemd|slurm|NetworkManager$|sshd$|CRON$|sudo$|dbus|chronyd|ntpd|nvidia|mmfs$|containerd"
 )
-"""Who writes into journals. Python's logging puts a date and two words before lines as well."""
+"""Programs that write into journals. Python's logging puts a date and two words before lines as well."""
 _REACH_BYTES = 300
 _XID = b"Xid ("
-_FELL = b"fallen off the bus"
+_OFF_BUS = b"fallen off the bus"
 
 
-def looks_like_kernel_log(start: bytes) -> bool:
-    """Tell whether a file is a kernel's log or journal as a whole, by the form of its first lines."""
-    # what is indented goes on from the line before
+def is_kernel_log(start: bytes) -> bool:
+    """Return whether a file is a kernel's log or journal as a whole, by the form of its first lines."""
+    # an indented line continues the one before
     lines = [
         raw.decode("utf-8", "replace") for raw in start.splitlines()[:400] if raw.strip() and raw[:1] not in b" \t"
     ]
@@ -124,7 +124,7 @@ def looks_like_kernel_log(start: bytes) -> bool:
 
 
 def _is_stamped(reader: LineReader, line: str) -> bool:
-    """Tell whether a line has the form of the kernel's buffer, dmesg, syslog or the journal."""
+    """Return whether a line has the form of the kernel's buffer, dmesg, syslog or the journal."""
     read = reader.read(line)
     if read.stamp.clock is Clock.NONE:
         return False
@@ -133,18 +133,18 @@ def _is_stamped(reader: LineReader, line: str) -> bool:
     return read.ident is not None and bool(_SYSLOG.match(line) or _WRITERS.search(read.ident))
 
 
-def kernel_signs(
+def scan_kernel_log(
     path: Path, *, node: str = "", not_after_s: float | None = None, zone: tzinfo | None = None,
     boot_unix_s: float | None = None,
-) -> tuple[tuple[Sign, ...], str]:  # fmt: skip
-    """Return the signs in a kernel log, and why it could not be read to its end.
+) -> tuple[tuple[Finding, ...], str]:  # fmt: skip
+    """Return the findings in a kernel log, and why it could not be read to its end.
 
     Parameters
     ----------
     node
-        The node whose log it is, where lines name none.
+        Node of the log, where lines name none.
     not_after_s
-        When it was written [s since 1970]: tells the year where lines do not.
+        When it was written [s since 1970]: gives the year where lines do not.
 
     Raises
     ------
@@ -152,57 +152,63 @@ def kernel_signs(
         The log cannot be opened.
     """
     last = datetime.fromtimestamp(not_after_s, zone or UTC).replace(tzinfo=None) if not_after_s is not None else None
-    with opened(path) as stream:
+    with open_log(path) as stream:
         lines = KernelLines(stream)
-        signs = signs_in(lines, source=str(path), node=node, zone=zone or UTC, not_after=last, boot_unix_s=boot_unix_s)
-    return signs, f"{path}: {lines.problem}" if lines.problem else ""
+        findings = scan_kernel_lines(
+            lines, source=str(path), node=node, zone=zone or UTC, not_after=last, boot_unix_s=boot_unix_s
+        )
+    return findings, f"{path}: {lines.problem}" if lines.problem else ""
 
 
-def signs_in(
+def scan_kernel_lines(
     lines: Iterable[str], *, source: str, node: str = "", zone: tzinfo | None = None,
     not_after: datetime | None = None, boot_unix_s: float | None = None,
-) -> tuple[Sign, ...]:  # fmt: skip
-    """Return the signs in lines of a kernel log; what the caller knows of their times is as for `LineReader`."""
-    texts = KernelTexts(LineReader(zone=zone, not_after=not_after, boot_unix_s=boot_unix_s), source=source, node=node)
-    log = read_kernel_log(texts.passing(lines), zone=zone, not_after=not_after, boot_unix_s=boot_unix_s)
-    return (*signs_of(log.events, source=source, node=node), *texts.signs)
+) -> tuple[Finding, ...]:  # fmt: skip
+    """Return the findings in lines of a kernel log; the options on times are those of `LineReader`."""
+    texts = KernelTextScanner(
+        LineReader(zone=zone, not_after=not_after, boot_unix_s=boot_unix_s), source=source, node=node
+    )
+    log = read_kernel_log(texts.pass_through(lines), zone=zone, not_after=not_after, boot_unix_s=boot_unix_s)
+    return (*convert_events(log.events, source=source, node=node), *texts.findings)
 
 
-def quoted_signs(data: bytes, *, source: str) -> tuple[Sign, ...]:
+def scan_quoted_xids(data: bytes, *, source: str) -> tuple[Finding, ...]:
     """Return Xids that a text quotes which is no kernel log: shown, and never evidence of the kernel."""
-    found: dict[int, str] = {}
-    for word in (_XID, _FELL):
-        at = data.find(word)
-        while at >= 0 and len(found) < 256:
-            line = line_at(data, at + len(word))
-            if line.start not in found:
-                found[line.start] = line.text
+    lines: dict[int, str] = {}
+    for word in (_XID, _OFF_BUS):
+        position = data.find(word)
+        while position >= 0 and len(lines) < 256:
+            line = find_line(data, position + len(word))
+            if line.start not in lines:
+                lines[line.start] = line.text
             elif word == _XID:  # several in one line, as reports list them
-                found[at] = "NVRM: " + data[at : at + _REACH_BYTES].decode("utf-8", "replace").partition("\n")[0]
-            at = data.find(word, at + 1)
-    events = read_kernel_log([found[start] for start in sorted(found)]).events if found else ()
-    return signs_of(events, source=source, origin=Origin.JOB_LOG)
+                lines[position] = (
+                    "NVRM: " + data[position : position + _REACH_BYTES].decode("utf-8", "replace").partition("\n")[0]
+                )
+            position = data.find(word, position + 1)
+    events = read_kernel_log([lines[start] for start in sorted(lines)]).events if lines else ()
+    return convert_events(events, source=source, origin=Origin.JOB_LOG)
 
 
-def signs_of(
+def convert_events(
     events: Iterable[KernelEvent], *, source: str, node: str = "", origin: Origin = Origin.KERNEL
-) -> tuple[Sign, ...]:
-    """Return the sign of each event."""
-    signs = []
+) -> tuple[Finding, ...]:
+    """Convert each event to a finding."""
+    findings = []
     for number, event in enumerate(events):
-        meaning = _meaning(event)
+        meaning = _interpret(event)
         if meaning is None:
             continue
         signature, failure, role, place, fields = meaning
         if origin is not Origin.KERNEL:
             role = Role.ADVICE
-        signs.append(
-            Sign(
+        findings.append(
+            Finding(
                 signature=signature,
                 role=role,
                 origin=origin,
                 failure=failure,
-                time_s=_unix_s(event.at),
+                time_s=_to_unix_s(event.at),
                 place=_with_node(place, event.host or node),
                 order=number,
                 source=source,
@@ -211,14 +217,14 @@ def signs_of(
                 fields={name: value for name, value in fields.items() if value},
             )
         )
-    return tuple(signs)
+    return tuple(findings)
 
 
-def _unix_s(at: Stamp) -> float | None:
+def _to_unix_s(stamp: Stamp) -> float | None:
     """Return when an event was [s since 1970]; a wall clock without a zone is read as UTC."""
-    if at.unix_s is not None:
-        return at.unix_s
-    return at.wall.replace(tzinfo=UTC).timestamp() if at.wall is not None else None
+    if stamp.unix_s is not None:
+        return stamp.unix_s
+    return stamp.wall.replace(tzinfo=UTC).timestamp() if stamp.wall is not None else None
 
 
 def _with_node(place: Place, node: str) -> Place:
@@ -229,15 +235,15 @@ def _with_node(place: Place, node: str) -> Place:
 _Meaning = tuple[str, FailureClass, Role, Place, dict[str, str]]
 
 
-def _meaning(event: KernelEvent) -> _Meaning | None:
-    """Return what one event says; ``None`` where it says nothing about failures."""
-    for kind, read in _READ.items():
+def _interpret(event: KernelEvent) -> _Meaning | None:
+    """Return the meaning of one event; ``None`` where it is no failure."""
+    for kind, read in _READERS.items():
         if isinstance(event, kind):
             return read(event)  # type: ignore[operator, no-any-return]
     return None
 
 
-def _xid(event: XidEvent) -> _Meaning:
+def _read_xid(event: XidEvent) -> _Meaning:
     """Read an Xid by its class in the catalogue."""
     entry = event.entry
     fields = {
@@ -246,10 +252,10 @@ def _xid(event: XidEvent) -> _Meaning:
         "recovery": event.recovery.name if event.recovery else "",
     }  # fmt: skip
     place = Place(pci=event.pci, gpu_uuid=event.gpu_uuid or "")
-    return "kernel.xid", _failure_of(entry), _role_of(entry), place, fields
+    return "kernel.xid", _classify_failure(entry), _classify_role(entry), place, fields
 
 
-def _failure_of(entry: Xid) -> FailureClass:
+def _classify_failure(entry: Xid) -> FailureClass:
     """Return the class of failure that an Xid belongs to."""
     if entry.suspect in (Suspect.NVLINK, Suspect.C2C) or entry.class_ is XidClass.NVLINK:
         return FailureClass.NVLINK
@@ -258,34 +264,34 @@ def _failure_of(entry: Xid) -> FailureClass:
     return FailureClass.GPU_HARDWARE
 
 
-def _role_of(entry: Xid) -> Role:
+def _classify_role(entry: Xid) -> Role:
     """Return the part that an Xid can play."""
     if not entry.may_be_root:
         return Role.CASCADE if entry.class_ is XidClass.CASCADE else Role.CONFIRMATION
     return Role.CONFIRMATION if entry.class_ in _MINOR else Role.ROOT
 
 
-def _off_bus(event: FallenOffBusEvent) -> _Meaning:
+def _read_off_bus(event: FallenOffBusEvent) -> _Meaning:
     """Read a GPU that fell off the bus without an Xid."""
     pci = event.pci or ""
     return "kernel.off_bus", FailureClass.GPU_HARDWARE, Role.ROOT, Place(pci=pci), {"pci": pci}
 
 
-def _sxid(event: SxidEvent) -> _Meaning:
+def _read_sxid(event: SxidEvent) -> _Meaning:
     """Read an NVSwitch's error."""
     fields = {"code": str(event.code), "pci": event.pci, "name": event.entry.name, "link": str(event.link or "")}
     fatal = event.fatal or event.entry.severity in ("fatal", "always_fatal")
     return "kernel.sxid", FailureClass.NVLINK, Role.ROOT if fatal else Role.CONFIRMATION, Place(), fields
 
 
-def _driver(event: DriverEvent) -> _Meaning:
+def _read_driver(event: DriverEvent) -> _Meaning:
     """Read other complaints of the driver."""
     role = Role.ROOT if event.kind in ("init_failed", "probe_failed") else Role.CONFIRMATION
     fields = {"kind": event.kind, "error": event.error or ""}
     return "kernel.nvidia_driver", FailureClass.GPU_HARDWARE, role, Place(pci=event.pci or ""), fields
 
 
-def _pcie(event: PcieErrorEvent) -> _Meaning | None:
+def _read_pcie(event: PcieErrorEvent) -> _Meaning | None:
     """Read PCIe errors of GPUs and HCAs."""
     if event.severity is Severity.CORRECTED or event.kind in ("received", "recovered"):
         return None
@@ -298,14 +304,14 @@ def _pcie(event: PcieErrorEvent) -> _Meaning | None:
     return "kernel.pcie", failure, Role.ROOT, Place(pci=event.pci or ""), fields
 
 
-def _memory(event: MemoryErrorEvent) -> _Meaning:
+def _read_memory(event: MemoryErrorEvent) -> _Meaning:
     """Read errors of host memory."""
     role = Role.CONFIRMATION if event.severity is Severity.CORRECTED else Role.ROOT
     return "kernel.memory_error", FailureClass.NODE, role, Place(), {"kind": event.kind, "where": event.where}
 
 
-def _nic(event: NicEvent) -> _Meaning | None:
-    """Read what happened to a port: one that comes up is no failure."""
+def _read_nic(event: NicEvent) -> _Meaning | None:
+    """Read an event of a port: a link that comes up is no failure."""
     name = event.device or event.netdev or ""
     fields = {"kind": event.kind, "port": str(event.port or ""), "state": str(event.state or ""), "device": name}
     if event.kind == "link":
@@ -316,7 +322,7 @@ def _nic(event: NicEvent) -> _Meaning | None:
     return "kernel.nic", FailureClass.FABRIC, role, Place(hca=name), fields
 
 
-def _oom(event: OomEvent) -> _Meaning:
+def _read_oom(event: OomEvent) -> _Meaning:
     """Read a process that was ended for memory."""
     fields = {
         "process": event.process or "", "pid": str(event.pid or ""), "cgroup": event.cgroup or "",
@@ -326,25 +332,25 @@ def _oom(event: OomEvent) -> _Meaning:
     return "kernel.oom", FailureClass.HOST_MEMORY, role, Place(), fields
 
 
-def _hung(event: HungTaskEvent) -> _Meaning:
+def _read_hung_task(event: HungTaskEvent) -> _Meaning:
     """Read a task or processor that does not go on."""
     fields = {"kind": event.kind, "process": event.process or "", "blocked_s": str(event.blocked_s or "")}
     return "kernel.hung", FailureClass.NODE, Role.CONFIRMATION, Place(), fields
 
 
-def _crash(event: CrashEvent) -> _Meaning:
+def _read_crash(event: CrashEvent) -> _Meaning:
     """Read a process that broke a rule of the processor."""
     fields = {"kind": event.kind, "process": event.process, "pid": str(event.pid), "library": event.library or ""}
     return "kernel.segfault", FailureClass.SOFTWARE, Role.ROOT, Place(), fields
 
 
-def _panic(_event: PanicEvent) -> _Meaning:
+def _read_panic(_event: PanicEvent) -> _Meaning:
     """Read a kernel that gave up."""
     return "kernel.panic", FailureClass.NODE, Role.ROOT, Place(), {}
 
 
-_READ: dict[type[KernelEvent], object] = {
-    XidEvent: _xid, FallenOffBusEvent: _off_bus, SxidEvent: _sxid, DriverEvent: _driver, PcieErrorEvent: _pcie,
-    MemoryErrorEvent: _memory, NicEvent: _nic, OomEvent: _oom, HungTaskEvent: _hung, CrashEvent: _crash,
-    PanicEvent: _panic,
+_READERS: dict[type[KernelEvent], object] = {
+    XidEvent: _read_xid, FallenOffBusEvent: _read_off_bus, SxidEvent: _read_sxid, DriverEvent: _read_driver,
+    PcieErrorEvent: _read_pcie, MemoryErrorEvent: _read_memory, NicEvent: _read_nic, OomEvent: _read_oom,
+    HungTaskEvent: _read_hung_task, CrashEvent: _read_crash, PanicEvent: _read_panic,
 }  # fmt: skip

@@ -1,6 +1,6 @@
-"""Where in a piece of a log does one of many fragments stand?
+"""Searches a piece of a log for many fragments at once.
 
-Two engines with the same answers: Hyperscan (600 MB/s and more for 200 fragments), and bytes.find, fragment by
+Two engines give the same answers: Hyperscan (600 MB/s and more for 200 fragments), and bytes.find, fragment by
 fragment, where Hyperscan is not installed.
 """
 
@@ -14,24 +14,24 @@ try:
 except ImportError:  # an extra: the fall-back is slower and finds the same
     hyperscan = None  # type: ignore[assignment,unused-ignore]
 
-MOST_HITS = 50_000
-"""Of one fragment in one piece; a piece that is full of one text says no more with more of it."""
+MAX_MATCHES = 50_000
+"""Of one fragment in one piece; more matches of one text add no information."""
 
-Hit = tuple[int, int]
+Match = tuple[int, int]
 """End of a fragment in the piece, and the number of the fragment."""
 
 
 class Finder(Protocol):
     """Finds fragments."""
 
-    def find(self, piece: bytes | memoryview) -> list[Hit]:
-        """Return all hits in a piece, by where they end."""
+    def find(self, piece: bytes | memoryview) -> list[Match]:
+        """Return all matches in a piece, by where they end."""
 
-    def first(self, piece: bytes | memoryview) -> int | None:
+    def find_first(self, piece: bytes | memoryview) -> int | None:
         """Return where the first fragment found ends; ``None`` where there is none."""
 
 
-def finder(fragments: Sequence[bytes], *, plain: bool = False) -> Finder:
+def build_finder(fragments: Sequence[bytes], *, plain: bool = False) -> Finder:
     """Return an engine for these fragments; with ``plain`` the one that needs no library."""
     if hyperscan is None or plain:
         return PlainFinder(fragments)
@@ -44,18 +44,18 @@ class PlainFinder:
     def __init__(self, fragments: Sequence[bytes]) -> None:
         self._fragments = tuple(fragments)
 
-    def find(self, piece: bytes | memoryview) -> list[Hit]:
-        """Return all hits in a piece."""
+    def find(self, piece: bytes | memoryview) -> list[Match]:
+        """Return all matches in a piece."""
         data = bytes(piece)
-        hits: list[Hit] = []
+        matches: list[Match] = []
         for number, fragment in enumerate(self._fragments):
-            at, count = data.find(fragment), 0
-            while at >= 0 and count < MOST_HITS:
-                hits.append((at + len(fragment), number))
-                at, count = data.find(fragment, at + 1), count + 1
-        return sorted(hits)
+            position, count = data.find(fragment), 0
+            while position >= 0 and count < MAX_MATCHES:
+                matches.append((position + len(fragment), number))
+                position, count = data.find(fragment, position + 1), count + 1
+        return sorted(matches)
 
-    def first(self, piece: bytes | memoryview) -> int | None:
+    def find_first(self, piece: bytes | memoryview) -> int | None:
         """Return where the first fragment found ends."""
         data = bytes(piece)
         ends = [at + len(each) for each in self._fragments if (at := data.find(each)) >= 0]
@@ -66,23 +66,23 @@ class HyperscanFinder:
     """Searches for all fragments at once."""
 
     def __init__(self, fragments: Sequence[bytes]) -> None:
-        self._every = _database(fragments, hyperscan.HS_FLAG_DOTALL)
+        self._every = _compile_database(fragments, hyperscan.HS_FLAG_DOTALL)
 
-    def find(self, piece: bytes | memoryview) -> list[Hit]:
-        """Return all hits in a piece."""
-        hits: list[Hit] = []
+    def find(self, piece: bytes | memoryview) -> list[Match]:
+        """Return all matches in a piece."""
+        matches: list[Match] = []
         counts: dict[int, int] = {}
 
         def take(number: int, _from: int, end: int, _flags: int, _context: Any) -> None:
             counts[number] = counts.get(number, 0) + 1
-            if counts[number] <= MOST_HITS:
-                hits.append((end, number))
+            if counts[number] <= MAX_MATCHES:
+                matches.append((end, number))
 
         self._scan(self._every, piece, take)
-        hits.sort()
-        return hits
+        matches.sort()
+        return matches
 
-    def first(self, piece: bytes | memoryview) -> int | None:
+    def find_first(self, piece: bytes | memoryview) -> int | None:
         """Return where the first fragment found ends."""
         ends: list[int] = []
 
@@ -102,17 +102,17 @@ class HyperscanFinder:
             return
 
 
-def _database(fragments: Sequence[bytes], flag: int) -> Any:
+def _compile_database(fragments: Sequence[bytes], flag: int) -> Any:
     """Return a compiled database of literal texts."""
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     numbers = list(range(len(fragments)))
     database.compile(
-        expressions=[_escaped(each) for each in fragments], ids=numbers, elements=len(fragments),
+        expressions=[_escape(each) for each in fragments], ids=numbers, elements=len(fragments),
         flags=[flag] * len(fragments),
     )  # fmt: skip
     return database
 
 
-def _escaped(fragment: bytes) -> bytes:
+def _escape(fragment: bytes) -> bytes:
     """Return a regular expression for exactly these bytes."""
     return b"".join(b"\\x%02x" % byte for byte in fragment)

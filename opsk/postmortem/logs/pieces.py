@@ -1,4 +1,4 @@
-"""How is a log of any size read in constant memory? In pieces that end with a line, gz, xz, bz2 and plain."""
+"""Reads a log of any size in constant memory, in pieces that end with a line: gz, xz, bz2 or plain."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import IO
 
 from opsk.errors import InputError
-from opsk.telemetry.compressed import HEAD_BYTES, decompressed
+from opsk.telemetry.compressed import HEAD_BYTES, open_decompressed
 from opsk.units import KIB, MIB
 
 PIECE_BYTES = MIB
-LONGEST_REST_BYTES = 128 * KIB
-"""Of a line without an end so much is carried over, the rest is looked at where it stands."""
+MAX_REST_BYTES = 128 * KIB
+"""This much of a line without an end is carried over; the rest is scanned where it is."""
 EXCEPTION_REACH_BYTES = 24 * KIB
-"""What was raised stands at most so far behind the head of a traceback, which is not cut from it."""
+"""The exception is at most this far after the head of a traceback, and the two are not separated."""
 _LONGEST_KERNEL_LINE_BYTES = 1 << 17
 _LONGEST_BEFORE_BYTES = 256
 _TRACEBACK = b"Traceback (most recent call last):"
 OVERLAP_BYTES = 512
-"""Longer than any fragment: what is cut in two is found in the next piece."""
+"""Longer than any fragment: a fragment cut in two is found in the next piece."""
 BROKEN = (OSError, EOFError, lzma.LZMAError, zlib.error)
-"""What a damaged compressed file raises, wherever it ends."""
+"""Exceptions of a damaged compressed file, wherever it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,8 @@ class Piece:
     is_last: bool = False
 
 
-def opened(path: Path) -> IO[bytes]:
-    """Open a log, decompressed by what it is, not by its name.
+def open_log(path: Path) -> IO[bytes]:
+    """Open a log, decompressed by its content, not by its name.
 
     Raises
     ------
@@ -50,31 +50,31 @@ def opened(path: Path) -> IO[bytes]:
             what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "not there"
             raise InputError(f"{path}: {what}", hint="name the log files themselves")
         raw = path.open("rb")
-        return decompressed(raw, raw.peek(HEAD_BYTES)[:HEAD_BYTES])
+        return open_decompressed(raw, raw.peek(HEAD_BYTES)[:HEAD_BYTES])
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}", hint="check its rights") from error
 
 
-def _open_traceback(data: bytes, cut: int) -> int:
+def _find_open_traceback(data: bytes, cut: int) -> int:
     """Return where a line begins after which an exception may not have come yet; -1 where there is none."""
-    at = data.find(_TRACEBACK, max(0, cut - EXCEPTION_REACH_BYTES), cut)
-    if at < 0:
+    position = data.find(_TRACEBACK, max(0, cut - EXCEPTION_REACH_BYTES), cut)
+    if position < 0:
         return -1
-    begin = max(data.rfind(b"\n", 0, at), data.rfind(b"\r", 0, at)) + 1
-    # the line before says whether it is ignored; after carriage returns or a long line it is not worth waiting for
+    begin = max(data.rfind(b"\n", 0, position), data.rfind(b"\r", 0, position)) + 1
+    # the line before shows whether it is ignored; after carriage returns or a long line it is not worth waiting for
     before = data.rfind(b"\n", max(0, begin - _LONGEST_BEFORE_BYTES), max(0, begin - 1)) + 1
     return before if before else begin
 
 
-def taken(stream: IO[bytes], most_bytes: int) -> tuple[bytes, Exception | None]:
+def read_bytes(stream: IO[bytes], max_bytes: int) -> tuple[bytes, Exception | None]:
     """Return the next bytes, fewer only at the end, and why it ended there where it is damaged.
 
-    What lies before the damage is sound: a node that dies leaves compressed logs without an end.
+    What precedes the damage is valid: a node that dies leaves compressed logs without an end.
     """
     read = getattr(stream, "read1", stream.read)
     parts, size = [], 0
     try:
-        while size < most_bytes and (data := read(most_bytes - size)):
+        while size < max_bytes and (data := read(max_bytes - size)):
             parts.append(data)
             size += len(data)
     except BROKEN as error:
@@ -82,26 +82,26 @@ def taken(stream: IO[bytes], most_bytes: int) -> tuple[bytes, Exception | None]:
     return b"".join(parts), None
 
 
-def pieces(stream: IO[bytes], *, most_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
+def read_pieces(stream: IO[bytes], *, max_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
     """Yield a stream in pieces of whole lines; lines end with LF, CR or both.
 
     Raises
     ------
     OSError, EOFError, lzma.LZMAError, zlib.error
-        It is damaged, after all that lies before was told.
+        It is damaged, after everything before the damage was yielded.
     """
     rest, line, offset = b"", 1, 0
     broken: Exception | None = None
     while broken is None:
-        data, broken = taken(stream, most_bytes)
+        data, broken = read_bytes(stream, max_bytes)
         if not data:
             break
         whole = rest + data
         cut = max(whole.rfind(b"\n"), whole.rfind(b"\r")) + 1
         overlap = 0
-        if (held := _open_traceback(whole, cut)) >= 0:
-            cut = held
-        elif not cut and len(whole) >= LONGEST_REST_BYTES:
+        if (traceback := _find_open_traceback(whole, cut)) >= 0:
+            cut = traceback
+        elif not cut and len(whole) >= MAX_REST_BYTES:
             cut, overlap = len(whole), OVERLAP_BYTES
         if cut:
             yield Piece(data=whole[:cut], line=line, offset=offset)

@@ -1,9 +1,8 @@
-"""Who printed a line of a log, and how far did each of them come?
+"""Determines who printed each line of a log, and how far each of them came.
 
-A rank is told by the line itself, by the label before it, or by the name of the log. torchrun's labels
-(``[default3]:``) number the ranks of one node only: which rank of the job that is, is said where the log tells it, and
-else left open. In a log with such labels, what ``srun -l`` writes before them and the number in the log's name count
-nodes, not ranks.
+The line itself, the label before it, or the name of the log gives the rank. torchrun's labels (``[default3]:``) number
+the ranks of one node only: the job's number of such a rank is given where the log states it, and left open elsewhere.
+In a log with such labels, the label of ``srun -l`` before them and the number in the log's name count nodes, not ranks.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from opsk.postmortem.logs.heading import Heading, Seat
-from opsk.postmortem.logs.lines import LogLine, said_rank
+from opsk.postmortem.logs.heading import Heading, RankSlot
+from opsk.postmortem.logs.lines import LogLine, find_rank
 from opsk.postmortem.logs.names import NamedRank
 from opsk.postmortem.logs.progressing import LabelTail, LastLine, Printer, ProgressEnds
 from opsk.postmortem.logs.times import LineClock
@@ -24,7 +23,7 @@ _LOCAL = re.compile(rb"^[ \t]*(\d{1,7}: )?(?:[\w.-]{1,64}: )?\[(?:default|traine
 
 @dataclass(slots=True)
 class Labels:
-    """What labels of a log number.
+    """The numbering of a log's labels.
 
     Parameters
     ----------
@@ -38,19 +37,19 @@ class Labels:
     tasks_are_nodes: bool = False
 
     def take(self, data: bytes) -> None:
-        """Look at one piece, as long as nothing is known."""
+        """Read one piece, as long as nothing is known."""
         if self.tasks_are_nodes or not (b"[default" in data or b"[trainer" in data):
             return
-        found = _LOCAL.search(data)
-        if found is not None:
-            self.are_local, self.tasks_are_nodes = True, found[1] is not None
+        match = _LOCAL.search(data)
+        if match is not None:
+            self.are_local, self.tasks_are_nodes = True, match[1] is not None
 
 
-def printer_of(line: LogLine, named: NamedRank, labels: Labels) -> Printer:
-    """Return who printed a line, as far as it, its label and the log's name tell."""
+def find_printer(line: LogLine, named: NamedRank, labels: Labels) -> Printer:
+    """Return who printed a line, from the line, its label and the log's name."""
     rank, node_rank = line.rank, line.node_rank
     if labels.tasks_are_nodes and _is_task(line.label):
-        rank, node_rank = said_rank(line.text), rank
+        rank, node_rank = find_rank(line.text), rank
     if not labels.are_local:
         rank = rank if rank is not None else named.rank
     elif node_rank is None:
@@ -60,12 +59,12 @@ def printer_of(line: LogLine, named: NamedRank, labels: Labels) -> Printer:
 
 
 def _is_task(label: str) -> bool:
-    """Tell whether a label is one of ``srun -l``, and no more."""
+    """Return whether a label is one of ``srun -l``, and no more."""
     return label.startswith("srun") and label.count(" ") == 1
 
 
-def rank_of(who: Printer, heading: Heading, node: str = "") -> int | None:
-    """Return the rank of the job, where it is told or the log's beginning tells which ranks its node has."""
+def resolve_rank(who: Printer, heading: Heading, node: str = "") -> int | None:
+    """Return the rank of the job, where it is stated or the log's beginning lists its node's ranks."""
     if who.rank is not None or who.local_rank is None:
         return who.rank
     return heading.rank_of(who.local_rank, who.node_rank, node)
@@ -73,7 +72,7 @@ def rank_of(who: Printer, heading: Heading, node: str = "") -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
-    """What is known of a log when it was read to its end."""
+    """The state of a log that was read to its end."""
 
     path: str
     named: NamedRank
@@ -96,37 +95,37 @@ class LogEnd:
             last_progress_s=progress.last_s, last_progress_order=progress.last_order, first_line_s=heading.first_s,
             lines=self.lines, bytes=self.size_bytes, ended_well=self.ended_well or progress.is_complete,
         )  # fmt: skip
-        printers = self._printers()
-        if len(printers) < 2 and len(heading.seats) < 2:
-            return (self._one(whole, printers),)
-        found = [*printers.items(), *((Printer(rank), LastLine()) for rank in heading.seats
+        printers = self._find_printers()
+        if len(printers) < 2 and len(heading.slots) < 2:
+            return (self._build_single_rank(whole, printers),)
+        ranks = [*printers.items(), *((Printer(rank), LastLine()) for rank in heading.slots
                                       if all(who.rank != rank for who in printers))]  # fmt: skip
-        printing = [who for who, _ in found if self.ends.rank == (who.local_rank if local else who.rank)]
-        apart = [replace(whole, rank=None)] if len(printing) != 1 and whole.last_iteration is not None else []
-        each = [self._progress(whole, who, last, is_printing=printing == [who]) for who, last in found]
-        return (*apart, *each)
+        printing = [who for who, _ in ranks if self.ends.rank == (who.local_rank if local else who.rank)]
+        unassigned = [replace(whole, rank=None)] if len(printing) != 1 and whole.last_iteration is not None else []
+        progresses = [self._build_progress(whole, who, last, is_printing=printing == [who]) for who, last in ranks]
+        return (*unassigned, *progresses)
 
-    def _printers(self) -> dict[Printer, LastLine]:
-        """Return who labels tell of, those whose rank is known each once."""
-        found: dict[Printer, LastLine] = {}
+    def _find_printers(self) -> dict[Printer, LastLine]:
+        """Return the printers that labels name, each known rank once."""
+        printers: dict[Printer, LastLine] = {}
         for who, last in self.tail.printers(self.clock, is_labelled=self.labels.are_local).items():
             if self.labels.tasks_are_nodes and who.local_rank is None and who.node_rank is None:
-                continue  # torchrun itself, or a rank that is told elsewhere
+                continue  # torchrun itself, or a rank that another line names
             node_rank = self.named.rank if self.labels.are_local and who.node_rank is None else who.node_rank
             known = replace(who, node_rank=node_rank)
-            known = replace(known, rank=rank_of(known, self.heading))
-            found[known] = _later(found[known], last) if known in found else last
-        return found
+            known = replace(known, rank=resolve_rank(known, self.heading))
+            printers[known] = _merge_last_lines(printers[known], last) if known in printers else last
+        return printers
 
-    def _one(self, whole: RankProgress, printers: Mapping[Printer, LastLine]) -> RankProgress:
+    def _build_single_rank(self, whole: RankProgress, printers: Mapping[Printer, LastLine]) -> RankProgress:
         """Return the one rank of a log."""
-        who, last = next(iter(printers.items()), (Printer(next(iter(self.heading.seats), None)), None))
+        who, last = next(iter(printers.items()), (Printer(next(iter(self.heading.slots), None)), None))
         last = last or self.tail.end(self.clock)
         known = replace(whole, last_line_s=last.time_s, last_text=last.text)
-        return _seated(known if whole.rank is not None else _named(known, who), self.heading)
+        return _with_slot(known if whole.rank is not None else _with_printer(known, who), self.heading)
 
-    def _progress(self, whole: RankProgress, who: Printer, last: LastLine, *, is_printing: bool) -> RankProgress:
-        """Return one rank of several; what is known of the whole log is of the one that prints the steps."""
+    def _build_progress(self, whole: RankProgress, who: Printer, last: LastLine, *, is_printing: bool) -> RankProgress:
+        """Return one rank of several; facts of the whole log belong to the one that prints the steps."""
         if is_printing:
             known = replace(whole, last_line_s=last.time_s, last_text=last.text)
         else:
@@ -134,27 +133,27 @@ class LogEnd:
                 node=whole.node, source=self.path, first_line_s=self.heading.first_s, last_line_s=last.time_s,
                 last_text=last.text, lines=last.lines, ended_well=whole.ended_well,
             )  # fmt: skip
-        return _seated(_named(known, who), self.heading)
+        return _with_slot(_with_printer(known, who), self.heading)
 
 
-def _named(progress: RankProgress, who: Printer) -> RankProgress:
+def _with_printer(progress: RankProgress, who: Printer) -> RankProgress:
     local = who.local_rank if who.local_rank is not None else progress.local_rank
     node_rank = who.node_rank if who.node_rank is not None else progress.node_rank
     return replace(progress, rank=who.rank, local_rank=local, node_rank=node_rank)
 
 
-def _later(one: LastLine, other: LastLine) -> LastLine:
+def _merge_last_lines(first: LastLine, second: LastLine) -> LastLine:
     """Return the later of two last lines, which counts for both."""
-    last = other if (other.time_s or 0.0) >= (one.time_s or 0.0) else one
-    return replace(last, lines=one.lines + other.lines)
+    last = second if (second.time_s or 0.0) >= (first.time_s or 0.0) else first
+    return replace(last, lines=first.lines + second.lines)
 
 
-def _seated(progress: RankProgress, heading: Heading) -> RankProgress:
-    """Return a rank with its node and GPU, where the log's beginning tells them."""
-    seat = heading.seats.get(progress.rank) if progress.rank is not None else None
-    if seat is None and len(heading.seats) == 1 and progress.local_rank is None:
-        seat = next(iter(heading.seats.values()))
-    seat = seat or (Seat(node=heading.host) if heading.host else None)
-    if seat is None:
+def _with_slot(progress: RankProgress, heading: Heading) -> RankProgress:
+    """Return a rank with its node and GPU, where the log's beginning states them."""
+    slot = heading.slots.get(progress.rank) if progress.rank is not None else None
+    if slot is None and len(heading.slots) == 1 and progress.local_rank is None:
+        slot = next(iter(heading.slots.values()))
+    slot = slot or (RankSlot(node=heading.host) if heading.host else None)
+    if slot is None:
         return progress
-    return replace(progress, node=seat.node, gpu_index=seat.gpu_index, pci=seat.pci)
+    return replace(progress, node=slot.node, gpu_index=slot.gpu_index, pci=slot.pci)

@@ -1,4 +1,4 @@
-"""What does one log say: which signs, how far did its ranks come, did it end well?"""
+"""Scans one log for signs, for the progress of its ranks, and for whether it ended well."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from datetime import tzinfo
 from functools import cache
 from pathlib import Path
 
-from opsk.postmortem.logs.gathering import TEXT_CHARS, Gathered
+from opsk.postmortem.logs.gathering import TEXT_CHARS, FindingSet
 from opsk.postmortem.logs.heading import Heading
-from opsk.postmortem.logs.kernel import quoted_signs
-from opsk.postmortem.logs.lines import LogLine, fields_of, is_plain_end, line_at, raised
-from opsk.postmortem.logs.matching import Finder, Hit, finder
-from opsk.postmortem.logs.names import NamedRank, named_rank
-from opsk.postmortem.logs.pieces import BROKEN, Piece, opened, pieces
-from opsk.postmortem.logs.printing import Labels, LogEnd, printer_of, rank_of
+from opsk.postmortem.logs.kernel import scan_quoted_xids
+from opsk.postmortem.logs.lines import LogLine, find_line, is_plain_end, read_exception, read_fields
+from opsk.postmortem.logs.matching import Finder, Match, build_finder
+from opsk.postmortem.logs.names import NamedRank, parse_log_name
+from opsk.postmortem.logs.pieces import BROKEN, Piece, open_log, read_pieces
+from opsk.postmortem.logs.printing import Labels, LogEnd, find_printer, resolve_rank
 from opsk.postmortem.logs.progressing import LabelTail, ProgressEnds
 from opsk.postmortem.logs.times import LineClock
 from opsk.postmortem.signatures.signature import Signature, signatures
-from opsk.postmortem.values import Origin, Place, RankProgress, Role, Sign
-from opsk.telemetry.progress.lines import clean, labelled
+from opsk.postmortem.values import Finding, Origin, Place, RankProgress, Role
+from opsk.telemetry.progress.lines import parse_label, strip_escapes
 
 _REACH_BYTES = 2048
-_MOST_LINES = 9
+_MAX_LINES = 9
 _THROWN = re.compile(r"\s*what\(\):\s*(?P<message>.+)")
 _ENTRY = re.compile(r"\s*(?P<name>host|rank|exitcode|time)\s*:\s*(?P<value>.+)")
 _RANK = re.compile(r"(?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,4})\)")
@@ -33,22 +33,22 @@ _NUMBER = re.compile(r"-?\d{1,4}\b")
 _HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,63}$")
 
 
-def thrown(data: bytes, line: LogLine) -> str:
-    """Return what C++ says that it threw; empty where it does not."""
-    for text in _behind(data, line)[:2]:
-        if (found := _THROWN.match(text)) is not None:
-            return found["message"]
+def read_cpp_exception(data: bytes, line: LogLine) -> str:
+    """Return the message of a C++ exception; empty where there is none."""
+    for text in _next_lines(data, line)[:2]:
+        if (match := _THROWN.match(text)) is not None:
+            return match["message"]
     return ""
 
 
-def reported(data: bytes, line: LogLine) -> dict[str, str]:
-    """Return what torchrun tells of the process that failed first: ``rank``, ``local_rank``, ``node``, ``exit``."""
+def read_torchrun_report(data: bytes, line: LogLine) -> dict[str, str]:
+    """Return torchrun's report on the process that failed first: ``rank``, ``local_rank``, ``node``, ``exit``."""
     fields: dict[str, str] = {}
-    for text in _behind(data, line):
-        found = _ENTRY.match(text)
-        if found is None:
+    for text in _next_lines(data, line):
+        match = _ENTRY.match(text)
+        if match is None:
             continue
-        name, value = found["name"], found["value"].strip()
+        name, value = match["name"], match["value"].strip()
         if name == "rank" and (rank := _RANK.match(value)) is not None:
             fields |= rank.groupdict()
         elif name == "host" and _HOST.match(value):
@@ -59,27 +59,27 @@ def reported(data: bytes, line: LogLine) -> dict[str, str]:
     return fields
 
 
-def _behind(data: bytes, line: LogLine) -> list[str]:
-    """Return the next lines that whoever printed this one printed."""
-    lines = [labelled(clean(raw)) for raw in data[line.end : line.end + _REACH_BYTES].splitlines()[1:]]
-    return [each.text for each in lines if each.label == line.label and each.text.strip()][:_MOST_LINES]
+def _next_lines(data: bytes, line: LogLine) -> list[str]:
+    """Return the next lines with the same label."""
+    lines = [parse_label(strip_escapes(raw)) for raw in data[line.end : line.end + _REACH_BYTES].splitlines()[1:]]
+    return [each.text for each in lines if each.label == line.label and each.text.strip()][:_MAX_LINES]
 
 
 _NEAR_BYTES, _FAR_BYTES = 2048, 16384
-_MOST_FAR_LOOKS = 256
+_MAX_FAR_READS = 256
 _SAME_TIME_S = 20.0
-_MOST_QUOTED = 256
+_MAX_QUOTED = 256
 """Quoted kernel lines are shown, and prove nothing."""
-_MANY_HITS = 20_000
-"""Hits in one piece of 1 MiB beyond which only some are looked at: such a piece repeats itself."""
+_MANY_MATCHES = 20_000
+"""Number of matches in one piece of 1 MiB beyond which only some are read: such a piece repeats itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogScan:
-    """What one log says; ``problem`` is why it could not be read to its end."""
+    """The result of scanning one log; ``problem`` is why it could not be read to its end."""
 
     path: str
-    signs: tuple[Sign, ...] = ()
+    findings: tuple[Finding, ...] = ()
     ranks: tuple[RankProgress, ...] = ()
     bytes: int = 0
     lines: int = 0
@@ -89,19 +89,19 @@ class LogScan:
 
 @dataclass(slots=True)
 class _State:
-    """What is remembered while a log is read."""
+    """The state of a scan."""
 
     path: str
     named: NamedRank
     clock: LineClock
-    gathered: Gathered = field(default_factory=Gathered)
+    gathered: FindingSet = field(default_factory=FindingSet)
     ends: ProgressEnds = field(default_factory=ProgressEnds)
     tail: LabelTail = field(default_factory=LabelTail)
     heading: Heading = field(default_factory=Heading)
-    far_looks: int = 0
+    far_reads: int = 0
     labels: Labels = field(default_factory=Labels)
     before: bytes = b""
-    quoted: list[Sign] = field(default_factory=list)
+    quoted: list[Finding] = field(default_factory=list)
     last_read: OrderedDict[str, int] = field(default_factory=OrderedDict)
 
 
@@ -112,11 +112,13 @@ def _engine() -> tuple[Finder, tuple[tuple[Signature, ...], ...]]:
     for signature in signatures():
         for fragment in signature.fragments if signature.origin is not Origin.KERNEL else ():
             owners.setdefault(fragment, []).append(signature)
-    return finder([fragment.encode("utf-8") for fragment in owners]), tuple(tuple(each) for each in owners.values())
+    return build_finder([fragment.encode("utf-8") for fragment in owners]), tuple(
+        tuple(each) for each in owners.values()
+    )
 
 
 def scan_log(path: Path, *, node: str = "", not_after_s: float | None = None, zone: tzinfo | None = None) -> LogScan:
-    """Return what a log says; it never raises for what the log contains.
+    """Return the scan of a log; its content never raises.
 
     Parameters
     ----------
@@ -132,118 +134,122 @@ def scan_log(path: Path, *, node: str = "", not_after_s: float | None = None, zo
     InputError
         The log cannot be opened.
     """
-    with opened(path) as stream:
+    with open_log(path) as stream:
         written_s = not_after_s if not_after_s is not None else path.stat().st_mtime
         state = _State(
-            path=str(path), named=replace(named_rank(str(path)), node=node), clock=LineClock(written_s, zone)
+            path=str(path), named=replace(parse_log_name(str(path)), node=node), clock=LineClock(written_s, zone)
         )
         size, lines, problem = 0, 0, ""
         try:
-            for piece in pieces(stream):
-                _look(piece, state)
+            for piece in read_pieces(stream):
+                _scan_piece(piece, state)
                 state.before = piece.data[-_FAR_BYTES:]
                 size, lines = piece.offset + len(piece.data), piece.line
         except BROKEN as error:
             problem = f"{path}: damaged after {size} bytes: {error}"
     return LogScan(
-        path=str(path), signs=(*state.gathered.signs.values(), *state.quoted), lines=lines, bytes=size,
-        ranks=_end(state, size, lines).ranks(), left_out=state.gathered.left_out, problem=problem,
+        path=str(path), findings=(*state.gathered.findings.values(), *state.quoted), lines=lines, bytes=size,
+        ranks=_build_end(state, size, lines).ranks(), left_out=state.gathered.left_out, problem=problem,
     )  # fmt: skip
 
 
-def _end(state: _State, size: int, lines: int) -> LogEnd:
-    """Return what is known of a log that was read to its end."""
+def _build_end(state: _State, size: int, lines: int) -> LogEnd:
+    """Return the state of a log that was read to its end."""
     return LogEnd(
         path=state.path, named=state.named, labels=state.labels, heading=state.heading, ends=state.ends,
         tail=state.tail, clock=state.clock, size_bytes=size, lines=lines,
-        ended_well=any(sign.role is Role.END for sign in state.gathered.signs.values()),
+        ended_well=any(finding.role is Role.END for finding in state.gathered.findings.values()),
     )  # fmt: skip
 
 
-def _look(piece: Piece, state: _State) -> None:
+def _scan_piece(piece: Piece, state: _State) -> None:
     """Take in one piece."""
     state.ends.take(piece.data, piece.offset)
     state.tail.take(piece.data)
     state.heading.take(piece.data, state.clock)
     state.labels.take(piece.data)
-    if len(state.quoted) < _MOST_QUOTED:
-        state.quoted += quoted_signs(piece.data, source=state.path)
+    if len(state.quoted) < _MAX_QUOTED:
+        state.quoted += scan_quoted_xids(piece.data, source=state.path)
     engine, owners = _engine()
-    hits = engine.find(piece.data)
-    if len(hits) > _MANY_HITS:
-        hits = _thinned(hits)
+    matches = engine.find(piece.data)
+    if len(matches) > _MANY_MATCHES:
+        matches = _thin(matches)
     counted_to, line = 0, piece.line
-    last: dict[str, tuple[Signature, Hit, int]] = {}
-    for hit in hits:
-        end, number = hit
+    last: dict[str, tuple[Signature, Match, int]] = {}
+    for match in matches:
+        end, number = match
         line += piece.data.count(b"\n", counted_to, end)
         counted_to = end
         for signature in owners[number]:
             if state.gathered.is_worth_reading(signature.id):
-                _read(piece, signature, end, line, state)
+                _read_match(piece, signature, end, line, state)
             else:
-                last[signature.id] = (signature, hit, line)
+                last[signature.id] = (signature, match, line)
     for signature, (end, _), line in last.values():
-        _read(piece, signature, end, line, state)
+        _read_match(piece, signature, end, line, state)
 
 
-def _thinned(hits: Sequence[Hit]) -> list[Hit]:
-    """Keep the first and the last hits of each fragment."""
-    most = 512
-    by_fragment: dict[int, list[Hit]] = {}
-    for hit in hits:
-        by_fragment.setdefault(hit[1], []).append(hit)
-    kept = [hit for each in by_fragment.values() for hit in (each if len(each) <= most else each[:256] + each[-256:])]
-    return sorted(kept)
+def _thin(matches: Sequence[Match]) -> list[Match]:
+    """Return the first and the last matches of each fragment."""
+    max_matches = 512
+    by_fragment: dict[int, list[Match]] = {}
+    for match in matches:
+        by_fragment.setdefault(match[1], []).append(match)
+    thinned = [
+        match
+        for each in by_fragment.values()
+        for match in (each if len(each) <= max_matches else each[:256] + each[-256:])
+    ]
+    return sorted(thinned)
 
 
-def _read(piece: Piece, signature: Signature, end: int, number: int, state: _State) -> None:
+def _read_match(piece: Piece, signature: Signature, end: int, number: int, state: _State) -> None:
     """Read one candidate line with one signature."""
-    line = line_at(piece.data, end)
-    fields = fields_of(signature, line.text)
+    line = find_line(piece.data, end)
+    fields = read_fields(signature, line.text)
     if fields is None or state.last_read.get(signature.id) == piece.offset + line.start:
         return  # another fragment of the same signature has found this line
     state.last_read[signature.id] = piece.offset + line.start
-    text, role, at = line.text, signature.role, number
+    text, role, line_number = line.text, signature.role, number
     if signature.follow == "report":
-        fields |= reported(piece.data, line)
+        fields |= read_torchrun_report(piece.data, line)
     elif signature.follow == "what":
-        if _has_own_signature(said := thrown(piece.data, line), but=signature):
+        if _matches_signature(thrown := read_cpp_exception(piece.data, line), but=signature):
             return
-        text = f"{text}: {said}" if said else text
+        text = f"{text}: {thrown}" if thrown else text
     elif signature.follow:
-        found = raised(piece.data, line)
-        if found is not None:
-            extra, text, begin = found
-            if _has_own_signature(text):
+        exception = read_exception(piece.data, line)
+        if exception is not None:
+            extra, text, begin = exception
+            if _matches_signature(text):
                 return
             fields |= extra
-            at += piece.data.count(b"\n", end, begin)
+            line_number += piece.data.count(b"\n", end, begin)
             role = Role.CASCADE if is_plain_end(extra["type"]) else role
-    own, earliest, latest = _times(line, piece, state)
+    time_s, earliest, latest = _find_times(line, piece, state)
     state.gathered.add(
-        Sign(
+        Finding(
             signature=signature.id,
             role=role,
             origin=signature.origin,
             failure=signature.failure,
-            place=_place(line, fields, state),
-            time_s=own,
+            place=_find_place(line, fields, state),
+            time_s=time_s,
             earliest_s=earliest,
             latest_s=latest,
             order=piece.offset + line.start,
             source=state.path,
-            line=at,
+            line=line_number,
             text=text[:TEXT_CHARS],
             fields=fields,
         )
     )
 
 
-def _has_own_signature(text: str, but: Signature | None = None) -> bool:
-    """Tell whether what was raised is found by a signature of its own."""
+def _matches_signature(text: str, but: Signature | None = None) -> bool:
+    """Return whether a signature of its own matches an exception."""
     return any(
-        fields_of(signature, text) is not None
+        read_fields(signature, text) is not None
         for signature in signatures()
         if signature is not but
         and signature.origin is not Origin.KERNEL
@@ -253,42 +259,42 @@ def _has_own_signature(text: str, but: Signature | None = None) -> bool:
     )
 
 
-def _times(line: LogLine, piece: Piece, state: _State) -> tuple[float | None, float | None, float | None]:
-    """Return when a line was written; where it does not say, when one before and one behind it were.
+def _find_times(line: LogLine, piece: Piece, state: _State) -> tuple[float | None, float | None, float | None]:
+    """Return when a line was written; where it has no time, when one before and one after it were.
 
-    Two that are near each other tell it well enough; one alone does not: a rank may have been silent for hours.
+    Two that are near each other are good enough; one alone is not: a rank may have been silent for hours.
     """
-    found = state.clock.read(line.text)
-    if found is not None:
-        return found, None, None
-    state.far_looks += 1
-    reach = _FAR_BYTES if state.far_looks <= _MOST_FAR_LOOKS else _NEAR_BYTES
+    time_s = state.clock.read(line.text)
+    if time_s is not None:
+        return time_s, None, None
+    state.far_reads += 1
+    reach = _FAR_BYTES if state.far_reads <= _MAX_FAR_READS else _NEAR_BYTES
     ahead = piece.data[max(0, line.start - reach) : line.start]
     ahead = state.before[-max(0, reach - len(ahead)) :] + ahead if len(ahead) < reach else ahead
     before = ahead.decode("utf-8", "replace").splitlines()
     after = piece.data[line.end : line.end + reach].decode("utf-8", "replace").splitlines()
-    earliest = next((at for text in reversed(before) if (at := state.clock.read(text)) is not None), None)
-    latest = next((at for text in after if (at := state.clock.read(text)) is not None), None)
+    earliest = next((stamp for text in reversed(before) if (stamp := state.clock.read(text)) is not None), None)
+    latest = next((stamp for text in after if (stamp := state.clock.read(text)) is not None), None)
     near = earliest is not None and latest is not None and 0 <= latest - earliest <= _SAME_TIME_S
     return earliest if near else None, earliest, latest
 
 
-def _place(line: LogLine, fields: dict[str, str], state: _State) -> Place:
-    """Return who a line is about, by its own words, its label, then the log's name."""
-    who = printer_of(line, state.named, state.labels)
-    told = _whole(fields.get("rank"))
+def _find_place(line: LogLine, fields: dict[str, str], state: _State) -> Place:
+    """Return the place that a line is about, from the line, its label, then the log's name."""
+    who = find_printer(line, state.named, state.labels)
+    stated_rank = _parse_whole(fields.get("rank"))
     node = fields.get("node", "")
     node = (node if node.strip(".") else "") or line.node
-    rank = told if told is not None else rank_of(who, state.heading, node)
-    local = who.local_rank if who.local_rank is not None else _whole(fields.get("local_rank"))
-    seat = state.heading.seats.get(rank) if rank is not None else None
-    known = seat.node if seat is not None else state.heading.host or state.named.node
+    rank = stated_rank if stated_rank is not None else resolve_rank(who, state.heading, node)
+    local = who.local_rank if who.local_rank is not None else _parse_whole(fields.get("local_rank"))
+    slot = state.heading.slots.get(rank) if rank is not None else None
+    known = slot.node if slot is not None else state.heading.host or state.named.node
     return Place(
         rank=rank, local_rank=local, node_rank=who.node_rank, node=node or known, gpu_index=line.gpu_index,
         hca=fields.get("hca", ""), peer=fields.get("peer", ""),
     )  # fmt: skip
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_whole(text: str | None) -> int | None:
     """Return a whole number, ``None`` where there is none."""
     return int(text) if text is not None and text.isdecimal() and len(text) < 10 else None

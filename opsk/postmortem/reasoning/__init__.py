@@ -1,4 +1,4 @@
-"""What failed first, by evidence that can be followed? Pure: evidence in, report out; no files, no clock."""
+"""Finds what failed first, with reasons that can be followed; pure: evidence in, report out, no files, no clock."""
 
 from __future__ import annotations
 

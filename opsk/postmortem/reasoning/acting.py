@@ -1,10 +1,10 @@
-"""What is to be done now, by whom, with which command?"""
+"""Lists the actions to take now, for whom, and with which command."""
 
 from __future__ import annotations
 
 import re
 
-from opsk.postmortem.reasoning.meanings import advice
+from opsk.postmortem.reasoning.meanings import find_advice
 from opsk.postmortem.values import Action, Audience, Cause, FailureClass, JobFacts, Recurrence
 
 _DRAIN = frozenset((FailureClass.GPU_HARDWARE, FailureClass.NVLINK, FailureClass.FABRIC, FailureClass.NODE))
@@ -15,28 +15,28 @@ _SURE = 0.6
 _LEMON = 3.0
 
 
-def actions_of(root: Cause | None, job: JobFacts | None, recurrence: tuple[Recurrence, ...]) -> tuple[Action, ...]:
+def list_actions(root: Cause | None, job: JobFacts | None, recurrence: tuple[Recurrence, ...]) -> tuple[Action, ...]:
     """Return what to do, the most useful first; nothing where nothing failed.
 
-    Commands hold only names that Slurm allows: what logs say is never pasted into one.
+    Commands contain only names that Slurm allows: text from logs is never pasted into one.
     """
     if root is None:
         return ()
-    found = []
+    actions = []
     node = root.where.node if _NODE.fullmatch(root.where.node) else ""
     is_hardware = root.failure in _DRAIN and root.confidence >= _SURE
     if is_hardware and node:
         reason = f"opsk: {root.failure.value}".replace("'", "")
-        found.append(Action(
+        actions.append(Action(
             what=f"drain {node} until it was looked at", audience=Audience.ADMINISTRATOR,
             command=f"scontrol update NodeName={node} State=DRAIN Reason='{reason}'",
         ))  # fmt: skip
-    told = [advice(sign) for sign in root.signs]
-    for text, source in dict.fromkeys(each for each in told if each[0]):
+    advices = [find_advice(finding) for finding in root.findings]
+    for text, source in dict.fromkeys(each for each in advices if each[0]):
         audience = Audience.ADMINISTRATOR if root.failure in _DRAIN else Audience.USER
-        found.append(Action(what=text, audience=audience, source=source))
-    found += _again(root, job, node)
-    found += [
+        actions.append(Action(what=text, audience=audience, source=source))
+    actions += _list_next_steps(root, job, node)
+    actions += [
         Action(
             what=f"{each.subject} was in {each.failures} failures within {each.days} days: test it before its next use",
             audience=Audience.ADMINISTRATOR,
@@ -44,11 +44,11 @@ def actions_of(root: Cause | None, job: JobFacts | None, recurrence: tuple[Recur
         for each in recurrence
         if each.lemon >= _LEMON
     ]  # fmt: skip
-    return tuple(found[:8])
+    return tuple(actions[:8])
 
 
-def _again(root: Cause, job: JobFacts | None, node: str) -> list[Action]:
-    """Say how the job goes on."""
+def _list_next_steps(root: Cause, job: JobFacts | None, node: str) -> list[Action]:
+    """Return the actions that bring the job back."""
     if root.failure in _HOPELESS:
         return [Action(what="do not submit it unchanged: it would end the same way", audience=Audience.USER)]
     if root.failure in (FailureClass.CANCELLED, FailureClass.TIME_LIMIT):

@@ -1,19 +1,19 @@
-"""What is a candidate: a failure that may have been the first?"""
+"""Defines a candidate: a failure that may have been the first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opsk.postmortem.values import FailureClass, Place, Sign
+from opsk.postmortem.values import FailureClass, Finding, Place
 
 ENDS_JOB = frozenset((FailureClass.TIME_LIMIT, FailureClass.PREEMPTED, FailureClass.CANCELLED))
 """Ends that Slurm or a user brings about: they have no place."""
 JOB_WIDE = frozenset((*ENDS_JOB, FailureClass.CONFIG, FailureClass.RENDEZVOUS))
-"""Classes whose signs belong together wherever they were printed."""
+"""Classes whose findings belong together wherever they were printed."""
 
-ENDS_OF_PROCESSES = ("process.fatal_python", "process.segfault")
-"""How one process ended: they may not say which it was, and follow from what it said before."""
+PROCESS_ENDS = ("process.fatal_python", "process.segfault")
+"""Findings on how a process ended: they may not name the process, and follow from what it printed before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,30 +23,30 @@ class Candidate:
     Parameters
     ----------
     base
-        How sure its best sign is by itself [ratio].
+        Probability of its best finding alone [ratio].
     first_s
-        When its first sign was, in the reference clock.
+        Time of its first finding, in the reference clock.
     what
         What it is, a sentence without the place.
     source
-        ``slurm`` when Slurm's record says it, ``hang`` when only waiting ranks do, ``end`` when only the end of a
-        process does, else ``signs``.
+        ``slurm`` when Slurm's record states it, ``hang`` when only waiting ranks do, ``end`` when only the end of a
+        process does, else ``findings``.
     """
 
     failure: FailureClass
     place: Place
-    signs: tuple[Sign, ...]
+    findings: tuple[Finding, ...]
     base: float
     first_s: float | None
     what: str
-    source: str = "signs"
+    source: str = "findings"
 
 
-def order_of(sign: Sign) -> tuple[float, int]:
-    """Return what signs are ordered by: time where there is one, else the place in the log."""
-    return (sign.time_s if sign.time_s is not None else float("inf"), sign.order)
+def sort_key(finding: Finding) -> tuple[float, int]:
+    """Return the key that orders findings: time where there is one, else the place in the log."""
+    return (finding.time_s if finding.time_s is not None else float("inf"), finding.order)
 
 
-def first_of(signs: Sequence[Sign]) -> float | None:
-    """Return when the first of some signs was."""
-    return min((sign.time_s for sign in signs if sign.time_s is not None), default=None)
+def find_first_s(findings: Sequence[Finding]) -> float | None:
+    """Return the time of the first of some findings."""
+    return min((finding.time_s for finding in findings if finding.time_s is not None), default=None)

@@ -1,6 +1,6 @@
-"""In which collective did ranks part: who waits, who is behind, who never came?
+"""Finds the collective in which ranks diverged: who waits, who is behind, who never arrived.
 
-A rank that waits says so when its time is up. The root is a rank that does not say it: it died, hangs elsewhere, or is
+A rank that waits reports its time-out. The root is a rank that does not report one: it died, hangs elsewhere, or is
 behind: its last completed collective is lower than the others'.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from opsk.postmortem.values import Divergence, Evidence, FailureClass, Sign
+from opsk.postmortem.values import Divergence, Evidence, FailureClass, Finding
 
 _TIMEOUT = "torch.watchdog_timeout"
 _STATES = ("torch.watchdog_exception", "torch.flight_recorder_state")
@@ -19,7 +19,7 @@ _UNNUMBERED = -1
 """PyTorch numbers collectives since 1.13."""
 
 
-def divergence_of(signs: Iterable[Sign], ranks: Iterable[int], logged: Iterable[int] = ()) -> Divergence | None:
+def find_divergence(findings: Iterable[Finding], ranks: Iterable[int], logged: Iterable[int] = ()) -> Divergence | None:
     """Return where ranks parted; ``None`` where no collective timed out.
 
     Parameters
@@ -27,92 +27,98 @@ def divergence_of(signs: Iterable[Sign], ranks: Iterable[int], logged: Iterable[
     logged
         Ranks of which there is a log: one that is silent there is more suspect than one of which nothing is known.
     """
-    signs = tuple(signs)
-    timeouts = [sign for sign in signs if sign.signature == _TIMEOUT]
-    completed = _completed(signs)
+    findings = tuple(findings)
+    timeouts = [finding for finding in findings if finding.signature == _TIMEOUT]
+    completed = _find_completed(findings)
     if not timeouts and not completed:
         return None
     waiting: dict[int, int] = {}
     operations: Counter[tuple[int, str]] = Counter()
-    for sign in timeouts:
-        told = sign.fields.get("seq", "")
-        sequence = int(told) if told.isdecimal() else _UNNUMBERED
-        operations[sequence, sign.fields.get("op", "")] += 1
-        if sign.place.rank is not None:
-            waiting[sign.place.rank] = min(sequence, waiting.get(sign.place.rank, sequence))
-    parted, operation = _parted(operations, completed)
+    for finding in timeouts:
+        number = finding.fields.get("seq", "")
+        sequence = int(number) if number.isdecimal() else _UNNUMBERED
+        operations[sequence, finding.fields.get("op", "")] += 1
+        if finding.place.rank is not None:
+            waiting[finding.place.rank] = min(sequence, waiting.get(finding.place.rank, sequence))
+    parted, operation = _find_divergence_point(operations, completed)
     known = set(ranks) | set(waiting) | set(completed)
-    behind = _behind(waiting, completed, parted)
+    lagging = _find_lagging(waiting, completed, parted)
     spoke = {
-        sign.place.rank
-        for sign in signs
-        if sign.failure is FailureClass.COLLECTIVE_HANG and sign.place.rank is not None
+        finding.place.rank
+        for finding in findings
+        if finding.failure is FailureClass.COLLECTIVE_HANG and finding.place.rank is not None
     }
     silent = known - set(waiting) - set(completed) - spoke
     silent = (silent & set(logged)) or silent
     others = known - set(waiting) - set(completed)
     if not silent and waiting and len(others) * _FEW <= len(waiting):
-        silent = others  # they tell of a failure of their own, and not that they waited
+        silent = others  # they report a failure of their own, and not that they waited
     return Divergence(
-        group="", seq=parted, op=operation, behind=tuple(sorted(behind)),
+        group="", seq=parted, op=operation, behind=tuple(sorted(lagging)),
         never_arrived=tuple(sorted(silent)) if waiting or completed else (),
-        waiting=tuple(sorted(rank for rank in known if rank in waiting and rank not in behind)),
+        waiting=tuple(sorted(rank for rank in known if rank in waiting and rank not in lagging)),
     )  # fmt: skip
 
 
-def _completed(signs: Iterable[Sign]) -> dict[int, int]:
+def _find_completed(findings: Iterable[Finding]) -> dict[int, int]:
     """Return the last collective that each rank completed."""
-    found: dict[int, int] = {}
-    for sign in signs:
-        if sign.signature in (*_STATES, _RECORDER) and sign.place.rank is not None:
-            text = sign.fields.get("completed", "")
+    completed: dict[int, int] = {}
+    for finding in findings:
+        if finding.signature in (*_STATES, _RECORDER) and finding.place.rank is not None:
+            text = finding.fields.get("completed", "")
             if text.lstrip("-").isdecimal():
-                found[sign.place.rank] = max(int(text), found.get(sign.place.rank, -1))
-    return found
+                completed[finding.place.rank] = max(int(text), completed.get(finding.place.rank, -1))
+    return completed
 
 
-def _parted(operations: Counter[tuple[int, str]], completed: Mapping[int, int]) -> tuple[int | None, str]:
+def _find_divergence_point(
+    operations: Counter[tuple[int, str]], completed: Mapping[int, int]
+) -> tuple[int | None, str]:
     """Return the collective that most ranks waited for, the earliest of equals."""
     if operations:
         (sequence, operation), _ = max(operations.items(), key=lambda item: (item[1], -item[0][0]))
         return None if sequence == _UNNUMBERED else sequence, operation
-    most = Counter(completed.values()).most_common(1)
-    return (most[0][0] + 1 if most else None), ""
+    commonest = Counter(completed.values()).most_common(1)
+    return (commonest[0][0] + 1 if commonest else None), ""
 
 
-def _behind(waiting: Mapping[int, int], completed: Mapping[int, int], sequence: int | None) -> set[int]:
+def _find_lagging(waiting: Mapping[int, int], completed: Mapping[int, int], sequence: int | None) -> set[int]:
     """Return ranks that had not come as far as the others."""
-    behind: set[int] = set()
+    lagging: set[int] = set()
     if completed:
         common = Counter(completed.values()).most_common(1)[0][0]
         lowest = min(completed.values())
         if lowest < common:
-            behind |= {rank for rank, done in completed.items() if done == lowest}
+            lagging |= {rank for rank, done in completed.items() if done == lowest}
     if sequence is not None and waiting:
-        lower = {rank for rank, at in waiting.items() if at < sequence}
+        lower = {rank for rank, waiting_for in waiting.items() if waiting_for < sequence}
         if lower and len(lower) * 4 <= len(waiting):
-            behind |= lower
-    return behind
+            lagging |= lower
+    return lagging
 
 
-def ranks_of(evidence: Evidence) -> set[int]:
-    """Return all ranks that are known: from logs, signs, and Slurm's number of tasks."""
-    found = {each.rank for each in evidence.ranks if each.rank is not None}
-    found |= {sign.place.rank for sign in evidence.signs if sign.place.rank is not None}
-    if evidence.job is not None and evidence.job.tasks and found and max(found) < evidence.job.tasks:
-        found |= set(range(evidence.job.tasks))
-    return found
+def list_ranks(evidence: Evidence) -> set[int]:
+    """Return all known ranks: from logs, findings, and Slurm's number of tasks."""
+    ranks = {each.rank for each in evidence.ranks if each.rank is not None}
+    ranks |= {finding.place.rank for finding in evidence.findings if finding.place.rank is not None}
+    if evidence.job is not None and evidence.job.tasks and ranks and max(ranks) < evidence.job.tasks:
+        ranks |= set(range(evidence.job.tasks))
+    return ranks
 
 
-def logged_of(evidence: Evidence) -> set[int]:
+def list_logged_ranks(evidence: Evidence) -> set[int]:
     """Return the ranks of which there is a log."""
     return {each.rank for each in evidence.ranks if each.rank is not None}
 
 
-def hang_starts(signs: Iterable[Sign]) -> float | None:
+def find_hang_start(findings: Iterable[Finding]) -> float | None:
     """Return when the first collective that timed out began to wait [s since 1970]."""
     starts = defaultdict(list)
-    for sign in signs:
-        if sign.signature == _TIMEOUT and sign.time_s is not None and sign.fields.get("ran_ms", "").isdecimal():
-            starts[sign.fields.get("seq", "")].append(sign.time_s - int(sign.fields["ran_ms"]) / 1e3)
-    return min((min(found) for found in starts.values()), default=None)
+    for finding in findings:
+        if (
+            finding.signature == _TIMEOUT
+            and finding.time_s is not None
+            and finding.fields.get("ran_ms", "").isdecimal()
+        ):
+            starts[finding.fields.get("seq", "")].append(finding.time_s - int(finding.fields["ran_ms"]) / 1e3)
+    return min((min(times) for times in starts.values()), default=None)

@@ -1,4 +1,4 @@
-"""What does a sign mean, and what is to be done? From the signatures, and the Xid catalogue for the kernel's."""
+"""Looks up what a sign means and what to do, from the signatures, and from the Xid catalogue for kernel signs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import cache
 
 from opsk.hardware.xids import xid
 from opsk.postmortem.signatures.signature import Signature, signatures
-from opsk.postmortem.values import Sign
+from opsk.postmortem.values import Finding
 
 _KERNEL = {
     "kernel.off_bus": ("a GPU fell off the bus", "drain the node and power-cycle it"),
@@ -54,26 +54,26 @@ def _known() -> dict[str, Signature]:
     return {signature.id: signature for signature in signatures()}
 
 
-def meaning(sign: Sign) -> str:
-    """Return what a sign means, in one sentence without the place."""
-    if sign.signature == "kernel.xid" and sign.fields.get("code", "").isdecimal():
-        entry = xid(int(sign.fields["code"]))
+def find_meaning(finding: Finding) -> str:
+    """Return the meaning of a finding, in one sentence without the place."""
+    if finding.signature == "kernel.xid" and finding.fields.get("code", "").isdecimal():
+        entry = xid(int(finding.fields["code"]))
         return f"Xid {entry.code}: {entry.meaning or entry.name or 'not in the catalogue'}"
-    if sign.signature == "python.exception":
-        kind, message = sign.fields.get("type", "an exception"), sign.fields.get("message", "")
+    if finding.signature == "python.exception":
+        kind, message = finding.fields.get("type", "an exception"), finding.fields.get("message", "")
         return f"{kind}: {message}" if message else f"the program ended in {kind}"
-    if sign.signature in _KERNEL:
-        return _KERNEL[sign.signature][0]
-    known = _known().get(sign.signature)
-    return known.what if known is not None else sign.signature
+    if finding.signature in _KERNEL:
+        return _KERNEL[finding.signature][0]
+    known = _known().get(finding.signature)
+    return known.what if known is not None else finding.signature
 
 
-def advice(sign: Sign) -> tuple[str, str]:
-    """Return what to do about a sign, and where that stands; empty where nothing is known."""
-    if sign.signature == "kernel.xid" and sign.fields.get("code", "").isdecimal():
-        entry = xid(int(sign.fields["code"]))
+def find_advice(finding: Finding) -> tuple[str, str]:
+    """Return the action for a finding, and its source; empty where nothing is known."""
+    if finding.signature == "kernel.xid" and finding.fields.get("code", "").isdecimal():
+        entry = xid(int(finding.fields["code"]))
         return entry.action, entry.source
-    if sign.signature in _KERNEL:
-        return _KERNEL[sign.signature][1], ""
-    known = _known().get(sign.signature)
+    if finding.signature in _KERNEL:
+        return _KERNEL[finding.signature][1], ""
+    known = _known().get(finding.signature)
     return (known.action, known.source) if known is not None else ("", "")

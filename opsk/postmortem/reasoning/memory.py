@@ -1,4 +1,4 @@
-"""When the GPU's memory ran out: what was predicted, of which terms, what was measured, and what would have fit?"""
+"""Compares predicted with measured GPU memory after an out-of-memory error, and lists what would have fit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from opsk.errors import InputError
-from opsk.postmortem.values import Action, Audience, FailureClass, JobFacts, Report, Sign
+from opsk.postmortem.values import Action, Audience, FailureClass, Finding, JobFacts, Report
 from opsk.units import GIB
 from opsk.workload.advice_record import AdviceRecord
 
 _SIZE = re.compile(r"([\d.]{1,12}) ([KMGT])i?B")
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
-_MOST_TERMS, _MOST_FITTING = 4, 2
+_MAX_TERMS, _MAX_FITTING = 4, 2
 _READ = {
     "asked": "asked_bytes",
     "capacity": "capacity_bytes",
@@ -25,47 +25,47 @@ _READ = {
 }
 
 
-def memory_facts(signs: Sequence[Sign], job: JobFacts | None) -> dict[str, float]:
-    """Return sizes that the message of a failed allocation gives, and what the job's record predicted [bytes]."""
-    found: dict[str, float] = {}
-    for sign in signs:
-        if sign.signature != "torch.cuda_oom":
+def extract_memory_facts(findings: Sequence[Finding], job: JobFacts | None) -> dict[str, float]:
+    """Return the sizes in the message of a failed allocation, and in the job's prediction [bytes]."""
+    facts: dict[str, float] = {}
+    for finding in findings:
+        if finding.signature != "torch.cuda_oom":
             continue
         for field, name in _READ.items():
-            size = size_bytes(sign.fields.get(field, ""))
+            size = parse_size_bytes(finding.fields.get(field, ""))
             if size is not None:
-                found.setdefault(name, size)
-    record = _record(job)
+                facts.setdefault(name, size)
+    record = _parse_record(job)
     if record is not None and record.mem_bytes is not None:
-        found["predicted_bytes"] = record.mem_bytes
+        facts["predicted_bytes"] = record.mem_bytes
     if record is not None and record.capacity_bytes is not None:
-        found.setdefault("capacity_bytes", record.capacity_bytes)
+        facts.setdefault("capacity_bytes", record.capacity_bytes)
     if record is not None and record.fit is not None:
-        found["predicted_fit_probability"] = record.fit
-    return found
+        facts["predicted_fit_probability"] = record.fit
+    return facts
 
 
-def _record(job: JobFacts | None) -> AdviceRecord | None:
-    """Return the advice that the job's record keeps."""
+def _parse_record(job: JobFacts | None) -> AdviceRecord | None:
+    """Parse the advice in the job's record."""
     try:
         return AdviceRecord.parse(job.admin_comment) if job is not None and job.admin_comment else None
     except InputError:
         return None
 
 
-def size_bytes(text: str) -> float | None:
+def parse_size_bytes(text: str) -> float | None:
     """Return a size as PyTorch writes it (``79.10 GiB``) [bytes]; ``None`` where it is none."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         return None
     try:
-        return float(found[1]) * 1024.0 ** _POWERS[found[2]]
+        return float(match[1]) * 1024.0 ** _POWERS[match[2]]
     except ValueError:
         return None
 
 
-def with_prediction(report: Report, document: Mapping[str, Any]) -> Report:
-    """Return a report on memory that ran out with the terms of what was predicted, and with what would have fit.
+def add_prediction(report: Report, document: Mapping[str, Any]) -> Report:
+    """Return a report on an out-of-memory error with the terms of the prediction, and with what would have fit.
 
     Parameters
     ----------
@@ -75,37 +75,37 @@ def with_prediction(report: Report, document: Mapping[str, Any]) -> Report:
     root, memory = report.root, document.get("memory")
     if root is None or root.failure is not FailureClass.GPU_MEMORY or not isinstance(memory, Mapping):
         return report
-    told = memory.get("components")
-    terms = {name: _amount(value) for name, value in told.items()} if isinstance(told, Mapping) else {}
-    largest = sorted((name for name in terms if terms[name] > 0), key=lambda name: -terms[name])[:_MOST_TERMS]
+    components = memory.get("components")
+    terms = {name: _to_number(value) for name, value in components.items()} if isinstance(components, Mapping) else {}
+    largest = sorted((name for name in terms if terms[name] > 0), key=lambda name: -terms[name])[:_MAX_TERMS]
     facts = {f"predicted_{name}_bytes": terms[name] for name in largest}
     total = memory.get("total_bytes")
-    expected = _amount(total.get("expected") if isinstance(total, Mapping) else total)
+    expected = _to_number(total.get("expected") if isinstance(total, Mapping) else total)
     if expected:
         facts = {"predicted_bytes": expected} | facts
     why = (f"of the memory that was predicted {largest[0]} is the largest part",) if largest else ()
     return replace(
         report, root=replace(root, why=(*root.why, *why)), facts={**report.facts, **facts},
-        actions=(*_fitting(document), *report.actions),
+        actions=(*_list_fitting(document), *report.actions),
     )  # fmt: skip
 
 
-def _fitting(document: Mapping[str, Any]) -> tuple[Action, ...]:
+def _list_fitting(document: Mapping[str, Any]) -> tuple[Action, ...]:
     """Return the changes that were predicted to fit."""
-    found: list[Action] = []
-    for each in document.get("suggestions") or ():
-        if isinstance(each, Mapping) and each.get("verdict") == "fits" and len(found) < _MOST_FITTING:
-            ratio = _amount(each.get("step_ratio"))
+    actions: list[Action] = []
+    for suggestion in document.get("suggestions") or ():
+        if isinstance(suggestion, Mapping) and suggestion.get("verdict") == "fits" and len(actions) < _MAX_FITTING:
+            ratio = _to_number(suggestion.get("step_ratio"))
             slower = f", a step takes {ratio:.2f} times as long" if ratio else ""
-            flags = each.get("flags")
-            found.append(Action(
-                what=f"would fit: {each.get('what')}: {_amount(each.get('memory_bytes')) / GIB:.1f} GiB{slower}",
+            flags, size_gib = suggestion.get("flags"), _to_number(suggestion.get("memory_bytes")) / GIB
+            actions.append(Action(
+                what=f"would fit: {suggestion.get('what')}: {size_gib:.1f} GiB{slower}",
                 command=" ".join(map(str, flags)) if isinstance(flags, (list, tuple)) else "",
                 audience=Audience.USER, source="opsk check",
             ))  # fmt: skip
-    return tuple(found)
+    return tuple(actions)
 
 
-def _amount(value: object) -> float:
+def _to_number(value: object) -> float:
     """Return a number; 0 where there is none."""
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else 0.0

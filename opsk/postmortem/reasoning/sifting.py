@@ -1,4 +1,4 @@
-"""Which signs can have begun this failure? Not those of other jobs and times, nor quotations and cascades."""
+"""Filters the signs that can have begun this failure: no other jobs and times, no quotations, no cascades."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from opsk.postmortem.reasoning.candidate import ENDS_OF_PROCESSES
-from opsk.postmortem.values import Evidence, FailureClass, JobFacts, Origin, Place, Role, Sign
+from opsk.postmortem.reasoning.candidate import PROCESS_ENDS
+from opsk.postmortem.values import Evidence, FailureClass, Finding, JobFacts, Origin, Place, Role
 
 CASCADE_WORDS = re.compile(
     r"NCCL (?:error|communicator)|ncclRemoteError|nccl\w*Error|DistBackendError|unhandled system error"
@@ -56,33 +56,33 @@ _BY_WORDS: tuple[tuple[FailureClass, re.Pattern[str]], ...] = (
 )  # fmt: skip
 
 
-def classed(sign: Sign, *, has_progress: bool) -> Sign:
-    """Return an exception's sign with the class and part that its words tell.
+def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
+    """Return an exception's finding with the class and role that its text implies.
 
     Parameters
     ----------
     has_progress
-        Whether training had begun: exceptions before that are more often of the configuration.
+        Whether training had begun: earlier exceptions are more often of the configuration.
     """
-    kind, text = sign.fields.get("type", ""), f"{sign.fields.get('message', '')} {sign.text}"
+    kind, text = finding.fields.get("type", ""), f"{finding.fields.get('message', '')} {finding.text}"
     message = f"{kind}: {text}"
-    if sign.role is Role.ROOT and not kind:
-        return replace(sign, role=Role.CONFIRMATION)  # cut off: what was raised is not there
+    if finding.role is Role.ROOT and not kind:
+        return replace(finding, role=Role.CONFIRMATION)  # cut off: the exception itself is missing
     if kind == "KeyboardInterrupt":
-        return replace(sign, role=Role.ROOT, failure=FailureClass.CANCELLED)
-    if sign.role is not Role.ROOT or CASCADE_WORDS.search(message):
-        return replace(sign, role=Role.CASCADE)
-    if sign.fields.get("handled"):
-        return replace(sign, role=Role.CONFIRMATION)
+        return replace(finding, role=Role.ROOT, failure=FailureClass.CANCELLED)
+    if finding.role is not Role.ROOT or CASCADE_WORDS.search(message):
+        return replace(finding, role=Role.CASCADE)
+    if finding.fields.get("handled"):
+        return replace(finding, role=Role.CONFIRMATION)
     for failure, words in _BY_WORDS:
         if words.search(message):
-            return replace(sign, failure=failure)
+            return replace(finding, failure=failure)
     is_config = kind in _CONFIG_TYPES or (not has_progress and bool(_CONFIG_WORDS.search(message)))
-    return replace(sign, failure=FailureClass.CONFIG if is_config else FailureClass.SOFTWARE)
+    return replace(finding, failure=FailureClass.CONFIG if is_config else FailureClass.SOFTWARE)
 
 
 BEFORE_S, AFTER_S = 120.0, 600.0
-"""What the kernel says so long before a job's start and after its end still counts."""
+"""Kernel messages count from this long before a job's start until this long after its end [s]."""
 _JOB_CGROUP = re.compile(r"job_(\d+)")
 _NETWORK_FLUSH = "5"
 _NEAR_BYTES = 8192
@@ -90,129 +90,138 @@ _BEFORE_STEP_ENDS = (
     "slurm.node_not_responding", "slurm.node_lost", "slurm.node_failure", "slurm.task_out_of_memory", "slurm.oom_kill",
     "slurm.launch_failed", "slurm.launch_on_node_failed", "mpi.pmix_error", "mpi.abort",
 )  # fmt: skip
-"""After these srun cancels the step by itself: nobody typed scancel."""
+"""After these srun cancels the step by itself: nobody called scancel."""
 
 
-def sifted(evidence: Evidence, *, has_progress: bool) -> tuple[Sign, ...]:
-    """Return the signs that count, with the parts that they play here.
+def filter_findings(evidence: Evidence, *, has_progress: bool) -> tuple[Finding, ...]:
+    """Return the findings that count, with their roles in this failure.
 
     Parameters
     ----------
     has_progress
-        Whether training had begun: exceptions before that are more often of the configuration.
+        Whether training had begun: earlier exceptions are more often of the configuration.
     """
-    start, end = window_of(evidence)
-    own = [sign for sign in evidence.signs if _is_of_job(sign, evidence.job, start, end)]
-    specific = {(sign.source, sign.line) for sign in own if sign.signature != "python.exception"}
-    kept = []
-    for sign in own:
-        if sign.signature == "python.exception":
-            if (sign.source, sign.line) in specific and sign.fields.get("type"):
-                continue  # what was raised has a signature of its own
-            sign = classed(sign, has_progress=has_progress)
-        elif (sign.signature in ENDS_OF_PROCESSES and CASCADE_WORDS.search(sign.text)) or (
-            sign.signature == "nccl.ib_completion_error" and sign.fields.get("status") == _NETWORK_FLUSH
+    start, end = find_window(evidence)
+    job_findings = [finding for finding in evidence.findings if _is_of_job(finding, evidence.job, start, end)]
+    specific = {(finding.source, finding.line) for finding in job_findings if finding.signature != "python.exception"}
+    filtered = []
+    for finding in job_findings:
+        if finding.signature == "python.exception":
+            if (finding.source, finding.line) in specific and finding.fields.get("type"):
+                continue  # the exception has a signature of its own
+            finding = classify_exception(finding, has_progress=has_progress)
+        elif (finding.signature in PROCESS_ENDS and CASCADE_WORDS.search(finding.text)) or (
+            finding.signature == "nccl.ib_completion_error" and finding.fields.get("status") == _NETWORK_FLUSH
         ):
-            sign = replace(sign, role=Role.CASCADE)
-        elif sign.signature == "slurm.node_failure":
-            sign = replace(sign, place=Place())  # the node named is the one that printed it, which lives
-        elif sign.role is Role.ROOT and sign.origin is Origin.JOB_LOG and TRIED_AGAIN.search(sign.text):
-            sign = replace(sign, role=Role.CONFIRMATION)
-        kept.append(_believed(sign, evidence.job))
-    kept = _steps_that_srun_ended(kept)
-    return tuple(_without_ends(_without_floods_of_tracebacks(kept)))
+            finding = replace(finding, role=Role.CASCADE)
+        elif finding.signature == "slurm.node_failure":
+            finding = replace(finding, place=Place())  # the node named is the one that printed it, which lives
+        elif finding.role is Role.ROOT and finding.origin is Origin.JOB_LOG and TRIED_AGAIN.search(finding.text):
+            finding = replace(finding, role=Role.CONFIRMATION)
+        filtered.append(_check_claim(finding, evidence.job))
+    filtered = _demote_srun_cancellations(filtered)
+    return tuple(_demote_ends(_demote_later_tracebacks(filtered)))
 
 
-def window_of(evidence: Evidence) -> tuple[float, float]:
-    """Return when what the kernel says can be about this job: by Slurm's record, else as far as the logs reach."""
+def find_window(evidence: Evidence) -> tuple[float, float]:
+    """Return the time in which kernel messages can be about this job: by Slurm's record, else by the logs."""
     job, infinite = evidence.job, float("inf")
     start = job.start_s if job is not None else None
     end = job.end_s if job is not None else None
     if start is None:
         start = min((each.first_line_s for each in evidence.ranks if each.first_line_s is not None), default=None)
     if end is None:
-        told = [at for each in evidence.ranks for at in (each.last_line_s, each.last_progress_s) if at is not None]
-        told += [sign.time_s for sign in evidence.signs if sign.time_s is not None and sign.origin in _OWN_TEXT]
-        end = max(told, default=None)
+        times = [
+            time_s
+            for each in evidence.ranks
+            for time_s in (each.last_line_s, each.last_progress_s)
+            if time_s is not None
+        ]
+        times += [
+            finding.time_s
+            for finding in evidence.findings
+            if finding.time_s is not None and finding.origin in _JOB_TEXT
+        ]
+        end = max(times, default=None)
     return (
         start - BEFORE_S if start is not None else -infinite,
         end + AFTER_S if end is not None else infinite,
     )
 
 
-_OWN_TEXT = (Origin.JOB_LOG, Origin.LAUNCHER)
+_JOB_TEXT = (Origin.JOB_LOG, Origin.LAUNCHER)
 
 
-def _is_of_job(sign: Sign, job: JobFacts | None, start: float, end: float) -> bool:
-    """Tell whether a sign is about this job: its nodes, its time, its processes."""
-    cgroup = _JOB_CGROUP.search(sign.fields.get("cgroup", ""))
+def _is_of_job(finding: Finding, job: JobFacts | None, start: float, end: float) -> bool:
+    """Return whether a finding is about this job: its nodes, its time, its processes."""
+    cgroup = _JOB_CGROUP.search(finding.fields.get("cgroup", ""))
     if cgroup is not None and job is not None and job.job_id.isdecimal() and cgroup[1] != job.job_id:
         return False
-    if sign.origin in _OWN_TEXT or sign.time_s is None:
+    if finding.origin in _JOB_TEXT or finding.time_s is None:
         return True
-    if job is not None and sign.place.node and job.nodes and sign.place.node not in job.nodes:
+    if job is not None and finding.place.node and job.nodes and finding.place.node not in job.nodes:
         return False
-    last = sign.last_time_s if sign.last_time_s is not None else sign.time_s
-    return sign.time_s <= end and last >= start
+    last = finding.last_time_s if finding.last_time_s is not None else finding.time_s
+    return finding.time_s <= end and last >= start
 
 
-def _believed(sign: Sign, job: JobFacts | None) -> Sign:
-    """Return a line that claims to be of Slurm as no more than a claim where Slurm's record says otherwise."""
-    if sign.origin is not Origin.LAUNCHER or job is None or not job.state:
-        return sign
+def _check_claim(finding: Finding, job: JobFacts | None) -> Finding:
+    """Demote a line that claims to be from Slurm where Slurm's record contradicts it."""
+    if finding.origin is not Origin.LAUNCHER or job is None or not job.state:
+        return finding
     claims = {
         FailureClass.TIME_LIMIT: ("TIMEOUT", "DEADLINE"),
         FailureClass.PREEMPTED: ("PREEMPTED", "REQUEUED"),
         FailureClass.CANCELLED: ("CANCELLED",),
-    }.get(sign.failure or FailureClass.SOFTWARE)
-    if claims is None or sign.role is not Role.ROOT or job.state.split()[0] in claims:
-        return sign
-    return replace(sign, role=Role.CONFIRMATION)
+    }.get(finding.failure or FailureClass.SOFTWARE)
+    if claims is None or finding.role is not Role.ROOT or job.state.split()[0] in claims:
+        return finding
+    return replace(finding, role=Role.CONFIRMATION)
 
 
-def _steps_that_srun_ended(signs: Sequence[Sign]) -> list[Sign]:
-    """Return signs where a step that was cancelled after one of its tasks had failed is what srun does then."""
+def _demote_srun_cancellations(findings: Sequence[Finding]) -> list[Finding]:
+    """Demote the cancellation of a step after one of its tasks failed: srun cancels it by itself."""
     failed: dict[str, int] = {}
-    for sign in signs:
-        is_task = sign.signature == "slurm.task_killed" and sign.fields.get("tasks", "").isdecimal()
-        if is_task or sign.signature in _BEFORE_STEP_ENDS:
-            failed[sign.source] = min(sign.order, failed.get(sign.source, sign.order))
+    for finding in findings:
+        is_task = finding.signature == "slurm.task_killed" and finding.fields.get("tasks", "").isdecimal()
+        if is_task or finding.signature in _BEFORE_STEP_ENDS:
+            failed[finding.source] = min(finding.order, failed.get(finding.source, finding.order))
     return [
-        replace(sign, role=Role.CASCADE)
-        if sign.signature == "slurm.cancelled"
-        and sign.fields.get("level") == "STEP"
-        and failed.get(sign.source, sign.order) < sign.order
-        else sign
-        for sign in signs
+        replace(finding, role=Role.CASCADE)
+        if finding.signature == "slurm.cancelled"
+        and finding.fields.get("level") == "STEP"
+        and failed.get(finding.source, finding.order) < finding.order
+        else finding
+        for finding in findings
     ]
 
 
-def _without_ends(signs: Sequence[Sign]) -> list[Sign]:
-    """How a process ended is a consequence of what it said of itself just before or behind."""
-    roots: dict[tuple[str, int | None], list[Sign]] = defaultdict(list)
-    for sign in signs:
-        if sign.role is Role.ROOT and sign.origin is Origin.JOB_LOG and sign.signature not in ENDS_OF_PROCESSES:
-            roots[sign.source, sign.place.rank].append(sign)
+def _demote_ends(findings: Sequence[Finding]) -> list[Finding]:
+    """Demote how a process ended where it printed a failure just before or after."""
+    roots: dict[tuple[str, int | None], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        if finding.role is Role.ROOT and finding.origin is Origin.JOB_LOG and finding.signature not in PROCESS_ENDS:
+            roots[finding.source, finding.place.rank].append(finding)
     return [
-        replace(sign, role=Role.CASCADE)
-        if sign.role is Role.ROOT
-        and sign.signature in ENDS_OF_PROCESSES
-        and any(abs(each.order - sign.order) < _NEAR_BYTES for each in roots[sign.source, sign.place.rank])
-        else sign
-        for sign in signs
+        replace(finding, role=Role.CASCADE)
+        if finding.role is Role.ROOT
+        and finding.signature in PROCESS_ENDS
+        and any(abs(each.order - finding.order) < _NEAR_BYTES for each in roots[finding.source, finding.place.rank])
+        else finding
+        for finding in findings
     ]
 
 
-def _without_floods_of_tracebacks(signs: Sequence[Sign]) -> list[Sign]:
+def _demote_later_tracebacks(findings: Sequence[Finding]) -> list[Finding]:
     """Of several exceptions that one rank raises in a row only the first can be the root: the others handle it."""
-    by_source: dict[tuple[str, int | None], list[Sign]] = defaultdict(list)
-    for sign in signs:
-        if sign.signature == "python.exception" and sign.role is Role.ROOT:
-            by_source[sign.source, sign.place.rank].append(sign)
+    by_source: dict[tuple[str, int | None], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        if finding.signature == "python.exception" and finding.role is Role.ROOT:
+            by_source[finding.source, finding.place.rank].append(finding)
     later = {
-        id(sign)
-        for found in by_source.values()
-        for sign in sorted(found, key=lambda each: each.order)[1:]
-        if sign.order - min(each.order for each in found) < 65536
+        id(finding)
+        for exceptions in by_source.values()
+        for finding in sorted(exceptions, key=lambda each: each.order)[1:]
+        if finding.order - min(each.order for each in exceptions) < 65536
     }
-    return [replace(sign, role=Role.CASCADE) if id(sign) in later else sign for sign in signs]
+    return [replace(finding, role=Role.CASCADE) if id(finding) in later else finding for finding in findings]

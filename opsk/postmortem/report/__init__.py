@@ -1,8 +1,8 @@
-"""How does a report look on paper? Markdown, and one HTML file without outside assets."""
+"""Renders a report as Markdown, or as one HTML file without outside assets."""
 
 from __future__ import annotations
 
-from opsk.postmortem.report.html import html_report
-from opsk.postmortem.report.markdown import markdown_report
+from opsk.postmortem.report.html import render_html
+from opsk.postmortem.report.markdown import render_markdown
 
-__all__ = ["html_report", "markdown_report"]
+__all__ = ["render_html", "render_markdown"]

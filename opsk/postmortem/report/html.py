@@ -1,6 +1,6 @@
-"""How does a report read in a browser? One file: no scripts, no outside assets, every text of others escaped.
+"""Renders a report as one HTML file: no scripts, no outside assets, all foreign text escaped.
 
-Jinja2 escapes what goes into the page; the drawings escape their own texts and are put in as they are.
+Jinja2 escapes what goes into the page; the drawings escape their own texts and are inserted as they are.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from importlib.resources import files
 from typing import Any
 
 from opsk.errors import UnavailableError
-from opsk.postmortem.report.drawing import ranks_svg, timeline_svg
-from opsk.postmortem.report.text import clock, parted_words, place_words, shown, size_words
-from opsk.postmortem.values import Cause, Report, Sign
+from opsk.postmortem.report.drawing import render_ranks_svg, render_timeline_svg
+from opsk.postmortem.report.text import format_divergence, format_place, format_size, format_time, sanitise
+from opsk.postmortem.values import Cause, Finding, Report
 
-_MOST_EVIDENCE = 24
-_MOST_ROWS = 40
+_MAX_EVIDENCE = 24
+_MAX_ROWS = 40
 
 
 @cache
-def _template() -> Any:
+def _load_template() -> Any:
     """Return the page's template."""
     try:
         from jinja2 import Environment, StrictUndefined
@@ -31,7 +31,7 @@ def _template() -> Any:
     )
 
 
-def html_report(report: Report) -> str:
+def render_html(report: Report) -> str:
     """Return a report as one HTML file.
 
     Raises
@@ -41,76 +41,90 @@ def html_report(report: Report) -> str:
     """
     from markupsafe import Markup
 
-    page: str = _template().render(
-        **_facts(report),
-        timeline=Markup(timeline_svg(report.timeline)),
-        ranks=Markup(ranks_svg(report)),
+    page: str = _load_template().render(
+        **_build_context(report),
+        timeline=Markup(render_timeline_svg(report.timeline)),
+        ranks=Markup(render_ranks_svg(report)),
     )
     return page
 
 
-def _facts(report: Report) -> dict[str, Any]:
-    """Return what the template shows, every text printable."""
+def _build_context(report: Report) -> dict[str, Any]:
+    """Return the values of the template, all texts printable."""
     root = report.root
     return {
-        "title": _title(report),
-        "subtitle": _subtitle(report),
-        "root": _cause(root) if root is not None else None,
+        "title": _format_title(report),
+        "subtitle": _format_subtitle(report),
+        "root": _cause_context(root) if root is not None else None,
         "nothing": "Nothing failed." if report.state == "ended well" else "No cause can be told from what there is.",
-        "why": [shown(step) for step in root.why] if root is not None else [],
+        "why": [sanitise(step) for step in root.why] if root is not None else [],
         "actions": [
-            {"audience": each.audience.value, "what": shown(each.what), "command": shown(each.command)}
+            {"audience": each.audience.value, "what": sanitise(each.what), "command": sanitise(each.command)}
             for each in report.actions
         ],
-        "evidence": [_evidence(sign) for sign in (root.signs if root is not None else ())[:_MOST_EVIDENCE]],
-        "alternatives": [_cause(cause) for cause in report.alternatives],
+        "evidence": [
+            _evidence_context(finding) for finding in (root.findings if root is not None else ())[:_MAX_EVIDENCE]
+        ],
+        "alternatives": [_cause_context(cause) for cause in report.alternatives],
         "missing": [
-            {"what": shown(each.what), "why": shown(each.why), "how": shown(each.how)} for each in report.missing
+            {"what": sanitise(each.what), "why": sanitise(each.why), "how": sanitise(each.how)}
+            for each in report.missing
         ],
         "recurrence": [
-            {"subject": shown(each.subject), "failures": each.failures, "days": each.days, "jobs": each.jobs,
-             "text": shown(each.text)}
+            {"subject": sanitise(each.subject), "failures": each.failures, "days": each.days, "jobs": each.jobs,
+             "text": sanitise(each.text)}
             for each in report.recurrence
         ],
-        "facts": [(shown(name.replace("_", " ")), _value(name, value)) for name, value in report.facts.items()],
-        "skews": ", ".join(f"{shown(skew.node)} {skew.ahead_s:+.1f} s" for skew in report.skews[:8] if skew.ahead_s),
-        "collective": f"Ranks parted in {told}." if (told := parted_words(report.divergence)) else "",
-        "unreadable": [shown(each) for each in report.evidence.unreadable[:_MOST_ROWS]],
+        "facts": [
+            (sanitise(name.replace("_", " ")), _format_value(name, value)) for name, value in report.facts.items()
+        ],
+        "skews": ", ".join(f"{sanitise(skew.node)} {skew.ahead_s:+.1f} s" for skew in report.skews[:8] if skew.ahead_s),
+        "collective": f"Ranks parted in {divergence}." if (divergence := format_divergence(report.divergence)) else "",
+        "unreadable": [sanitise(each) for each in report.evidence.unreadable[:_MAX_ROWS]],
         "gathered": "Looked at: " + (", ".join(
-            f"{shown(name)} ({shown(what)})" for name, what in report.evidence.gathered.items()) or "nothing"),
+            f"{sanitise(name)} ({sanitise(what)})" for name, what in report.evidence.gathered.items()) or "nothing"),
     }  # fmt: skip
 
 
-def _title(report: Report) -> str:
+def _format_title(report: Report) -> str:
     """Return the headline."""
     job = report.job
-    name = f"Job {shown(job.job_id, 40)}" if job is not None and job.job_id else "Post-mortem"
-    return f"{name}: {shown(report.state, 60)}"
+    name = f"Job {sanitise(job.job_id, 40)}" if job is not None and job.job_id else "Post-mortem"
+    return f"{name}: {sanitise(report.state, 60)}"
 
 
-def _subtitle(report: Report) -> str:
-    """Return who ran what when."""
+def _format_subtitle(report: Report) -> str:
+    """Return job, user, nodes and times."""
     job = report.job
     if job is None:
         return ""
-    parts = [shown(job.name, 80), f"user {shown(job.user, 40)}" if job.user else "", f"{len(job.nodes)} nodes"]
-    parts += [f"{clock(job.start_s)} to {clock(job.end_s)} UTC" if job.start_s is not None else ""]
+    parts = [
+        sanitise(job.name, 80),
+        f"user {sanitise(job.user, 40)}" if job.user else "",
+        f"{len(job.nodes)} nodes",
+    ]
+    parts += [f"{format_time(job.start_s)} to {format_time(job.end_s)} UTC" if job.start_s is not None else ""]
     return " · ".join(part for part in parts if part)
 
 
-def _cause(cause: Cause) -> dict[str, Any]:
+def _cause_context(cause: Cause) -> dict[str, Any]:
     """Return one cause."""
     return {
-        "class": cause.failure.value, "what": shown(cause.what), "where": place_words(cause.where),
+        "class": cause.failure.value, "what": sanitise(cause.what), "where": format_place(cause.where),
         "percent": round(100 * cause.confidence),
     }  # fmt: skip
 
 
-def _evidence(sign: Sign) -> dict[str, Any]:
-    """Return one line that the cause stands on."""
-    return {"source": shown(sign.source, 200), "line": sign.line, "text": shown(sign.text), "count": sign.count}
+def _evidence_context(finding: Finding) -> dict[str, Any]:
+    """Return one line of evidence of the cause."""
+    return {
+        "source": sanitise(finding.source, 200),
+        "line": finding.line,
+        "text": sanitise(finding.text),
+        "count": finding.count,
+    }
 
 
-def _value(name: str, value: float) -> str:
+def _format_value(name: str, value: float) -> str:
     """Return a number with its unit."""
-    return size_words(value) if name.endswith("_bytes") else f"{value:,.6g}"
+    return format_size(value) if name.endswith("_bytes") else f"{value:,.6g}"

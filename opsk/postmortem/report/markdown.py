@@ -1,10 +1,17 @@
-"""How does a report read as Markdown, for a ticket or a chat?"""
+"""Renders a report as Markdown, for a ticket or a chat."""
 
 from __future__ import annotations
 
 import re
 
-from opsk.postmortem.report.text import clock, memory_words, parted_words, percent, place_words, shown
+from opsk.postmortem.report.text import (
+    format_divergence,
+    format_memory,
+    format_percent,
+    format_place,
+    format_time,
+    sanitise,
+)
 from opsk.postmortem.values import Cause, Report
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&-])")
@@ -12,69 +19,82 @@ _LINKS = re.compile(r"(?i)(https?|ftp|javascript|data|file|www)([:.])")
 _MOMENTS = 30
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return hostile text so that Markdown shows it to the letter; nothing in it becomes a link."""
-    return _LINKS.sub(r"\1\\\2", _MARKUP.sub(r"\\\1", shown(text)))
+    return _LINKS.sub(r"\1\\\2", _MARKUP.sub(r"\\\1", sanitise(text)))
 
 
-def code(text: str) -> str:
+def format_code(text: str) -> str:
     """Return hostile text as code: within more backticks than it holds."""
-    plain = shown(text)
+    plain = sanitise(text)
     longest = max((len(run) for run in re.findall(r"`+", plain)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if plain.startswith("`") or plain.endswith("`") else ""
     return f"{fence}{pad}{plain}{pad}{fence}" if plain else "` `"
 
 
-def markdown_report(report: Report) -> str:
+def render_markdown(report: Report) -> str:
     """Return a report as Markdown."""
     job = report.job
-    name = f"Job {escaped(job.job_id)}" if job is not None and job.job_id else "Job"
-    parts = [f"# {name}: {escaped(report.state)}", "", *_root(report), *_why(report.root), *_alternatives(report)]
-    told, memory = parted_words(report.divergence), memory_words(report.facts)
-    parts += ["## Memory", "", escaped(memory), ""] if memory else []
+    name = f"Job {escape_markdown(job.job_id)}" if job is not None and job.job_id else "Job"
+    parts = [
+        f"# {name}: {escape_markdown(report.state)}",
+        "",
+        *_render_root(report),
+        *_render_why(report.root),
+        *_render_alternatives(report),
+    ]
+    divergence, memory = format_divergence(report.divergence), format_memory(report.facts)
+    parts += ["## Memory", "", escape_markdown(memory), ""] if memory else []
     parts += [
-        *(["## Where ranks parted", "", escaped(told), ""] if told else []),
-        *_timeline(report),
-        *_missing(report),
-        *_actions(report),
-        *_evidence(report.root),
-        *_unreadable(report),
+        *(["## Where ranks parted", "", escape_markdown(divergence), ""] if divergence else []),
+        *_render_timeline(report),
+        *_render_missing(report),
+        *_render_actions(report),
+        *_render_evidence(report.root),
+        *_render_unreadable(report),
     ]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _root(report: Report) -> list[str]:
+def _render_root(report: Report) -> list[str]:
     """Return the cause."""
     root = report.root
     if root is None:
         return ["No cause was found." if report.state != "ended well" else "Nothing failed.", ""]
     return [
-        f"**{root.failure.value}** ({percent(root.confidence)} sure): {escaped(root.what)}",
+        f"**{root.failure.value}** ({format_percent(root.confidence)} sure): {escape_markdown(root.what)}",
         "",
-        f"Where: {escaped(place_words(root.where))}",
+        f"Where: {escape_markdown(format_place(root.where))}",
         "",
     ]
 
 
-def _why(root: Cause | None) -> list[str]:
+def _render_why(root: Cause | None) -> list[str]:
     """Return the steps to the cause."""
-    return ["## Why", "", *(f"- {escaped(step)}" for step in root.why), ""] if root is not None and root.why else []
+    return (
+        ["## Why", "", *(f"- {escape_markdown(step)}" for step in root.why), ""]
+        if root is not None and root.why
+        else []
+    )
 
 
-def _alternatives(report: Report) -> list[str]:
-    """Return what else it may have been."""
+def _render_alternatives(report: Report) -> list[str]:
+    """Render the alternatives."""
     rows = []
     for cause in report.alternatives:
-        where = escaped(place_words(cause.where))
-        rows.append(f"- {percent(cause.confidence)} {cause.failure.value}: {escaped(cause.what)}, {where}")
+        where = escape_markdown(format_place(cause.where))
+        rows.append(
+            f"- {format_percent(cause.confidence)} {cause.failure.value}: {escape_markdown(cause.what)}, {where}"
+        )
     return ["## What else it may have been", "", *rows, ""] if rows else []
 
 
-def _timeline(report: Report) -> list[str]:
-    """Return what happened when."""
+def _render_timeline(report: Report) -> list[str]:
+    """Render the timeline."""
     rows = [
-        f"| {clock(moment.time_s) or 'unknown'} | {escaped(moment.what)} | {escaped(place_words(moment.place))} |"
+        f"| {format_time(moment.time_s) or 'unknown'} | {escape_markdown(moment.what)} "
+        f"| {escape_markdown(format_place(moment.place))} |"
         for moment in report.timeline[:_MOMENTS]
     ]
     return (
@@ -82,30 +102,37 @@ def _timeline(report: Report) -> list[str]:
     )
 
 
-def _missing(report: Report) -> list[str]:
-    """Return what would settle it."""
-    rows = [f"- {escaped(each.what)}: {escaped(each.why)}. {escaped(each.how)}".rstrip() for each in report.missing]
+def _render_missing(report: Report) -> list[str]:
+    """Render the missing evidence."""
+    rows = [
+        f"- {escape_markdown(each.what)}: {escape_markdown(each.why)}. {escape_markdown(each.how)}".rstrip()
+        for each in report.missing
+    ]
     return ["## What is missing", "", *rows, ""] if rows else []
 
 
-def _actions(report: Report) -> list[str]:
-    """Return what to do."""
+def _render_actions(report: Report) -> list[str]:
+    """Render the actions."""
     rows = [
-        f"- {each.audience.value}: {escaped(each.what)}" + (f" {code(each.command)}" if each.command else "")
+        f"- {each.audience.value}: {escape_markdown(each.what)}"
+        + (f" {format_code(each.command)}" if each.command else "")
         for each in report.actions
     ]
     return ["## What to do", "", *rows, ""] if rows else []
 
 
-def _evidence(root: Cause | None) -> list[str]:
-    """Return the lines that the cause stands on."""
-    if root is None or not root.signs:
+def _render_evidence(root: Cause | None) -> list[str]:
+    """Render the evidence of the cause."""
+    if root is None or not root.findings:
         return []
-    rows = [f"- {code(f'{sign.source}:{sign.line}')}: {code(sign.text)}" for sign in root.signs[:12]]
+    rows = [
+        f"- {format_code(f'{finding.source}:{finding.line}')}: {format_code(finding.text)}"
+        for finding in root.findings[:12]
+    ]
     return ["## Evidence", "", *rows, ""]
 
 
-def _unreadable(report: Report) -> list[str]:
-    """Return what could not be read."""
-    rows = [f"- {escaped(each)}" for each in report.evidence.unreadable]
+def _render_unreadable(report: Report) -> list[str]:
+    """Render the evidence that could not be read."""
+    rows = [f"- {escape_markdown(each)}" for each in report.evidence.unreadable]
     return ["## What could not be read", "", *rows, ""] if rows else []

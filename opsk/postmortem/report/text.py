@@ -1,4 +1,4 @@
-"""How do times, places and texts of others read in a report? Every text of others is printable afterwards."""
+"""Formats times, places and foreign text for a report; all foreign text is printable afterwards."""
 
 from __future__ import annotations
 
@@ -10,57 +10,57 @@ from opsk.postmortem.values import Divergence, Place
 from opsk.text import escape
 from opsk.units import GIB
 
-LONGEST_CHARS = 400
-_LATEST_S = 1e11
+MAX_CHARS = 400
+_MAX_TIME_S = 1e11
 _FEW_RANKS = 8
 _TERM = re.compile(r"predicted_\w+_bytes")
 
 
-def shown(text: str, longest: int = LONGEST_CHARS) -> str:
-    """Return hostile text in printable signs, cut; it is still to be escaped for where it goes."""
+def sanitise(text: str, longest: int = MAX_CHARS) -> str:
+    """Return hostile text in printable characters, truncated; it still needs escaping for its target."""
     return escape(text[:longest] + ("…" if len(text) > longest else ""))
 
 
-def clock(time_s: float | None) -> str:
+def format_time(time_s: float | None) -> str:
     """Return a time in UTC to the millisecond; empty where it is not known."""
-    if time_s is None or not 0 <= time_s < _LATEST_S:
+    if time_s is None or not 0 <= time_s < _MAX_TIME_S:
         return ""
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:23]
 
 
-def place_words(place: Place) -> str:
-    """Return a place in words, harmless."""
-    from opsk.postmortem.reasoning.places import words
+def format_place(place: Place) -> str:
+    """Return a place as harmless text."""
+    from opsk.postmortem.reasoning.places import describe_place
 
-    return shown(words(place))
+    return sanitise(describe_place(place))
 
 
-def parted_words(parted: Divergence | None) -> str:
-    """Return where ranks parted, who is behind and who did not come, in a sentence; empty where none waited."""
-    if parted is None:
+def format_divergence(divergence: Divergence | None) -> str:
+    """Return where ranks diverged, who is behind and who did not arrive, in a sentence; empty where none waited."""
+    if divergence is None:
         return ""
-    number = f" number {parted.seq}" if parted.seq is not None else ""
-    told = [f"{len(parted.waiting)} rank{'' if len(parted.waiting) == 1 else 's'} waited"]
-    told += [f"behind: rank {few_ranks(parted.behind)}"] if parted.behind else []
-    told += [f"did not come: rank {few_ranks(parted.never_arrived)}"] if parted.never_arrived else []
-    return f"{shown(parted.op, 40) or 'a collective'}{number}: {'; '.join(told)}"
+    number = f" number {divergence.seq}" if divergence.seq is not None else ""
+    parts = [f"{len(divergence.waiting)} rank{'' if len(divergence.waiting) == 1 else 's'} waited"]
+    parts += [f"behind: rank {format_ranks(divergence.behind)}"] if divergence.behind else []
+    parts += [f"did not come: rank {format_ranks(divergence.never_arrived)}"] if divergence.never_arrived else []
+    return f"{sanitise(divergence.op, 40) or 'a collective'}{number}: {'; '.join(parts)}"
 
 
-def few_ranks(ranks: Sequence[int]) -> str:
+def format_ranks(ranks: Sequence[int]) -> str:
     """Return some ranks, and how many more."""
-    told = ", ".join(map(str, ranks[:_FEW_RANKS]))
-    return told if len(ranks) <= _FEW_RANKS else f"{told} and {len(ranks) - _FEW_RANKS} more"
+    shown = ", ".join(map(str, ranks[:_FEW_RANKS]))
+    return shown if len(ranks) <= _FEW_RANKS else f"{shown} and {len(ranks) - _FEW_RANKS} more"
 
 
-def percent(ratio: float) -> str:
+def format_percent(ratio: float) -> str:
     """Return a probability as people read it."""
     return f"{100 * ratio:.0f} %"
 
 
-def memory_words(facts: Mapping[str, float]) -> str:
-    """Return in a sentence what is known of memory that ran out; empty where nothing is."""
-    told = [
-        f"{words} {size_words(facts[name])}"
+def format_memory(facts: Mapping[str, float]) -> str:
+    """Return the facts about an out-of-memory error in a sentence; empty where there are none."""
+    sizes = [
+        f"{words} {format_size(facts[name])}"
         for name, words in (
             ("asked_bytes", "asked for"),
             ("free_bytes", "free"),
@@ -71,13 +71,13 @@ def memory_words(facts: Mapping[str, float]) -> str:
         if name in facts
     ]
     terms = [
-        f"{shown(name.removeprefix('predicted_').removesuffix('_bytes'), 40)} {size_words(facts[name])}"
+        f"{sanitise(name.removeprefix('predicted_').removesuffix('_bytes'), 40)} {format_size(facts[name])}"
         for name in facts
         if _TERM.fullmatch(name)
     ]
-    return ", ".join(told) + (f" (most of it: {', '.join(terms)})" if terms else "")
+    return ", ".join(sizes) + (f" (most of it: {', '.join(terms)})" if terms else "")
 
 
-def size_words(size_bytes: float) -> str:
+def format_size(size_bytes: float) -> str:
     """Return bytes in GiB."""
     return f"{size_bytes / GIB:.2f} GiB"

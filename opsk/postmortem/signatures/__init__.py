@@ -1,4 +1,4 @@
-"""Which texts tell of which failure? Data: one TOML file a subject, read by `signature`."""
+"""Holds the signatures of failures as data: one TOML file for each subject, read by `signature`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What is a signature, and is every one that is written down sound?
+"""Parses signatures of failures from TOML, and validates every one of them.
 
-The TOML files beside this one hold tables ``[[signature]]``. ``any`` lists fragments, to the letter: a line that has
-one is a candidate. ``pattern`` (a regular expression of Python) must be found in the candidate and names what is read
-from it; ``unless`` lists fragments that make it none. How to add one: docs, "add a signature".
+The TOML files in this folder hold tables ``[[signature]]``. ``any`` lists literal fragments: a line that has one is a
+candidate. ``pattern`` (a regular expression of Python) must match in the candidate, and its groups name the fields to
+read; ``unless`` lists fragments that rule a line out. How to add one: docs, "add a signature".
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from opsk.postmortem.values import FailureClass, Origin, Role
 _KEYS = frozenset(
     ("id", "any", "pattern", "unless", "framework", "versions", "failure", "role", "origin", "what", "action", "source")
 ) | {"follow"}
-_NEEDED = ("id", "any", "framework", "role", "what", "source")
+_REQUIRED_KEYS = ("id", "any", "framework", "role", "what", "source")
 _ID = re.compile(r"[a-z][a-z0-9]*\.[a-z][a-z0-9_]*")
-_SHORTEST = 3
+_MIN_CHARS = 3
 FOLLOWS = ("exception", "what", "report")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """One text that tells of a failure, or of its absence.
+    """One text that indicates a failure, or its absence.
 
     Parameters
     ----------
@@ -38,21 +38,21 @@ class Signature:
     fragments
         Texts of which a candidate line has one.
     pattern
-        Must be found in the line; its named groups become the sign's fields (``rank2`` is another ``rank``).
+        Must match in the line; its named groups become the finding's fields (``rank2`` is another ``rank``).
     unless
         Texts that make a line none of these.
     framework, versions
         Who writes it, and since or until when, where that matters.
     failure
-        What it points to; ``None`` for advice, progress and good ends.
+        Class of failure that it indicates; ``None`` for advice, progress and successful ends.
     origin
-        ``launcher`` for what slurmstepd and srun write, else ``job_log``.
+        ``launcher`` for messages of slurmstepd and srun, else ``job_log``.
     what, action
-        What it means and what to do, a sentence each.
+        Its meaning and the action to take, a sentence each.
     source
-        Where that stands: a program's source, a vendor's page, a man page.
+        Where that is documented: a program's source, a vendor's page, a man page.
     follow
-        ``exception``: what was raised stands some lines below. ``what``: C++ tells it in the next line. ``report``:
+        ``exception``: the exception is some lines below. ``what``: C++ prints it in the next line. ``report``:
         lines of ``name : value`` follow, as torchrun writes them.
     """
 
@@ -88,7 +88,7 @@ def parse_signatures(texts: Mapping[str, str]) -> tuple[Signature, ...]:
         Names everything that is wrong, with file and signature.
     """
     wrong: list[str] = []
-    found: dict[str, Signature] = {}
+    signatures_by_id: dict[str, Signature] = {}
     for name in sorted(texts):
         try:
             tables = tomllib.loads(texts[name])
@@ -97,20 +97,20 @@ def parse_signatures(texts: Mapping[str, str]) -> tuple[Signature, ...]:
             continue
         for number, table in enumerate(tables.get("signature", ()), 1):
             label = f"{name}: {table.get('id', f'signature {number}')}"
-            problems = _problems(table)
-            if table.get("id") in found:
+            problems = _find_problems(table)
+            if table.get("id") in signatures_by_id:
                 problems.append("there is another of this id")
             wrong += [f"{label}: {problem}" for problem in problems]
             if not problems:
-                found[table["id"]] = _signature(table)
+                signatures_by_id[table["id"]] = _build_signature(table)
     if wrong:
         raise InputError("signatures: " + "; ".join(wrong), hint="docs, add a signature")
-    return tuple(found.values())
+    return tuple(signatures_by_id.values())
 
 
-def _problems(table: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with one table."""
-    problems = [f"{key} is missing" for key in _NEEDED if not table.get(key)]
+def _find_problems(table: Mapping[str, Any]) -> list[str]:
+    """Return the problems of one table."""
+    problems = [f"{key} is missing" for key in _REQUIRED_KEYS if not table.get(key)]
     problems += [f"unknown key {key}" for key in sorted(set(table) - _KEYS)]
     if table.get("id") and not _ID.fullmatch(str(table["id"])):
         problems.append("id is not subject.name")
@@ -119,7 +119,7 @@ def _problems(table: Mapping[str, Any]) -> list[str]:
             problems.append(f"{key} is none of {', '.join(kind)}")
     if table.get("role") in (Role.ROOT, Role.CASCADE, Role.CONFIRMATION) and "failure" not in table:
         problems.append("failure is missing")
-    problems += [f"fragment {text!r} is too short" for text in table.get("any", ()) if len(str(text)) < _SHORTEST]
+    problems += [f"fragment {text!r} is too short" for text in table.get("any", ()) if len(str(text)) < _MIN_CHARS]
     if table.get("follow", FOLLOWS[0]) not in FOLLOWS:
         problems.append(f"follow is none of {', '.join(FOLLOWS)}")
     try:
@@ -129,8 +129,8 @@ def _problems(table: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _signature(table: Mapping[str, Any]) -> Signature:
-    """Return the signature of a sound table."""
+def _build_signature(table: Mapping[str, Any]) -> Signature:
+    """Return the signature of a valid table."""
     return Signature(
         id=table["id"],
         fragments=tuple(table["any"]),

@@ -1,7 +1,7 @@
-"""What does Slurm's accounting say of a job that ended: every run of it, its steps, and why nodes were set aside?
+"""Reads Slurm's accounting: the runs of a job that ended, their steps, and why nodes were drained.
 
-``sacct`` is asked, the same way from 22.05 to 26.05: fields are chosen from those that this release has, times come as
-seconds since 1970, and each field ends with a separator that is drawn for the question, for names may hold any sign.
+``sacct`` is called in the same way from 22.05 to 26.05: fields are chosen from those that the release has, times are
+seconds since 1970, and each field ends with a random separator, since names may hold any character.
 """
 
 from __future__ import annotations
@@ -14,16 +14,23 @@ from dataclasses import dataclass, replace
 
 from opsk import hostlist
 from opsk.errors import InputError, SlurmError
-from opsk.slurm.commands.command import command_environment, complaint, drawn_separator
-from opsk.slurm.commands.fields import count, duration_s, exit_status, gpus_of, moment, optional
-from opsk.slurm.commands.job_text import rows
-from opsk.slurm.job_ids import asked_number
+from opsk.slurm.commands.command import build_command_environment, draw_separator, parse_complaint
+from opsk.slurm.commands.fields import (
+    parse_count,
+    parse_duration_s,
+    parse_exit_status,
+    parse_gpus,
+    parse_optional,
+    parse_time,
+)
+from opsk.slurm.commands.job_text import parse_rows
+from opsk.slurm.job_ids import parse_base_number
 
 DEADLINE_S = 20.0
 """slurmdbd may have to read a table of millions of jobs."""
-NEEDED = ("JobID", "JobIDRaw", "State", "ExitCode", "NodeList", "Start", "End")
-WANTED = (
-    *NEEDED, "JobName", "User", "UID", "Account", "Partition", "QOS", "DerivedExitCode", "Reason", "Submit",
+REQUIRED_FIELDS = ("JobID", "JobIDRaw", "State", "ExitCode", "NodeList", "Start", "End")
+FIELDS = (
+    *REQUIRED_FIELDS, "JobName", "User", "UID", "Account", "Partition", "QOS", "DerivedExitCode", "Reason", "Submit",
     "TimelimitRaw", "NTasks", "NNodes", "AdminComment", "Restarts", "FailedNode", "WorkDir", "StdOut", "StdErr",
     "MaxRSS", "Cluster", "AllocTRES",
 )  # fmt: skip
@@ -31,7 +38,7 @@ WANTED = (
 NODE_COLUMNS = ("NodeList", "StateComplete", "Reason", "Timestamp", "User")
 _CANCELLED_BY = re.compile(r"CANCELLED by (\d+)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
-_MOST_ROWS = 200_000
+_MAX_ROWS = 200_000
 _MINUTE_S = 60
 _UNENDED = frozenset({"PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "RESIZING"})
 
@@ -58,14 +65,14 @@ class AccountedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountedRun:
-    """One run of a job; a requeued job has several. ``None`` and empty is "not told".
+    """One run of a job; a requeued job has several. ``None`` and empty is "not reported".
 
     Parameters
     ----------
     id, label
         Slurm's own number, and the id as people write it (``10_3``).
     state
-        Without what may stand behind it: ``CANCELLED by 1000`` is ``CANCELLED``, and ``cancelled_by`` 1000.
+        Without the rest: ``CANCELLED by 1000`` is ``CANCELLED``, and ``cancelled_by`` 1000.
     derived_exit_code, derived_exit_signal
         The highest of its steps.
     failed_node
@@ -113,7 +120,7 @@ class AccountedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReason:
-    """Why a node was drained or set down, by whom, and when [s since 1970]."""
+    """The reason why a node was drained or set down, by whom, and when [s since 1970]."""
 
     node: str
     state: str
@@ -123,7 +130,7 @@ class NodeReason:
 
 
 class AccountingClient:
-    """Asks ``sacct`` and ``sinfo``.
+    """Queries ``sacct`` and ``sinfo``.
 
     Parameters
     ----------
@@ -134,7 +141,7 @@ class AccountingClient:
     """
 
     def __init__(self, *, environment: Mapping[str, str] | None = None, deadline_s: float = DEADLINE_S) -> None:
-        self._environment = command_environment(os.environ if environment is None else environment)
+        self._environment = build_command_environment(os.environ if environment is None else environment)
         self._deadline_s = deadline_s
         self._fields: tuple[str, ...] | None = None
 
@@ -151,27 +158,27 @@ class AccountingClient:
         Raises
         ------
         InputError
-            ``job_id`` is no job id, accounting knows no such job, or it stands for several.
+            ``job_id`` is no job id, accounting knows no such job, or it names several.
         SlurmError
             There is no accounting, or it does not answer.
         """
-        asked_number(job_id)
-        fields, separator = self._known_fields(), drawn_separator()
-        said = self._run(
+        parse_base_number(job_id)
+        fields, separator = self._known_fields(), draw_separator()
+        output = self._run(
             "sacct", "-n", "-p", "-D", "--units=K", f"--delimiter={separator}", "-o", ",".join(fields), "-j", job_id
         )
-        found = parse_runs(said, fields, separator)
-        labels = dict.fromkeys(run.label for run in found)
+        runs = parse_runs(output, fields, separator)
+        labels = dict.fromkeys(run.label for run in runs)
         if is_number:
-            found = tuple(run for run in found if str(run.id) == job_id)
+            runs = tuple(run for run in runs if str(run.id) == job_id)
         elif job_id in labels:
-            found = tuple(run for run in found if run.label == job_id)
+            runs = tuple(run for run in runs if run.label == job_id)
         elif len(labels) > 1:
             shown = ", ".join(list(labels)[:8])
             raise InputError(f"job {job_id} stands for {len(labels)} jobs ({shown})", hint="name one of them")
-        if not found:
+        if not runs:
             raise InputError(f"Slurm's accounting knows no job {job_id}", hint="see sacct -j; name logs with --log")
-        return found
+        return runs
 
     def ended(self, states: Sequence[str], from_s: float, until_s: float) -> tuple[AccountedRun, ...]:
         """Return the runs of all users that ended in some states between two times, the first one first.
@@ -181,16 +188,16 @@ class AccountingClient:
         SlurmError
             There is no accounting, or it does not answer.
         """
-        fields, separator = self._known_fields(), drawn_separator()
-        said = self._run(
+        fields, separator = self._known_fields(), draw_separator()
+        output = self._run(
             "sacct", "-n", "-p", "-D", "-X", "-a", "--units=K", f"--delimiter={separator}", "-o", ",".join(fields),
             f"--state={','.join(states)}", "-S", f"uts{from_s:.0f}", "-E", f"uts{until_s:.0f}",
         )  # fmt: skip
-        found = (run for run in parse_runs(said, fields, separator) if run.state in states and run.end_s is not None)
-        return tuple(sorted((run for run in found if from_s <= (run.end_s or 0.0) <= until_s), key=_ended_s))
+        runs = (run for run in parse_runs(output, fields, separator) if run.state in states and run.end_s is not None)
+        return tuple(sorted((run for run in runs if from_s <= (run.end_s or 0.0) <= until_s), key=_ended_s))
 
     def node_reasons(self, nodes: Sequence[str]) -> tuple[NodeReason, ...]:
-        """Return why some of the nodes are set aside; those that nobody set aside are left out.
+        """Return why nodes were drained or set down; other nodes are left out.
 
         Raises
         ------
@@ -199,18 +206,20 @@ class AccountingClient:
         """
         if not nodes:
             return ()
-        separator = drawn_separator()
-        wanted = ",".join(f"{column}:{separator}" for column in NODE_COLUMNS)
-        return parse_reasons(self._run("sinfo", "-h", "-a", "-N", "-n", hostlist.fold(nodes), "-O", wanted), separator)
+        separator = draw_separator()
+        output_format = ",".join(f"{column}:{separator}" for column in NODE_COLUMNS)
+        return parse_reasons(
+            self._run("sinfo", "-h", "-a", "-N", "-n", hostlist.fold(nodes), "-O", output_format), separator
+        )
 
     def _known_fields(self) -> tuple[str, ...]:
-        """Return the fields of this release, of those that are wanted."""
+        """Return the requested fields that this release has."""
         if self._fields is None:
             known = {word.lower() for word in self._run("sacct", "-e").split()}
-            lacking = [field for field in NEEDED if field.lower() not in known]
+            lacking = [field for field in REQUIRED_FIELDS if field.lower() not in known]
             if lacking:
                 raise SlurmError(f"sacct has no field {', '.join(lacking)}", hint="is this Slurm's sacct?")
-            self._fields = tuple(field for field in WANTED if field.lower() in known)
+            self._fields = tuple(field for field in FIELDS if field.lower() in known)
         return self._fields
 
     def _run(self, *command: str) -> str:
@@ -233,7 +242,9 @@ class AccountingClient:
                 f"{command[0]} did not answer within {self._deadline_s:g} s", hint="see slurmdbd's log"
             ) from error
         if done.returncode or (not done.stdout and b"error" in done.stderr):
-            raise SlurmError(f"{command[0]}: {complaint(done.stderr)}", hint="see `sacctmgr ping` and slurmdbd's log")
+            raise SlurmError(
+                f"{command[0]}: {parse_complaint(done.stderr)}", hint="see `sacctmgr ping` and slurmdbd's log"
+            )
         return done.stdout.decode("utf-8", errors="replace")
 
 
@@ -248,21 +259,21 @@ def parse_runs(text: str, fields: Sequence[str], separator: str) -> tuple[Accoun
     SlurmError
         The output ends within a record, or is none of sacct's.
     """
-    found: list[AccountedRun] = []
-    for number, row in enumerate(rows(text, fields, separator)):
-        if number >= _MOST_ROWS:
-            raise SlurmError(f"sacct answered more than {_MOST_ROWS} rows", hint="name one job")
+    runs: list[AccountedRun] = []
+    for number, row in enumerate(parse_rows(text, fields, separator)):
+        if number >= _MAX_ROWS:
+            raise SlurmError(f"sacct answered more than {_MAX_ROWS} rows", hint="name one job")
         label, mark, step = row["JobID"].strip().partition(".")
         if mark:
-            if found and found[-1].label == label:
-                found[-1] = replace(found[-1], steps=(*found[-1].steps, _step(step, row)))
+            if runs and runs[-1].label == label:
+                runs[-1] = replace(runs[-1], steps=(*runs[-1].steps, _build_step(step, row)))
             continue
-        run = _run_of(label, row)
-        if found and found[-1].label == label and found[-1].state == "RESIZING":
-            run = replace(run, nodes=tuple(dict.fromkeys((*found[-1].nodes, *run.nodes))), steps=found.pop().steps)
-        earlier = sum(each.label == label for each in found)
-        found.append(replace(run, restarts=max(run.restarts, earlier)))
-    return tuple(found)
+        run = _build_run(label, row)
+        if runs and runs[-1].label == label and runs[-1].state == "RESIZING":
+            run = replace(run, nodes=tuple(dict.fromkeys((*runs[-1].nodes, *run.nodes))), steps=runs.pop().steps)
+        earlier = sum(other.label == label for other in runs)
+        runs.append(replace(run, restarts=max(run.restarts, earlier)))
+    return tuple(runs)
 
 
 def parse_reasons(text: str, separator: str) -> tuple[NodeReason, ...]:
@@ -273,20 +284,20 @@ def parse_reasons(text: str, separator: str) -> tuple[NodeReason, ...]:
     SlurmError
         The output ends within a record.
     """
-    found: dict[str, NodeReason] = {}
-    for row in rows(text, NODE_COLUMNS, separator):
-        reason = optional(row["Reason"])
+    reasons: dict[str, NodeReason] = {}
+    for row in parse_rows(text, NODE_COLUMNS, separator):
+        reason = parse_optional(row["Reason"])
         if reason is None:
             continue
         node = row["NodeList"].strip()
-        found[node] = NodeReason(
-            node=node, state=row["StateComplete"].strip().upper(), reason=reason, by=optional(row["User"]) or "",
-            at_s=_unix_s(row["Timestamp"]),
+        reasons[node] = NodeReason(
+            node=node, state=row["StateComplete"].strip().upper(), reason=reason, by=parse_optional(row["User"]) or "",
+            at_s=_parse_unix_s(row["Timestamp"]),
         )  # fmt: skip
-    return tuple(found.values())
+    return tuple(reasons.values())
 
 
-def last_ended(runs: Iterable[AccountedRun]) -> AccountedRun | None:
+def find_last_ended(runs: Iterable[AccountedRun]) -> AccountedRun | None:
     """Return the last run that is over; else the last; ``None`` of none."""
     runs = tuple(runs)
     ended = [run for run in runs if run.has_ended]
@@ -297,26 +308,26 @@ def _ended_s(run: AccountedRun) -> float:
     return run.end_s or 0.0
 
 
-def _run_of(label: str, row: Mapping[str, str]) -> AccountedRun:
+def _build_run(label: str, row: Mapping[str, str]) -> AccountedRun:
     """Return one run, without its steps."""
-    number = count(row["JobIDRaw"])
+    number = parse_count(row["JobIDRaw"])
     if number is None:
         raise SlurmError(f"sacct answered a job without id: {row['JobIDRaw'][:40]!r}")
-    state, by = _state(row["State"])
-    code, signal = exit_status(row["ExitCode"])
-    derived_code, derived_signal = exit_status(row.get("DerivedExitCode", ""))
-    minutes = count(row.get("TimelimitRaw", ""))
-    said = {name: optional(row.get(column, "")) or "" for name, column in _TEXTS.items()}
+    state, by = _parse_state(row["State"])
+    code, signal = parse_exit_status(row["ExitCode"])
+    derived_code, derived_signal = parse_exit_status(row.get("DerivedExitCode", ""))
+    minutes = parse_count(row.get("TimelimitRaw", ""))
+    texts = {name: parse_optional(row.get(column, "")) or "" for name, column in _TEXTS.items()}
     ended = state not in _UNENDED
     return AccountedRun(
-        **said,  # type: ignore[arg-type]
-        id=number, label=label, name=row.get("JobName", ""), uid=count(row.get("UID", "")),
+        **texts,  # type: ignore[arg-type]
+        id=number, label=label, name=row.get("JobName", ""), uid=parse_count(row.get("UID", "")),
         state=state, cancelled_by=by, exit_code=code if ended else None, exit_signal=signal if ended else None,
-        derived_exit_code=derived_code, derived_exit_signal=derived_signal, nodes=_nodes(row["NodeList"]),
-        tasks=count(row.get("NTasks", "")), gpus=gpus_of(row.get("AllocTRES", ""))[0],
-        submit_s=_unix_s(row.get("Submit", "")), start_s=_unix_s(row["Start"]),
-        end_s=_unix_s(row["End"]), restarts=count(row.get("Restarts", "")) or 0,
-        time_limit_s=minutes * _MINUTE_S if minutes is not None else duration_s(row.get("Timelimit", "")),
+        derived_exit_code=derived_code, derived_exit_signal=derived_signal, nodes=_parse_nodes(row["NodeList"]),
+        tasks=parse_count(row.get("NTasks", "")), gpus=parse_gpus(row.get("AllocTRES", ""))[0],
+        submit_s=_parse_unix_s(row.get("Submit", "")), start_s=_parse_unix_s(row["Start"]),
+        end_s=_parse_unix_s(row["End"]), restarts=parse_count(row.get("Restarts", "")) or 0,
+        time_limit_s=minutes * _MINUTE_S if minutes is not None else parse_duration_s(row.get("Timelimit", "")),
     )  # fmt: skip
 
 
@@ -327,25 +338,26 @@ _TEXTS = {
 }  # fmt: skip
 
 
-def _step(step: str, row: Mapping[str, str]) -> AccountedStep:
+def _build_step(step: str, row: Mapping[str, str]) -> AccountedStep:
     """Return one step."""
-    state, by = _state(row["State"])
-    code, signal = exit_status(row["ExitCode"])
+    state, by = _parse_state(row["State"])
+    code, signal = parse_exit_status(row["ExitCode"])
     return AccountedStep(
         id=step, name=row.get("JobName", ""), state=state, cancelled_by=by, exit_code=code, exit_signal=signal,
-        nodes=_nodes(row["NodeList"]), tasks=count(row.get("NTasks", "")), start_s=_unix_s(row["Start"]),
-        end_s=_unix_s(row["End"]), memory_peak_bytes=_size_bytes(row.get("MaxRSS", "")),
+        nodes=_parse_nodes(row["NodeList"]), tasks=parse_count(row.get("NTasks", "")),
+        start_s=_parse_unix_s(row["Start"]),
+        end_s=_parse_unix_s(row["End"]), memory_peak_bytes=_parse_size_bytes(row.get("MaxRSS", "")),
     )  # fmt: skip
 
 
-def _state(text: str) -> tuple[str, int | None]:
+def _parse_state(text: str) -> tuple[str, int | None]:
     """Return the state, and who cancelled the job."""
-    found = _CANCELLED_BY.match(text.strip())
+    match = _CANCELLED_BY.match(text.strip())
     words = text.split()
-    return (words[0].upper().rstrip("+") if words else ""), int(found[1]) if found else None
+    return (words[0].upper().rstrip("+") if words else ""), int(match[1]) if match else None
 
 
-def _nodes(text: str) -> tuple[str, ...]:
+def _parse_nodes(text: str) -> tuple[str, ...]:
     """Return the names of a host list; none for ``None assigned``."""
     if text.strip() in ("", "None assigned", "(null)", "None"):
         return ()
@@ -355,13 +367,13 @@ def _nodes(text: str) -> tuple[str, ...]:
         raise SlurmError(f"sacct answered a node list that cannot be read: {error.message}") from error
 
 
-def _unix_s(text: str) -> float | None:
+def _parse_unix_s(text: str) -> float | None:
     """Return a time [s since 1970]; ``None`` for ``Unknown`` and 0."""
-    found = moment(text)
-    return found.timestamp() if found is not None and found.timestamp() > 0 else None
+    time = parse_time(text)
+    return time.timestamp() if time is not None and time.timestamp() > 0 else None
 
 
-def _size_bytes(text: str) -> int | None:
+def _parse_size_bytes(text: str) -> int | None:
     """Return a size as ``sacct --units=K`` writes it (``1234K``) [bytes]; Slurm's units are powers of 1024."""
-    found = _SIZE.fullmatch(text.strip())
-    return None if found is None else int(float(found[1]) * 1024.0 ** " KMGTP".find(found[2] or " "))
+    match = _SIZE.fullmatch(text.strip())
+    return None if match is None else int(float(match[1]) * 1024.0 ** " KMGTP".find(match[2] or " "))

@@ -1,11 +1,11 @@
-"""Which slurmctld answers, and which reservations are there? The text of ``scontrol ping`` and ``show reservation``."""
+"""Parses the output of ``scontrol ping`` and ``scontrol show reservation``."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from opsk.slurm.commands.fields import count
+from opsk.slurm.commands.fields import parse_count
 
 _CONTROLLER = re.compile(r"^Slurmctld\((\w+)\) at (\S+) is (UP|DOWN)\b", re.M)
 _RESERVATION = re.compile(r"^ReservationName=\S.*?(?=^ReservationName=|\Z)", re.M | re.S)
@@ -39,15 +39,15 @@ def parse_ping(text: str) -> tuple[Controller, ...]:
 
 def parse_reservations(text: str) -> tuple[Reservation, ...]:
     """Return the reservations of ``scontrol show reservation``; none of ``No reservations in the system``."""
-    found = []
+    reservations = []
     for record in _RESERVATION.findall(text):
         fields = dict(_FIELD.findall(record))
         flags = fields.get("Flags", "").split(",")
-        found.append(
+        reservations.append(
             Reservation(
                 is_active=fields.get("State") == "ACTIVE",
                 is_maintenance="MAINT" in flags,
-                nodes=count(fields.get("NodeCnt", "")) or 0,
+                nodes=parse_count(fields.get("NodeCnt", "")) or 0,
             )
         )
-    return tuple(found)
+    return tuple(reservations)

@@ -1,8 +1,7 @@
-"""What does the text of ``squeue`` and ``scontrol show job`` say of jobs, when users may write anything into it?
+"""Parses the job records of ``squeue`` and ``scontrol show job``, and discards fields that a user may have forged.
 
-Names, comments and paths may hold new lines and whole forged records (tried on 22.05). ``squeue`` is therefore asked
-with a separator that is drawn for each question, and no field of ``scontrol`` is believed that a user could have
-written: see `details_of`.
+Names, comments and paths may hold new lines and whole forged records (tried on 22.05). ``squeue`` is therefore called
+with a random separator, and no field of ``scontrol`` is trusted that a user could have written: see `add_details`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,15 @@ from typing import Any
 
 from opsk import hostlist
 from opsk.errors import InputError, SlurmError
-from opsk.slurm.commands.fields import count, duration_s, exit_status, gpu_indices, gpus_of, moment, optional
+from opsk.slurm.commands.fields import (
+    parse_count,
+    parse_duration_s,
+    parse_exit_status,
+    parse_gpu_indices,
+    parse_gpus,
+    parse_optional,
+    parse_time,
+)
 from opsk.slurm.records import JobRecord
 
 JOB_COLUMNS = (
@@ -80,9 +87,9 @@ COMPACT_STATES = {
 _UNENDED = frozenset({"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "RESIZING"})
 
 
-def _nodes(text: str) -> tuple[str, ...]:
-    """Return the names of a host list; none for the words with which Slurm says "nothing"."""
-    listed = optional(text)
+def _parse_nodes(text: str) -> tuple[str, ...]:
+    """Return the names of a host list; none for the words with which Slurm writes "nothing"."""
+    listed = parse_optional(text)
     if listed is None:
         return ()
     try:
@@ -94,29 +101,29 @@ def _nodes(text: str) -> tuple[str, ...]:
 _PLAIN: dict[str, tuple[str, Callable[[str], Any]]] = {
     "user": ("UserName", str.strip),
     "name": ("Name", str),
-    "reason": ("Reason", optional),
+    "reason": ("Reason", parse_optional),
     "partition": ("Partition", str.strip),
-    "account": ("Account", optional),
-    "qos": ("QOS", optional),
-    "nodes": ("NodeList", _nodes),
-    "tasks": ("NumTasks", count),
-    "array_task": ("ArrayTaskID", optional),
-    "comment": ("Comment", optional),
-    "reservation": ("Reservation", optional),
-    "required_nodes": ("ReqNodes", _nodes),
-    "excluded_nodes": ("ExcNodes", _nodes),
-    "submit_time": ("SubmitTime", moment),
-    "start_time": ("StartTime", moment),
-    "end_time": ("EndTime", moment),
-    "time_limit_s": ("TimeLimit", duration_s),
-    "run_time_s": ("TimeUsed", duration_s),
-    "restarts": ("RestartCnt", count),
-    "work_dir": ("WorkDir", optional),
-    "command": ("Command", optional),
-    "std_out": ("STDOUT", optional),
-    "std_err": ("STDERR", optional),
+    "account": ("Account", parse_optional),
+    "qos": ("QOS", parse_optional),
+    "nodes": ("NodeList", _parse_nodes),
+    "tasks": ("NumTasks", parse_count),
+    "array_task": ("ArrayTaskID", parse_optional),
+    "comment": ("Comment", parse_optional),
+    "reservation": ("Reservation", parse_optional),
+    "required_nodes": ("ReqNodes", _parse_nodes),
+    "excluded_nodes": ("ExcNodes", _parse_nodes),
+    "submit_time": ("SubmitTime", parse_time),
+    "start_time": ("StartTime", parse_time),
+    "end_time": ("EndTime", parse_time),
+    "time_limit_s": ("TimeLimit", parse_duration_s),
+    "run_time_s": ("TimeUsed", parse_duration_s),
+    "restarts": ("RestartCnt", parse_count),
+    "work_dir": ("WorkDir", parse_optional),
+    "command": ("Command", parse_optional),
+    "std_out": ("STDOUT", parse_optional),
+    "std_err": ("STDERR", parse_optional),
 }
-"""Fields of a job that one column says: the column, and how it is read."""
+"""Fields of a job that one column holds: the column, and its parser."""
 
 
 def parse_jobs(text: str, columns: Sequence[str], separator: str) -> tuple[JobRecord, ...]:
@@ -127,10 +134,10 @@ def parse_jobs(text: str, columns: Sequence[str], separator: str) -> tuple[JobRe
     SlurmError
         The output ends within a record, or a record has no job id.
     """
-    return tuple(job_of(row) for row in rows(text, columns, separator))
+    return tuple(parse_job(row) for row in parse_rows(text, columns, separator))
 
 
-def rows(text: str, columns: Sequence[str], separator: str) -> Iterator[dict[str, str]]:
+def parse_rows(text: str, columns: Sequence[str], separator: str) -> Iterator[dict[str, str]]:
     """Yield the records of an output in which ``separator`` ends every column and a new line every record.
 
     Raises
@@ -156,67 +163,67 @@ def rows(text: str, columns: Sequence[str], separator: str) -> Iterator[dict[str
         )
 
 
-def job_of(row: Mapping[str, str]) -> JobRecord:
-    """Return one job from the columns of ``squeue -O``; columns that were not asked for are "not said".
+def parse_job(row: Mapping[str, str]) -> JobRecord:
+    """Return one job from the columns of ``squeue -O``; columns that were not requested are "not reported".
 
     Raises
     ------
     SlurmError
         The job id is no number, or a node list cannot be read.
     """
-    number = count(row.get("JobID", ""))
+    number = parse_count(row.get("JobID", ""))
     if number is None:
         raise SlurmError(f"Slurm answered a job without id: {row.get('JobID', '')[:40]!r}")
-    said = {field: read(row.get(column, "")) for field, (column, read) in _PLAIN.items()}
+    values = {field: read(row.get(column, "")) for field, (column, read) in _PLAIN.items()}
     state = row.get("State", "").strip().upper()
     state = COMPACT_STATES.get(state, state)
-    code, signal = (None, None) if state in _UNENDED else exit_status(row.get("exit_code", ""))
-    node_count = count(row.get("NumNodes", "")) or len(said["nodes"])
-    gpus, per_node, gpu_type = gpus_asked_for(row, node_count)
-    in_array = said["array_task"] is not None
-    het = count(row.get("HetJobID", "")) or None
+    code, signal = (None, None) if state in _UNENDED else parse_exit_status(row.get("exit_code", ""))
+    node_count = parse_count(row.get("NumNodes", "")) or len(values["nodes"])
+    gpus, per_node, gpu_type = count_requested_gpus(row, node_count)
+    in_array = values["array_task"] is not None
+    het = parse_count(row.get("HetJobID", "")) or None
     return JobRecord(
-        **said,
+        **values,
         id=number,
-        label=optional(row.get("JobArrayID", "")) or _label(row, number),
+        label=parse_optional(row.get("JobArrayID", "")) or _format_label(row, number),
         state=state,
         node_count=node_count,
-        cpus=count(row.get("NumCPUs", "")) or 0,
+        cpus=parse_count(row.get("NumCPUs", "")) or 0,
         gpus=gpus,
         gpus_per_node=per_node,
         gpu_type=gpu_type,
-        array_job_id=count(row.get("ArrayJobID", "")) if in_array else None,
+        array_job_id=parse_count(row.get("ArrayJobID", "")) if in_array else None,
         het_job_id=het,
-        het_offset=count(row.get("HetJobOffset", "")) if het else None,
+        het_offset=parse_count(row.get("HetJobOffset", "")) if het else None,
         exit_code=code,
         exit_signal=signal,
     )
 
 
-def _label(row: Mapping[str, str], number: int) -> str:
-    """Return the id as people write it, where ``squeue`` was not asked for it."""
-    task = optional(row.get("ArrayTaskID", ""))
+def _format_label(row: Mapping[str, str], number: int) -> str:
+    """Return the id as people write it, where ``squeue`` was not queried for it."""
+    task = parse_optional(row.get("ArrayTaskID", ""))
     if task:
-        array = count(row.get("ArrayJobID", "")) or number
+        array = parse_count(row.get("ArrayJobID", "")) or number
         return f"{array}_{task}" if task.isdecimal() else f"{array}_[{task}]"
-    het = count(row.get("HetJobID", ""))
-    return f"{het}+{count(row.get('HetJobOffset', '')) or 0}" if het else str(number)
+    het = parse_count(row.get("HetJobID", ""))
+    return f"{het}+{parse_count(row.get('HetJobOffset', '')) or 0}" if het else str(number)
 
 
-def gpus_asked_for(row: Mapping[str, str], node_count: int) -> tuple[int, int | None, str | None]:
-    """Return GPUs in all (allocated, else asked for), GPUs on each node where that is fixed, and their type."""
-    total, gpu_type = gpus_of(row.get("tres-alloc", ""))
-    per_node, node_type = gpus_of(row.get("tres-per-node", ""))
-    per_job, job_type = gpus_of(row.get("tres-per-job", ""))
-    per_task, task_type = gpus_of(row.get("tres-per-task", ""))
-    tasks = count(row.get("NumTasks", "")) or 0
+def count_requested_gpus(row: Mapping[str, str], node_count: int) -> tuple[int, int | None, str | None]:
+    """Return total GPUs (allocated, else requested), GPUs on each node where that is fixed, and their type."""
+    total, gpu_type = parse_gpus(row.get("tres-alloc", ""))
+    per_node, node_type = parse_gpus(row.get("tres-per-node", ""))
+    per_job, job_type = parse_gpus(row.get("tres-per-job", ""))
+    per_task, task_type = parse_gpus(row.get("tres-per-task", ""))
+    tasks = parse_count(row.get("NumTasks", "")) or 0
     total = total or per_job or per_node * node_count or per_task * tasks
     if not per_node and node_count == 1:
         per_node = total
     return total, (per_node or None), gpu_type or node_type or job_type or task_type
 
 
-def records_by_id(text: str) -> dict[int, list[str]]:
+def split_records(text: str) -> dict[int, list[str]]:
     """Return the records of ``scontrol show job`` by job id; forged ones make an id have several."""
     starts = [(match.start(), int(match.group(1))) for match in _RECORD.finditer(text)]
     ends = [start for start, _ in starts[1:]] + [len(text)]
@@ -226,24 +233,24 @@ def records_by_id(text: str) -> dict[int, list[str]]:
     return records
 
 
-def details_of(job: JobRecord, record: str) -> JobRecord:
-    """Return ``job`` with what only ``scontrol -d show job`` says, as far as no user can have written it.
+def add_details(job: JobRecord, record: str) -> JobRecord:
+    """Return ``job`` with what only ``scontrol -d show job`` reports, as far as no user can have written it.
 
-    Slurm prints the administrator's comment directly below the working directory. It is believed only when there is
-    one such place in the record and the directory has the name that ``squeue`` gave. GPU indices are believed when
+    Slurm prints the administrator's comment directly below the working directory. It is trusted only when there is
+    one such place in the record and the directory has the name that ``squeue`` gave. GPU indices are trusted when
     they are on nodes of the job, each node once, and as many as the job holds.
     """
     return dataclasses.replace(
-        with_indices(job, _told_indices(record)),
-        admin_comment=_admin_comment(job, record),
-        excluded_nodes=job.excluded_nodes or _excluded(job, record),
+        add_gpu_indices(job, _parse_indices_by_node(record)),
+        admin_comment=_parse_admin_comment(job, record),
+        excluded_nodes=job.excluded_nodes or _parse_excluded(job, record),
     )
 
 
-def with_indices(job: JobRecord, told: Mapping[str, tuple[int, ...]]) -> JobRecord:
-    """Return ``job`` with the GPU indices that Slurm tells, where they are on its nodes and as many as it holds."""
-    is_sound = set(told) <= set(job.nodes) and sum(map(len, told.values())) == job.gpus
-    indices = dict(told) if is_sound else {}
+def add_gpu_indices(job: JobRecord, indices_by_node: Mapping[str, tuple[int, ...]]) -> JobRecord:
+    """Return ``job`` with the GPU indices of Slurm, where they are on its nodes and as many as it holds."""
+    is_sound = set(indices_by_node) <= set(job.nodes) and sum(map(len, indices_by_node.values())) == job.gpus
+    indices = dict(indices_by_node) if is_sound else {}
     even = {len(held) for held in indices.values()}
     return dataclasses.replace(
         job,
@@ -252,32 +259,32 @@ def with_indices(job: JobRecord, told: Mapping[str, tuple[int, ...]]) -> JobReco
     )
 
 
-def _excluded(job: JobRecord, record: str) -> tuple[str, ...]:
-    """Return the nodes that a job does not want, which ``squeue`` tells from 24.11 on; none where it may be forged."""
-    told = _ASKED_NODES.findall(record)
-    if len(told) != 1 or set(_nodes(told[0][0])) != set(job.required_nodes):
+def _parse_excluded(job: JobRecord, record: str) -> tuple[str, ...]:
+    """Return the excluded nodes of a job, which ``squeue`` reports from 24.11 on; none where they may be forged."""
+    matches = _ASKED_NODES.findall(record)
+    if len(matches) != 1 or set(_parse_nodes(matches[0][0])) != set(job.required_nodes):
         return ()
-    return _nodes(told[0][1])
+    return _parse_nodes(matches[0][1])
 
 
-def _admin_comment(job: JobRecord, record: str) -> str | None:
+def _parse_admin_comment(job: JobRecord, record: str) -> str | None:
     """Return the administrator's comment, or ``None`` where there is none or it may be forged."""
     places = list(_WORK_DIR.finditer(record))
     if len(places) != 1 or places[0].group(1).strip() != (job.work_dir or ""):
         return None
     below = record[places[0].end() + 1 :].partition("\n")[0]
     match = _ADMIN.fullmatch(below)
-    return optional(match.group(1)) if match else None
+    return parse_optional(match.group(1)) if match else None
 
 
-def _told_indices(record: str) -> dict[str, tuple[int, ...]]:
-    """Return node to GPU indices; empty where the record does not say, or names a node twice."""
+def _parse_indices_by_node(record: str) -> dict[str, tuple[int, ...]]:
+    """Return node to GPU indices; empty where the record lacks them, or names a node twice."""
     held: dict[str, tuple[int, ...]] = {}
     for listed, gres in _GRES_LINE.findall(record):
-        indices = gpu_indices(gres)
+        indices = parse_gpu_indices(gres)
         if not indices:
             continue
-        for node in _nodes(listed):
+        for node in _parse_nodes(listed):
             if node in held:
                 return {}
             held[node] = indices

@@ -1,4 +1,4 @@
-"""What does the text of ``sinfo -N`` say of nodes? One record a node and partition, joined to one record a node."""
+"""Parses the output of ``sinfo -N``, and merges its records, one per node and partition, into one record per node."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opsk.slurm.commands.fields import count, gpu_indices, gpus_by_type, gpus_of, optional
-from opsk.slurm.commands.job_text import rows
+from opsk.slurm.commands.fields import parse_count, parse_gpu_indices, parse_gpus, parse_gpus_by_type, parse_optional
+from opsk.slurm.commands.job_text import parse_rows
 from opsk.slurm.records import NodeRecord, PartitionRecord
 from opsk.units import MIB
 
@@ -57,8 +57,8 @@ def parse_loads(text: str, columns: Sequence[str], separator: str) -> tuple[Node
         The output ends within a record.
     """
     nodes: dict[str, NodeLoad] = {}
-    for row in rows(text, columns, separator):
-        node = _load(row)
+    for row in parse_rows(text, columns, separator):
+        node = _parse_load(row)
         known = nodes.get(node.name)
         nodes[node.name] = (
             node if known is None else dataclasses.replace(known, partitions={**known.partitions, **node.partitions})
@@ -66,21 +66,21 @@ def parse_loads(text: str, columns: Sequence[str], separator: str) -> tuple[Node
     return tuple(nodes.values())
 
 
-def _load(row: Mapping[str, str]) -> NodeLoad:
+def _parse_load(row: Mapping[str, str]) -> NodeLoad:
     """Return one node in one partition."""
     cpus = _CPUS.fullmatch(row["CPUsState"].strip())
     allocated, idle, other = (int(cpus.group(n)) for n in (1, 2, 3)) if cpus else (0, 0, 0)
-    partition = optional(row["Partition"])
+    partition = parse_optional(row["Partition"])
     return NodeLoad(
         name=row["NodeList"].strip(),
         words=tuple(_WORD.findall(row["StateComplete"].upper())),
         partitions={partition.removesuffix("*"): row["Available"].strip() == "up"} if partition else {},
-        gpus=gpus_by_type(row["Gres"]),
-        gpus_used=gpus_by_type(row["GresUsed"]),
+        gpus=parse_gpus_by_type(row["Gres"]),
+        gpus_used=parse_gpus_by_type(row["GresUsed"]),
         cpus_allocated=allocated,
         cpus_idle=idle,
         cpus_other=other,
-        reason=optional(row["Reason"]),
+        reason=parse_optional(row["Reason"]),
     )
 
 
@@ -89,18 +89,18 @@ _FIELD = re.compile(r"(?<!\S)(PartitionName|Default|MinNodes)=(\S*)")
 
 def parse_partitions(text: str) -> tuple[PartitionRecord, ...]:
     """Return the partitions in this text; a line that names none is none (``No partitions in the system``)."""
-    found = []
+    partitions = []
     for line in text.splitlines():
         fields = dict(_FIELD.findall(line))
         if fields.get("PartitionName"):
-            found.append(
+            partitions.append(
                 PartitionRecord(
                     name=fields["PartitionName"],
                     is_default=fields.get("Default") == "YES",
-                    min_nodes=max(count(fields.get("MinNodes", "")) or 1, 1),
+                    min_nodes=max(parse_count(fields.get("MinNodes", "")) or 1, 1),
                 )
             )
-    return tuple(found)
+    return tuple(partitions)
 
 
 NODE_COLUMNS = (
@@ -130,8 +130,8 @@ def parse_nodes(text: str, columns: Sequence[str], separator: str) -> tuple[Node
         The output ends within a record.
     """
     nodes: dict[str, NodeRecord] = {}
-    for row in rows(text, columns, separator):
-        node = node_of(row)
+    for row in parse_rows(text, columns, separator):
+        node = parse_node(row)
         known = nodes.get(node.name)
         nodes[node.name] = (
             node if known is None else dataclasses.replace(known, partitions=known.partitions + node.partitions)
@@ -139,14 +139,14 @@ def parse_nodes(text: str, columns: Sequence[str], separator: str) -> tuple[Node
     return tuple(nodes.values())
 
 
-def node_of(row: Mapping[str, str]) -> NodeRecord:
-    """Return one node in one partition; columns that were not asked for are "not said"."""
+def parse_node(row: Mapping[str, str]) -> NodeRecord:
+    """Return one node in one partition; columns that were not requested are "not reported"."""
     state, *flags = re.split(r"\+", row.get("StateComplete", "").strip().upper())
-    gpus, gpu_type = gpus_of(row.get("Gres", ""))
+    gpus, gpu_type = parse_gpus(row.get("Gres", ""))
     used = row.get("GresUsed", "")
     cpus = _CPUS.fullmatch(row.get("CPUsState", "").strip())
-    partition = optional(row.get("Partition", ""))
-    features = optional(row.get("Features", ""))
+    partition = parse_optional(row.get("Partition", ""))
+    features = parse_optional(row.get("Features", ""))
     return NodeRecord(
         name=row["NodeList"].strip(),
         state=state,
@@ -154,15 +154,15 @@ def node_of(row: Mapping[str, str]) -> NodeRecord:
         partitions=(partition.removesuffix("*"),) if partition else (),
         features=tuple(features.split(",")) if features else (),
         gpus=gpus,
-        gpus_used=gpus_of(used)[0],
+        gpus_used=parse_gpus(used)[0],
         gpu_type=gpu_type,
-        gpu_indices_used=gpu_indices(used),
+        gpu_indices_used=parse_gpu_indices(used),
         cpus=int(cpus.group(4)) if cpus else 0,
         cpus_used=int(cpus.group(1)) if cpus else 0,
-        memory_bytes=(count(row.get("Memory", "")) or 0) * MIB,
-        address=optional(row.get("NodeAddr", "")),
-        port=count(row.get("Port", "")),
-        release=optional(row.get("Version", "")),
-        reason=optional(row.get("Reason", "")),
-        comment=optional(row.get("Comment", "")),
+        memory_bytes=(parse_count(row.get("Memory", "")) or 0) * MIB,
+        address=parse_optional(row.get("NodeAddr", "")),
+        port=parse_count(row.get("Port", "")),
+        release=parse_optional(row.get("Version", "")),
+        reason=parse_optional(row.get("Reason", "")),
+        comment=parse_optional(row.get("Comment", "")),
     )

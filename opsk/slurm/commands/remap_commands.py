@@ -1,4 +1,4 @@
-"""With which exact commands does Slurm bring an option about, by release, and who may run each?
+"""Builds the Slurm commands that execute a remap option, by release, with the rights that each needs.
 
 Run on 22.05, 24.11, 25.11 and 26.05; what differs between them:
 
@@ -8,15 +8,15 @@ what                              how it differs
 NumNodes= of a requeued job       22.05 refuses more nodes than the job asked for at first
 required nodes of a requeued job  with topology/block they work against the choice of blocks: only the failed
                                   nodes are excluded there
-order of a step's ranks           26.05 lays steps out in topology order: there a rank file is always needed to
+order of a step's ranks           26.05 places steps in topology order: there a rank file is always needed to
                                   keep ranks where they are
 ``-m arbitrary``                  for steps only: 26.05 refuses it on an allocation with topology/block, and
-                                  opsk never asks for it there
+                                  opsk never uses it there
 ================================= ============================================================================
 
 Slurm never adds a node to a running job, and one GPU of a node cannot be taken out of it: ``scontrol update
-nodename=... gres=`` is refused while gres.conf names files. Nothing here is run; values stand in single arguments, no
-shell in between.
+nodename=... gres=`` is refused while gres.conf names files. This module runs nothing; values are single arguments,
+without a shell in between.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ TOPOLOGY_ORDER_SINCE: Release = (26, 5)
 EXPEDITED_SINCE: Release = (25, 11)
 
 PLACEHOLDER = "YOUR_COMMAND"
-"""Stands for what the batch script launches; a command that holds it cannot be run by opsk."""
+"""Placeholder for what the batch script launches; a command that holds it cannot be run by opsk."""
 PENDING = "PENDING"
 UNKNOWN_JOB = "JOBID"
-"""Stands for the id of a job that was not named; a command that holds it cannot be run either."""
+"""Placeholder for the id of a job that was not named; a command that holds it cannot be run either."""
 
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _EVERY_NODE = "ALL"
 """What scontrol takes for all nodes there are."""
 _JOB = re.compile(r"\d{1,10}(?:_\d{1,10}|\+\d{1,6})?")
 _REASON = re.compile(r"[^\w .,:/+-]")
-_LONGEST_REASON = 120
+_MAX_REASON_CHARACTERS = 120
 STALE = (
     "SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_JOB_NODELIST", "SLURM_NODELIST",
     "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE",
 )  # fmt: skip
-"""Variables of the batch script that tell of the nodes at its start; srun would believe them."""
+"""Variables of the batch script that describe the nodes at its start; srun would use them."""
 
 
 class Who(StrEnum):
@@ -92,7 +92,7 @@ class Command:
 
     @property
     def text(self) -> str:
-        """Return it as one would type it into a shell."""
+        """Return it as a shell command line."""
         words = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
         return " ".join([*words, shlex.join(self.argv)])
 
@@ -105,7 +105,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmSite:
-    """What of the site's Slurm decides about commands; ``topology`` is ``tree``, ``block``, ..., ``None`` unknown."""
+    """Properties of the site's Slurm; ``topology`` is ``tree``, ``block``, ..., ``None`` where it is unknown."""
 
     release: Release
     topology: str | None = None
@@ -113,9 +113,9 @@ class SlurmSite:
 
 def drain(nodes: Sequence[str], reason: str) -> Command:
     """Keep new jobs off nodes; what runs there goes on."""
-    said = _REASON.sub(" ", reason)[:_LONGEST_REASON].strip() or "failure"
+    text = _REASON.sub(" ", reason)[:_MAX_REASON_CHARACTERS].strip() or "failure"
     return Command(
-        argv=("scontrol", "update", f"nodename={_nodes(nodes)}", "state=drain", f"reason=opsk: {said}"),
+        argv=("scontrol", "update", f"nodename={_nodes(nodes)}", "state=drain", f"reason=opsk: {text}"),
         who=Who.ADMINISTRATOR,
         why="no new job starts there; what runs on them goes on",
     )
@@ -131,7 +131,7 @@ def resume(nodes: Sequence[str]) -> Command:
     )
 
 
-def keep_out(nodes: Sequence[str], job: str) -> Command:
+def reserve(nodes: Sequence[str], job: str) -> Command:
     """Reserve nodes, where no administrator is at hand to drain them."""
     return Command(
         argv=(
@@ -150,12 +150,12 @@ def requeue(job: str) -> Command:
     )
 
 
-def state_of(job: str) -> tuple[str, ...]:
+def build_state_query(job: str) -> tuple[str, ...]:
     """Return the command that prints the state of a job; ``COMPLETING`` until its nodes are clean."""
     return ("squeue", "-h", f"--jobs={_job(job)}", "--states=all", "-o", "%T")
 
 
-def hold_back(job: str) -> Command:
+def requeue_hold(job: str) -> Command:
     """Put a running job back into the queue and hold it there."""
     return Command(
         argv=("scontrol", "requeuehold", _job(job)), who=Who.USER, why="gives its nodes back and waits, held"
@@ -169,23 +169,23 @@ def release_job(job: str) -> Command:
     )
 
 
-def steer(
-    job: str, site: SlurmSite, *, excluded: Sequence[str], wanted: Sequence[str] = (), count: int | None = None
+def constrain_nodes(
+    job: str, site: SlurmSite, *, excluded: Sequence[str], required: Sequence[str] = (), count: int | None = None
 ) -> Command:
-    """Say where a pending job may start.
+    """Constrain where a pending job may start.
 
     Parameters
     ----------
     excluded
         Nodes that it must not get.
-    wanted
-        Exactly the nodes that it should get; not asked for with topology/block, nor where it is left out.
+    required
+        Exactly the nodes that it should get; not requested with topology/block, nor where it is left out.
     count
         Nodes that it should get, where that is another number than before.
     """
-    pins = bool(wanted) and site.topology != "block"
+    pins = bool(required) and site.topology != "block"
     words = [f"excnodelist={_nodes(excluded)}"] if excluded else []
-    words.append(f"reqnodelist={_nodes(wanted) if pins else ''}")
+    words.append(f"reqnodelist={_nodes(required) if pins else ''}")
     if count is not None:
         words.append(f"numnodes={count}")
     why = "not on the failed nodes" if excluded else "where it should start"
@@ -206,10 +206,10 @@ def start_now(job: str) -> Command:
     )
 
 
-def give_back(job: str, kept: Sequence[str]) -> Command:
+def shrink(job: str, remaining: Sequence[str]) -> Command:
     """Shrink a running job to some of its nodes."""
     return Command(
-        argv=("scontrol", "update", f"jobid={_job(job)}", f"nodelist={_nodes(kept)}"),
+        argv=("scontrol", "update", f"jobid={_job(job)}", f"nodelist={_nodes(remaining)}"),
         who=Who.USER,
         why="the other nodes leave the job at once; it cannot get them back",
     )
@@ -233,20 +233,25 @@ def relaunch(nodes: Sequence[str], *, tasks: int, rank_file: str | None) -> Comm
     )
 
 
-def requeue_commands(
+def build_requeue_commands(
     job: str,
     site: SlurmSite,
     *,
     failed: Sequence[str],
     reason: str,
-    wanted: Sequence[str] = (),
+    required: Sequence[str] = (),
     count: int | None = None,
     is_running: bool = True,
 ) -> tuple[Command, ...]:
-    """Return the whole way through the queue: drain, requeue, steer, start now."""
+    """Return the whole sequence through the queue: drain, requeue, constrain, start now."""
     drained = (drain(failed, reason),) if failed else ()
     again = (requeue(job),) if is_running else ()
-    return (*drained, *again, steer(job, site, excluded=failed, wanted=wanted, count=count), start_now(job))
+    return (
+        *drained,
+        *again,
+        constrain_nodes(job, site, excluded=failed, required=required, count=count),
+        start_now(job),
+    )
 
 
 def _nodes(names: Sequence[str]) -> str:
@@ -255,7 +260,7 @@ def _nodes(names: Sequence[str]) -> str:
     Raises
     ------
     InputError
-        A name is none of a node: it would say something else to Slurm.
+        A name is no node name: Slurm would interpret it differently.
     """
     odd = [name for name in names if not _NODE.fullmatch(name) or name.upper() == _EVERY_NODE]
     if odd:

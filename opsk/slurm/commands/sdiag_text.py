@@ -1,7 +1,7 @@
-"""What does the text of ``sdiag`` say of slurmctld's health? The same words from 22.05 to 26.05, in SI units here.
+"""Parses the output of ``sdiag``, the statistics of slurmctld, into SI units; it is the same from 22.05 to 26.05.
 
 Source: ``src/sdiag/sdiag.c``; times of cycles are printed in microseconds, and counts are those since the statistics
-were last set back: at midnight UTC, by ``sdiag --reset``, or by a start of slurmctld.
+were last reset: at midnight UTC, by ``sdiag --reset``, or by a start of slurmctld.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _US_PER_S = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleStatistics:
-    """How one of the two schedulers goes on; ``None`` is what this slurmctld does not say (yet).
+    """Statistics of one of the two schedulers; ``None`` is what this slurmctld does not report (yet).
 
     ``depth`` is how many jobs a cycle tried, on average; ``queue`` how many there were at the last one.
     """
@@ -39,16 +39,16 @@ class CycleStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerStatistics:
-    """What slurmctld says of itself; ``None`` is what it does not say.
+    """Statistics of slurmctld; ``None`` is what it does not report.
 
     Parameters
     ----------
     since_unix_s
-        Since when it counts.
+        Start of the counts.
     threads
         Threads that serve requests now.
     agents, agent_threads, agent_queue
-        What it is telling nodes and users, and messages that wait to be told.
+        Messages to nodes and users in progress, and those that are queued.
     database_queue
         Messages that wait for slurmdbd.
     jobs
@@ -89,39 +89,39 @@ _NOW = {"pending": "Jobs pending", "running": "Jobs running"}
 
 
 def parse_sdiag(text: str) -> SchedulerStatistics:
-    """Return what ``sdiag`` says.
+    """Return the statistics in the output of ``sdiag``.
 
     Raises
     ------
     SlurmError
         It is not sdiag's output.
     """
-    told = _by_section(text)
-    head = told[""]
+    sections = _split_sections(text)
+    head = sections[""]
     if "Server thread count" not in head:
         raise SlurmError("sdiag answers what cannot be read", hint="is this Slurm's sdiag?")
     since = re.search(r"^Data since\s.*\((\d{9,11})\)\s*$", text, re.M)
     rpcs = _RPC.findall(text)
     return SchedulerStatistics(
         since_unix_s=int(since.group(1)) if since else None,
-        threads=_count(head, "Server thread count"),
-        agents=_count(head, "Agent count"),
-        agent_threads=_count(head, "Agent thread count"),
-        agent_queue=_count(head, "Agent queue size"),
-        database_queue=_count(head, "DBD Agent queue size"),
-        jobs=_counts(head, _EVENTS),
-        jobs_now=_counts(head, _NOW),
-        main=_cycles(told["main"], depth="Mean depth cycle"),
-        backfill=_cycles(told["backfill"], depth="Depth Mean"),
-        backfilled=_count(told["backfill"], "Total backfilled jobs (since last slurm start)"),
+        threads=_parse_count(head, "Server thread count"),
+        agents=_parse_count(head, "Agent count"),
+        agent_threads=_parse_count(head, "Agent thread count"),
+        agent_queue=_parse_count(head, "Agent queue size"),
+        database_queue=_parse_count(head, "DBD Agent queue size"),
+        jobs=_parse_counts(head, _EVENTS),
+        jobs_now=_parse_counts(head, _NOW),
+        main=_parse_cycles(sections["main"], depth="Mean depth cycle"),
+        backfill=_parse_cycles(sections["backfill"], depth="Depth Mean"),
+        backfilled=_parse_count(sections["backfill"], "Total backfilled jobs (since last slurm start)"),
         rpcs=sum(int(number) for _, number, _ in rpcs) if rpcs else None,
         rpc_s=sum(int(spent) for _, _, spent in rpcs) / _US_PER_S if rpcs else None,
     )
 
 
-def _by_section(text: str) -> dict[str, dict[str, str]]:
+def _split_sections(text: str) -> dict[str, dict[str, str]]:
     """Return the lines ``name: value`` by the scheduler that they are of."""
-    told: dict[str, dict[str, str]] = {"": {}, "main": {}, "backfill": {}}
+    sections: dict[str, dict[str, str]] = {"": {}, "main": {}, "backfill": {}}
     section = ""
     for line in text.splitlines():
         for begin, name in _SECTIONS:
@@ -131,35 +131,35 @@ def _by_section(text: str) -> dict[str, dict[str, str]]:
             break
         match = _LINE.match(line)
         if match:
-            told[section].setdefault(match.group(1), match.group(2))
-    return told
+            sections[section].setdefault(match.group(1), match.group(2))
+    return sections
 
 
-def _cycles(told: Mapping[str, str], depth: str) -> CycleStatistics:
+def _parse_cycles(values: Mapping[str, str], depth: str) -> CycleStatistics:
     """Return one scheduler's cycles; means and the last one are absent before the first cycle."""
-    cycles = _count(told, "Total cycles")
+    cycles = _parse_count(values, "Total cycles")
     if not cycles:
         return CycleStatistics(cycles=cycles)
-    moment = _MOMENT.search(told.get("Last cycle when", ""))
-    last, mean, longest = (_count(told, name) for name in ("Last cycle", "Mean cycle", "Max cycle"))
+    moment = _MOMENT.search(values.get("Last cycle when", ""))
+    last, mean, longest = (_parse_count(values, name) for name in ("Last cycle", "Mean cycle", "Max cycle"))
     return CycleStatistics(
         last_s=None if last is None else last / _US_PER_S,
         mean_s=None if mean is None else mean / _US_PER_S,
         longest_s=None if longest is None else longest / _US_PER_S,
         cycles=cycles,
-        depth=_count(told, depth),
-        queue=_count(told, "Last queue length"),
+        depth=_parse_count(values, depth),
+        queue=_parse_count(values, "Last queue length"),
         last_unix_s=int(moment.group(1)) if moment else None,
     )
 
 
-def _counts(told: Mapping[str, str], names: Mapping[str, str]) -> dict[str, int]:
-    """Return the counts that there are, by our word."""
-    found = {word: _count(told, name) for word, name in names.items()}
-    return {word: number for word, number in found.items() if number is not None}
+def _parse_counts(values: Mapping[str, str], names: Mapping[str, str]) -> dict[str, int]:
+    """Return the counts that are present, by opsk's names."""
+    counts = {word: _parse_count(values, name) for word, name in names.items()}
+    return {word: number for word, number in counts.items() if number is not None}
 
 
-def _count(told: Mapping[str, str], name: str) -> int | None:
+def _parse_count(values: Mapping[str, str], name: str) -> int | None:
     """Return one count."""
-    text = told.get(name, "")
+    text = values.get(name, "")
     return int(text) if text.isdecimal() else None

@@ -1,4 +1,4 @@
-"""How is a job script given to Slurm, as the user who runs this command?"""
+"""Submits a job script to Slurm as the user who runs the command."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from opsk.errors import SlurmError
 DEADLINE_S = 60.0
 """A job that waits for slurmctld's locks, or for a site's filter, is not lost because of ten seconds."""
 _ID = re.compile(r"(\d+)(?:;\S*)?\s*")
-_MOST_SAID = 2000
+_MAX_MESSAGE_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """The job that Slurm took, and what ``sbatch`` said beside its number (warnings, advice)."""
+    """The job that Slurm took, and what ``sbatch`` printed besides its number (warnings, advice)."""
 
     job_id: str
     said: str = ""
@@ -31,8 +31,8 @@ def submit(script: Path, *, environment: Mapping[str, str] | None = None, deadli
     Parameters
     ----------
     environment
-        Variables in place of this process's own. All of them count, unlike for questions to Slurm: ``SBATCH_ACCOUNT``
-        and its like are the user's wish.
+        Variables in place of this process's own. All of them count, unlike for queries to Slurm: ``SBATCH_ACCOUNT``
+        and similar ones are the user's choice.
 
     Raises
     ------
@@ -52,11 +52,11 @@ def submit(script: Path, *, environment: Mapping[str, str] | None = None, deadli
             f"sbatch did not answer within {deadline_s:g} s",
             hint="it may have been taken all the same: see squeue --me",
         ) from error
-    said = done.stderr.decode("utf-8", errors="replace").strip()[:_MOST_SAID]
-    found = _ID.fullmatch(done.stdout.decode("utf-8", errors="replace"))
-    if done.returncode or found is None:
+    message = done.stderr.decode("utf-8", errors="replace").strip()[:_MAX_MESSAGE_CHARACTERS]
+    match = _ID.fullmatch(done.stdout.decode("utf-8", errors="replace"))
+    if done.returncode or match is None:
         raise SlurmError(
-            f"sbatch did not take the job (status {done.returncode}): {said or 'it said nothing'}",
+            f"sbatch did not take the job (status {done.returncode}): {message or 'it said nothing'}",
             hint=f"change what it says, then: sbatch {script}",
         )
-    return Submitted(job_id=found[1], said=said)
+    return Submitted(job_id=match[1], said=message)

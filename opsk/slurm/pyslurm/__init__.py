@@ -1,1 +1,1 @@
-"""Asks Slurm through pyslurm, in a child process."""
+"""Queries Slurm through pyslurm, in a child process."""

@@ -1,12 +1,12 @@
-"""What runs in the process that imports pyslurm? A loop that answers one question at a time, in frames of JSON.
+"""Runs in the process that imports pyslurm: a loop that answers one request at a time, in frames of JSON.
 
 Nothing of opsk is imported here: the file is run by its path, so that the process starts fast and finds the same
 modules whatever folder it is started in. Only attributes that exist in 25.11 are read, one by one: pyslurm's
-``to_dict`` leaves objects in its answer, and one damaged attribute would take the whole record with it.
+``to_dict`` leaves objects in its result, and one damaged attribute would lose the whole record.
 
-pyslurm holds the interpreter's lock while slurmctld lets it wait, so no thread and no Python signal handler of this
+pyslurm holds the interpreter's lock while it waits for slurmctld, so no thread and no Python signal handler of this
 process can end a wait. The kernel can: the timer below has no handler, and its signal ends the process even when the
-process that asked is gone.
+parent process is gone.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Any
 MEMORY_BYTES = 4 << 30
 """Address space of this process; a few times what the answer of a cluster with 100,000 jobs takes."""
 GRACE_S = 2.0
-"""The asker ends this process at the deadline; it ends itself this much later."""
+"""The parent ends this process at the deadline; it ends itself this much later."""
 CONNECT_FAILURES = (1001, 1800)
-"""``..._CONNECTION_ERROR`` of slurm_errno.h: nobody listens there."""
+"""``..._CONNECTION_ERROR`` of slurm_errno.h: nothing listens there."""
 RECEIVE_FAILURE = 1802
 HANG_UP_S = 1.0
 """A receive failure within this time is a slurmctld that hung up, one after it a slurmctld that hangs.
 
-22.05 hangs up on a client of 25.11; 24.11 tells it that its protocol is a wrong one.
+22.05 hangs up on a client of 25.11; 24.11 reports a wrong protocol.
 """
 
 JOB_ATTRIBUTES = (
@@ -58,7 +58,7 @@ class UnusableError(Exception):
 
 
 class Answerer:
-    """Answers questions with a pyslurm that is imported at the first one."""
+    """Answers requests with a pyslurm that is imported at the first one."""
 
     def __init__(self) -> None:
         self._pyslurm: ModuleType | None = None
@@ -68,7 +68,7 @@ class Answerer:
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``{"answer": ...}``, or ``{"error": kind, "text": ..., "errno": ...}``."""
         try:
-            return {"answer": self._start()} if question["ask"] == "start" else self._asked(question)
+            return {"answer": self._start()} if question["ask"] == "start" else self._query(question)
         except UnusableError as error:
             return {"error": "unusable", "text": str(error)}
         except MemoryError:
@@ -76,7 +76,7 @@ class Answerer:
         except (*_READING, AssertionError) as error:
             return {"error": "reading", "text": f"{type(error).__name__}: {error}"}
 
-    def _asked(self, question: Mapping[str, Any]) -> dict[str, Any]:
+    def _query(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """Return what slurmctld answers, or why it refuses to."""
         if self._pyslurm is None:
             self._start()
@@ -84,13 +84,13 @@ class Answerer:
         assert module is not None
         try:
             self._ping(module)
-            told = self._asks()[question["ask"]](module, question)
+            result = self._handlers()[question["ask"]](module, question)
         except module.PyslurmError as error:
             return _refusal(error)
         self._has_served = True
-        return {"answer": told}
+        return {"answer": result}
 
-    def _asks(self) -> dict[str, Callable[[ModuleType, Mapping[str, Any]], Any]]:
+    def _handlers(self) -> dict[str, Callable[[ModuleType, Mapping[str, Any]], Any]]:
         return {"cluster": _cluster, "jobs": self._jobs, "job": self._job, "nodes": self._nodes}
 
     def _start(self) -> dict[str, Any]:
@@ -107,13 +107,13 @@ class Answerer:
         return {"release": str(pyslurm.__version__)}
 
     def _ping(self, module: ModuleType) -> None:
-        """Ask whether any slurmctld listens: a load waits 10 s to find out that none does, a ping no time."""
-        asked = time.monotonic()
+        """Check whether any slurmctld listens: a load waits 10 s to find out that none does, a ping no time."""
+        started_s = time.monotonic()
         try:
             module.slurmctld.ping_primary()
         except module.PyslurmError as error:
             number = getattr(error, "errno", None)
-            if number == RECEIVE_FAILURE and not self._has_served and time.monotonic() - asked < HANG_UP_S:
+            if number == RECEIVE_FAILURE and not self._has_served and time.monotonic() - started_s < HANG_UP_S:
                 raise UnusableError(f"slurmctld hung up, it may be older than pyslurm: {error}") from error
             if number not in CONNECT_FAILURES:
                 raise
@@ -123,28 +123,30 @@ class Answerer:
                 raise error from None
 
     def _jobs(self, module: ModuleType, question: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return every job in slurmctld's memory, without those in the states that were not asked for."""
-        unwanted = frozenset(question.get("without_states", ()))
+        """Return every job in slurmctld's memory, without those in excluded states."""
+        excluded_states = frozenset(question.get("without_states", ()))
         jobs = module.Jobs.load().values()
         return [
-            self._job_record(job, details=question["details"]) for job in jobs if _get(job, "state") not in unwanted
+            self._job_record(job, details=question["details"])
+            for job in jobs
+            if _get(job, "state") not in excluded_states
         ]
 
     def _job(self, module: ModuleType, question: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the jobs that an id stands for: one, or all of an array or of a heterogeneous job.
+        """Return the jobs that an id names: one, or all of an array or of a heterogeneous job.
 
-        ``Job.load`` keeps only the first of several, so it is believed only where there cannot be several.
+        ``Job.load`` keeps only the first of several, so it is used only where there cannot be several.
         """
-        wanted = int(question["id"])
-        job = module.Job.load(wanted)
+        number = int(question["id"])
+        job = module.Job.load(number)
         if _get(job, "array_id") is None and _get(job, "heterogeneous_id") is None:
             return [self._job_record(job, details=True)]
         names = ("id", "array_id", "heterogeneous_id")
-        found = [job for job in module.Jobs.load().values() if wanted in {_get(job, name) for name in names}]
-        return [self._job_record(job, details=True) for job in found]
+        jobs = [job for job in module.Jobs.load().values() if number in {_get(job, name) for name in names}]
+        return [self._job_record(job, details=True) for job in jobs]
 
     def _nodes(self, module: ModuleType, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the nodes, and which GPUs of them jobs hold: nodes themselves do not say."""
+        """Return the nodes, and which of their GPUs jobs hold: nodes themselves do not report it."""
         nodes = [_record(node, NODE_ATTRIBUTES) for node in module.Nodes.load().values()]
         held: dict[str, list[str]] = {}
         for job in module.Jobs.load().values():
@@ -198,7 +200,7 @@ def _record(thing: Any, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON can say of a value; ``None`` for objects."""
+    """Return a value as JSON can represent it; ``None`` for objects."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
@@ -207,7 +209,7 @@ def _plain(value: Any) -> Any:
 
 
 def _gpus(job: Any) -> Any:
-    """Return the GPUs allocated, or asked for where nothing is, as ``squeue`` does for jobs in any state."""
+    """Return the GPUs allocated, or requested where none are, as ``squeue`` does for jobs in any state."""
     for name in ("allocated_tres", "requested_tres"):
         resources = _get(job, name)
         if resources is not None:
@@ -236,16 +238,16 @@ def _layout(job: Any) -> dict[str, str]:
 def _indices(resources: Any) -> str:
     if not isinstance(resources, Mapping):
         return ""
-    told = [
+    texts = [
         str(item.get("indexes") or "")
         for name, item in resources.items()
         if str(name).split(":")[0] == "gpu" and isinstance(item, Mapping)
     ]
-    return ",".join(text for text in told if text)
+    return ",".join(text for text in texts if text)
 
 
 def read_frame(source: int) -> dict[str, Any] | None:
-    """Return the next question; ``None`` when the asker has gone."""
+    """Return the next request; ``None`` when the parent has gone."""
     head = _read_exactly(source, _LENGTH.size)
     body = _read_exactly(source, _LENGTH.unpack(head)[0]) if head else None
     return json.loads(body) if body else None
@@ -269,13 +271,13 @@ def write_frame(target: int, message: Mapping[str, Any]) -> None:
         rest = rest[os.write(target, rest) :]
 
 
-def _bounded() -> int:
+def _set_limits() -> int:
     """Bound this process, and return where answers are written: what libraries print to stdout goes nowhere."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    limit = MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most)
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
+    limit = MEMORY_BYTES if hard_limit == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard_limit)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answers = os.dup(1)
@@ -286,8 +288,8 @@ def _bounded() -> int:
 
 
 def main() -> None:
-    """Answer until the asker closes its end."""
-    answers = _bounded()
+    """Answer until the parent closes its end."""
+    answers = _set_limits()
     answerer = Answerer()
     while (question := read_frame(0)) is not None:
         signal.setitimer(signal.ITIMER_REAL, float(question["deadline_s"]) + GRACE_S)

@@ -1,4 +1,4 @@
-"""How is Slurm asked through pyslurm? In a child process, which may hang or die; what it cannot tell, commands can."""
+"""Queries Slurm through pyslurm in a child process, which may hang or die; Slurm's commands supply what it lacks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from opsk.errors import OpskError, SlurmError
-from opsk.slurm.commands.command import DEADLINE_S, CommandClient, command_environment
-from opsk.slurm.job_ids import asked_number, chosen, no_such_job
+from opsk.slurm.commands.command import DEADLINE_S, CommandClient, build_command_environment
+from opsk.slurm.job_ids import parse_base_number, select_job, unknown_job_error
 from opsk.slurm.pyslurm.process import ProcessDeadlineError, ProcessFailedError, PyslurmProcess
-from opsk.slurm.pyslurm.records import ENDED_STATES, is_exit_code_doubtful, job_from, nodes_from
+from opsk.slurm.pyslurm.records import ENDED_STATES, build_job, build_nodes, is_exit_code_doubtful
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.text import blank_controls
 
@@ -27,7 +27,7 @@ USUAL_CONFS = (
     "/usr/local/etc/slurm.conf",
     "/opt/slurm/etc/slurm.conf",
 )
-"""Where Slurm's library may look when ``SLURM_CONF`` does not say; the first is Slurm's own default."""
+"""Where Slurm's library may look when ``SLURM_CONF`` is not set; the first is Slurm's own default."""
 
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 _UNREACHABLE = frozenset({1001, 1002, 1003, 1004, 1800, 1801, 1802, 1803, 1804, 5004})
@@ -38,21 +38,21 @@ _OTHER_WAY = "set OPSK_SLURM_ADAPTER=commands"
 
 
 class PyslurmUnusableError(SlurmError):
-    """pyslurm, as it is installed, cannot serve this cluster, however often it is asked; Slurm's commands may."""
+    """pyslurm, as it is installed, cannot serve this cluster, however often it is queried; Slurm's commands may."""
 
 
 class PyslurmClient:
-    """Asks Slurm through pyslurm; see `opsk.slurm.client.SlurmClient` for what the methods promise.
+    """Queries Slurm through pyslurm; see `opsk.slurm.client.SlurmClient` for the contract of the methods.
 
-    It only reads. pyslurm tells neither exit codes of 128 and above nor the GPUs in use on nodes of which it sees not
-    all jobs; ``commands`` are asked for those, and where they do not answer they stay unknown.
+    It only reads. pyslurm reports neither exit codes of 128 and above nor the GPUs in use on nodes of which it sees not
+    all jobs; ``commands`` are queried for those, and where they do not answer the values stay unknown.
 
     Parameters
     ----------
     environment
         Variables to start from instead of this process's own; ``SLURM_CONF`` in it names the cluster.
     deadline_s
-        Longest time that one question may take [s]; pyslurm has no such limit.
+        Maximum duration of one query [s]; pyslurm has no such limit.
     python
         The interpreter in which pyslurm is installed.
     confs
@@ -78,20 +78,20 @@ class PyslurmClient:
 
     def jobs(self, *, details: bool = False, finished: bool = False) -> tuple[JobRecord, ...]:
         """Return pending and active jobs; with ``finished`` those too that Slurm still remembers."""
-        unwanted = [] if finished else list(ENDED_STATES)
-        found = self._ask("jobs", details=details, without_states=unwanted)
-        jobs = tuple(job_from(raw, details=details) for raw in found)
-        doubtful = {raw["id"] for raw in found if is_exit_code_doubtful(raw)}
+        excluded_states = [] if finished else list(ENDED_STATES)
+        records = self._ask("jobs", details=details, without_states=excluded_states)
+        jobs = tuple(build_job(raw, details=details) for raw in records)
+        doubtful = {raw["id"] for raw in records if is_exit_code_doubtful(raw)}
         return self._with_exit_codes(jobs, doubtful) if doubtful else jobs
 
     def job(self, job_id: str) -> JobRecord:
         """Return one job with all details."""
         try:
-            found = self._ask("job", id=asked_number(job_id))
+            records = self._ask("job", id=parse_base_number(job_id))
         except _UnknownJobError as error:
-            raise no_such_job(job_id) from error
-        job = chosen([job_from(raw, details=True) for raw in found], job_id)
-        if not any(raw["id"] == job.id and is_exit_code_doubtful(raw) for raw in found):
+            raise unknown_job_error(job_id) from error
+        job = select_job([build_job(raw, details=True) for raw in records], job_id)
+        if not any(raw["id"] == job.id and is_exit_code_doubtful(raw) for raw in records):
             return job
         try:
             return dataclasses.replace(job, exit_code=self._commands.job(job.label).exit_code)
@@ -100,7 +100,7 @@ class PyslurmClient:
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Return all nodes."""
-        nodes, is_all = nodes_from(self._ask("nodes"))
+        nodes, is_all = build_nodes(self._ask("nodes"))
         if is_all:
             return nodes
         try:
@@ -113,15 +113,15 @@ class PyslurmClient:
         return self._started()
 
     def config(self) -> dict[str, str]:
-        """Return what ``scontrol show config`` says, by parameter; pyslurm names them in its own way."""
+        """Return the output of ``scontrol show config``, by parameter; pyslurm names them differently."""
         return self._commands.config()
 
     def close(self) -> None:
-        """End the child process; the next question starts another."""
+        """End the child process; the next query starts another."""
         self._process.close()
 
     def _with_exit_codes(self, jobs: tuple[JobRecord, ...], doubtful: set[int]) -> tuple[JobRecord, ...]:
-        """Return the jobs with the exit codes that Slurm's commands tell of the doubtful ones."""
+        """Return the jobs, with the exit codes of Slurm's commands for the doubtful ones."""
         try:
             known = {job.id: job.exit_code for job in self._commands.jobs(finished=True)}
         except SlurmError:
@@ -144,19 +144,19 @@ class PyslurmClient:
         if problem:
             raise PyslurmUnusableError(problem, hint="name the file in SLURM_CONF")
         try:
-            told = self._answer("start", deadline_s=min(START_DEADLINE_S, self._deadline_s))
+            answer = self._answer("start", deadline_s=min(START_DEADLINE_S, self._deadline_s))
         except ProcessDeadlineError as error:
             raise PyslurmUnusableError(
                 f"import pyslurm: no end within {START_DEADLINE_S:g} s", hint=_OTHER_WAY
             ) from error
-        match = _RELEASE.search(str(told["release"]))
+        match = _RELEASE.search(str(answer["release"]))
         if not match:
-            raise PyslurmUnusableError(f"pyslurm says that its release is {str(told['release'])[:40]!r}")
+            raise PyslurmUnusableError(f"pyslurm says that its release is {str(answer['release'])[:40]!r}")
         self._release = (int(match.group(1)), int(match.group(2)))
         return self._release
 
     def _ask(self, question: str, **details: Any) -> Any:
-        """Return the answer to one question, after what must be known before the first one."""
+        """Return the answer to one query, after the check before the first one."""
         self._started()
         if not self._is_checked:
             self._check(self._answer("cluster", deadline_s=self._deadline_s))
@@ -164,16 +164,18 @@ class PyslurmClient:
         return self._answer(question, deadline_s=self._deadline_s, **details)
 
     def _check(self, cluster: Mapping[str, Any]) -> None:
-        """Refuse a cluster of which this pyslurm would tell half.
+        """Refuse a cluster that this pyslurm would report incompletely.
 
         Raises
         ------
         PyslurmUnusableError
             slurmctld is older than this pyslurm, or does not count GPUs.
         """
-        match, own = _RELEASE.search(str(cluster.get("release"))), self._started()
-        if match and (int(match.group(1)), int(match.group(2))) < own:
-            raise PyslurmUnusableError(f"pyslurm {_shown(own)} cannot ask slurmctld {match.group()}", hint=_OTHER_WAY)
+        match, own_release = _RELEASE.search(str(cluster.get("release"))), self._started()
+        if match and (int(match.group(1)), int(match.group(2))) < own_release:
+            raise PyslurmUnusableError(
+                f"pyslurm {_shown(own_release)} cannot ask slurmctld {match.group()}", hint=_OTHER_WAY
+            )
         tracked = cluster.get("tracked")
         if tracked is not None and not any(str(name).startswith("gres/gpu") for name in tracked):
             raise PyslurmUnusableError(
@@ -182,37 +184,37 @@ class PyslurmClient:
             )
 
     def _answer(self, question: str, *, deadline_s: float, **details: Any) -> Any:
-        """Return the child's answer, or raise what its error means."""
+        """Return the child's answer, or raise its error."""
         try:
-            told = self._process.ask({"ask": question, **details}, deadline_s=deadline_s)
+            answer = self._process.ask({"ask": question, **details}, deadline_s=deadline_s)
         except ProcessFailedError as error:
             raise PyslurmUnusableError(error.message, hint=_OTHER_WAY) from error
-        if "error" not in told:
-            return told["answer"]
-        said = blank_controls(str(told.get("text")))
-        if told["error"] == "rpc":
-            raise _rpc_error(told.get("errno"), said)
+        if "error" not in answer:
+            return answer["answer"]
+        message = blank_controls(str(answer.get("text")))
+        if answer["error"] == "rpc":
+            raise _rpc_error(answer.get("errno"), message)
         self._process.close()
-        raise PyslurmUnusableError(said, hint=_OTHER_WAY)
+        raise PyslurmUnusableError(message, hint=_OTHER_WAY)
 
 
 class _UnknownJobError(SlurmError):
     """Slurm knows no job with that number."""
 
 
-def _rpc_error(number: int | None, said: str) -> SlurmError:
+def _rpc_error(number: int | None, message: str) -> SlurmError:
     """Return the error for what Slurm answered through pyslurm."""
     if number == _UNKNOWN_JOB:
-        return _UnknownJobError(f"pyslurm: {said}")
+        return _UnknownJobError(f"pyslurm: {message}")
     if number in _INCOMPATIBLE:
         return PyslurmUnusableError(
-            f"pyslurm: {said}: slurmctld is older than pyslurm, or of another cluster",
+            f"pyslurm: {message}: slurmctld is older than pyslurm, or of another cluster",
             hint=_OTHER_WAY,
         )
     if number in _REFUSED:
-        return SlurmError(f"pyslurm: {said}", hint="ask as a user to whom Slurm shows it (PrivateData)")
+        return SlurmError(f"pyslurm: {message}", hint="ask as a user to whom Slurm shows it (PrivateData)")
     hint = "see `scontrol ping`" if number in _UNREACHABLE else _OTHER_WAY
-    return SlurmError(f"pyslurm: {said}", hint=hint)
+    return SlurmError(f"pyslurm: {message}", hint=hint)
 
 
 def _shown(release: tuple[int, int]) -> str:
@@ -221,7 +223,7 @@ def _shown(release: tuple[int, int]) -> str:
 
 def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the child: without settings of Slurm's commands, and safe to import pyslurm in."""
-    return {**command_environment(environment), "PYSLURM_DISABLE_AUTO_INIT": "1"}
+    return {**build_command_environment(environment), "PYSLURM_DISABLE_AUTO_INIT": "1"}
 
 
 def conf_problem(environment: Mapping[str, str], confs: tuple[str, ...] = USUAL_CONFS) -> str | None:

@@ -1,4 +1,4 @@
-"""How is a process asked that may hang, die or answer too much? Frames over pipes, a deadline, and a new process."""
+"""Manages the child process that imports pyslurm: frames over pipes, a deadline, and a restart after each failure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ProcessDeadlineError(SlurmError):
 
 
 class PyslurmProcess:
-    """The process that imports pyslurm; it is started when the first question is asked, and again after it was ended.
+    """The process that imports pyslurm; it is started for the first request, and again after it was ended.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class PyslurmProcess:
 
     @property
     def is_running(self) -> bool:
-        """True while a process waits for the next question."""
+        """True while a process waits for the next request."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -70,12 +70,12 @@ class PyslurmProcess:
         return self._process.pid if self._process is not None and self.is_running else None
 
     def ask(self, question: Mapping[str, Any], *, deadline_s: float) -> dict[str, Any]:
-        """Return the answer to one question; only one is asked at a time.
+        """Return the answer to one request; only one is sent at a time.
 
         Raises
         ------
         ProcessFailedError
-            The process ended instead of answering (the message is its last word), or its answer cannot be read.
+            The process ended instead of answering (the message is its last line), or its answer cannot be read.
         ProcessDeadlineError
             The deadline passed, and the process was ended.
         SlurmError
@@ -130,23 +130,23 @@ class PyslurmProcess:
         """Return the body of one frame."""
         assert process.stdout is not None
         source = process.stdout.fileno()
-        received, wanted = bytearray(), _LENGTH.size
+        received, expected = bytearray(), _LENGTH.size
         with selectors.DefaultSelector() as waiting:
             waiting.register(source, selectors.EVENT_READ)
-            while len(received) < wanted:
+            while len(received) < expected:
                 if not waiting.select(max(0.0, until - time.monotonic())):
                     raise ProcessDeadlineError(
                         f"pyslurm did not answer within {deadline_s:g} s", hint="see `scontrol ping`"
                     )
-                chunk = os.read(source, min(_CHUNK_BYTES, wanted - len(received)))
+                chunk = os.read(source, min(_CHUNK_BYTES, expected - len(received)))
                 if not chunk:
                     raise self._ended(process)
                 received += chunk
-                if len(received) == wanted == _LENGTH.size:
-                    wanted += _LENGTH.unpack(received)[0]
-                    if wanted > MAX_ANSWER_BYTES:
+                if len(received) == expected == _LENGTH.size:
+                    expected += _LENGTH.unpack(received)[0]
+                    if expected > MAX_ANSWER_BYTES:
                         raise ProcessFailedError(
-                            f"pyslurm's answer has {wanted} bytes, more than {MAX_ANSWER_BYTES}",
+                            f"pyslurm's answer has {expected} bytes, more than {MAX_ANSWER_BYTES}",
                             hint="set OPSK_SLURM_ADAPTER=commands",
                         )
         return bytes(received[_LENGTH.size :])
@@ -159,10 +159,10 @@ class PyslurmProcess:
         self._complaints.seek(0)
         written = self._complaints.read()[-_COMPLAINT_BYTES:].decode("utf-8", errors="replace")
         lines = [line for line in written.splitlines() if line.strip()]
-        said = blank_controls(lines[-1]) if lines else "without a word"
+        message = blank_controls(lines[-1]) if lines else "without a word"
         self.close()
         how = f"ended by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
-        return ProcessFailedError(f"pyslurm's process {how}: {said}", hint="set OPSK_SLURM_ADAPTER=commands")
+        return ProcessFailedError(f"pyslurm's process {how}: {message}", hint="set OPSK_SLURM_ADAPTER=commands")
 
 
 def _memory_file() -> IO[bytes]:
@@ -176,7 +176,7 @@ def _memory_file() -> IO[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process at once: it may hold the interpreter's lock and hear no gentler word."""
+    """End a process at once: it may hold the interpreter's lock and ignore other signals."""
     process.kill()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:

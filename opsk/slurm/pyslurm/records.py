@@ -1,8 +1,8 @@
-"""What do pyslurm's attributes say of jobs and nodes? They are written as the columns of Slurm's commands are.
+"""Converts pyslurm's attributes of jobs and nodes to the columns of Slurm's commands.
 
-The columns are then read by the same code, so that both ways of asking give the same records. What pyslurm 25.11 gets
-wrong is put right on the way: a task or a component with number 0 is ``None``, a GPU that is counted by type is
-counted without type as well, and a node whose GPUs only are in use is called idle.
+The columns are then parsed by the same code, so that both adapters give the same records. Errors of pyslurm 25.11 are
+corrected on the way: a task or a component with number 0 is ``None``, a GPU that is counted by type is counted without
+type as well, and a node of which only GPUs are in use is reported as idle.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opsk.slurm.commands.fields import gpu_indices
-from opsk.slurm.commands.job_text import job_of, with_indices
-from opsk.slurm.commands.node_text import node_of
+from opsk.slurm.commands.fields import parse_gpu_indices
+from opsk.slurm.commands.job_text import add_gpu_indices, parse_job
+from opsk.slurm.commands.node_text import parse_node
 from opsk.slurm.records import JobRecord, NodeRecord
 
 ENDED_STATES = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
     "TIMEOUT",
 )  # fmt: skip
-"""States of jobs that ``squeue`` leaves out unless it is told otherwise."""
+"""States of jobs that ``squeue`` leaves out by default."""
 
 
-def job_from(raw: Mapping[str, Any], *, details: bool, now_s: float | None = None) -> JobRecord:
+def build_job(raw: Mapping[str, Any], *, details: bool, now_s: float | None = None) -> JobRecord:
     """Return one job from what the child process read."""
-    job = job_of(_job_row(raw, time.time() if now_s is None else now_s))
+    job = parse_job(_job_row(raw, time.time() if now_s is None else now_s))
     if not details:
         return job
-    told: Mapping[str, str] = raw.get("layout") or {}
-    held = {node: gpu_indices(f"gpu(IDX:{indices})") for node, indices in told.items()}
+    layout: Mapping[str, str] = raw.get("layout") or {}
+    held = {node: parse_gpu_indices(f"gpu(IDX:{indices})") for node, indices in layout.items()}
     admin_comment = _text(raw, "admin_comment").strip() or None
-    return dataclasses.replace(with_indices(job, held), admin_comment=admin_comment)
+    return dataclasses.replace(add_gpu_indices(job, held), admin_comment=admin_comment)
 
 
 def is_exit_code_doubtful(raw: Mapping[str, Any]) -> bool:
@@ -47,7 +47,7 @@ def _job_row(raw: Mapping[str, Any], now_s: float) -> dict[str, str]:
     limit_min, end_s = _number(raw, "time_limit"), _number(raw, "end_time")
     is_endless = limit_min is None and end_s is not None and end_s > now_s
     signal, code = _number(raw, "exit_code_signal") or 0, _number(raw, "exit_code") or 0
-    said = {
+    values = {
         "JobID": number,
         "JobArrayID": _label(raw),
         "ArrayJobID": array if array is not None else number,
@@ -68,7 +68,7 @@ def _job_row(raw: Mapping[str, Any], now_s: float) -> dict[str, str]:
         "exit_code": f"{code}:{signal}",
         "RestartCnt": _number(raw, "requeue_count") or 0,
     }
-    row = {column: "" if value is None else str(value) for column, value in said.items()}
+    row = {column: "" if value is None else str(value) for column, value in values.items()}
     return row | {column: _text(raw, name) for column, name in _TEXTS.items()}
 
 
@@ -99,8 +99,8 @@ def _label(raw: Mapping[str, Any]) -> str:
     return f"{het}+{_number(raw, 'heterogeneous_offset') or 0}" if het else str(_number(raw, "id"))
 
 
-def nodes_from(raw: Mapping[str, Any]) -> tuple[tuple[NodeRecord, ...], bool]:
-    """Return the nodes, and whether the jobs that are seen hold all GPUs that the nodes say are in use.
+def build_nodes(raw: Mapping[str, Any]) -> tuple[tuple[NodeRecord, ...], bool]:
+    """Return the nodes, and whether the visible jobs hold all GPUs that the nodes report as in use.
 
     They do not while a job ends, and for users from whom Slurm hides the jobs of others.
     """
@@ -111,7 +111,7 @@ def nodes_from(raw: Mapping[str, Any]) -> tuple[tuple[NodeRecord, ...], bool]:
 def _node(raw: Mapping[str, Any], held: Sequence[str]) -> NodeRecord:
     used = raw.get("allocated_gres") or {}
     cpus, busy = _number(raw, "total_cpus") or 0, _number(raw, "allocated_cpus") or 0
-    said = {
+    values = {
         "NodeList": _text(raw, "name"),
         "StateComplete": _state(raw),
         "Features": ",".join(map(str, raw.get("available_features") or ())),
@@ -125,8 +125,8 @@ def _node(raw: Mapping[str, Any], held: Sequence[str]) -> NodeRecord:
         "Reason": _text(raw, "reason"),
         "Comment": _text(raw, "comment"),
     }
-    node = node_of(said)
-    indices = sorted({index for text in held for index in gpu_indices(f"gpu(IDX:{text})")})
+    node = parse_node(values)
+    indices = sorted({index for text in held for index in parse_gpu_indices(f"gpu(IDX:{text})")})
     return dataclasses.replace(
         node,
         partitions=tuple(map(str, raw.get("partitions") or ())),
@@ -136,7 +136,7 @@ def _node(raw: Mapping[str, Any], held: Sequence[str]) -> NodeRecord:
 
 
 def _state(raw: Mapping[str, Any]) -> str:
-    """Return the state as ``sinfo`` words it: a node of which jobs hold no CPU but GPUs or memory is mixed."""
+    """Return the state as ``sinfo`` writes it: a node of which jobs hold no CPU but GPUs or memory is mixed."""
     state = _text(raw, "state")
     if raw.get("allocated_tres") and not _number(raw, "allocated_cpus"):
         return "+".join(["MIXED", *state.split("+")[1:]])

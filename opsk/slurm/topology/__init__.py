@@ -1,1 +1,1 @@
-"""What does Slurm know of the fabric, and what should it know? Its topology files: read, written, compared."""
+"""Reads, writes and compares Slurm's topology files."""

@@ -1,11 +1,11 @@
-"""How is a fabric told to ``topology/block``: which nodes are a block, in which order, and how large is the base block?
+"""Builds the ``topology/block`` of a fabric: the nodes of each block, their order, and the size of the base block.
 
 A block is an HB domain of several nodes (an NVL72 rack), else a scalable unit. Slurm makes larger blocks of blocks that
-follow each other, so blocks of one unit stand together, and units that are connected.
+follow each other, so blocks of one unit are adjacent, and so are units that are connected.
 
 Slurm's rules for BlockSizes (block_record.c, the same from 24.05 to 26.05): the first is the base block; each of the
-others is the base times a power of two, at most 2 to the 15th. What else differs by release says
-`opsk.slurm.topology.release`.
+others is the base times a power of two, at most 2 to the 15th. `opsk.slurm.topology.release` lists what else differs
+by release.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dataclasses import dataclass, replace
 
 from opsk.errors import InputError
 from opsk.fabric.hb_domains import HbDomain
-from opsk.fabric.hosts.ports import natural
+from opsk.fabric.hosts.ports import natural_key
 from opsk.fabric.rails import Rails
-from opsk.slurm.topology.release import NEWEST, SHORT_BLOCKS_SINCE, Release, check_form, show_release
-from opsk.slurm.topology.tree import absent, unit_tops, units_of
-from opsk.slurm.topology.written import Entry, Written, slurm_names
+from opsk.slurm.topology.release import NEWEST, SHORT_BLOCKS_SINCE, Release, check_form, format_release
+from opsk.slurm.topology.tree import collect_units, find_unit_tops, note_absent_nodes
+from opsk.slurm.topology.written import Entry, SlurmTopology, match_slurm_names
 
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_\-]{0,31}")
 """A domain's own name is kept where it is short and no UUID; Slurm folds names of blocks as it folds hosts."""
-_LARGEST_LEVEL = 15
+_MAX_LEVEL = 15
 _OF_NO_UNIT = 1 << 30
 
 
@@ -39,14 +39,14 @@ class _Block:
     comment: str = ""
 
 
-def blocks_of(
+def build_blocks(
     rails: Rails,
     domains: Sequence[HbDomain] = (),
     *,
     node_names: Collection[str] | None = None,
     release: Release = NEWEST,
     spares_per_block: int = 0,
-) -> Written:
+) -> SlurmTopology:
     """Return the blocks of a fabric, the same for the same cabling and domains.
 
     The base block is the size that most blocks have. Before 25.05 no block may be smaller than it: there the base is
@@ -67,8 +67,8 @@ def blocks_of(
         When no node is left to write, nothing is left of a block without its spares, or the release knows no blocks.
     """
     check_form("block", release)
-    units = units_of(rails, node_names)
-    blocks = _ordered(_found(rails, units, domains, node_names), unit_tops(rails, units))
+    units = collect_units(rails, node_names)
+    blocks = _order_blocks(_collect_blocks(rails, units, domains, node_names), find_unit_tops(rails, units))
     sizes = Counter(len(block.nodes) for block in blocks)
     full = max(sizes, key=lambda size: (sizes[size], size))
     if not 0 <= spares_per_block < full:
@@ -76,17 +76,17 @@ def blocks_of(
             f"{spares_per_block} spare nodes in each block of {full} leave none for jobs",
             hint=f"give --spares-per-block a number from 0 to {full - 1}",
         )
-    kept, left_out = _kept(blocks, full, release)
-    base = full if release >= SHORT_BLOCKS_SINCE else min(len(block.nodes) for block in kept)
-    entries, levels, level_note = _with_levels(kept, release)
+    selected, left_out = _select_blocks(blocks, full, release)
+    base = full if release >= SHORT_BLOCKS_SINCE else min(len(block.nodes) for block in selected)
+    entries, levels, level_note = _build_levels(selected, release)
     segment = min(full - spares_per_block, base)
     notes = [
-        *_size_notes(kept, full, base, segment, spares_per_block),
+        *_size_notes(selected, full, base, segment, spares_per_block),
         *_left_out_notes(left_out, base, release),
         *level_note,
-        *absent(rails, node_names, [name for block in blocks for name in block.nodes]),
+        *note_absent_nodes(rails, node_names, [name for block in blocks for name in block.nodes]),
     ]
-    return Written(
+    return SlurmTopology(
         kind="block",
         entries=entries,
         block_sizes=(base, *(base * level for level in levels)),
@@ -96,15 +96,15 @@ def blocks_of(
     )
 
 
-def _found(
+def _collect_blocks(
     rails: Rails, units: dict[int, tuple[str, ...]], domains: Iterable[HbDomain], node_names: Collection[str] | None
 ) -> list[_Block]:
     """Return the blocks: domains of several nodes, and what is left of the units."""
     unit_of = {node: unit for unit, nodes in units.items() for node in nodes}
     taken: set[str] = set()
     blocks: list[_Block] = []
-    for domain in sorted(domains, key=lambda domain: natural(domain.name)):
-        nodes = tuple(name for name in slurm_names(domain.nodes, node_names) if name not in taken)
+    for domain in sorted(domains, key=lambda domain: natural_key(domain.name)):
+        nodes = tuple(name for name in match_slurm_names(domain.nodes, node_names) if name not in taken)
         if len(domain.nodes) > 1 and nodes:
             taken.update(nodes)
             votes = Counter(unit_of[node] for node in nodes if node in unit_of)
@@ -119,10 +119,11 @@ def _found(
     return blocks
 
 
-def _ordered(blocks: list[_Block], tops: dict[int, int]) -> list[_Block]:
+def _order_blocks(blocks: list[_Block], tops: dict[int, int]) -> list[_Block]:
     """Return blocks of connected units together, those of a unit together, each with a name of its own."""
     ordered = sorted(
-        blocks, key=lambda block: (tops.get(block.unit, block.unit), block.unit, natural(block.nodes[0]), block.name)
+        blocks,
+        key=lambda block: (tops.get(block.unit, block.unit), block.unit, natural_key(block.nodes[0]), block.name),
     )
     used = {block.name for block in blocks}
     named = []
@@ -135,14 +136,14 @@ def _ordered(blocks: list[_Block], tops: dict[int, int]) -> list[_Block]:
     return named
 
 
-def _kept(blocks: list[_Block], full: int, release: Release) -> tuple[list[_Block], list[_Block]]:
-    """Return the blocks that this release can take beside full ones, and the others."""
+def _select_blocks(blocks: list[_Block], full: int, release: Release) -> tuple[list[_Block], list[_Block]]:
+    """Return the blocks that this release accepts besides full ones, and the others."""
     if release >= SHORT_BLOCKS_SINCE:
         return blocks, []
     return [b for b in blocks if 2 * len(b.nodes) >= full], [b for b in blocks if 2 * len(b.nodes) < full]
 
 
-def _with_levels(blocks: list[_Block], release: Release) -> tuple[tuple[Entry, ...], tuple[int, ...], tuple[str, ...]]:
+def _build_levels(blocks: list[_Block], release: Release) -> tuple[tuple[Entry, ...], tuple[int, ...], tuple[str, ...]]:
     """Return the blocks to write, the sizes above the base in blocks, and a note where units cannot be one.
 
     A unit of several blocks becomes one larger block. Slurm counts larger blocks off from the first block, so where a
@@ -151,7 +152,7 @@ def _with_levels(blocks: list[_Block], release: Release) -> tuple[tuple[Entry, .
     counts = Counter(block.unit for block in blocks)
     plain = tuple(_entry(block) for block in blocks)
     per_unit = 1 << (max(counts.values()) - 1).bit_length()
-    if len(counts) < 2 or per_unit == 1 or per_unit > 1 << _LARGEST_LEVEL:
+    if len(counts) < 2 or per_unit == 1 or per_unit > 1 << _MAX_LEVEL:
         return plain, (), ()
     last = blocks[-1].unit
     gaps = {unit: per_unit - count for unit, count in counts.items() if unit != last}
@@ -197,7 +198,7 @@ def _left_out_notes(left_out: list[_Block], base: int, release: Release) -> list
         return []
     names = ", ".join(f"{block.name} ({len(block.nodes)} nodes)" for block in left_out[:8])
     return [
-        f"left out: {names}{', ...' if len(left_out) > 8 else ''}: Slurm {show_release(release)} ends at a block of "
+        f"left out: {names}{', ...' if len(left_out) > 8 else ''}: Slurm {format_release(release)} ends at a block of "
         f"fewer than {base} nodes; define the absent nodes in slurm.conf with State=FUTURE and name them in the block, "
-        f"or run {show_release(SHORT_BLOCKS_SINCE)}",
+        f"or run {format_release(SHORT_BLOCKS_SINCE)}",
     ]

@@ -1,4 +1,4 @@
-"""What is wrong with a topology that Slurm was given: what would slurmctld end at, and what would mislead it?
+"""Checks a Slurm topology: reports what slurmctld would exit on, and what would mislead it.
 
 Sources: switch_record.c and block_record.c of Slurm (see `opsk.slurm.topology.release`), topology.conf(5).
 """
@@ -10,23 +10,29 @@ from collections import Counter
 from collections.abc import Iterator
 
 from opsk.fabric.fabric import Fault
-from opsk.fabric.hosts.ports import natural
+from opsk.fabric.hosts.ports import natural_key
 from opsk.slurm.topology.conf import TopologyConf
 
-_MOST_NODES = 0.9
+_MAJORITY_SHARE = 0.9
 """A node name is odd when so many of the others have the prefix that it seems to lack."""
 _PREFIX = re.compile(r"(.*?)\d*")
-_SHOWN = 20
+_MAX_SHOWN = 20
 
 
-def topology_faults(conf: TopologyConf, *, source: str = "topology.conf") -> tuple[Fault, ...]:
+def check_topology(conf: TopologyConf, *, source: str = "topology.conf") -> tuple[Fault, ...]:
     """Return what is wrong with one topology, worst first."""
-    return (*_fatal(conf, source), *_listed_twice(conf), *_odd_names(conf), *_separate(conf), *_short_blocks(conf))
+    return (
+        *_check_fatal(conf, source),
+        *_check_duplicates(conf),
+        *_check_names(conf),
+        *_check_separate_trees(conf),
+        *_check_block_sizes(conf),
+    )
 
 
-def _fatal(conf: TopologyConf, source: str) -> Iterator[Fault]:
-    """Find what slurmctld of any release ends at."""
-    for name in conf.undefined[:_SHOWN]:
+def _check_fatal(conf: TopologyConf, source: str) -> Iterator[Fault]:
+    """Find what slurmctld of any release exits on."""
+    for name in conf.undefined[:_MAX_SHOWN]:
         above = sorted(switch.name for switch in conf.switches.values() if name in switch.switches)
         yield Fault(
             kind="undefined_switch",
@@ -34,7 +40,7 @@ def _fatal(conf: TopologyConf, source: str) -> Iterator[Fault]:
             evidence=f"a child of {', '.join(above[:4])}, but no line defines it",
             cost="slurmctld ends at it: the switch configuration has an invalid child",
         )
-    wrong = _wrong_sizes(conf.block_sizes)
+    wrong = _describe_wrong_sizes(conf.block_sizes)
     if wrong:
         yield Fault(
             kind="invalid_block_sizes",
@@ -44,8 +50,8 @@ def _fatal(conf: TopologyConf, source: str) -> Iterator[Fault]:
         )
 
 
-def _wrong_sizes(sizes: str | None) -> str:
-    """Say what is wrong with block sizes; empty when nothing is."""
+def _describe_wrong_sizes(sizes: str | None) -> str:
+    """Describe what is wrong with block sizes; empty when nothing is."""
     if sizes is None:
         return ""
     parts = [part.strip() for part in sizes.split(",")]
@@ -59,10 +65,10 @@ def _wrong_sizes(sizes: str | None) -> str:
     return ""
 
 
-def _listed_twice(conf: TopologyConf) -> Iterator[Fault]:
+def _check_duplicates(conf: TopologyConf) -> Iterator[Fault]:
     """Find nodes in two groups."""
     twice = conf.nodes_listed_twice
-    for node in twice[:_SHOWN]:
+    for node in twice[:_MAX_SHOWN]:
         groups = [name for name, nodes in conf.groups.items() if node in nodes]
         yield Fault(
             kind="node_listed_twice",
@@ -71,20 +77,20 @@ def _listed_twice(conf: TopologyConf) -> Iterator[Fault]:
             cost="Slurm takes it to be near the nodes of both, and only warns",
             nodes=(node,),
         )
-    if len(twice) > _SHOWN:
+    if len(twice) > _MAX_SHOWN:
         yield Fault(
             kind="node_listed_twice",
-            where=f"{len(twice) - _SHOWN} more nodes",
-            evidence=f"the first {_SHOWN} are named above",
-            nodes=twice[_SHOWN:],
+            where=f"{len(twice) - _MAX_SHOWN} more nodes",
+            evidence=f"the first {_MAX_SHOWN} are named above",
+            nodes=twice[_MAX_SHOWN:],
         )
 
 
-def _odd_names(conf: TopologyConf) -> Iterator[Fault]:
+def _check_names(conf: TopologyConf) -> Iterator[Fault]:
     """Find names that lack the prefix of nearly all others: ``c-n[1-16],n[19-20]`` for ``c-n[1-16,19-20]``."""
     prefixes = {node: _prefix(node) for node in conf.nodes}
     usual, count = Counter(prefixes.values()).most_common(1)[0] if prefixes else ("", 0)
-    if count < _MOST_NODES * len(prefixes):
+    if count < _MAJORITY_SHARE * len(prefixes):
         return
     odd = tuple(node for node, prefix in prefixes.items() if prefix != usual and prefix and usual.endswith(prefix))
     if odd:
@@ -98,27 +104,27 @@ def _odd_names(conf: TopologyConf) -> Iterator[Fault]:
 
 
 def _prefix(node: str) -> str:
-    """Return what stands before the last number of a name."""
+    """Return the part before the last number of a name."""
     match = _PREFIX.fullmatch(node)
     return match[1] if match else node
 
 
-def _separate(conf: TopologyConf) -> Iterator[Fault]:
+def _check_separate_trees(conf: TopologyConf) -> Iterator[Fault]:
     """Find trees that nothing joins."""
     if len(conf.roots) > 1 and conf.switches:
         apart = [root for root in conf.roots if conf.nodes_below(root)]
         if len({conf.nodes_below(root) for root in apart}) > 1:
             yield Fault(
                 kind="separate_trees",
-                where=", ".join(sorted(apart, key=natural)[:8]),
+                where=", ".join(sorted(apart, key=natural_key)[:8]),
                 evidence=f"{len(apart)} switches have no switch above",
                 cost="Slurm places no job on nodes of two of them, unless TopologyParam=TopoOptional",
             )
 
 
-def _short_blocks(conf: TopologyConf) -> Iterator[Fault]:
+def _check_block_sizes(conf: TopologyConf) -> Iterator[Fault]:
     """Find blocks with fewer nodes than the base block."""
-    if _wrong_sizes(conf.block_sizes) or not conf.blocks or conf.block_sizes is None:
+    if _describe_wrong_sizes(conf.block_sizes) or not conf.blocks or conf.block_sizes is None:
         return
     base = int(conf.block_sizes.split(",")[0])
     short = [f"{name} ({len(nodes)})" for name, nodes in conf.blocks.items() if len(nodes) < base]

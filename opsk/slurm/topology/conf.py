@@ -1,6 +1,6 @@
-"""What does a ``topology.conf`` say? Trees, blocks and rings, as Slurm reads them, with what in it says nothing.
+"""Parses ``topology.conf``: trees, blocks and rings, as Slurm reads them, with the lines that have no effect.
 
-Reads what ``scontrol show topology`` prints as well: the same words, with levels and indexes that Slurm worked out.
+It reads the output of ``scontrol show topology`` as well: the same words, with levels and indexes that Slurm computed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SwitchLine:
 class TopologyConf:
     """One topology: switches by name, blocks, rings and toruses with their nodes, in the order written.
 
-    ``block_sizes`` is the text of ``BlockSizes``; ``problems`` names lines that say nothing.
+    ``block_sizes`` is the text of ``BlockSizes``; ``problems`` names lines without effect.
     """
 
     switches: Mapping[str, SwitchLine] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class TopologyConf:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Switches that hang under no other, sorted."""
+        """Switches that are under no other, sorted."""
         below = {child for switch in self.switches.values() for child in switch.switches}
         return tuple(sorted(self.switches.keys() - below))
 
@@ -120,7 +120,7 @@ class TopologyConf:
         return depth
 
 
-def topology_summary(conf: TopologyConf) -> dict[str, object]:
+def summarise_topology(conf: TopologyConf) -> dict[str, object]:
     """Return the numbers and names that a topology is known by."""
     return {
         "switches": len(conf.switches),
@@ -137,12 +137,12 @@ def topology_summary(conf: TopologyConf) -> dict[str, object]:
 
 
 def is_topology_conf(text: str) -> bool:
-    """Tell whether a line of the text defines a switch, a block or a ring as ``topology.conf`` does."""
+    """Return whether a line of the text defines a switch, a block or a ring as ``topology.conf`` does."""
     return re.search(r"^[ \t]*(?:SwitchName|BlockName|BlockSizes|RingName)[ \t]*=", text, re.M | re.I) is not None
 
 
 def read_topology_conf(text: str, *, source: str = "topology.conf") -> TopologyConf:
-    """Return what a ``topology.conf`` (tree, block or ring), or ``scontrol show topology``, says.
+    """Return the topology of a ``topology.conf`` (tree, block or ring), or of ``scontrol show topology``.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def read_topology_conf(text: str, *, source: str = "topology.conf") -> TopologyC
         When it defines neither a switch nor a block nor a ring.
     """
     reader = _Reader(source)
-    for number, line in _logical_lines(text.removeprefix("\ufeff")):
+    for number, line in _join_lines(text.removeprefix("\ufeff")):
         keys = {key.lower(): value.strip('"') for key, value in _PAIR.findall(line)}
         try:
             reader.take(keys, number, line)
@@ -168,7 +168,7 @@ def read_topology_conf(text: str, *, source: str = "topology.conf") -> TopologyC
 
 
 class _Reader:
-    """What the lines so far have said."""
+    """Collects the content of the lines."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -200,7 +200,7 @@ class _Reader:
         """Take one ``SwitchName`` line, which may name several switches."""
         nodes, children = expand(keys.get("nodes", "")), expand(keys.get("switches", ""))
         if "level" in keys and children:
-            nodes = ()  # Slurm shows what lies below a switch as its nodes, too
+            nodes = ()  # Slurm shows all nodes below a switch as its nodes, too
         if bool(nodes) == bool(children):
             self._complain(number, f"{keys['switchname'][:80]} needs either Nodes or Switches")
         line = SwitchLine(name="", nodes=nodes, switches=children, line=number)
@@ -213,7 +213,7 @@ class _Reader:
         self.problems.append(f"{self.source}:{number}: {what}")
 
 
-def _logical_lines(text: str) -> list[tuple[int, str]]:
+def _join_lines(text: str) -> list[tuple[int, str]]:
     """Return numbered lines without comments, those ended by a backslash joined with the next."""
     lines: list[tuple[int, str]] = []
     pending, start = "", 0

@@ -1,6 +1,6 @@
-"""What would change for nodes if this topology took the place of that one? In terms of nodes, not of names.
+"""Compares two Slurm topologies by what changes for nodes, not by names.
 
-Switches and blocks are called anything; two of them are the same when they hold the same nodes. So groups (leaf
+Names of switches and blocks are arbitrary; two of them are the same when they hold the same nodes. So groups (leaf
 switches, blocks) are matched by the nodes that they share, and a node moves when its group's counterpart is another.
 """
 
@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from opsk.fabric.hosts.ports import natural
+from opsk.fabric.hosts.ports import natural_key
 from opsk.slurm.topology.conf import TopologyConf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A node that changes its leaf switch or block: names of the groups, in each topology's own words."""
+    """A node that changes its leaf switch or block: names of the groups in each topology."""
 
     node: str
     before: str
@@ -35,7 +35,7 @@ class Difference:
     moves
         Nodes that change group.
     upper_levels
-        True when other leaf switches hang together above (tree), or blocks follow each other otherwise (block).
+        True when other leaf switches are connected above (tree), or blocks follow each other otherwise (block).
     sizes
         ``BlockSizes`` before and after, where they differ.
     """
@@ -52,10 +52,10 @@ class Difference:
         return not (self.appear or self.vanish or self.moves or self.upper_levels or self.sizes)
 
 
-def difference(before: TopologyConf, after: TopologyConf) -> Difference:
+def compare_topologies(before: TopologyConf, after: TopologyConf) -> Difference:
     """Return what changes for nodes from one topology to the other."""
     old, new = _group_of(before), _group_of(after)
-    counterpart = _matched(old, new)
+    counterpart = _match_groups(old, new)
     stay = [node for node in new if node in old]
     moves = [
         Move(node=node, before=old[node], after=new[node]) for node in stay if counterpart.get(new[node]) != old[node]
@@ -63,15 +63,15 @@ def difference(before: TopologyConf, after: TopologyConf) -> Difference:
     common = frozenset(stay)
     sizes = (before.block_sizes, after.block_sizes)
     return Difference(
-        appear=tuple(sorted(new.keys() - old.keys(), key=natural)),
-        vanish=tuple(sorted(old.keys() - new.keys(), key=natural)),
-        moves=tuple(sorted(moves, key=lambda move: natural(move.node))),
+        appear=tuple(sorted(new.keys() - old.keys(), key=natural_key)),
+        vanish=tuple(sorted(old.keys() - new.keys(), key=natural_key)),
+        moves=tuple(sorted(moves, key=lambda move: natural_key(move.node))),
         upper_levels=not moves and _joined(before, common) != _joined(after, common),
         sizes=sizes if _numbers(sizes[0]) != _numbers(sizes[1]) else None,
     )
 
 
-def text_difference(before: str, after: str, *, before_name: str, after_name: str) -> str:
+def diff_texts(before: str, after: str, *, before_name: str, after_name: str) -> str:
     """Return a unified diff of two texts; empty when they are the same."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), before_name, after_name, lineterm="")
     return "".join(f"{line}\n" for line in lines)
@@ -86,7 +86,7 @@ def _group_of(conf: TopologyConf) -> dict[str, str]:
     return group
 
 
-def _matched(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+def _match_groups(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
     """Return the old counterpart of new groups: pairs that share most nodes first, each group once."""
     shared = Counter((group, old[node]) for node, group in new.items() if node in old)
     counterpart: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""What does a model file of topograph say? Switches, the nodes below them, and their NVLink domains.
+"""Parses topograph model files: switches, the nodes below them, and their NVLink domains.
 
-Written by hand for topograph's simulations (its folder ``tests/models``); three shapes are about: switches with
-``blocks``, switches with ``capacity_blocks`` beside them, and switches with ``nodes``.
+They are written by hand for topograph's simulations (its folder ``tests/models``) and have three shapes: switches with
+``blocks``, switches with separate ``capacity_blocks``, and switches with ``nodes``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which form of topology does which release of Slurm read?
+"""Defines which topology formats each release of Slurm reads.
 
 ======== ======== =========================================================================================
 form     since    what changed later
@@ -6,9 +6,9 @@ form     since    what changed later
 tree     before   the same from 22.05 to 26.05
          22.05
 block    24.05    23.11 has a plugin of that name that reads ``BlockLevels`` and blocks of one size only, and no
-                  ``--segment``; 24.05 and 24.11 end at a block with fewer nodes than the first BlockSizes
-                  ("children count lower than bblock_node_cnt"); 25.05 takes short and empty blocks
-yaml     25.05    before, ``topology.yaml`` is not looked at
+                  ``--segment``; 24.05 and 24.11 exit on a block with fewer nodes than the first BlockSizes
+                  ("children count lower than bblock_node_cnt"); 25.05 accepts short and empty blocks
+yaml     25.05    earlier releases ignore ``topology.yaml``
 ======== ======== =========================================================================================
 
 Source: src/plugins/topology/{tree/switch_record.c,block/block_record.c} and src/interfaces/topology.c at the heads of
@@ -46,7 +46,7 @@ def parse_release(text: str) -> Release:
     return int(match[1]), int(match[2])
 
 
-def show_release(release: Release) -> str:
+def format_release(release: Release) -> str:
     """Return a release as Slurm writes it: ``24.05``."""
     return f"{release[0]}.{release[1]:02d}"
 
@@ -59,16 +59,16 @@ def check_form(form: str, release: Release) -> None:
     InputError
         Says since when it is read, and what to write instead.
     """
-    shown = show_release(release)
+    shown = format_release(release)
     if form == "block" and release < BLOCK_SINCE:
         old = "; the block plugin of 23.11 reads BlockLevels and blocks of one size" if release == (23, 11) else ""
         raise InputError(
             f"Slurm {shown} cannot read a block topology: topology/block with BlockSizes and --segment came with "
-            f"{show_release(BLOCK_SINCE)}{old}",
+            f"{format_release(BLOCK_SINCE)}{old}",
             hint="write a tree, or name the release to write for with --slurm-release",
         )
     if form == "yaml" and release < YAML_SINCE:
         raise InputError(
-            f"Slurm {shown} does not look at topology.yaml: it came with {show_release(YAML_SINCE)}",
+            f"Slurm {shown} does not look at topology.yaml: it came with {format_release(YAML_SINCE)}",
             hint="write a tree or blocks, or name the release to write for with --slurm-release",
         )

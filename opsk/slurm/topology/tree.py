@@ -1,7 +1,7 @@
-"""How is a rail-optimised fabric told to ``topology/tree``?
+"""Builds the ``topology/tree`` of a rail-optimised fabric.
 
-A leaf switch of Slurm is a scalable unit: the nodes that share one leaf a rail. A rail leaf is no switch of its own
-there, since Slurm wants each node under one leaf switch only. The switches above stand for the spines that units
+A leaf switch of Slurm is a scalable unit: the nodes that share one leaf per rail. A rail leaf is no switch of its own
+there, since Slurm requires each node under one leaf switch only. The switches above represent the spines that units
 share; parts of the fabric that no cable joins stay separate trees, between which Slurm places no job.
 """
 
@@ -12,15 +12,15 @@ from collections.abc import Collection, Mapping
 from itertools import combinations
 
 from opsk.errors import InputError
-from opsk.fabric.cabling import short_name
-from opsk.fabric.hosts.ports import natural
+from opsk.fabric.cabling import shorten_name
+from opsk.fabric.hosts.ports import natural_key
 from opsk.fabric.rails import Rails
-from opsk.slurm.topology.written import Entry, Written, conf_text, slurm_names
+from opsk.slurm.topology.written import Entry, SlurmTopology, match_slurm_names, render_conf
 
 TREE_HEADING = "topology/tree, written by opsk from the cabling of the fabric"
 
 
-def tree_of(rails: Rails, *, node_names: Collection[str] | None = None) -> Written:
+def build_topology_tree(rails: Rails, *, node_names: Collection[str] | None = None) -> SlurmTopology:
     """Return the tree of a fabric, the same for the same cabling.
 
     Parameters
@@ -33,21 +33,21 @@ def tree_of(rails: Rails, *, node_names: Collection[str] | None = None) -> Writt
     InputError
         When no node is left to write.
     """
-    units = units_of(rails, node_names)
+    units = collect_units(rails, node_names)
     entries = [
-        Entry(name=f"unit{index}", nodes=nodes, comment=", ".join(_leaves(rails, index)))
+        Entry(name=f"unit{index}", nodes=nodes, comment=", ".join(_list_leaves(rails, index)))
         for index, nodes in units.items()
     ]
-    entries += _upper_levels(rails, list(units))
-    return Written(kind="tree", entries=tuple(entries), notes=absent(rails, node_names))
+    entries += _build_upper_levels(rails, list(units))
+    return SlurmTopology(kind="tree", entries=tuple(entries), notes=note_absent_nodes(rails, node_names))
 
 
-def write_tree(rails: Rails, *, node_names: Collection[str] | None = None) -> str:
-    """Return `tree_of` as the text of a ``topology.conf``; Slurm reads it from 22.05 on."""
-    return conf_text(tree_of(rails, node_names=node_names), heading=(TREE_HEADING,))
+def render_tree(rails: Rails, *, node_names: Collection[str] | None = None) -> str:
+    """Return `build_topology_tree` as the text of a ``topology.conf``; Slurm reads it from 22.05 on."""
+    return render_conf(build_topology_tree(rails, node_names=node_names), heading=(TREE_HEADING,))
 
 
-def units_of(rails: Rails, node_names: Collection[str] | None) -> dict[int, tuple[str, ...]]:
+def collect_units(rails: Rails, node_names: Collection[str] | None) -> dict[int, tuple[str, ...]]:
     """Return the nodes of each scalable unit by Slurm's names; each node once, units without nodes left out.
 
     Raises
@@ -58,7 +58,7 @@ def units_of(rails: Rails, node_names: Collection[str] | None) -> dict[int, tupl
     taken: set[str] = set()
     units: dict[int, tuple[str, ...]] = {}
     for index, nodes in enumerate(rails.units):
-        names = tuple(name for name in slurm_names(nodes, node_names) if name not in taken)
+        names = tuple(name for name in match_slurm_names(nodes, node_names) if name not in taken)
         taken.update(names)
         if names:
             units[index] = names
@@ -71,31 +71,31 @@ def units_of(rails: Rails, node_names: Collection[str] | None) -> dict[int, tupl
     return units
 
 
-def absent(rails: Rails, node_names: Collection[str] | None, also: Collection[str] = ()) -> tuple[str, ...]:
+def note_absent_nodes(rails: Rails, node_names: Collection[str] | None, also: Collection[str] = ()) -> tuple[str, ...]:
     """Return a note on the nodes that Slurm knows and the fabric does not show; those in ``also`` are there."""
-    found = {*also, *(name for nodes in rails.units for name in slurm_names(nodes, node_names))}
-    missing = sorted(set(node_names or ()) - found, key=natural)
+    present = {*also, *(name for nodes in rails.units for name in match_slurm_names(nodes, node_names))}
+    missing = sorted(set(node_names or ()) - present, key=natural_key)
     if not missing:
         return ()
     some = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
     return (f"not on the fabric, so in no switch and no block: {len(missing)} nodes ({some})",)
 
 
-def unit_tops(rails: Rails, units: Collection[int]) -> dict[int, int]:
+def find_unit_tops(rails: Rails, units: Collection[int]) -> dict[int, int]:
     """Return for each unit the first of those that it is connected with, however far."""
-    joined = _join({unit: [unit] for unit in units}, list(_unit_distances(rails, sorted(units))))
+    joined = _join({unit: [unit] for unit in units}, list(_compute_unit_distances(rails, sorted(units))))
     return {unit: first for first, members in joined.items() for unit in members}
 
 
-def _leaves(rails: Rails, unit: int) -> list[str]:
+def _list_leaves(rails: Rails, unit: int) -> list[str]:
     """Return the names of a unit's leaves."""
-    leaves = [short_name(leaf.description) or leaf.guid for leaf in rails.leaves.values() if leaf.unit == unit]
-    return sorted(leaves, key=natural)
+    leaves = [shorten_name(leaf.description) or leaf.guid for leaf in rails.leaves.values() if leaf.unit == unit]
+    return sorted(leaves, key=natural_key)
 
 
-def _upper_levels(rails: Rails, units: list[int]) -> list[Entry]:
-    """Return the switches above the units: at each distance, those that it joins hang under one."""
-    distance = _unit_distances(rails, units)
+def _build_upper_levels(rails: Rails, units: list[int]) -> list[Entry]:
+    """Return the switches above the units: at each distance, those that it joins are under one."""
+    distance = _compute_unit_distances(rails, units)
     tops = {index: [index] for index in units}
     names = {index: f"unit{index}" for index in units}
     entries: list[Entry] = []
@@ -110,23 +110,23 @@ def _upper_levels(rails: Rails, units: list[int]) -> list[Entry]:
     return entries
 
 
-def _unit_distances(rails: Rails, units: list[int]) -> dict[tuple[int, int], int]:
+def _compute_unit_distances(rails: Rails, units: list[int]) -> dict[tuple[int, int], int]:
     """Return the least leaf distance of each two units that are connected."""
     leaves: dict[int, dict[int | None, str]] = {unit: {} for unit in units}
     for leaf in sorted(rails.leaves.values(), key=lambda leaf: leaf.guid):
         if leaf.unit in leaves:
             leaves[leaf.unit].setdefault(leaf.rail, leaf.guid)
     distances: dict[tuple[int, int], int] = {}
-    for one, other in combinations(units, 2):
-        rails_of_both = leaves[one].keys() & leaves[other].keys()
-        pairs = [(leaves[one][rail], leaves[other][rail]) for rail in rails_of_both]
+    for first, second in combinations(units, 2):
+        rails_of_both = leaves[first].keys() & leaves[second].keys()
+        pairs = [(leaves[first][rail], leaves[second][rail]) for rail in rails_of_both]
         lengths = [
             rails.leaf_distance[pair]
-            for pair in pairs or [(a, b) for a in leaves[one].values() for b in leaves[other].values()]
+            for pair in pairs or [(a, b) for a in leaves[first].values() for b in leaves[second].values()]
             if pair in rails.leaf_distance
         ]
         if lengths:
-            distances[one, other] = min(lengths)
+            distances[first, second] = min(lengths)
     return distances
 
 
@@ -140,8 +140,8 @@ def _join(tops: Mapping[int, list[int]], pairs: list[tuple[int, int]]) -> dict[i
             top = root[top]
         return top
 
-    for one, other in pairs:
-        low, high = sorted((find(top_of[one]), find(top_of[other])))
+    for first, second in pairs:
+        low, high = sorted((find(top_of[first]), find(top_of[second])))
         root[high] = low
     groups: defaultdict[int, list[int]] = defaultdict(list)
     for top in sorted(tops):

@@ -1,6 +1,6 @@
-"""How does a topology become text that Slurm reads: ``topology.conf``, or one entry of ``topology.yaml``?
+"""Renders a topology as ``topology.conf``, or as one entry of ``topology.yaml``.
 
-Texts depend on nothing but what is written: no time, no host, and the order of the cabling's own names.
+The text depends only on the topology: not on time or host, and it follows the order of the cabling's own names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class SlurmTopology:
     """A topology to write: ``kind`` is ``tree`` or ``block``; ``notes`` are comments on the whole.
 
     ``segment`` is the ``--segment`` to recommend: the nodes of a block that jobs should count on; 0 for trees.
@@ -53,13 +53,13 @@ class Written:
         return TopologyConf(switches=switches)
 
 
-def conf_text(written: Written, *, heading: Iterable[str] = ()) -> str:
+def render_conf(written: SlurmTopology, *, heading: Iterable[str] = ()) -> str:
     """Return a ``topology.conf``."""
-    lines = [f"# {comment(note)}" for note in (*heading, *written.notes)]
+    lines = [f"# {sanitise_comment(note)}" for note in (*heading, *written.notes)]
     word = "BlockName" if written.kind == "block" else "SwitchName"
     for entry in written.entries:
         if entry.comment:
-            lines.append(f"# {entry.name}: {comment(entry.comment)}")
+            lines.append(f"# {entry.name}: {sanitise_comment(entry.comment)}")
         below = f" Switches={fold(entry.children)}" if entry.children else ""
         below += f" Nodes={fold(entry.nodes)}" if entry.nodes else ""
         lines.append(f"{word}={entry.name}{below}")
@@ -68,12 +68,12 @@ def conf_text(written: Written, *, heading: Iterable[str] = ()) -> str:
     return "\n".join(lines) + "\n"
 
 
-def yaml_text(topologies: Sequence[tuple[str, Written]], *, heading: Iterable[str] = ()) -> str:
+def render_yaml(topologies: Sequence[tuple[str, SlurmTopology]], *, heading: Iterable[str] = ()) -> str:
     """Return a ``topology.yaml`` with named topologies, the first as the cluster's default."""
-    lines = [*(f"# {comment(line)}" for line in heading), "---"]
+    lines = [*(f"# {sanitise_comment(line)}" for line in heading), "---"]
     for number, (name, written) in enumerate(topologies):
-        lines += [f"# {name}: {comment(note)}" for note in written.notes]
-        lines += [f"- topology: {_quoted(name)}", f"  cluster_default: {'false' if number else 'true'}"]
+        lines += [f"# {name}: {sanitise_comment(note)}" for note in written.notes]
+        lines += [f"- topology: {_quote(name)}", f"  cluster_default: {'false' if number else 'true'}"]
         lines.append(f"  {written.kind}:")
         if written.kind == "block":
             lines += ["    block_sizes:", *(f"      - {size}" for size in written.block_sizes), "    blocks:"]
@@ -82,16 +82,16 @@ def yaml_text(topologies: Sequence[tuple[str, Written]], *, heading: Iterable[st
         word = "block" if written.kind == "block" else "switch"
         for entry in written.entries:
             if entry.comment:
-                lines.append(f"      # {entry.name}: {comment(entry.comment)}")
-            lines.append(f"      - {word}: {_quoted(entry.name)}")
+                lines.append(f"      # {entry.name}: {sanitise_comment(entry.comment)}")
+            lines.append(f"      - {word}: {_quote(entry.name)}")
             if entry.children:
-                lines.append(f"        children: {_quoted(fold(entry.children))}")
+                lines.append(f"        children: {_quote(fold(entry.children))}")
             if entry.nodes:
-                lines.append(f"        nodes: {_quoted(fold(entry.nodes))}")
+                lines.append(f"        nodes: {_quote(fold(entry.nodes))}")
     return "\n".join(lines) + "\n"
 
 
-def slurm_names(nodes: Iterable[str], node_names: Collection[str] | None) -> tuple[str, ...]:
+def match_slurm_names(nodes: Iterable[str], node_names: Collection[str] | None) -> tuple[str, ...]:
     """Return the names that Slurm has for hosts of the fabric, in their order, each once.
 
     Hosts are matched by full name, then by the name before the first dot; those that Slurm does not know, and names
@@ -105,11 +105,11 @@ def slurm_names(nodes: Iterable[str], node_names: Collection[str] | None) -> tup
     return tuple(dict.fromkeys(name for name in names if _SAFE_NAME.fullmatch(name)))
 
 
-def comment(text: str) -> str:
+def sanitise_comment(text: str) -> str:
     """Return text from a dump so that it cannot leave its comment line."""
     return re.sub(r"[^\x20-\x7e]", "?", text)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a YAML string that no reader takes for a number, a list or a truth value."""
     return json.dumps(text)

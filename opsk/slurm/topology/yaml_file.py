@@ -1,8 +1,8 @@
-"""What does a ``topology.yaml`` say? Several named topologies, each a tree, blocks, rings, toruses or flat.
+"""Parses ``topology.yaml``: several named topologies, each a tree, blocks, rings, toruses or flat.
 
-Read by Slurm from 25.05 on, and instead of ``topology.conf`` (topology.yaml(5); the words are those of Slurm's
-data_parser v0.0.43 to v0.0.46). The model files of topograph, which describe a whole fabric, are read as a tree and
-blocks; see `opsk.slurm.topology.model_file`.
+Slurm reads it from 25.05 on, instead of ``topology.conf`` (topology.yaml(5); the words are those of Slurm's data_parser
+v0.0.43 to v0.0.46). The model files of topograph, which describe a whole fabric, are read as a tree and blocks; see
+`opsk.slurm.topology.model_file`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class _PlainLoader(yaml.BaseLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose one node, refusing aliases and what is nested too deep."""
         if self.check_event(yaml.AliasEvent):
-            raise _refused(self, "uses an alias (*name), which no topology needs")
+            raise _build_refusal(self, "uses an alias (*name), which no topology needs")
         if self._nested >= MAX_DEPTH:
-            raise _refused(self, f"is nested more than {MAX_DEPTH} deep")
+            raise _build_refusal(self, f"is nested more than {MAX_DEPTH} deep")
         self._nested += 1
         try:
             return super().compose_node(parent, index)
@@ -72,7 +72,7 @@ def load_yaml(text: str, *, source: str) -> tuple[Any, tuple[str, ...]]:
         except _RefusedError as error:
             raise InputError(f"{source}: {error}", hint="write it out, as Slurm's topology.yaml(5) shows") from error
         except (yaml.YAMLError, ValueError) as error:
-            number, what = _place(error)
+            number, what = _locate_error(error)
             if number is None or len(problems) >= MAX_DAMAGED_LINES or not lines[number].strip():
                 where = f"{source}:{number + 1}" if number is not None else source
                 raise InputError(f"{where}: no YAML: {what}", hint="give a topology.conf or topology.yaml") from error
@@ -90,13 +90,13 @@ def _first_document(text: str) -> Any:
             loader.dispose()
 
 
-def _refused(loader: Any, why: str) -> _RefusedError:
+def _build_refusal(loader: Any, why: str) -> _RefusedError:
     """Return the refusal of what comes next."""
     mark = loader.peek_event().start_mark
     return _RefusedError(f"line {mark.line + 1} {why}")
 
 
-def _place(error: Exception) -> tuple[int | None, str]:
+def _locate_error(error: Exception) -> tuple[int | None, str]:
     """Return the line (from 0) that an error is about, and what is wrong there."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return error.problem_mark.line, str(error.problem or error.context or "cannot be read")[:120]
@@ -118,7 +118,7 @@ class NamedTopology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyFile:
-    """The topologies of a file, in the order written, and what in it says nothing."""
+    """The topologies of a file, in the order written, and the parts without effect."""
 
     topologies: tuple[NamedTopology, ...]
     problems: tuple[str, ...] = ()
@@ -126,11 +126,11 @@ class TopologyFile:
     @property
     def default(self) -> NamedTopology:
         """The topology of partitions that name none: the first marked as default, else the first."""
-        return next((each for each in self.topologies if each.is_default), self.topologies[0])
+        return next((topology for topology in self.topologies if topology.is_default), self.topologies[0])
 
     def of_kind(self, kind: str) -> NamedTopology | None:
         """Return the first topology of a kind."""
-        return next((each for each in self.topologies if each.kind == kind), None)
+        return next((topology for topology in self.topologies if topology.kind == kind), None)
 
 
 def read_topology(text: str, *, source: str) -> TopologyFile:
@@ -155,7 +155,7 @@ def read_topology(text: str, *, source: str) -> TopologyFile:
 
 
 def is_topology(text: str) -> bool:
-    """Tell whether a text looks like one of those that `read_topology` reads, without reading all of it."""
+    """Return whether a text looks like one of those that `read_topology` reads, without reading all of it."""
     start = text[:200_000]
     lines = [line.strip() for line in start.split("\n")]
     return is_topology_conf(start) or any(
@@ -166,7 +166,7 @@ def is_topology(text: str) -> bool:
 def _topologies(loaded: Any, problems: tuple[str, ...], source: str) -> TopologyFile:
     """Return Slurm's topologies: a list of maps, or one map."""
     entries = [loaded] if isinstance(loaded, dict) else loaded if isinstance(loaded, list) else []
-    found: list[NamedTopology] = []
+    topologies: list[NamedTopology] = []
     wrong = list(problems)
     for number, entry in enumerate(entries):
         where = f"{source}: topology {number}"
@@ -177,24 +177,24 @@ def _topologies(loaded: Any, problems: tuple[str, ...], source: str) -> Topology
         name = _text(entry.get("topology"))
         if not name:
             wrong.append(f"{where}: has no name (topology:)")
-        elif any(name == each.name for each in found):
+        elif any(name == topology.name for topology in topologies):
             wrong.append(f"{where}: the name {name[:80]!r} is taken already")
         default = _text(entry.get("cluster_default")).lower() in ("true", "yes", "on", "1")
         conf = _READERS[kinds[0]](entry[kinds[0]], where)
-        found.append(NamedTopology(name=name or f"topology{number}", kind=kinds[0], conf=conf, is_default=default))
+        topologies.append(NamedTopology(name=name or f"topology{number}", kind=kinds[0], conf=conf, is_default=default))
         wrong += conf.problems
-    if not found:
+    if not topologies:
         raise InputError(
             "; ".join(wrong) or f"{source}: defines no topology", hint="give a topology.conf or topology.yaml"
         )
-    return TopologyFile(topologies=tuple(found), problems=tuple(wrong))
+    return TopologyFile(topologies=tuple(topologies), problems=tuple(wrong))
 
 
 def _tree(value: Any, where: str) -> TopologyConf:
     """Read ``switches:``."""
     switches: dict[str, SwitchLine] = {}
     problems: list[str] = []
-    for entry, name in _named(value, "switches", "switch", where, problems, switches):
+    for entry, name in _list_named(value, "switches", "switch", where, problems, switches):
         line = SwitchLine(
             name=name,
             nodes=_hosts(entry.get("nodes"), where, problems),
@@ -225,7 +225,7 @@ def _toruses(value: Any, where: str) -> TopologyConf:
     """Read ``toruses:``; a torus holds its nodes, or regions that do."""
     problems: list[str] = []
     toruses: dict[str, tuple[str, ...]] = {}
-    for entry, name in _named(value, "toruses", "name", where, problems, toruses):
+    for entry, name in _list_named(value, "toruses", "name", where, problems, toruses):
         regions = entry.get("regions")
         parts = [region.get("nodes") for region in _maps(regions)] if regions else [entry.get("nodes")]
         toruses[name] = tuple(dict.fromkeys(node for part in parts for node in _hosts(part, where, problems)))
@@ -238,7 +238,7 @@ def _toruses(value: Any, where: str) -> TopologyConf:
 
 
 def _flat(value: Any, where: str) -> TopologyConf:
-    """Read ``flat:``, which says nothing of nodes."""
+    """Read ``flat:``, which names no nodes."""
     known = isinstance(value, dict) or _text(value).lower() in ("true", "yes", "on", "1")
     return TopologyConf(problems=() if known else (f"{where}: flat is neither true nor a map of options",))
 
@@ -252,12 +252,12 @@ def _groups(value: Any, key: str, word: str, where: str) -> tuple[dict[str, tupl
     """Return groups of nodes by name: blocks or rings."""
     problems: list[str] = []
     groups: dict[str, tuple[str, ...]] = {}
-    for entry, name in _named(value, key, word, where, problems, groups):
+    for entry, name in _list_named(value, key, word, where, problems, groups):
         groups[name] = _hosts(entry.get("nodes"), where, problems)
     return groups, problems
 
 
-def _named(
+def _list_named(
     value: Any, key: str, word: str, where: str, problems: list[str], taken: Mapping[str, object]
 ) -> list[tuple[Mapping[str, Any], str]]:
     """Return the maps of a list with their names; what is no map, or has no name of its own, is a problem."""
@@ -265,16 +265,16 @@ def _named(
     if not isinstance(entries, list):
         problems.append(f"{where}: has no list of {key}")
         return []
-    found: dict[str, Mapping[str, Any]] = {}
+    entry_by_name: dict[str, Mapping[str, Any]] = {}
     for number, entry in enumerate(entries):
         name = _text(entry.get(word)) if isinstance(entry, dict) else ""
         if not name:
             problems.append(f"{where}: entry {number} of {key} has no name ({word}:)")
-        elif name in found or name in taken:
+        elif name in entry_by_name or name in taken:
             problems.append(f"{where}: {word} {name[:80]} is defined already")
         else:
-            found[name] = entry
-    return [(entry, name) for name, entry in found.items()]
+            entry_by_name[name] = entry
+    return [(entry, name) for name, entry in entry_by_name.items()]
 
 
 def _maps(value: Any) -> list[Mapping[str, Any]]:
@@ -298,16 +298,16 @@ def _text(value: Any) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def merged(file: TopologyFile) -> TopologyConf:
+def merge_topologies(file: TopologyFile) -> TopologyConf:
     """Return the topologies of a file as one, for a look at all that it names: the tree of the first, all blocks."""
     whole = TopologyConf(problems=file.problems)
-    for each in file.topologies:
+    for topology in file.topologies:
         whole = replace(
             whole,
-            switches=whole.switches or each.conf.switches,
-            blocks=whole.blocks or each.conf.blocks,
-            block_sizes=whole.block_sizes or each.conf.block_sizes,
-            rings=whole.rings or each.conf.rings,
-            toruses=whole.toruses or each.conf.toruses,
+            switches=whole.switches or topology.conf.switches,
+            blocks=whole.blocks or topology.conf.blocks,
+            block_sizes=whole.block_sizes or topology.conf.block_sizes,
+            rings=whole.rings or topology.conf.rings,
+            toruses=whole.toruses or topology.conf.toruses,
         )
     return whole

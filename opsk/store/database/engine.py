@@ -1,7 +1,7 @@
-"""How is the store opened? SQLite in write-ahead mode unless the site names another database.
+"""Opens the store: SQLite in write-ahead mode unless the site names another database.
 
-A database of one's own, a SQLite file, is brought to the newest form when it is opened, and so is an empty one. A
-server that others use as well is changed by ``opsk store upgrade`` only. What a newer opsk has changed is refused.
+A SQLite file, and an empty database, is migrated to the newest schema when it is opened. A server that others use as
+well is changed by ``opsk store upgrade`` only. A database that a newer opsk has changed is refused.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from opsk.errors import StoreError
 from opsk.store.database.errors import may_try_again, store_error
 from opsk.store.database.network_files import network_mount
-from opsk.store.database.schema import newest, refuse_newer, revision_of, settled_revision, upgrade
+from opsk.store.database.schema import newest_revision, read_revision, read_settled_revision, refuse_newer, upgrade
 from opsk.store.database.transactions import WRITING
-from opsk.store.database.urls import HINT, default_url, file_of, shown, store_url
+from opsk.store.database.urls import HINT, default_url, find_sqlite_file, format_url, store_url
 
-__all__ = ["BUSY_TIMEOUT_MS", "NOT_OPENED", "connect", "default_url", "open_store"]
+__all__ = ["BUSY_TIMEOUT_MS", "OPEN_ERRORS", "connect", "default_url", "open_store"]
 
 BUSY_TIMEOUT_MS = 10_000
 """How long one writer of a SQLite file waits for another."""
@@ -35,19 +35,19 @@ _CONNECT_TIMEOUT_S = 10
 _ATTEMPTS = 20
 _BETWEEN_ATTEMPTS_S = 0.1
 _PATIENCE_S = 20.0
-NOT_OPENED = (SQLAlchemyError, CommandError, TypeError, ValueError, RuntimeError, OSError)
+OPEN_ERRORS = (SQLAlchemyError, CommandError, TypeError, ValueError, RuntimeError, OSError)
 """What drivers raise for options that they do not know, files that are not there, and libraries that they lack."""
 _SQL_MODE = "STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
-"""MariaDB cuts and changes what does not fit, unless it is told to refuse it."""
+"""MariaDB cuts and changes what does not fit, unless it is configured to refuse it."""
 
 
 def open_store(url: str, *, writing: bool = True) -> Engine:
-    """Return an engine on a database whose tables are of the newest form.
+    """Return an engine on a database whose tables are of the newest revision.
 
     Parameters
     ----------
     writing
-        ``False`` only reads: nothing is made, changed or brought up, and the file may be on any file system.
+        ``False`` only reads: nothing is created, changed or migrated, and the file may be on any file system.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def open_store(url: str, *, writing: bool = True) -> Engine:
     """
     engine = connect(url, writing=writing)
     try:
-        _bring_up(engine, writing=writing)
+        _migrate(engine, writing=writing)
     except StoreError:
         engine.dispose()
         raise
@@ -64,7 +64,7 @@ def open_store(url: str, *, writing: bool = True) -> Engine:
 
 
 def upgrade_store(url: str) -> tuple[Engine, str | None, str]:
-    """Bring a database to the newest form, whosever it is; return it with the form that it had and the one it has.
+    """Migrate a database to the newest schema; return its engine, the revision that it had and the one that it has.
 
     Raises
     ------
@@ -73,14 +73,14 @@ def upgrade_store(url: str) -> tuple[Engine, str | None, str]:
     """
     engine = connect(url)
     try:
-        return engine, upgrade(engine), newest()
-    except NOT_OPENED as error:
+        return engine, upgrade(engine), newest_revision()
+    except OPEN_ERRORS as error:
         engine.dispose()
         raise store_error(error, engine.url) from error
 
 
 def connect(url: str, *, writing: bool = True) -> Engine:
-    """Return an engine on a database whatever its form.
+    """Return an engine on a database of any schema revision.
 
     Raises
     ------
@@ -88,18 +88,18 @@ def connect(url: str, *, writing: bool = True) -> Engine:
         When the URL is none, its driver is not installed, or SQLite would be written on a network file system.
     """
     parsed = store_url(url)
-    path = file_of(parsed)
+    path = find_sqlite_file(parsed)
     try:
         if path is not None and writing:
             _refuse_network(path)
-            _make(path)
+            _create_file(path)
         if path is not None and not writing:
-            return _reading(parsed, path)
+            return _create_read_only_engine(parsed, path)
         engine = create_engine(parsed, **_options(parsed))
     except ModuleNotFoundError as error:
         kind = "postgresql" if parsed.get_backend_name() == "postgresql" else "mariadb"
         raise StoreError(
-            f"the store {shown(parsed)} cannot be used: {error.name} is not installed",
+            f"the store {format_url(parsed)} cannot be used: {error.name} is not installed",
             hint=f'install it with: pip install "opsk[store-{kind}]"',
         ) from error
     except OSError as error:
@@ -110,19 +110,19 @@ def connect(url: str, *, writing: bool = True) -> Engine:
     return engine
 
 
-def _bring_up(engine: Engine, *, writing: bool) -> None:
-    """Bring a database to the newest form where that is for this program to do; others that do so are waited for."""
-    begun = time.monotonic()
+def _migrate(engine: Engine, *, writing: bool) -> None:
+    """Migrate a database to the newest revision where this program may do so; concurrent migrations are waited for."""
+    started_s = time.monotonic()
     for attempt in range(_ATTEMPTS):
         try:
-            revision = revision_of(engine)
+            revision = read_revision(engine)
             refuse_newer(revision)
-            if revision != newest():
+            if revision != newest_revision():
                 _refuse_older(engine, revision, writing=writing)
                 upgrade(engine)
-        except NOT_OPENED as error:
+        except OPEN_ERRORS as error:
             again = isinstance(error, SQLAlchemyError) and may_try_again(error)
-            late = attempt + 1 == _ATTEMPTS or time.monotonic() - begun > _PATIENCE_S
+            late = attempt + 1 == _ATTEMPTS or time.monotonic() - started_s > _PATIENCE_S
             if late or not again:
                 raise store_error(error, engine.url) from error
             time.sleep(_BETWEEN_ATTEMPTS_S)
@@ -131,22 +131,27 @@ def _bring_up(engine: Engine, *, writing: bool) -> None:
 
 
 def _refuse_older(engine: Engine, revision: str | None, *, writing: bool) -> None:
-    """Refuse to change tables that others use as well, or that are only to be read."""
+    """Refuse to change tables that others use as well, or that are opened read-only."""
     if not writing:
-        known = f"its tables are of revision {revision}, and this opsk reads {newest()}" if revision else "it is empty"
-        raise StoreError(f"the store {shown(engine.url)} cannot be read: {known}", hint="opsk store upgrade")
+        known = (
+            f"its tables are of revision {revision}, and this opsk reads {newest_revision()}"
+            if revision
+            else "it is empty"
+        )
+        raise StoreError(f"the store {format_url(engine.url)} cannot be read: {known}", hint="opsk store upgrade")
     if revision is None or engine.dialect.name == "sqlite":
         return
-    revision = settled_revision(engine)
-    if revision != newest():
+    revision = read_settled_revision(engine)
+    if revision != newest_revision():
         raise StoreError(
-            f"the store {shown(engine.url)} is of an older opsk (revision {revision}, this one needs {newest()})",
+            f"the store {format_url(engine.url)} is of an older opsk (revision {revision}, this one needs "
+            f"{newest_revision()})",
             hint="opsk store upgrade, once all that write to it are of this version",
         )
 
 
-def _make(path: Path) -> None:
-    """Make a SQLite file readable for its owner only, as it names users and their jobs; one that is there stays."""
+def _create_file(path: Path) -> None:
+    """Create a SQLite file readable for its owner only, as it names users and their jobs; an existing one stays."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -163,11 +168,11 @@ def _refuse_network(path: Path) -> None:
         )
 
 
-def _reading(url: URL, path: Path) -> Engine:
+def _create_read_only_engine(url: URL, path: Path) -> Engine:
     """Return an engine that cannot change a SQLite file."""
     if not path.exists():
         raise StoreError(
-            f"the store {shown(url)} is not there yet: nothing is kept", hint="opsk store upgrade makes it"
+            f"the store {format_url(url)} is not there yet: nothing is kept", hint="opsk store upgrade makes it"
         )
 
     def opened(flags: str) -> sqlite3.Connection:
@@ -179,7 +184,7 @@ def _reading(url: URL, path: Path) -> Engine:
         try:
             connection.execute("SELECT 1 FROM sqlite_master").close()
         except sqlite3.OperationalError:
-            # In a folder that cannot be written SQLite reads a write-ahead file that nobody else has open only so.
+            # In a folder that cannot be written SQLite reads a write-ahead file that no other program has open only so.
             connection.close()
             connection = opened("&immutable=1" if not path.with_name(path.name + "-wal").exists() else "")
         return connection

@@ -1,4 +1,4 @@
-"""What does a database mean by an error, and what is to be done? One sentence each, without password or traceback."""
+"""Translates database errors into one sentence and a hint, without password or traceback."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from opsk.errors import StoreError
-from opsk.store.database.urls import HINT, secrets_of, shown
+from opsk.store.database.urls import HINT, find_secrets, format_url
 
-_KEPT = "what is kept already is safe, what was to be written is not kept"
-_FULL = ("its disk is full", f"make room on it: opsk store prune needs some itself; {_KEPT}")
-_READ_ONLY = ("it can only be read", f"let the user of this command write the database; {_KEPT}")
+_NOT_WRITTEN = "what is kept already is safe, what was to be written is not kept"
+_FULL = ("its disk is full", f"make room on it: opsk store prune needs some itself; {_NOT_WRITTEN}")
+_READ_ONLY = ("it can only be read", f"let the user of this command write the database; {_NOT_WRITTEN}")
 _LOCKED = ("another program has it locked", "try again; if it stays so, end the program that holds it")
 _DAMAGED = (
     "its file is damaged",
@@ -20,7 +20,7 @@ _DAMAGED = (
 )
 _NO_DATABASE = ("its file is not a database", HINT)
 _NOT_OPENED = ("its file cannot be opened", HINT)
-_IO = ("its disk cannot be read or written", f"see the kernel's log; {_KEPT}")
+_IO = ("its disk cannot be read or written", f"see the kernel's log; {_NOT_WRITTEN}")
 _REFUSED = ("the server refuses this user", "see user, password and rights in the store's url")
 _AWAY = ("the server does not answer", "start the server, or see host and port in the store's url")
 _MISSING = ("there is no such database", "make it on the server first: docs/howto/choose-a-database.md")
@@ -45,19 +45,19 @@ _MARIADB = {
 _AGAIN_SQLITE = frozenset({5, 6})
 _AGAIN_POSTGRESQL = frozenset({"40001", "40P01", "55P03"})
 _AGAIN_MARIADB = frozenset({1020, 1205, 1213})
-_MOST_SAID = 200
+_MAX_DETAIL_CHARACTERS = 200
 
 
 def store_error(error: Exception, url: URL) -> StoreError:
-    """Return what a person is told of an error of a database."""
+    """Return the error to show for an error of a database."""
     meaning, hint = _meaning(error)
-    said = _first_line(error, url)
-    told = f"{meaning} ({said})" if meaning else said
-    return StoreError(f"the store {shown(url)} cannot be used: {told}", hint=hint)
+    detail = _first_line(error, url)
+    message = f"{meaning} ({detail})" if meaning else detail
+    return StoreError(f"the store {format_url(url)} cannot be used: {message}", hint=hint)
 
 
 def may_try_again(error: SQLAlchemyError) -> bool:
-    """Say whether the same may well succeed a moment later: others wrote the same, or were in the way."""
+    """Return whether the same may well succeed a moment later: others wrote the same, or were in the way."""
     if isinstance(error, IntegrityError) or (isinstance(error, DBAPIError) and error.connection_invalidated):
         return True
     code = _code(error)
@@ -65,7 +65,7 @@ def may_try_again(error: SQLAlchemyError) -> bool:
 
 
 def _meaning(error: Exception) -> tuple[str, str]:
-    """Return what an error means, and what to do; its own words have to do where it is not known."""
+    """Return what an error means, and what to do; no meaning where it is unknown."""
     code = _code(error)
     if _is_sqlite(error):
         if "no such table" in str(error) or "no such column" in str(error):
@@ -92,11 +92,11 @@ def _code(error: Exception) -> int | str | None:
     origin = getattr(error, "orig", None) or error
     number = getattr(origin, "sqlite_errorcode", None)
     if isinstance(number, int):
-        return number & 0xFF  # the rest is finer than what is told apart here
+        return number & 0xFF  # the rest is finer than what is distinguished here
     arguments = getattr(origin, "args", ())
     if arguments and isinstance(arguments[0], int):
         return arguments[0]
-    state = getattr(origin, "sqlstate", None) or getattr(origin, "pgcode", None)  # psycopg2's word for it
+    state = getattr(origin, "sqlstate", None) or getattr(origin, "pgcode", None)  # psycopg2's name for it
     return state if isinstance(state, str) else None
 
 
@@ -105,8 +105,8 @@ def _is_sqlite(error: Exception) -> bool:
 
 
 def _first_line(error: Exception, url: URL) -> str:
-    """Return the database's own words, cut, and without the password whoever put it there."""
+    """Return the database's own message, cut, and without the password."""
     text = str(getattr(error, "orig", None) or error).strip().split("\n", 1)[0]
-    for secret in secrets_of(url):
+    for secret in find_secrets(url):
         text = text.replace(secret, "***")
-    return text if len(text) <= _MOST_SAID else text[:_MOST_SAID] + "…"
+    return text if len(text) <= _MAX_DETAIL_CHARACTERS else text[:_MAX_DETAIL_CHARACTERS] + "…"

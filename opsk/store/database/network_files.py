@@ -1,4 +1,4 @@
-"""Is a file on a network file system? There SQLite's locks do not hold, and its write-ahead log cannot be shared."""
+"""Detects files on network file systems, where SQLite's locks do not hold and its write-ahead log cannot be shared."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _NETWORK_WORDS = (
     "9p acfs afs beegfs ceph cifs coda cvmfs2 davfs gfs gfs2 glusterfs gpfs juicefs lustre mfs ncpfs nfs nfs4 ocfs2 "
     "orangefs panfs pvfs2 quobyte s3fs smb3 smbfs sshfs virtiofs weka wekafs"
 )
-"""Types of file systems that several machines share; FUSE's are told by what stands after ``fuse.``."""
+"""Types of file systems that several machines share; FUSE's are recognised by the part after ``fuse.``."""
 _NETWORK = frozenset(_NETWORK_WORDS.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """Where a file system is mounted, and of which type it is, in the kernel's words."""
+    """Where a file system is mounted, and its type, as the kernel names it."""
 
     point: str
     kind: str
@@ -34,16 +34,16 @@ def mount_of(path: str, mountinfo: str) -> Mount | None:
 
     Of several at one place the last counts, which hides the others; lines that are none are passed over.
     """
-    found: Mount | None = None
+    mount: Mount | None = None
     for line in mountinfo.splitlines():
         before, dash, after = line.partition(" - ")
         place, kind = before.split(), after.split()
         if not dash or len(place) < 5 or not kind:
             continue
         point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), place[4])
-        if _within(path, point) and (found is None or len(point) >= len(found.point)):
-            found = Mount(point=point, kind=kind[0])
-    return found
+        if _within(path, point) and (mount is None or len(point) >= len(mount.point)):
+            mount = Mount(point=point, kind=kind[0])
+    return mount
 
 
 def network_mount(path: Path) -> Mount | None:

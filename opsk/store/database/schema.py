@@ -1,6 +1,6 @@
-"""Of which form are the tables of a database, and how do they come to the newest one?
+"""Reads the schema revision of a database, and migrates the tables to the newest one.
 
-Only one process changes them at a time: SQLite is locked for writing, servers have locks of their own for it.
+Only one process changes them at a time: SQLite is locked for writing, servers have locks for this purpose.
 """
 
 from __future__ import annotations
@@ -36,54 +36,54 @@ def migration_config() -> Config:
 
 
 @cache
-def revisions() -> tuple[str, ...]:
-    """Return every form that the tables have had, the first one first."""
+def list_revisions() -> tuple[str, ...]:
+    """Return every revision that the tables have had, the first one first."""
     walked = ScriptDirectory.from_config(migration_config()).walk_revisions()
     return tuple(entry.revision for entry in walked)[::-1]
 
 
-def newest() -> str:
-    """Return the form that this opsk needs."""
-    return revisions()[-1]
+def newest_revision() -> str:
+    """Return the revision that this opsk needs."""
+    return list_revisions()[-1]
 
 
-def revision_of(engine: Engine) -> str | None:
-    """Return the form of a database's tables; ``None`` where nothing is kept yet."""
+def read_revision(engine: Engine) -> str | None:
+    """Return the revision of a database's tables; ``None`` where nothing is stored yet."""
     with engine.connect() as connection:
         return _revision(connection)
 
 
-def settled_revision(engine: Engine) -> str | None:
-    """Return the form of the tables while nobody changes them: who does so on MariaDB is seen half way."""
-    with _alone(engine) as connection:
+def read_settled_revision(engine: Engine) -> str | None:
+    """Return the revision of the tables under the lock: on MariaDB a migration in progress is visible half way."""
+    with _exclusive_connection(engine) as connection:
         return _revision(connection)
 
 
 def refuse_newer(revision: str | None) -> None:
-    """Refuse a form that this opsk does not know.
+    """Refuse a revision that this opsk does not know.
 
     Raises
     ------
     StoreError
         A newer opsk has changed the tables.
     """
-    if revision is not None and revision not in revisions():
+    if revision is not None and revision not in list_revisions():
         raise StoreError(f"the store was changed by a newer opsk (revision {revision[:40]})", hint="update opsk")
 
 
 def upgrade(engine: Engine, to: str = "head") -> str | None:
-    """Bring a database to the newest form and return the one that it had; what is kept in it stays.
+    """Migrate a database to the newest revision and return the one that it had; its records stay.
 
     Raises
     ------
     StoreError
         A newer opsk has changed the tables.
     """
-    with _alone(engine) as connection:
+    with _exclusive_connection(engine) as connection:
         before = _revision(connection)
         refuse_newer(before)
         _refuse_part_of_unicode(connection)
-        if before != newest():
+        if before != newest_revision():
             config = migration_config()
             config.attributes["connection"] = connection
             command.upgrade(config, to)
@@ -91,7 +91,7 @@ def upgrade(engine: Engine, to: str = "head") -> str | None:
 
 
 def _refuse_part_of_unicode(connection: Connection) -> None:
-    """Refuse a database of PostgreSQL that holds some of all texts only; the other two are told how by opsk."""
+    """Refuse a database of PostgreSQL that cannot hold all texts; opsk configures the other two."""
     if connection.dialect.name != "postgresql":
         return
     encoding = connection.execute(text("SHOW server_encoding")).scalar()
@@ -102,22 +102,22 @@ def _refuse_part_of_unicode(connection: Connection) -> None:
         )
 
 
-def differences(engine: Engine) -> list[str]:
-    """Say how the tables differ from what this opsk writes into; nothing where they are as they should be."""
+def find_differences(engine: Engine) -> list[str]:
+    """Describe how the tables differ from those of this opsk; empty where they are equal."""
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "include_name": _is_ours})
-        return [_said(change) for change in compare_metadata(context, METADATA)]
+        return [_describe_change(change) for change in compare_metadata(context, METADATA)]
 
 
 def _is_ours(name: str | None, kind: str, parents: object) -> bool:
-    """Say whether a thing is opsk's: a database may be shared with other programs."""
+    """Return whether a thing is opsk's: a database may be shared with other programs."""
     return kind != "table" or name in METADATA.tables
 
 
-def _said(change: object) -> str:
+def _describe_change(change: object) -> str:
     """Return a difference in a line."""
     if isinstance(change, list):
-        return "; ".join(map(_said, change))
+        return "; ".join(map(_describe_change, change))
     if not isinstance(change, tuple):
         return str(change)
     verb, *rest = change
@@ -134,17 +134,17 @@ def _revision(connection: Connection) -> str | None:
 
 
 @contextmanager
-def _alone(engine: Engine) -> Iterator[Connection]:
-    """Give the one connection that changes tables; what it changed is kept before the next one gets in."""
+def _exclusive_connection(engine: Engine) -> Iterator[Connection]:
+    """Provide the one connection that changes tables; its changes are committed before the next one starts."""
     writing = engine.execution_options(**{WRITING: True})
-    with writing.connect() as connection, _lock_of_a_session(connection), connection.begin():
+    with writing.connect() as connection, _hold_session_lock(connection), connection.begin():
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         yield connection
 
 
 @contextmanager
-def _lock_of_a_session(connection: Connection) -> Iterator[None]:
+def _hold_session_lock(connection: Connection) -> Iterator[None]:
     """Hold MariaDB's lock around the whole transaction, of which it is no part; the others have one within it."""
     if connection.dialect.name in ("postgresql", "sqlite"):
         yield

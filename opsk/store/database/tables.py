@@ -1,8 +1,8 @@
-"""Which tables are there, and what is in their columns?
+"""Defines the tables of the store and the types of their columns.
 
 A change here needs a migration: ``alembic -c opsk/store/database/alembic.ini revision --autogenerate -m "..."``; a test
 compares the two, on every database. Columns have the names of the fields of the records (`opsk.store.writing`) that
-fill them; ``key`` is the hash of what tells one record from another.
+fill them; ``key`` is the hash of the fields that identify a record.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 from sqlmodel import Field, SQLModel
 
-from opsk.store.text import kept_text
+from opsk.store.text import sanitise_text
 
 _MARIADB = ("mysql", "mariadb")
 _EXACT = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
-"""All of Unicode, every sign unlike any other."""
+"""All of Unicode, with every character distinct."""
 
 
 def _text_type(characters: int | None, dialect: Dialect) -> TypeEngine[str]:
-    """Return the type of a text of at most so many signs; ``None`` is any length."""
+    """Return the type of a text of at most so many characters; ``None`` is any length."""
     if dialect.name in _MARIADB:
         return mysql.LONGTEXT(**_EXACT) if characters is None else mysql.VARCHAR(characters, **_EXACT)
     return Text() if characters is None else String(characters)
@@ -51,7 +51,7 @@ BLOB = LargeBinary().with_variant(mysql.LONGBLOB(), *_MARIADB)
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A time with its zone, kept as UTC: SQLite and MariaDB keep none, and give it back without."""
+    """A time with its zone, stored as UTC: SQLite and MariaDB store no zone and return it without."""
 
     impl = DateTime
     cache_ok = True
@@ -61,7 +61,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return mysql.DATETIME(fsp=6) if dialect.name in _MARIADB else DateTime()
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Refuse a time without a zone; keep any other as UTC."""
+        """Refuse a time without a zone; store any other as UTC."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -79,7 +79,7 @@ class Words(TypeDecorator[str]):
     Parameters
     ----------
     characters
-        Most signs that are kept; ``None`` is any number.
+        Maximum number of characters that are stored; ``None`` is any number.
     """
 
     impl = String
@@ -94,12 +94,12 @@ class Words(TypeDecorator[str]):
         return _text_type(self.characters, dialect)
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Return what is kept of a text."""
-        return None if value is None else kept_text(value)[: self.characters]
+        """Return the text as it is stored."""
+        return None if value is None else sanitise_text(value)[: self.characters]
 
 
 class Document(TypeDecorator[Any]):
-    """What JSON can say, as its text in ASCII; the databases' own types of JSON differ in what they keep."""
+    """A JSON value as its text in ASCII; the databases' own JSON types differ in what they store."""
 
     impl = Text
     cache_ok = True
@@ -113,7 +113,7 @@ class Document(TypeDecorator[Any]):
         return None if value is None else json.dumps(value, separators=(",", ":"), allow_nan=False)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        """Return the document; the database may be anybody's, and what is none is kept as the text that it is."""
+        """Return the document; text that is no JSON is returned as ``unreadable``."""
         try:
             return None if value is None else json.loads(value)
         except (ValueError, RecursionError):
@@ -130,7 +130,7 @@ SQLModel.metadata.naming_convention = {
 """Constraints have names, without which SQLite cannot change them later."""
 
 NAME_CHARACTERS = 255
-"""Longest name of a cluster or a file that is kept; MariaDB indexes no longer ones."""
+"""Longest name of a cluster or a file that is stored; MariaDB indexes no longer ones."""
 JOB_CHARACTERS = 64
 WORD_CHARACTERS = 64
 HASH_CHARACTERS = 64

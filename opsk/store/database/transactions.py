@@ -1,4 +1,4 @@
-"""How is something written so that it is kept whole or not at all, whoever writes beside it?"""
+"""Runs reads and writes in transactions, and retries a write that collides with another writer."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ WRITING = "opsk_writing"
 _ATTEMPTS = 8
 _BETWEEN_ATTEMPTS_S = 0.05
 _PATIENCE_S = 20.0
-"""After so long nothing is tried again: the caller still has what was to be written."""
+"""After so long nothing is retried: the caller still has what was to be written."""
 
 T = TypeVar("T")
 
 
 def write(engine: Engine, work: Callable[[Session], T]) -> T:
-    """Return what ``work`` returns, after all that it wrote is kept; done again where another writer was in the way.
+    """Return the result of ``work`` after its writes are committed; retried where another writer was in the way.
 
     Raises
     ------
     StoreError
-        The database does not take it; nothing of it is kept.
+        The database does not accept it; nothing of it is stored.
     """
-    begun = time.monotonic()
+    started_s = time.monotonic()
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             with Session(engine.execution_options(**{WRITING: True})) as session:
@@ -41,7 +41,7 @@ def write(engine: Engine, work: Callable[[Session], T]) -> T:
                 session.commit()
                 return done
         except SQLAlchemyError as error:
-            late = attempt == _ATTEMPTS or time.monotonic() - begun > _PATIENCE_S
+            late = attempt == _ATTEMPTS or time.monotonic() - started_s > _PATIENCE_S
             if late or not may_try_again(error):
                 raise store_error(error, engine.url) from error
         time.sleep(_BETWEEN_ATTEMPTS_S * attempt * random.random())
@@ -49,7 +49,7 @@ def write(engine: Engine, work: Callable[[Session], T]) -> T:
 
 
 def read(engine: Engine, work: Callable[[Session], T]) -> T:
-    """Return what ``work`` finds.
+    """Return the result of ``work``.
 
     Raises
     ------

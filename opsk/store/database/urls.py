@@ -1,6 +1,6 @@
-"""Which database does a URL mean, and how is it shown without its password?
+"""Parses database URLs, and formats them without their password.
 
-Drivers that opsk brings are filled in: ``postgresql://`` and ``mariadb://`` need no ``+driver``.
+Drivers that opsk installs are filled in: ``postgresql://`` and ``mariadb://`` need no ``+driver``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def store_url(text: str) -> URL:
             "the store's URL cannot be used: it is no URL of a database", hint=f"{HINT}; escape signs in it as %XX"
         ) from error
     if "@" in (url.host or ""):
-        # What stands there may be the rest of a password.
+        # It may be the rest of a password.
         raise StoreError(
             "the store's URL cannot be used: its host holds an @", hint="an @ in user or password is written as %40"
         )
@@ -70,20 +70,20 @@ def store_url(text: str) -> URL:
     return url
 
 
-def shown(url: URL) -> str:
+def format_url(url: URL) -> str:
     """Return a URL that can be printed: without password, nor one among its options."""
     options = {name: _SECRET if _SECRET_NAME.search(name) else value for name, value in url.query.items()}
     options.pop("charset", None)
     return unquote(url.set(query=options).render_as_string(hide_password=True))
 
 
-def secrets_of(url: URL) -> tuple[str, ...]:
+def find_secrets(url: URL) -> tuple[str, ...]:
     """Return what of a URL must never be printed."""
-    found = [url.password, *(value for name, value in url.query.items() if _SECRET_NAME.search(name))]
-    return tuple(str(secret) for secret in found if secret)
+    secrets = [url.password, *(value for name, value in url.query.items() if _SECRET_NAME.search(name))]
+    return tuple(str(secret) for secret in secrets if secret)
 
 
-def file_of(url: URL) -> Path | None:
+def find_sqlite_file(url: URL) -> Path | None:
     """Return the SQLite file that a URL means; ``None`` for a server and for a store in memory."""
     if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
         return None

@@ -1,1 +1,1 @@
-"""Defines the records that are stored, one module a kind."""
+"""Defines the records that are stored, with one module per kind."""

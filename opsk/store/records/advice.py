@@ -1,4 +1,4 @@
-"""Which advice was given, to whom, and on which script?"""
+"""Stores and queries the advice that was given: to whom, and on which script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlmodel import Session, col, select
 
 from opsk.store.database.tables import AdviceRow
 from opsk.store.database.transactions import read
-from opsk.store.records.record import STRICT, Count, Document, Given, Name, Time, Word, keep, record_of
+from opsk.store.records.record import STRICT, Count, Document, Given, Name, Time, Word, build_record, store_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +48,12 @@ class AdviceGiven:
     document: Document | None = None
 
 
-def keep_advice(session: Session, record: AdviceGiven) -> bool:
-    """Keep advice that was given."""
-    return keep(session, AdviceRow, record)
+def store_advice(session: Session, record: AdviceGiven) -> bool:
+    """Store advice that was given."""
+    return store_record(session, AdviceRow, record)
 
 
-def advice(
+def find_advice(
     engine: Engine,
     *,
     cluster: str | None = None,
@@ -69,9 +69,9 @@ def advice(
         The database does not answer.
     """
     query = select(AdviceRow).order_by(col(AdviceRow.at).desc(), col(AdviceRow.id).desc()).limit(limit)
-    for column, wanted in ((AdviceRow.cluster, cluster), (AdviceRow.script_hash, script_hash)):
-        if wanted is not None:
-            query = query.where(col(column) == wanted)
+    for column, value in ((AdviceRow.cluster, cluster), (AdviceRow.script_hash, script_hash)):
+        if value is not None:
+            query = query.where(col(column) == value)
     if since is not None:
         query = query.where(col(AdviceRow.at) >= since)
-    return read(engine, lambda session: [record_of(AdviceGiven, row) for row in session.exec(query)])
+    return read(engine, lambda session: [build_record(AdviceGiven, row) for row in session.exec(query)])

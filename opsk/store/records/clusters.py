@@ -1,4 +1,4 @@
-"""Which clusters does the store know, since when, and of what size?"""
+"""Stores and queries clusters: since when they are known, and their size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlmodel import Session, select
 
 from opsk.store.database.tables import ClusterRow
 from opsk.store.database.transactions import read
-from opsk.store.records.record import STRICT, Count, Given, Time, Word, keep, newest_counts, record_of
+from opsk.store.records.record import STRICT, Count, Given, Time, Word, build_record, merge_newest, store_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +30,12 @@ class ClusterSeen:
     gpus: Count | None = None
 
 
-def keep_cluster(session: Session, record: ClusterSeen) -> bool:
-    """Keep what is known of a cluster."""
-    return keep(session, ClusterRow, record, _merge, since=record.since or record.at)
+def store_cluster(session: Session, record: ClusterSeen) -> bool:
+    """Store what is known of a cluster."""
+    return store_record(session, ClusterRow, record, _merge, since=record.since or record.at)
 
 
-def clusters(engine: Engine) -> list[ClusterSeen]:
+def find_clusters(engine: Engine) -> list[ClusterSeen]:
     """Return all clusters, by name.
 
     Raises
@@ -46,13 +46,13 @@ def clusters(engine: Engine) -> list[ClusterSeen]:
 
     def find(session: Session) -> list[ClusterSeen]:
         rows = session.exec(select(ClusterRow).order_by(ClusterRow.cluster))
-        return [record_of(ClusterSeen, row) for row in rows]
+        return [build_record(ClusterSeen, row) for row in rows]
 
     return read(engine, find)
 
 
-def _merge(row: ClusterRow, said: Mapping[str, Any]) -> bool:
-    first = min(row.since, said["since"] or said["at"])
+def _merge(row: ClusterRow, values: Mapping[str, Any]) -> bool:
+    first = min(row.since, values["since"] or values["at"])
     earlier = first < row.since
     row.since = first
-    return newest_counts(row, {**said, "since": None}) or earlier
+    return merge_newest(row, {**values, "since": None}) or earlier

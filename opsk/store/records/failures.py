@@ -1,4 +1,4 @@
-"""What broke, where and when, and is it well again?"""
+"""Stores and queries failures: what broke, where and when, and when it was cleared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlmodel import Session, col, select
 
 from opsk.store.database.tables import FailureRow
 from opsk.store.database.transactions import read
-from opsk.store.records.record import STRICT, Document, Given, LongText, Name, Time, Word, keep, record_of
+from opsk.store.records.record import STRICT, Document, Given, LongText, Name, Time, Word, build_record, store_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +54,12 @@ class FailureSeen:
     document: Document | None = None
 
 
-def keep_failure(session: Session, record: FailureSeen) -> bool:
-    """Keep a failure, and that it is well again."""
-    return keep(session, FailureRow, record, _cleared)
+def store_failure(session: Session, record: FailureSeen) -> bool:
+    """Store a failure, and when it was cleared."""
+    return store_record(session, FailureRow, record, _merge_cleared)
 
 
-def failures(
+def find_failures(
     engine: Engine,
     *,
     cluster: str | None = None,
@@ -73,7 +73,7 @@ def failures(
     Parameters
     ----------
     still
-        Only those that are not well again.
+        Only those that are not cleared.
 
     Raises
     ------
@@ -81,19 +81,19 @@ def failures(
         The database does not answer.
     """
     query = select(FailureRow).order_by(col(FailureRow.at).desc(), col(FailureRow.id).desc()).limit(limit)
-    for column, wanted in ((FailureRow.cluster, cluster), (FailureRow.job, job)):
-        if wanted is not None:
-            query = query.where(col(column) == wanted)
+    for column, value in ((FailureRow.cluster, cluster), (FailureRow.job, job)):
+        if value is not None:
+            query = query.where(col(column) == value)
     if since is not None:
         query = query.where(col(FailureRow.at) >= since)
     if still:
         query = query.where(col(FailureRow.cleared_at).is_(None))
-    return read(engine, lambda session: [record_of(FailureSeen, row) for row in session.exec(query)])
+    return read(engine, lambda session: [build_record(FailureSeen, row) for row in session.exec(query)])
 
 
-def _cleared(row: FailureRow, said: Mapping[str, Any]) -> bool:
-    """Add what was not known; the first time that it was well stays."""
-    news = {name: value for name, value in said.items() if value is not None and getattr(row, name) is None}
+def _merge_cleared(row: FailureRow, values: Mapping[str, Any]) -> bool:
+    """Add unknown values; the first ``cleared_at`` stays."""
+    news = {name: value for name, value in values.items() if value is not None and getattr(row, name) is None}
     for name, value in news.items():
         setattr(row, name, value)
     return bool(news)

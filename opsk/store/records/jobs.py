@@ -1,4 +1,4 @@
-"""Which jobs were there, with which plan, and what was predicted of them?"""
+"""Stores and queries jobs, with their plan and what was predicted of them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from opsk.store.records.record import (
     Name,
     Time,
     Word,
-    keep,
-    newest_counts,
-    record_of,
+    build_record,
+    merge_newest,
+    store_record,
 )
 
 
@@ -83,12 +83,12 @@ class JobSeen:
     prediction: Document | None = None
 
 
-def keep_job(session: Session, record: JobSeen) -> bool:
-    """Keep what is known of a job."""
-    return keep(session, JobRow, record, newest_counts)
+def store_job(session: Session, record: JobSeen) -> bool:
+    """Store what is known of a job."""
+    return store_record(session, JobRow, record, merge_newest)
 
 
-def jobs(
+def find_jobs(
     engine: Engine,
     *,
     cluster: str | None = None,
@@ -113,22 +113,22 @@ def jobs(
         The database does not answer.
     """
     query = select(JobRow).order_by(col(JobRow.submitted_at).desc(), col(JobRow.id).desc()).limit(limit)
-    for column, wanted in ((JobRow.cluster, cluster), (JobRow.job, job), (JobRow.script_hash, script_hash)):
-        if wanted is not None:
-            query = query.where(col(column) == wanted)
+    for column, value in ((JobRow.cluster, cluster), (JobRow.job, job), (JobRow.script_hash, script_hash)):
+        if value is not None:
+            query = query.where(col(column) == value)
     if since is not None:
         query = query.where(col(JobRow.submitted_at) >= since)
     if running:
         query = query.where(col(JobRow.ended_at).is_(None))
-    return read(engine, lambda session: [record_of(JobSeen, row) for row in session.exec(query)])
+    return read(engine, lambda session: [build_record(JobSeen, row) for row in session.exec(query)])
 
 
-IDS_A_QUESTION = 500
+IDS_PER_QUERY = 500
 Key = tuple[str, datetime]
 """Id of a job and the time of its submission."""
 
 
-def known_jobs(engine: Engine, cluster: str, ids: Sequence[str]) -> dict[Key, tuple[datetime, str | None]]:
+def find_known_jobs(engine: Engine, cluster: str, ids: Sequence[str]) -> dict[Key, tuple[datetime, str | None]]:
     """Return what is known of all submissions of some jobs: as of when, and their state where they have ended.
 
     Raises
@@ -137,14 +137,14 @@ def known_jobs(engine: Engine, cluster: str, ids: Sequence[str]) -> dict[Key, tu
         The database does not answer.
     """
     query = select(JobRow.job, JobRow.submitted_at, JobRow.at, JobRow.state).where(col(JobRow.cluster) == cluster)
-    parts = [ids[start : start + IDS_A_QUESTION] for start in range(0, len(ids), IDS_A_QUESTION)]
+    parts = [ids[start : start + IDS_PER_QUERY] for start in range(0, len(ids), IDS_PER_QUERY)]
 
-    def found(session: Session) -> dict[Key, tuple[datetime, str | None]]:
+    def find(session: Session) -> dict[Key, tuple[datetime, str | None]]:
         rows: dict[Key, tuple[datetime, str | None]] = {}
         for part in parts:
-            asked = query.where(col(JobRow.job).in_(part))
-            rows |= {row[:2]: row[2:] for row in session.exec(asked.where(col(JobRow.ended_at).is_not(None)))}
-            rows |= {row[:2]: (row[2], None) for row in session.exec(asked.where(col(JobRow.ended_at).is_(None)))}
+            part_query = query.where(col(JobRow.job).in_(part))
+            rows |= {row[:2]: row[2:] for row in session.exec(part_query.where(col(JobRow.ended_at).is_not(None)))}
+            rows |= {row[:2]: (row[2], None) for row in session.exec(part_query.where(col(JobRow.ended_at).is_(None)))}
         return rows
 
-    return read(engine, found)
+    return read(engine, find)

@@ -1,4 +1,4 @@
-"""Which kinds of records are kept, in which tables, and when is one of them over?"""
+"""Defines the kinds of records, their tables, and when a record may be removed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Kind:
     Parameters
     ----------
     name
-        What people call it.
+        The name that users see.
     table, at
-        Where it is kept, and the column that says when it was.
+        Where it is stored, and its time column.
     parts
         Tables that hold more of it.
     over
@@ -39,7 +39,7 @@ class Kind:
 
 
 def _snapshots(before: datetime) -> ColumnElement[bool]:
-    """Say which snapshots are old and not the newest of their cluster."""
+    """Return the condition of snapshots that are old and not the newest of their cluster."""
     newer = aliased(tables.TopologySnapshot)
     here = tables.TopologySnapshot
     return and_(
@@ -55,7 +55,7 @@ KINDS = (
     ),
     Kind(
         name="jobs", table=tables.JobRow, at=tables.JobRow.submitted_at,
-        # Of a job that has not ended somebody tells again and again.
+        # A job that has not ended is reported again and again.
         over=lambda before: func.coalesce(tables.JobRow.ended_at, tables.JobRow.at) < before,
     ),
     Kind(

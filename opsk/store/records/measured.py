@@ -1,4 +1,4 @@
-"""How fast was a job, interval by interval, and who says so?"""
+"""Stores and queries the measured speed of a job by interval and source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlmodel import Session, col, select
 
 from opsk.store.database.tables import MeasuredRow
 from opsk.store.database.transactions import read
-from opsk.store.records.record import STRICT, Amount, Count, Given, Number, Time, Word, keep, record_of
+from opsk.store.records.record import STRICT, Amount, Count, Given, Number, Time, Word, build_record, store_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +51,12 @@ class Measured:
     loss: Number | None = None
 
 
-def keep_measured(session: Session, record: Measured) -> bool:
-    """Keep an interval, or what it has grown to."""
-    return keep(session, MeasuredRow, record, _longest)
+def store_measured(session: Session, record: Measured) -> bool:
+    """Store an interval, or its later end."""
+    return store_record(session, MeasuredRow, record, _merge_longest)
 
 
-def measured(
+def find_measured(
     engine: Engine,
     *,
     cluster: str | None = None,
@@ -79,18 +79,20 @@ def measured(
         The database does not answer.
     """
     query = select(MeasuredRow).order_by(col(MeasuredRow.from_at).desc(), col(MeasuredRow.id).desc()).limit(limit)
-    for column, wanted in ((MeasuredRow.cluster, cluster), (MeasuredRow.job, job), (MeasuredRow.source, source)):
-        if wanted is not None:
-            query = query.where(col(column) == wanted)
+    for column, value in ((MeasuredRow.cluster, cluster), (MeasuredRow.job, job), (MeasuredRow.source, source)):
+        if value is not None:
+            query = query.where(col(column) == value)
     if since is not None:
         query = query.where(col(MeasuredRow.until_at) > since)
     if until is not None:
         query = query.where(col(MeasuredRow.from_at) < until)
-    return read(engine, lambda session: [record_of(Measured, row) for row in session.exec(query)][::-1])
+    return read(engine, lambda session: [build_record(Measured, row) for row in session.exec(query)][::-1])
 
 
-def last_measured(engine: Engine, *, cluster: str, since: datetime, source: str | None = None) -> dict[str, Measured]:
-    """Return the last interval of each job of a cluster, for those that were measured after ``since``: one question.
+def find_last_measured(
+    engine: Engine, *, cluster: str, since: datetime, source: str | None = None
+) -> dict[str, Measured]:
+    """Return the last interval of each job of a cluster, for those that were measured after ``since``, in one query.
 
     Raises
     ------
@@ -108,12 +110,12 @@ def last_measured(engine: Engine, *, cluster: str, since: datetime, source: str 
     )
     is_last = and_(col(MeasuredRow.job) == last.c.job, col(MeasuredRow.until_at) == last.c.until_at)
     query = select(MeasuredRow).join(last, is_last).where(*mine).order_by(col(MeasuredRow.id))
-    return read(engine, lambda session: {row.job: record_of(Measured, row) for row in session.exec(query)})
+    return read(engine, lambda session: {row.job: build_record(Measured, row) for row in session.exec(query)})
 
 
-def _longest(row: MeasuredRow, said: Mapping[str, Any]) -> bool:
-    if said["until_at"] <= row.until_at:
+def _merge_longest(row: MeasuredRow, values: Mapping[str, Any]) -> bool:
+    if values["until_at"] <= row.until_at:
         return False
-    for name, value in said.items():
+    for name, value in values.items():
         setattr(row, name, value)
     return True

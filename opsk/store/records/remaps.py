@@ -1,7 +1,7 @@
-"""Which ways around failures were proposed, who approved them, what was run, and how did it end?
+"""Stores and queries remaps: what was proposed, who approved it, what was run, and how it ended.
 
-A remap moves from state to state, each move by somebody; of two that would move it at once one is refused. Its journal
-has a line before and one after each command, so that a program that was ended in the middle knows where it was.
+A remap moves from state to state, and each move has an author; of two concurrent moves one is refused. Its journal has
+a line before and one after each command, so that a program that was interrupted knows where it was.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from opsk.store.records.record import (
     LongText,
     Time,
     Word,
-    keep,
-    key_of_parts,
-    record_of,
-    row_with,
+    build_record,
+    hash_parts,
+    lock_row,
+    store_record,
 )
 
 RemapState = Literal[
@@ -53,8 +53,8 @@ FINAL: tuple[RemapState, ...] = ("applied", "undone", "refused", "outdated")
 """Where nothing is left to be done; what was applied can still be undone."""
 
 
-def state_of(text: str) -> RemapState:
-    """Return the state that a row names; one that is not known is as good as over."""
+def parse_state(text: str) -> RemapState:
+    """Return the state that a row names; an unknown one counts as final."""
     return next((state for state in STATES if state == text), "outdated")
 
 
@@ -128,7 +128,7 @@ class RemapStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remap:
-    """A remap as it stands: what was proposed, all its moves and its journal, in their order."""
+    """A remap in its current state: what was proposed, all its moves and its journal, in their order."""
 
     proposed: RemapProposed
     state: RemapState
@@ -138,27 +138,27 @@ class Remap:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more can become of it."""
+        """Whether its state is final."""
         return self.state in FINAL
 
 
-def keep_remap(session: Session, record: RemapProposed) -> bool:
-    """Keep what is proposed."""
-    return keep(session, RemapRow, record, state="proposed", state_at=record.at, state_by=record.by)
+def store_remap(session: Session, record: RemapProposed) -> bool:
+    """Store a proposed remap."""
+    return store_record(session, RemapRow, record, state="proposed", state_at=record.at, state_by=record.by)
 
 
-def keep_move(session: Session, record: RemapMoved) -> bool:
-    """Move a remap, if it is where that can be done from.
+def store_move(session: Session, record: RemapMoved) -> bool:
+    """Move a remap to another state, if its present state allows it.
 
     Raises
     ------
     InputError
-        There is no such remap, or it is in another state by now: who was first is told.
+        There is no such remap, or it is in another state by now: the message names who moved it.
     """
-    remap = _held(session, record.cluster, record.remap)
-    if not keep(session, RemapMoveRow, record):
+    remap = _lock_remap(session, record.cluster, record.remap)
+    if not store_record(session, RemapMoveRow, record):
         return False
-    if record.state not in MOVES[state_of(remap.state)]:
+    if record.state not in MOVES[parse_state(remap.state)]:
         raise InputError(
             f"remap {record.remap} cannot become {record.state}: it is {remap.state} by {remap.state_by} since "
             f"{remap.state_at:%F %T} UTC",
@@ -168,7 +168,7 @@ def keep_move(session: Session, record: RemapMoved) -> bool:
     return True
 
 
-def keep_step(session: Session, record: RemapStep) -> bool:
+def store_step(session: Session, record: RemapStep) -> bool:
     """Write a line into the journal of a remap.
 
     Raises
@@ -176,11 +176,11 @@ def keep_step(session: Session, record: RemapStep) -> bool:
     InputError
         There is no such remap.
     """
-    _held(session, record.cluster, record.remap)
-    return keep(session, RemapStepRow, record)
+    _lock_remap(session, record.cluster, record.remap)
+    return store_record(session, RemapStepRow, record)
 
 
-def remaps(
+def find_remaps(
     engine: Engine,
     *,
     cluster: str | None = None,
@@ -194,7 +194,7 @@ def remaps(
     Parameters
     ----------
     unfinished
-        Only those of which something can still become.
+        Only those whose state is not final.
 
     Raises
     ------
@@ -202,32 +202,32 @@ def remaps(
         The database does not answer.
     """
     query = select(RemapRow).order_by(col(RemapRow.at).desc(), col(RemapRow.id).desc()).limit(limit)
-    for column, wanted in ((RemapRow.cluster, cluster), (RemapRow.remap, remap), (RemapRow.job, job)):
-        if wanted is not None:
-            query = query.where(col(column) == wanted)
+    for column, value in ((RemapRow.cluster, cluster), (RemapRow.remap, remap), (RemapRow.job, job)):
+        if value is not None:
+            query = query.where(col(column) == value)
     if unfinished:
         query = query.where(col(RemapRow.state).not_in(FINAL))
-    return read(engine, lambda session: [_whole(session, row) for row in session.exec(query)])
+    return read(engine, lambda session: [_load_remap(session, row) for row in session.exec(query)])
 
 
-def _whole(session: Session, row: RemapRow) -> Remap:
+def _load_remap(session: Session, row: RemapRow) -> Remap:
     mine = (col(RemapMoveRow.cluster) == row.cluster, col(RemapMoveRow.remap) == row.remap)
     moves = session.exec(select(RemapMoveRow).where(*mine).order_by(col(RemapMoveRow.id))).all()
     mine = (col(RemapStepRow.cluster) == row.cluster, col(RemapStepRow.remap) == row.remap)
     steps = session.exec(select(RemapStepRow).where(*mine).order_by(col(RemapStepRow.id))).all()
     return Remap(
-        proposed=record_of(RemapProposed, row),
-        state=state_of(row.state),
+        proposed=build_record(RemapProposed, row),
+        state=parse_state(row.state),
         state_at=row.state_at,
-        moves=tuple(record_of(RemapMoved, move) for move in moves),
-        steps=tuple(record_of(RemapStep, step) for step in steps),
+        moves=tuple(build_record(RemapMoved, move) for move in moves),
+        steps=tuple(build_record(RemapStep, step) for step in steps),
     )
 
 
-def _held(session: Session, cluster: str, remap: str) -> RemapRow:
-    """Return the row of a remap that nobody else can move until the transaction ends."""
-    key = key_of_parts("remap", cluster, remap)
-    row = row_with(session, RemapRow, key)
+def _lock_remap(session: Session, cluster: str, remap: str) -> RemapRow:
+    """Return the row of a remap, locked until the transaction ends."""
+    key = hash_parts("remap", cluster, remap)
+    row = lock_row(session, RemapRow, key)
     if row is None:
         raise InputError(f"the store knows no remap {remap} of cluster {cluster}", hint="it has to be proposed first")
     return row

@@ -1,4 +1,4 @@
-"""Which reports were written on a job?"""
+"""Stores and queries the reports that were written on a job."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sqlmodel import Session, col, select
 
 from opsk.store.database.tables import ReportRow
 from opsk.store.database.transactions import read
-from opsk.store.records.record import STRICT, Given, LongText, Time, Word, keep, record_of
-from opsk.store.text import unpacked
+from opsk.store.records.record import STRICT, Given, LongText, Time, Word, build_record, store_record
+from opsk.store.text import decompress
 
-_LONGEST_CHARACTERS = 1 << 24
+_MAX_CHARACTERS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +44,15 @@ class Report:
     form: Word
     title: LongText | None = None
     root_cause: Word | None = None
-    content: Annotated[str, Field(max_length=_LONGEST_CHARACTERS)]
+    content: Annotated[str, Field(max_length=_MAX_CHARACTERS)]
 
 
-def keep_report(session: Session, record: Report) -> bool:
-    """Keep a report."""
-    return keep(session, ReportRow, record, content=gzip.compress(record.content.encode(), mtime=0))
+def store_report(session: Session, record: Report) -> bool:
+    """Store a report."""
+    return store_record(session, ReportRow, record, content=gzip.compress(record.content.encode(), mtime=0))
 
 
-def reports(
+def find_reports(
     engine: Engine,
     *,
     cluster: str | None = None,
@@ -71,15 +71,15 @@ def reports(
         The database does not answer.
     """
     query = select(ReportRow).order_by(col(ReportRow.at).desc(), col(ReportRow.id).desc()).limit(limit)
-    for column, wanted in ((ReportRow.cluster, cluster), (ReportRow.job, job), (ReportRow.report, report)):
-        if wanted is not None:
-            query = query.where(col(column) == wanted)
+    for column, value in ((ReportRow.cluster, cluster), (ReportRow.job, job), (ReportRow.report, report)):
+        if value is not None:
+            query = query.where(col(column) == value)
     if since is not None:
         query = query.where(col(ReportRow.at) >= since)
-    return read(engine, lambda session: [report_of(row) for row in session.exec(query)])
+    return read(engine, lambda session: [build_report(row) for row in session.exec(query)])
 
 
-def report_of(row: ReportRow) -> Report:
-    """Return the report that a row keeps."""
-    text = unpacked(row.content, f"report {row.id}").decode(errors="replace")
-    return record_of(Report, row, content=text)
+def build_report(row: ReportRow) -> Report:
+    """Return the report of a row."""
+    text = decompress(row.content, f"report {row.id}").decode(errors="replace")
+    return build_record(Report, row, content=text)

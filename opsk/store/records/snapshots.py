@@ -1,4 +1,4 @@
-"""Which fabrics were seen, when? Snapshots of topology, one row for as long as a fabric stays the same."""
+"""Stores and queries snapshots of fabrics, one row for as long as a fabric stays the same."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sqlmodel.sql.expression import SelectOfScalar
 from opsk.errors import InputError, StoreError
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.hb_domains import HbDomain
-from opsk.fabric.snapshot import Snapshot, as_snapshot, content_hash, read_snapshot
+from opsk.fabric.snapshot import Snapshot, compute_content_hash, read_snapshot, serialise_snapshot
 from opsk.store.database.tables import NAME_CHARACTERS, TopologySnapshot
 from opsk.store.database.transactions import read, write
 from opsk.store.records.record import STRICT, Given, Name, Time
-from opsk.store.text import unpacked
+from opsk.store.text import decompress
 
 LATEST, PREVIOUS = "latest", "previous"
-"""Words for the snapshot that was seen last, and the one before it."""
+"""Names of the snapshot that was seen last, and of the one before it."""
 
-_LONGEST_CHARACTERS = 1 << 27
-_FEWEST_HASH_SIGNS = 6
+_MAX_CHARACTERS = 1 << 27
+_MIN_HASH_CHARACTERS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,35 +66,35 @@ class SnapshotSeen:
     at: Time
     since: Time | None = None
     source: Name
-    content: Annotated[str, Field(max_length=_LONGEST_CHARACTERS)]
+    content: Annotated[str, Field(max_length=_MAX_CHARACTERS)]
 
 
 def save_snapshot(
     engine: Engine, fabric: Fabric, hb_domains: Iterable[HbDomain] = (), *, cluster: str, now: datetime
 ) -> StoredSnapshot:
-    """Keep a fabric; when it is what was seen last of the cluster, only note that it was seen again.
+    """Store a fabric; when it equals the latest one of the cluster, only update when it was seen.
 
-    A fabric that went back to an earlier state is a row of its own: history is told as it was.
+    A fabric that went back to an earlier state is a row of its own: the history is complete.
 
     Raises
     ------
     StoreError
         When the database cannot be written.
     """
-    content = as_snapshot(fabric, hb_domains)
-    digest = content_hash(content)
+    content = serialise_snapshot(fabric, hb_domains)
+    digest = compute_content_hash(content)
     if now.tzinfo is None:
         raise StoreError("a time without a time zone cannot be kept", hint="this is a mistake in opsk")
 
     def work(session: Session) -> StoredSnapshot:
-        row, new = _seen(session, cluster, digest, content, fabric, since=now, at=now)
-        return _shown(row, new=new)
+        row, new = _store_seen(session, cluster, digest, content, fabric, since=now, at=now)
+        return _build_stored(row, new=new)
 
     return write(engine, work)
 
 
-def keep_snapshot(session: Session, record: SnapshotSeen) -> bool:
-    """Keep a fabric that somebody else has read.
+def store_snapshot(session: Session, record: SnapshotSeen) -> bool:
+    """Store a fabric that another program has read.
 
     Raises
     ------
@@ -103,23 +103,25 @@ def keep_snapshot(session: Session, record: SnapshotSeen) -> bool:
     """
     content = record.content.encode()
     snapshot = read_snapshot(content, source=record.source)
-    digest, since = content_hash(content), record.since or record.at
+    digest, since = compute_content_hash(content), record.since or record.at
     mine = (col(TopologySnapshot.cluster) == record.cluster, col(TopologySnapshot.hash) == digest)
     known = select(TopologySnapshot).where(
         *mine, col(TopologySnapshot.taken_at) <= since, col(TopologySnapshot.last_seen_at) >= record.at
     )
     if session.exec(known.limit(1)).first() is not None:
         return False
-    _seen(session, record.cluster, digest, content, snapshot.fabric, since=since, at=record.at, source=record.source)
+    _store_seen(
+        session, record.cluster, digest, content, snapshot.fabric, since=since, at=record.at, source=record.source
+    )
     return True
 
 
-def _seen(
+def _store_seen(
     session: Session, cluster: str, digest: str, content: bytes, fabric: Fabric, *, since: datetime, at: datetime,
     source: str | None = None,
 ) -> tuple[TopologySnapshot, bool]:  # fmt: skip
     """Return the row of a fabric, and whether it was not the newest of its cluster before."""
-    row = session.exec(_of(cluster[:NAME_CHARACTERS]).limit(1).with_for_update()).first()
+    row = session.exec(_query_cluster(cluster[:NAME_CHARACTERS]).limit(1).with_for_update()).first()
     if row is not None and row.hash == digest:
         row.last_seen_at = max(at, row.last_seen_at)
         session.flush()
@@ -142,7 +144,7 @@ def _seen(
     return row, True
 
 
-def history(engine: Engine, *, cluster: str | None = None, limit: int = 1000) -> list[StoredSnapshot]:
+def list_snapshots(engine: Engine, *, cluster: str | None = None, limit: int = 1000) -> list[StoredSnapshot]:
     """Return the snapshots of a cluster, or of all, those seen last first.
 
     Raises
@@ -167,14 +169,14 @@ def load_snapshot(engine: Engine, which: str, *, cluster: str) -> tuple[StoredSn
     StoreError
         When the database cannot be read.
     """
-    rows = read(engine, lambda session: list(session.exec(_named(which, cluster))))
+    rows = read(engine, lambda session: list(session.exec(_query_named(which, cluster))))
     if not rows or (which == PREVIOUS and len(rows) < 2):
         raise InputError(f"no snapshot {which} of cluster {cluster}", hint="opsk fabric --history lists them")
     if len({row.hash for row in rows}) > 1 and which not in (LATEST, PREVIOUS):
         raise InputError(f"several snapshots have a hash that begins with {which}", hint="give more of it")
     row = rows[1] if which == PREVIOUS else rows[0]
     source = f"snapshot {row.id}"
-    return _shown(row), read_snapshot(unpacked(row.content, source), source=source)
+    return _build_stored(row), read_snapshot(decompress(row.content, source), source=source)
 
 
 _ORDER = (
@@ -183,20 +185,20 @@ _ORDER = (
 )
 
 
-def _of(cluster: str) -> SelectOfScalar[TopologySnapshot]:
+def _query_cluster(cluster: str) -> SelectOfScalar[TopologySnapshot]:
     """Return the query for all snapshots of a cluster, those seen last first."""
     return select(TopologySnapshot).where(col(TopologySnapshot.cluster) == cluster).order_by(*_ORDER)
 
 
-def _named(which: str, cluster: str) -> SelectOfScalar[TopologySnapshot]:
+def _query_named(which: str, cluster: str) -> SelectOfScalar[TopologySnapshot]:
     """Return the query for what a person calls a snapshot."""
     if which in (LATEST, PREVIOUS):
-        return _of(cluster).limit(2)
-    if which.isdecimal() and len(which) < _FEWEST_HASH_SIGNS + 4:
+        return _query_cluster(cluster).limit(2)
+    if which.isdecimal() and len(which) < _MIN_HASH_CHARACTERS + 4:
         return select(TopologySnapshot).where(col(TopologySnapshot.id) == int(which))
-    return _of(cluster).where(func.substr(TopologySnapshot.hash, 1, len(which)) == which.lower())
+    return _query_cluster(cluster).where(func.substr(TopologySnapshot.hash, 1, len(which)) == which.lower())
 
 
-def _shown(row: TopologySnapshot, *, new: bool = False) -> StoredSnapshot:
+def _build_stored(row: TopologySnapshot, *, new: bool = False) -> StoredSnapshot:
     fields = {name: getattr(row, name) for name in StoredSnapshot.__slots__ if name != "new"}
     return StoredSnapshot(**fields, new=new)

@@ -1,4 +1,4 @@
-"""Which GPU does Slurm mean by a number? Its numbers are places in the order of the node's GRES.
+"""Resolves Slurm's GPU numbers, which are places in the order of the node's GRES.
 
 Four orders exist: NVML's (PCI), the device files' minors, Slurm's, and CUDA's inside a job. Slurm's is
 
@@ -6,7 +6,7 @@ Four orders exist: NVML's (PCI), the device files' minors, Slurm's, and CUDA's i
 - NVML's with ``AutoDetect=nvml``, MIG instances in the place of their GPU, and only those that gres.conf lists if it
   lists any;
 - that of the device files' minors with ``AutoDetect=nvidia``;
-- the same as NVML's where nothing is known of gres.conf.
+- the same as NVML's where gres.conf is unknown.
 
 A file is ``/dev/nvidia<minor>``, or ``/dev/nvidia-caps/nvidia-cap<minor>`` of a MIG instance. The driver lists the
 minors of the latter in ``mig-minors``; they follow a rule: from 3 on, 135 for each GPU, in there 9 for each GPU
@@ -34,7 +34,7 @@ _BRACKETS = re.compile(r"([^\[\]]*)\[([0-9,\-]+)\]([^\[\]]*)")
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _MAX_FILES = 4096
 PLACES = (Path("/etc/slurm/gres.conf"), Path("/run/slurm/conf/gres.conf"), Path("/usr/local/etc/gres.conf"))
-"""Where gres.conf lies by default; the second is the copy of a node without configuration files of its own."""
+"""Where gres.conf is by default; the second is the copy of a node without configuration files of its own."""
 _FIRST_RENDER = 128
 _FIRST_CAP, _CAPS_PER_GPU, _CAPS_PER_INSTANCE = 3, 135, 9
 
@@ -55,7 +55,7 @@ class GresDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GresConf:
-    """What gres.conf says of the GPUs of one node: in the order written, and whether Slurm looks for itself.
+    """The GPUs of one node in gres.conf, in the order written, and whether Slurm detects them itself.
 
     ``detect`` is ``nvml``, ``nvidia``, ..., or ``None`` where it is off.
     """
@@ -88,38 +88,38 @@ def parse_gres_conf(text: str, node: str | None = None, mig_minors: str = "") ->
         if keys.get("name", "").lower() != "gpu":
             continue
         if "multiplefiles" in keys:
-            members = [_device(name, caps) for name in _expand_files(keys["multiplefiles"])]
+            members = [_parse_device(name, caps) for name in _expand_files(keys["multiplefiles"])]
             devices += [max(members, key=lambda device: device.gi is not None)] if members else []
         elif "file" in keys:
-            devices += [_device(name, caps) for name in _expand_files(keys["file"])]
+            devices += [_parse_device(name, caps) for name in _expand_files(keys["file"])]
     return GresConf(devices=tuple(devices), detect=detect)
 
 
-def in_order(conf: GresConf | None, reading: GpuReading) -> tuple[str | None, ...]:
-    """Return the UUIDs of the node's GPUs (of MIG instances, where Slurm gives out those) by Slurm's number.
+def list_uuids_in_slurm_order(conf: GresConf | None, reading: GpuReading) -> tuple[str | None, ...]:
+    """Return the UUIDs of the node's GPUs (of MIG instances, where Slurm allocates those) by Slurm's number.
 
-    ``None`` stands where no GPU that answers, or that is remembered as lost, fits.
+    An entry is ``None`` where no GPU that answers, or that is known to be lost, matches.
     """
-    known = _by_device(reading)
+    known = _index_by_device(reading)
     if conf is not None and conf.devices and conf.detect is None:
         return tuple(known.get(device) for device in conf.devices)
-    found = _detected(reading, by_minor=conf is not None and conf.detect == "nvidia")
+    detected = _detect_order(reading, by_minor=conf is not None and conf.detect == "nvidia")
     if conf is None or not conf.devices:
-        return found
+        return detected
     listed = [known.get(device) for device in conf.devices]
     if any(uuid is None for uuid in listed):
         # A GPU that is listed and not found keeps its place only in the order as written.
         return tuple(listed)
-    return tuple(uuid for uuid in found if uuid in listed)
+    return tuple(uuid for uuid in detected if uuid in listed)
 
 
-def parents(reading: GpuReading) -> dict[str, str]:
+def map_mig_parents(reading: GpuReading) -> dict[str, str]:
     """Return the GPU of each MIG instance, by UUIDs."""
     return {instance.uuid: gpu.uuid for gpu in reading.gpus for instance in gpu.mig}
 
 
 def resolve(devices: Sequence[str], gpus: Sequence[int], order: Sequence[str | None]) -> tuple[str | None, ...]:
-    """Return UUIDs of a job's GPUs from what the prolog was told: UUIDs if there are any, else Slurm's numbers.
+    """Return UUIDs of a job's GPUs from the prolog's environment: UUIDs if there are any, else Slurm's numbers.
 
     Parameters
     ----------
@@ -136,14 +136,14 @@ def resolve(devices: Sequence[str], gpus: Sequence[int], order: Sequence[str | N
     return tuple(order[number] if number < len(order) else None for number in numbers)
 
 
-def named(words: Iterable[str | None], reading: GpuReading) -> tuple[str | None, ...]:
+def resolve_mig_names(words: Iterable[str | None], reading: GpuReading) -> tuple[str | None, ...]:
     """Turn the older name of a MIG instance, ``MIG-GPU-<uuid>/<gi>/<ci>``, into its UUID where the GPU is known."""
     known = {f"MIG-{gpu.uuid}/{mig.gi}/{mig.ci}": mig.uuid for gpu in reading.gpus for mig in gpu.mig}
     return tuple(known.get(word, word) if word else None for word in words)
 
 
 def _is_for(names: str | None, node: str | None) -> bool:
-    """Say whether a line is for this node."""
+    """Return whether a line is for this node."""
     if names is None or node is None:
         return True
     try:
@@ -156,39 +156,39 @@ def _expand_files(text: str) -> list[str]:
     """Return the files of ``/dev/nvidia[0-3],/dev/nvidia7``, in the order written."""
     parts: list[str] = []
     depth = start = 0
-    for at, sign in enumerate(f"{text},"):
+    for end, sign in enumerate(f"{text},"):
         depth += (sign == "[") - (sign == "]")
         if sign == "," and depth == 0:
-            parts.append(text[start:at])
-            start = at + 1
-    found: list[str] = []
+            parts.append(text[start:end])
+            start = end + 1
+    files: list[str] = []
     for part in filter(None, parts):
         brackets = _BRACKETS.fullmatch(part)
         if brackets is None:
-            found.append(part)
+            files.append(part)
             continue
         for span in brackets[2].split(","):
             first, _, last = span.partition("-")
             if _NUMBER.fullmatch(first) and _NUMBER.fullmatch(last or first):
                 numbers = range(int(first), min(int(last or first), int(first) + _MAX_FILES) + 1)
-                found += [f"{brackets[1]}{number:0{len(first)}d}{brackets[3]}" for number in numbers]
-    return found[:_MAX_FILES]
+                files += [f"{brackets[1]}{number:0{len(first)}d}{brackets[3]}" for number in numbers]
+    return files[:_MAX_FILES]
 
 
-def _device(path: str, caps: Mapping[int, tuple[int, int, int]]) -> GresDevice:
-    """Return what a device file stands for."""
+def _parse_device(path: str, caps: Mapping[int, tuple[int, int, int]]) -> GresDevice:
+    """Parse the name of a device file."""
     name = path.rpartition("/")[2]
-    if found := _GPU_FILE.fullmatch(name) or _CARD_FILE.fullmatch(name):
-        return GresDevice(minor=int(found[1]))
-    if found := _RENDER_FILE.fullmatch(name):
-        return GresDevice(minor=None, render=int(found[1]))
-    if found := _CAP_FILE.fullmatch(name):
-        gpu, gi, ci = caps.get(int(found[1])) or _by_rule(int(found[1]))
+    if match := _GPU_FILE.fullmatch(name) or _CARD_FILE.fullmatch(name):
+        return GresDevice(minor=int(match[1]))
+    if match := _RENDER_FILE.fullmatch(name):
+        return GresDevice(minor=None, render=int(match[1]))
+    if match := _CAP_FILE.fullmatch(name):
+        gpu, gi, ci = caps.get(int(match[1])) or _decode_cap_minor(int(match[1]))
         return GresDevice(minor=gpu, gi=gi, ci=ci)
     return GresDevice(minor=None)
 
 
-def _by_rule(cap: int) -> tuple[int, int, int]:
+def _decode_cap_minor(cap: int) -> tuple[int, int, int]:
     """Return GPU, GPU instance and compute instance of a capability's minor; the file of the former is for its first.
 
     >>> _by_rule(283)
@@ -199,7 +199,7 @@ def _by_rule(cap: int) -> tuple[int, int, int]:
     return gpu, gi, max(0, place - 1)
 
 
-def _by_device(reading: GpuReading) -> dict[GresDevice, str]:
+def _index_by_device(reading: GpuReading) -> dict[GresDevice, str]:
     """Return UUIDs by device; the lost GPUs whose minor is remembered among them."""
     known: dict[GresDevice, str] = {}
     for lost in reading.lost:
@@ -211,11 +211,11 @@ def _by_device(reading: GpuReading) -> dict[GresDevice, str]:
         known |= {GresDevice(minor=minor, gi=mig.gi, ci=mig.ci): mig.uuid for mig in gpu.mig}
     # Render nodes are numbered in the order of the cards that have one; a console's card has none.
     cards = sorted((device.minor or 0, uuid) for device, uuid in known.items() if device.gi is None)
-    known |= {GresDevice(minor=None, render=_FIRST_RENDER + at): uuid for at, (_, uuid) in enumerate(cards)}
+    known |= {GresDevice(minor=None, render=_FIRST_RENDER + position): uuid for position, (_, uuid) in enumerate(cards)}
     return known
 
 
-def _detected(reading: GpuReading, *, by_minor: bool) -> tuple[str | None, ...]:
+def _detect_order(reading: GpuReading, *, by_minor: bool) -> tuple[str | None, ...]:
     """Return UUIDs as Slurm would find them: by PCI address, or by minor; the instances in the place of a MIG GPU."""
     everyone: list[GpuSample | LostGpu] = [*reading.gpus, *reading.lost]
     # Indices shift when a GPU is lost; addresses do not.
@@ -226,11 +226,11 @@ def _detected(reading: GpuReading, *, by_minor: bool) -> tuple[str | None, ...]:
             return gpu.minor, ""
         return (0, gpu.pci or "") if by_pci else (gpu.index, "")
 
-    return tuple(uuid for gpu in sorted(everyone, key=place) for uuid in _offered(gpu))
+    return tuple(uuid for gpu in sorted(everyone, key=place) for uuid in _list_allocatable(gpu))
 
 
-def _offered(gpu: GpuSample | LostGpu) -> tuple[str | None, ...]:
-    """Return what Slurm gives out of a GPU: itself, or its MIG instances, of which there may be none."""
+def _list_allocatable(gpu: GpuSample | LostGpu) -> tuple[str | None, ...]:
+    """Return what Slurm can allocate of a GPU: itself, or its MIG instances, of which there may be none."""
     if isinstance(gpu, GpuSample) and (gpu.mig_mode or gpu.mig):
         return tuple(mig.uuid for mig in sorted(gpu.mig, key=lambda instance: instance.index))
     return (gpu.uuid,)

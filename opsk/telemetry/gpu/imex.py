@@ -1,8 +1,8 @@
-"""Is the IMEX domain of this node up? Asked of ``nvidia-imex-ctl``, seldom and by a thread of its own.
+"""Reads the state of this node's IMEX domain from ``nvidia-imex-ctl``, seldom and in a thread of its own.
 
-IMEX lets GPUs of several nodes share memory over multi-node NVLink; its daemon says whether it is ready itself, and
-with ``-N`` whether the daemons of all nodes in its configuration see one another. Both mean a process started: once a
-minute, never by a scrape.
+IMEX lets GPUs of several nodes share memory over multi-node NVLink; its daemon reports whether it is ready itself, and
+with ``-N`` whether the daemons of all nodes in its configuration see one another. Both start a process: once a minute,
+never in a scrape.
 
 Source: NVIDIA, "IMEX Service for NVLink Networks" (states); DCGM's fields 1502 and 1503 (the same words).
 """
@@ -39,7 +39,7 @@ _LONGEST_ANSWER = MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImexSample:
-    """What the daemon says of itself and of its domain; ``None`` is "it does not say"."""
+    """State of the daemon and of its domain; ``None`` is "not reported"."""
 
     daemon: str | None = None
     domain: str | None = None
@@ -48,12 +48,12 @@ class ImexSample:
 
 
 class ImexReader:
-    """Asks the IMEX daemon once a minute.
+    """Queries the IMEX daemon once a minute.
 
     Parameters
     ----------
     program
-        The command to ask with; ``None`` for the one in the path, if there is one.
+        The command to run; ``None`` for the one in the path, if there is one.
     """
 
     def __init__(self, program: str | None = None) -> None:
@@ -65,14 +65,14 @@ class ImexReader:
         return None if self._program is None else self._background.latest()
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop querying."""
         self._background.close()
 
     def _read(self) -> ImexSample:
-        """Ask once."""
+        """Query once."""
         assert self._program is not None
-        daemon = parse_daemon(_run([self._program, "-q"]))
-        domain = parse_domain(_run([self._program, "-N", "-j"]))
+        daemon = parse_daemon(_run_command([self._program, "-q"]))
+        domain = parse_domain(_run_command([self._program, "-N", "-j"]))
         return ImexSample(daemon=daemon, domain=domain.domain, nodes=domain.nodes, nodes_ready=domain.nodes_ready)
 
 
@@ -102,8 +102,8 @@ def parse_domain(text: str) -> ImexSample:
     )
 
 
-def _run(command: Sequence[str]) -> str:
-    """Return what a command prints, whatever its exit status: a daemon that is not ready ends it with 1."""
+def _run_command(command: Sequence[str]) -> str:
+    """Return the output of a command, whatever its exit status: a daemon that is not ready ends it with 1."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

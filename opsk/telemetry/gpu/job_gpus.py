@@ -1,4 +1,4 @@
-"""Which GPUs does a job have, which does it use, and who uses one that is of no job?"""
+"""Determines which GPUs a job was allocated, which it uses, and which processes belong to no job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class JobGpu:
     allocated
         Whether Slurm gave it to the job; a job can use others where devices are not constrained.
     processes
-        The job's processes on it; ``None`` where the driver, or the lack of control groups, does not tell.
+        The job's processes on it; ``None`` where the driver or missing control groups do not show them.
     """
 
     uuid: str
@@ -30,51 +30,51 @@ class JobGpu:
     processes: int | None = None
 
 
-def gpus_of(
+def find_job_gpus(
     allocated: Iterable[str], source: str | None, cgroup: JobCgroup | None, reading: GpuReading
 ) -> tuple[JobGpu, ...]:
     """Return the GPUs that a job has, and those on which it only has processes."""
-    processes = processes_of(reading)
-    parents = gres_order.parents(reading)
+    processes = group_processes(reading)
+    parents = gres_order.map_mig_parents(reading)
     pids = cgroup.pids if cgroup is not None else None
     used: dict[str, int | None] = {}
-    for uuid, found in processes.items():
-        used[uuid] = None if pids is None or found is None else sum(process.pid in pids for process in found)
-    own = dict.fromkeys(allocated)
-    more = [uuid for uuid, count in used.items() if count and uuid not in own]
+    for uuid, on_gpu in processes.items():
+        used[uuid] = None if pids is None or on_gpu is None else sum(process.pid in pids for process in on_gpu)
+    allocated_uuids = dict.fromkeys(allocated)
+    more = [uuid for uuid, count in used.items() if count and uuid not in allocated_uuids]
     return tuple(
         JobGpu(
             uuid=uuid,
             parent=parents.get(uuid),
-            allocated=uuid in own or source is None,
+            allocated=uuid in allocated_uuids or source is None,
             processes=used.get(uuid),
         )
-        for uuid in (*own, *more)
+        for uuid in (*allocated_uuids, *more)
     )
 
 
-def processes_of(reading: GpuReading) -> dict[str, tuple[GpuProcess, ...] | None]:
+def group_processes(reading: GpuReading) -> dict[str, tuple[GpuProcess, ...] | None]:
     """Return the processes of each GPU; of a GPU in MIG mode those of each instance."""
-    found: dict[str, tuple[GpuProcess, ...] | None] = {}
+    by_gpu: dict[str, tuple[GpuProcess, ...] | None] = {}
     for gpu in reading.gpus:
         if gpu.mig:
-            found |= {instance.uuid: instance.processes for instance in gpu.mig}
+            by_gpu |= {instance.uuid: instance.processes for instance in gpu.mig}
         else:
-            found[gpu.uuid] = gpu.processes
-    return found
+            by_gpu[gpu.uuid] = gpu.processes
+    return by_gpu
 
 
-def strangers(cgroups: Sequence[JobCgroup | None], reading: GpuReading) -> dict[str, int]:
-    """Count on each GPU the processes of no job; nothing where no job has a control group to tell them by.
+def count_stranger_processes(cgroups: Sequence[JobCgroup | None], reading: GpuReading) -> dict[str, int]:
+    """Count on each GPU the processes of no job; empty where no job has a control group to identify them by.
 
     ``cgroups`` is that of each job.
     """
-    told = [cgroup.pids for cgroup in cgroups if cgroup is not None]
-    if cgroups and not told:
+    job_pids = [cgroup.pids for cgroup in cgroups if cgroup is not None]
+    if cgroups and not job_pids:
         return {}
-    known = frozenset().union(*told)
+    known = frozenset().union(*job_pids)
     return {
-        uuid: sum(process.pid not in known for process in found)
-        for uuid, found in processes_of(reading).items()
-        if found is not None
+        uuid: sum(process.pid not in known for process in on_gpu)
+        for uuid, on_gpu in group_processes(reading).items()
+        if on_gpu is not None
     }

@@ -183,7 +183,10 @@ def parse_rows(text: str, fields: Sequence[str], read_at_s: float = 0.0) -> GpuR
     A GPU without a UUID is lost, and so is one that the program has no handle for. An error in place of a value is
     listed as unreadable.
     """
-    gpus, lost, unreadable, driver = [], [], [], None
+    gpus: list[GpuSample] = []
+    lost: list[LostGpu] = []
+    unreadable: list[Unreadable] = []
+    driver: str | None = None
     for cells in csv.reader(text.splitlines()[:_MAX_ROWS], skipinitialspace=True):
         if len(cells) != len(fields):
             continue

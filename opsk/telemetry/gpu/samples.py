@@ -1,7 +1,7 @@
-"""What can be known of the GPUs of a node at one moment? The port that collectors share, and its samples.
+"""Defines the samples of a node's GPUs at one moment, and the port that collectors share.
 
-All values are SI: bytes, hertz, watts, joules, seconds, degrees Celsius, ratios from 0 to 1. ``None``, or a key that
-is not there, is "the GPU or its driver does not say"; what was asked and failed is listed in ``GpuReading.unreadable``.
+All values are SI: bytes, hertz, watts, joules, seconds, degrees Celsius, ratios from 0 to 1. ``None``, or a missing
+key, means that the GPU or its driver does not report it; failed reads are listed in ``GpuReading.unreadable``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PCI = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuMemory:
-    """Device memory: total is used + reserved + free; reserved is the driver's own, where it is told apart."""
+    """Device memory: total is used + reserved + free; reserved is the driver's own, where it is reported."""
 
     total_bytes: int
     used_bytes: int
@@ -28,12 +28,12 @@ class GpuMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuActivity:
-    """Shares of time and rates between two looks at the hardware's counters (NVML GPM; Hopper and newer).
+    """Shares of time and rates between two samples of the hardware's counters (NVML GPM; Hopper and newer).
 
     Parameters
     ----------
     window_s
-        Time between the two looks [s].
+        Time between the two samples [s].
     ratios
         By name: ``graphics`` (any engine of compute or graphics), ``sm``, ``sm_occupancy``, ``tensor`` (any),
         ``tensor_half`` (HMMA), ``tensor_double``, ``tensor_integer``, ``dram``, ``fp64``, ``fp32``, ``fp16``,
@@ -76,7 +76,7 @@ class EccCount:
 class RowRemap:
     """Rows of device memory replaced by spares; ``banks`` counts banks by how many spares they have left.
 
-    ``pending``: a row is replaced at the next reset. ``failure``: a replacement failed, the GPU wants service.
+    ``pending``: a row is replaced at the next reset. ``failure``: a replacement failed, the GPU needs service.
     """
 
     corrected: int | None = None
@@ -146,7 +146,7 @@ class PcieSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcess:
-    """A process with a context on the GPU; ``used_bytes`` is ``None`` where the driver does not tell."""
+    """A process with a context on the GPU; ``used_bytes`` is ``None`` where the driver does not report it."""
 
     pid: int
     used_bytes: int | None = None
@@ -196,11 +196,11 @@ class FabricSample:
     cluster_uuid, clique
         The domain (``None`` when it is all zeroes: no multi-node NVLink), and the partition of it.
     health
-        Fields that the GPU supports, by name: true is the bad news (``degraded_bandwidth``, ``route_unhealthy``,
+        Fields that the GPU supports, by name: true is a fault (``degraded_bandwidth``, ``route_unhealthy``,
         ``route_recovery``, ``access_timeout_recovery``, ``manager_disconnected``, ``partition_missing``,
         ``incorrect_configuration``).
     configuration
-        What is wrong with the configuration (``insufficient_nvlinks``); ``None`` where nothing is, or nobody says.
+        What is wrong with the configuration (``insufficient_nvlinks``); ``None`` where nothing is, or it is unknown.
     summary
         ``healthy``, ``unhealthy`` or ``limited_capacity``.
     """
@@ -224,7 +224,7 @@ class GpuSample:
         ``GPU-...``, NVML's index (PCI order), number of the device file (``/dev/nvidia<minor>``), and the address in
         the kernel's form (``0000:1a:00.0``).
     model, architecture, serial, vbios
-        As the driver says; architecture as a word (``hopper``).
+        As the driver reports them; architecture as a word (``hopper``).
     utilisation
         Shares of the driver's last sample period (1/6 to 1 s): ``gpu`` (any kernel ran), ``memory`` (memory was read
         or written), ``encoder``, ``decoder``.
@@ -234,16 +234,16 @@ class GpuSample:
         Now: ``gpu``, ``memory``, and ``margin`` (degrees left until the GPU slows down); limits: ``slowdown``,
         ``shutdown``, ``gpu_max``, ``memory_max``.
     throttle_reasons, throttle_reasons_known
-        Why clocks are below what was asked for, now, and the reasons that the GPU can give at all; ``None`` when the
-        driver does not say.
+        Why clocks are below the request now, and the reasons that the GPU can report at all; ``None`` when the
+        driver does not report them.
     violation_s
         Time since driver load with clocks held down by each cause, as the driver counts it [s].
     ecc_enabled, ecc, sram_threshold_exceeded
-        ECC mode, counts, and whether so many SRAM errors were seen that the GPU wants service.
+        ECC mode, counts, and whether so many SRAM errors were seen that the GPU needs service.
     mig_mode, mig
         Whether MIG is on (``None``: the GPU has no MIG), and the MIG devices.
     processes
-        Compute processes; ``None`` when the driver does not say (without rights on the GPU, say).
+        Compute processes; ``None`` when the driver does not report them (without rights on the GPU, for example).
     recovery_action
         ``none``, ``gpu_reset``, ``node_reboot``, ``drain_p2p``, ``drain_and_reset``, ``recover_imex_domain``,
         ``bus_reset`` or ``system_reboot``.
@@ -288,9 +288,9 @@ class GpuSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostGpu:
-    """A GPU that was there and no longer answers, or is no longer listed; what was known of it, and NVML's word.
+    """A GPU that was there and no longer answers, or is no longer listed; its known properties, and NVML's error.
 
-    ``uuid`` is ``None`` for a GPU that never answered: NVML counts it, and gives nothing but an error for its index.
+    ``uuid`` is ``None`` for a GPU that never answered: NVML counts it, and returns only an error for its index.
     """
 
     uuid: str | None
@@ -303,7 +303,7 @@ class LostGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """A question that failed; ``gpu`` is a UUID, or ``None`` for the node. "Not supported" is an answer, not this."""
+    """A read that failed; ``gpu`` is a UUID, or ``None`` for the node. "Not supported" is an answer, not this."""
 
     gpu: str | None
     what: str
@@ -340,7 +340,7 @@ class GpuDriverMissingError(TelemetryError):
 
 
 class GpuSource(Protocol):
-    """Whatever can tell about the GPUs of a node."""
+    """A source of samples of the GPUs of a node."""
 
     def gpus(self) -> GpuReading:
         """Return all GPUs; a reading without GPUs and losses where the node has none.

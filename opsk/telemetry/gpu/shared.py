@@ -1,9 +1,8 @@
-"""How do several collectors read the same GPUs, when the driver may never answer?
+"""Shares one GPU source among several collectors, and bounds the time that they wait for a driver that hangs.
 
-One thread of its own asks the driver; whoever wants a reading waits for it, but only so long. A driver that hangs
-keeps that one thread: it is asked nothing new until it has answered, and callers are told at once that it hangs. A
-reading that is younger than a second is handed out again: the collectors of one scrape share it. The thread ends, and
-lets the driver go, with `SharedGpus.close`.
+One thread calls the driver; a caller waits for the reading for a bounded time. A driver that hangs blocks only that
+thread: it gets no new request until it has answered, and callers fail at once. A reading that is younger than a second
+is reused: the collectors of one scrape share it. `SharedGpus.close` ends the thread, which releases the driver.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ DEFAULT_FRESH_S = 0.8
 
 
 class SharedGpus:
-    """A ``GpuSource`` that always answers in time.
+    """A ``GpuSource`` that always answers within a bounded time.
 
     Parameters
     ----------
     source
-        What is read; only one thread ever calls it.
+        The source; only one thread ever calls it.
     patience_s
         How long a caller waits for a reading [s].
     fresh_s
-        A reading is handed out again until it is this old [s].
+        A reading is reused until it is this old [s].
     clock
         Monotonic seconds.
     """
@@ -51,7 +50,7 @@ class SharedGpus:
         self._fresh_s = fresh_s
         self._clock = clock
         self._lock = threading.Lock()
-        self._wanted = threading.Semaphore(0)
+        self._requested = threading.Semaphore(0)
         self._run: Future[GpuReading] | None = None
         self._run_began_at = 0.0
         self._last: GpuReading | OpskError | None = None
@@ -71,7 +70,7 @@ class SharedGpus:
         """
         with self._lock:
             if self._last is not None and self._clock() - self._last_at < self._fresh_s:
-                return _given(self._last)
+                return _return_or_raise(self._last)
             run = self._run or self._begin()
             remaining = self._run_began_at + self._patience_s - self._clock()
         try:
@@ -86,13 +85,13 @@ class SharedGpus:
             del run  # an error that it holds would hold this frame, and so itself
 
     def close(self) -> None:
-        """Read no more: the thread lets the driver go and ends, at once or when the driver has answered."""
+        """Stop reading: the thread releases the driver and ends, at once or when the driver has answered."""
         with self._lock:
             self._closed = True
-            self._wanted.release()
+            self._requested.release()
 
     def _begin(self) -> Future[GpuReading]:
-        """Ask the thread for a reading, and start the thread at the first."""
+        """Request a reading from the thread, which the first request starts."""
         if self._closed:
             raise TelemetryError("the GPUs are not read any more")
         if self._thread is None:
@@ -100,18 +99,18 @@ class SharedGpus:
             self._thread.start()
         run = self._run = Future()
         self._run_began_at = self._clock()
-        self._wanted.release()
+        self._requested.release()
         return run
 
     def _work(self) -> None:
-        """Read whenever somebody wants a reading, until closed."""
-        while self._wanted.acquire() and not self._closed:
+        """Read whenever a reading is requested, until closed."""
+        while self._requested.acquire() and not self._closed:
             outcome: GpuReading | OpskError
             try:
                 outcome = self._source.gpus()
             except OpskError as error:
                 outcome = error
-            except Exception as error:  # noqa: BLE001 - whoever waits must be told; the thread must live on
+            except Exception as error:  # noqa: BLE001 - the callers get the error; the thread must go on
                 outcome = TelemetryError(f"reading the GPUs failed: {type(error).__name__}: {error}")
             with self._lock:
                 run, self._run = self._run, None
@@ -126,8 +125,8 @@ class SharedGpus:
             background.close(self._source)
 
 
-def _given(outcome: GpuReading | OpskError) -> GpuReading:
-    """Return a reading, or raise what was raised instead of one."""
+def _return_or_raise(outcome: GpuReading | OpskError) -> GpuReading:
+    """Return a reading, or raise the error of the run."""
     try:
         if isinstance(outcome, OpskError):
             raise outcome.with_traceback(None)

@@ -1,7 +1,7 @@
-"""What do the files of one control group say? Readers of single files, for both versions of cgroups.
+"""Parses the files of a control group, for both versions of cgroups.
 
-A group can go at any moment: what cannot be read is ``None`` or empty, never an error. Conversions happen here only:
-USER_HZ, microseconds and nanoseconds to seconds, "max" and version 1's largest number to "no limit".
+A group can disappear at any moment: what cannot be read is ``None`` or empty, never an error. Conversions happen here
+only: USER_HZ, microseconds and nanoseconds to seconds, "max" and version 1's largest number to "no limit".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _UNLIMITED_BYTES = 1 << 60
 """Version 1 writes "no limit" as the largest multiple of a page, version 2 as ``max``."""
 _PAGE_BYTES, _MAX_READS = 1 << 16, 1024
 _LEAF_LINKS = 2
-_MOST_DIGITS = 20
+_MAX_DIGITS = 20
 """The kernel's numbers have 64 bits; what is longer is none of them, and might not fit a float."""
 AnyPath = str | os.PathLike[str]
 Folder = tuple[str, str]
@@ -27,14 +27,14 @@ _RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
 def read(path: AnyPath) -> str | None:
-    """Return a file of the kernel as text; ``None`` when it is not there, or gone, or not for us."""
+    """Return a file of the kernel as text; ``None`` when it is missing or not readable."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError):
         return None
     parts: list[bytes] = []
     try:
-        # The kernel hands out long lists a page at a time.
+        # The kernel returns long lists a page at a time.
         while len(parts) < _MAX_READS and (part := os.read(handle, _PAGE_BYTES)):
             parts.append(part)
     except OSError:
@@ -45,8 +45,8 @@ def read(path: AnyPath) -> str | None:
 
 
 def _is_number(text: str) -> bool:
-    """Tell whether a word is a number such as the kernel writes."""
-    return text.isdecimal() and len(text) <= _MOST_DIGITS
+    """Return whether a word is a number in the kernel's format."""
+    return text.isdecimal() and len(text) <= _MAX_DIGITS
 
 
 def number(path: AnyPath) -> int | None:
@@ -57,18 +57,18 @@ def number(path: AnyPath) -> int | None:
 
 def limit(path: AnyPath) -> int | None:
     """Read a limit [bytes]; ``None`` where there is none."""
-    found = number(path)
-    return None if found is None or found >= _UNLIMITED_BYTES else found
+    value = number(path)
+    return None if value is None or value >= _UNLIMITED_BYTES else value
 
 
 def keyed(path: AnyPath) -> dict[str, int]:
     """Read lines of ``name number``; others are left out."""
-    found: dict[str, int] = {}
+    values: dict[str, int] = {}
     for line in (read(path) or "").splitlines():
         name, _, value = line.partition(" ")
         if _is_number(value.strip()):
-            found[name] = int(value)
-    return found
+            values[name] = int(value)
+    return values
 
 
 def numbers(path: AnyPath) -> frozenset[int]:
@@ -80,10 +80,10 @@ def cpu_count(path: AnyPath) -> int | None:
     """Count the CPUs of a list such as ``0-3,8``; ``None`` when it is empty or no list."""
     total = 0
     for part in (read(path) or "").strip().split(","):
-        found = _RANGE.fullmatch(part)
-        if found is None:
+        match = _RANGE.fullmatch(part)
+        if match is None:
             return None
-        total += int(found[2] or found[1]) - int(found[1]) + 1
+        total += int(match[2] or match[1]) - int(match[1]) + 1
     return total or None
 
 
@@ -139,7 +139,7 @@ def folders(path: AnyPath) -> tuple[Folder, ...]:
     A folder without folders has two links, which spares the kernel from listing its sixty files.
     """
     try:
-        if os.stat(path).st_nlink == _LEAF_LINKS:  # noqa: PTH116 - asked some hundred times a scrape
+        if os.stat(path).st_nlink == _LEAF_LINKS:  # noqa: PTH116 - called some hundred times a scrape
             return ()
         with os.scandir(path) as entries:
             return tuple(sorted((entry.name, entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)))
@@ -148,7 +148,7 @@ def folders(path: AnyPath) -> tuple[Folder, ...]:
 
 
 def is_folder(path: AnyPath) -> bool:
-    """Say whether a folder is there."""
+    """Return whether a folder exists."""
     return Path(path).is_dir()
 
 

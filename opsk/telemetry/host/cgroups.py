@@ -1,13 +1,13 @@
-"""Which jobs have control groups on this node, and what has each of them used?
+"""Reads the resource use of Slurm jobs from their control groups on this node.
 
-Slurm lays jobs out in these ways, and all can be met at once on a node in transition:
+Slurm creates the groups of jobs in these layouts, which can coexist on a node in transition:
 
 - version 1: ``<controller>/slurm/uid_<uid>/job_<id>/step_<s>/task_<t>``, ``slurm_<node>`` with several slurmd;
 - version 2: ``<slice>/slurmstepd.scope/job_<id>/step_<s>/user/task_<t>``, ``<node>_slurmstepd.scope`` likewise; the
   slice is ``CgroupSlice`` (``system.slice``);
 - version 2 from 26.05 on: the job's folder is its SLUID, unless ``CgroupJobIdPaths`` brings ``job_<id>`` back.
 
-A job that goes while it is read is left out, or keeps what was read of it.
+A job that ends while it is read is left out, or keeps what was read of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _V1_USER = re.compile(r"uid_(\d+)")
 _SCOPE = re.compile(r"(?:(.+)_)?slurmstepd\.scope")
 _JOB = re.compile(r"job_(\d+)")
 SLUID = re.compile(r"s[0-9A-Za-z]{13}")
-"""Slurm's id of one run of a job: 64 bits in Crockford's base 32, in which the case of a letter says nothing."""
+"""Slurm's id of one run of a job: 64 bits in Crockford's base 32, which ignores the case of letters."""
 _STEP = re.compile(r"step_(.+)")
 _V1_PIDS = ("freezer", "memory", "cpuacct", "cpu", "cpuset", "devices", "pids")
 """Where to look for a job's processes, in this order: not every site has every controller."""
@@ -35,27 +35,27 @@ _PRESSURES = ("cpu", "memory", "io")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCgroup:
-    """What the control groups of one job say at one moment; ``None`` is "not counted here".
+    """The values of one job's control groups at one moment; ``None`` is "not counted here".
 
     Parameters
     ----------
     name
         Name of the job's folder: ``job_<id>`` or the SLUID.
     job_id, sluid
-        One of the two: what the name says.
+        One of the two, from the name.
     version
         1 or 2.
     node
         Slurm's name of the node where several slurmd share the host.
     uid
-        Owner, where the path tells (version 1).
+        Owner, where the path has it (version 1).
     steps
         Steps that are there now: ``batch``, ``extern``, ``0``, ...
     pids, extern_pids
         Processes of the job, slurmstepd left out; those of step ``extern`` among them, one of which is Slurm's own
         ``sleep``.
     threads
-        Tasks of the kernel; slurmstepd's too where only the sum is told.
+        Tasks of the kernel; slurmstepd's too where only the sum is reported.
     cpus
         CPUs that the job may run on, where they are constrained.
     cpu_s, cpu_user_s, cpu_system_s, throttled_s
@@ -63,11 +63,11 @@ class JobCgroup:
     memory_bytes, memory_peak_bytes, memory_limit_bytes
         Memory that counts against the limit (with file caches), its peak, and the limit [bytes].
     anonymous_bytes, cache_bytes
-        Memory without a file behind it, and cached files [bytes].
+        Anonymous memory, and cached files [bytes].
     oom_kills
-        Processes that the kernel killed for want of memory.
+        Processes that the OOM killer killed.
     limit_hits
-        How often the limit was met.
+        How often the limit was reached.
     read_bytes, written_bytes
         Of block devices [bytes]; network file systems are not in it.
     stalled_s
@@ -107,7 +107,7 @@ class JobCgroup:
 
 
 class CgroupSource(Protocol):
-    """Whatever knows the control groups of jobs."""
+    """A source of the control groups of jobs."""
 
     def jobs(self) -> tuple[JobCgroup, ...]:
         """Return the jobs that have control groups now; none is no fault."""
@@ -128,10 +128,10 @@ class CgroupReader:
 
     def jobs(self) -> tuple[JobCgroup, ...]:
         """Return the jobs; one with groups of both versions has the numbers of version 1, where its limits are."""
-        found: dict[tuple[str | None, str], JobCgroup] = {}
+        jobs: dict[tuple[str | None, str], JobCgroup] = {}
         for job in (*_v2_jobs(str(self._root)), *_v1_jobs(str(self._root))):
-            found[job.node, job.name] = job
-        return tuple(found.values())
+            jobs[job.node, job.name] = job
+        return tuple(jobs.values())
 
 
 def _v2_jobs(root: str) -> Iterator[JobCgroup]:
@@ -158,12 +158,12 @@ def _v2_job(name: str, folder: str, node: str | None, job_id: str | None) -> Job
     extern: frozenset[int] = frozenset()
     steps = []
     for step_name, step in files.folders(folder):
-        found = _STEP.fullmatch(step_name)
-        if found:
-            steps.append(found[1])
-            own = _v2_pids(step)
-            pids |= own
-            extern = own if found[1] == "extern" else extern
+        match = _STEP.fullmatch(step_name)
+        if match:
+            steps.append(match[1])
+            step_pids = _v2_pids(step)
+            pids |= step_pids
+            extern = step_pids if match[1] == "extern" else extern
     cpu, memory, events = (files.keyed(f"{folder}/{what}") for what in ("cpu.stat", "memory.stat", "memory.events"))
     if not (steps or cpu or memory or files.is_folder(folder)):
         return None
@@ -200,9 +200,9 @@ def _v2_job(name: str, folder: str, node: str | None, job_id: str | None) -> Job
 def _v2_pids(step: str) -> frozenset[int]:
     """Return the processes of a step: those below ``user``, or all but slurmstepd's where there is no such folder."""
     inner = dict(files.folders(step))
-    own = [step] if "user" not in inner else []
+    direct = [step] if "user" not in inner else []
     tops = [inner["user"]] if "user" in inner else [path for name, path in inner.items() if name != "slurm"]
-    groups = (*own, *(group for top in tops for group in files.walk(top)))
+    groups = (*direct, *(group for top in tops for group in files.walk(top)))
     return frozenset().union(*(files.numbers(f"{group}/cgroup.procs") for group in groups))
 
 
@@ -272,7 +272,7 @@ def _v1_job(node: str | None, uid: int, job_id: str, folders: Mapping[str, str])
 def _v1_pids(folders: Mapping[str, str]) -> tuple[frozenset[int], frozenset[int], tuple[str, ...]]:
     """Return processes, those of step ``extern`` among them, and steps: of the first controller that has processes.
 
-    Where a step has folders of tasks, what lies beside them is slurmstepd.
+    Where a step has folders of tasks, processes outside of them are slurmstepd.
     """
     seen: tuple[str, ...] = ()
     for controller in _V1_PIDS:

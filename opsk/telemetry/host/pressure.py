@@ -1,8 +1,8 @@
-"""What do tasks of this node wait for: processors, memory, disks? And does the kernel end some for want of memory?
+"""Reads the resource pressure of this node: stall times of its tasks, OOM kills, and the memory of each NUMA node.
 
 Reads pressure stall information (``pressure/`` of procfs), ``vmstat``, and the memory of each NUMA node (``node*`` of
-sysfs). The kernel counts microseconds and KiB; they become seconds and bytes here. A training job whose loaders starve
-shows as pressure on ``cpu`` or ``io`` beside idle GPUs.
+sysfs). The kernel counts microseconds and KiB; they become seconds and bytes here. A training job whose data loaders
+starve shows as pressure on ``cpu`` or ``io`` together with idle GPUs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opsk import units
-from opsk.telemetry.host.value_files import ValueFiles, by_number, names_in
+from opsk.telemetry.host.value_files import ValueFiles, list_names, natural_sort_key
 from opsk.units import KIB
 
 _RESOURCES = ("cpu", "io", "memory", "irq")
@@ -26,7 +26,7 @@ _LONGEST_BYTES = 64 * KIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PressureSample:
-    """What tasks waited for since boot.
+    """Stall times of the tasks since boot.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class PressureSample:
 
 
 class PressureReader:
-    """Reads a node's pressure; what a kernel does not tell (no PSI, one NUMA node without files) is absent.
+    """Reads a node's pressure; what a kernel does not report (no PSI, one NUMA node without files) is absent.
 
     Parameters
     ----------
@@ -58,19 +58,19 @@ class PressureReader:
         self._nodes = f"{sysfs}/devices/system/node"
 
     def sample(self) -> PressureSample:
-        """Return what is known now."""
+        """Read the current values."""
         return PressureSample(stalled_s=self._stalled_s(), oom_kills=self._oom_kills(), numa_bytes=self._numa_bytes())
 
     def _stalled_s(self) -> dict[tuple[str, str], float]:
         """Read pressure stall information."""
-        found: dict[tuple[str, str], float] = {}
+        stalled_s: dict[tuple[str, str], float] = {}
         for resource in _RESOURCES:
             for line in (self._procfs.text(f"pressure/{resource}") or "").splitlines():
                 match = _PRESSURE.fullmatch(line)
                 # Nothing waits fully for a processor: the kernel writes the line for its form's sake, always 0.
                 if match and (resource, match["share"]) != ("cpu", "full"):
-                    found[resource, match["share"]] = units.micro(int(match["total_us"]))
-        return found
+                    stalled_s[resource, match["share"]] = units.micro(int(match["total_us"]))
+        return stalled_s
 
     def _oom_kills(self) -> int | None:
         """Read the kernel's count."""
@@ -81,15 +81,15 @@ class PressureReader:
         return None
 
     def _numa_bytes(self) -> dict[str, dict[str, int]]:
-        """Read the memory of each NUMA node; one alone is the node's own memory, told already."""
-        folders = sorted(filter(_NUMA_NODE.fullmatch, names_in(self._nodes)), key=by_number)
+        """Read the memory of each NUMA node; one alone is the node's own memory, reported elsewhere."""
+        folders = sorted(filter(_NUMA_NODE.fullmatch, list_names(self._nodes)), key=natural_sort_key)
         if len(folders) < 2:
             return {}
-        found: dict[str, dict[str, int]] = {}
+        by_node: dict[str, dict[str, int]] = {}
         for folder in folders:
             text = ValueFiles(f"{self._nodes}/{folder}").text("meminfo") or ""
             matches = (_NUMA_LINE.fullmatch(line.strip()) for line in text.splitlines())
             values = {_NUMA_NAMES[match["name"]]: int(match["kib"]) * units.KIB for match in matches if match}
             if values.get("size"):
-                found[folder.removeprefix("node")] = values
-        return found
+                by_node[folder.removeprefix("node")] = values
+        return by_node

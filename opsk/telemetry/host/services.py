@@ -1,7 +1,7 @@
-"""Which services run on this node? Read from systemd's own files: no right is needed, and nothing is started.
+"""Reads which systemd services are installed, enabled and running from systemd's own files, without special rights.
 
-A unit that runs has processes in its control group; one that an administrator wants at boot has a link in a
-``.wants`` folder. A service that is enabled and does not run is the one to look at.
+A unit that runs has processes in its control group; one that is enabled at boot has a link in a ``.wants`` folder. A
+service that is enabled and does not run needs attention.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _GROUPS = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSample:
-    """One service that is installed: wanted at boot, and running now."""
+    """One service that is installed: whether it is enabled at boot, and running now."""
 
     name: str
     enabled: bool
     running: bool
 
 
-def service(name: str, root: Path = Path("/")) -> ServiceSample | None:
-    """Return the state of a service; ``None`` when the node does not have it, or has no systemd to ask.
+def read_service(name: str, root: Path = Path("/")) -> ServiceSample | None:
+    """Return the state of a service; ``None`` when the node does not have it, or has no systemd.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def service(name: str, root: Path = Path("/")) -> ServiceSample | None:
 
 
 def _has_process(group: Path) -> bool:
-    """Tell whether a control group, or one below it, has a process."""
+    """Return whether a control group, or one below it, has a process."""
     try:
         events = (group / "cgroup.events").read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -1,6 +1,6 @@
-"""How busy is this node: processors, memory, network, disks? Reads procfs through psutil.
+"""Reads the utilisation of this node's processors, memory, network and disks from procfs through psutil.
 
-psutil keeps the place of procfs in one variable of the process: only one `HostReader` can be in use in a process.
+psutil keeps the mount point of procfs in one variable of the process: only one `HostReader` can be in use in a process.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class HostSample:
         Load averages of 1, 5 and 15 minutes; ``None`` when they cannot be read.
     memory_bytes, swap_bytes
         ``total``, ``available``, ``free``, ``buffers``, ``cached`` and ``total``, ``free`` [bytes]; what the kernel
-        does not tell has no key.
+        does not report has no key.
     boot_unix_s
         When the node booted [s since 1970].
     unreadable
-        What the kernel did not tell, or not in the form that it should have: ``cpu``, ``cpus``, ``memory``, ``boot``,
+        What the kernel did not report, or not in the expected format: ``cpu``, ``cpus``, ``memory``, ``boot``,
         ``network``, ``disk``. It is absent: ``None`` or empty.
     """
 
@@ -96,7 +96,7 @@ class HostSample:
 
 
 class HostSource(Protocol):
-    """Whatever can tell how busy a node is."""
+    """A source of the utilisation of a node."""
 
     def sample(self) -> HostSample:
         """Return the node as it is now.
@@ -104,7 +104,7 @@ class HostSource(Protocol):
         Raises
         ------
         TelemetryError
-            The kernel does not tell.
+            The kernel reports nothing.
         """
 
 
@@ -122,18 +122,18 @@ class HostReader:
         psutil.PROCFS_PATH = str(procfs)
 
     def sample(self) -> HostSample:
-        """Return the node as it is now; a file that cannot be read costs what it tells, and nothing else."""
+        """Return the node as it is now; a file that cannot be read costs only its own values."""
         parts = _Parts()
-        meminfo = parts.read("memory", lambda: _meminfo_bytes(self._procfs)) or {}
+        meminfo = parts.read("memory", lambda: _read_meminfo_bytes(self._procfs)) or {}
         sample = HostSample(
-            cpu_s=parts.read("cpu", _cpu_s) or {},
+            cpu_s=parts.read("cpu", _read_cpu_s) or {},
             cpus=parts.read("cpus", lambda: len(psutil.cpu_times(percpu=True)) or None),
-            load=_load(self._procfs),
+            load=_read_load(self._procfs),
             memory_bytes={name: meminfo[key] for key, name in _MEMORY.items() if key in meminfo},
             swap_bytes={name: meminfo[key] for key, name in _SWAP.items() if key in meminfo},
             boot_unix_s=parts.read("boot", psutil.boot_time),
-            interfaces=parts.read("network", _interfaces) or (),
-            disks=parts.read("disk", _disks) or (),
+            interfaces=parts.read("network", _read_interfaces) or (),
+            disks=parts.read("disk", _read_disks) or (),
             unreadable=tuple(parts.failed),
         )
         if not (sample.cpu_s or meminfo or sample.interfaces):
@@ -145,56 +145,56 @@ class HostReader:
 
 
 class _Parts:
-    """What psutil tells of a node, part by part; ``failed`` is which parts it could not tell, and why."""
+    """Reads the values of a node part by part; ``failed`` has the error of each part that cannot be read."""
 
     def __init__(self) -> None:
         self.failed: dict[str, str] = {}
 
-    def read(self, part: str, tell: Callable[[], _T]) -> _T | None:
+    def read(self, part: str, reader: Callable[[], _T]) -> _T | None:
         """Return a part; ``None`` when it cannot be read: psutil raises anything for a file that it does not expect."""
         try:
-            return tell()
+            return reader()
         except Exception as error:  # noqa: BLE001 - see above
             self.failed[part] = f"{type(error).__name__}: {error}"
             return None
 
 
-def _cpu_s() -> dict[str, float]:
+def _read_cpu_s() -> dict[str, float]:
     """Return seconds by mode; guest time, which the kernel counts in ``guest`` and in ``user``, stays in ``user``."""
     times = psutil.cpu_times()
     return {mode: getattr(times, mode) for mode in _CPU_MODES if hasattr(times, mode)}
 
 
-def _load(procfs: Path) -> tuple[float, float, float] | None:
+def _read_load(procfs: Path) -> tuple[float, float, float] | None:
     """Read the three load averages."""
     try:
-        one, five, fifteen = (float(word) for word in (procfs / "loadavg").read_text(encoding="ascii").split()[:3])
+        load1, load5, load15 = (float(word) for word in (procfs / "loadavg").read_text(encoding="ascii").split()[:3])
     except (OSError, ValueError):
         return None
-    return one, five, fifteen
+    return load1, load5, load15
 
 
-def _meminfo_bytes(procfs: Path) -> dict[str, int]:
-    """Read ``meminfo``; psutil would take zeros for what the kernel does not tell."""
-    found: dict[str, int] = {}
+def _read_meminfo_bytes(procfs: Path) -> dict[str, int]:
+    """Read ``meminfo``; psutil would return zeros for what the kernel does not report."""
+    values: dict[str, int] = {}
     for line in (procfs / "meminfo").read_text(encoding="ascii", errors="replace").splitlines():
         name, _, rest = line.partition(":")
         words = rest.split()
         if words and _KIB.fullmatch(words[0]):
-            found[name] = int(words[0]) * units.KIB
-    return found
+            values[name] = int(words[0]) * units.KIB
+    return values
 
 
-def _check(numbers: Iterable[float]) -> None:
+def _check_counters(numbers: Iterable[float]) -> None:
     """Raise where a number is none that the kernel's counters can have."""
     if any(not 0 <= number <= _LARGEST for number in numbers):
         raise ValueError("a counter beyond 64 bits")
 
 
-def _interfaces() -> tuple[InterfaceSample, ...]:
+def _read_interfaces() -> tuple[InterfaceSample, ...]:
     """Return all interfaces that outlive a container, by name."""
-    found = psutil.net_io_counters(pernic=True, nowrap=False)
-    _check(number for counters in found.values() for number in counters)
+    by_interface = psutil.net_io_counters(pernic=True, nowrap=False)
+    _check_counters(number for counters in by_interface.values() for number in counters)
     return tuple(
         InterfaceSample(
             interface=name,
@@ -207,16 +207,16 @@ def _interfaces() -> tuple[InterfaceSample, ...]:
             receive_drops=counters.dropin,
             transmit_drops=counters.dropout,
         )
-        for name, counters in sorted(found.items())
+        for name, counters in sorted(by_interface.items())
         if not _PASSING_INTERFACE.fullmatch(name)
     )
 
 
-def _disks() -> tuple[DiskSample, ...]:
+def _read_disks() -> tuple[DiskSample, ...]:
     """Return whole disks, by name: partitions would count every byte twice."""
-    found = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
+    by_disk = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
     # Sectors of 512 bytes: bytes may be more than a 64-bit number of the kernel's.
-    _check(number / 512 for counters in found.values() for number in counters)
+    _check_counters(number / 512 for counters in by_disk.values() for number in counters)
     return tuple(
         DiskSample(
             disk=name,
@@ -228,6 +228,6 @@ def _disks() -> tuple[DiskSample, ...]:
             write_s=units.milliseconds(counters.write_time),
             busy_s=units.milliseconds(counters.busy_time),
         )
-        for name, counters in sorted(found.items())
+        for name, counters in sorted(by_disk.items())
         if not _PART_OF_A_DISK.fullmatch(name)
     )

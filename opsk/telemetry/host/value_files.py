@@ -1,7 +1,7 @@
-"""What do the small files of one folder say, and which of them are there and say nothing?
+"""Reads the small files of one folder, and records which exist and give no value.
 
-The kernel shows each value in a file of its own. One that is missing is no news; one that is there and cannot be read
-is remembered by name and reason, and yields no value: never a zero.
+The kernel shows each value in a file of its own. A missing file is normal; one that exists and cannot be read is
+recorded by name and reason, and yields no value: never a zero.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 _LONGEST_BYTES = 4096
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
 _NO_VALUE_NOW = {errno.ENODATA, errno.EOPNOTSUPP}
-"""How drivers say that a sensor has no value now (a device that sleeps), or never."""
+"""Errors with which drivers report that a sensor has no value now (a device that sleeps), or never."""
 
 PERMISSION = "permission"
 ERROR = "error"
@@ -32,7 +32,7 @@ class ValueFiles:
     ----------
     unreadable
         Files that are there and gave no value, by path below the folder: ``permission``, ``error`` (the read failed)
-        or ``malformed`` (what it says is not what such a file says).
+        or ``malformed`` (the content has the wrong format).
     """
 
     def __init__(self, folder: str) -> None:
@@ -51,7 +51,7 @@ class ValueFiles:
         try:
             return os.read(descriptor, longest_bytes)
         except OSError as error:
-            # Some drivers say EPERM for "not while I am being reset"; who may open a file may read it.
+            # Some drivers return EPERM during a reset; a file that could be opened may be read.
             if error.errno not in _NO_VALUE_NOW:
                 self.unreadable[name] = ERROR
             return None
@@ -60,8 +60,8 @@ class ValueFiles:
 
     def text(self, name: str, longest_bytes: int = _LONGEST_BYTES) -> str | None:
         """Return a file's text, stripped; ``None`` when it is missing, empty or unreadable."""
-        found = self.read(name, longest_bytes)
-        return None if found is None else found.decode("utf-8", "replace").strip() or None
+        data = self.read(name, longest_bytes)
+        return None if data is None else data.decode("utf-8", "replace").strip() or None
 
     def whole(self, name: str) -> int | None:
         """Return a file's whole number; ``None`` when it has none."""
@@ -82,7 +82,7 @@ class ValueFiles:
         return value
 
 
-def names_in(folder: str) -> list[str]:
+def list_names(folder: str) -> list[str]:
     """Return the names in a folder, sorted; none where it is missing or cannot be listed."""
     try:
         with os.scandir(folder) as entries:
@@ -91,7 +91,7 @@ def names_in(folder: str) -> list[str]:
         return []
 
 
-def by_number(name: str) -> tuple[tuple[int, int | str], ...]:
+def natural_sort_key(name: str) -> tuple[tuple[int, int | str], ...]:
     """Sort key that puts ``hwmon10`` after ``hwmon9``."""
     parts = re.split(r"([0-9]+)", name)
     return tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts if part)

@@ -1,8 +1,8 @@
-"""Which jobs has the prolog written down on this node? Files of ``deploy/slurm/opsk-prolog``.
+"""Reads the job files that the prolog ``deploy/slurm/opsk-prolog`` writes on this node.
 
-A file is made under a hidden name and renamed when it is whole; one that lacks its last line, or still has its hidden
-name, was written by a prolog that was killed, and is counted but not believed. Values come from users: they are text,
-nothing else.
+The prolog writes a file under a hidden name and renames it when it is complete. A file without its last line, or one
+that still has its hidden name, was written by a prolog that was killed: it is counted and not used. Values come from
+users and are treated as plain text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from opsk.units import KIB
 
 _HEAD, _END = "opsk-job 1", "whole"
 _CLUSTER = r"(?:[0-9A-Za-z_-]{1,40}\.)?"
-"""What opsk 0.1 wrote names no cluster."""
+"""Files of opsk 0.1 have no cluster."""
 _NAME = re.compile(_CLUSTER + r"(\d{1,12})(?:\.(s[0-9A-Za-z]{1,20}))?")
 _NUMBER = re.compile(r"[0-9]{1,12}")
 _HALF_MADE = re.compile(rf"\.{_CLUSTER}\d+\.\d+")
@@ -31,7 +31,7 @@ _YOUNG_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
-    """What Slurm told the prolog of one run of a job on this node; ``None`` is what this release does not tell.
+    """What Slurm passed to the prolog for one run of a job on this node; ``None`` is what this release does not pass.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ class JobFile:
     gpus
         Slurm's numbers of its GPUs on this node: places in the order of its GRES, not NVML's.
     devices
-        What CUDA would be told here: UUIDs of MIG instances (of GPUs, where gres.conf says so), or those numbers again.
+        ``CUDA_VISIBLE_DEVICES`` of the prolog: UUIDs of MIG instances (of GPUs, if gres.conf has those), or ``gpus``.
     conf
-        Path of slurm.conf; gres.conf lies beside it.
+        Path of slurm.conf; gres.conf is in the same folder.
     work_dir, stdout, stderr
         Paths as Slurm gave them; the user chose them.
     written_unix_s
@@ -90,7 +90,7 @@ class JobFile:
 
     @property
     def age_rank(self) -> tuple[float, int, float, str]:
-        """Sort key of the runs of one job, the newest last: Slurm's word, then the file's; SLUIDs sort by time."""
+        """Sort key of the runs of one job, the newest last: Slurm's values, then the file's; SLUIDs sort by time."""
         began = self.start_unix_s or self.written_unix_s
         return (began, self.restarts or 0, self.written_unix_s, self.sluid or "")
 
@@ -128,66 +128,66 @@ def read_job_files(folder: Path, now_unix_s: float) -> JobFiles:
         except (OSError, ValueError):
             unreadable += 1
             continue
-        found = None if half_made else parse_job_file(text, written)
-        if found is not None:
-            files.append(found)
+        job_file = None if half_made else parse_job_file(text, written)
+        if job_file is not None:
+            files.append(job_file)
         elif not half_made or now_unix_s - written > _YOUNG_S:
             torn += 1
     return JobFiles(present=True, files=tuple(files), torn=torn, unreadable=unreadable)
 
 
 def parse_job_file(text: str, written_unix_s: float) -> JobFile | None:
-    """Read one file; ``None`` when it is torn or none of ours."""
+    """Read one file; ``None`` when it is torn or not an opsk file."""
     # Not splitlines(): it takes characters for line ends that the prolog leaves in what a user chose.
     lines = text.split("\n")
     if len(lines) < 4 or lines[0] != _HEAD or lines[-2:] != [_END, ""]:
         return None
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     for line in lines[1:-2]:
         name, sign, value = line.partition("=")
         if sign and value:
-            said.setdefault(name, value)
-    job_id = said.get("job", "")
+            values.setdefault(name, value)
+    job_id = values.get("job", "")
     if not _NUMBER.fullmatch(job_id):
         return None
     return JobFile(
         job_id=job_id,
-        sluid=said.get("sluid"),
-        het_job=said["het_job"] if _NUMBER.fullmatch(said.get("het_job", "")) else None,
-        node=said.get("node"),
-        cluster=said.get("cluster"),
-        uid=_whole(said, "uid"),
-        user=said.get("user"),
-        account=said.get("account"),
-        partition=said.get("partition"),
-        qos=said.get("qos"),
-        name=said.get("name"),
-        restarts=_whole(said, "restarts"),
-        start_unix_s=_whole(said, "start"),
-        end_unix_s=_whole(said, "end"),
-        gpus=gpu_numbers(said.get("gpus", "")),
-        devices=tuple(word for word in said.get("devices", "").split(",") if word),
-        conf=said.get("conf"),
-        work_dir=said.get("work_dir"),
-        stdout=said.get("stdout"),
-        stderr=said.get("stderr"),
+        sluid=values.get("sluid"),
+        het_job=values["het_job"] if _NUMBER.fullmatch(values.get("het_job", "")) else None,
+        node=values.get("node"),
+        cluster=values.get("cluster"),
+        uid=_parse_int(values, "uid"),
+        user=values.get("user"),
+        account=values.get("account"),
+        partition=values.get("partition"),
+        qos=values.get("qos"),
+        name=values.get("name"),
+        restarts=_parse_int(values, "restarts"),
+        start_unix_s=_parse_int(values, "start"),
+        end_unix_s=_parse_int(values, "end"),
+        gpus=parse_gpu_numbers(values.get("gpus", "")),
+        devices=tuple(word for word in values.get("devices", "").split(",") if word),
+        conf=values.get("conf"),
+        work_dir=values.get("work_dir"),
+        stdout=values.get("stdout"),
+        stderr=values.get("stderr"),
         written_unix_s=written_unix_s,
     )
 
 
-def gpu_numbers(text: str) -> tuple[int, ...]:
+def parse_gpu_numbers(text: str) -> tuple[int, ...]:
     """Read Slurm's list of GPUs, ``0,2`` or ``0-3,6``; what is neither is left out."""
-    found: dict[int, None] = {}
+    numbers: dict[int, None] = {}
     for part in text.split(","):
         first, sign, last = part.partition("-")
         if len(part) < 12 and first.isdecimal() and (not sign or last.isdecimal()):
-            found.update(dict.fromkeys(range(int(first), min(int(last or first), int(first) + 1023) + 1)))
-    return tuple(found)
+            numbers.update(dict.fromkeys(range(int(first), min(int(last or first), int(first) + 1023) + 1)))
+    return tuple(numbers)
 
 
-def _whole(said: Mapping[str, str], name: str) -> int | None:
+def _parse_int(values: Mapping[str, str], name: str) -> int | None:
     """Return a whole number; ``None`` where it is none, or 0 for a time that Slurm has not set."""
-    text = said.get(name, "")
+    text = values.get(name, "")
     if not text.isdecimal() or len(text) > 12 or (name in ("start", "end") and int(text) == 0):
         return None
     return int(text)

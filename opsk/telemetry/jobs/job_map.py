@@ -1,15 +1,15 @@
-"""Which job is on which GPU of this node?
+"""Maps jobs to the GPUs of this node.
 
-Three witnesses, in this order of trust:
+There are three sources, in this order of trust:
 
-1. The prolog's file: Slurm's own word, written by root when the GPUs were given out.
-2. The environment of a process of the job, where it can be read: Slurm's word when the process began; the user may have
-   changed it since. It also tells what the prolog is not told: the job's name, and its place in an array.
-3. The processes with a context on a GPU: what the job uses, which may be less than it has, or more.
+1. The prolog's file: Slurm's own data, written by root when the GPUs were allocated.
+2. The environment of a process of the job, where it can be read: Slurm's data when the process started; the user may
+   have changed it since. It also has what the prolog does not get: the job's name, and its task in an array.
+3. The processes with a context on a GPU: what the job uses, which may be less or more than its allocation.
 
-That a job exists is told by its control group first, by a slurmstepd second; a file whose job has neither is what a
-crash, or an epilog that was killed, has left behind. What a number of Slurm's means is settled once for a run of a job:
-a GPU that is lost later moves the numbers of the others, not the job.
+A job exists if it has a control group, or else a slurmstepd; a file whose job has neither was left behind by a crash or
+by an epilog that was killed. Slurm's GPU numbers are resolved once for a run of a job: a GPU that is lost later shifts
+the numbers of the others, but not the job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from opsk.telemetry.gpu import gres_order
-from opsk.telemetry.gpu.job_gpus import JobGpu, gpus_of, strangers
+from opsk.telemetry.gpu.job_gpus import JobGpu, count_stranger_processes, find_job_gpus
 from opsk.telemetry.gpu.samples import GpuReading
 from opsk.telemetry.host.cgroup_files import read
 from opsk.telemetry.host.cgroups import CgroupSource, JobCgroup
@@ -38,22 +38,22 @@ _DENIED_FOR_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRun:
-    """One run of a job that is on this node now; ``None`` is "nobody tells".
+    """One run of a job that is on this node now; ``None`` is "unknown".
 
     Parameters
     ----------
     run
         Key of this run: the SLUID, or number and start; another for the same job after a requeue.
     job
-        The job as Slurm shows it: ``123``, ``123_4``, ``123+1``; its SLUID where nobody tells the number.
+        The job as Slurm shows it: ``123``, ``123_4``, ``123+1``; its SLUID where the number is unknown.
     job_id
         Slurm's number of it.
     gpus
         What it has and what it uses.
     gpus_allocated
-        How many it has, those that could not be found among the node's GPUs too; ``None`` when nobody tells.
+        How many it has, those that could not be found among the node's GPUs too; ``None`` when it is unknown.
     gpus_from
-        ``prolog``, ``environment`` or ``processes``: who told.
+        ``prolog``, ``environment`` or ``processes``: the source.
     """
 
     run: str
@@ -89,7 +89,7 @@ class JobMap:
     torn_files, unreadable_files
         Files of a prolog that was killed, and those that cannot be read.
     strangers
-        By GPU: processes on it that are of no job. Empty where processes cannot be told apart.
+        By GPU: processes on it that are of no job. Empty where processes cannot be assigned.
     """
 
     present: bool
@@ -102,7 +102,7 @@ class JobMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
-    """What belongs to one run: control group and file, at least one of the two."""
+    """The control group and the file of one run, at least one of the two."""
 
     run: str
     cgroup: JobCgroup | None
@@ -110,18 +110,18 @@ class _Pair:
 
 
 class JobMapper:
-    """Puts the witnesses together, again and again, and remembers what was settled.
+    """Combines the sources at each reading, and remembers what was resolved.
 
     Parameters
     ----------
     cgroups
-        Who knows the control groups of jobs.
+        The source of the control groups of jobs.
     folder
         Where the prolog writes.
     procfs
         Where procfs is mounted.
     gres_conf
-        Slurm's gres.conf; ``None`` for the one beside the slurm.conf that the prolog names, else the first of
+        Slurm's gres.conf; ``None`` for the one next to the prolog's slurm.conf, else the first of
         ``places`` that can be read.
     clock
         Seconds since 1970.
@@ -144,7 +144,7 @@ class JobMapper:
         self._clock = clock
         self._daemons = StepDaemons(procfs)
         self._seen_alive: dict[str, float] = {}
-        self._settled: dict[str, tuple[str, ...]] = {}
+        self._resolved: dict[str, tuple[str, ...]] = {}
         self._environments: dict[str, JobEnvironment] = {}
         self._denied_until = 0.0
         self._contained = self._grouped = False
@@ -156,10 +156,10 @@ class JobMapper:
         cgroups = self._cgroups.jobs()
         self._grouped = self._grouped or bool(cgroups)
         self._contained = self._contained or any("extern" in job.steps for job in cgroups)
-        pairs = _paired(cgroups, files)
+        pairs = _pair_sources(cgroups, files)
         alive = [pair for pair in pairs if self._is_alive(pair, now)]
         reading = gpus or GpuReading(read_at_s=0.0)
-        runs = _once(self._run(pair, reading, now) for pair in alive)
+        runs = _deduplicate(self._build_run(pair, reading, now) for pair in alive)
         self._forget({pair.run for pair in pairs})
         return JobMap(
             present=files.present or bool(cgroups),
@@ -167,19 +167,19 @@ class JobMapper:
             stale_files=len(pairs) - len(alive),
             torn_files=files.torn,
             unreadable_files=files.unreadable,
-            strangers=strangers([run.cgroup for run in runs], reading),
+            strangers=count_stranger_processes([run.cgroup for run in runs], reading),
         )
 
-    def settled(self) -> Mapping[str, tuple[str, ...]]:
-        """Return what was settled, by run, for a later process to begin with."""
-        return dict(self._settled)
+    def export_resolved(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the resolved GPUs by run, for a later process to start with."""
+        return dict(self._resolved)
 
-    def settle(self, known: Mapping[str, tuple[str, ...]]) -> None:
-        """Take over what an earlier process had settled."""
-        self._settled = {**known, **self._settled}
+    def restore_resolved(self, known: Mapping[str, tuple[str, ...]]) -> None:
+        """Restore the GPUs that an earlier process had resolved."""
+        self._resolved = {**known, **self._resolved}
 
     def _is_alive(self, pair: _Pair, now: float) -> bool:
-        """Say whether the job of a file still runs; a control group says so by being there."""
+        """Return whether the job of a file still runs; an existing control group means that it does."""
         if pair.cgroup is not None:
             self._seen_alive[pair.run] = now
             return True
@@ -196,37 +196,37 @@ class JobMapper:
         if file.end_unix_s is not None and now > file.end_unix_s + _PAST_LIMIT_S:
             return False
         if daemons is None and not self._grouped:
-            # Neither control groups nor processes can be seen: nothing speaks against the file.
+            # Neither control groups nor processes can be seen: nothing contradicts the file.
             return True
         return since < (_GONE_AFTER_S if self._contained else _GONE_AFTER_UNCONTAINED_S)
 
     def _boot_unix_s(self) -> float:
-        """Return when the node booted; 0 when nobody tells."""
+        """Return when the node booted; 0 when it is unknown."""
         for line in (read(self._procfs / "stat") or "").splitlines():
             name, _, value = line.partition(" ")
             if name == "btime" and value.strip().isdecimal():
                 return float(value)
         return 0.0
 
-    def _run(self, pair: _Pair, reading: GpuReading, now: float) -> JobRun:
-        """Put together what is known of one run."""
-        cgroup, file = self._completed(pair.cgroup), pair.file
-        said = self._environment(pair, now) or JobEnvironment()
-        job_id = (cgroup and cgroup.job_id) or (file and file.job_id) or said.job_id
-        sluid = (cgroup and cgroup.sluid) or (file and file.sluid) or said.sluid
-        uuids, count, source = self._allocated(pair, said, reading)
-        gpus = gpus_of(uuids, source, cgroup, reading)
+    def _build_run(self, pair: _Pair, reading: GpuReading, now: float) -> JobRun:
+        """Combine what is known of one run."""
+        cgroup, file = self._complete(pair.cgroup), pair.file
+        environment = self._find_environment(pair, now) or JobEnvironment()
+        job_id = (cgroup and cgroup.job_id) or (file and file.job_id) or environment.job_id
+        sluid = (cgroup and cgroup.sluid) or (file and file.sluid) or environment.sluid
+        uuids, count, source = self._resolve_allocated(pair, environment, reading)
+        gpus = find_job_gpus(uuids, source, cgroup, reading)
         return JobRun(
             run=pair.run,
-            job=_shown(job_id, file, said) or sluid or pair.run,
+            job=_format_job(job_id, file, environment) or sluid or pair.run,
             job_id=job_id,
             sluid=sluid,
             uid=_first(cgroup.uid if cgroup else None, file.uid if file else None),
-            user=(file and file.user) or said.user,
-            account=(file and file.account) or said.account,
-            partition=(file and file.partition) or said.partition,
-            qos=(file and file.qos) or said.qos,
-            name=(file and file.name) or said.name,
+            user=(file and file.user) or environment.user,
+            account=(file and file.account) or environment.account,
+            partition=(file and file.partition) or environment.partition,
+            qos=(file and file.qos) or environment.qos,
+            name=(file and file.name) or environment.name,
             start_unix_s=(file.start_unix_s or file.written_unix_s) if file else None,
             gpus=gpus,
             gpus_allocated=count,
@@ -235,8 +235,8 @@ class JobMapper:
             file=file,
         )
 
-    def _completed(self, cgroup: JobCgroup | None) -> JobCgroup | None:
-        """Fill in what the control groups do not count by what the processes tell: not every site has every controller.
+    def _complete(self, cgroup: JobCgroup | None) -> JobCgroup | None:
+        """Fill in what the control groups do not count from the processes: not every site has every controller.
 
         Time of a process that ended without anybody waiting for it is lost: this is less than a control group counts.
         """
@@ -250,51 +250,51 @@ class JobMapper:
             return replace(cgroup, threads=threads)
         return replace(cgroup, threads=threads, cpu_user_s=use.cpu_user_s, cpu_system_s=use.cpu_system_s)
 
-    def _environment(self, pair: _Pair, now: float) -> JobEnvironment | None:
-        """Return what a process of the job says, asked once; one that contradicts Slurm is not believed."""
+    def _find_environment(self, pair: _Pair, now: float) -> JobEnvironment | None:
+        """Return the environment of the job, read once; one that contradicts Slurm is ignored."""
         known = self._environments.get(pair.run)
         if known is not None or pair.cgroup is None or now < self._denied_until:
             return known
         try:
-            said = read_environment(self._procfs, pair.cgroup.pids - pair.cgroup.extern_pids)
+            environment = read_environment(self._procfs, pair.cgroup.pids - pair.cgroup.extern_pids)
         except PermissionError:
             self._denied_until = now + _DENIED_FOR_S
             return None
-        if said is None:
+        if environment is None:
             return None
         file_id = pair.file.job_id if pair.file else None
-        if said.job_id != (pair.cgroup.job_id or file_id or said.job_id):
+        if environment.job_id != (pair.cgroup.job_id or file_id or environment.job_id):
             return None
-        if said.sluid != (pair.cgroup.sluid or said.sluid):
+        if environment.sluid != (pair.cgroup.sluid or environment.sluid):
             return None
-        self._environments[pair.run] = said
-        return said
+        self._environments[pair.run] = environment
+        return environment
 
-    def _allocated(
-        self, pair: _Pair, said: JobEnvironment, reading: GpuReading
+    def _resolve_allocated(
+        self, pair: _Pair, environment: JobEnvironment, reading: GpuReading
     ) -> tuple[tuple[str, ...], int | None, str | None]:
-        """Return the UUIDs of a run's GPUs as far as they are found, how many it has, and who told."""
+        """Return the UUIDs of a run's GPUs as far as they are found, how many it has, and the source."""
         file = pair.file
         devices: tuple[str, ...] = file.devices if file else ()
         numbers, source = (file.gpus if file else ()), "prolog" if file else None
-        if said.gpus and not (devices or numbers):
-            numbers, source = said.gpus, "environment"
+        if environment.gpus and not (devices or numbers):
+            numbers, source = environment.gpus, "environment"
         if source is None:
             return (), None, None
         count = len(numbers) or len(devices)
-        if pair.run in self._settled:
-            return self._settled[pair.run], count, source
-        order = gres_order.in_order(self._conf(pair.file), reading)
-        uuids = gres_order.named(gres_order.resolve(devices, numbers, order), reading)
-        found = tuple(uuid for uuid in uuids if uuid is not None)
-        if len(found) == count and (reading.gpus or reading.lost):
-            self._settled[pair.run] = found
-        return found, count, source
+        if pair.run in self._resolved:
+            return self._resolved[pair.run], count, source
+        order = gres_order.list_uuids_in_slurm_order(self._read_conf(pair.file), reading)
+        uuids = gres_order.resolve_mig_names(gres_order.resolve(devices, numbers, order), reading)
+        resolved = tuple(uuid for uuid in uuids if uuid is not None)
+        if len(resolved) == count and (reading.gpus or reading.lost):
+            self._resolved[pair.run] = resolved
+        return resolved, count, source
 
-    def _conf(self, file: JobFile | None) -> gres_order.GresConf | None:
+    def _read_conf(self, file: JobFile | None) -> gres_order.GresConf | None:
         """Read gres.conf; ``None`` when there is none to be read."""
-        beside = (Path(file.conf).parent / "gres.conf",) if file and file.conf else ()
-        places = (self._gres_conf,) if self._gres_conf else (*beside, *self._places)
+        next_to_conf = (Path(file.conf).parent / "gres.conf",) if file and file.conf else ()
+        places = (self._gres_conf,) if self._gres_conf else (*next_to_conf, *self._places)
         text = next((text for place in places if (text := read(place)) is not None), None)
         if text is None:
             return None
@@ -303,30 +303,36 @@ class JobMapper:
 
     def _forget(self, runs: set[str]) -> None:
         """Drop what was remembered of runs that are gone."""
-        for memory in (self._seen_alive, self._settled, self._environments):
-            for run in [run for run in memory if run not in runs]:
-                del memory[run]
+        for cache in (self._seen_alive, self._resolved, self._environments):
+            for run in [run for run in cache if run not in runs]:
+                del cache[run]
 
 
-def _paired(cgroups: Iterable[JobCgroup], files: JobFiles) -> list[_Pair]:
-    """Bring together control groups and files: by SLUID, else by the job's number with its newest file."""
+def _pair_sources(cgroups: Iterable[JobCgroup], files: JobFiles) -> list[_Pair]:
+    """Pair control groups and files: by SLUID, else by the job's number with its newest file."""
     by_sluid = {file.sluid: file for file in files.files if file.sluid}
     by_job: dict[str, JobFile] = {}
     for file in sorted(files.files, key=lambda file: file.age_rank):
         by_job[file.job_id] = file
     pairs = []
-    taken = set()
+    used_runs = set()
     for cgroup in cgroups:
-        found = by_sluid.get(cgroup.sluid) if cgroup.sluid else by_job.get(cgroup.job_id or "")
-        taken.add(found.run if found else None)
-        pairs.append(_Pair(run=found.run if found else cgroup.sluid or cgroup.name, cgroup=cgroup, file=found))
-    return pairs + [_Pair(run=file.run, cgroup=None, file=file) for file in files.files if file.run not in taken]
+        file_of_group = by_sluid.get(cgroup.sluid) if cgroup.sluid else by_job.get(cgroup.job_id or "")
+        used_runs.add(file_of_group.run if file_of_group else None)
+        pairs.append(
+            _Pair(
+                run=file_of_group.run if file_of_group else cgroup.sluid or cgroup.name,
+                cgroup=cgroup,
+                file=file_of_group,
+            )
+        )
+    return pairs + [_Pair(run=file.run, cgroup=None, file=file) for file in files.files if file.run not in used_runs]
 
 
-def _shown(job_id: str | None, file: JobFile | None, said: JobEnvironment) -> str | None:
+def _format_job(job_id: str | None, file: JobFile | None, environment: JobEnvironment) -> str | None:
     """Return a job as Slurm shows it; components of a heterogeneous job are numbered in a row."""
-    if said.array_job and said.array_task:
-        return f"{said.array_job}_{said.array_task}"
+    if environment.array_job and environment.array_task:
+        return f"{environment.array_job}_{environment.array_task}"
     if job_id and file and file.het_job and int(job_id) >= int(file.het_job):
         return f"{file.het_job}+{int(job_id) - int(file.het_job)}"
     return job_id
@@ -336,10 +342,10 @@ def _first(*values: int | None) -> int | None:
     return next((value for value in values if value is not None), None)
 
 
-def _once(runs: Iterable[JobRun]) -> tuple[JobRun, ...]:
+def _deduplicate(runs: Iterable[JobRun]) -> tuple[JobRun, ...]:
     """Keep one run of each job: the one with a control group, and of those the newest.
 
-    Two jobs of one name are not the same: a process can say that it is of any array. Both have their number then; where
+    Two jobs of one name are not the same: a process can claim to be of any array. Both have their number then; where
     they have that in common, for they are of two clusters, they go by their runs.
     """
     chosen = {(_cluster(run), run.job_id or run.job): run for run in sorted(runs, key=_rank)}
@@ -356,7 +362,7 @@ def _once(runs: Iterable[JobRun]) -> tuple[JobRun, ...]:
 
 
 def _cluster(run: JobRun) -> str:
-    """Return whose job a run is; empty where only its control group is known, which does not say."""
+    """Return the cluster of a run; empty where only its control group is known, which does not have it."""
     return (run.file.cluster or "") if run.file is not None else ""
 
 

@@ -1,7 +1,7 @@
-"""What do the processes of a job say of it: their environment, and the slurmstepd that watches over them?
+"""Reads the environments, resource use and slurmstepd of a job's processes from procfs.
 
-Another user's environment can only be read with root's rights; without them nothing is wrong, and nothing is known.
-A process may have changed what is read here: it fills gaps and never overrules Slurm.
+The environment of another user's process can only be read by root; without that right nothing is reported, and it is no
+error. A process may have changed its environment: values from here fill gaps and never override Slurm's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsk.telemetry.host.cgroup_files import read, ticks_s
-from opsk.telemetry.jobs.job_files import gpu_numbers
+from opsk.telemetry.jobs.job_files import parse_gpu_numbers
 from opsk.units import MIB
 
 _MAX_ENVIRON_BYTES = 4 * MIB
@@ -21,14 +21,14 @@ _STEPD = re.compile(r"slurmstepd: \[(\d+)[.+_\]]")
 _STEPD_SLUID = re.compile(r"slurmstepd: \[(s[0-9A-Za-z]{13})[.\]]")
 _TRIED_PIDS = 3
 _USER, _SYSTEM, _THREADS = (11, 13), (12, 14), 17
-"""Places in ``stat`` behind the name: own and waited-for time, threads (proc(5) counts from 1, name included)."""
+"""Places in ``stat`` after the name: own and waited-for time, threads (proc(5) counts from 1, name included)."""
 _BATCH_STEPS = ("", "-5", "4294967291")
 """How releases name the batch script's own step in its environment; older ones do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnvironment:
-    """What the environment of a process of a job says; ``None`` is "it does not".
+    """The environment of a process of a job; ``None`` is "not set".
 
     ``gpus`` are Slurm's numbers of GPUs on this node, and only where the variables are of this node.
     """
@@ -46,7 +46,7 @@ class JobEnvironment:
 
 
 def read_environment(procfs: Path, pids: Iterable[int]) -> JobEnvironment | None:
-    """Return what the first process with Slurm's variables says; ``None`` when none can be read.
+    """Read the environment of the first process with Slurm's variables; ``None`` when none can be read.
 
     Raises
     ------
@@ -57,14 +57,14 @@ def read_environment(procfs: Path, pids: Iterable[int]) -> JobEnvironment | None
     for pid in sorted(pids)[:_TRIED_PIDS]:
         try:
             with (procfs / str(pid) / "environ").open("rb", buffering=0) as file:
-                said = _variables(file.read(_MAX_ENVIRON_BYTES))
+                variables = _parse_variables(file.read(_MAX_ENVIRON_BYTES))
         except PermissionError as error:
             denied = error
         except OSError:
             continue
         else:
-            if _number(said.get("SLURM_JOB_ID")):
-                return _environment(said)
+            if _parse_job_id(variables.get("SLURM_JOB_ID")):
+                return _parse_environment(variables)
     if denied is not None:
         raise denied
     return None
@@ -83,47 +83,47 @@ def read_use(procfs: Path, pids: Iterable[int]) -> ProcessUse | None:
     """Return what processes used, of those that can be seen; ``None`` when none can."""
     user = system = threads = 0
     for pid in pids:
-        # The name in brackets may hold anything: what counts is behind the last one.
+        # The name in brackets may hold anything: parse what follows the last one.
         words = (read(f"{procfs}/{pid}/stat") or "").rpartition(")")[2].split()
-        if len(words) > _THREADS and all(words[at].isdecimal() for at in (*_USER, *_SYSTEM, _THREADS)):
-            user += sum(int(words[at]) for at in _USER)
-            system += sum(int(words[at]) for at in _SYSTEM)
+        if len(words) > _THREADS and all(words[index].isdecimal() for index in (*_USER, *_SYSTEM, _THREADS)):
+            user += sum(int(words[index]) for index in _USER)
+            system += sum(int(words[index]) for index in _SYSTEM)
             threads += int(words[_THREADS])
     if not threads:
         return None
     return ProcessUse(cpu_user_s=ticks_s(user) or 0.0, cpu_system_s=ticks_s(system) or 0.0, threads=threads)
 
 
-def _variables(raw: bytes) -> dict[str, str]:
+def _parse_variables(raw: bytes) -> dict[str, str]:
     """Return Slurm's variables."""
     words = (word.partition(b"=") for word in raw.split(b"\0") if word.startswith(b"SLURM_"))
     return {name.decode("ascii", "replace"): value.decode("utf-8", "replace") for name, _, value in words}
 
 
-def _environment(said: dict[str, str]) -> JobEnvironment:
-    # SLURM_JOB_GPUS is of the node of the batch script: srun hands it on to all other nodes.
-    in_batch = said.get("SLURM_STEP_ID", "") in _BATCH_STEPS
-    gpus = said.get("SLURM_JOB_GPUS" if in_batch else "SLURM_STEP_GPUS", "")
+def _parse_environment(variables: dict[str, str]) -> JobEnvironment:
+    # SLURM_JOB_GPUS is of the node of the batch script: srun passes it on to all other nodes.
+    in_batch = variables.get("SLURM_STEP_ID", "") in _BATCH_STEPS
+    gpus = variables.get("SLURM_JOB_GPUS" if in_batch else "SLURM_STEP_GPUS", "")
     return JobEnvironment(
-        job_id=_number(said.get("SLURM_JOB_ID")),
-        sluid=said.get("SLURM_JOB_SLUID"),
-        array_job=_number(said.get("SLURM_ARRAY_JOB_ID")),
-        array_task=_number(said.get("SLURM_ARRAY_TASK_ID")),
-        user=said.get("SLURM_JOB_USER"),
-        account=said.get("SLURM_JOB_ACCOUNT"),
-        partition=said.get("SLURM_JOB_PARTITION"),
-        qos=said.get("SLURM_JOB_QOS"),
-        name=said.get("SLURM_JOB_NAME"),
-        gpus=gpu_numbers(gpus),
+        job_id=_parse_job_id(variables.get("SLURM_JOB_ID")),
+        sluid=variables.get("SLURM_JOB_SLUID"),
+        array_job=_parse_job_id(variables.get("SLURM_ARRAY_JOB_ID")),
+        array_task=_parse_job_id(variables.get("SLURM_ARRAY_TASK_ID")),
+        user=variables.get("SLURM_JOB_USER"),
+        account=variables.get("SLURM_JOB_ACCOUNT"),
+        partition=variables.get("SLURM_JOB_PARTITION"),
+        qos=variables.get("SLURM_JOB_QOS"),
+        name=variables.get("SLURM_JOB_NAME"),
+        gpus=parse_gpu_numbers(gpus),
     )
 
 
-def _number(text: str | None) -> str | None:
+def _parse_job_id(text: str | None) -> str | None:
     return text if text and text.isdecimal() and text.isascii() and len(text) <= 12 else None
 
 
 class StepDaemons:
-    """Which jobs have a slurmstepd on this node, by the titles of processes; looked for seldom, as it reads them all.
+    """Finds the jobs with a slurmstepd on this node by the titles of processes; seldom, as it reads them all.
 
     Parameters
     ----------
@@ -160,8 +160,8 @@ class StepDaemons:
             try:
                 if (path / "comm").read_bytes().startswith(b"slurmstepd"):
                     title = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-                    found = _STEPD.match(title) or _STEPD_SLUID.match(title)
-                    if found:
-                        yield found[1]
+                    match = _STEPD.match(title) or _STEPD_SLUID.match(title)
+                    if match:
+                        yield match[1]
             except OSError:
                 continue

@@ -1,4 +1,4 @@
-"""What did the kernel say of GPUs, links, memory and killed processes? Its log in any form, as typed events."""
+"""Parses kernel logs of any format into typed events of GPUs, links, memory and killed processes."""
 
 from __future__ import annotations
 

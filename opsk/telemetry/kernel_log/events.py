@@ -1,6 +1,6 @@
-"""Which events does a kernel log tell of? One type each; what a line does not say is ``None``.
+"""Defines the types of events in a kernel log; what a line does not state is ``None``.
 
-Text that a process or a device chose (names, paths) has no control characters and is cut; see `shown`.
+Text that a process or a device chose (names, paths) is escaped and truncated; see `sanitise`.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from opsk.hardware.xids import Nvlink5 as Nvlink5Verdict
-from opsk.hardware.xids import RecoveryAction, Sxid, Xid, nvlink5, nvlink5_xid, recovery_of, sxid, xid
+from opsk.hardware.xids import RecoveryAction, Sxid, Xid, nvlink5, nvlink5_xid, parse_recovery_action, sxid, xid
 from opsk.telemetry.kernel_log.lines import Stamp
 from opsk.text import escape
 
 _LONGEST_TEXT = 400
 
 
-def shown(text: str, limit: int = _LONGEST_TEXT) -> str:
+def sanitise(text: str, limit: int = _LONGEST_TEXT) -> str:
     """Return hostile text cut to ``limit`` characters, with escapes in place of what cannot be printed."""
     return escape(text[:limit])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelEvent:
-    """What all events have.
+    """The fields that all events have.
 
     Parameters
     ----------
@@ -46,14 +46,14 @@ class KernelEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvlinkFields:
-    """What the message of an NVLink 5 Xid states.
+    """The fields of an NVLink 5 Xid message.
 
     Parameters
     ----------
     unit
         Part of the link that reports (``NETIR_LINK_EVT``).
     fatal
-        What the message says; ``None`` when it says neither.
+        Whether the message states fatal or not; ``None`` when it states neither.
     cross_contain, injected
         Whether errors were contained across the link; whether the error was injected by a test.
     link
@@ -85,7 +85,7 @@ class XidEvent(KernelEvent):
     mig_instance
         GPU instance (MIG) that the message names.
     rest
-        What the message says beyond these.
+        The rest of the message.
     gpu_uuid
         ``GPU-...``, where an earlier line of the log gave the address's UUID.
     """
@@ -101,14 +101,14 @@ class XidEvent(KernelEvent):
 
     @property
     def entry(self) -> Xid:
-        """What the catalogue says of it, unit and words of NVLink 5 included."""
+        """The catalogue's entry, unit and words of NVLink 5 included."""
         if self.nvlink is None:
             return xid(self.code)
         return nvlink5_xid(self.code, self.nvlink.unit, self.nvlink.words, fatal=self.nvlink.fatal)
 
     @property
     def nvlink_verdict(self) -> Nvlink5Verdict | None:
-        """What NVIDIA's table says of unit and words; ``None`` for other Xids and for words that it does not have."""
+        """The entry of NVIDIA's table for unit and words; ``None`` for other Xids and for words not in it."""
         if self.nvlink is None:
             return None
         return nvlink5(self.code, self.nvlink.unit, self.nvlink.words, fatal=self.nvlink.fatal)
@@ -116,12 +116,12 @@ class XidEvent(KernelEvent):
     @property
     def recovery(self) -> RecoveryAction | None:
         """The recovery action that an Xid 154 names."""
-        return recovery_of(self.rest) if self.code == 154 else None
+        return parse_recovery_action(self.rest) if self.code == 154 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FallenOffBusEvent(KernelEvent):
-    """A GPU no longer answers on PCIe, told without an Xid."""
+    """A GPU no longer answers on PCIe, reported without an Xid."""
 
     pci: str | None = None
 
@@ -130,7 +130,7 @@ class FallenOffBusEvent(KernelEvent):
 class SxidEvent(KernelEvent):
     """An error of an NVSwitch, from the kernel or from the fabric manager's log.
 
-    ``fatal`` is what the message says; ``switch`` is the driver's number of it, ``link`` the port.
+    ``fatal`` is as the message states; ``switch`` is the driver's number of it, ``link`` the port.
     """
 
     pci: str
@@ -142,13 +142,13 @@ class SxidEvent(KernelEvent):
 
     @property
     def entry(self) -> Sxid:
-        """What the catalogue says of it."""
+        """The catalogue's entry."""
         return sxid(self.code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverEvent(KernelEvent):
-    """A complaint of the NVIDIA driver that is no Xid.
+    """An error of the NVIDIA driver that is no Xid.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ class OomEvent(KernelEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HungTaskEvent(KernelEvent):
-    """A task or processor does not go on.
+    """A task or processor is stuck.
 
     ``kind`` is ``hung_task``, ``soft_lockup``, ``hard_lockup`` or ``rcu_stall``.
     """

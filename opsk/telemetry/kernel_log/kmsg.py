@@ -1,4 +1,4 @@
-"""What has the kernel said since the last look? Follows ``/dev/kmsg``, or a file like it, without ever waiting."""
+"""Follows ``/dev/kmsg``, or a file like it, without ever blocking."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from opsk.telemetry.kernel_log.lines import LineReader
 from opsk.telemetry.kernel_log.reading import EventReader
 
 KMSG = Path("/dev/kmsg")
-MOST_RECORDS = 50_000
-"""Records of one look: the buffer of a big machine at start, and a bound for a kernel that never stops talking."""
+MAX_RECORDS = 50_000
+"""Records of one poll: the buffer of a big machine at start, and a bound for a kernel that logs without end."""
 _RECORD_BYTES = 1 << 14
 """A record of the kernel has at most 8192 bytes; a read into less room than it needs would fail for ever."""
-_MOST_OVERRUNS = 100
+_MAX_OVERRUNS = 100
 _CHUNK_BYTES = 1 << 16
 _LONGEST_PART = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KmsgBatch:
-    """What one look gave.
+    """The result of one poll.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class KmsgBatch:
     records
         Records read.
     lost
-        Records that were overwritten before they could be read, since the first look.
+        Records that were overwritten before they could be read, since the first poll.
     problem
         Why the log cannot be read now (permission, no such file); empty when it can.
     """
@@ -48,15 +48,15 @@ class KmsgBatch:
 class KmsgReader:
     """Follows a kernel log from what is in its buffer on.
 
-    A character device gives one record a read and says EPIPE when records were overwritten; a plain file (also one
+    A character device returns one record a read and EPIPE when records were overwritten; a plain file (also one
     that was rotated or cut) is read line by line. Neither is ever waited for, and nothing is raised.
 
     Parameters
     ----------
     path
-        ``/dev/kmsg`` or a file of its records, or of lines of any form that `LineReader` knows.
+        ``/dev/kmsg`` or a file of its records, or of lines of any format that `LineReader` supports.
     boot_unix_s
-        When the machine was booted [s since 1970]: gives the events their time.
+        When the machine was booted [s since 1970]: sets the time of the events.
     """
 
     def __init__(self, path: Path = KMSG, boot_unix_s: float | None = None) -> None:
@@ -79,7 +79,7 @@ class KmsgReader:
             self._follow()
             for raw in self._records():
                 records += self._take(raw, events)
-                if records >= MOST_RECORDS:
+                if records >= MAX_RECORDS:
                     break
         except OSError as error:
             self.close()
@@ -89,7 +89,7 @@ class KmsgReader:
         return KmsgBatch(events=tuple(events), records=records, lost=self._lost)
 
     def close(self) -> None:
-        """Let the file go; a later look opens it again and passes over the records that were seen."""
+        """Close the file; a later poll opens it again and skips the records that were seen."""
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = None
@@ -104,7 +104,7 @@ class KmsgReader:
                 self.close()
                 self._open()
             elif status.st_size < self._offset:
-                self._begin_anew()
+                self._restart()
 
     def _open(self) -> None:
         """Open the file where reading stopped, or at its beginning if it is another one."""
@@ -113,19 +113,19 @@ class KmsgReader:
         self._device = stat.S_ISCHR(status.st_mode)
         identity = (status.st_dev, status.st_ino)
         if identity != self._identity or (not self._device and status.st_size < self._offset):
-            self._begin_anew()
+            self._restart()
         self._identity = identity
 
-    def _begin_anew(self) -> None:
-        """Forget what was read of a file that is no more."""
+    def _restart(self) -> None:
+        """Reset the state after a file was replaced."""
         self._offset, self._part, self._last = 0, b"", None
 
     def _records(self) -> Iterator[bytes]:
-        """Give what can be read now, record by record."""
-        return self._of_device() if self._device else self._of_file()
+        """Yield what can be read now, record by record."""
+        return self._read_device() if self._device else self._read_lines()
 
-    def _of_device(self) -> Iterator[bytes]:
-        """Give records of the device; each read is one."""
+    def _read_device(self) -> Iterator[bytes]:
+        """Yield records of the device; each read is one."""
         overruns = 0
         while self._descriptor is not None:
             try:
@@ -133,17 +133,17 @@ class KmsgReader:
             except BlockingIOError:
                 return
             except BrokenPipeError:
-                # Overrun: the next read gives the oldest record that is left. What was lost shows in its number.
+                # Overrun: the next read returns the oldest record that is left. Its number shows what was lost.
                 overruns += 1
-                if overruns > _MOST_OVERRUNS:
+                if overruns > _MAX_OVERRUNS:
                     return
                 continue
             if not record:
                 return
             yield record
 
-    def _of_file(self) -> Iterator[bytes]:
-        """Give the complete lines of a file; one without an end is given when nothing is added to it any more."""
+    def _read_lines(self) -> Iterator[bytes]:
+        """Yield the complete lines of a file, and one without an end when nothing is added to it any more."""
         grown = False
         while self._descriptor is not None:
             chunk = os.pread(self._descriptor, _CHUNK_BYTES, self._offset)

@@ -1,8 +1,8 @@
-"""When was a line of a kernel log written, by whom, and what does it say? One reader for every form that logs come in.
+"""Parses the lines of kernel logs into timestamp, sender and message, for every format that the logs come in.
 
-Read are records of ``/dev/kmsg``, ``dmesg`` (raw, decoded, ``-T``, ISO), ``journalctl -k`` (short forms and JSON),
-syslog files (RFC 3164 and 5424), and lines of unknown form, which are all message. A time is never made up: what a line
-does not say (year, zone, boot) stays unknown unless the caller knows it.
+Supported are records of ``/dev/kmsg``, ``dmesg`` (raw, decoded, ``-T``, ISO), ``journalctl -k`` (short forms and JSON),
+syslog files (RFC 3164 and 5424), and lines of an unknown format, which are all message. A time is never made up: what a
+line does not state (year, zone, boot) stays unknown unless the caller knows it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 LONGEST_LINE = 8192
-"""Characters of a line that are looked at; a record of ``/dev/kmsg`` has at most as many bytes."""
+"""Characters of a line that are parsed; a record of ``/dev/kmsg`` has at most as many bytes."""
 _LONGEST_JSON = 1 << 16
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTH = f"(?P<month>{'|'.join(_MONTHS)})"
@@ -63,7 +63,7 @@ class Clock(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """When a line was written, as far as it says so.
+    """When a line was written, as far as it is stated.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Stamp:
     unix_s
         Seconds since 1970, when it is certain: a zone is stated or was given.
     wall
-        Wall clock as written, without zone; ``None`` where the year is not written and cannot be told.
+        Wall clock as written, without zone; ``None`` where the year is not written and unknown.
     text
         The stamp as written.
     """
@@ -88,14 +88,14 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelLine:
-    """One line of a log, taken apart.
+    """One parsed line of a log.
 
     Parameters
     ----------
     message
-        What was said; may hold several lines where one record does.
+        The message; may hold several lines where one record does.
     stamp, host, ident
-        When, on which host, and by whom (``kernel``, ``systemd-networkd``); ``None`` when the line does not say.
+        When, on which host, and by whom (``kernel``, ``systemd-networkd``); ``None`` when the line does not state it.
     level
         0 (emergency) to 7 (debug).
     sequence
@@ -120,16 +120,16 @@ class KernelLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineReader:
-    """Takes lines apart.
+    """Parses lines.
 
     Parameters
     ----------
     zone
-        Zone of wall clocks that state none; without it they give no ``unix_s``.
+        Zone of wall clocks that state none; without it they have no ``unix_s``.
     not_after
-        Wall clock that no line is later than (when the file was last written): tells the year where none is written.
+        Wall clock that no line is later than (when the file was last written): determines the year where it is missing.
     boot_unix_s
-        When the machine was booted [s since 1970]: gives ``unix_s`` to what only counts seconds since boot.
+        When the machine was booted [s since 1970]: sets ``unix_s`` of stamps that count seconds since boot.
     """
 
     zone: tzinfo | None = None
@@ -137,33 +137,33 @@ class LineReader:
     boot_unix_s: float | None = None
 
     def read(self, line: str, number: int | None = None) -> KernelLine:
-        """Return a line, taken apart; one of unknown form is all message."""
+        """Parse a line; one of unknown format is all message."""
         text = line.rstrip("\r\n")
-        found = _json(text) if text[:1] in "{\x1ed" else None
+        parsed = _parse_json(text) if text[:1] in "{\x1ed" else None
         text = text[:LONGEST_LINE]
-        if found is None:
-            found = self._kmsg(text) or self._text(text)
-        return replace(found, number=number)
+        if parsed is None:
+            parsed = self._kmsg(text) or self._text(text)
+        return replace(parsed, number=number)
 
     def _kmsg(self, text: str) -> KernelLine | None:
         """Read a record of ``/dev/kmsg``."""
-        found = _KMSG.fullmatch(text)
-        if found is None:
+        match = _KMSG.fullmatch(text)
+        if match is None:
             return None
         return KernelLine(
-            message=_unescaped(found[4].split("\n", 1)[0]),
-            stamp=self._since_boot(int(found[3]) / 1e6, found[3]),
-            level=int(found[1]) & 7,
-            sequence=int(found[2]),
+            message=_unescape(match[4].split("\n", 1)[0]),
+            stamp=self._since_boot(int(match[3]) / 1e6, match[3]),
+            level=int(match[1]) & 7,
+            sequence=int(match[2]),
         )
 
     def _text(self, text: str, host: str | None = None) -> KernelLine:
         """Read any other form: marks of level first, then the time, then who wrote it."""
-        level, text = _level(text)
+        level, text = _parse_level(text)
         for pattern, read in _FORMS:
-            found = pattern.match(text)
-            if found is not None:
-                line = read(self, found, text)
+            match = pattern.match(text)
+            if match is not None:
+                line = read(self, match, text)
                 return replace(line, level=level, host=line.host or host)
         sender = _PARALLEL.match(text)
         if host is None and sender is not None:
@@ -171,25 +171,25 @@ class LineReader:
             return replace(line, host=None, ident="kernel") if line.host == "kernel" else line
         return KernelLine(message=text, level=level, host=host)
 
-    def _boot(self, found: re.Match[str], text: str) -> KernelLine:
+    def _boot(self, match: re.Match[str], text: str) -> KernelLine:
         """Read ``[  123.456789] text``; journalctl's short-monotonic form names host and kernel after it."""
-        rest = text[found.end() :]
-        stamp = self._since_boot(float(found["uptime"]), found["uptime"])
+        rest = text[match.end() :]
+        stamp = self._since_boot(float(match["uptime"]), match["uptime"])
         sender = _BOOT_SENDER.match(rest)
         if sender is not None:
             return KernelLine(message=rest[sender.end() :], stamp=stamp, host=sender["host"], ident=sender["ident"])
         return KernelLine(message=rest, stamp=stamp)
 
-    def _undated(self, found: re.Match[str], text: str) -> KernelLine:
+    def _undated(self, match: re.Match[str], text: str) -> KernelLine:
         """Read ``[  +0.000123] text``: the time since the line before is no time."""
-        return KernelLine(message=text[found.end() :], stamp=Stamp(text=found[0].strip()))
+        return KernelLine(message=text[match.end() :], stamp=Stamp(text=match[0].strip()))
 
-    def _dated(self, found: re.Match[str], text: str) -> KernelLine:
+    def _dated(self, match: re.Match[str], text: str) -> KernelLine:
         """Read a wall clock, then perhaps host and program, then perhaps the kernel's own time."""
-        stamp, rest = self._wall(found), text[found.end() :]
-        groups = found.groupdict()
+        stamp, rest = self._wall(match), text[match.end() :]
+        groups = match.groupdict()
         host, ident = groups.get("host"), groups.get("ident")
-        if found.re is _ISO:
+        if match.re is _ISO:
             sender = _SENDER_ONLY.match(rest) or _RFC5424.match(rest)
             if sender is not None:
                 host, ident, rest = sender["host"], sender["ident"], rest[sender.end() :]
@@ -198,29 +198,29 @@ class LineReader:
             stamp, rest = replace(stamp, monotonic_s=float(inner["uptime"])), rest[inner.end() :]
         return KernelLine(message=rest, stamp=stamp, host=host, ident=ident)
 
-    def _decoded(self, found: re.Match[str], text: str) -> KernelLine:
+    def _decoded(self, match: re.Match[str], text: str) -> KernelLine:
         """Read ``2025-01-21T04:41:44,285060+00:00 text``: dmesg's ISO form, the only one with a comma."""
         wall = _ISO.match(text)
-        return KernelLine(message=text[found.end() :], stamp=self._wall(wall) if wall else Stamp(text=found[0].strip()))
+        return KernelLine(message=text[match.end() :], stamp=self._wall(wall) if wall else Stamp(text=match[0].strip()))
 
-    def _counted(self, found: re.Match[str], text: str) -> KernelLine:
+    def _counted(self, match: re.Match[str], text: str) -> KernelLine:
         """Read journalctl's short-unix form."""
-        stamp = Stamp(clock=Clock.REALTIME, unix_s=float(found["unix"]), text=found["unix"])
-        return KernelLine(message=text[found.end() :], stamp=stamp, host=found["host"], ident=found["ident"])
+        stamp = Stamp(clock=Clock.REALTIME, unix_s=float(match["unix"]), text=match["unix"])
+        return KernelLine(message=text[match.end() :], stamp=stamp, host=match["host"], ident=match["ident"])
 
     def _since_boot(self, uptime_s: float, text: str) -> Stamp:
         """Return the stamp of a time since boot."""
         unix_s = None if self.boot_unix_s is None else self.boot_unix_s + uptime_s
         return Stamp(clock=Clock.MONOTONIC, monotonic_s=uptime_s, unix_s=unix_s, text=text)
 
-    def _wall(self, found: re.Match[str]) -> Stamp:
+    def _wall(self, match: re.Match[str]) -> Stamp:
         """Return the stamp of a wall clock."""
-        groups = found.groupdict()
-        end = max(found.end(part) for part in _STAMP_PARTS if groups.get(part))
-        text = found.string[found.start() : end].lstrip("[")
+        groups = match.groupdict()
+        end = max(match.end(part) for part in _STAMP_PARTS if groups.get(part))
+        text = match.string[match.start() : end].lstrip("[")
         try:
             wall = self._moment(groups)
-            zone = _zone(groups.get("zone")) or self.zone
+            zone = _parse_zone(groups.get("zone")) or self.zone
             if wall is None or zone is None:
                 return Stamp(clock=Clock.LOCAL, wall=wall, text=text)
             return Stamp(clock=Clock.REALTIME, unix_s=wall.replace(tzinfo=zone).timestamp(), wall=wall, text=text)
@@ -228,7 +228,7 @@ class LineReader:
             return Stamp(clock=Clock.LOCAL, text=text)
 
     def _moment(self, groups: dict[str, Any]) -> datetime | None:
-        """Return the wall clock that the parts of a stamp name; ``None`` where the year cannot be told."""
+        """Return the wall clock that the parts of a stamp name; ``None`` where the year is unknown."""
         if groups.get("monthday"):
             month, day = (int(part) for part in groups["monthday"].split("-"))
         else:
@@ -238,8 +238,8 @@ class LineReader:
 
         def moment(year: int) -> datetime:
             leap = second == 60
-            told = datetime(year, month, day, hour, minute, 59 if leap else second, fraction)  # noqa: DTZ001 - no zone
-            return told + timedelta(seconds=leap)
+            wall = datetime(year, month, day, hour, minute, 59 if leap else second, fraction)  # noqa: DTZ001 - no zone
+            return wall + timedelta(seconds=leap)
 
         if groups.get("year"):
             return moment(int(groups["year"]))
@@ -248,11 +248,11 @@ class LineReader:
         # A day of grace: the caller's clock and the log's may be of two zones.
         for year in range(self.not_after.year + 1, self.not_after.year - 8, -1):
             try:
-                told = moment(year)
+                wall = moment(year)
             except ValueError:  # 29 February
                 continue
-            if told <= self.not_after + timedelta(days=1):
-                return told
+            if wall <= self.not_after + timedelta(days=1):
+                return wall
         return None
 
 
@@ -269,18 +269,18 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[LineReader, re.Match[str], str], 
 )
 
 
-def _level(text: str) -> tuple[int | None, str]:
+def _parse_level(text: str) -> tuple[int | None, str]:
     """Return the level that a line begins with (``<12>``, ``kern  :warn  : ``), and the rest."""
-    found = _LEVEL.match(text)
-    if found is not None:
-        return int(found[1]) & 7, text[found.end() :]
-    found = _FACILITY.match(text)
-    if found is not None:
-        return _LEVELS.index(found[1]), text[found.end() :]
+    match = _LEVEL.match(text)
+    if match is not None:
+        return int(match[1]) & 7, text[match.end() :]
+    match = _FACILITY.match(text)
+    if match is not None:
+        return _LEVELS.index(match[1]), text[match.end() :]
     return None, text
 
 
-def _zone(text: str | None) -> tzinfo | None:
+def _parse_zone(text: str | None) -> tzinfo | None:
     """Return the zone that ``+01:00``, ``+0100``, ``Z`` or ``UTC`` names."""
     if text is None:
         return None
@@ -289,7 +289,7 @@ def _zone(text: str | None) -> tzinfo | None:
     return datetime.strptime(text.replace(":", ""), "%z").tzinfo
 
 
-def _json(text: str) -> KernelLine | None:
+def _parse_json(text: str) -> KernelLine | None:
     """Read one entry of ``journalctl -o json`` (also ``json-seq`` and ``json-sse``)."""
     text = text.lstrip("\x1e").removeprefix("data: ")
     if not text.startswith("{") or len(text) > _LONGEST_JSON:
@@ -298,11 +298,11 @@ def _json(text: str) -> KernelLine | None:
         entry = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    message = _journal_text(entry.get("MESSAGE"))
+    message = _parse_journal_text(entry.get("MESSAGE"))
     if message is None:
         return None
-    realtime = _microseconds(entry.get("_SOURCE_REALTIME_TIMESTAMP") or entry.get("__REALTIME_TIMESTAMP"))
-    monotonic = _microseconds(entry.get("_SOURCE_MONOTONIC_TIMESTAMP") or entry.get("__MONOTONIC_TIMESTAMP"))
+    realtime = _parse_microseconds(entry.get("_SOURCE_REALTIME_TIMESTAMP") or entry.get("__REALTIME_TIMESTAMP"))
+    monotonic = _parse_microseconds(entry.get("_SOURCE_MONOTONIC_TIMESTAMP") or entry.get("__MONOTONIC_TIMESTAMP"))
     clock = Clock.REALTIME if realtime is not None else Clock.MONOTONIC if monotonic is not None else Clock.NONE
     ident = "kernel" if entry.get("_TRANSPORT") == "kernel" else entry.get("SYSLOG_IDENTIFIER")
     host, level = entry.get("_HOSTNAME"), str(entry.get("PRIORITY", ""))
@@ -315,7 +315,7 @@ def _json(text: str) -> KernelLine | None:
     )
 
 
-def _journal_text(message: Any) -> str | None:
+def _parse_journal_text(message: Any) -> str | None:
     """Return a message of the journal; one that is no UTF-8 is a list of its bytes there."""
     if isinstance(message, list):
         try:
@@ -325,12 +325,12 @@ def _journal_text(message: Any) -> str | None:
     return message if isinstance(message, str) else None
 
 
-def _microseconds(value: Any) -> float | None:
+def _parse_microseconds(value: Any) -> float | None:
     """Return seconds for a count of microseconds, which the journal writes as a string."""
     text = str(value)
     return int(text) / 1e6 if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     r"""Return a record's text with ``\xNN`` as what they stand for: UTF-8, and new lines inside of one record."""
-    return _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("\\x", "")).decode("utf-8", "replace"), text)
+    return _ESCAPED.sub(lambda match: bytes.fromhex(match[0].replace("\\x", "")).decode("utf-8", "replace"), text)

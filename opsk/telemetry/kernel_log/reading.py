@@ -1,4 +1,4 @@
-"""What happened, by a whole kernel log? Joins the lines that one event is spread over."""
+"""Reads the events of a whole kernel log, and joins the lines that one event is spread over."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from typing import Any
 
-from opsk.telemetry.kernel_log.building import address
-from opsk.telemetry.kernel_log.events import FallenOffBusEvent, KernelEvent, OomEvent, XidEvent, shown
+from opsk.telemetry.kernel_log.building import normalise_address
+from opsk.telemetry.kernel_log.events import FallenOffBusEvent, KernelEvent, OomEvent, XidEvent, sanitise
 from opsk.telemetry.kernel_log.lines import LONGEST_LINE, KernelLine, LineReader
 from opsk.telemetry.kernel_log.patterns import ANY_NEEDLE, RULES, Rule
 
-MOST_EVENTS = 100_000
-"""Events of one log that are kept; a flood of one kind must not fill the memory."""
+MAX_EVENTS = 100_000
+"""Limit of the events of one log; a flood of one kind must not fill the memory."""
 _JOINED_LINES = 40
 """Lines over which the parts of one event may be spread, with others in between."""
 _GROUP_LINES = 2000
-_MOST_GPUS = 256
+_MAX_GPUS = 256
 
 _PCI = r"(?:[0-9a-fA-F]{1,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
 _GPU_AT = re.compile(rf"NVRM: GPU at (?:PCI:)?(?P<pci>{_PCI}): (?P<uuid>GPU-[0-9a-fA-F-]{{8,40}})")
@@ -44,43 +44,43 @@ class EventReader:
     def feed(self, line: KernelLine) -> list[KernelEvent]:
         """Return the events that are complete with this line."""
         self._count += 1
-        events = self._expired()
+        events = self._flush_expired()
         for message in line.message.split("\n", 64)[:64]:
             if _INTEREST.search(message):
                 self._note(message)
-                event = _event(message, line)
+                event = _build_event(message, line)
                 if event is not None:
-                    events += self._joined(event)
+                    events += self._join(event)
         return events
 
     def flush(self) -> list[KernelEvent]:
-        """Return what waits for lines that do not come any more."""
+        """Return the event that still waits for its other lines."""
         waiting, self._victim = self._victim, None
         return [waiting] if waiting is not None else []
 
-    def _expired(self) -> list[KernelEvent]:
+    def _flush_expired(self) -> list[KernelEvent]:
         """Return an event whose other half has not come within a few lines."""
         return self.flush() if self._count - self._victim_since > _JOINED_LINES else []
 
     def _note(self, message: str) -> None:
-        """Remember what a line says of lines to come."""
+        """Remember the context that a line gives for later lines."""
         if _CONTEXT.search(message) is None:
             return
         named = _GPU_AT.search(message)
-        pci = address(named["pci"]) if named else None
-        if named and pci and len(self._uuids) < _MOST_GPUS:
+        pci = normalise_address(named["pci"]) if named else None
+        if named and pci and len(self._uuids) < _MAX_GPUS:
             self._uuids[pci] = named["uuid"]
         falling = _FALLING.search(message)
         if falling:
-            self._falling = (address(falling["pci"]), self._count)
+            self._falling = (normalise_address(falling["pci"]), self._count)
         if _OOM_STARTS in message:
             self._cgroups = (None, None)
         group = _GROUP.search(message)
         if group:
-            cgroup = shown(group["cgroup"], 300)
+            cgroup = sanitise(group["cgroup"], 300)
             self._cgroups, self._cgroups_since = (cgroup, self._cgroups[1] or cgroup), self._count
 
-    def _joined(self, event: KernelEvent) -> list[KernelEvent]:
+    def _join(self, event: KernelEvent) -> list[KernelEvent]:
         """Return the events that this one completes."""
         if isinstance(event, XidEvent):
             return [replace(event, gpu_uuid=self._uuids.get(event.pci))]
@@ -89,10 +89,10 @@ class EventReader:
             near = self._count - since <= _JOINED_LINES
             self._falling = (None, 0)
             return [replace(event, pci=event.pci or (pci if near else None))]
-        return self._killed(event) if isinstance(event, OomEvent) else [event]
+        return self._join_oom(event) if isinstance(event, OomEvent) else [event]
 
-    def _killed(self, event: OomEvent) -> list[KernelEvent]:
-        """Join the line that names the cgroup with the one that tells of the kill."""
+    def _join_oom(self, event: OomEvent) -> list[KernelEvent]:
+        """Join the line that names the cgroup with the one that reports the kill."""
         if event.cgroup is not None:
             before = self.flush()
             self._victim, self._victim_since = event, self._count
@@ -115,25 +115,25 @@ class EventReader:
         return [*self.flush(), event]
 
 
-def _event(message: str, line: KernelLine) -> KernelEvent | None:
-    """Return the event that one message is."""
+def _build_event(message: str, line: KernelLine) -> KernelEvent | None:
+    """Return the event of one message; ``None`` when it is none."""
     base: dict[str, Any] = {
         "at": line.stamp,
-        "text": shown(message),
+        "text": sanitise(message),
         "host": line.host,
         "sequence": line.sequence,
         "line": line.number,
     }
     for rule in RULES:
         if rule.needle in message and _may_say(rule, line):
-            found = rule.pattern.search(message)
-            if found is not None:
-                return rule.build(found, base)
+            match = rule.pattern.search(message)
+            if match is not None:
+                return rule.build(match, base)
     return None
 
 
 def _may_say(rule: Rule, line: KernelLine) -> bool:
-    """Whether the sender of a line is one whose word counts: any user can log a line under his own name."""
+    """Return whether the sender of a line is trusted: any user can log a line under his own name."""
     if line.ident is None:
         return True
     return line.ident in rule.senders or (line.from_kernel and not rule.senders)
@@ -141,7 +141,7 @@ def _may_say(rule: Rule, line: KernelLine) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelLog:
-    """What a kernel log tells of.
+    """The events of a kernel log.
 
     Parameters
     ----------
@@ -150,9 +150,9 @@ class KernelLog:
     lines
         Lines read.
     cut_lines
-        Lines that were longer than what is looked at.
+        Lines that were longer than the parsed part.
     left_out
-        Events beyond `MOST_EVENTS`.
+        Events beyond `MAX_EVENTS`.
     """
 
     events: tuple[KernelEvent, ...]
@@ -183,9 +183,9 @@ def read_kernel_log(
     for number, line in enumerate(lines.removesuffix("\n").split("\n") if isinstance(lines, str) else lines, 1):
         cut += len(line) > LONGEST_LINE and not line.startswith(("{", "\x1e"))
         if _INTEREST.search(line) or line.startswith(("{", "\x1e", "data:")):
-            found = joined.feed(reader.read(line, number))
-            room = MOST_EVENTS - len(events)
-            events += found[:room]
-            left_out += len(found[room:])
+            new_events = joined.feed(reader.read(line, number))
+            room = MAX_EVENTS - len(events)
+            events += new_events[:room]
+            left_out += len(new_events[room:])
     events += joined.flush()
     return KernelLog(events=tuple(events), lines=number, cut_lines=cut, left_out=left_out)

@@ -1,6 +1,6 @@
-"""How is an unmanaged InfiniBand switch: its power supplies, fans and temperatures? Reads ``ibswinfo``'s text.
+"""Parses the output of ``ibswinfo``: power supplies, fans and temperatures of an unmanaged InfiniBand switch.
 
-Watts, degrees Celsius and seconds as they are; speeds of fans, in turns a minute there, are turns a second here.
+Watts, degrees Celsius and seconds are kept; fan speeds, which are in revolutions per minute there, are per second here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RULE = re.compile(r"[=-]{5,}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerSupply:
-    """One power supply; ``None`` is "the switch does not say"."""
+    """One power supply; ``None`` is "not reported"."""
 
     index: int
     status: str | None = None
@@ -34,7 +34,7 @@ class PowerSupply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchReport:
-    """One switch; ``None``, or an index that is not there, is "the switch does not say".
+    """One switch; ``None``, or a missing index, is "not reported".
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class SwitchReport:
     uptime_s, temperature_celsius, max_temperature_celsius
         Time since the start, temperature now, and the highest there was.
     fan_status, fan_turns_per_s
-        What the switch says of its fans, and the speed of each by its number [1/s].
+        Status of the fans, and the speed of each by its number [1/s].
     unread
         Lines that are no row.
     """
@@ -66,7 +66,7 @@ class SwitchReport:
 _OF_SUPPLY = {"P/N", "S/N", "DC power", "fan status", "power (W)"}
 
 
-def read_ibswinfo(text: str) -> SwitchReport:
+def parse_ibswinfo(text: str) -> SwitchReport:
     """Read what ibswinfo prints of one switch."""
     description, unread = "", list[str]()
     facts: dict[str, str] = {}
@@ -85,21 +85,21 @@ def read_ibswinfo(text: str) -> SwitchReport:
                 description = description or line
             continue
         key, value = row["key"], row["value"]
-        if found := _PSU.fullmatch(key):
-            supply = supplies.setdefault(int(found[1]), {})
+        if match := _PSU.fullmatch(key):
+            supply = supplies.setdefault(int(match[1]), {})
             supply["status"] = value
         elif supply is not None and key in _OF_SUPPLY:
             supply[key] = value
-        elif found := _FAN.fullmatch(key):
-            speed = _number(value)
+        elif match := _FAN.fullmatch(key):
+            speed = _parse_number(value)
             if speed is not None:
-                fans[int(found[1])] = units.per_minute(speed)
+                fans[int(match[1])] = units.per_minute(speed)
         elif value:
             facts[key] = value
-    return _report(description, facts, supplies, fans, unread)
+    return _build_report(description, facts, supplies, fans, unread)
 
 
-def _report(
+def _build_report(
     description: str,
     facts: dict[str, str],
     supplies: Mapping[int, Mapping[str, str]],
@@ -107,15 +107,15 @@ def _report(
     unread: list[str],
 ) -> SwitchReport:
     """Return a switch; rows that get a field of their own leave ``facts``."""
-    ports = _number(facts.pop("ports", None))
+    ports = _parse_number(facts.pop("ports", None))
     guid = re.fullmatch(r"0x([0-9A-Fa-f]{1,16})", facts.pop("GUID", ""))
     return SwitchReport(
         description=description,
         guid=guid[1].lower().zfill(16) if guid else None,
         ports=None if ports is None else int(ports),
-        uptime_s=_uptime_s(facts.pop("uptime (d-h:m:s)", None)),
-        temperature_celsius=_number(facts.pop("temperature (C)", None)),
-        max_temperature_celsius=_number(facts.pop("max temp (C)", None)),
+        uptime_s=_parse_uptime_s(facts.pop("uptime (d-h:m:s)", None)),
+        temperature_celsius=_parse_number(facts.pop("temperature (C)", None)),
+        max_temperature_celsius=_parse_number(facts.pop("max temp (C)", None)),
         fan_status=facts.pop("fan status", None),
         fan_turns_per_s=fans,
         power_supplies=tuple(
@@ -124,7 +124,7 @@ def _report(
                 status=rows.get("status") or None,
                 dc_power=rows.get("DC power") or None,
                 fan_status=rows.get("fan status") or None,
-                power_w=_number(rows.get("power (W)")),
+                power_w=_parse_number(rows.get("power (W)")),
                 part_number=rows.get("P/N") or None,
                 serial_number=rows.get("S/N") or None,
             )
@@ -135,15 +135,15 @@ def _report(
     )
 
 
-def _number(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     """Read a number; ``None`` where there is none."""
     return float(text) if text is not None and _NUMBER.fullmatch(text) else None
 
 
-def _uptime_s(text: str | None) -> float | None:
+def _parse_uptime_s(text: str | None) -> float | None:
     """Read ``160d-10:38:53`` [s]: 160 days, 10 hours, 38 minutes and 53 seconds are 13,862,333 s."""
-    found = _UPTIME.fullmatch(text or "")
-    if found is None:
+    match = _UPTIME.fullmatch(text or "")
+    if match is None:
         return None
-    days, hours, minutes, seconds = map(int, found.groups())
+    days, hours, minutes, seconds = map(int, match.groups())
     return units.hours(24 * days + hours) + 60.0 * minutes + seconds

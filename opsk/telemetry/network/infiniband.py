@@ -1,8 +1,8 @@
-"""What do the RDMA ports of this node say of themselves? Reads ``class/infiniband`` of a sysfs tree.
+"""Reads the RDMA ports of this node from ``class/infiniband`` of a sysfs tree.
 
 Data counters count 4-byte words whatever the width of the link; they become bytes here and nowhere else. A file that
-is missing, unreadable or no number yields no value: never a zero. Ethernet ports (RoCE) stand in the same tree; what
-they do by priority (PFC pauses) is in no file of sysfs, only behind ethtool's ioctl, and is not read here.
+is missing, unreadable or not a number yields no value: never a zero. Ethernet ports (RoCE) are in the same tree; their
+counters by priority (PFC pauses) are in no file of sysfs, only behind ethtool's ioctl, and are not read here.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ COUNTER_BITS = {
 }
 """Width of each field of the PortCounters attribute (IBA 16.1.3.5).
 
-The kernel asks for this attribute; only bytes and packets are asked for in 64 bits where the device can. These fields
+The kernel reads this attribute; only bytes and packets are read in 64 bits where the device can. These fields
 stay at their largest value until someone clears them. A device or kernel with wider fields counts on past it.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortSample:
-    """One port at one moment; ``None``, or a key that is not there, is "the node does not say".
+    """One port at one moment; ``None``, or a missing key, is "not reported".
 
     Parameters
     ----------
@@ -75,16 +75,16 @@ class PortSample:
     rate_bytes_per_s
         Speed as the driver states it, link coding included [bytes/s].
     speed
-        Width and generation behind the rate (``4X NDR``).
+        Width and generation of the rate (``4X NDR``).
     lid, sm_lid
         Local identifiers of the port and of its subnet manager; ``None`` where there is none (0).
     counters, extended, hardware
         Values of ``counters``, ``counters_ext`` (old kernels) and ``hw_counters`` by file name: data counters in
         bytes, all others in events or packets, as the kernel counts them.
     counter_lifespan_s
-        Hardware counters are refreshed this seldom [s].
+        Refresh interval of the hardware counters [s].
     unreadable
-        Files that are there but give no value now (``N/A``, ``EINVAL``), by path below the port.
+        Files that exist but have no value now (``N/A``, ``EINVAL``), by path below the port.
     saturated
         Files of ``counters`` that stand at the largest value of their field, and may stay there however much happens.
     """
@@ -119,7 +119,7 @@ class DeviceSample:
     Parameters
     ----------
     device, board_id, firmware, hca_type
-        Name, PSID, firmware and type, as the driver tells.
+        Name, PSID, firmware and type, as the driver reports them.
     node_guid
         16 hexadecimal digits, as topology dumps have it.
     pci, numa_node
@@ -144,7 +144,7 @@ class DeviceSample:
 
 
 class InfinibandSource(Protocol):
-    """Whatever can tell about the RDMA devices of a node."""
+    """A source of the RDMA devices of a node."""
 
     def devices(self) -> tuple[DeviceSample, ...]:
         """Return all devices, by name; none where the node has none.
@@ -169,20 +169,20 @@ class SysfsInfiniband:
         self._classes = f"{sysfs}/class"
 
     def devices(self) -> tuple[DeviceSample, ...]:
-        """Return all devices, by name; none where the kernel knows no RDMA."""
-        return tuple(_device(self._classes, name) for name in _names(f"{self._classes}/infiniband"))
+        """Return all devices, by name; none where the kernel has no RDMA."""
+        return tuple(_read_device(self._classes, name) for name in _list_names(f"{self._classes}/infiniband"))
 
 
 def parse_rate(text: str) -> tuple[float, str | None] | None:
-    """Read ``400 Gb/sec (4X NDR)``: speed [bytes/s], and width with generation; ``None`` when it says neither.
+    """Read ``400 Gb/sec (4X NDR)``: speed [bytes/s], and width with generation; ``None`` when it has neither.
 
     ``400 Gb/sec (4X NDR)`` is (50e9, ``4X NDR``).
     """
-    found = _RATE.match(text)
-    if found is None:
+    match = _RATE.match(text)
+    if match is None:
         return None
-    speed = " ".join(part for part in found.group(2, 3) if part)
-    return units.gbit_per_s(float(found[1])), speed or None
+    speed = " ".join(part for part in match.group(2, 3) if part)
+    return units.gbit_per_s(float(match[1])), speed or None
 
 
 def parse_guid(text: str | None) -> str | None:
@@ -193,14 +193,16 @@ def parse_guid(text: str | None) -> str | None:
     return guid if guid.strip("0") else None
 
 
-def _device(classes: str, name: str) -> DeviceSample:
+def _read_device(classes: str, name: str) -> DeviceSample:
     """Read one device."""
     root = f"{classes}/infiniband/{name}"
     files = _Files(root)
-    ports = (_port(classes, f"{root}/ports/{number}", name, number) for number in _port_numbers(f"{root}/ports"))
+    ports = (
+        _read_port(classes, f"{root}/ports/{number}", name, number) for number in _list_port_numbers(f"{root}/ports")
+    )
     hardware = files.counters("hw_counters")
     hardware.pop("lifespan", None)
-    pci = _pci_address(Path(root, "device"))
+    pci = _find_pci_address(Path(root, "device"))
     return DeviceSample(
         device=name,
         board_id=files.text("board_id"),
@@ -208,7 +210,7 @@ def _device(classes: str, name: str) -> DeviceSample:
         hca_type=files.text("hca_type"),
         node_guid=parse_guid(files.text("node_guid")),
         pci=pci,
-        numa_node=_whole_number(files.text("device/numa_node")),
+        numa_node=_parse_whole_number(files.text("device/numa_node")),
         virtual_function=os.path.lexists(f"{root}/device/physfn") if pci is not None else None,
         hardware=hardware,
         ports=tuple(ports),
@@ -216,7 +218,7 @@ def _device(classes: str, name: str) -> DeviceSample:
     )
 
 
-def _port(classes: str, path: str, device: str, number: int) -> PortSample:
+def _read_port(classes: str, path: str, device: str, number: int) -> PortSample:
     """Read one port."""
     files = _Files(path)
     state, state_name = files.numbered("state")
@@ -232,7 +234,7 @@ def _port(classes: str, path: str, device: str, number: int) -> PortSample:
         port=number,
         link_layer=link_layer,
         netdev=netdev,
-        bond=_bond(f"{classes}/net", netdev),
+        bond=_find_bond(f"{classes}/net", netdev),
         gid=gid if gid and gid.strip("0:") else None,
         port_guid=parse_guid(gid[-19:]) if gid and link_layer == "InfiniBand" else None,
         state=state,
@@ -252,7 +254,7 @@ def _port(classes: str, path: str, device: str, number: int) -> PortSample:
     )
 
 
-def _bond(interfaces: str, netdev: str | None) -> str | None:
+def _find_bond(interfaces: str, netdev: str | None) -> str | None:
     """Return the bond that an interface is, or is a member of."""
     if netdev is None or len(netdev) > _LONGEST_INTERFACE or set(netdev) & {"/", "\0"} or netdev in (".", ".."):
         return None
@@ -266,23 +268,23 @@ def _bond(interfaces: str, netdev: str | None) -> str | None:
     return master if Path(interfaces, master, "bonding").is_dir() else None
 
 
-def _pci_address(device: Path) -> str | None:
+def _find_pci_address(device: Path) -> str | None:
     """Return the PCI address of a device, from its link, or in a copy of sysfs its ``uevent``; ``None`` off PCI."""
     try:
         address = device.readlink().name
     except OSError:
-        found = _PCI_SLOT.search(_Files(str(device)).text("uevent") or "")
-        address = found[1] if found else ""
+        match = _PCI_SLOT.search(_Files(str(device)).text("uevent") or "")
+        address = match[1] if match else ""
     return address if _PCI_ADDRESS.fullmatch(address) else None
 
 
-def _whole_number(text: str | None) -> int | None:
-    """Read a number from 0 up; -1 is the kernel's way to say "none"."""
+def _parse_whole_number(text: str | None) -> int | None:
+    """Read a number from 0 up; -1 is the kernel's "none"."""
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 class _Files:
-    """Small files below one folder; remembers which are there and say nothing, or no more."""
+    """Small files below one folder; records which are unreadable or saturated."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -301,7 +303,7 @@ class _Files:
         try:
             return os.read(descriptor, _LONGEST_VALUE_BYTES).decode("utf-8", "replace").strip() or None
         except OSError:
-            # A port without a GID answers EINVAL for it and its network interface: that is its way to say "none".
+            # A port without a GID answers EINVAL for it and its network interface: that means "none".
             if not name.startswith("gid"):
                 self.unreadable.append(name)
             return None
@@ -310,8 +312,8 @@ class _Files:
 
     def numbered(self, name: str) -> tuple[int | None, str | None]:
         """Read ``4: ACTIVE`` as its number and its word."""
-        found = _NUMBERED.fullmatch(self.text(name) or "")
-        return (int(found[1]), found[2]) if found else (None, None)
+        match = _NUMBERED.fullmatch(self.text(name) or "")
+        return (int(match[1]), match[2]) if match else (None, None)
 
     def identifier(self, name: str) -> int | None:
         """Read a LID (``0x1a``); 0 is "none assigned"."""
@@ -319,11 +321,11 @@ class _Files:
         if text is None:
             return None
         try:
-            found = int(text, 0)
+            value = int(text, 0)
         except ValueError:
-            found = -1
-        if 0 <= found <= _LARGEST_LID:
-            return found or None
+            value = -1
+        if 0 <= value <= _LARGEST_LID:
+            return value or None
         self.unreadable.append(name)
         return None
 
@@ -331,14 +333,14 @@ class _Files:
         """Read every counter of a folder, data words as bytes."""
         values: dict[str, int] = {}
         try:
-            names = _entries(f"{self._folder}/{folder}")
+            names = _list_entries(f"{self._folder}/{folder}")
         except (FileNotFoundError, NotADirectoryError):
             return values
         except OSError:
             self.unreadable.append(folder)
             return values
         for name in names:
-            value = _counter(self.text(f"{folder}/{name}"))
+            value = _parse_counter(self.text(f"{folder}/{name}"))
             if value is not None:
                 values[name] = value * units.IB_DATA_WORD_BYTES if name in _DATA_WORDS else value
                 if folder == "counters" and value in (2 ** COUNTER_BITS.get(name, 64) - 1, _LARGEST_COUNTER):
@@ -348,7 +350,7 @@ class _Files:
         return values
 
 
-def _counter(text: str | None) -> int | None:
+def _parse_counter(text: str | None) -> int | None:
     """Read an unsigned 64-bit number; anything else is no value."""
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 20:
         return None
@@ -356,16 +358,16 @@ def _counter(text: str | None) -> int | None:
     return value if value <= _LARGEST_COUNTER else None
 
 
-def _entries(folder: str) -> list[str]:
+def _list_entries(folder: str) -> list[str]:
     """List a folder, sorted."""
     with os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries)
 
 
-def _names(folder: str) -> list[str]:
+def _list_names(folder: str) -> list[str]:
     """List a folder, sorted; empty where there is none."""
     try:
-        return _entries(folder)
+        return _list_entries(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -374,6 +376,6 @@ def _names(folder: str) -> list[str]:
         ) from error
 
 
-def _port_numbers(folder: str) -> list[int]:
+def _list_port_numbers(folder: str) -> list[int]:
     """List the ports of a device in order."""
-    return sorted(int(name) for name in _names(folder) if name.isascii() and name.isdigit() and len(name) < 4)
+    return sorted(int(name) for name in _list_names(folder) if name.isascii() and name.isdigit() and len(name) < 4)

@@ -1,8 +1,8 @@
-"""What did ``perfquery`` say of ports, its own or a switch's? Reads its text, under the names that sysfs has.
+"""Parses the output of ``perfquery`` for ports of HCAs and switches, under the counter names of sysfs.
 
 Each block is one attribute of one port: PortCounters, PortCountersExtended, details of errors, counters by virtual
-lane, or the tick of PortSamplesControl. The four counters of data words become bytes here; what has no name in sysfs
-keeps the one that perfquery prints, and its number.
+lane, or the tick of PortSamplesControl. The four counters of data words become bytes here; counters without a name in
+sysfs keep the name and number that perfquery prints.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ SYSFS_NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortReport:
-    """One block: what one attribute says of one port.
+    """One block: one attribute of one port.
 
     Parameters
     ----------
     attribute, address
-        Its name (``Port extended counters``) and whom was asked (``Lid 133``, a directed route).
+        Its name (``Port extended counters``) and the queried address (``Lid 133``, a directed route).
     lid, port
-        ``None`` where a route says it, and where the block is the sum of all ports.
+        ``None`` where the address is a route, and where the block is the sum of all ports.
     counters
         By the name of the file in sysfs: data in bytes, all others in events, packets or ticks.
     others
@@ -113,7 +113,7 @@ class PerfqueryReading:
     unread: tuple[str, ...] = ()
 
 
-def read_perfquery(text: str) -> PerfqueryReading:
+def parse_perfquery(text: str) -> PerfqueryReading:
     """Read the text that perfquery prints, of one port or of many."""
     reports: list[PortReport] = []
     unread: list[str] = []
@@ -123,20 +123,20 @@ def read_perfquery(text: str) -> PerfqueryReading:
         line = raw.strip()
         if not line:
             continue
-        if line.startswith("#") and len(line) <= _LONGEST_HEAD and (found := _HEAD.fullmatch(line)):
+        if line.startswith("#") and len(line) <= _LONGEST_HEAD and (match := _HEAD.fullmatch(line)):
             if head is not None:
-                reports.append(_report(head, values, began))
-            head, began, values = found, number, {}
+                reports.append(_build_report(head, values, began))
+            head, began, values = match, number, {}
         elif head is not None and (pair := _VALUE.fullmatch(line)):
             values[pair[1]] = int(pair[2], 16 if pair[2].startswith("0x") else 10)
         else:
             unread.append(f"{number}: {line[:120]}")
     if head is not None:
-        reports.append(_report(head, values, began))
+        reports.append(_build_report(head, values, began))
     return PerfqueryReading(ports=tuple(reports), unread=tuple(unread))
 
 
-def _report(head: re.Match[str], values: Mapping[str, int], line: int) -> PortReport:
+def _build_report(head: re.Match[str], values: Mapping[str, int], line: int) -> PortReport:
     """Return one block."""
     attribute, port = head["attribute"], int(head["port"])
     lid, mask = _LID.fullmatch(head["address"]), _CAPABILITIES.search(head["rest"])

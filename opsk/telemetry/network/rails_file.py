@@ -1,8 +1,8 @@
-"""On which rail, leaf and switch port is each HCA port of this node? Read from a small file that the site hands out.
+"""Reads and writes the rails file of a site, which has the rail, leaf and switch port of each HCA port.
 
 A node cannot see the fabric, and a dump of 10,000 nodes is too much for every node to read. ``opsk fabric DUMP
---rails-file FILE`` writes what the dump says of each HCA port as one line, once a cluster; a node picks its own lines
-by GUID, without parsing the others, and again only when the file has changed. The whole is one JSON document:
+--rails-file FILE`` writes one line for each HCA port of the dump, once a cluster; a node picks its own lines by GUID,
+without parsing the others, and again only when the file has changed. The whole is one JSON document:
 
     {"format": "opsk rails 1", "source": "...", "generated": "...", "ports": {
     "<node GUID>/<port>": {"node": ..., "rail": ..., "leaf": ..., "switch": ..., "switch_port": ..., "role": ...},
@@ -43,7 +43,7 @@ class PortPlace:
     leaf, switch, switch_port
         Description and GUID of the switch, and the port of the switch.
     role
-        What the port is for: ``compute``, ``storage`` or ``management``; empty where nobody can tell.
+        What the port is for: ``compute``, ``storage`` or ``management``; empty where it is unknown.
     """
 
     guid: str
@@ -58,7 +58,7 @@ class PortPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RailsReading:
-    """What the file said of the wanted GUIDs, by GUID and port; ``modified`` is the file's time [s since 1970]."""
+    """Places of the requested GUIDs, by GUID and port; ``modified`` is the file's time [s since 1970]."""
 
     places: Mapping[tuple[str, int], PortPlace] = field(default_factory=dict)
     modified: float | None = None
@@ -66,7 +66,7 @@ class RailsReading:
 
 
 class RailsFile:
-    """The rails file of a site; read when first asked, and again when it has changed."""
+    """The rails file of a site; read at the first request, and again when it has changed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -75,12 +75,12 @@ class RailsFile:
 
     def read(self, guids: Iterable[str]) -> RailsReading:
         """Return the places of the ports with these GUIDs; a file that is not there or no rails file is a problem."""
-        wanted = frozenset(guids)
+        requested = frozenset(guids)
         try:
             status = self.path.stat()
-            state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, wanted)
+            state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, requested)
             if state != self._state:
-                self._reading = _read(self.path, wanted, status.st_mtime)
+                self._reading = _read(self.path, requested, status.st_mtime)
                 self._state = state
         except OSError as error:
             self._state, self._reading = None, RailsReading(problem=f"{self.path}: {error.strerror}")
@@ -96,7 +96,7 @@ def write_rails(path: Path, places: Iterable[PortPlace], *, source: str, generat
         The file cannot be written.
     """
     lines = [
-        f'"{place.guid}/{place.port}": {json.dumps(_facts(place))}'
+        f'"{place.guid}/{place.port}": {json.dumps(_build_entry(place))}'
         for place in sorted(places, key=lambda place: (place.guid, place.port))
     ]
     head = json.dumps({"format": FORMAT, "source": source, "generated": generated})
@@ -112,14 +112,14 @@ def write_rails(path: Path, places: Iterable[PortPlace], *, source: str, generat
     return len(lines)
 
 
-def _facts(place: PortPlace) -> dict[str, Any]:
-    """Return what stands behind the key of a port."""
+def _build_entry(place: PortPlace) -> dict[str, Any]:
+    """Build the entry of a port, without its key."""
     return {name: value for name, value in asdict(place).items() if name not in ("guid", "port")}
 
 
-def _read(path: Path, wanted: frozenset[str], modified: float) -> RailsReading:
-    """Pick the lines of the wanted GUIDs."""
-    keys = {guid.encode("ascii", "replace") for guid in wanted}
+def _read(path: Path, requested: frozenset[str], modified: float) -> RailsReading:
+    """Read the lines of the requested GUIDs."""
+    keys = {guid.encode("ascii", "replace") for guid in requested}
     places: dict[tuple[str, int], PortPlace] = {}
     with path.open("rb") as lines:
         if FORMAT.encode() not in lines.readline(_LONGEST_LINE_BYTES):
@@ -127,7 +127,7 @@ def _read(path: Path, wanted: frozenset[str], modified: float) -> RailsReading:
         broken = 0
         while line := lines.readline(_LONGEST_LINE_BYTES):
             if line[1:17] in keys:
-                place = _place(line)
+                place = _parse_place(line)
                 if place is None:
                     broken += 1
                 else:
@@ -136,26 +136,26 @@ def _read(path: Path, wanted: frozenset[str], modified: float) -> RailsReading:
     return RailsReading(places=places, modified=modified, problem=problem)
 
 
-def _place(line: bytes) -> PortPlace | None:
+def _parse_place(line: bytes) -> PortPlace | None:
     """Read one line; ``None`` when it is damaged. What is of another type than it should be is left out."""
-    found = _KEY.fullmatch(line)
+    match = _KEY.fullmatch(line)
     try:
-        facts = json.loads(found[3]) if found else None
+        facts = json.loads(match[3]) if match else None
     except (ValueError, RecursionError):
         facts = None
-    if found is None or not isinstance(facts, dict):
+    if match is None or not isinstance(facts, dict):
         return None
 
     def text(name: str) -> str:
         return facts[name] if isinstance(facts.get(name), str) else ""
 
     def number(name: str) -> int | None:
-        found = facts.get(name)
-        return found if type(found) is int and 0 <= found <= _LARGEST_NUMBER else None
+        value = facts.get(name)
+        return value if type(value) is int and 0 <= value <= _LARGEST_NUMBER else None
 
     return PortPlace(
-        guid=found[1].decode("ascii"),
-        port=int(found[2]),
+        guid=match[1].decode("ascii"),
+        port=int(match[2]),
         node=text("node"),
         rail=number("rail"),
         leaf=text("leaf"),

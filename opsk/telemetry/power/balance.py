@@ -1,7 +1,7 @@
-"""Where does a node's power go, and how much of it do its jobs use? Arithmetic on what the readers found.
+"""Computes the power balance of a node, and the share of its energy that its jobs use.
 
-The node's own meter sees everything; GPUs and processors tell of themselves. What is left is fans, disks, network cards
-and the losses of power supplies, and it is only told where all three were measured, at about the same moment.
+The node's own meter measures everything; GPUs and processors report their own power. The rest is fans, disks, network
+cards and the losses of power supplies, and it is reported only where all three were measured at about the same moment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GpuPowerTotal:
 
 
 class GpuPowerWatch:
-    """Remembers the power of the last readings of GPUs, so that nobody has to ask the GPUs twice.
+    """Keeps the power of the last readings of the GPUs, so that they need not be read twice.
 
     Parameters
     ----------
@@ -57,14 +57,14 @@ class GpuPowerWatch:
 
 
 class WatchedGpus:
-    """A GPU source whose readings tell a `GpuPowerWatch` what they saw.
+    """A GPU source that passes the power of its readings to a `GpuPowerWatch`.
 
     Parameters
     ----------
     source
         Where the readings come from.
     watch
-        Who is told.
+        The receiver.
     kind
         Word for these GPUs; each source has its own.
     """
@@ -75,18 +75,18 @@ class WatchedGpus:
         self._kind = kind
 
     def gpus(self) -> GpuReading:
-        """Return what the source gives; raises what it raises."""
+        """Return the reading of the source; raises what it raises."""
         reading = self._source.gpus()
-        self._watch.note(self._kind, gpu_watts(reading), len(reading.gpus))
+        self._watch.note(self._kind, sum_gpu_watts(reading), len(reading.gpus))
         return reading
 
     def close(self) -> None:
-        """Let the source go."""
+        """Close the source."""
         close(self._source)
 
 
-def gpu_watts(reading: GpuReading) -> float | None:
-    """Return the power of all GPUs together [W]; ``None`` when one is lost or does not tell: a part is no sum."""
+def sum_gpu_watts(reading: GpuReading) -> float | None:
+    """Return the power of all GPUs together [W]; ``None`` when one is lost or does not report it: a part is no sum."""
     if reading.lost or not reading.gpus:
         return None
     total = 0.0
@@ -98,7 +98,7 @@ def gpu_watts(reading: GpuReading) -> float | None:
     return total
 
 
-def cpu_joules(zones: Iterable[RaplZone]) -> float | None:
+def sum_cpu_joules(zones: Iterable[RaplZone]) -> float | None:
     """Return the energy of processors and their memory [J]: packages, and memory, which packages do not include.
 
     ``None`` where there are no packages, or where one of these zones cannot be read.
@@ -114,17 +114,17 @@ def cpu_joules(zones: Iterable[RaplZone]) -> float | None:
     return total
 
 
-def cpu_watts(sensors: Iterable[HwmonPower]) -> float | None:
+def sum_cpu_watts(sensors: Iterable[HwmonPower]) -> float | None:
     """Return the power of processors by the board's sensors [W]: sockets of Grace; ``None`` where there are none."""
     values = [sensor.watts for sensor in sensors if sensor.part == "grace"]
     return sum(value for value in values if value is not None) if values and None not in values else None
 
 
-def node_watts(sensors: Iterable[HwmonPower]) -> float | None:
+def find_node_watts(sensors: Iterable[HwmonPower]) -> float | None:
     """Return the power of the node by the board's sensors [W]: its meter, else what its power supplies take in."""
-    found = list(sensors)
+    all_sensors = list(sensors)
     for part in ("node", "psu_input"):
-        values = [sensor.watts for sensor in found if sensor.part == part and sensor.watts]
+        values = [sensor.watts for sensor in all_sensors if sensor.part == part and sensor.watts]
         if values:
             return sum(value for value in values if value is not None)
     return None

@@ -1,10 +1,10 @@
-"""What do the sensors of the board say: power, energy, and the few temperatures that explain it?
+"""Reads the sensors of the board: power, energy, fans, and the few temperatures that explain them.
 
 Reads ``class/hwmon`` of a sysfs tree. The kernel shows microwatts, microjoules, thousandths of a degree and
-milliseconds; they become watts, joules, degrees Celsius and seconds here. ACPI power meters keep their files beside the
-device (``hwmonN/device``), and NVIDIA Grace says in ``power1_oem_info`` what each of its meters measures.
+milliseconds; they become watts, joules, degrees Celsius and seconds here. ACPI power meters keep their files in the
+device's folder (``hwmonN/device``), and NVIDIA Grace names in ``power1_oem_info`` what each of its meters measures.
 Sensors of GPUs are left to the GPUs' own readers, and temperatures other than those of processors and memory are left
-out: a node can have hundreds, and nobody looks at most of them.
+out: a node can have hundreds, most of which nobody uses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opsk import units
-from opsk.telemetry.host.value_files import ValueFiles, by_number, names_in
+from opsk.telemetry.host.value_files import ValueFiles, list_names, natural_sort_key
 
 _CHANNEL = re.compile(r"(?P<channel>(?P<kind>power|energy|temp|fan)[0-9]+)_(?:input|average)")
 _GPU_CHIPS = {"amdgpu", "radeon", "nouveau"}
@@ -37,7 +37,7 @@ _PARTS = (
     ("psu_input", re.compile(r"pin[0-9]*", re.IGNORECASE)),
     ("psu_output", re.compile(r"pout[0-9]*", re.IGNORECASE)),
 )
-_MOST_SENSORS = 128
+_MAX_SENSORS = 128
 """Of each kind: a board with more would fill Prometheus; what is left out is counted."""
 
 
@@ -52,7 +52,7 @@ class HwmonPower:
     sensor
         Label of the sensor (``Grace Power Socket 0``), or its channel where it has none (``power1``).
     part
-        What is measured: ``node`` (an ACPI power meter that says no other), ``module`` (a Grace module with its GPUs),
+        What is measured: ``node`` (an ACPI power meter without other label), ``module`` (a Grace module with its GPUs),
         ``grace`` (a Grace socket), ``cpu``, ``io``, ``dram``, ``psu_input``, ``psu_output`` or ``other``.
     input_w, average_w, lowest_w, highest_w
         Power now, its average over ``interval_s``, and the extremes since the driver was loaded [W].
@@ -78,7 +78,7 @@ class HwmonPower:
 
     @property
     def watts(self) -> float | None:
-        """Return the power now, or its average where only that is told."""
+        """Return the power now, or its average where only that is reported."""
         return self.input_w if self.input_w is not None else self.average_w
 
 
@@ -104,7 +104,7 @@ class HwmonFan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HwmonReading:
-    """All sensors that are of use; ``unreadable`` maps files below ``class/hwmon`` to why they gave nothing."""
+    """All sensors in use; ``unreadable`` maps files below ``class/hwmon`` to the reason why they have no value."""
 
     powers: tuple[HwmonPower, ...] = ()
     temperatures: tuple[HwmonTemperature, ...] = ()
@@ -114,8 +114,8 @@ class HwmonReading:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Found:
-    """What has been read so far."""
+class _Readings:
+    """The sensors read so far."""
 
     powers: list[HwmonPower] = field(default_factory=list)
     temperatures: list[HwmonTemperature] = field(default_factory=list)
@@ -146,33 +146,33 @@ class HwmonReader:
         self._root = f"{sysfs}/class/hwmon"
 
     def read(self) -> HwmonReading:
-        """Return all sensors that are of use; none where there are none."""
-        found = _Found()
+        """Read all sensors in use; empty where there are none."""
+        readings = _Readings()
         taken: set[str] = set()
-        for folder in sorted(names_in(self._root), key=by_number):
+        for folder in sorted(list_names(self._root), key=natural_sort_key):
             for below, chip in self._chips(folder, taken):
-                _read_chip(chip, found)
-                found.unreadable |= {f"{below}/{name}": why for name, why in chip.files.unreadable.items()}
-        kept = (found.powers, found.temperatures, found.fans)
+                _read_chip(chip, readings)
+                readings.unreadable |= {f"{below}/{name}": why for name, why in chip.files.unreadable.items()}
+        groups = (readings.powers, readings.temperatures, readings.fans)
         return HwmonReading(
-            powers=tuple(found.powers[:_MOST_SENSORS]),
-            temperatures=tuple(found.temperatures[:_MOST_SENSORS]),
-            fans=tuple(found.fans[:_MOST_SENSORS]),
-            unreadable=found.unreadable,
-            left_out=sum(max(0, len(sensors) - _MOST_SENSORS) for sensors in kept),
+            powers=tuple(readings.powers[:_MAX_SENSORS]),
+            temperatures=tuple(readings.temperatures[:_MAX_SENSORS]),
+            fans=tuple(readings.fans[:_MAX_SENSORS]),
+            unreadable=readings.unreadable,
+            left_out=sum(max(0, len(sensors) - _MAX_SENSORS) for sensors in groups),
         )
 
     def _chips(self, folder: str, taken: set[str]) -> Iterator[tuple[str, _Chip]]:
-        """Return the folder that holds the sensors of one device; old drivers keep them beside the device."""
+        """Return the folder that holds the sensors of one device; old drivers keep them in the device's folder."""
         path = f"{self._root}/{folder}"
         for below in (folder, f"{folder}/device"):
-            channels = _channels(f"{self._root}/{below}")
+            channels = _list_channels(f"{self._root}/{below}")
             if not channels:
                 continue
             driver = (ValueFiles(path).text("name") or ValueFiles(f"{path}/device").text("name") or "").strip()
             if driver in _GPU_CHIPS:
                 return
-            name = _device_name(path) or driver or folder
+            name = _read_device_name(path) or driver or folder
             if name in taken:
                 name = f"{name}@{folder}"
             taken.add(name)
@@ -181,15 +181,15 @@ class HwmonReader:
             return
 
 
-def _channels(folder: str) -> tuple[tuple[str, str], ...]:
+def _list_channels(folder: str) -> tuple[tuple[str, str], ...]:
     """Return the channels of a folder by kind, in order: (``power``, ``power1``)."""
-    matches = (_CHANNEL.fullmatch(name) for name in names_in(folder))
+    matches = (_CHANNEL.fullmatch(name) for name in list_names(folder))
     found = {(match["kind"], match["channel"]) for match in matches if match}
-    return tuple(sorted(found, key=lambda item: by_number(item[1])))
+    return tuple(sorted(found, key=lambda item: natural_sort_key(item[1])))
 
 
-def _device_name(path: str) -> str | None:
-    """Return what the kernel calls the device; it stays the same when drivers load in another order."""
+def _read_device_name(path: str) -> str | None:
+    """Return the kernel's name of the device; it stays the same when drivers load in another order."""
     try:
         name = Path(path, "device").readlink().name
     except OSError:
@@ -197,28 +197,28 @@ def _device_name(path: str) -> str | None:
     return name if name not in ("", "..") else None
 
 
-def _read_chip(chip: _Chip, found: _Found) -> None:
+def _read_chip(chip: _Chip, readings: _Readings) -> None:
     """Read the channels of one device."""
     named: set[str] = set()
     for kind, channel in chip.channels:
         label = chip.files.text(f"{channel}_label") or chip.files.text(f"{channel}_oem_info")
-        sensor = _free_name(named, label, channel)
+        sensor = _choose_free_name(named, label, channel)
         if kind in ("power", "energy"):
-            power = None if _ONE_CORE.fullmatch(label or "") else _power(chip, channel, sensor)
+            power = None if _ONE_CORE.fullmatch(label or "") else _read_power(chip, channel, sensor)
             if power is not None:
-                found.powers.append(power)
+                readings.powers.append(power)
         elif kind == "temp":
-            temperature = _temperature(chip, channel, sensor, label)
+            temperature = _read_temperature(chip, channel, sensor, label)
             if temperature is not None:
-                found.temperatures.append(temperature)
+                readings.temperatures.append(temperature)
         else:
             turns_per_min = chip.files.count(f"{channel}_input")
             if turns_per_min is not None:
-                found.fans.append(HwmonFan(chip=chip.name, sensor=sensor, hertz=turns_per_min / 60))
+                readings.fans.append(HwmonFan(chip=chip.name, sensor=sensor, hertz=turns_per_min / 60))
         named.add(sensor)
 
 
-def _free_name(named: set[str], label: str | None, channel: str) -> str:
+def _choose_free_name(named: set[str], label: str | None, channel: str) -> str:
     """Return a name that no sensor of the chip has yet: a label may come twice, or be the name of another channel."""
     names = [label, f"{label} {channel}"] if label else []
     name = next((name for name in (*names, channel) if name not in named), channel)
@@ -227,12 +227,12 @@ def _free_name(named: set[str], label: str | None, channel: str) -> str:
     return name
 
 
-def _power(chip: _Chip, channel: str, sensor: str) -> HwmonPower | None:
-    """Read one sensor of power, or one of energy; ``None`` when it gives no value now."""
+def _read_power(chip: _Chip, channel: str, sensor: str) -> HwmonPower | None:
+    """Read one sensor of power, or one of energy; ``None`` when it has no value now."""
     files = chip.files
-    part = _part(chip, sensor)
+    part = _classify_part(chip, sensor)
     if channel.startswith("energy"):
-        energy_j = _micro(files, f"{channel}_input")
+        energy_j = _read_micro(files, f"{channel}_input")
         power = HwmonPower(chip=chip.name, driver=chip.driver, sensor=sensor, part=part, energy_j=energy_j)
         return None if energy_j is None else power
     interval_ms = files.count(f"{channel}_average_interval")
@@ -241,29 +241,29 @@ def _power(chip: _Chip, channel: str, sensor: str) -> HwmonPower | None:
         driver=chip.driver,
         sensor=sensor,
         part=part,
-        input_w=_micro(files, f"{channel}_input"),
-        average_w=_micro(files, f"{channel}_average"),
-        lowest_w=_micro(files, f"{channel}_input_lowest"),
-        highest_w=_micro(files, f"{channel}_input_highest"),
-        cap_w=_micro(files, f"{channel}_cap") or None,
+        input_w=_read_micro(files, f"{channel}_input"),
+        average_w=_read_micro(files, f"{channel}_average"),
+        lowest_w=_read_micro(files, f"{channel}_input_lowest"),
+        highest_w=_read_micro(files, f"{channel}_input_highest"),
+        cap_w=_read_micro(files, f"{channel}_cap") or None,
         interval_s=units.milliseconds(interval_ms) if interval_ms else None,
     )
     return None if power.watts is None else power
 
 
-def _part(chip: _Chip, sensor: str) -> str:
-    """Return what a sensor measures, as far as its label tells."""
+def _classify_part(chip: _Chip, sensor: str) -> str:
+    """Classify what a sensor measures by its label."""
     for part, words in _PARTS:
         if words.fullmatch(sensor) if part.startswith("psu") else words.search(sensor):
             return part
     return "node" if chip.driver == "power_meter" else "other"
 
 
-def _temperature(chip: _Chip, channel: str, sensor: str, label: str | None) -> HwmonTemperature | None:
+def _read_temperature(chip: _Chip, channel: str, sensor: str, label: str | None) -> HwmonTemperature | None:
     """Read the temperature of a processor or of a memory module; ``None`` for any other."""
-    wanted = _CPU_TEMPERATURES.get(chip.driver)
-    cpu = wanted is not None and wanted.fullmatch(label or "") is not None
-    if not cpu and chip.driver not in _MEMORY_CHIPS:
+    cpu_labels = _CPU_TEMPERATURES.get(chip.driver)
+    is_cpu = cpu_labels is not None and cpu_labels.fullmatch(label or "") is not None
+    if not is_cpu and chip.driver not in _MEMORY_CHIPS:
         return None
     celsius = chip.files.whole(f"{channel}_input")
     critical = chip.files.whole(f"{channel}_crit")
@@ -272,13 +272,13 @@ def _temperature(chip: _Chip, channel: str, sensor: str, label: str | None) -> H
     return HwmonTemperature(
         chip=chip.name,
         sensor=sensor,
-        part="cpu" if cpu else "dimm",
+        part="cpu" if is_cpu else "dimm",
         celsius=units.milli(celsius),
         critical_c=units.milli(critical) if critical else None,
     )
 
 
-def _micro(files: ValueFiles, name: str) -> float | None:
+def _read_micro(files: ValueFiles, name: str) -> float | None:
     """Read microwatts or microjoules."""
     value = files.count(name)
     return None if value is None else units.micro(value)

@@ -1,8 +1,8 @@
-"""How much power does the whole node draw, as its management controller (BMC) says by IPMI DCMI?
+"""Reads the power of the whole node from its management controller (BMC) by IPMI DCMI.
 
-Asks the first of ``ipmitool``, ``ipmi-dcmi`` (FreeIPMI) and ``ipmiutil`` that is installed, in a child with a deadline,
-and reads what any of them prints (and Cray's ``capmc``). All need root, and a second or more: `DcmiFile` reads what a
-timer of root's wrote into a file instead, and the file's time says how old the answer is.
+Runs the first of ``ipmitool``, ``ipmi-dcmi`` (FreeIPMI) and ``ipmiutil`` that is installed, in a child with a deadline,
+and parses the output of any of them (and of Cray's ``capmc``). All need root, and a second or more: `DcmiFile` reads
+what a timer of root's wrote into a file instead, and the file's time gives the age of the reading.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_FILE = Path("/run/opsk-dcmi/power")
 _SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 _LONGEST_BYTES = 64 * KIB
 _LONGEST_LINE = 200
-_LONGEST_COMPLAINT = 2000
+_MAX_ERROR_CHARS = 2000
 _LINE = re.compile(r"\s*(?P<key>[A-Za-z][A-Za-z ]*?)\s*:\s*(?P<value>.*?)\s*")
 _NUMBER = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,6})?)\s*([A-Za-z]+)\.?.*")
 _KEYS = {
@@ -60,7 +60,7 @@ _NOT_ALLOWED = re.compile(r"permission denied|operation not permitted|must be ro
 
 
 class NoControllerError(TelemetryError):
-    """The node has no IPMI tool, or no management controller that it could ask."""
+    """The node has no IPMI tool, or no management controller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class DcmiPower:
 
     @property
     def watts(self) -> float | None:
-        """Return the power now, or its average where only that is told."""
+        """Return the power now, or its average where only that is reported."""
         return self.current_w if self.current_w is not None else self.average_w
 
 
@@ -95,13 +95,13 @@ def parse_dcmi(text: str) -> DcmiPower:
     Raises
     ------
     TelemetryError
-        There is no power in it, or the controller says that it does not measure.
+        There is no power in it, or the controller reports that it does not measure.
     """
-    found = _from_json(text) if text.lstrip().startswith("{") else _from_lines(text)
-    state = found.pop("state", "")
+    fields = _parse_json(text) if text.lstrip().startswith("{") else _parse_lines(text)
+    state = fields.pop("state", "")
     if state and state.lower() not in _ACTIVE:
         raise TelemetryError(f"DCMI: the controller does not measure power now: {state}")
-    values = {key: _quantity(key, value) for key, value in found.items()}
+    values = {key: _parse_quantity(key, value) for key, value in fields.items()}
     # A node that answers draws power: the zero of a controller that cannot measure is no value.
     power = DcmiPower(
         current_w=values.get("current") or None,
@@ -117,18 +117,18 @@ def parse_dcmi(text: str) -> DcmiPower:
     return power
 
 
-def _from_lines(text: str) -> dict[str, str]:
+def _parse_lines(text: str) -> dict[str, str]:
     """Read ``key : value`` lines; the first of two equal keys is the reading's, the second a limit's."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in text.splitlines():
         match = _LINE.fullmatch(line) if len(line) <= _LONGEST_LINE else None
         key = _KEYS.get(" ".join(match["key"].lower().split())) if match else None
         if match and key:
-            found.setdefault(key, match["value"])
-    return found
+            fields.setdefault(key, match["value"])
+    return fields
 
 
-def _from_json(text: str) -> dict[str, str]:
+def _parse_json(text: str) -> dict[str, str]:
     """Read capmc's answer: averages over a window in seconds, and an error code."""
     try:
         answer = json.loads(text)
@@ -141,7 +141,7 @@ def _from_json(text: str) -> dict[str, str]:
     return {key: f"{answer[name]} {unit}" for name, (key, unit) in names.items() if name in answer}
 
 
-def _quantity(key: str, text: str) -> float | None:
+def _parse_quantity(key: str, text: str) -> float | None:
     """Read ``2578 Watts``, ``00000300 Seconds.``, ``1000 ms``."""
     match = _NUMBER.fullmatch(text)
     if match is None:
@@ -154,7 +154,7 @@ def _quantity(key: str, text: str) -> float | None:
 
 
 class DcmiTool:
-    """Asks an IPMI tool.
+    """Runs an IPMI tool.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class DcmiTool:
     deadline_s
         How long the tool may take [s].
     environ
-        Environment in which the tool is looked for.
+        Environment in which the tool is searched.
     """
 
     def __init__(
@@ -184,9 +184,9 @@ class DcmiTool:
         NoControllerError
             No tool is installed, or the node has no controller.
         TelemetryError
-            The tool fails, is not allowed to ask, does not answer in time, or says no power.
+            The tool fails, lacks the rights, does not answer in time, or reports no power.
         """
-        command = self._found()
+        command = self._find_command()
         try:
             done = subprocess.run(
                 command,
@@ -205,9 +205,9 @@ class DcmiTool:
         try:
             return parse_dcmi(text), 0.0
         except TelemetryError as error:
-            raise _failure(command[0], (errors or text)[-_LONGEST_COMPLAINT:], error) from error
+            raise _build_error(command[0], (errors or text)[-_MAX_ERROR_CHARS:], error) from error
 
-    def _found(self) -> tuple[str, ...]:
+    def _find_command(self) -> tuple[str, ...]:
         """Return the command to run."""
         for command in COMMANDS if self._command is None else (self._command,):
             program = shutil.which(command[0], path=self._path)
@@ -216,12 +216,12 @@ class DcmiTool:
         raise NoControllerError("no IPMI tool is installed", hint="install ipmitool or FreeIPMI's ipmi-dcmi")
 
 
-def _failure(program: str, said: str, error: TelemetryError) -> TelemetryError:
-    """Return what went wrong: no controller, no rights, or anything else in the tool's own words."""
-    last = said.strip().splitlines()[-1:] or [error.message]
-    if _NOT_ALLOWED.search(said):
+def _build_error(program: str, output: str, error: TelemetryError) -> TelemetryError:
+    """Build the error: no controller, no rights, or the tool's own message."""
+    last = output.strip().splitlines()[-1:] or [error.message]
+    if _NOT_ALLOWED.search(output):
         return TelemetryError(f"{program}: {last[0]}", hint="docs/howto/measure-power.md: let a timer of root's ask")
-    if _NO_CONTROLLER.search(said):
+    if _NO_CONTROLLER.search(output):
         return NoControllerError(f"{program}: {last[0]}")
     return TelemetryError(f"{program}: {last[0]}")
 
@@ -254,7 +254,7 @@ class DcmiFile:
         NoControllerError
             There is no such file.
         TelemetryError
-            It cannot be read, is too old, or says no power.
+            It cannot be read, is too old, or has no power.
         """
         try:
             with self._path.open("rb") as file:
@@ -272,7 +272,7 @@ class DcmiFile:
 
 
 class DcmiReader:
-    """Reads the file where there is one, and asks a tool where there is none."""
+    """Reads the file where there is one, and runs a tool where there is none."""
 
     def __init__(self, file: DcmiFile | None = None, tool: DcmiTool | None = None) -> None:
         self._file = file or DcmiFile()

@@ -1,9 +1,9 @@
-"""How much energy have the processors used? Reads RAPL's zones in ``class/powercap`` of a sysfs tree.
+"""Reads the energy of the processors from RAPL's zones in ``class/powercap`` of a sysfs tree.
 
-The kernel counts microjoules and begins again at ``max_energy_range_uj``, on servers every few minutes. Here they
-become joules that only grow: the reader remembers the last value of each zone, so it must be asked more often than a
-zone goes once around. AMD's processors stand under the same names (``intel-rapl``). A zone's ``energy_uj`` may be
-readable by root alone; such a zone is there, without a value.
+The kernel counts microjoules and wraps at ``max_energy_range_uj``, on servers every few minutes. Here they become
+joules that only grow: the reader keeps the last value of each zone, so it must be called more often than a zone wraps.
+AMD's processors have the same names (``intel-rapl``). A zone's ``energy_uj`` may be readable by root alone; such a zone
+is listed without a value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsk import units
-from opsk.telemetry.host.value_files import ValueFiles, by_number, names_in
+from opsk.telemetry.host.value_files import ValueFiles, list_names, natural_sort_key
 
 _ZONE = re.compile(r"(?P<control>[A-Za-z][\w.-]*)(?::[0-9A-Za-z]+)+")
 _LIMIT_NAMES = 4
@@ -80,7 +80,7 @@ class RaplReader:
                     continue
                 parent = paths.get(folder.rpartition(":")[0])
                 path = paths[folder] = f"{parent}/{name}" if parent else name
-                if path in zones and _control(zones[path].folder) != _control(folder):
+                if path in zones and _get_interface(zones[path].folder) != _get_interface(folder):
                     continue
                 zone = self._zone(files, folder, f"{path}@{folder}" if path in zones else path)
                 if zone is not None:
@@ -89,8 +89,10 @@ class RaplReader:
 
     def _folders(self) -> list[str]:
         """Return folders of zones, parents first; what the memory-mapped interface shows again comes last."""
-        found = [name for name in names_in(self._root) if _ZONE.fullmatch(name)]
-        return sorted(found, key=lambda name: ("mmio" in _control(name), name.count(":"), by_number(name)))
+        folders = [name for name in list_names(self._root) if _ZONE.fullmatch(name)]
+        return sorted(
+            folders, key=lambda name: ("mmio" in _get_interface(name), name.count(":"), natural_sort_key(name))
+        )
 
     def _zone(self, files: ValueFiles, folder: str, path: str) -> RaplZone | None:
         """Read one zone; ``None`` for one that counts no energy."""
@@ -100,12 +102,12 @@ class RaplReader:
         range_uj = files.count("max_energy_range_uj") or None
         return RaplZone(
             zone=path,
-            domain=_domain(path.partition("@")[0].rpartition("/")[2]),
+            domain=_parse_domain(path.partition("@")[0].rpartition("/")[2]),
             top="/" not in path,
             folder=folder,
             energy_j=None if raw_uj is None else units.micro(self._total_uj(folder, raw_uj, range_uj)),
             range_j=None if range_uj is None else units.micro(range_uj),
-            limit_w=_limit_w(files),
+            limit_w=_read_limit_w(files),
             unreadable=files.unreadable.get("energy_uj"),
         )
 
@@ -114,24 +116,24 @@ class RaplReader:
         last_uj, total_uj = self._counts.get(folder, (0, 0))
         gained_uj = raw_uj - last_uj
         if gained_uj < 0:
-            # Without a range, or beyond it, nobody knows where the counter turned: what it shows now is sure.
+            # Without a range, or beyond it, it is unknown where the counter wrapped: only the current value is certain.
             gained_uj = raw_uj + max(0, (range_uj or 0) - last_uj)
         self._counts[folder] = (raw_uj, total_uj + gained_uj)
         return total_uj + gained_uj
 
 
-def _control(folder: str) -> str:
+def _get_interface(folder: str) -> str:
     """Return the interface that a zone belongs to: ``intel-rapl``, ``intel-rapl-mmio``."""
     return folder.partition(":")[0]
 
 
-def _domain(name: str) -> str:
+def _parse_domain(name: str) -> str:
     """Return what a zone measures: ``package`` for ``package-10`` and for ``package-0-die-1``."""
-    found = re.match(r"[A-Za-z]+", name)
-    return found[0].lower() if found else name
+    match = re.match(r"[A-Za-z]+", name)
+    return match[0].lower() if match else name
 
 
-def _limit_w(files: ValueFiles) -> float | None:
+def _read_limit_w(files: ValueFiles) -> float | None:
     """Return the long-term power limit; a limit of 0 is none."""
     for number in range(_LIMIT_NAMES):
         if files.text(f"constraint_{number}_name") == "long_term":

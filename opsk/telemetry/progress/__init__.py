@@ -1,6 +1,6 @@
-"""How far and how fast is a training job, by the lines that it prints? One framework a file; ``registry`` has them all.
+"""Parses the progress of training jobs from the lines that they print.
 
-``stream.ProgressReader`` turns the bytes of a log into steps and events, ``tally.Tally`` those into medians, and
-``follow.Follower`` reads a log that still grows. Nothing here needs more than the standard library: the exporter reads
-logs with it too.
+Each framework has a module; ``registry`` lists them. ``stream.ProgressReader`` turns the bytes of a log into steps and
+events, ``tally.Tally`` computes medians of those, and ``follow.Follower`` reads a growing log. Only the standard
+library is needed: the exporter reads logs with it too.
 """

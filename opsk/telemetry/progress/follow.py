@@ -1,9 +1,9 @@
-"""How is a log read that still grows, is rotated, truncated, or not what it seems?
+"""Follows a log file that grows, is rotated or truncated.
 
-A poll reads a bounded number of bytes and never waits: only regular files are opened, never through a link, and only
-those of one owner where the caller asks for that. Users may choose where a log is; nothing of it is written. In a user
-namespace (systemd's ``PrivateUsers``) the owners of files cannot be told: there files of nobody known count if all may
-read them.
+A poll reads a bounded number of bytes and never blocks: only regular files are opened, never through a link, and only
+those of one owner where the caller asks for that. Users may choose where a log is; its content is never written
+anywhere. In a user namespace (systemd's ``PrivateUsers``) the owners of files are unknown: there files of an unmapped
+owner count if everybody may read them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from opsk.errors import TelemetryError
-from opsk.telemetry.progress.stream import Found, ProgressReader
+from opsk.telemetry.progress.stream import ProgressItem, ProgressReader
 from opsk.units import KIB, MIB
 
 _READ_BYTES = 64 * KIB
@@ -33,14 +33,14 @@ class Follower:
     poll_bytes
         Most bytes that one poll reads.
     tail_bytes
-        How far from its end a log is read that is met for the first time, or that has outrun its reader; ``None`` is
+        How far from its end a log is read that is opened first, or that has outrun its reader; ``None`` is
         from its beginning, whatever its length.
     owner
         Only a file of this user is read; ``None`` is anybody's.
     reader
-        What reads the lines, where more is known of the run than the log says.
+        Parses the lines; given where more is known of the run than is in the log.
     links
-        Whether the name may be a link: who names a log may mean what it stands for, a user's own path may not.
+        Whether the name may be a link: allowed for a log that the caller names, not for a path that a user chose.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Follower:
     ) -> None:
         self.path = path
         self.reader = ProgressReader(str(path)) if reader is None else reader
-        self.is_behind = False
+        self.has_backlog = False
         self._links = links
         self.written_unix_s: float | None = None
         self.skipped_bytes = 0
@@ -66,7 +66,7 @@ class Follower:
         self._inode: tuple[int, int] | None = None
         self._offset = 0
 
-    def poll(self) -> Iterator[Found]:
+    def poll(self) -> Iterator[ProgressItem]:
         """Yield what has come since the last poll.
 
         Raises
@@ -76,7 +76,7 @@ class Follower:
         """
         if self._handle is None:
             self._open()
-        left, self.is_behind = self._poll_bytes, False
+        remaining_bytes, self.has_backlog = self._poll_bytes, False
         for turn in range(2):
             if self._handle is None:
                 return
@@ -85,49 +85,49 @@ class Follower:
                 self.reader.skip()
                 self._offset = 0
             self._catch_up(status.st_size)
-            for data in self._read(left):
-                left -= len(data)
+            for data in self._read(remaining_bytes):
+                remaining_bytes -= len(data)
                 yield from self.reader.feed(data)
-            self.is_behind = self._offset < status.st_size
-            if self.is_behind or turn or not self._replaced():
+            self.has_backlog = self._offset < status.st_size
+            if self.has_backlog or turn or not self._is_replaced():
                 break
             self.close()
             self.reader.skip()
             self._open()
         self.written_unix_s = status.st_mtime
 
-    def keep_to(self, tail_bytes: int) -> None:
+    def limit_tail(self, tail_bytes: int) -> None:
         """Read no more than this far from the end from now on."""
         self._tail_bytes = tail_bytes
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
 
-    def _read(self, most: int) -> Iterator[bytes]:
-        """Yield what is there, ``most`` bytes at most."""
+    def _read(self, max_bytes: int) -> Iterator[bytes]:
+        """Yield what is there, at most ``max_bytes``."""
         handle = self._handle
-        while most > 0 and handle is not None:
-            data = os.pread(handle, min(most, _READ_BYTES), self._offset)
+        while max_bytes > 0 and handle is not None:
+            data = os.pread(handle, min(max_bytes, _READ_BYTES), self._offset)
             if not data:
                 return
             self._offset += len(data)
-            most -= len(data)
+            max_bytes -= len(data)
             yield data
 
     def _catch_up(self, size: int) -> None:
-        """Leave out what could never be read in time."""
-        behind = size - self._offset
-        if self._tail_bytes is None or behind <= self._tail_bytes + self._poll_bytes:
+        """Skip what could never be read in time."""
+        unread_bytes = size - self._offset
+        if self._tail_bytes is None or unread_bytes <= self._tail_bytes + self._poll_bytes:
             return
-        self.skipped_bytes += behind - self._tail_bytes
+        self.skipped_bytes += unread_bytes - self._tail_bytes
         self._offset = size - self._tail_bytes
         self.reader.skip()
 
-    def _replaced(self) -> bool:
-        """Tell whether another file has the log's name now."""
+    def _is_replaced(self) -> bool:
+        """Return whether another file has the log's name now."""
         try:
             status = self.path.stat() if self._links else self.path.lstat()
         except OSError:
@@ -135,7 +135,7 @@ class Follower:
         return (status.st_dev, status.st_ino) != self._inode
 
     def _open(self) -> None:
-        """Open the log: the same file goes on where it was left, another that has its name now begins."""
+        """Open the log: the same file continues at its offset, a new file under its name starts at 0."""
         try:
             handle = os.open(self.path, _FLAGS & ~os.O_NOFOLLOW if self._links else _FLAGS)
         except OSError as error:
@@ -144,7 +144,7 @@ class Follower:
         wrong = None
         if not stat.S_ISREG(status.st_mode):
             wrong = "is no regular file"
-        elif self._owner is not None and not _is_of(status, self._owner):
+        elif self._owner is not None and not _is_owned_by(status, self._owner):
             wrong = "is not its owner's"
         if wrong:
             os.close(handle)
@@ -158,6 +158,6 @@ class Follower:
             self._offset = status.st_size - self._tail_bytes
 
 
-def _is_of(status: os.stat_result, owner: int) -> bool:
-    """Tell whether a file may be taken for one of this user."""
+def _is_owned_by(status: os.stat_result, owner: int) -> bool:
+    """Return whether a file counts as owned by this user."""
     return status.st_uid == owner or (status.st_uid == _NOBODY and bool(status.st_mode & stat.S_IROTH))

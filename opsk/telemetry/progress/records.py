@@ -1,4 +1,4 @@
-"""What does a training log say of one step, and of what happens between steps?"""
+"""Defines the records that progress logs are parsed into: steps, and events between steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """What one progress line, or block of lines, says; ``None`` is what it does not say and nothing else fixes.
+    """The values of one progress line, or block of lines; ``None`` is neither stated nor derived.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class StepRecord:
     at_unix_s
         When the line was printed [s since 1970]; a stamp without a zone is taken as UTC.
     rank
-        Who printed it, where the line is labelled so; torchrun's labels (``[default3]:``) tell the rank on its node.
+        Who printed it, where the line is labelled so; torchrun's labels (``[default3]:``) have the rank on its node.
     generation
         How often the job had restarted before.
     line, file
@@ -85,16 +85,16 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that a log tells besides steps.
+    """An event in a log that is no step.
 
     Parameters
     ----------
     kind
         What it is.
     iteration
-        After which step, where that is told.
+        After which step, where that is stated.
     seconds
-        How long it took, where that is told [s].
+        How long it took, where that is stated [s].
     values
         Numbers that belong to it, by name.
     line, file
@@ -110,12 +110,12 @@ class Event:
 
 
 class Part(StrEnum):
-    """How what a reader has found belongs to a step."""
+    """How a parsed line belongs to a step."""
 
     STEP = "step"
     """A step, complete."""
     OPEN = "open"
-    """A step begins, or goes on when it is the same one; more may follow on other lines."""
+    """A step begins, or continues when it is the same one; more may follow on other lines."""
     MORE = "more"
     """More about the step that has begun."""
     EVENT = "event"
@@ -123,8 +123,8 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What a reader has found in one line.
+class ParsedLine:
+    """What a reader has parsed from one line.
 
     Parameters
     ----------
@@ -156,9 +156,9 @@ class Reader:
     Parameters
     ----------
     name
-        The framework, as ``opsk check`` calls it; a reader may find out more exactly while it reads.
+        The framework, as ``opsk check`` calls it; a reader may refine it while it reads.
     rank
-        Of several readers that find steps in one log the one with the least rank is believed.
+        Of several readers that find steps in one log the one with the least rank is used.
     hints
         Words of which every line that it reads has one.
     sure
@@ -170,6 +170,6 @@ class Reader:
     hints: tuple[str, ...] = ()
     sure = False
 
-    def read(self, text: str) -> Seen | None:
-        """Return what one line says; ``None`` when it is none of this framework's."""
+    def read(self, text: str) -> ParsedLine | None:
+        """Parse one line; ``None`` when it is none of this framework's."""
         raise NotImplementedError

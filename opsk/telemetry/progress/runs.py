@@ -1,8 +1,8 @@
-"""What do the logs of one run say together: of several ranks side by side, or of one start after another?
+"""Merges the logs of one run: logs of several ranks, and logs of successive starts.
 
-Two logs that tell of the same steps at the same time are of two ranks: their records are merged, what one does not say
-is taken from the other (torchtitan prints the loss on another rank than the rates when there are pipeline stages).
-Others follow each other, by their times where they have any, and each is a restart.
+Two logs with the same steps at the same time are of two ranks: their records are merged, and values that one lacks are
+taken from the other (torchtitan prints the loss on another rank than the rates when there are pipeline stages). Other
+logs follow each other, by their times where they have any, and each is a restart.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from pathlib import Path
 from typing import IO, cast
 
 from opsk.errors import InputError
-from opsk.telemetry.compressed import HEAD_BYTES, decompressed
+from opsk.telemetry.compressed import HEAD_BYTES, open_decompressed
 from opsk.telemetry.progress.records import MEASURED, Event, StepRecord
 from opsk.telemetry.progress.stream import ProgressReader
 from opsk.telemetry.progress.tally import Tally
 from opsk.units import MIB
 
 STDIN = Path("-")
-MOST_RECORDS, MOST_EVENTS = 200_000, 10_000
+MAX_RECORDS, MAX_EVENTS = 200_000, 10_000
 """Of one log; the medians count those beyond too."""
 _CHUNK_BYTES = MIB
 
 
 @dataclass(slots=True, kw_only=True)
 class Log:
-    """What one log says."""
+    """The content of one log."""
 
     file: str
     framework: str | None = None
@@ -44,19 +44,19 @@ class Log:
     facts: dict[str, float] = field(default_factory=dict)
     problem: str | None = None
 
-    def add(self, found: StepRecord | Event) -> None:
-        """Take what a reader has found."""
-        if isinstance(found, StepRecord):
-            self.tally.add(found)
-            if len(self.records) < MOST_RECORDS:
-                self.records.append(found)
-        elif len(self.events) < MOST_EVENTS:
-            self.events.append(found)
+    def add(self, item: StepRecord | Event) -> None:
+        """Add an item of a reader."""
+        if isinstance(item, StepRecord):
+            self.tally.add(item)
+            if len(self.records) < MAX_RECORDS:
+                self.records.append(item)
+        elif len(self.events) < MAX_EVENTS:
+            self.events.append(item)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What all logs of a run say."""
+    """The content of all logs of a run."""
 
     framework: str | None
     logs: tuple[Log, ...]
@@ -76,16 +76,16 @@ def read_log(path: Path, *, sequence_tokens: float | None = None, gpus: float | 
     reader = ProgressReader(str(path), sequence_tokens=sequence_tokens, gpus=gpus)
     log, changes = Log(file=str(path)), 0
 
-    def take(found: Iterator[StepRecord | Event]) -> None:
+    def take(items: Iterator[StepRecord | Event]) -> None:
         nonlocal log, changes
-        for each in found:
+        for item in items:
             if reader.changes != changes:
                 changes, log = reader.changes, Log(file=log.file, events=log.events)
-            log.add(each)
+            log.add(item)
 
     problem = None
     try:
-        with _opened(path) as stream:
+        with _open_log(path) as stream:
             while data := stream.read(_CHUNK_BYTES):
                 take(reader.feed(data))
     except OSError as error:
@@ -101,15 +101,15 @@ def read_log(path: Path, *, sequence_tokens: float | None = None, gpus: float | 
     return log
 
 
-def _opened(path: Path) -> IO[bytes]:
-    """Return the bytes of a log; what it is compressed with is told by how it begins."""
+def _open_log(path: Path) -> IO[bytes]:
+    """Return the bytes of a log; its compression is detected by its magic bytes."""
     raw: IO[bytes] = sys.stdin.buffer if path == STDIN else path.open("rb")
     stream = cast("io.BufferedReader", raw if hasattr(raw, "peek") else io.BufferedReader(cast("io.RawIOBase", raw)))
-    return decompressed(stream, stream.peek(HEAD_BYTES)[:HEAD_BYTES])
+    return open_decompressed(stream, stream.peek(HEAD_BYTES)[:HEAD_BYTES])
 
 
-def joined(logs: Sequence[Log]) -> Run:
-    """Return the logs of one run as one."""
+def merge_logs(logs: Sequence[Log]) -> Run:
+    """Merge the logs of one run."""
     telling = [log for log in logs if log.records]
     if not telling:
         name = next((log.framework for log in logs if log.framework), None)
@@ -125,9 +125,9 @@ def joined(logs: Sequence[Log]) -> Run:
         )
     records: list[StepRecord] = []
     restarts = -1
-    for group in _groups(telling):
+    for group in _group_by_start(telling):
         base = restarts + 1
-        records += [replace(each, generation=each.generation + base) for each in _side_by_side(group)]
+        records += [replace(each, generation=each.generation + base) for each in _merge_ranks(group)]
         restarts = base + max(log.restarts for log in group)
     tally = Tally()
     for record in records:
@@ -136,49 +136,53 @@ def joined(logs: Sequence[Log]) -> Run:
     return Run(framework=framework, logs=tuple(logs), records=tuple(records), tally=tally, restarts=restarts)
 
 
-def _groups(logs: Sequence[Log]) -> list[list[Log]]:
+def _group_by_start(logs: Sequence[Log]) -> list[list[Log]]:
     """Return the logs by start: those of one start together."""
-    begins = [_times(log) for log in logs]
+    begins = [_find_time_range(log) for log in logs]
     ordered = list(logs)
     if all(begin is not None for begin in begins):
-        ordered.sort(key=lambda log: (_times(log) or (0.0, 0.0))[0])
+        ordered.sort(key=lambda log: (_find_time_range(log) or (0.0, 0.0))[0])
     groups: list[list[Log]] = []
     for log in ordered:
-        if groups and any(_same_start(log, other) for other in groups[-1]):
+        if groups and any(_is_same_start(log, other) for other in groups[-1]):
             groups[-1].append(log)
         else:
             groups.append([log])
     return groups
 
 
-def _times(log: Log) -> tuple[float, float] | None:
+def _find_time_range(log: Log) -> tuple[float, float] | None:
     """Return when a log begins and ends."""
     times = [record.at_unix_s for record in log.records if record.at_unix_s is not None]
     return (min(times), max(times)) if times else None
 
 
-def _same_start(one: Log, other: Log) -> bool:
-    """Tell whether two logs are of two ranks of one start: most steps are in both, at times that overlap."""
-    steps = [{record.iteration for record in log.records} for log in (one, other)]
+def _is_same_start(first: Log, second: Log) -> bool:
+    """Return whether two logs are of two ranks of one start: most steps are in both, at times that overlap."""
+    steps = [{record.iteration for record in log.records} for log in (first, second)]
     if 2 * len(steps[0] & steps[1]) < min(map(len, steps)):
         return False
-    mine, theirs = _times(one), _times(other)
-    return mine is None or theirs is None or (mine[0] <= theirs[1] and theirs[0] <= mine[1])
+    first_times, second_times = _find_time_range(first), _find_time_range(second)
+    return (
+        first_times is None
+        or second_times is None
+        or (first_times[0] <= second_times[1] and second_times[0] <= first_times[1])
+    )
 
 
-def _side_by_side(logs: Sequence[Log]) -> list[StepRecord]:
-    """Return the records of several ranks as one run's; what the first does not say the next may."""
-    found: dict[tuple[int, int | None, int], StepRecord] = {}
+def _merge_ranks(logs: Sequence[Log]) -> list[StepRecord]:
+    """Return the records of several ranks as one run's; values that the first lacks are taken from the next."""
+    merged: dict[tuple[int, int | None, int], StepRecord] = {}
     for log in logs:
         for record in log.records:
             key = (record.generation, record.iteration, record.line if record.iteration is None else 0)
-            known = found.get(key)
-            found[key] = record if known is None else _filled(known, record)
-    return sorted(found.values(), key=lambda record: (record.generation, record.iteration or 0))
+            known = merged.get(key)
+            merged[key] = record if known is None else _fill_missing(known, record)
+    return sorted(merged.values(), key=lambda record: (record.generation, record.iteration or 0))
 
 
-def _filled(known: StepRecord, other: StepRecord) -> StepRecord:
-    """Return a record with what another says in addition; what is read counts more than what is computed."""
+def _fill_missing(known: StepRecord, other: StepRecord) -> StepRecord:
+    """Return a record with the missing values of another; read values take precedence over derived ones."""
     more = {
         name: getattr(other, name)
         for name in MEASURED

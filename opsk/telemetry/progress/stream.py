@@ -1,9 +1,9 @@
-"""How does a log, in whatever pieces it comes, become steps and events: each step once, restarts counted?
+"""Parses a log incrementally into steps and events: reports each step once and counts restarts.
 
-Memory is constant: what is remembered is one unfinished step a label, and the last few steps that were told.
+Memory is constant: the parser keeps one unfinished step a label, and the last few steps that it reported.
 
-A job has restarted when who prints a step has printed a later one before, or prints steps again after a new launch.
-Where several ranks print the same step the first counts; what others print of it is a duplicate.
+A job has restarted when a process prints a step before one that it has printed, or prints steps again after a new
+launch. Where several ranks print the same step the first counts; the others are duplicates.
 """
 
 from __future__ import annotations
@@ -13,11 +13,17 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from opsk.telemetry.progress.derive import derived
+from opsk.telemetry.progress.derive import derive_values
 from opsk.telemetry.progress.frameworks.registry import READERS
-from opsk.telemetry.progress.lines import Line, LineSplitter, labelled, whole_part
-from opsk.telemetry.progress.records import MEASURED, Event, EventKind, Part, Reader, Seen, StepRecord
-from opsk.telemetry.progress.values import known, number, positive, stamp_unix_s, whole
+from opsk.telemetry.progress.lines import Line, LineSplitter, parse_label, trim_partial_word
+from opsk.telemetry.progress.records import MEASURED, Event, EventKind, ParsedLine, Part, Reader, StepRecord
+from opsk.telemetry.progress.values import (
+    drop_missing,
+    parse_number,
+    parse_positive,
+    parse_timestamp_unix_s,
+    parse_whole,
+)
 
 HINTS = (
     "world size",
@@ -68,48 +74,48 @@ _DEEPSPEED_CONFIG = ":print]"
 """DeepSpeed calls the number of data-parallel ranks ``world_size`` where it prints its configuration."""
 
 
-def facts(text: str) -> dict[str, float]:
-    """Return what a line fixes for the whole run: ``world`` GPUs, ``seq`` tokens a sample, ``batch`` samples a step."""
-    found: dict[str, float] = {}
+def parse_facts(text: str) -> dict[str, float]:
+    """Parse what a line states for the whole run: ``world`` GPUs, ``seq`` tokens a sample, ``batch`` samples a step."""
+    values: dict[str, float] = {}
     if _DEEPSPEED_CONFIG in text:
-        return found
+        return values
     for name, pattern in _FACTS:
         match = pattern.search(text)
-        value = positive(match[1]) if match else None
+        value = parse_positive(match[1]) if match else None
         if value is not None:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
-def surrounding(text: str) -> Seen | None:
-    """Return what happened between steps."""
+def parse_event(text: str) -> ParsedLine | None:
+    """Parse an event between steps."""
     if _LAUNCH.search(text):
-        return Seen(part=Part.EVENT, event=EventKind.LAUNCH)
-    if (found := _VALIDATION.search(text)) is not None:
-        values = known(loss=number(found[2]))
-        return Seen(part=Part.EVENT, event=EventKind.VALIDATION, iteration=int(found[1]), values=values)
-    if (found := _SAVE_TIMER.search(text)) is not None:
-        took_ms = positive(found[2] or found[1])
-        return Seen(part=Part.EVENT, event=EventKind.CHECKPOINT, seconds=took_ms / 1e3 if took_ms else None)
-    if (found := _SAVING.search(text)) is not None:
-        return Seen(part=Part.EVENT, event=EventKind.CHECKPOINT, iteration=int(found[1]))
-    if (found := _SAVED.search(text)) is not None:
-        return Seen(
+        return ParsedLine(part=Part.EVENT, event=EventKind.LAUNCH)
+    if (match := _VALIDATION.search(text)) is not None:
+        values = drop_missing(loss=parse_number(match[2]))
+        return ParsedLine(part=Part.EVENT, event=EventKind.VALIDATION, iteration=int(match[1]), values=values)
+    if (match := _SAVE_TIMER.search(text)) is not None:
+        took_ms = parse_positive(match[2] or match[1])
+        return ParsedLine(part=Part.EVENT, event=EventKind.CHECKPOINT, seconds=took_ms / 1e3 if took_ms else None)
+    if (match := _SAVING.search(text)) is not None:
+        return ParsedLine(part=Part.EVENT, event=EventKind.CHECKPOINT, iteration=int(match[1]))
+    if (match := _SAVED.search(text)) is not None:
+        return ParsedLine(
             part=Part.EVENT,
             event=EventKind.CHECKPOINT,
-            iteration=whole(found[1] or ""),
-            seconds=positive(found[2] or ""),
+            iteration=parse_whole(match[1] or ""),
+            seconds=parse_positive(match[2] or ""),
         )
     return None
 
 
-_MOST_LABELS = 4096
+_MAX_LABELS = 4096
 _RECENT_STEPS = 256
 
 
 @dataclass(slots=True)
 class _Printer:
-    """What is remembered of one label: the step that it is in the midst of, and where it stood."""
+    """The state of one label: its unfinished step, and its last step."""
 
     generation: int = 0
     launches: int = 0
@@ -117,13 +123,13 @@ class _Printer:
     last_at: float | None = None
     last_tokens: float | None = None
     last_loss: float | None = None
-    seen: Seen | None = None
+    seen: ParsedLine | None = None
     values: dict[str, float] = field(default_factory=dict)
     line: Line = field(default_factory=lambda: Line(text=""))
     at: float | None = None
 
 
-Found = StepRecord | Event
+ProgressItem = StepRecord | Event
 
 
 class ProgressReader:
@@ -134,7 +140,7 @@ class ProgressReader:
     file
         Its name, for the records.
     sequence_tokens, gpus
-        Tokens of a sample and GPUs of the job, where the caller knows; else what the log says.
+        Tokens of a sample and GPUs of the job, where the caller knows; else those in the log.
     """
 
     def __init__(self, file: str = "", *, sequence_tokens: float | None = None, gpus: float | None = None) -> None:
@@ -143,8 +149,8 @@ class ProgressReader:
         self.restarts = 0
         self.torn = False
         self.facts: dict[str, float] = {}
-        self._said: dict[str, float] = {}
-        self._given = {name: value for name, value in (("seq", sequence_tokens), ("world", gpus)) if value}
+        self._reported_facts: dict[str, float] = {}
+        self._given_facts = {name: value for name, value in (("seq", sequence_tokens), ("world", gpus)) if value}
         self._readers: tuple[Reader, ...] = tuple(make() for make in READERS)
         words = (word for reader in self._readers for word in reader.hints)
         self._splitter = LineSplitter((*words, *HINTS))
@@ -157,22 +163,22 @@ class ProgressReader:
 
     @property
     def framework(self) -> str | None:
-        """Who trains, by the lines of its steps, or by others that only it prints; ``None`` where nothing tells."""
-        known = self._best or next((reader for reader in self._readers if reader.sure), None)
-        return known.name if known else None
+        """The framework, by the lines of its steps, or by others that only it prints; ``None`` where it is unknown."""
+        best = self._best or next((reader for reader in self._readers if reader.sure), None)
+        return best.name if best else None
 
-    def feed(self, data: bytes) -> Iterator[Found]:
-        """Yield what is complete now; after ``changes`` has grown, steps told before are to be forgotten."""
+    def feed(self, data: bytes) -> Iterator[ProgressItem]:
+        """Yield what is complete now; after ``changes`` has grown, steps yielded before must be dropped."""
         for line_number, text in self._splitter.feed(data):
-            yield from self._line(labelled(text, line_number))
+            yield from self._line(parse_label(text, line_number))
 
-    def finish(self) -> Iterator[Found]:
+    def finish(self) -> Iterator[ProgressItem]:
         """Yield what the end of the log completes; a last line that is torn counts as far as it is whole."""
         rest = self._splitter.rest()
         if rest is not None:
-            text = whole_part(rest)
+            text = trim_partial_word(rest)
             self.torn = text != rest.rstrip()
-            yield from self._line(labelled(text, self._splitter.count))
+            yield from self._line(parse_label(text, self._splitter.count))
         for printer in self._printers.values():
             yield from self._close(printer)
 
@@ -180,8 +186,8 @@ class ProgressReader:
         """Forget the unfinished line: what comes next does not follow on it."""
         self._splitter.rest()
 
-    def _line(self, line: Line) -> Iterator[Found]:
-        """Read one line that has a word of somebody's."""
+    def _line(self, line: Line) -> Iterator[ProgressItem]:
+        """Parse one line that has a hint of a reader."""
         printer = self._printer(line.label)
         if printer is None:
             return
@@ -191,37 +197,37 @@ class ProgressReader:
             seen = reader.read(line.text)
             if seen is None or (seen.part is Part.MORE and printer.seen is None and not seen.alone):
                 continue
-            yield from self._found(reader, seen, line, printer)
+            yield from self._handle_parsed(reader, seen, line, printer)
             return
-        if (seen := surrounding(line.text)) is not None:
+        if (seen := parse_event(line.text)) is not None:
             yield from self._event(seen, line)
         else:
             self._learn(line.text)
 
     def _learn(self, text: str) -> None:
-        """Remember sizes of the run; what a log says in two ways is not known."""
-        for name, value in facts(text).items():
-            if self._said.setdefault(name, value) != value:
+        """Remember sizes of the run; a size that is stated with two values is unknown."""
+        for name, value in parse_facts(text).items():
+            if self._reported_facts.setdefault(name, value) != value:
                 self.facts.pop(name, None)
             else:
                 self.facts[name] = value
 
     def _printer(self, label: str) -> _Printer | None:
-        """Return what is known of a label; of thousands of labels the last are not read."""
-        found = self._printers.get(label)
-        if found is None and len(self._printers) < _MOST_LABELS:
-            found = self._printers[label] = _Printer(generation=self.restarts, launches=self._launches)
-        return found
+        """Return the state of a label; labels beyond the limit are ignored."""
+        printer = self._printers.get(label)
+        if printer is None and len(self._printers) < _MAX_LABELS:
+            printer = self._printers[label] = _Printer(generation=self.restarts, launches=self._launches)
+        return printer
 
-    def _event(self, seen: Seen, line: Line) -> Iterator[Event]:
-        """Tell an event."""
+    def _event(self, seen: ParsedLine, line: Line) -> Iterator[Event]:
+        """Yield an event."""
         if seen.event is None:
             return
         if seen.event is EventKind.LAUNCH:
             if self._last_step is not None:
                 self._launches += 1
                 self._last_step = None
-                self._said.clear()
+                self._reported_facts.clear()
                 self.facts.clear()
             self._learn(line.text)
         yield Event(
@@ -233,15 +239,15 @@ class ProgressReader:
             file=self.file,
         )
 
-    def _found(self, reader: Reader, seen: Seen, line: Line, printer: _Printer) -> Iterator[Found]:
-        """Take what a reader has found, if it is the one that is believed."""
+    def _handle_parsed(self, reader: Reader, seen: ParsedLine, line: Line, printer: _Printer) -> Iterator[ProgressItem]:
+        """Handle a parsed line, if its reader has precedence."""
         if seen.part is Part.EVENT:
             yield from self._event(seen, line)
             return
         if self._best is not reader:
             if self._best is not None and self._best.rank <= reader.rank:
                 return
-            self._begin(reader)
+            self._switch_reader(reader)
             printer = self._printers.setdefault(line.label, _Printer())
         if seen.part is Part.MORE and printer.seen is not None:
             printer.values.update(seen.values)
@@ -250,13 +256,13 @@ class ProgressReader:
         if not same:
             yield from self._close(printer)
             printer.seen, printer.line, printer.values = seen, line, {}
-        printer.at = stamp_unix_s(line.text) or printer.at if same else stamp_unix_s(line.text)
+        printer.at = parse_timestamp_unix_s(line.text) or printer.at if same else parse_timestamp_unix_s(line.text)
         printer.values.update(seen.values)
         if seen.part is Part.STEP or (seen.part is Part.MORE and seen.alone):
             yield from self._close(printer)
 
-    def _begin(self, reader: Reader) -> None:
-        """Believe another reader: what the one before has told was not the training."""
+    def _switch_reader(self, reader: Reader) -> None:
+        """Switch to another reader: the steps of the one before were not the training."""
         if self._best is not None:
             self.changes += 1
         self._best = reader
@@ -265,18 +271,18 @@ class ProgressReader:
         self.restarts = self.duplicates = self._launches = 0
         self._last_step = None
 
-    def _close(self, printer: _Printer) -> Iterator[Found]:
-        """Tell the step that a label is in the midst of."""
+    def _close(self, printer: _Printer) -> Iterator[ProgressItem]:
+        """Yield the unfinished step of a label."""
         seen, printer.seen = printer.seen, None
         if seen is None:
             return
         if seen.iteration is not None and not self._is_new(printer, seen.iteration):
             self.duplicates += 1
             return
-        yield from self._clock(printer, seen)
-        values, computed = derived(
+        yield from self._check_clock(printer, seen)
+        values, computed = derive_values(
             printer.values,
-            {**self.facts, **self._given},
+            {**self.facts, **self._given_facts},
             tokens_before=printer.last_tokens,
             steps_since=self._steps_since(printer, seen),
             seconds_since=self._seconds_since(printer),
@@ -298,8 +304,8 @@ class ProgressReader:
             **{name: values.get(name) for name in MEASURED},
         )
 
-    def _clock(self, printer: _Printer, seen: Seen) -> Iterator[Event]:
-        """Tell when a clock went back between two steps."""
+    def _check_clock(self, printer: _Printer, seen: ParsedLine) -> Iterator[Event]:
+        """Yield an event when a clock went back between two steps."""
         since = self._seconds_since(printer)
         if since is not None and since < 0:
             yield Event(
@@ -311,7 +317,7 @@ class ProgressReader:
             )
 
     @staticmethod
-    def _steps_since(printer: _Printer, seen: Seen) -> int | None:
+    def _steps_since(printer: _Printer, seen: ParsedLine) -> int | None:
         """Return how many steps lie between this record of a label and the one before."""
         if printer.last is None or seen.iteration is None or seen.iteration <= printer.last:
             return None
@@ -323,8 +329,8 @@ class ProgressReader:
         return None if printer.at is None or printer.last_at is None else printer.at - printer.last_at
 
     def _is_new(self, printer: _Printer, step: int) -> bool:
-        """Tell whether a step was not told before, and notice a restart."""
-        if self._fell(printer, step) or printer.launches < self._launches:
+        """Return whether a step is new, and detect a restart."""
+        if self._went_back(printer, step) or printer.launches < self._launches:
             printer.generation = self.restarts = max(self.restarts, printer.generation + 1)
             printer.last = printer.last_at = printer.last_tokens = None
         printer.launches = self._launches
@@ -337,8 +343,8 @@ class ProgressReader:
             self._recent.popitem(last=False)
         return True
 
-    def _fell(self, printer: _Printer, step: int) -> bool:
-        """Tell whether a label prints a step that it had printed, or passed, before."""
+    def _went_back(self, printer: _Printer, step: int) -> bool:
+        """Return whether a label prints a step that it had printed, or passed, before."""
         if printer.last is not None:
             if step != printer.last:
                 return step < printer.last

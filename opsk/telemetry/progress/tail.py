@@ -1,7 +1,7 @@
-"""How are logs followed while somebody watches, at less than a hundredth of a processor's core?
+"""Follows logs interactively with less than one percent of a CPU core.
 
-They are looked at now and then, seldom while nothing comes; after work they are left alone for 125 times as long as it
-took. A log that grows faster than can be read at that pace is read at its end, and what was left out is counted.
+Logs are polled, seldom while nothing arrives; after each poll they are left alone for 125 times as long as it took. A
+log that grows faster than it can be read at that rate is read at its end, and the skipped bytes are counted.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from pathlib import Path
 from opsk.errors import InputError, TelemetryError
 from opsk.telemetry.progress.follow import Follower
 from opsk.telemetry.progress.records import StepRecord
-from opsk.telemetry.progress.stream import Found, ProgressReader
+from opsk.telemetry.progress.stream import ProgressItem, ProgressReader
 from opsk.units import KIB, MIB
 
 SHARE = 0.008
 """Of a core, at most, once what was there at the beginning has been read."""
-SHORTEST_S, LONGEST_S = 0.25, 2.0
-"""Between two looks: while steps come, and after a while without any."""
+MIN_PAUSE_S, MAX_PAUSE_S = 0.25, 2.0
+"""Between two polls: while steps arrive, and after a while without any."""
 _BACK_OFF = 1.5
 _WHOLE_BYTES, _LIVE_BYTES = 256 * MIB, 4 * MIB
 """How far from its end a log is read at first, and once it is followed."""
 _POLL_BYTES = 256 * KIB
-_REMEMBERED = 4096
+_MAX_SEEN_STEPS = 4096
 _MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")
 
 
 class Tail:
-    """Follows the logs of one run; of a step that several tell the first counts.
+    """Follows the logs of one run; of a step that is in several the first counts.
 
     Parameters
     ----------
     paths
         The logs; one may come into being later.
     sequence_tokens, gpus
-        Tokens of a sample and GPUs of the job, where the logs do not say.
+        Tokens of a sample and GPUs of the job, where the logs do not state them.
     cpu_s
         CPU time of this process [s].
 
@@ -62,8 +62,8 @@ class Tail:
         self.rest_s = 0.0
         self.problems: dict[Path, str] = {}
         self._cpu_s = cpu_s
-        self._pause_s = SHORTEST_S
-        self._told: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._pause_s = MIN_PAUSE_S
+        self._seen_steps: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._logs = tuple(
             Follower(
                 path,
@@ -77,12 +77,12 @@ class Tail:
 
     @property
     def framework(self) -> str | None:
-        """Who trains."""
+        """The framework."""
         return next((name for log in self._logs if (name := log.reader.framework)), None)
 
     @property
     def changes(self) -> int:
-        """Grows when steps told before were not the training's."""
+        """Grows when the steps yielded before were not the training's."""
         return sum(log.reader.changes for log in self._logs)
 
     @property
@@ -90,50 +90,50 @@ class Tail:
         """What was left out because it came too fast, or was there long before."""
         return sum(log.skipped_bytes for log in self._logs)
 
-    def poll(self) -> Iterator[Found]:
-        """Yield what has come, and set ``rest_s``: for how long nobody is to look then [s]."""
+    def poll(self) -> Iterator[ProgressItem]:
+        """Yield what has arrived, and set ``rest_s``: the time until the next poll [s]."""
         began, has_come = self._cpu_s(), False
         for log in self._logs:
-            for found in self._of(log):
-                if not isinstance(found, StepRecord) or self._is_new(found):
+            for item in self._poll_log(log):
+                if not isinstance(item, StepRecord) or self._is_new(item):
                     has_come = True
-                    yield found
+                    yield item
         if not self.is_live:
-            if any(log.is_behind for log in self._logs):
+            if any(log.has_backlog for log in self._logs):
                 return
             self.is_live = True
             for log in self._logs:
-                log.keep_to(_LIVE_BYTES)
-        self._pause_s = SHORTEST_S if has_come else min(self._pause_s * _BACK_OFF, LONGEST_S)
+                log.limit_tail(_LIVE_BYTES)
+        self._pause_s = MIN_PAUSE_S if has_come else min(self._pause_s * _BACK_OFF, MAX_PAUSE_S)
         self.rest_s = max(self._pause_s, (self._cpu_s() - began) / SHARE)
 
-    def finish(self) -> Iterator[Found]:
-        """Yield what has no end yet, and let go of the files."""
+    def finish(self) -> Iterator[ProgressItem]:
+        """Yield the unfinished items, and close the files."""
         for log in self._logs:
             log.close()
-            yield from (each for each in log.reader.finish() if not isinstance(each, StepRecord) or self._is_new(each))
+            yield from (item for item in log.reader.finish() if not isinstance(item, StepRecord) or self._is_new(item))
 
-    def _of(self, log: Follower) -> Iterator[Found]:
-        """Yield what one log tells; a log that is gone or not there yet may come back."""
+    def _poll_log(self, log: Follower) -> Iterator[ProgressItem]:
+        """Yield the items of one log; a log that is missing may come back."""
         try:
             yield from log.poll()
         except (TelemetryError, OSError) as error:
             log.close()
-            log.is_behind = False
+            log.has_backlog = False
             self.problems[log.path] = str(error)
         else:
             self.problems.pop(log.path, None)
 
     def _is_new(self, record: StepRecord) -> bool:
-        """Tell whether no log has told this step."""
+        """Return whether no log has had this step before."""
         if record.iteration is None:
             return True
         key = (record.generation, record.iteration)
-        if key in self._told:
+        if key in self._seen_steps:
             return False
-        self._told[key] = None
-        if len(self._told) > _REMEMBERED:
-            self._told.popitem(last=False)
+        self._seen_steps[key] = None
+        if len(self._seen_steps) > _MAX_SEEN_STEPS:
+            self._seen_steps.popitem(last=False)
         return True
 
 

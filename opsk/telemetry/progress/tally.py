@@ -1,9 +1,9 @@
-"""What does a run come to: medians over its steady state, stalls, restarts, where it stands?
+"""Summarises the records of a run: medians over its steady state, stalls, restarts, and the last step.
 
-Steady state is everything but the warm-up of each start: the first record, which holds start-up, and those right after
-it that take more than half as long again as the median of all (compilation, growing caches, batch-size tests), at most
-a quarter of the records. Stalls, steps of more than three times the median, stay in the median, which they hardly move;
-they are counted, with the time that they took too long.
+Steady state is everything but the warm-up of each start: the first record, which includes start-up, and those right
+after it that take more than 1.5 times the median of all (compilation, growing caches, batch-size tests), at most a
+quarter of the records. Stalls, steps of more than three times the median, stay in the median, which they hardly move;
+they are counted, with their excess time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from opsk.telemetry.progress.records import StepRecord
 RATES = ("step_s", "tokens_per_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "samples_per_s")
 SLOW_START, STALL = 1.5, 3.0
 _WARM_UP_SHARE = 0.25
-_STALLS_SHOWN = 20
+_MAX_STALLS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +32,13 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steady:
+class SteadyState:
     """The steady state of a run.
 
     Parameters
     ----------
     medians
-        By name of `RATES`; ``None`` where no record says.
+        By name of `RATES`; ``None`` where no record has it.
     records, warm_up_records
         How many records there are, and how many of them are warm-up.
     stalls, stall_count, stalled_s
@@ -57,7 +57,7 @@ class Steady:
 
 
 class Tally:
-    """Adds records up: a few numbers a record are kept."""
+    """Accumulates records; stores a few numbers a record."""
 
     def __init__(self) -> None:
         self.first: StepRecord | None = None
@@ -92,23 +92,23 @@ class Tally:
         """Return the step times of all records; NaN where there is none."""
         return self._columns["step_s"]
 
-    def steady(self, *, skip_warm_up: bool = True) -> Steady:
+    def compute_steady_state(self, *, skip_warm_up: bool = True) -> SteadyState:
         """Return the steady state; without warm-up to skip it is everything."""
-        kept = self._kept() if skip_warm_up else list(range(len(self)))
-        medians = {name: _median([column[row] for row in kept]) for name, column in self._columns.items()}
+        rows = self._steady_rows() if skip_warm_up else list(range(len(self)))
+        medians = {name: _median([column[row] for row in rows]) for name, column in self._columns.items()}
         usual, times = medians["step_s"], self._columns["step_s"]
-        stalled = [row for row in kept if usual is not None and times[row] > STALL * usual]
-        return Steady(
+        stalled = [row for row in rows if usual is not None and times[row] > STALL * usual]
+        return SteadyState(
             medians=medians,
             records=len(self),
-            warm_up_records=len(self) - len(kept),
-            stalls=tuple(self._stall(row) for row in stalled[:_STALLS_SHOWN]),
+            warm_up_records=len(self) - len(rows),
+            stalls=tuple(self._build_stall(row) for row in stalled[:_MAX_STALLS]),
             stall_count=len(stalled),
-            stalled_s=sum((times[row] - (usual or 0.0)) * self._steps_of(row) for row in stalled),
-            spread=_spread([times[row] for row in kept], usual),
+            stalled_s=sum((times[row] - (usual or 0.0)) * self._count_steps(row) for row in stalled),
+            spread=_compute_spread([times[row] for row in rows], usual),
         )
 
-    def _stall(self, row: int) -> Stall:
+    def _build_stall(self, row: int) -> Stall:
         """Return a record as a stall."""
         step = self._iterations[row]
         return Stall(
@@ -117,47 +117,47 @@ class Tally:
             generation=self._generations[row],
         )
 
-    def _steps_of(self, row: int) -> int:
+    def _count_steps(self, row: int) -> int:
         """Return how many steps a record stands for."""
         if row == 0 or self._generations[row] != self._generations[row - 1]:
             return 1
         return max(self._iterations[row] - self._iterations[row - 1], 1)
 
-    def _kept(self) -> list[int]:
+    def _steady_rows(self) -> list[int]:
         """Return the rows after the warm-up of each start; all of a run that has nothing else."""
         times, usual = self._columns["step_s"], _median(self._columns["step_s"])
-        kept: list[int] = []
+        rows: list[int] = []
         row = 0
         while row < len(self):
             end = row
             while end < len(self) and self._generations[end] == self._generations[row]:
                 end += 1
-            kept += range(self._steady_from(row, end, times, usual), end)
+            rows += range(self._find_steady_start(row, end, times, usual), end)
             row = end
-        return kept or list(range(len(self)))
+        return rows or list(range(len(self)))
 
     @staticmethod
-    def _steady_from(row: int, end: int, times: Sequence[float], usual: float | None) -> int:
+    def _find_steady_start(row: int, end: int, times: Sequence[float], usual: float | None) -> int:
         """Return where the steady state of one start begins."""
         start = row + 1
-        most = row + max(1, int((end - row) * _WARM_UP_SHARE))
-        while usual is not None and start < most and times[start] > SLOW_START * usual:
+        last_start = row + max(1, int((end - row) * _WARM_UP_SHARE))
+        while usual is not None and start < last_start and times[start] > SLOW_START * usual:
             start += 1
         return start
 
 
-def _known(values: Sequence[float]) -> list[float]:
+def _drop_nan(values: Sequence[float]) -> list[float]:
     return [value for value in values if not math.isnan(value)]
 
 
 def _median(values: Sequence[float]) -> float | None:
-    known = _known(values)
+    known = _drop_nan(values)
     return median(known) if known else None
 
 
-def _spread(values: Sequence[float], usual: float | None) -> float | None:
+def _compute_spread(values: Sequence[float], usual: float | None) -> float | None:
     """Return half the distance between the quartiles, over the median."""
-    known = sorted(_known(values))
+    known = sorted(_drop_nan(values))
     if len(known) < 4 or not usual:
         return None
     return (known[(3 * len(known)) // 4] - known[len(known) // 4]) / 2 / usual

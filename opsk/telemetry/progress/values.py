@@ -1,4 +1,4 @@
-"""How do logs write numbers, sizes, durations and times, and what are they in SI?"""
+"""Parses numbers, sizes, durations and timestamps of logs into SI units."""
 
 from __future__ import annotations
 
@@ -19,53 +19,53 @@ _LOOKED_AT = 160
 """A line's time stands near its beginning."""
 
 
-def number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
     """Return the number that a text begins with: ``1,234.5``, ``1.23K``, ``nan``; ``None`` when there is none."""
-    found = _NUMBER.match(text)
-    if found is None:
+    match = _NUMBER.match(text)
+    if match is None:
         return None
     try:
-        return float(found[1].replace(",", "")) * _SCALE[found[2]]
+        return float(match[1].replace(",", "")) * _SCALE[match[2]]
     except ValueError:
         return None
 
 
-def positive(text: str) -> float | None:
+def parse_positive(text: str) -> float | None:
     """Return the number that a text begins with if it can be a time or a rate."""
-    found = number(text)
-    return found if found is not None and math.isfinite(found) and found > 0 else None
+    value = parse_number(text)
+    return value if value is not None and math.isfinite(value) and value > 0 else None
 
 
-def whole(text: str) -> int | None:
+def parse_whole(text: str) -> int | None:
     """Return a whole number: ``1,000`` and ``794.0`` too."""
-    found = number(text)
-    return int(found) if found is not None and math.isfinite(found) and 0 <= found < 1e15 else None
+    value = parse_number(text)
+    return int(value) if value is not None and math.isfinite(value) and 0 <= value < 1e15 else None
 
 
-def size_bytes(text: str, *, binary: bool = True) -> float | None:
+def parse_size_bytes(text: str, *, binary: bool = True) -> float | None:
     """Return a size in bytes; what is called GB is 2**30 bytes where a framework means that."""
-    found = _SIZE.match(text)
-    value = number(found[1]) if found else None
-    if found is None or value is None or not math.isfinite(value) or value < 0:
+    match = _SIZE.match(text)
+    value = parse_number(match[1]) if match else None
+    if match is None or value is None or not math.isfinite(value) or value < 0:
         return None
-    base = 1024.0 if binary or found[3] else 1000.0
-    return float(value * base ** _POWERS[found[2].upper()])
+    base = 1024.0 if binary or match[3] else 1000.0
+    return float(value * base ** _POWERS[match[2].upper()])
 
 
-def stamp_unix_s(text: str) -> float | None:
+def parse_timestamp_unix_s(text: str) -> float | None:
     """Return the time that stands near the beginning of a line [s since 1970]; without a zone it is read as UTC."""
-    found = _STAMP.search(text, 0, _LOOKED_AT)
-    if found is None:
+    match = _STAMP.search(text, 0, _LOOKED_AT)
+    if match is None:
         return None
-    year, month, day, hour, minute, second = (int(found[group]) for group in range(1, 7))
+    year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
     try:
         whole_s = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC).timestamp()
     except ValueError:
         return None
-    return whole_s + (float(f"0.{found[7]}") if found[7] else 0.0) - _zone_s(found[8])
+    return whole_s + (float(f"0.{match[7]}") if match[7] else 0.0) - _parse_zone_s(match[8])
 
 
-def _zone_s(text: str | None) -> float:
+def _parse_zone_s(text: str | None) -> float:
     """Return how far a zone is ahead of UTC [s]."""
     if not text or text == "Z":
         return 0.0
@@ -73,7 +73,7 @@ def _zone_s(text: str | None) -> float:
     return -ahead if text[0] == "-" else ahead
 
 
-def duration_s(text: str) -> float | None:
+def parse_duration_s(text: str) -> float | None:
     """Return ``H:MM:SS``, ``MM:SS`` or ``1 day, H:MM:SS`` in seconds."""
     days, _, clock = text.rpartition("day")
     parts = clock.lstrip("s, ").split(":")
@@ -82,10 +82,10 @@ def duration_s(text: str) -> float | None:
     seconds = 0
     for part in parts:
         seconds = seconds * 60 + int(part)
-    return seconds + 86400.0 * (whole(days) or 0)
+    return seconds + 86400.0 * (parse_whole(days) or 0)
 
 
-def piped(text: str) -> Iterator[tuple[str, str]]:
+def split_piped_fields(text: str) -> Iterator[tuple[str, str]]:
     """Yield name and value of ``name: value | name: value |``, names in lower case."""
     for part in text.split("|"):
         name, sign, value = part.rpartition(":")
@@ -93,6 +93,6 @@ def piped(text: str) -> Iterator[tuple[str, str]]:
             yield name.strip().lower(), value.strip()
 
 
-def known(**values: float | None) -> Mapping[str, float]:
+def drop_missing(**values: float | None) -> Mapping[str, float]:
     """Return the values that are there."""
     return {name: value for name, value in values.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Where does a running job stand, by its logs, and how fast is it now? Looked at now and then, a little each time."""
+"""Tracks the progress and current speed of a running job by polling its logs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _WINDOW = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a job stands; ``None`` is what its log does not tell.
+    """The progress of a job; ``None`` is what its log does not have.
 
     Parameters
     ----------
     framework
-        Who trains.
+        The framework that trains.
     last
         The last step.
     step_s, tokens_per_s, tflops_per_gpu
         Medians of the last records of this start, its first left out where there are others.
     restarts
-        Restarts since the logs were first looked at, by the log that has seen most.
+        Restarts since the logs were first read, by the log that has most.
     at_unix_s
         When the log had last been written when the last step was found [s since 1970].
     """
@@ -47,7 +47,7 @@ class Progress:
 
 
 class LogWatch:
-    """Watches the logs of one job; the one that tells of most steps counts.
+    """Watches the logs of one job; the one with most steps counts.
 
     Parameters
     ----------
@@ -62,22 +62,22 @@ class LogWatch:
         self._owner = owner
         self._logs = tuple(_Log(path, owner) for path in dict.fromkeys(paths))
 
-    def add(self, paths: Sequence[Path], most: int) -> None:
-        """Watch these too, as long as there are not more than ``most``."""
-        known = {log.follower.path for log in self._logs}
-        more = [path for path in dict.fromkeys(paths) if path not in known]
-        self._logs += tuple(_Log(path, self._owner) for path in more[: max(most - len(known), 0)])
+    def add(self, paths: Sequence[Path], max_logs: int) -> None:
+        """Watch more logs, up to ``max_logs`` in total."""
+        watched = {log.follower.path for log in self._logs}
+        more = [path for path in dict.fromkeys(paths) if path not in watched]
+        self._logs += tuple(_Log(path, self._owner) for path in more[: max(max_logs - len(watched), 0)])
 
     def look(self) -> Progress | None:
-        """Read on, and return where the job stands; ``None`` while its logs tell of no step."""
+        """Read on, and return the progress of the job; ``None`` while its logs have no step."""
         self.unreadable = sum(not log.poll() for log in self._logs)
         best = max(self._logs, key=lambda log: log.steps, default=None)
-        found = best.progress() if best else None
+        progress = best.progress() if best else None
         # Another log may count from now on, which has seen fewer restarts: theirs is a counter, and may not go back.
-        return replace(found, restarts=max(log.restarts for log in self._logs)) if found else None
+        return replace(progress, restarts=max(log.restarts for log in self._logs)) if progress else None
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for log in self._logs:
             log.follower.close()
 
@@ -96,12 +96,12 @@ class _Log:
         """Read on; ``False`` when the log cannot be read."""
         reader, before = self.follower.reader, self.steps
         try:
-            for found in self.follower.poll():
+            for item in self.follower.poll():
                 if reader.changes != self._changes:
                     self._changes, self.steps = reader.changes, 0
                     self._recent.clear()
-                if isinstance(found, StepRecord):
-                    self._add(found)
+                if isinstance(item, StepRecord):
+                    self._add(item)
         except (TelemetryError, OSError):
             self.follower.close()
             return False
@@ -111,14 +111,14 @@ class _Log:
         return True
 
     def _add(self, record: StepRecord) -> None:
-        """Remember a record; those of an earlier start say nothing of now."""
+        """Add a record; those of an earlier start are dropped."""
         if self._recent and self._recent[-1].generation != record.generation:
             self._recent.clear()
         self._recent.append(record)
         self.steps += 1
 
     def progress(self) -> Progress | None:
-        """Return where the job stands by this log."""
+        """Return the progress of the job by this log."""
         if not self._recent:
             return None
         return Progress(
@@ -132,9 +132,9 @@ class _Log:
         )
 
     def _median(self, name: str) -> float | None:
-        """Return the median of what the last records say."""
+        """Return the median of a value over the last records."""
         records = list(self._recent)
         if self.steps <= len(records) > 1:
             records = records[1:]
-        found = [value for record in records if (value := getattr(record, name)) is not None and math.isfinite(value)]
-        return median(found) if found else None
+        values = [value for record in records if (value := getattr(record, name)) is not None and math.isfinite(value)]
+        return median(values) if values else None

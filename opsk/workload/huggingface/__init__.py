@@ -1,1 +1,1 @@
-"""Which shape has the model that a HuggingFace ``config.json`` describes?"""
+"""Reads the shape of a model from a HuggingFace ``config.json``."""

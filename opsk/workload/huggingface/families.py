@@ -1,4 +1,4 @@
-"""What does a HuggingFace ``model_type`` fix that its ``config.json`` need not say?
+"""Lists what a HuggingFace ``model_type`` fixes that its ``config.json`` need not state.
 
 Only what the family's architecture, or the default of its configuration class in transformers 4, makes certain.
 Source: ``src/transformers/models/<family>/configuration_*.py`` and ``modeling_*.py``.
@@ -28,7 +28,7 @@ PLAIN = _names("""
 """Two matrices in the MLP."""
 GATED_ACTIVATIONS = frozenset({"silu", "swish", "swiglu", "geglu"})
 PLAIN_ACTIVATIONS = frozenset({"gelu_new", "gelu_fast", "relu", "relu2"})
-"""Activation names that decide for a family which is in neither list; plain ``gelu`` is used by both kinds."""
+"""Activation names that decide for a family in neither list; plain ``gelu`` is used by both kinds."""
 
 TIED = _names("""
     bloom cohere cohere2 falcon gemma gemma2 gemma3 gemma3_text gpt2 gpt_bigcode gpt_neo mpt opt starcoder2 t5 umt5
@@ -62,7 +62,7 @@ NOT_DECODERS = _names("""
 ENCODER_DECODERS = frozenset({"t5", "mt5", "umt5"})
 """Encoder-decoder models whose shape is read."""
 UNREAD_HYBRIDS = _names("falcon_mamba lfm2 lfm2_moe mamba mamba2 recurrent_gemma rwkv zamba zamba2")
-"""Layers that are no attention; they are counted as if they were."""
+"""Families whose layers without attention are counted as attention."""
 
 ONE_NORM = frozenset({"codegen", "cohere", "cohere2", "gptj", "phi"})
 """Attention and MLP run side by side after one norm."""
@@ -86,11 +86,11 @@ NO_QKV_BIAS = _names("codegen gpt_neo gptj mpt")
 OUTPUT_BIAS = _names("bloom gpt2 gpt_bigcode gpt_neo gpt_neox gpt_oss opt persimmon phi starcoder2")
 NO_OUTPUT_BIAS = _names("chatglm codegen glm glm4 glm4_moe gptj mpt qwen qwen2 qwen2_moe stablelm")
 MLP_BIAS = _names("bloom codegen gpt2 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj opt persimmon phi starcoder2")
-"""Biases that the family has or has not, whatever the file says of others."""
+"""Biases that the family fixes, whatever the file states for others."""
 
 HEAD_DIM = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128, "qwen3_moe": 128}
 """Width of a head where the file does not give it and it is not hidden / heads."""
 SLIDING = {"cohere2": (4, 3), "gemma2": (2, 1), "gemma3": (6, 5), "gemma3_text": (6, 5), "gpt_oss": (2, 1)}
-"""Of how many layers in a row how many have a sliding window."""
+"""Period of layers, and how many layers of a period have a sliding window."""
 ALWAYS_SLIDING = _names("mistral mixtral ministral phi3 starcoder2")
 """All layers have the window that ``sliding_window`` states."""

@@ -1,7 +1,7 @@
-"""What of a model's shape does a parsed ``config.json`` state, and by which key?
+"""Reads the sizes and flags of a model from a parsed ``config.json``, with the key that states each.
 
-``max_position_embeddings`` is the longest sequence that the model can take, not the one that is trained: ``seq`` stays
-open. Quantisation and generation settings say nothing of the shape and are not read.
+``max_position_embeddings`` is the longest sequence that the model accepts, not the one that is trained: ``seq`` stays
+open. Quantisation and generation settings do not affect the shape and are not read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_TEXT = 200
 MAX_COUNT = 10**9
 
 NESTED = ("text_config", "llm_config", "language_config", "language_model")
-"""Where a model of several parts keeps the shape of its decoder."""
+"""Keys under which a model of several parts holds the shape of its decoder."""
 KEYS = {
     "hidden": ("hidden_size", "n_embd", "d_model"),
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
@@ -33,16 +33,16 @@ KEYS = {
 _MAY_BE_ZERO = frozenset({"experts", "top_k", "shared_experts", "expert_ffn"})
 _PARTS = ("attn_config", "ffn_config")
 _PART_KEYS = {"kv_heads": ("kv_n_heads",), "ffn": ("ffn_hidden_size",)}
-"""MPT and DBRX keep part of the shape in objects of their own."""
+"""MPT and DBRX hold part of the shape in nested objects."""
 
 Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What is wrong or doubtful, with the path of the key that says it, and what to do.
+    """A wrong or doubtful value, with the path of its key, and a remedy.
 
-    ``is_doubt`` tells that the shape can be read all the same.
+    ``is_doubt`` means that the shape can be read all the same.
     """
 
     what: str
@@ -54,14 +54,14 @@ class Fault:
 class ConfigShape:
     """The shape that one parsed file states.
 
-    ``found`` has the fields of `ModelShape` that the file states or its family fixes, ``paths`` the key behind each,
-    ``faults`` what is wrong or left out. ``values`` is the object that describes the decoder, ``root`` the whole file.
+    ``fields`` has the fields of `ModelShape` that the file states or its family fixes, ``paths`` the key of each,
+    ``faults`` the errors and doubts. ``values`` is the object that describes the decoder, ``root`` the whole file.
     """
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self.path: Path = ()
         self.root = self.values = root
-        self.found: dict[str, Any] = {}
+        self.fields: dict[str, Any] = {}
         self.paths: dict[str, Path] = {}
         self.faults: list[Fault] = []
         self._enter_decoder()
@@ -77,7 +77,7 @@ class ConfigShape:
         """Read name, sizes, experts and the flags that nearly every file states."""
         self._name()
         for name, keys in KEYS.items():
-            self.first_of(name, keys, self.values, self.path)
+            self.take_first(name, keys, self.values, self.path)
         self._parts()
         self._heads()
         self._ffn()
@@ -85,7 +85,7 @@ class ConfigShape:
         self._flags()
 
     def _enter_decoder(self) -> None:
-        """Go on in the decoder's own object, when the shape does not stand at the top."""
+        """Select the decoder's nested object, when the shape is not at the top level."""
         for name in NESTED:
             inner = self.root.get(name)
             if isinstance(inner, dict) and not any(key in self.root for key in KEYS["layers"]):
@@ -95,7 +95,7 @@ class ConfigShape:
                 return
 
     def _name(self) -> None:
-        """Keep a name for people: the last part of the path it was saved under, or the family."""
+        """State the display name: the last part of the path that it was saved under, or the family."""
         for key in ("_name_or_path", "name_or_path", "model_type"):
             written = self.root.get(key)
             shown = written.rstrip("/").rpartition("/")[2][:MAX_TEXT] if isinstance(written, str) else ""
@@ -103,41 +103,41 @@ class ConfigShape:
                 self.state("name", shown, (key,))
                 return
 
-    def first_of(
-        self, name: str, keys: Iterable[str], values: Mapping[str, Any], path: Path, *, least: int = 1
+    def take_first(
+        self, name: str, keys: Iterable[str], values: Mapping[str, Any], path: Path, *, minimum: int = 1
     ) -> None:
-        """Keep the first of several keys that holds a count."""
-        if name in self.found:
+        """State the first of several keys that holds a count."""
+        if name in self.fields:
             return
-        least = 0 if name in _MAY_BE_ZERO else least
+        minimum = 0 if name in _MAY_BE_ZERO else minimum
         for key in keys:
             value = values.get(key)
             if value is None:
                 continue
-            if type(value) is int and least <= value < MAX_COUNT:
+            if type(value) is int and minimum <= value < MAX_COUNT:
                 self.state(name, value, (*path, key))
                 return
-            what = f"{key} is {repr(value)[:60]}, must be a whole number from {least} on"
+            what = f"{key} is {repr(value)[:60]}, must be a whole number from {minimum} on"
             self.faults.append(Fault(what=what, path=(*path, key), hint="correct the file"))
 
     def _parts(self) -> None:
-        """Read the objects in which MPT and DBRX keep part of the shape."""
+        """Read the nested objects of MPT and DBRX."""
         for part in _PARTS:
             inner = self.values.get(part)
             if isinstance(inner, dict):
                 for name, keys in (*_PART_KEYS.items(), *KEYS.items()):
                     if name not in ("hidden", "layers", "vocab"):
-                        self.first_of(name, keys, inner, (*self.path, part))
+                        self.take_first(name, keys, inner, (*self.path, part))
 
     def _heads(self) -> None:
-        """Tell the key and value heads of families that do not give their number."""
-        heads = self.found.get("heads")
+        """State the key and value heads of families that do not give their number."""
+        heads = self.fields.get("heads")
         if self.family in ("gpt_bigcode", "falcon") and not self.values.get("new_decoder_architecture"):
             alone = self.values.get("multi_query", True)
             if isinstance(alone, bool):
                 self.forget("kv_heads")
                 self.state_if("kv_heads", 1 if alone else heads, self.or_family("multi_query"))
-        elif "kv_heads" in self.found:
+        elif "kv_heads" in self.fields:
             return
         elif self.values.get("multi_query") is True:
             self.state("kv_heads", 1, (*self.path, "multi_query"))
@@ -147,30 +147,30 @@ class ConfigShape:
             self.state_if("kv_heads", heads, self.or_family("multi_query"))
 
     def _ffn(self) -> None:
-        """Tell the inner width of families that do not give it, or give it another way."""
+        """State the inner width of families that do not give it, or give it by other keys."""
         ratio = self.values.get("expansion_ratio", 4)
-        hidden = self.found.get("hidden")
-        if "ffn" not in self.found and self.family in families.FOUR_TIMES and hidden and ratio in (1, 2, 3, 4, 8):
+        hidden = self.fields.get("hidden")
+        if "ffn" not in self.fields and self.family in families.FOUR_TIMES and hidden and ratio in (1, 2, 3, 4, 8):
             self.state("ffn", int(ratio) * hidden, self.or_family("expansion_ratio"))
-        if self.family in families.HALF_FFN and "ffn" in self.found:
-            half = self.found["ffn"] // 2
+        if self.family in families.HALF_FFN and "ffn" in self.fields:
+            half = self.fields["ffn"] // 2
             self.forget("ffn")
             self.state_if("ffn", half, (*self.path, "intermediate_size"))
 
     def _experts(self) -> None:
-        """Tell what a mixture of experts leaves to its family."""
-        if not self.found.get("experts"):
+        """State what a mixture of experts leaves to its family."""
+        if not self.fields.get("experts"):
             for name in ("top_k", "shared_experts", "expert_ffn"):
                 self.forget(name)
             return
-        if not self.found.get("expert_ffn"):
+        if not self.fields.get("expert_ffn"):
             self.forget("expert_ffn")
             width, path = self.values.get("intermediate_size"), (*self.path, "intermediate_size")
             if type(width) is not int or not 0 < width < MAX_COUNT:
-                width, path = self.found.get("ffn"), (*self.path, "ffn_config", "ffn_hidden_size")
+                width, path = self.fields.get("ffn"), (*self.path, "ffn_config", "ffn_hidden_size")
             self.state_if("expert_ffn", width, path)
-        shared, width = self.values.get("shared_expert_intermediate_size"), self.found.get("expert_ffn")
-        if "shared_experts" in self.found:
+        shared, width = self.values.get("shared_expert_intermediate_size"), self.fields.get("expert_ffn")
+        if "shared_experts" in self.fields:
             return
         if type(shared) is int and width and shared >= 0 and shared % width == 0:
             self.state("shared_experts", shared // width, (*self.path, "shared_expert_intermediate_size"))
@@ -178,7 +178,7 @@ class ConfigShape:
             self.state("shared_experts", 1, self.or_family(""))
 
     def _flags(self) -> None:
-        """Tell gating, tied embeddings and learned positions, each by its key or by the family."""
+        """State gating, tied embeddings and learned positions, each by its key or by the family."""
         activation = self.values.get("hidden_act", self.values.get("hidden_activation", ""))
         gated = by_family(self.family, families.GATED, families.PLAIN)
         if gated is not None:
@@ -188,9 +188,9 @@ class ConfigShape:
             self.state("gated_mlp", activation in families.GATED_ACTIVATIONS, (*self.path, key))
         for values, path in ((self.values, self.path), (self.root, ())):
             tied = values.get("tie_word_embeddings")
-            if isinstance(tied, bool) and "tied_embeddings" not in self.found:
+            if isinstance(tied, bool) and "tied_embeddings" not in self.fields:
                 self.state("tied_embeddings", tied, (*path, "tie_word_embeddings"))
-        if "tied_embeddings" not in self.found:
+        if "tied_embeddings" not in self.fields:
             tied = by_family(self.family, families.TIED, families.UNTIED)
             self.state_if("tied_embeddings", tied, self.or_family(""))
         learned = by_family(self.family, families.LEARNED_POSITIONS, families.NO_LEARNED_POSITIONS)
@@ -206,27 +206,27 @@ class ConfigShape:
         return (*self.path, "model_type") if "model_type" in self.values else ("model_type",)
 
     def state(self, name: str, value: object, path: Path) -> None:
-        """Keep a value and the path of the key that states it."""
-        self.found[name] = value
+        """Set a value and the path of the key that states it."""
+        self.fields[name] = value
         self.paths[name] = path
 
     def state_if(self, name: str, value: object, path: Path) -> None:
-        """Keep a value when there is one."""
+        """Set a value unless it is ``None``."""
         if value is not None:
             self.state(name, value, path)
 
     def forget(self, name: str) -> None:
-        """Drop a value that its family reads otherwise."""
-        self.found.pop(name, None)
+        """Remove a value."""
+        self.fields.pop(name, None)
         self.paths.pop(name, None)
 
     def refuse(self) -> None:
-        """Say that the file describes no decoder."""
+        """Report that the file does not describe a decoder."""
         what = f"{self.family or 'the model'} is no decoder-only transformer, and is not predicted"
         self.doubt(what, ("model_type",), "state the shape of a comparable decoder in #OPSK lines")
 
     def doubt(self, what: str, path: Path, hint: str) -> None:
-        """Keep what of the shape is counted only roughly."""
+        """Report a part of the shape that is modelled only approximately."""
         self.faults.append(Fault(what=what, path=path, hint=hint, is_doubt=True))
 
 

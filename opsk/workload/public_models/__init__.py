@@ -1,1 +1,1 @@
-"""Which shape has a public model? The catalogue that ships with opsk, each entry with its source."""
+"""Holds the catalogue of public models that ships with opsk, each entry with its source."""

@@ -1,4 +1,4 @@
-"""Which public model does a name mean, what shape has it, and how many parameters were published for it?
+"""Looks up the shape and the published parameter count of a public model by name.
 
 The numbers are in ``catalogue/*.toml``, each with its source. People, frameworks and papers spell names differently:
 ``Meta-Llama-3-8B``, ``LLAMA3_8B`` and ``llama-3-8b`` are one model.
@@ -20,7 +20,7 @@ from opsk.workload.model import ModelShape
 _ORGANISATION = re.compile(r"^(.*/)?(meta[\s_-]+(?=llama))?", re.IGNORECASE | re.DOTALL)
 _VARIANT = re.compile(r"[\s_-]+(hf|base|instruct|it|chat|pretrain|pretrained|text)(?=$|[\s_-])", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[^a-z0-9.]+")
-_NEEDED = ("layers", "hidden", "ffn", "heads", "vocab", "seq", "parameters", "source")
+_REQUIRED = ("layers", "hidden", "ffn", "heads", "vocab", "seq", "parameters", "source")
 _SHAPE = frozenset(item.name for item in fields(ModelShape))
 _ABOUT = frozenset(
     {"like", "aliases", "parameters", "active_parameters", "active_counts_embedding", "source", "rounded"}
@@ -44,7 +44,7 @@ class PublicModel:
     rounded
         True where ``parameters`` is printed with a few digits only.
     aliases
-        Other spellings of its name that the normalisation does not bring together.
+        Aliases that the normalisation does not unify with its name.
     """
 
     shape: ModelShape
@@ -69,35 +69,35 @@ def public_model(name: str) -> ModelShape | None:
     >>> public_model("OPT-1.3B").layers, public_model("OPT13B")
     (24, None)
     """
-    names, words = _names(), words_of(name)
-    found = names.get(words) or names.get(joined(words))
-    return public_models()[found].shape if found else None
+    names, words = _names(), normalise_words(name)
+    match = names.get(words) or names.get(join_words(words))
+    return public_models()[match].shape if match else None
 
 
-def words_of(name: str) -> str:
-    """Return the words of a name, as they are compared first.
+def normalise_words(name: str) -> str:
+    """Return the normalised words of a name, which are compared first.
 
     Examples
     --------
-    >>> words_of("meta-llama/Meta-Llama-3-8B-Instruct"), words_of("Qwen2.5 14B")
+    >>> normalise_words("meta-llama/Meta-Llama-3-8B-Instruct"), normalise_words("Qwen2.5 14B")
     ('llama-3-8b', 'qwen2.5-14b')
     """
     bare = _VARIANT.sub("", _ORGANISATION.sub("", name.strip()))
     return _SEPARATORS.sub("-", bare.casefold()).strip("-.")
 
 
-def joined(words: str) -> str:
-    """Return the words without anything between them, as they are compared where no model has just these words."""
+def join_words(words: str) -> str:
+    """Return the words without separators, which are compared where no model has exactly these words."""
     return re.sub(r"[-.]", "", words)
 
 
 @cache
 def public_models() -> Mapping[str, PublicModel]:
     """Return the catalogue: name to model, in the order of its files."""
-    found: dict[str, PublicModel] = {}
+    models: dict[str, PublicModel] = {}
     for origin, text in _catalogue_files():
-        found |= read_catalogue(text, origin=origin)
-    return found
+        models |= read_catalogue(text, origin=origin)
+    return models
 
 
 def read_catalogue(text: str, *, origin: str) -> dict[str, PublicModel]:
@@ -118,7 +118,7 @@ def read_catalogue(text: str, *, origin: str) -> dict[str, PublicModel]:
             wrong.append(f"{name}: unknown {', '.join(unknown) or table['like']}")
             continue
         tables[name] = {key: value for key, value in parent.items() if key not in _ABOUT} | table
-        missing = [key for key in _NEEDED if key not in tables[name]]
+        missing = [key for key in _REQUIRED if key not in tables[name]]
         if missing:
             wrong.append(f"{name}: {', '.join(missing)} is missing")
             continue
@@ -132,7 +132,7 @@ def read_catalogue(text: str, *, origin: str) -> dict[str, PublicModel]:
 
 
 def _model(name: str, table: dict[str, Any]) -> PublicModel:
-    """Return one model; key and value heads and head width follow from the heads where they are not given."""
+    """Build one model; key and value heads and head width default to values derived from the heads."""
     shape = {key: value for key, value in table.items() if key in _SHAPE}
     shape.setdefault("kv_heads", shape["heads"])
     shape.setdefault("head_dim", shape["hidden"] // shape["heads"])
@@ -149,13 +149,13 @@ def _model(name: str, table: dict[str, Any]) -> PublicModel:
 
 @cache
 def _names() -> Mapping[str, str | None]:
-    """Return the model of every spelling; ``None`` for one that means several models."""
+    """Return the model of every name and alias; ``None`` for an ambiguous one."""
     exact: dict[str, str | None] = {}
     loose: dict[str, str | None] = {}
     for name, model in public_models().items():
-        for words in {words_of(entry) for entry in (name, *model.aliases)}:
+        for words in {normalise_words(entry) for entry in (name, *model.aliases)}:
             exact[words] = name if exact.get(words, name) == name else None
-            key = joined(words)
+            key = join_words(words)
             loose[key] = name if loose.get(key, name) == name else None
     return loose | exact
 

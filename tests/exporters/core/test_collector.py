@@ -255,12 +255,12 @@ def test_how_each_collector_is_can_be_told_without_running_any() -> None:
     hanging = Hanging()
     collectors = [Steady(), Scripted(TelemetryError("gone")), hanging]
     source = Scraper(collectors, deadline_s=0.05, missing={"host": "not installed: psutil"})
-    assert {each.state for each in source.standings()} == {"not asked yet", "not installed"}
+    assert {each.state for each in source.statuses()} == {"not asked yet", "not installed"}
     try:
         source.scrape()
-        states = {each.name: each.state for each in source.standings()}
+        states = {each.name: each.state for each in source.statuses()}
         assert states == {"steady": "works", "scripted": "fails", "hanging": "hangs", "host": "not installed"}
-        said = {each.name: each.said for each in source.standings()}
+        said = {each.name: each.message for each in source.statuses()}
         assert "gone" in said["scripted"]
         assert hanging.runs == 1
     finally:

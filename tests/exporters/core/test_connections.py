@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from opsk_exporters.core import connections
-from opsk_exporters.core.connections import MOST, MOST_OF_ONE, Connection, Connections, client_of
+from opsk_exporters.core.connections import MAX_CONNECTIONS, MAX_PER_CLIENT, Connection, Connections, identify_client
 
 Connect = Callable[[str], tuple[socket.socket, Connection | None]]
 
@@ -28,14 +28,14 @@ def connect(held: Connections) -> Iterator[Connect]:
     def connect_one(client: str) -> tuple[socket.socket, Connection | None]:
         ours, theirs = socket.socketpair()
         ends.extend((ours, theirs))
-        connection = held.enter(ours, client)
+        connection = held.admit(ours, client)
         if connection is not None:
             entered.append(connection)
         return theirs, connection
 
     yield connect_one
     for connection in entered:
-        held.leave(connection)
+        held.remove(connection)
     for end in ends:
         end.close()
 
@@ -48,7 +48,7 @@ def is_hung_up_on(end: socket.socket) -> bool:
 
 
 def test_the_oldest_that_sent_nothing_gives_way(connect: Connect) -> None:
-    ends = [connect("a")[0] for _ in range(MOST_OF_ONE)]
+    ends = [connect("a")[0] for _ in range(MAX_PER_CLIENT)]
     ends[0].sendall(b"G")
     ends[2].sendall(b"G")
     for _ in range(2):
@@ -57,24 +57,24 @@ def test_the_oldest_that_sent_nothing_gives_way(connect: Connect) -> None:
 
 
 def test_who_has_begun_to_ask_keeps_the_place(connect: Connect) -> None:
-    for _ in range(MOST_OF_ONE):
+    for _ in range(MAX_PER_CLIENT):
         connect("a")[0].sendall(b"G")
     assert connect("a")[1] is None
     assert connect("b")[1] is not None
 
 
 def test_who_was_heard_keeps_the_place_though_all_of_it_was_read(held: Connections, connect: Connect) -> None:
-    for _ in range(MOST_OF_ONE):
+    for _ in range(MAX_PER_CLIENT):
         end, connection = connect("a")
         assert connection is not None
         end.sendall(b"G")
-        assert held.hear(connection)
+        assert held.wait_for_data(connection)
         assert connection.handle.recv(1) == b"G"
     assert connect("a")[1] is None
 
 
 def test_one_that_hung_up_gives_way(connect: Connect) -> None:
-    ends = [connect("a")[0] for _ in range(MOST_OF_ONE)]
+    ends = [connect("a")[0] for _ in range(MAX_PER_CLIENT)]
     for end in ends:
         end.shutdown(socket.SHUT_WR)
     assert connect("a")[1] is not None
@@ -82,8 +82,8 @@ def test_one_that_hung_up_gives_way(connect: Connect) -> None:
 
 def test_where_all_places_are_taken_who_has_the_most_gives_way(connect: Connect) -> None:
     modest = [connect(f"modest-{number}")[0] for number in range(4)]
-    greedy = [connect("greedy")[0] for _ in range(MOST_OF_ONE)]
-    for number in range(MOST - len(modest) - len(greedy)):
+    greedy = [connect("greedy")[0] for _ in range(MAX_PER_CLIENT)]
+    for number in range(MAX_CONNECTIONS - len(modest) - len(greedy)):
         connect(f"other-{number % 11}")
     assert connect("new")[1] is not None
     assert is_hung_up_on(greedy[0])
@@ -91,7 +91,7 @@ def test_where_all_places_are_taken_who_has_the_most_gives_way(connect: Connect)
 
 
 def test_nobody_drives_out_who_has_no_more_than_himself(connect: Connect) -> None:
-    ends = [connect(f"client-{number}")[0] for number in range(MOST)]
+    ends = [connect(f"client-{number}")[0] for number in range(MAX_CONNECTIONS)]
     assert connect("client-0")[1] is None
     assert not any(is_hung_up_on(end) for end in ends)
     assert connect("new")[1] is not None
@@ -99,20 +99,20 @@ def test_nobody_drives_out_who_has_no_more_than_himself(connect: Connect) -> Non
 
 
 def test_there_are_never_more_than_the_limits(held: Connections, connect: Connect) -> None:
-    for number in range(4 * MOST):
+    for number in range(4 * MAX_CONNECTIONS):
         connect(f"client-{number % 7}")
         clients = [connection.client for connection in held._open]
-        assert len(clients) <= MOST
-        assert max(map(clients.count, clients)) <= MOST_OF_ONE
+        assert len(clients) <= MAX_CONNECTIONS
+        assert max(map(clients.count, clients)) <= MAX_PER_CLIENT
 
 
 def test_who_gave_way_is_not_heard_any_more(held: Connections, connect: Connect) -> None:
     _, first = connect("a")
     assert first is not None
     heard: list[bool] = []
-    waiting = threading.Thread(target=lambda: heard.append(held.hear(first)))
+    waiting = threading.Thread(target=lambda: heard.append(held.wait_for_data(first)))
     waiting.start()
-    for _ in range(MOST_OF_ONE):
+    for _ in range(MAX_PER_CLIENT):
         connect("a")
     waiting.join(30)
     assert heard == [False]
@@ -121,22 +121,22 @@ def test_who_gave_way_is_not_heard_any_more(held: Connections, connect: Connect)
 def test_nobody_is_waited_for_longer_than_a_head_may_take(
     held: Connections, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "LONGEST_HEAD_S", 0.05)
+    monkeypatch.setattr(connections, "MAX_HEAD_S", 0.05)
     end, connection = connect("a")
     assert connection is not None
-    assert not held.hear(connection)
+    assert not held.wait_for_data(connection)
     threading.Event().wait(0.05)
-    held.end_late()
+    held.close_overdue()
     assert is_hung_up_on(end)
 
 
 def test_who_left_makes_room(held: Connections, connect: Connect) -> None:
-    found = [connect("a") for _ in range(MOST_OF_ONE)]
+    found = [connect("a") for _ in range(MAX_PER_CLIENT)]
     for end, _ in found:
         end.sendall(b"G")
     _, first = found[0]
     assert first is not None
-    held.leave(first)
+    held.remove(first)
     connect("a")[0].sendall(b"G")
     assert connect("a")[1] is None
 
@@ -156,4 +156,4 @@ def test_who_left_makes_room(held: Connections, connect: Connect) -> None:
     ],
 )
 def test_whose_connections_count_together(host: str, client: str) -> None:
-    assert client_of((host, 4711)) == client
+    assert identify_client((host, 4711)) == client

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_latest
 from prometheus_client.registry import Collector
 
-from opsk_exporters.core.exposition import OPENMETRICS, TEXT, Writer, written
+from opsk_exporters.core.exposition import OPENMETRICS, TEXT, Writer, format_response
 from opsk_exporters.core.families import Families
 
 
@@ -64,7 +64,7 @@ def test_the_same_bytes_as_prometheus_client(samples: list[tuple[float, dict[str
     ],
 )
 def test_the_scraper_gets_the_format_that_it_asks_for(accept: str, kind: str) -> None:
-    headers, _ = written(Writer(), (), accept, "")
+    headers, _ = format_response(Writer(), (), accept, "")
     assert dict(headers)["Content-Type"] == kind
 
 
@@ -72,13 +72,13 @@ def test_the_scraper_gets_the_format_that_it_asks_for(accept: str, kind: str) ->
 def test_it_is_packed_for_those_who_can_unpack(encoding: str, packed: bool) -> None:
     families = Families()
     families.gauge("opsk_a", "A.", 1.0)
-    headers, body = written(Writer(), families.all(), "", encoding)
+    headers, body = format_response(Writer(), families.all(), "", encoding)
     assert ("Content-Encoding" in dict(headers)) is packed
     assert b"opsk_a 1.0\n" in (gzip.decompress(body) if packed else body)
 
 
 def test_remembered_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opsk_exporters.core.exposition._MOST_KNOWN", 10)
+    monkeypatch.setattr("opsk_exporters.core.exposition._MAX_KNOWN", 10)
     writer = Writer()
     for job in range(100):
         families = Families()

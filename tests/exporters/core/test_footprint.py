@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import h100_node
+from opsk.lab.machine.nvml_gpus import make_h100_node
 from opsk_exporters.core.footprint import keep_small
 from tests.fakes.exporter import Exporter
 from tests.fakes.full_node import full_node
@@ -31,7 +31,7 @@ RSS_BUDGET_BYTES = 60e6
 
 
 def test_nothing_heavy_is_imported_however_much_there_is_to_read(tmp_path: Path) -> None:
-    node, nvml = full_node(tmp_path, hcas=2), Nvml(tmp_path, h100_node(2))
+    node, nvml = full_node(tmp_path, hcas=2), Nvml(tmp_path, make_h100_node(2))
     done = subprocess.run(
         [sys.executable, "-c", SAYING_WHAT_IT_IMPORTED, "exporter", "--once"],
         env={**os.environ, **nvml.environment, "OPSK_CONFIG": str(node.site_file)},

@@ -16,15 +16,15 @@ from opsk import __version__
 from opsk.errors import InputError, TelemetryError, UnavailableError
 from opsk_exporters.core import connections
 from opsk_exporters.core.collector import Scraper
-from opsk_exporters.core.connections import MOST, MOST_OF_ONE
+from opsk_exporters.core.connections import MAX_CONNECTIONS, MAX_PER_CLIENT
 from opsk_exporters.core.families import Families
-from opsk_exporters.core.landing import landing_page
+from opsk_exporters.core.landing import render_landing_page
 from opsk_exporters.core.server import (
     ExporterServer,
     ListenAddress,
     Pages,
+    compute_scrape_limit_s,
     open_server,
-    scrape_limit_s,
 )
 
 
@@ -91,7 +91,7 @@ def test_the_landing_page_tells_how_each_collector_is_and_nothing_in_it_is_marku
 
     scraper = Scraper([One(), Hostile()])
     scraper.scrape()
-    page = landing_page(scraper.standings(), "node<1>").decode("utf-8")
+    page = render_landing_page(scraper.statuses(), "node<1>").decode("utf-8")
     assert '<td class="works">works</td>' in page
     assert '<td class="fails">fails</td>' in page
     assert "&lt;script&gt;alert(&quot;x&quot;)" in page
@@ -132,7 +132,7 @@ def test_only_reading_is_possible(address: ListenAddress) -> None:
     ],
 )
 def test_a_scrape_ends_before_its_scraper_gives_up(said: str, limit_s: float | None) -> None:
-    assert scrape_limit_s(said) == (None if limit_s is None else pytest.approx(limit_s))
+    assert compute_scrape_limit_s(said) == (None if limit_s is None else pytest.approx(limit_s))
 
 
 def test_nobody_learns_which_python_answers(address: ListenAddress) -> None:
@@ -157,16 +157,16 @@ def test_clients_that_send_rubbish_or_nothing_do_not_matter(address: ListenAddre
 
 def test_idle_clients_cannot_take_all_threads(address: ListenAddress) -> None:
     threads_before = threading.active_count()
-    idle = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(MOST * 2)]
+    idle = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(MAX_CONNECTIONS * 2)]
     try:
         # The oldest are hung up on: their recv ends, though nothing was sent.
-        for hung_up in idle[: MOST * 2 - MOST_OF_ONE]:
+        for hung_up in idle[: MAX_CONNECTIONS * 2 - MAX_PER_CLIENT]:
             hung_up.settimeout(30)
             assert hung_up.recv(1) == b""
         give_up = time.monotonic() + 30
-        while threading.active_count() - threads_before > MOST_OF_ONE and time.monotonic() < give_up:
+        while threading.active_count() - threads_before > MAX_PER_CLIENT and time.monotonic() < give_up:
             time.sleep(0.01)
-        assert threading.active_count() - threads_before <= MOST_OF_ONE
+        assert threading.active_count() - threads_before <= MAX_PER_CLIENT
     finally:
         for client in idle:
             client.close()
@@ -175,8 +175,8 @@ def test_idle_clients_cannot_take_all_threads(address: ListenAddress) -> None:
 def test_idle_sockets_of_this_node_shut_no_scraper_of_this_node_out(
     address: ListenAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "LONGEST_HEAD_S", 60.0)
-    idle = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(MOST_OF_ONE)]
+    monkeypatch.setattr(connections, "MAX_HEAD_S", 60.0)
+    idle = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(MAX_PER_CLIENT)]
     try:
         assert get(address, "/healthz")[0] == 200
         assert get(address, "/metrics")[0] == 200
@@ -186,7 +186,7 @@ def test_idle_sockets_of_this_node_shut_no_scraper_of_this_node_out(
 
 
 def test_one_client_leaves_room_for_the_others(address: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
-    idle = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(MOST)]
+    idle = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(MAX_CONNECTIONS)]
     try:
         idle[0].settimeout(30)
         assert idle[0].recv(1) == b""  # it gave way to others of this node
@@ -199,8 +199,8 @@ def test_one_client_leaves_room_for_the_others(address: ListenAddress, monkeypat
 
 
 def test_idle_clients_are_hung_up_on_and_make_room(address: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "LONGEST_HEAD_S", 0.1)
-    idle = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(MOST_OF_ONE)]
+    monkeypatch.setattr(connections, "MAX_HEAD_S", 0.1)
+    idle = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(MAX_PER_CLIENT)]
     try:
         for client in idle:
             client.settimeout(5)
@@ -228,7 +228,7 @@ def test_an_answer_may_take_longer_than_the_request(monkeypatch: pytest.MonkeyPa
             time.sleep(0.5)
             return super().collect()
 
-    monkeypatch.setattr(connections, "LONGEST_HEAD_S", 0.2)
+    monkeypatch.setattr(connections, "MAX_HEAD_S", 0.2)
     running = open_server(ListenAddress("127.0.0.1", 0), Pages(Scraper([Slow()], deadline_s=30.0)))
     thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -241,7 +241,7 @@ def test_an_answer_may_take_longer_than_the_request(monkeypatch: pytest.MonkeyPa
 
 
 def test_who_feeds_us_byte_by_byte_is_hung_up_on(address: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "LONGEST_HEAD_S", 0.2)
+    monkeypatch.setattr(connections, "MAX_HEAD_S", 0.2)
     with socket.create_connection(("127.0.0.1", address.port)) as dripping:
         dripping.settimeout(0.05)
         ended = False

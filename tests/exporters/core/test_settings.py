@@ -12,7 +12,7 @@ import pytest
 from opsk import config
 from opsk.errors import ConfigError, UnavailableError
 from opsk_exporters import catalogue
-from opsk_exporters.catalogue import COLLECTORS, make_collectors, selected
+from opsk_exporters.catalogue import COLLECTORS, make_collectors, select_collectors
 from opsk_exporters.cli import with_options
 from opsk_exporters.core import settings
 from opsk_exporters.core.settings import Settings, load_settings
@@ -151,12 +151,12 @@ def test_the_command_line_beats_the_file() -> None:
     both = with_options(told, {"listen": "[::]:2", "deadline_s": 3.0, "collectors": None, "sysfs": None})
     assert (both.listen, both.deadline_of("gpu"), both.collectors) == ("[::]:2", 3.0, ("gpu",))
     # Who names a collector wants it, whatever the file leaves out.
-    assert selected(with_options(told, {"collectors": ("jobs",)})) == ("jobs",)
+    assert select_collectors(with_options(told, {"collectors": ("jobs",)})) == ("jobs",)
 
 
 def test_collectors_can_be_chosen_and_left_out() -> None:
-    assert selected(Settings()) == tuple(sorted(COLLECTORS))
-    assert selected(Settings(collectors=("host", "gpu"), without=("gpu",))) == ("host",)
+    assert select_collectors(Settings()) == tuple(sorted(COLLECTORS))
+    assert select_collectors(Settings(collectors=("host", "gpu"), without=("gpu",))) == ("host",)
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_collectors_can_be_chosen_and_left_out() -> None:
 )
 def test_a_name_that_is_no_collector_is_refused(wrong: Settings) -> None:
     with pytest.raises(ConfigError, match="'nvml' is no collector"):
-        selected(wrong)
+        select_collectors(wrong)
 
 
 def test_an_empty_selection_is_refused() -> None:
     with pytest.raises(ConfigError, match="an empty list"):
-        selected(Settings(collectors=("gpu",), without=("gpu",)))
+        select_collectors(Settings(collectors=("gpu",), without=("gpu",)))
 
 
 def test_a_missing_package_costs_its_collector_only(

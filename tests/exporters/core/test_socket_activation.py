@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import UnavailableError
-from opsk_exporters.core.socket_activation import notify, sockets, watchdog_s
+from opsk_exporters.core.socket_activation import notify, receive_sockets, watchdog_s
 
 PATIENCE_S = 60.0
 AS_SYSTEMD = """
@@ -27,18 +27,18 @@ os.execv(sys.executable, [sys.executable, "-m", "opsk", "exporter", *sys.argv[2:
 
 
 def test_nothing_is_handed_over_without_systemd_or_to_another_process() -> None:
-    assert sockets({}) == ()
+    assert receive_sockets({}) == ()
     environment = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "x"}
-    assert sockets(environment) == ()
+    assert receive_sockets(environment) == ()
     # Nor is it left for children to mistake.
     assert environment == {}
 
 
 def test_something_else_than_a_listening_socket_is_refused() -> None:
     code = (
-        "import os, socket; from opsk_exporters.core.socket_activation import sockets\n"
+        "import os, socket; from opsk_exporters.core.socket_activation import receive_sockets\n"
         "a, b = socket.socketpair(); os.dup2(a.fileno(), 3)\n"
-        "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1'); sockets()"
+        "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1'); receive_sockets()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert f"{UnavailableError.__name__}: systemd handed over descriptor 3" in done.stderr

@@ -131,33 +131,33 @@ def test_a_right_password_is_hashed_once_and_a_wrong_one_each_time(
     def counted() -> Callable[[bytes, bytes], bool]:
         return lambda password, hashed: asked.append(password) or bcrypt.checkpw(password, hashed)  # type: ignore[func-returns-value]
 
-    monkeypatch.setattr(web_access, "_bcrypt", counted)
+    monkeypatch.setattr(web_access, "_load_bcrypt", counted)
     access = WebAccess(write(tmp_path / "web.yml", f"basic_auth_users:\n  ada: {HASH}\n"))
-    assert [access.allows(basic("ada", "pass:word")) for _ in range(5)] == [True] * 5
+    assert [access.is_authorised(basic("ada", "pass:word")) for _ in range(5)] == [True] * 5
     assert len(asked) == 1
-    assert [access.allows(basic("ada", "wrong")) for _ in range(3)] == [False] * 3
+    assert [access.is_authorised(basic("ada", "wrong")) for _ in range(3)] == [False] * 3
     assert len(asked) == 4
     # For a user who is not there it takes as long.
-    assert not access.allows(basic("eve", "pass:word"))
+    assert not access.is_authorised(basic("eve", "pass:word"))
     assert len(asked) == 5
 
 
 def test_a_new_password_is_in_force_at_once_and_a_broken_file_never(tmp_path: Path) -> None:
     path = write(tmp_path / "web.yml", f"basic_auth_users:\n  ada: {HASH}\n")
     access = WebAccess(path)
-    assert access.allows(basic("ada", "pass:word"))
+    assert access.is_authorised(basic("ada", "pass:word"))
     other = bcrypt.hashpw(b"new", bcrypt.gensalt(4)).decode("ascii")
     write(path, f"basic_auth_users:\n  ada: {other}\n# changed\n")
-    assert not access.allows(basic("ada", "pass:word"))
-    assert access.allows(basic("ada", "new"))
+    assert not access.is_authorised(basic("ada", "pass:word"))
+    assert access.is_authorised(basic("ada", "new"))
     write(path, "basic_auth_user:\n")
-    assert access.allows(basic("ada", "new"))
+    assert access.is_authorised(basic("ada", "new"))
     assert "unknown key 'basic_auth_user'" in access.problem
     path.unlink()
-    assert access.allows(basic("ada", "new"))
-    assert not access.allows("")
+    assert access.is_authorised(basic("ada", "new"))
+    assert not access.is_authorised("")
     write(path, f"basic_auth_users:\n  eve: {other}\n")
-    assert access.allows(basic("eve", "new"))
+    assert access.is_authorised(basic("eve", "new"))
     assert access.problem == ""
 
 
@@ -167,15 +167,15 @@ def test_a_file_that_is_half_written_opens_nothing(tmp_path: Path, half: str) ->
     path = write(tmp_path / "web.yml", right)
     access = WebAccess(path)
     write(path, half)
-    assert not access.allows("")
+    assert not access.is_authorised("")
     assert "takes away all passwords: in force only after a restart" in access.problem
-    assert access.allows(basic("ada", "pass:word"))
+    assert access.is_authorised(basic("ada", "pass:word"))
     write(path, right + "# whole\n")
-    assert not access.allows("")
+    assert not access.is_authorised("")
     assert access.problem == ""
     # Who means it starts anew.
     write(path, half)
-    assert WebAccess(path).allows("")
+    assert WebAccess(path).is_authorised("")
 
 
 def test_neither_tls_nor_the_check_of_clients_goes_while_it_runs(
@@ -209,8 +209,8 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monk
     monkeypatch.setattr(web_access, "load_web_config", overtaken)
     access = WebAccess(path)
     assert left == [0]
-    assert not access.allows("")
-    assert access.allows(basic("ada", "pass:word"))
+    assert not access.is_authorised("")
+    assert access.is_authorised(basic("ada", "pass:word"))
 
 
 def test_a_file_that_never_rests_is_left_for_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,10 +227,10 @@ def test_a_file_that_never_rests_is_left_for_the_next_time(tmp_path: Path, monke
 
     monkeypatch.setattr(web_access, "load_web_config", restless)
     write(path, right + "# new\n")
-    assert not access.allows("")
+    assert not access.is_authorised("")
     assert "changes while it is read" in access.problem
     monkeypatch.undo()
-    assert not access.allows("")
+    assert not access.is_authorised("")
     assert access.problem == ""
 
 
@@ -351,11 +351,11 @@ def test_headers_of_the_file_are_on_every_answer(tmp_path: Path) -> None:
 def test_the_rate_limit_lets_a_burst_through_and_then_some(tmp_path: Path) -> None:
     now = [100.0]
     access = WebAccess(write(tmp_path / "web.yml", "rate_limit: {interval: 1s, burst: 3}\n"), clock=lambda: now[0])
-    assert [access.in_time() for _ in range(4)] == [True, True, True, False]
+    assert [access.within_rate_limit() for _ in range(4)] == [True, True, True, False]
     now[0] += 1.0
-    assert [access.in_time() for _ in range(2)] == [True, False]
+    assert [access.within_rate_limit() for _ in range(2)] == [True, False]
     now[0] += 100.0
-    assert [access.in_time() for _ in range(4)] == [True, True, True, False]
+    assert [access.within_rate_limit() for _ in range(4)] == [True, True, True, False]
 
 
 def test_a_real_prometheus_scrapes_over_tls_with_a_password(tmp_path: Path, pair: Pair, authority: Authority) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import gpu_uuid, h100_node
+from opsk.lab.machine.nvml_gpus import gpu_uuid, make_h100_node
 from tests.fakes.nvml import Nvml
 
 _PROGRAM = """
@@ -68,7 +68,7 @@ class Exporter:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Nvml:
-    return Nvml(tmp_path, h100_node(4))
+    return Nvml(tmp_path, make_h100_node(4))
 
 
 @pytest.fixture
@@ -81,7 +81,9 @@ def exporter(node: Nvml) -> Iterator[Exporter]:
 def test_a_hanging_nvml_costs_the_gpus_series_and_nothing_else(node: Nvml, holds_driver: int) -> None:
     with Exporter(node, patience_s=2.0, deadline_s=4.0) as exporter:
         assert exporter.scrape()["failed"] == []
-        node.write(h100_node(4).with_keys({"hang.nvmlDeviceGetUUID": "forever", "hang.holds_driver": holds_driver}))
+        node.write(
+            make_h100_node(4).with_keys({"hang.nvmlDeviceGetUUID": "forever", "hang.holds_driver": holds_driver})
+        )
         for _ in range(3):
             scrape = exporter.scrape()
             assert scrape["failed"] == ["gpu"]
@@ -90,7 +92,7 @@ def test_a_hanging_nvml_costs_the_gpus_series_and_nothing_else(node: Nvml, holds
             assert scrape["series"]["opsk_other"] == {"": 1}
             assert scrape["series"]["opsk_collector_success"] == {"gpu": 0, "other": 1}
             assert not any(name.startswith("opsk_gpu") for name in scrape["series"])
-        node.write(h100_node(4))
+        node.write(make_h100_node(4))
         deadline = time.monotonic() + 30
         while (scrape := exporter.scrape())["failed"] and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -99,7 +101,7 @@ def test_a_hanging_nvml_costs_the_gpus_series_and_nothing_else(node: Nvml, holds
 
 def test_a_lost_gpu_shows_within_one_scrape(node: Nvml, exporter: Exporter) -> None:
     assert set(exporter.scrape()["series"]["opsk_gpu_up"].values()) == {1}
-    node.write(h100_node(4).with_keys({"gpu.2.lost": 1}))
+    node.write(make_h100_node(4).with_keys({"gpu.2.lost": 1}))
     series = exporter.scrape()["series"]
     assert series["opsk_gpu_up"][gpu_uuid(2)] == 0
     assert gpu_uuid(2) not in series["opsk_gpu_power_watts"]
@@ -108,23 +110,23 @@ def test_a_lost_gpu_shows_within_one_scrape(node: Nvml, exporter: Exporter) -> N
 
 def test_a_driver_that_is_unloaded_fails_the_collector_and_comes_back(node: Nvml, exporter: Exporter) -> None:
     exporter.scrape()
-    node.write(h100_node(4).with_keys({"driver.loaded": 0}))
+    node.write(make_h100_node(4).with_keys({"driver.loaded": 0}))
     gone = exporter.scrape()
     assert gone["failed"] == ["gpu"]
     assert "opsk_gpu_up" not in gone["series"]
-    node.write(h100_node(4).with_keys({"driver.generation": 1}))
+    node.write(make_h100_node(4).with_keys({"driver.generation": 1}))
     assert len(exporter.scrape()["series"]["opsk_gpu_up"]) == 4
 
 
 def test_a_node_whose_driver_was_never_there_is_no_failure(node: Nvml, exporter: Exporter) -> None:
-    node.write(h100_node(4).with_keys({"driver.loaded": 0}))
+    node.write(make_h100_node(4).with_keys({"driver.loaded": 0}))
     scrape = exporter.scrape()
     assert scrape["failed"] == []
     assert scrape["series"]["opsk_collector_source_present"]["gpu"] == 0
 
 
 def test_a_node_without_the_library_is_no_failure(node: Nvml, tmp_path: Path) -> None:
-    nowhere = Nvml(tmp_path, h100_node(1), at=tmp_path / "empty" / "libnvidia-ml.so.1")
+    nowhere = Nvml(tmp_path, make_h100_node(1), at=tmp_path / "empty" / "libnvidia-ml.so.1")
     with Exporter(nowhere, patience_s=30.0, deadline_s=60.0) as exporter:
         scrape = exporter.scrape()
     if scrape["series"].get("opsk_gpu_up"):

@@ -46,12 +46,12 @@ def test_xids_reach_every_sink() -> None:
     seen: list[tuple[object, ...]] = []
 
     class Sink:
-        def saw(self, *xid: object) -> None:
+        def record(self, *xid: object) -> None:
             seen.append(xid)
 
     driver = NvidiaDriver(nvml=object())
     driver._sinks = (Sink(), Sink())
-    driver._saw(XidEvent(code=79, at_unix_s=1.5, gpu="GPU-a", pci="0000:1a:00.0"))
+    driver._forward(XidEvent(code=79, at_unix_s=1.5, gpu="GPU-a", pci="0000:1a:00.0"))
     assert seen == [("GPU-a", "0000:1a:00.0", 79, 1.5, "nvml")] * 2
 
 

@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 from opsk.errors import TelemetryError
 from opsk.telemetry.kernel_log import KmsgReader
 from opsk_exporters.core.collector import NoDataError
-from opsk_exporters.gpu.xid_tally import MOST_GPUS, MOST_UNKNOWN, XidTally
+from opsk_exporters.gpu.xid_tally import MAX_GPUS, MAX_UNKNOWN, XidTally
 from opsk_exporters.gpu.xids import XidCollector, make
 from tests.fakes.gpus import FixedGpus, gpu_uuid, h100, reading
 
@@ -103,7 +103,7 @@ def test_nvml_and_the_kernel_count_an_event_once_though_the_kernels_clock_drifts
     one = collector(kernel, clock, gpus=FixedGpus(reading(GPU)), listen=told.append)
     series(one)
     assert told == [one.tally]
-    one.tally.saw(gpu_uuid(0), PCI, 79, clock.now + 2.0, "nvml")
+    one.tally.record(gpu_uuid(0), PCI, 79, clock.now + 2.0, "nvml")
     kernel.xid(900.0, 79)  # 102 s behind the wall's clock
     clock.now += 15.0
     found = series(one)
@@ -115,7 +115,7 @@ def test_nvml_and_the_kernel_count_an_event_once_though_the_kernels_clock_drifts
 
 def test_a_log_that_cannot_be_read_is_shown_and_nvml_goes_on(tmp_path: Path, clock: Clock) -> None:
     one = XidCollector(KmsgReader(tmp_path / "none"), clock=clock)
-    one.tally.saw("GPU-1", PCI, 31, clock.now, "nvml")
+    one.tally.record("GPU-1", PCI, 31, clock.now, "nvml")
     found = series(one)
     assert found["opsk_kernel_log_readable{}"] == 0
     assert "opsk_kernel_log_lost_records_total{}" not in found
@@ -133,7 +133,7 @@ def test_without_a_log_and_without_xids_there_is_nothing(clock: Clock) -> None:
     with pytest.raises(NoDataError):
         XidCollector(None, clock=clock).collect()
     one = XidCollector(None, clock=clock)
-    one.tally.saw("GPU-1", PCI, 31, clock.now, "nvml")
+    one.tally.record("GPU-1", PCI, 31, clock.now, "nvml")
     assert set(series(one)) == {
         "opsk_gpu_xid_errors_total{class=app,gpu=GPU-1,xid=31}",
         "opsk_gpu_xid_last_seen_timestamp_seconds{class=app,gpu=GPU-1,xid=31}",
@@ -170,7 +170,7 @@ def test_a_flood_of_odd_codes_and_addresses_stays_small(kernel: Kernel, clock: C
         kernel.says(1.0, f"NVRM: Xid (PCI:{number:04x}:1a:00): {number + 200}, x")
         kernel.says(1.0, f"nvidia-nvswitch0: SXid (PCI:{number:04x}:c5:00.0): {number}, x")
     found = series(collector(kernel, clock))
-    assert len(found) < 4 * (MOST_GPUS + 1) * (MOST_UNKNOWN + 1)
+    assert len(found) < 4 * (MAX_GPUS + 1) * (MAX_UNKNOWN + 1)
     assert sum(value for name, value in found.items() if name.startswith("opsk_gpu_xid_errors_total")) == 3000
     assert sum(value for name, value in found.items() if name.startswith("opsk_nvswitch_sxid_errors_total")) == 3000
 

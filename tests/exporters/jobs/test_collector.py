@@ -380,9 +380,9 @@ def test_a_job_that_goes_in_mid_scrape_fails_nothing(site: Site) -> None:
 
 def test_systemd_says_where_state_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
-    assert job_accounts.state_file() is None
+    assert job_accounts.find_state_file() is None
     monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/opsk-exporter:/run/other")
-    assert job_accounts.state_file() == Path("/run/opsk-exporter/jobs.json")
+    assert job_accounts.find_state_file() == Path("/run/opsk-exporter/jobs.json")
 
 
 def test_the_factory_reads_where_it_is_told(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from opsk.errors import OpskError
 from opsk.postmortem.evidence.as_user import Person, read_as
-from opsk.postmortem.evidence.marking import KEPT_S, mark_report
-from opsk.postmortem.marks import CLASSES, marked
+from opsk.postmortem.evidence.marking import MAX_MARK_AGE_S, mark_report
+from opsk.postmortem.marks import CLASSES, count_marks
 from opsk.postmortem.values import Cause, FailureClass, JobFacts, Place, Report
 from opsk_exporters.core.collector import NoDataError
 from opsk_exporters.jobs import reports
@@ -57,14 +57,14 @@ def test_reports_of_the_last_day_are_counted_by_class(tmp_path: Path) -> None:
 def test_a_report_that_is_made_anew_counts_once_and_in_its_last_class(tmp_path: Path) -> None:
     for failure in (None, FailureClass.SOFTWARE, FailureClass.GPU_HARDWARE, FailureClass.GPU_HARDWARE):
         mark_report(tmp_path, "7", report(failure, 60.0), NOW_S)
-    counts = marked(tmp_path, since_s=0.0).counts
+    counts = count_marks(tmp_path, since_s=0.0).counts
     assert {name: count for name, count in counts.items() if count} == {"gpu_hardware": 1}
 
 
 def test_marks_of_long_ago_go(tmp_path: Path) -> None:
     mark_report(tmp_path, "7", report(None, 0.0), NOW_S)
-    mark_report(tmp_path, "8", report(None, -KEPT_S - 1.0), NOW_S + KEPT_S + 1.0)
-    assert sum(marked(tmp_path, since_s=0.0).counts.values()) == 1
+    mark_report(tmp_path, "8", report(None, -MAX_MARK_AGE_S - 1.0), NOW_S + MAX_MARK_AGE_S + 1.0)
+    assert sum(count_marks(tmp_path, since_s=0.0).counts.values()) == 1
 
 
 def test_what_is_no_mark_is_not_counted(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_the_exporters_user_need_only_pass_the_folder(passable_path: Path) -> No
         mark_report(passable_path, "7", report(FailureClass.NODE, 0.0), NOW_S)
     finally:
         os.umask(before)
-    said = read_as(Person(uid=54321), lambda: str(marked(passable_path, since_s=0.0).counts["node"]).encode())
+    said = read_as(Person(uid=54321), lambda: str(count_marks(passable_path, since_s=0.0).counts["node"]).encode())
     assert said == b"1"
 
 
@@ -118,7 +118,7 @@ def test_a_folder_that_may_not_be_passed_is_a_fault_that_is_told(
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(tmp_path))
 
-    monkeypatch.setattr(reports, "marked", refused)
+    monkeypatch.setattr(reports, "count_marks", refused)
     made = collector(tmp_path)
     with pytest.raises(OpskError, match="Permission denied"):
         made.collect()
@@ -128,7 +128,7 @@ def test_a_folder_that_may_not_be_passed_is_a_fault_that_is_told(
 def test_reports_of_other_clusters_in_a_shared_folder_do_not_count(tmp_path: Path) -> None:
     for name in ("east.7", "east.8", "west.7", "9"):
         mark_report(tmp_path, name, report(FailureClass.NODE, 60.0), NOW_S)
-    counts = {name: marked(tmp_path, since_s=0.0, cluster=name).counts["node"] for name in ("east", "west", "")}
+    counts = {name: count_marks(tmp_path, since_s=0.0, cluster=name).counts["node"] for name in ("east", "west", "")}
     assert counts == {"east": 3, "west": 2, "": 4}
     made = ReportsCollector(
         tmp_path, Election("here", host=lambda: "here"), lambda: (), cluster=lambda: "west", deadline_s=60.0,

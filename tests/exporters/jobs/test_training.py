@@ -165,7 +165,7 @@ def test_a_log_that_appears_later_is_read_then(site: Site) -> None:
 def test_a_site_may_forbid_it(site: Site) -> None:
     site.job()
     site.write(megatron_line(10))
-    site.collector = TrainingCollector(site.node.mapper(), site.node.jobs, site.node.proc, wanted=False)
+    site.collector = TrainingCollector(site.node.mapper(), site.node.jobs, site.node.proc, enabled=False)
     with pytest.raises(NoDataError, match="training_logs"):
         site.scrape()
 

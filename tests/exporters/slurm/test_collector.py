@@ -14,7 +14,7 @@ from opsk.slurm.commands.queue_text import QueuedJobs
 from opsk.slurm.commands.sdiag_text import SchedulerStatistics
 from opsk_exporters.core.collector import NoDataError, Scraper
 from opsk_exporters.core.families import Families
-from opsk_exporters.slurm.collector import Asker, Round, SlurmCollector
+from opsk_exporters.slurm.collector import PollResult, SlurmCollector, SlurmPoller
 from opsk_exporters.slurm.election import Election
 from opsk_exporters.slurm.nodes import add_nodes
 from opsk_exporters.slurm.queue import add_predictions, add_queue
@@ -224,12 +224,12 @@ class Clock:
         return self.now
 
 
-def asker_of(slurm: FixedSlurm, clock: Clock, on: str = "head1", root: Path = Path("/none")) -> Asker:
+def asker_of(slurm: FixedSlurm, clock: Clock, on: str = "head1", root: Path = Path("/none")) -> SlurmPoller:
     election = Election(on, procfs=root, cgroups=root, host=lambda: "head1")
-    return Asker(slurm=slurm, election=election, every_s=60.0, clock=clock, now_unix_s=lambda: NOW_UNIX_S)
+    return SlurmPoller(slurm=slurm, election=election, every_s=60.0, clock=clock, now_unix_s=lambda: NOW_UNIX_S)
 
 
-def values(found: Round) -> Series:
+def values(found: PollResult) -> Series:
     return {
         (sample.name, *sample.labels.values()): sample.value
         for metric in found.metrics or ()

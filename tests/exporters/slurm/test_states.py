@@ -10,12 +10,12 @@ from opsk_exporters.slurm.states import (
     DRAIN_REASONS,
     NODE_STATES,
     PENDING_REASONS,
-    drain_reason,
-    free_gpus_are,
+    classify_drain_reason,
+    classify_free_gpus,
+    classify_job_state,
+    classify_node_state,
+    classify_pending_reason,
     is_mig,
-    job_state,
-    node_state,
-    pending_reason,
 )
 
 FLAGS = (
@@ -57,13 +57,13 @@ FLAGS = (
 def test_a_node_has_one_state(state: str, is_busy: bool, word: str, free: str) -> None:
     """The order of flags is sinfo's (node_state_string): a drained node that is down is drained."""
     words = tuple(filter(None, state.split("+")))
-    assert node_state(words, is_busy=is_busy) == word
-    assert free_gpus_are(word, words) == free
+    assert classify_node_state(words, is_busy=is_busy) == word
+    assert classify_free_gpus(word, words) == free
 
 
 @given(st.sampled_from(["IDLE", "MIXED", "ALLOCATED", "DOWN", "ERROR", "?"]), st.sets(st.sampled_from(FLAGS)))
 def test_whatever_flags_there_are_the_words_are_few(base: str, flags: set[str]) -> None:
-    assert node_state((base, *flags), is_busy=base in ("MIXED", "ALLOCATED")) in NODE_STATES
+    assert classify_node_state((base, *flags), is_busy=base in ("MIXED", "ALLOCATED")) in NODE_STATES
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_whatever_flags_there_are_the_words_are_few(base: str, flags: set[str]) 
     ],
 )  # fmt: skip
 def test_why_a_job_waits_is_a_class(reason: str | None, word: str) -> None:
-    assert pending_reason(reason) == word
+    assert classify_pending_reason(reason) == word
 
 
 @pytest.mark.parametrize(
@@ -123,14 +123,14 @@ def test_why_a_job_waits_is_a_class(reason: str | None, word: str) -> None:
     ],
 )
 def test_why_a_node_is_drained_is_a_class(reason: str | None, word: str) -> None:
-    assert drain_reason(reason) == word
+    assert classify_drain_reason(reason) == word
 
 
 @given(st.text())
 def test_no_text_makes_a_new_class(text: str) -> None:
-    assert pending_reason(text) in PENDING_REASONS
-    assert drain_reason(text) in DRAIN_REASONS
-    assert len(job_state(text)) <= 24
+    assert classify_pending_reason(text) in PENDING_REASONS
+    assert classify_drain_reason(text) in DRAIN_REASONS
+    assert len(classify_job_state(text)) <= 24
 
 
 @pytest.mark.parametrize(

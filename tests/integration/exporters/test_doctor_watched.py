@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from tests.integration.releases.roots import INSTALLED
 
 pytestmark = [
@@ -100,7 +100,7 @@ def watched(lab_programs: None) -> Iterator[Watched]:
             site.write_text(site.read_text().replace("[top]\n", f'[top]\nprometheus = "{url}"\n'))
         yield Watched(
             path=top / "lab",
-            environment={**plain, **status["environment"], "PATH": search_path(), "HOME": str(top)},
+            environment={**plain, **status["environment"], "PATH": build_search_path(), "HOME": str(top)},
             exporters=status["ports"]["exporters"],
             pids={each["name"]: each["pid"] for each in status["daemons"]},
         )

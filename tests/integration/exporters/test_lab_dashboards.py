@@ -22,7 +22,7 @@ import pytest
 from deploy.grafana import generate
 from deploy.grafana.dashboards import ALL
 from deploy.grafana.sketch_data import Source
-from opsk.lab.programs import missing
+from opsk.lab.programs import find_missing
 from tests.fakes.lab_cluster import Scraped
 from tests.fakes.lab_node import NODES, Moment, Node
 from tests.fakes.prometheus_server import LabPrometheus, programs
@@ -67,7 +67,7 @@ EMPTY = {
 @pytest.fixture(scope="module")
 def lab() -> Iterator[WatchedLab]:
     """A lab with jobs and faults, scraped for a minute."""
-    if absent := missing():
+    if absent := find_missing():
         pytest.skip("not installed: " + ", ".join(f"{name} (package {package})" for name, package in absent.items()))
     if programs() is None:
         pytest.skip("prometheus (Debian package prometheus) is not installed")

@@ -18,7 +18,7 @@ import pytest
 from opsk.config import load_site
 from opsk.lab.parts import EXPORTER
 from opsk.lab.processes import find_all
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up as start_lab
 from tests.fakes.advisor_process import eventually
@@ -62,7 +62,7 @@ def test_on_each_release_a_job_shows_with_its_gpu_and_its_log(lab: Path) -> None
     address = f"http://127.0.0.1:{status['ports']['exporters']['n0']}/metrics"
     script = lab.parent / "train.sh"
     script.write_text(TRAIN, encoding="ascii")
-    environment = {**os.environ, **status["environment"], "PATH": search_path()}
+    environment = {**os.environ, **status["environment"], "PATH": build_search_path()}
     words = ["sbatch", "--parsable", "-D", str(lab.parent), str(script)]
     job = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 

@@ -23,8 +23,8 @@ from opsk.costmodel.table import PredictionTable
 from opsk.hardware.catalog import parse_cluster
 from opsk.job_key import JobKey
 from opsk.lab.machine.gpu_load import load_file
-from opsk.lab.programs import search_path
-from opsk.workload.checked import completion_of
+from opsk.lab.programs import build_search_path
+from opsk.workload.checked import complete_answer
 from tests.fakes.advisor_process import eventually
 from tests.fakes.exporter import Series, having, series
 from tests.integration.releases.roots import INSTALLED
@@ -64,7 +64,7 @@ class PlannedLab:
     def predicted(self, script: Path) -> PredictionTable:
         """What the cost model says of a script's plan on this lab."""
         document = json.loads(self.run(sys.executable, "-m", "opsk", "check", "--json", "--nodes", "2", script))
-        work = completion_of(document)
+        work = complete_answer(document)
         assert work is not None
         assert work.model is not None
         assert work.plan is not None
@@ -102,7 +102,7 @@ def lab(lab_programs: None, root: Path) -> Iterator[PlannedLab]:
         started = subprocess.run(up, env=plain, capture_output=True, text=True, timeout=120, check=False)
         assert started.returncode == 0, started.stderr
         status = json.loads(started.stdout)
-        path = f"{root}/examples/tutorial:{search_path()}"
+        path = f"{root}/examples/tutorial:{build_search_path()}"
         environment = {**plain, **status["environment"], "PATH": path, "OPSK_LAB_DIR": str(top / "lab"), "USER": "me"}
         yield PlannedLab(path=top / "lab", status=status, environment=environment)
     finally:

@@ -23,11 +23,11 @@ import pytest
 
 from opsk.errors import ExitStatus
 from opsk.job_key import JobKey
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from opsk.lab.record import LabRecord
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
+from opsk.lab.status import build_slurm_environment
 from opsk.lab.stopping import take_down
 from opsk.remapping.journal import FileJournal
 from tests.fakes.advisor_process import eventually
@@ -110,8 +110,8 @@ def running(side: str, top: Path) -> Iterator[Cluster]:
     record, _ = up(path, shape=LabShape(nodes=NODES), parts=("exporter",), progress=lambda _: None, exporters=NODES)
     try:
         kept = {name: text for name, text in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
-        state = {"HOME": str(top), "XDG_STATE_HOME": str(top / "state"), "PATH": search_path()}
-        lab = RunningLab(path=path, environment={**kept, **state, **slurm_environment(record)})
+        state = {"HOME": str(top), "XDG_STATE_HOME": str(top / "state"), "PATH": build_search_path()}
+        lab = RunningLab(path=path, environment={**kept, **state, **build_slurm_environment(record)})
         for node in record.shape.names:
             share(record.folder.nodes / node, top / "nodes" / node)
         for config in (record.folder.site, *record.folder.nodes.glob("*/opsk.toml")):
@@ -224,7 +224,7 @@ def test_each_has_remaps_of_its_own(clusters: tuple[Cluster, Cluster]) -> None:
     for each in clusters:
         eventually((each.top / f"opsk-launch-{each.key(job)}.json").exists, bool, 60.0)
     folder = east.top / "state" / "opsk" / "remaps"
-    with FileJournal(folder).held(JobKey(cluster=east.lab.cluster, job=job)):
+    with FileJournal(folder).lock(JobKey(cluster=east.lab.cluster, job=job)):
         refused = east.remap(job, "--apply", "spare_node", "--yes")
         assert refused.returncode == ExitStatus.UNAVAILABLE
         assert f"another opsk is remapping job {job} of cluster {east.lab.cluster} now" in refused.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError
-from opsk.slurm.commands.accounting import AccountedRun, AccountingClient, last_ended
+from opsk.slurm.commands.accounting import AccountedRun, AccountingClient, find_last_ended
 from tests.fakes.advisor_process import eventually
 from tests.integration.conftest import RunningLab, Slurm
 
@@ -31,7 +31,9 @@ def runs(client: AccountingClient, job: str) -> tuple[AccountedRun, ...]:
 
 
 def ended(client: AccountingClient, job: str) -> AccountedRun:
-    run = eventually(lambda: last_ended(runs(client, job)), lambda each: each is not None and bool(each.end_s), 90.0)
+    run = eventually(
+        lambda: find_last_ended(runs(client, job)), lambda each: each is not None and bool(each.end_s), 90.0
+    )
     assert isinstance(run, AccountedRun)
     return run
 

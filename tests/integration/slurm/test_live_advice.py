@@ -24,7 +24,7 @@ from opsk.lab.parts import ADVISOR
 from opsk.lab.record import LabRecord
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
+from opsk.lab.status import build_slurm_environment
 from opsk.lab.stopping import take_down
 from opsk_jobcheck.service.hooks import install_hooks
 from tests.fakes.advised_lab import OWN_DEADLINE, PATIENT, wait_until
@@ -88,7 +88,7 @@ def live_lab(lab_programs: None, tmp_path_factory: pytest.TempPathFactory) -> It
         "HOME": str(work),
         "LC_ALL": "C.UTF-8",
         "OPSK_ADVICE": "long",
-        **slurm_environment(record),
+        **build_slurm_environment(record),
     }
     try:
         configure(record)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from tests.fakes.advisor_process import eventually
 from tests.fakes.settling import settle
 from tests.fakes.small_plans import small_plan
@@ -84,7 +84,7 @@ def inside(lab_programs: None, units_lab: RunningLab, tmp_path_factory: pytest.T
     fabric = rail_optimized_fabric(
         nodes=6, hcas=2, leaves=4, spines=1, cables_per_pair=1, names=[*NODES[::2], *NODES[1::2]]
     )
-    (work / "dump").write_text(as_ibnetdiscover(fabric))
+    (work / "dump").write_text(render_ibnetdiscover(fabric))
     (work / "opsk.toml").write_text(f'fabric = ["{work}/dump"]\n')
     (work / "bare.toml").write_text("")
     deploy = root / "deploy"

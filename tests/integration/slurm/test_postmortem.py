@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from tests.fakes.advisor_process import eventually
 from tests.integration.conftest import RunningLab, Slurm, path_is
 
@@ -116,7 +116,7 @@ def site(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
     command = [sys.executable, "-m", "opsk", "lab"]
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
     with path_is(slurm.path):
-        environment = {**kept, "PATH": search_path()}
+        environment = {**kept, "PATH": build_search_path()}
     try:
         started = subprocess.run(
             [*command, "up", "--dir", str(path), "--nodes", str(NODES), "--gpus", "4", "--hcas", "2", "--leaves", "2",

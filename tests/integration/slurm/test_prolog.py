@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
+from opsk.lab.status import build_slurm_environment
 from opsk.lab.stopping import take_down
 from opsk.telemetry.host.cgroups import CgroupReader
 from opsk.telemetry.jobs.job_files import JobFile, read_job_files
-from opsk.telemetry.jobs.job_logs import told_logs
+from opsk.telemetry.jobs.job_logs import resolve_log_paths
 from opsk.telemetry.jobs.job_map import JobMap, JobMapper
 from opsk.telemetry.jobs.job_processes import StepDaemons
 from opsk_exporters.core.collector import NoDataError
@@ -88,7 +88,7 @@ def noted(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
             progress=lambda _: None,
         )  # fmt: skip
         kept = {name: text for name, text in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
-        environment = {**kept, "PATH": search_path(), "HOME": str(folder), **slurm_environment(record)}
+        environment = {**kept, "PATH": build_search_path(), "HOME": str(folder), **build_slurm_environment(record)}
     lab = RunningLab(path=folder / "lab", environment=environment)
     try:
         conf = folder / "lab" / "etc" / "slurm.conf"
@@ -183,7 +183,9 @@ def test_the_log_of_a_job_is_found_by_its_pattern_or_by_what_the_script_writes_t
     assert done.returncode == 0, done.stderr
     (file,) = noted.await_files(1)
     if options and options[0] == "-o" and "\\" not in options[1]:
-        found = eventually(lambda: told_logs(file, file.job_id), lambda paths: any(path.exists() for path in paths))
+        found = eventually(
+            lambda: resolve_log_paths(file, file.job_id), lambda paths: any(path.exists() for path in paths)
+        )
         assert len(found) == 1, "by what Slurm told alone"
 
     def scraped() -> dict[str, float]:

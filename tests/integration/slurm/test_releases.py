@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
+from opsk.lab.status import build_slurm_environment
 from opsk.lab.stopping import take_down
 from tests.integration.conftest import RunningLab, Slurm
 from tests.integration.releases import roots
@@ -52,8 +52,8 @@ def plugin_lab(lab_programs: None, tmp_path_factory: pytest.TempPathFactory) -> 
         (record.folder.etc / "job_submit.lua").write_text(SHOWS)
         with record.folder.slurm_conf.open("a") as conf:
             conf.write("JobSubmitPlugins=lua\n")
-        environment = {"PATH": search_path(), "HOME": str(path.parent), "LC_ALL": "C.UTF-8"}
-        found = RunningLab(path=path, environment={**environment, **slurm_environment(record)})
+        environment = {"PATH": build_search_path(), "HOME": str(path.parent), "LC_ALL": "C.UTF-8"}
+        found = RunningLab(path=path, environment={**environment, **build_slurm_environment(record)})
         assert found.run("scontrol", "reconfigure").returncode == 0
         time.sleep(1.1)
         yield found

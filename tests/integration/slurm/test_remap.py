@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from opsk.slurm.commands.command import CommandClient
-from opsk.slurm.commands.remap_commands import give_back, relaunch
+from opsk.slurm.commands.remap_commands import relaunch, shrink
 from opsk.slurm.records import JobRecord
 from tests.fakes.settling import settle
 from tests.fakes.small_plans import small_plan
@@ -143,7 +143,7 @@ def test_a_failed_node_can_be_given_back_while_the_job_runs(
     lab: Any, client: CommandClient, submit: Callable[..., JobRecord]
 ) -> None:
     job = submit(3, "sleep 300", "--nodelist=n[0-2]")
-    command = give_back(str(job.id), ["n0", "n2"])
+    command = shrink(str(job.id), ["n0", "n2"])
     ran = lab.run(*command.argv)
     assert ran.returncode == 0, ran.stderr
     assert until(client, str(job.id), lambda now: len(now.nodes) == 2).nodes == ("n0", "n2")

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
+from opsk.lab.status import build_slurm_environment
 from opsk.lab.stopping import take_down
 from tests.fakes.settling import settle
 from tests.integration.conftest import AT_ONCE, OLDEST_AND_NEWEST, RunningLab, Slurm, path_is
@@ -80,7 +80,8 @@ def watched_lab(slurm: Slurm) -> Iterator[RunningLab]:
     with path_is(slurm.path):
         record, _ = up(top / "lab", shape=SHAPE, parts=("exporter",), progress=lambda _: None, exporters=SHAPE.nodes)
         kept = {name: text for name, text in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
-        environment = {**kept, "PATH": search_path(), "XDG_STATE_HOME": str(top / "state"), **slurm_environment(record)}
+        environment = {**kept, "PATH": build_search_path(), "XDG_STATE_HOME": str(top / "state"),
+        **build_slurm_environment(record)}
     lab = RunningLab(path=top / "lab", environment=environment)
     try:
         (top / "exporters").write_text(

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from opsk.config import load_site
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from tests.fakes.advised_lab import ADVICE, FITS, RUNS_OUT, AdvisedLab, this_moment, wait_until
 from tests.integration.conftest import Slurm
 
@@ -90,7 +90,7 @@ def told(answer: dict[str, Any]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def module_rest(lab_programs: None, slurm: Slurm, advised_lab: AdvisedLab) -> Iterator[Rest]:
-    if shutil.which("slurmrestd", path=search_path()) is None:
+    if shutil.which("slurmrestd", path=build_search_path()) is None:
         pytest.skip("not installed: slurmrestd")
     log = advised_lab.directory / "rest.log"
     listening = advised_lab.directory / USER / "rest.sock"

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from opsk.app.doctor.slurm_installation import slurm_lines
+from opsk.app.doctor.slurm_installation import read_slurm_lines
 from opsk.config import load_site
 from opsk.lab.parts import LabPart
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
+from opsk.lab.status import build_slurm_environment
 from opsk.lab.stopping import take_down
 from opsk_jobcheck.service.hooks import install_hooks
 from tests.integration.conftest import Slurm
@@ -32,7 +32,7 @@ def snippet(slurm: Slurm, root: Path, tmp_path: Path) -> list[str]:
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     tmp_path.chmod(0o755)
-    return [line.replace("/etc/slurm", str(tmp_path)) for line in slurm_lines(slurm.release)]
+    return [line.replace("/etc/slurm", str(tmp_path)) for line in read_slurm_lines(slurm.release)]
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def environment(
         record, _ = up(top / "lab", shape=LabShape(nodes=1, gpus=2, hcas=1, leaves=1, spines=1), parts=("advisor",),
                        progress=lambda _: None)  # fmt: skip
         try:
-            yield {"PATH": search_path(), "LC_ALL": "C.UTF-8", "HOME": folder, **slurm_environment(record)}
+            yield {"PATH": build_search_path(), "LC_ALL": "C.UTF-8", "HOME": folder, **build_slurm_environment(record)}
         finally:
             take_down(top / "lab", record)
 

@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 from opsk.errors import StoreError
-from opsk.lab.programs import search_path
+from opsk.lab.programs import build_search_path
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
+from opsk.lab.status import build_slurm_environment
 from opsk.lab.stopping import take_down
 from opsk.store.database.engine import open_store
 from opsk.store.export import export
@@ -65,8 +65,8 @@ def keeping_lab(slurm: Slurm) -> Iterator[RunningLab]:
     with path_is(slurm.path):
         record, _ = up(top / "lab", shape=shape, parts=("exporter", "advisor"), progress=lambda _: None, exporters=3)
         kept = {name: text for name, text in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
-        path = f"{top / 'bin'}{os.pathsep}{search_path()}"
-        environment = {**kept, "PATH": path, "XDG_STATE_HOME": str(top / "state"), **slurm_environment(record)}
+        path = f"{top / 'bin'}{os.pathsep}{build_search_path()}"
+        environment = {**kept, "PATH": path, "XDG_STATE_HOME": str(top / "state"), **build_slurm_environment(record)}
     lab = RunningLab(path=top / "lab", environment=environment)
     with (lab.path / "etc" / "opsk.toml").open("a") as site:
         site.write(f'\n[store]\nurl = "sqlite:///{top}/opsk.db"\n')

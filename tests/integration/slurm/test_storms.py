@@ -12,7 +12,7 @@ from statistics import median
 import pytest
 
 from opsk.config import load_site
-from opsk.lab.parts import ADVISOR, known_parts
+from opsk.lab.parts import ADVISOR, list_parts
 from tests.fakes.storms import CASES, HEALTHY, StormLab, restarted, storm_lab
 from tests.integration.conftest import OLDEST_AND_NEWEST, Slurm
 from tests.integration.releases.roots import INSTALLED
@@ -37,7 +37,7 @@ SLACK_OF_MEDIAN_MS = 8.0
 @pytest.fixture(scope="module")
 def storms(lab_programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StormLab]:
     """A lab of its own, whose advisor is hurt."""
-    assert ADVISOR in known_parts(), "opsk is installed without its lab part: pip install -e . again"
+    assert ADVISOR in list_parts(), "opsk is installed without its lab part: pip install -e . again"
     with storm_lab(tmp_path_factory.mktemp("storms") / "lab") as lab:
         yield lab
 

@@ -13,7 +13,7 @@ import pytest
 
 from opsk.slurm.commands.command import CommandClient
 from opsk.slurm.topology.conf import TopologyConf, read_topology_conf
-from opsk.slurm.topology.difference import difference
+from opsk.slurm.topology.difference import compare_topologies
 from tests.fakes.small_plans import small_plan
 from tests.integration.conftest import RunningLab
 
@@ -43,7 +43,7 @@ def nodes_of(lab: RunningLab, job: str) -> set[str]:
 def test_slurmctld_has_the_tree_that_was_written(units_lab: RunningLab) -> None:
     written = read_topology_conf((units_lab.path / "etc" / "topology.conf").read_text())
     assert [set(nodes) for nodes in written.groups.values()] == list(UNITS)
-    assert difference(shown(units_lab), written).is_same
+    assert compare_topologies(shown(units_lab), written).is_same
     log = (units_lab.path / "log" / "slurmctld.log").read_text()
     assert not re.search(r"Multiple leaf switches|switches lack access|Invalid hostnames", log), log
 

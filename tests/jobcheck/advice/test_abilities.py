@@ -10,8 +10,8 @@ from opsk.workload.completion import complete
 from opsk.workload.model import ModelShape, StatedModel
 from opsk.workload.plan import Plan, Recompute, Sharding, StatedPlan
 from opsk.workload.workload import Evidence, Workload
-from opsk_jobcheck.advice.abilities import abilities_of, is_deepspeed
-from opsk_jobcheck.advice.suggestions import Question, Suggestion, best_plan, near_plans, useful_changes
+from opsk_jobcheck.advice.abilities import find_abilities, is_deepspeed
+from opsk_jobcheck.advice.suggestions import Question, Suggestion, find_best_plan, find_near_plans, find_useful_changes
 from tests.fakes.questions import question_of
 
 LLAMA_8B = StatedModel(experts=0, layers=32, hidden=4096, ffn=14336, heads=32, kv_heads=8, vocab=128256, seq=8192)
@@ -27,8 +27,8 @@ def offered(framework: str, **plan: object) -> tuple[Question, list[Suggestion]]
     stated = StatedPlan(nodes=4, gpus_per_node=8, gpus=32, **plan)  # type: ignore[arg-type]
     workload = Workload(framework=framework, model=LLAMA_8B, plan=stated)
     question = question_of(workload)
-    best = best_plan(question)
-    found = [*useful_changes(question, near_plans(question)), *((best.suggestion,) if best else ())]
+    best = find_best_plan(question)
+    found = [*find_useful_changes(question, find_near_plans(question)), *((best.suggestion,) if best else ())]
     return question, found
 
 
@@ -81,7 +81,7 @@ def test_torchtitan_accumulates_since_it_calls_the_batch_local(name: str, accumu
     said = Evidence(field="plan.micro_batch", value=1, file="run.toml", line=5, text=f"{name} = 1")
     workload = Workload(framework="torchtitan", evidence=(said,))
     model, asked = complete_llama(), Plan(dp=8, micro_batch=1, global_batch=8, sharding=Sharding.ZERO3)
-    refuses = abilities_of(workload, model, asked).refuses
+    refuses = find_abilities(workload, model, asked).refuses
     assert refuses is not None
     assert bool(refuses(model, replace(asked, global_batch=16))) is not accumulates
     assert not refuses(model, asked)

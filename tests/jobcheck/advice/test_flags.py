@@ -10,7 +10,7 @@ from opsk.workload.completion import complete
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding
 from opsk.workload.workload import Evidence, Workload
-from opsk_jobcheck.advice.flags import flags_for
+from opsk_jobcheck.advice.flags import build_flags
 from opsk_jobcheck.scripts.script import read_script
 from tests.fakes.launch_scripts import megatron_script, with_flags
 
@@ -56,18 +56,18 @@ def test_the_changed_script_has_the_wanted_plan(flags: str, change: dict[str, ob
     script = megatron_script(flags)
     workload, asked = read(script)
     wanted = replace(asked, **change)  # type: ignore[arg-type]
-    assert read(with_flags(script, flags_for(workload, asked, wanted)))[1] == wanted
+    assert read(with_flags(script, build_flags(workload, asked, wanted)))[1] == wanted
 
 
 def test_no_change_needs_no_flags() -> None:
     workload, asked = read(megatron_script(PLAN))
-    assert flags_for(workload, asked, asked) == ()
+    assert build_flags(workload, asked, asked) == ()
 
 
 def test_selective_recompute_takes_no_method() -> None:
     # arguments.py of Megatron-LM: "assert args.recompute_method is None" for the granularity "selective"
     workload, asked = read(megatron_script(f"{PLAN} --recompute-granularity full --recompute-method uniform"))
-    flags = flags_for(workload, asked, replace(asked, recompute=Recompute.SELECTIVE))
+    flags = build_flags(workload, asked, replace(asked, recompute=Recompute.SELECTIVE))
     assert flags == ("(without --recompute-method)", "--recompute-granularity selective")
 
 
@@ -85,7 +85,7 @@ def test_bridge_overrides_are_spelled_with_their_sections() -> None:
         recompute=Recompute.FULL,
         sharding=Sharding.ZERO1,
     )
-    assert flags_for(workload, asked, wanted) == (
+    assert build_flags(workload, asked, wanted) == (
         "model.tensor_model_parallel_size=2",
         "model.pipeline_model_parallel_size=2",
         "train.micro_batch_size=1",
@@ -103,8 +103,8 @@ def test_words_are_not_invented() -> None:
     asked = Plan(dp=8, global_batch=8)
     for framework in ("torchtitan", "pytorch-fsdp", "some-trainer", None):
         workload = Workload(framework=framework)
-        assert flags_for(workload, asked, replace(asked, recompute=Recompute.FULL)) == ()
-        assert flags_for(workload, asked, replace(asked, tp=2, dp=4)) == ()
+        assert build_flags(workload, asked, replace(asked, recompute=Recompute.FULL)) == ()
+        assert build_flags(workload, asked, replace(asked, tp=2, dp=4)) == ()
 
 
 ASKED = Plan(dp=8, micro_batch=4, global_batch=64, sharding=Sharding.ZERO2)
@@ -155,7 +155,7 @@ SPELLED = {
 @pytest.mark.parametrize("framework", SPELLED)
 def test_each_framework_is_spelled_by_its_own_names(framework: str) -> None:
     change, flags = SPELLED[framework]
-    assert flags_for(Workload(framework=framework), ASKED, replace(ASKED, **change)) == flags  # type: ignore[arg-type]
+    assert build_flags(Workload(framework=framework), ASKED, replace(ASKED, **change)) == flags  # type: ignore[arg-type]
 
 
 def test_a_number_is_changed_where_and_as_the_job_states_it() -> None:
@@ -166,7 +166,7 @@ def test_a_number_is_changed_where_and_as_the_job_states_it() -> None:
     )
     workload = Workload(framework="pytorch-fsdp", evidence=evidence)
     wanted = replace(ASKED, tp=2, dp=4, micro_batch=1, sharding=Sharding.ZERO3)
-    assert flags_for(workload, ASKED, wanted) == (
+    assert build_flags(workload, ASKED, wanted) == (
         "--train_batch_size=1",
         "tensor_parallel: 2 in conf/a.yaml",
         '"stage": 3 in ds.json',
@@ -175,13 +175,13 @@ def test_a_number_is_changed_where_and_as_the_job_states_it() -> None:
 
 def test_a_line_of_opsk_s_own_is_no_setting_of_the_framework() -> None:
     said = Evidence(field="plan.micro_batch", value=4, file="job.sh", line=2, text="#OPSK micro_batch=4")
-    assert flags_for(Workload(framework=None, evidence=(said,)), ASKED, replace(ASKED, micro_batch=1)) == ()
+    assert build_flags(Workload(framework=None, evidence=(said,)), ASKED, replace(ASKED, micro_batch=1)) == ()
 
 
 def test_nemo_2_is_told_by_its_strategy() -> None:
     text = "trainer.strategy.pipeline_model_parallel_size=1"
     said = Evidence(field="plan.pp", value=1, file="job.sh", line=2, text=text)
-    flags = flags_for(Workload(framework="nemo", evidence=(said,)), ASKED, replace(ASKED, tp=2, pp=2, dp=2))
+    flags = build_flags(Workload(framework="nemo", evidence=(said,)), ASKED, replace(ASKED, tp=2, pp=2, dp=2))
     assert flags == (
         "trainer.strategy.tensor_model_parallel_size=2",
         "trainer.strategy.pipeline_model_parallel_size=2",
@@ -194,7 +194,7 @@ def test_torchtitan_is_spelled_as_opsk_plan_writes_it() -> None:
     assert model is not None
     asked = Plan(dp=8, micro_batch=2, global_batch=64, sharding=Sharding.ZERO3)
     wanted = replace(asked, tp=2, dp=4, micro_batch=1, sequence_parallel=True, recompute=Recompute.SELECTIVE)
-    flags = flags_for(Workload(framework="torchtitan"), asked, wanted, model=model)
+    flags = build_flags(Workload(framework="torchtitan"), asked, wanted, model=model)
     assert set(flags) == {
         "--parallelism.tensor_parallel_degree 2",
         "--training.local_batch_size 1",
@@ -242,7 +242,7 @@ def test_a_toml_of_torchtitan_is_changed_in_its_own_words() -> None:
     # [training] had tensor_parallel_degree and batch_size; flags of later releases would be refused
     workload, asked, model = titan(OLD_TOML)
     wanted = replace(asked, tp=4, dp=32, micro_batch=2)
-    flags = flags_for(workload, asked, wanted, model=model)
+    flags = build_flags(workload, asked, wanted, model=model)
     assert flags == ("tensor_parallel_degree = 4, batch_size = 2 in run.toml",)
 
 
@@ -250,7 +250,7 @@ def test_a_changed_job_of_torchtitan_keeps_its_global_batch() -> None:
     # torchtitan computes the global batch as local batch x replicas, 1 x 32, where it is not set; the job has 8 x 8
     workload, asked, model = titan(NEW_TOML)
     wanted = replace(asked, tp=4, dp=32, micro_batch=1)
-    flags = flags_for(workload, asked, wanted, model=model)
+    flags = build_flags(workload, asked, wanted, model=model)
     assert asked.global_batch == 64
     assert flags == (
         "--training.global_batch_size 64",
@@ -261,5 +261,5 @@ def test_a_changed_job_of_torchtitan_keeps_its_global_batch() -> None:
 def test_a_number_of_shards_that_torchtitan_was_told_is_changed() -> None:
     workload, asked, model = titan(NEW_TOML + "data_parallel_shard_degree = 8\n")
     wanted = replace(asked, tp=4, dp=32, micro_batch=2)
-    flags = flags_for(workload, asked, wanted, model=model)
+    flags = build_flags(workload, asked, wanted, model=model)
     assert flags == ("data_parallel_shard_degree = 32, tensor_parallel_degree = 4, local_batch_size = 2 in run.toml",)

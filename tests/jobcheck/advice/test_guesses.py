@@ -10,13 +10,13 @@ import pytest
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.efficiency.nearness import Case
-from opsk.costmodel.uncertainty.widening import with_assumed
+from opsk.costmodel.uncertainty.widening import apply_case_spread
 from opsk.hardware.catalog import cluster
 from opsk.workload.completion import complete
 from opsk.workload.defaults import Assumption
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.advice.guesses import guesses
+from opsk_jobcheck.advice.guesses import find_guesses
 from opsk_jobcheck.scripts.script import read_script
 from tests.fakes.launch_scripts import megatron_script
 
@@ -25,13 +25,15 @@ STATED = (
     "--sequence-parallel --use-distributed-optimizer"
 )
 COUNTED = {"plan.recompute", "plan.sharding", "plan.global_batch", "plan.precision", "plan.cp", "plan.ep"}
-BY_HAND = "#OPSK framework=megatron-lm layers=80 hidden=8192 heads=64 seq=8192 tp=8 pp=2 micro_batch=1 global_batch=128"
+MANUAL_SETTINGS = (
+    "#OPSK framework=megatron-lm layers=80 hidden=8192 heads=64 seq=8192 tp=8 pp=2 micro_batch=1 global_batch=128"
+)
 
 
 def guessed(script: str) -> set[str]:
     """Return the fields of a script that are guesses."""
     workload = read_script(script, file="job.sh")
-    return set(guesses(workload, complete(workload).assumed))
+    return set(find_guesses(workload, complete(workload).assumed))
 
 
 def test_a_flag_that_a_whole_command_does_not_have_is_no_guess() -> None:
@@ -49,13 +51,13 @@ def test_no_flag_hides_in_the_value_of_another(flag: str) -> None:
 
 
 def test_a_launcher_that_was_not_read_may_pass_anything() -> None:
-    script = f"#!/bin/bash\n#SBATCH --nodes=8 --gpus-per-node=8\n{BY_HAND}\nsrun launch.sh\n"
+    script = f"#!/bin/bash\n#SBATCH --nodes=8 --gpus-per-node=8\n{MANUAL_SETTINGS}\nsrun launch.sh\n"
     assert guessed(script) & COUNTED == {"plan.recompute", "plan.sharding", "plan.precision"}
 
 
 def test_a_gpu_with_several_meanings_is_an_input_that_decides() -> None:
     workload = read_script(megatron_script(STATED), file="job.sh")
-    assert list(guesses(workload, [Assumption(field="gpu", value="a100-sxm-80gb", why="")])) == ["cluster.gpu"]
+    assert list(find_guesses(workload, [Assumption(field="gpu", value="a100-sxm-80gb", why="")])) == ["cluster.gpu"]
 
 
 def analysis(script: str, efficiency: Efficiency = DEFAULT) -> Advice:
@@ -72,7 +74,7 @@ def half_width(advice: Advice) -> float:
 
 
 def test_a_read_command_has_the_range_of_a_plan_with_every_input_stated() -> None:
-    sigma = with_assumed(DEFAULT, (), Case(architecture="hopper", software="megatron-core")).spread.time_log_sigma
+    sigma = apply_case_spread(DEFAULT, (), Case(architecture="hopper", software="megatron-core")).spread.time_log_sigma
     advice = analysis(megatron_script(STATED))
     assert half_width(advice) == pytest.approx(math.exp(1.645 * sigma), rel=1e-3)  # 1.645 sigma hold 90 %
     assert {entry.field for entry in advice.assumed} >= {"plan.recompute", "plan.cp"}  # listed all the same

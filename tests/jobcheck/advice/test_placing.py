@@ -11,7 +11,7 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import Rails, find_rails
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
-from opsk_jobcheck.advice.placing import advise_placement, compact_nodes, nodes_by_unit
+from opsk_jobcheck.advice.placing import advise_placement, group_nodes_by_unit, select_compact_nodes
 
 MODEL = ModelShape(layers=8, hidden=1024, ffn=4096, heads=16, kv_heads=16, head_dim=64, vocab=1024, seq=128)
 
@@ -23,7 +23,7 @@ def rails() -> Rails:
 
 
 def test_units_are_those_of_the_cabling(rails: Rails) -> None:
-    units = nodes_by_unit(rails)
+    units = group_nodes_by_unit(rails)
     assert sorted(len(nodes) for nodes in units.values()) == [8, 8]
     assert {frozenset(nodes) for nodes in units.values()} == {frozenset(nodes) for nodes in rails.units}
 
@@ -58,16 +58,16 @@ def test_nodes_must_be_filled_evenly(rails: Rails) -> None:
 
 def test_the_smallest_unit_that_holds_the_job_is_taken() -> None:
     units = {0: ("a", "b", "c", "d"), 1: ("e", "f"), 2: ("g", "h", "i")}
-    assert compact_nodes(units, 2) == ("e", "f")
-    assert compact_nodes(units, 3) == ("g", "h", "i")
-    assert compact_nodes(units, 5) == ("a", "b", "c", "d", "g")
+    assert select_compact_nodes(units, 2) == ("e", "f")
+    assert select_compact_nodes(units, 3) == ("g", "h", "i")
+    assert select_compact_nodes(units, 5) == ("a", "b", "c", "d", "g")
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.data())
 def test_chosen_nodes_are_different_and_in_as_few_units_as_possible(sizes: list[int], data: st.DataObject) -> None:
     units = {index: tuple(f"n{index}-{node}" for node in range(size)) for index, size in enumerate(sizes)}
     count = data.draw(st.integers(1, sum(sizes)))
-    chosen = compact_nodes(units, count)
+    chosen = select_compact_nodes(units, count)
     assert len(set(chosen)) == len(chosen) == count
     used = sum(1 for nodes in units.values() if set(nodes) & set(chosen))
     largest = sorted(sizes, reverse=True)

@@ -10,7 +10,7 @@ from opsk.hardware.catalog import cluster
 from opsk.workload.completion import complete
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.advice.rendering import MAX_LINES, Detail, detail_of, is_ascii_only, lines, short_lines
+from opsk_jobcheck.advice.rendering import MAX_LINES, Detail, is_ascii_only, lines, parse_detail, short_lines
 from opsk_jobcheck.advice.text.job import MAX_PROBLEM
 from opsk_jobcheck.advice.text.line import LABEL_WIDTH, MAX_WIDTH
 from opsk_jobcheck.scripts.script import read_script
@@ -121,7 +121,7 @@ def test_the_locale_says_what_a_terminal_shows(environment: dict[str, str], asci
     [("long", Detail.LONG), (" SHORT ", Detail.SHORT), ("", Detail.DEFAULT), ("lang", Detail.DEFAULT)],
 )
 def test_the_environment_asks_for_more_or_less(said: str, detail: Detail) -> None:
-    assert detail_of({"OPSK_ADVICE": said}) is detail
+    assert parse_detail({"OPSK_ADVICE": said}) is detail
 
 
 def test_ways_out_are_shown_with_flags_memory_and_pace(adviser: Adviser) -> None:

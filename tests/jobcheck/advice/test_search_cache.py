@@ -24,12 +24,12 @@ SCRIPT = (
 
 @pytest.fixture
 def adviser() -> Adviser:
-    return Adviser(cluster=cluster("superpod-h100"), kept=SearchCache())
+    return Adviser(cluster=cluster("superpod-h100"), cache=SearchCache())
 
 
 def searched(adviser: Adviser) -> int:
-    assert adviser.kept is not None
-    return len(adviser.kept.searched)
+    assert adviser.cache is not None
+    return len(adviser.cache.searches)
 
 
 def advise(adviser: Adviser, text: str, *, file: str = "job.sh", nodes: int = 2) -> Advice:
@@ -37,7 +37,7 @@ def advise(adviser: Adviser, text: str, *, file: str = "job.sh", nodes: int = 2)
 
 
 def anew(adviser: Adviser, text: str) -> Advice:
-    return advise(replace(adviser, kept=None), text)
+    return advise(replace(adviser, cache=None), text)
 
 
 def test_another_seed_name_and_comment_is_the_same_recipe(adviser: Adviser) -> None:

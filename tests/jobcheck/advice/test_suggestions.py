@@ -8,16 +8,16 @@ import pytest
 
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
-from opsk.costmodel.uncertainty.verdict import Verdict, verdict_of
+from opsk.costmodel.uncertainty.verdict import Verdict, compute_verdict
 from opsk_jobcheck.advice.suggestions import (
     MAX_SUGGESTIONS,
     MIN_GAIN,
     Question,
     Suggestion,
-    best_plan,
-    near_plans,
-    on_more_nodes,
-    useful_changes,
+    find_best_plan,
+    find_near_plans,
+    find_plan_on_more_nodes,
+    find_useful_changes,
 )
 from opsk_jobcheck.scripts.script import read_script
 from tests.fakes.launch_scripts import megatron_script
@@ -39,13 +39,13 @@ def asked(flags: str = "", *, script: str = "") -> Question:
 
 def changes(question: Question) -> tuple[Suggestion, ...]:
     """Return the changes that help."""
-    return useful_changes(question, near_plans(question))
+    return find_useful_changes(question, find_near_plans(question))
 
 
 def hold(suggestion: Suggestion, question: Question) -> None:
     """Check a suggestion against a prediction of its plan alone."""
     again = predict(question.model, PlanTable.of([suggestion.plan]), CLUSTER)
-    assert verdict_of(float(again.memory.fit_probability[0])) is Verdict.FITS
+    assert compute_verdict(float(again.memory.fit_probability[0])) is Verdict.FITS
     assert float(again.memory.total_bytes.expected[0]) == pytest.approx(suggestion.memory_bytes)
     assert float(again.time.step_s.expected[0]) == pytest.approx(suggestion.step_s)
     assert suggestion.step_ratio == pytest.approx(suggestion.step_s / question.step_s)
@@ -96,7 +96,7 @@ def test_a_job_that_fits_gets_changes_that_are_clearly_faster_alone() -> None:
 
 def test_the_best_plan_really_fits_and_nothing_is_faster_among_the_ways_out() -> None:
     question = asked(SCRIPTS["a little too large"])
-    best = best_plan(question)
+    best = find_best_plan(question)
     assert best is not None
     assert best.considered > 100
     hold(best.suggestion, question)
@@ -107,10 +107,10 @@ def test_where_nothing_fits_more_nodes_are_looked_at() -> None:
     flags = "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --micro-batch-size 1 --global-batch-size 1"
     question = asked(script=megatron_script(flags, nodes=1).replace("per-node=8", "per-node=1"))
     assert changes(question) == ()
-    assert best_plan(question) is None
-    assert on_more_nodes(question) is None  # seventy billion parameters do not fit on eight GPUs either
+    assert find_best_plan(question) is None
+    assert find_plan_on_more_nodes(question) is None  # seventy billion parameters do not fit on eight GPUs either
     question = asked(SCRIPTS["a little too large"] + " --micro-batch-size 1", script="")
-    larger = on_more_nodes(question)
+    larger = find_plan_on_more_nodes(question)
     assert larger is not None
     assert larger.flags[0] == "--nodes=16"
     assert larger.plan.gpus == 2 * question.plan.gpus
@@ -120,7 +120,7 @@ def test_where_nothing_fits_more_nodes_are_looked_at() -> None:
 def test_a_launcher_that_counts_its_ranks_is_told_how_many_more_nodes_take() -> None:
     workload = read_script(megatron_script(SCRIPTS["a little too large"] + " --micro-batch-size 1"), file="job.sh")
     options = tuple(sorted({**dict(workload.options), "launcher.ranks": "64"}.items()))
-    larger = on_more_nodes(question_of(replace(workload, options=options)))
+    larger = find_plan_on_more_nodes(question_of(replace(workload, options=options)))
     assert larger is not None
     assert larger.flags[:2] == ("--nodes=16", "(start 128 ranks)")
 
@@ -130,7 +130,7 @@ def test_idle_gpus_are_used_before_more_nodes_are_asked_for() -> None:
     workload = read_script(megatron_script(SCRIPTS["a little too large"] + " --micro-batch-size 1"), file="job.sh")
     options = tuple(sorted({**dict(workload.options), "launcher.ranks": "64", "slurm.gpus": "128"}.items()))
     plan = replace(workload.plan, nodes=16, gpus_per_node=4, gpus=64)
-    larger = on_more_nodes(question_of(replace(workload, options=options, plan=plan)))
+    larger = find_plan_on_more_nodes(question_of(replace(workload, options=options, plan=plan)))
     assert larger is not None
     assert larger.plan.gpus == 128
     assert larger.flags[0] == "(start 128 ranks)"

@@ -6,10 +6,10 @@ import pytest
 
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
-from opsk.costmodel.uncertainty.verdict import Verdict, verdict_of
-from opsk_jobcheck.advice.repairs import as_launched
-from opsk_jobcheck.advice.suggestions import ASKED_GPUS, MIN_GAIN, Question, best_plan, near_plans
-from opsk_jobcheck.advice.waste import MOST_BUBBLE, Waste, WasteKind, found_waste
+from opsk.costmodel.uncertainty.verdict import Verdict, compute_verdict
+from opsk_jobcheck.advice.repairs import apply_launcher_ranks
+from opsk_jobcheck.advice.suggestions import MIN_GAIN, REQUESTED_GPUS, Question, find_best_plan, find_near_plans
+from opsk_jobcheck.advice.waste import MAX_BUBBLE, Waste, WasteKind, find_waste
 from opsk_jobcheck.scripts.script import read_script
 from tests.fakes.launch_scripts import megatron_script
 from tests.fakes.questions import CLUSTER, question_of
@@ -44,7 +44,7 @@ def asked(flags: str, *, nodes: int = 8) -> Question:
 
 def waste_of(question: Question) -> tuple[Waste, ...]:
     """Return what it wastes."""
-    return found_waste(question, near_plans(question), best_plan(question))
+    return find_waste(question, find_near_plans(question), find_best_plan(question))
 
 
 @pytest.mark.parametrize("kind", JOBS)
@@ -62,7 +62,7 @@ def test_every_change_fits_and_holds_when_it_is_predicted_alone(kind: WasteKind)
             assert entry.advice
             continue
         again = predict(question.model, PlanTable.of([entry.change.plan]), CLUSTER)
-        assert verdict_of(float(again.memory.fit_probability[0])) is Verdict.FITS
+        assert compute_verdict(float(again.memory.fit_probability[0])) is Verdict.FITS
         assert float(again.time.step_s.expected[0]) == pytest.approx(entry.change.step_s)
         assert entry.change.plan.global_batch == question.plan.global_batch
         if entry.kind is not WasteKind.TOO_MANY_GPUS:
@@ -86,7 +86,7 @@ def test_a_bubble_costs_its_share_of_the_step() -> None:
     time = question.prediction.time
     assert bubble.cost_share == pytest.approx(float(time.components["bubble"] / time.step_s.expected))
     assert bubble.cost_share is not None
-    assert bubble.cost_share > MOST_BUBBLE
+    assert bubble.cost_share > MAX_BUBBLE
 
 
 @pytest.mark.parametrize(("flags", "nodes", "advice"), [(TP8_PP4, 4, "a larger global batch"), (TP4_PP4, 2, "")])
@@ -110,8 +110,8 @@ def test_gpus_without_a_rank_are_idle() -> None:
         megatron_script(GOOD, nodes=16).replace("srun python", "srun torchrun --nnodes 16 --nproc-per-node 4"),
         file="job.sh",
     )
-    workload = as_launched(read)
-    assert (workload.plan.gpus, workload.plan.gpus_per_node, dict(workload.options)[ASKED_GPUS]) == (64, 4, "128")
+    workload = apply_launcher_ranks(read)
+    assert (workload.plan.gpus, workload.plan.gpus_per_node, dict(workload.options)[REQUESTED_GPUS]) == (64, 4, "128")
     (idle,) = [entry for entry in waste_of(question_of(workload)) if entry.kind is WasteKind.IDLE_GPUS]
     assert idle.cost_share == pytest.approx(0.5)
     assert "64 of the 128 GPUs" in idle.what
@@ -130,7 +130,7 @@ def test_ranks_lie_on_the_nodes_that_the_launcher_is_told_of(
 ) -> None:
     """Sixteen ranks on eight nodes are not two on each."""
     read = read_script(megatron_script(GOOD, nodes=8).replace("srun python", f"srun {launcher}"), file="job.sh")
-    plan = as_launched(read).plan
+    plan = apply_launcher_ranks(read).plan
     assert (plan.nodes, plan.gpus_per_node, plan.gpus) == (nodes, per_node, gpus)
 
 
@@ -138,4 +138,4 @@ def test_as_many_ranks_as_gpus_change_nothing() -> None:
     read = read_script(
         megatron_script(GOOD).replace("srun python", "srun torchrun --nnodes 8 --nproc-per-node 8"), file="job.sh"
     )
-    assert as_launched(read) is read
+    assert apply_launcher_ranks(read) is read

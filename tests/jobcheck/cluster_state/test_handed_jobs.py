@@ -7,8 +7,8 @@ from pathlib import Path
 
 from opsk.slurm.records import JobRecord
 from opsk.slurm.snapshot import Snapshot, pack
-from opsk_jobcheck.cluster_state.handed_jobs import GRACE_S, HandedJobs
-from opsk_jobcheck.cluster_state.snapshots import SNAPSHOT, WANTED
+from opsk_jobcheck.cluster_state.handed_jobs import GRACE_S, WatcherJobs
+from opsk_jobcheck.cluster_state.snapshots import REQUEST_FILE, SNAPSHOT
 
 INTERVAL_S = 10.0
 
@@ -31,13 +31,13 @@ class Watcher:
 
     def sleep(self, pause_s: float) -> None:
         self.now_s += pause_s
-        if self.now_s >= self._answers_at_s and (self._folder / WANTED).exists():
+        if self.now_s >= self._answers_at_s and (self._folder / REQUEST_FILE).exists():
             hand_over(self._folder, self.now_s, job(7, "ada"), job(8, "bob", "6_1"))
             self._answers_at_s = float("inf")
 
 
-def handed(folder: Path, watcher: Watcher) -> HandedJobs:
-    return HandedJobs(folder, INTERVAL_S, clock=lambda: watcher.now_s, sleep=watcher.sleep)
+def handed(folder: Path, watcher: Watcher) -> WatcherJobs:
+    return WatcherJobs(folder, INTERVAL_S, clock=lambda: watcher.now_s, sleep=watcher.sleep)
 
 
 def test_a_job_is_known_by_its_number_and_its_label_without_waiting(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_nobody_waits_for_long_and_not_where_there_is_no_watcher(tmp_path: Path)
     hand_over(tmp_path, 10.0)
     assert handed(tmp_path, watcher).user_of("7") is None
     assert watcher.now_s <= 1000.0 + INTERVAL_S + GRACE_S + 1.0
-    nobody = HandedJobs(None, INTERVAL_S)
+    nobody = WatcherJobs(None, INTERVAL_S)
     assert (nobody.user_of("7"), nobody.cluster()) == (None, "")
 
 

@@ -22,7 +22,7 @@ from opsk_jobcheck.cluster_state.heading import LiveHead
 from opsk_jobcheck.cluster_state.state import LiveState
 from opsk_jobcheck.cluster_state.wanted import ANY_NODES
 from opsk_jobcheck.scripts.script import read_script
-from opsk_jobcheck.service.watcher import Watch
+from opsk_jobcheck.service.watcher import StateBuilder
 from opsk_jobcheck.submission.request import SlurmRequest
 from tests.fakes.live_cluster import CountingSlurm, round_of, small_adviser, training_job
 
@@ -50,15 +50,15 @@ def adviser() -> Adviser:
 
 @pytest.fixture(scope="module")
 def state(adviser: Adviser) -> LiveState:
-    return Watch(SiteConfig(storage=StorageConfig(job_read_bytes_per_s=1e9)), adviser, CountingSlurm()).state(
+    return StateBuilder(SiteConfig(storage=StorageConfig(job_read_bytes_per_s=1e9)), adviser, CountingSlurm()).state(
         round_of(*JOBS, n15=("DRAIN",))
     )
 
 
 def handed(folder: Path, adviser: Adviser, state: LiveState, clock: Clock) -> LiveReader:
-    assert adviser.wires is not None
-    LiveWriter(folder, fingerprint(adviser.wires)).write(state, asked_at_s=90.0)
-    return LiveReader(folder, clock, fingerprint(adviser.wires))
+    assert adviser.fabric_links is not None
+    LiveWriter(folder, fingerprint(adviser.fabric_links)).write(state, asked_at_s=90.0)
+    return LiveReader(folder, clock, fingerprint(adviser.fabric_links))
 
 
 def test_all_that_advice_needs_comes_through(tmp_path: Path, adviser: Adviser, state: LiveState) -> None:
@@ -67,7 +67,7 @@ def test_all_that_advice_needs_comes_through(tmp_path: Path, adviser: Adviser, s
     assert read.age_s == 10.0
     assert sorted(read.nodes, key=lambda node: node.name) == sorted(state.nodes, key=lambda node: node.name)
     assert (read.running, read.source, read.topology) == (3, "Slurm 22.05", "tree")
-    assert (read.default_partition, read.least_nodes) == ("gpu", {"big": 4})
+    assert (read.default_partition, read.min_nodes) == ("gpu", {"big": 4})
     assert read.around == state.around
     assert state.wire is not None
     assert read.wire is not None
@@ -83,9 +83,9 @@ def test_a_candidate_meets_the_same_on_both_sides(tmp_path: Path, adviser: Advis
     assert read is not None
     assert read.wire is not None
     assert state.wire is not None
-    assert adviser.wires is not None
+    assert adviser.fabric_links is not None
     shape = job_shape(DENSE, Plan(tp=8, dp=4, global_batch=16), 8)
-    candidate = default_load("candidate", adviser.wires, shape, ["n3", "n7", "n11", "n13"])
+    candidate = default_load("candidate", adviser.fabric_links, shape, ["n3", "n7", "n11", "n13"])
     ours, theirs = (interference(candidate, wire.running) for wire in (state.wire, read.wire))
     assert ours.step_s == theirs.step_s > ours.alone_s
     assert [(one.load.name, one.slowdown_of_job, one.links) for one in ours.neighbours] == [
@@ -98,22 +98,22 @@ def test_a_state_whose_links_are_numbered_otherwise_is_not_used(
 ) -> None:
     handed(tmp_path, adviser, state, Clock())
     other = small_adviser(spines=2)
-    assert other.wires is not None
-    assert LiveReader(tmp_path, Clock(), fingerprint(other.wires)).state() is None
+    assert other.fabric_links is not None
+    assert LiveReader(tmp_path, Clock(), fingerprint(other.fabric_links)).state() is None
 
 
 def test_the_generation_changes_with_what_is_known_and_not_with_time(
     tmp_path: Path, adviser: Adviser, state: LiveState
 ) -> None:
-    assert adviser.wires is not None
+    assert adviser.fabric_links is not None
     head, clock = LiveHead(tmp_path, Clock()), Clock()
     assert (head.generation(), head.age_s()) == ("", None)
-    writer = LiveWriter(tmp_path, fingerprint(adviser.wires))
+    writer = LiveWriter(tmp_path, fingerprint(adviser.fabric_links))
     writer.write(state, asked_at_s=90.0)
     first = head.generation()
     writer.write(replace(state), asked_at_s=95.0)
     assert (head.generation(), head.age_s()) == (first, 5.0)
-    reader = LiveReader(tmp_path, clock, fingerprint(adviser.wires))
+    reader = LiveReader(tmp_path, clock, fingerprint(adviser.fabric_links))
     old = reader.state()
     writer.write(replace(state, running=2), asked_at_s=99.0)
     assert head.generation() != first
@@ -146,29 +146,29 @@ def test_two_processes_number_the_links_of_a_fabric_alike(adviser: Adviser, root
     program = (
         "from tests.fakes.live_cluster import small_adviser\n"
         "from opsk_jobcheck.cluster_state.handing import fingerprint\n"
-        "print(fingerprint(small_adviser(spines=1).wires))"
+        "print(fingerprint(small_adviser(spines=1).fabric_links))"
     )
     said = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
-    assert adviser.wires is not None
-    assert said.stdout.strip() == fingerprint(adviser.wires)
+    assert adviser.fabric_links is not None
+    assert said.stdout.strip() == fingerprint(adviser.fabric_links)
 
 
 def test_what_was_placed_before_holds_no_file_of_the_state_that_it_was_placed_with(
     tmp_path: Path, adviser: Adviser
 ) -> None:
     """A state is some megabytes of memory while anybody maps it, and a generation comes every few seconds."""
-    assert adviser.wires is not None
-    watch, kept = Watch(SiteConfig(), adviser, CountingSlurm()), replace(adviser, kept=SearchCache())
-    writer, reader = LiveWriter(tmp_path, fingerprint(adviser.wires)), LiveReader(tmp_path, Clock(), "")
+    assert adviser.fabric_links is not None
+    watch, cached = StateBuilder(SiteConfig(), adviser, CountingSlurm()), replace(adviser, cache=SearchCache())
+    writer, reader = LiveWriter(tmp_path, fingerprint(adviser.fabric_links)), LiveReader(tmp_path, Clock(), "")
     workload = read_script(TRAINS, file="job.sh", request=SlurmRequest(nodes=2))
     for number in range(6):
         writer.write(watch.state(round_of(training_job(number, ["n0", "n4"]))), asked_at_s=90.0)
         state = reader.state()
-        advice = replace(kept, live=state).advise(workload, ANY_NODES)
+        advice = replace(cached, live=state).advise(workload, ANY_NODES)
         assert advice.placement.live is state
         assert advice.placement.sharing is not None
-    assert kept.kept is not None
-    assert len(kept.kept.placed) == 6
+    assert cached.cache is not None
+    assert len(cached.cache.placements) == 6
     del state, advice
     assert len([name for name in mapped_files() if name.startswith(str(tmp_path))]) == 1
 

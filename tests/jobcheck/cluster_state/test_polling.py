@@ -9,11 +9,11 @@ import pytest
 from opsk.errors import SlurmError
 from opsk_jobcheck.cluster_state.polling import (
     ALL_AGAIN_ROUNDS,
-    LONGEST_PAUSE_S,
+    MAX_PAUSE_S,
     SINGLE_QUESTIONS,
     Poller,
-    partitions_of,
-    topology_of,
+    read_partitions,
+    read_topology,
 )
 from tests.fakes.live_cluster import CountingSlurm, training_job
 
@@ -86,7 +86,7 @@ def test_slurm_that_does_not_answer_is_asked_less_and_less_often() -> None:
         with pytest.raises(SlurmError):
             asking.round()
         pauses.append(asking.pause_s)
-    assert pauses == [30, 60, 120, 240, *[LONGEST_PAUSE_S] * 4]
+    assert pauses == [30, 60, 120, 240, *[MAX_PAUSE_S] * 4]
     slurm.is_down = False
     asking.round()
     assert asking.pause_s == 15
@@ -118,12 +118,12 @@ def test_one_question_after_the_other_fails_with_the_first() -> None:
 def test_slurm_names_its_topology(plugin: str, topology: str | None) -> None:
     slurm = CountingSlurm()
     slurm.config = lambda: {"TopologyPlugin": plugin}  # type: ignore[method-assign]
-    assert topology_of(slurm) == topology
+    assert read_topology(slurm) == topology
 
 
 def test_a_way_to_ask_that_knows_no_configuration_knows_no_topology() -> None:
     class Bare:
         """Has no ``config``."""
 
-    assert topology_of(Bare()) is None  # type: ignore[arg-type]
-    assert partitions_of(Bare()) is None  # type: ignore[arg-type]
+    assert read_topology(Bare()) is None  # type: ignore[arg-type]
+    assert read_partitions(Bare()) is None  # type: ignore[arg-type]

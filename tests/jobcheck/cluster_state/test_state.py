@@ -9,7 +9,7 @@ import pytest
 from opsk.slurm.records import NodeRecord
 from opsk_jobcheck.cluster_state.heading import MAX_AGE_S
 from opsk_jobcheck.cluster_state.state import LiveState, is_free
-from opsk_jobcheck.cluster_state.wanted import ANY_NODES, NodesWanted
+from opsk_jobcheck.cluster_state.wanted import ANY_NODES, NodeConstraints
 from opsk_jobcheck.submission.request import SlurmRequest
 from tests.fakes.live_cluster import node_records, training_job
 
@@ -49,9 +49,9 @@ def test_partition_features_type_and_exclusion_count() -> None:
     state = LiveState(nodes=nodes)
     assert state.free(ANY_NODES, gpus=8) == ("a", "b", "c", "d")
     assert state.free(ANY_NODES, gpus=8, gpu_type="H100") == ("a", "b", "d")
-    assert state.free(NodesWanted(partitions=("gpu",)), gpus=8) == ("a", "c", "d")
-    assert state.free(NodesWanted(constraint="ib")) == ("a",)
-    assert state.free(NodesWanted(exclude=frozenset({"a"})), gpus=8) == ("b", "c", "d")
+    assert state.free(NodeConstraints(partitions=("gpu",)), gpus=8) == ("a", "c", "d")
+    assert state.free(NodeConstraints(constraint="ib")) == ("a",)
+    assert state.free(NodeConstraints(exclude=frozenset({"a"})), gpus=8) == ("b", "c", "d")
 
 
 def test_where_slurm_counts_no_gpus_whole_nodes_count() -> None:
@@ -94,8 +94,8 @@ def test_a_partition_with_least_nodes_gives_them_to_who_asks_for_no_number(
     partition: str | None, site: str | None, slurm: str | None, nodes: int | None
 ) -> None:
     """slurmctld fills ``min_nodes`` with the partition's where the job has none (``MinNodes`` in slurm.conf(5))."""
-    live = LiveState(nodes=(), default_partition=slurm, least_nodes={"big": 4, "also-big": 4})
-    asked = live.with_least_nodes(replace(LEFT, partition=partition), site)
+    live = LiveState(nodes=(), default_partition=slurm, min_nodes={"big": 4, "also-big": 4})
+    asked = live.fill_min_nodes(replace(LEFT, partition=partition), site)
     assert asked.nodes == nodes
     assert asked.gpus_per_node == 8
-    assert live.with_least_nodes(replace(LEFT, partition=partition, is_left_to_partition=False), site).nodes == 1
+    assert live.fill_min_nodes(replace(LEFT, partition=partition, is_left_to_partition=False), site).nodes == 1

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from opsk.config import AdvisorConfig
 from opsk_jobcheck.service.analysis import Analysis
-from opsk_jobcheck.service.answering import Answerer, Conversation
+from opsk_jobcheck.service.answering import Answerer, Session
 from opsk_jobcheck.service.listening import Peer
 from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer
-from opsk_jobcheck.submission.requested import advise_request
+from opsk_jobcheck.submission.requested import parse_advise_request
 
 
 class CountingPool:
@@ -30,7 +30,7 @@ def test_a_new_state_asks_again_and_the_same_does_not() -> None:
     question = AdviseQuestion(kind="advise", command="sbatch", argv=("job.sh",), script="#!/bin/bash\ntorchrun a\n")
 
     async def ask() -> tuple[str, ...]:
-        answer = answerer.advise(question, Conversation(peer=Peer(pid=1, uid=7, gid=7)))
+        answer = answerer.advise(question, Session(peer=Peer(pid=1, uid=7, gid=7)))
         return (answer if isinstance(answer, Answer) else await answer).lines
 
     async def ask_all() -> list[tuple[str, ...]]:
@@ -44,5 +44,7 @@ def test_a_new_state_asks_again_and_the_same_does_not() -> None:
 
 def test_what_the_hook_says_of_nodes_reaches_the_request() -> None:
     options = '{"nodelist": "n[1-2]", "exclude": "n9", "reservation": "night", "partition": "gpu"}'
-    request = advise_request(AdviseQuestion(kind="advise", command="sbatch", argv=(), script="", options_json=options))
+    request = parse_advise_request(
+        AdviseQuestion(kind="advise", command="sbatch", argv=(), script="", options_json=options)
+    )
     assert (request.nodelist, request.exclude, request.reservation) == ("n[1-2]", "n9", "night")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk_jobcheck.service.hooks import ADVICE, HOOKS, hook_text
+from opsk_jobcheck.service.hooks import ADVICE, HOOKS, read_hook
 from tests.fakes.bad_servers import Server
 from tests.fakes.hook_runner import INTERPRETERS, Hooks
 
@@ -31,7 +31,7 @@ def hooks(lua: str) -> Iterator[Hooks]:
         directory = Path(made)
         directory.chmod(0o755)
         for name in (*HOOKS, ADVICE):
-            (directory / name).write_text(hook_text(name))
+            (directory / name).write_text(read_hook(name))
         installed = Hooks(lua, directory)
         installed.settings()
         yield installed

@@ -9,26 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from opsk_jobcheck.service.hooks import ADVICE, HOOKS, hook_text
+from opsk_jobcheck.service.hooks import ADVICE, HOOKS, read_hook
 
 FILES = (*HOOKS, ADVICE)
 
 
 @pytest.mark.parametrize("part", ["words", "asking", "hearing"])
 def test_both_hooks_carry_what_they_share(part: str) -> None:
-    shared = hook_text(f"shared/{part}.lua")
-    assert all(shared in hook_text(name) for name in ("job_submit.lua", ADVICE))
+    shared = read_hook(f"shared/{part}.lua")
+    assert all(shared in read_hook(name) for name in ("job_submit.lua", ADVICE))
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_hook_is_installed_whole(name: str) -> None:
     """Without the files that it was put together from."""
-    assert "--@" not in hook_text(name)
+    assert "--@" not in read_hook(name)
 
 
 def chunks(name: str) -> list[str]:
     """Return what Lua compiles: the file, and the part of it that is compiled on demand."""
-    text = hook_text(name)
+    text = read_hook(name)
     found = re.findall(r"\[==\[\n(.*?)\]==\]", text, re.DOTALL)
     return [text, *found]
 
@@ -89,12 +89,12 @@ def test_a_hook_uses_and_defines_only_the_globals_it_should(name: str, tmp_path:
 
 def test_what_every_submission_reads_is_small() -> None:
     """One page of memory: reading more of it would take longer than what it does."""
-    assert len(hook_text("cli_filter.lua").encode()) < 4096
+    assert len(read_hook("cli_filter.lua").encode()) < 4096
 
 
 def test_what_few_submissions_need_is_compiled_on_demand_alone() -> None:
     _, *parts = chunks(ADVICE)
-    assert parts == [hook_text("cli_filter/typed.lua"), hook_text("cli_filter/files.lua")]
+    assert parts == [read_hook("cli_filter/typed.lua"), read_hook("cli_filter/files.lua")]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,6 @@ def test_what_few_submissions_need_is_compiled_on_demand_alone() -> None:
     ],
 )
 def test_commands_that_readers_know_hold_a_word_that_lets_the_question_through(command: str) -> None:
-    words = re.search(r"TRAINING_WORDS = \{(.*?)\}", hook_text("shared/words.lua"), re.DOTALL)
+    words = re.search(r"TRAINING_WORDS = \{(.*?)\}", read_hook("shared/words.lua"), re.DOTALL)
     assert words is not None
     assert any(word in command.lower() for word in re.findall(r'"([^"]+)"', words[1]))

@@ -1,4 +1,4 @@
-"""Is a number called free only where no other number would be read otherwise?"""
+"""Tests that a number is free only where every other number gives the same result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opsk.workload.workload import Workload
-from opsk_jobcheck.scripts.free_numbers import MOST_FORMS, MOST_VAIN, Free, FreeNumbers, Numbered
+from opsk_jobcheck.scripts.free_numbers import MAX_FAILURES, MAX_TEMPLATES, Free, FreeNumbers, Numbered
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.submission.request import SlurmRequest
 
@@ -30,17 +30,17 @@ class Learner:
         self.again = 0
 
     def free_in(self, text: str, request: SlurmRequest = REQUEST) -> Free:
-        script = Numbered.of(text)
+        script = Numbered.parse(text)
         assert script is not None
 
         def read(places: tuple[tuple[int, int], ...]) -> Workload:
             self.again += 1
-            return read_script(text, file="", request=request, numbers_at=places)
+            return read_script(text, file="", request=request, number_spans=places)
 
-        return self.free_numbers.of(script, repr(request), read_script(text, file="", request=request), read)
+        return self.free_numbers.find(script, repr(request), read_script(text, file="", request=request), read)
 
     def words(self, text: str) -> list[str]:
-        script = Numbered.of(text)
+        script = Numbered.parse(text)
         assert script is not None
         return [script.numbers[index] for index in self.free_in(text)]
 
@@ -101,7 +101,7 @@ def test_numbers_that_are_not_free_again_and_again_are_given_up() -> None:
         for seed in (1, 2):
             recipe = text.format(seed=seed, iters=500).replace("--num-layers 24", f"--num-layers {layers}")
             assert learner.words(recipe) == []
-    assert learner.again == MOST_VAIN
+    assert learner.again == MAX_FAILURES
 
 
 def test_a_number_of_another_request_is_learned_anew() -> None:
@@ -114,22 +114,22 @@ def test_a_number_of_another_request_is_learned_anew() -> None:
 
 def test_the_number_of_forms_is_bounded() -> None:
     learner = Learner()
-    for index in range(MOST_FORMS + 5):
+    for index in range(MAX_TEMPLATES + 5):
         text = f"#!/bin/bash\necho {'x' * index} 1\n"
         learner.free_in(text)
-    assert len(learner.free_numbers._forms) == MOST_FORMS
+    assert len(learner.free_numbers._templates) == MAX_TEMPLATES
 
 
 @pytest.mark.parametrize("launcher", ["torchrun --nnodes=$(hosts)", "srun torchrun $MORE"])
 def test_a_number_of_ranks_that_agrees_with_slurm_is_not_free(launcher: str) -> None:
     text = f"#!/bin/bash\nG=2\n{launcher} --nproc_per_node=$G train.py --model_name_or_path a/b\n"
-    script = Numbered.of(text)
+    script = Numbered.parse(text)
     assert script is not None
     free = (script.numbers.index("2"),)
     request = SlurmRequest(nodes=2, gpus_per_node=2)
     plain = read_script(text, file="job.sh", request=request)
     assert read_script(text.replace("G=2", "G=3"), file="job.sh", request=request).problems != plain.problems
-    assert read_script(text, file="job.sh", request=request, numbers_at=script.spans(free)) != plain
+    assert read_script(text, file="job.sh", request=request, number_spans=script.spans(free)) != plain
 
 
 def changed(script: Numbered, free: Free, choice: random.Random) -> str:
@@ -142,7 +142,7 @@ def changed(script: Numbered, free: Free, choice: random.Random) -> str:
 
 def check_free_numbers(text: str, choice: random.Random, *, tried: int) -> int:
     """Change numbers that are read as free, and compare what is read; return how many there were."""
-    script = Numbered.of(text)
+    script = Numbered.parse(text)
     if script is None:
         return 0
     plain = read_script(text, file="job.sh", request=REQUEST)
@@ -151,9 +151,9 @@ def check_free_numbers(text: str, choice: random.Random, *, tried: int) -> int:
     for index in choice.sample(places, min(tried, len(places))):
         others = choice.sample(places, min(2, len(places)))
         free = tuple(sorted({index, *others}))
-        if read_script(text, file="job.sh", request=REQUEST, numbers_at=script.spans(free)) != plain:
+        if read_script(text, file="job.sh", request=REQUEST, number_spans=script.spans(free)) != plain:
             free = (index,)
-            if read_script(text, file="job.sh", request=REQUEST, numbers_at=script.spans(free)) != plain:
+            if read_script(text, file="job.sh", request=REQUEST, number_spans=script.spans(free)) != plain:
                 continue
         found += len(free)
         for _ in range(2):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opsk_jobcheck.scripts.settings.config_file import MAX_CONFIG_CHARS, ConfigFile, read_config_file
-from opsk_jobcheck.scripts.settings.given_settings import settings_in
+from opsk_jobcheck.scripts.settings.given_settings import iterate_settings
 
 
 def read(text: str, path: str = "c.yaml") -> ConfigFile:
@@ -25,7 +25,7 @@ def test_mappings_that_merge_each_other_again_and_again_are_looked_into_once() -
     config = read("\n".join([*rows, "<<: *l9", ""]))
     assert config.entry("missing") is None
     assert "x" in config.names()
-    assert {setting.name for setting in settings_in(config)} >= {"x", "l0.x"}
+    assert {setting.name for setting in iterate_settings(config)} >= {"x", "l0.x"}
 
 
 def test_a_merge_takes_the_first_mapping_that_has_the_key() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.submission.request import SlurmRequest
-from opsk_jobcheck.submission.requested import gpus_of
+from opsk_jobcheck.submission.requested import parse_gpus
 from tests.fakes.recipes import HEAD
 
 KIB = 1 << 10
@@ -63,8 +63,8 @@ def test_reading_ends(text: str) -> None:
 def test_what_is_asked_of_slurm_is_read_once() -> None:
     """The advisor reads it beside everybody's answers."""
     before = time.process_time()
-    assert gpus_of("gpu:8," + "(S:" * (300 * KIB)) == (8, None)
-    assert gpus_of("gpu:8(S:0-1),gpu:2(S:1)") == (10, None)
+    assert parse_gpus("gpu:8," + "(S:" * (300 * KIB)) == (8, None)
+    assert parse_gpus("gpu:8(S:0-1),gpu:2(S:1)") == (10, None)
     assert time.process_time() - before < FAR_TOO_LONG_S
 
 
@@ -77,17 +77,17 @@ def test_commands_beyond_those_that_are_followed_are_a_problem() -> None:
 
 
 def test_no_gpus_on_no_gpus_a_node_are_no_number_of_nodes() -> None:
-    asked = SlurmRequest(gpus=0, gpus_per_node=0)
-    assert read_script("#!/bin/bash\ntorchrun x.py\n", file="job.sh", request=asked).plan.nodes is None
+    empty = SlurmRequest(gpus=0, gpus_per_node=0)
+    assert read_script("#!/bin/bash\ntorchrun x.py\n", file="job.sh", request=empty).plan.nodes is None
 
 
 def test_a_path_that_no_file_has_is_not_wanted() -> None:
     for path in ("\x1b[31m/config.json", "a\u202e/config.json", "a" * 5000 + "/config.json"):
-        assert read_script(f"{HEAD}torchrun train.py '{path}'\n", file="job.sh").wanted_files == ()
+        assert read_script(f"{HEAD}torchrun train.py '{path}'\n", file="job.sh").missing_files == ()
 
 
 def test_in_a_directory_that_nobody_would_have_no_file_is_wanted() -> None:
     for directory in ("/\x1b[1m", "/" + "a/" * 2040):
         request = SlurmRequest(directory=directory)
         script = f"{HEAD}torchrun train.py model/of/some/name/config.json\n"
-        assert read_script(script, file="job.sh", request=request).wanted_files == ()
+        assert read_script(script, file="job.sh", request=request).missing_files == ()

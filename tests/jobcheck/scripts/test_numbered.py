@@ -1,4 +1,4 @@
-"""Are a script's numbers found, and is one only taken for free where another changes a word at most?"""
+"""Tests that a script's numbers are found, and that one is free only where another changes a word at most."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk_jobcheck.scripts.free_numbers import BLANK, LONGEST_CHARS, MOST_NUMBERS, Numbered
+from opsk_jobcheck.scripts.free_numbers import MASK, MAX_CHARS, MAX_NUMBERS, Numbered
 
 TEXT = st.text(alphabet="ab 0123456789.eE+-=/\n$#'\"", max_size=60)
 
 
 def numbered(text: str) -> Numbered:
-    found = Numbered.of(text)
+    found = Numbered.parse(text)
     assert found is not None
     return found
 
@@ -26,34 +26,34 @@ def free(text: str, number: str) -> bool:
 def test_scripts_of_one_form_differ_in_numbers_alone() -> None:
     one, other = numbered("SEED=1\ntrain --lr 1.5e-4 --seed $SEED\n"), numbered("SEED=23\ntrain --lr 2 --seed $SEED\n")
     assert one.numbers == ("1", "1.5e-4")
-    assert one.form == other.form
-    assert one.differing(other.numbers) == (0, 1)
-    assert one.form != numbered("SEED=1\ntrain --lr 1.5e-4  --seed $SEED\n").form
+    assert one.template == other.template
+    assert one.find_differing(other.numbers) == (0, 1)
+    assert one.template != numbered("SEED=1\ntrain --lr 1.5e-4  --seed $SEED\n").template
 
 
-def test_numbers_are_blanked_and_found_again_where_they_stand() -> None:
+def test_numbers_are_masked_and_found_again_where_they_stand() -> None:
     script = numbered("a 10 b 200 c\n")
-    assert script.blanked((1,)) == f"a 10 b {BLANK} c\n"
+    assert script.mask((1,)) == f"a 10 b {MASK} c\n"
     assert [("".join(script.pieces))[start:end] for start, end in script.spans((0, 1))] == ["10", "200"]
 
 
 @given(TEXT)
 def test_pieces_are_the_script_and_spans_are_its_numbers(text: str) -> None:
-    script = Numbered.of(text)
+    script = Numbered.parse(text)
     if script is None:
         assert not any(sign.isdigit() for sign in text)
         return
     assert "".join(script.pieces) == text
     every = range(len(script.numbers))
     assert tuple(text[start:end] for start, end in script.spans(every)) == script.numbers
-    assert script.blanked(every) == script.form
+    assert script.mask(every) == script.template
 
 
 @pytest.mark.parametrize(
-    "text", ["no number", "1\r\n", "\ufeff1", "1\0", f"1 {BLANK}", "1" + " " * LONGEST_CHARS, "1 " * (MOST_NUMBERS + 1)]
+    "text", ["no number", "1\r\n", "\ufeff1", "1\0", f"1 {MASK}", "1" + " " * MAX_CHARS, "1 " * (MAX_NUMBERS + 1)]
 )
 def test_scripts_that_are_read_otherwise_than_they_stand_there_are_left_alone(text: str) -> None:
-    assert Numbered.of(text) is None
+    assert Numbered.parse(text) is None
 
 
 @pytest.mark.parametrize(

@@ -89,10 +89,10 @@ def test_what_is_asked_of_slurm_is_always_read(shared: Path, expected: dict[str,
 def test_every_value_of_a_script_is_cited(shared: Path, expected: dict[str, dict[str, Any]]) -> None:
     for name in expected:
         workload = read(shared, name)
-        cited = {entry.field for entry in workload.evidence}
+        sources = {entry.field for entry in workload.evidence}
         stated = {f"plan.{key}" for key in PLAN if getattr(workload.plan, key) is not None}
         stated |= {f"model.{key}" for key in MODEL.values() if getattr(workload.model, key) is not None}
-        assert stated <= cited, name
+        assert stated <= sources, name
 
 
 def test_training_without_a_reader_says_so(shared: Path, expected: dict[str, dict[str, Any]]) -> None:

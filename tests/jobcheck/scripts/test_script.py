@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from opsk.workload.completion import complete
 from opsk.workload.workload import Workload
-from opsk_jobcheck.scripts.script import MAX_SCRIPT_CHARS, MAX_WANTED_FILES, read_script
+from opsk_jobcheck.scripts.script import MAX_MISSING_FILES, MAX_SCRIPT_CHARS, read_script
 from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER
 from opsk_jobcheck.submission.request import SlurmRequest
 from tests.fakes.workloads import evidence
@@ -146,9 +146,9 @@ def test_a_trainer_of_no_known_framework_says_so() -> None:
 
 def test_a_configuration_is_wanted_and_read_when_it_is_given() -> None:
     script = HEAD + "srun torchrun train.py --config_name /models/llama/config.json\n"
-    assert read(script).wanted_files == ("/models/llama/config.json",)
+    assert read(script).missing_files == ("/models/llama/config.json",)
     workload = read(script, files={"/models/llama/config.json": json.dumps(CONFIG, indent=1)})
-    assert workload.wanted_files == ()
+    assert workload.missing_files == ()
     assert (workload.model.layers, workload.model.hidden, workload.model.kv_heads) == (16, 2048, 8)
     entry = evidence(workload, "model.layers")
     # "num_hidden_layers" stands on line 6 of the JSON above, written with an indent
@@ -171,12 +171,12 @@ def test_a_broken_configuration_states_nothing_wrong(text: str) -> None:
     "name", ["ds_config.json", "deepspeed_config.json", "tokenizer_config.json", "m/adapter_config.json"]
 )
 def test_configurations_of_other_things_are_not_wanted(name: str) -> None:
-    assert read(HEAD + f"torchrun train.py --c {name}\n").wanted_files == ()
+    assert read(HEAD + f"torchrun train.py --c {name}\n").missing_files == ()
 
 
 def test_only_some_files_are_wanted() -> None:
     words = " ".join(f"--c m{index}/config.json" for index in range(50))
-    assert len(read(HEAD + f"torchrun train.py {words}\n").wanted_files) == MAX_WANTED_FILES
+    assert len(read(HEAD + f"torchrun train.py {words}\n").missing_files) == MAX_MISSING_FILES
 
 
 @pytest.mark.parametrize("cut", ["\\\n  # --sequence-parallel \\\n", "\\ \n"])
@@ -194,7 +194,7 @@ def test_flags_that_a_comment_or_a_blank_has_cut_off_are_none(cut: str) -> None:
 
 def test_a_sourced_file_is_wanted_and_read_in_place() -> None:
     script = HEAD + f"source sizes.env\nsrun python p.py {SHAPE} --micro-batch-size $MBS\n"
-    assert read(script).wanted_files == ("sizes.env",)
+    assert read(script).missing_files == ("sizes.env",)
     assert read(script, files={"sizes.env": "MBS=4\n"}).plan.micro_batch == 4
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opsk_jobcheck.service.advice_cache import (
-    KEPT_S,
-    MOST_FORMS,
+    MAX_AGE_S,
+    MAX_TEMPLATES,
     SHOWN_FOR_S,
     TYPED_FOR_S,
-    AdviceStore,
-    Stored,
-    context_of,
-    key_of,
+    AdviceCache,
+    CachedAdvice,
+    cache_key,
+    context_hash,
     script_hash,
     short_hash,
 )
@@ -36,147 +36,147 @@ def query(text: str = "torchrun", nodes: int | None = 2, **files: str) -> Analys
     return AnalysisRequest(text=text, file="train.sh", request=SlurmRequest(nodes=nodes), files=files)
 
 
-def put(store: AdviceStore, asked: AnalysisRequest, *, uid: int = 1, analysis: Analysis = FITS) -> Stored:
-    return store.put(context_of(uid, asked), uid, asked, analysis)
+def put(store: AdviceCache, asked: AnalysisRequest, *, uid: int = 1, analysis: Analysis = FITS) -> CachedAdvice:
+    return store.put(context_hash(uid, asked), uid, asked, analysis)
 
 
 def key(uid: int, asked: AnalysisRequest) -> str:
-    return key_of(context_of(uid, asked), asked.text)
+    return cache_key(context_hash(uid, asked), asked.text)
 
 
 def test_the_same_question_finds_its_answer() -> None:
-    store = AdviceStore(Clock())
+    store = AdviceCache(Clock())
     entry = put(store, query())
-    assert store.exact(key(1, query())) is entry
-    assert store.exact(key(2, query())) is None
-    assert store.exact(key(1, query(nodes=4))) is None
-    assert store.exact(key(1, query(config="{}"))) is None
+    assert store.find_exact(key(1, query())) is entry
+    assert store.find_exact(key(2, query())) is None
+    assert store.find_exact(key(1, query(nodes=4))) is None
+    assert store.find_exact(key(1, query(config="{}"))) is None
 
 
 SWEEP = "#!/bin/bash\nSEED=1 N=2\ntorchrun x.py $SEED 3\n"
 SAID = Analysis(verdict="fits", lines=("x",), comment=f"opsk:v1 verdict=fits hash={short_hash(SWEEP)}", free=(0, 2))
 
 
-def of_form(store: AdviceStore, asked: AnalysisRequest, *, uid: int = 1) -> Stored | None:
-    return store.of_form(context_of(uid, asked), uid, asked)
+def find_by_template(store: AdviceCache, asked: AnalysisRequest, *, uid: int = 1) -> CachedAdvice | None:
+    return store.find_by_template(context_hash(uid, asked), uid, asked)
 
 
 def test_what_was_said_of_a_script_holds_for_one_with_other_free_numbers() -> None:
-    store = AdviceStore(Clock())
+    store = AdviceCache(Clock())
     put(store, query(SWEEP), analysis=SAID)
     text = SWEEP.replace("SEED=1", "SEED=77").replace("$SEED 3", "$SEED 4e5")
-    entry = of_form(store, query(text))
+    entry = find_by_template(store, query(text))
     assert entry is not None
     assert entry.analysis == replace(SAID, comment=f"opsk:v1 verdict=fits hash={short_hash(text)}", free=())
-    assert store.exact(key(1, query(text))) is entry
-    assert store.alike(1, query(text)) is entry, "job_submit asks for the script, not for its form"
+    assert store.find_exact(key(1, query(text))) is entry
+    assert store.find_similar(1, query(text)) is entry, "job_submit asks for the script, not for its form"
 
 
 def test_nothing_is_said_of_another_form_number_user_or_question() -> None:
-    store = AdviceStore(Clock())
+    store = AdviceCache(Clock())
     put(store, query(SWEEP), analysis=SAID)
-    assert of_form(store, query(SWEEP.replace("N=2", "N=3"))) is None
-    assert of_form(store, query(SWEEP.replace("x.py", "y.py"))) is None
-    assert of_form(store, query(SWEEP), uid=2) is None
-    assert of_form(store, query(SWEEP, nodes=4)) is None
-    assert of_form(store, query(SWEEP, config="{}")) is None
-    assert of_form(store, replace(query(SWEEP), quick=True)) is None
+    assert find_by_template(store, query(SWEEP.replace("N=2", "N=3"))) is None
+    assert find_by_template(store, query(SWEEP.replace("x.py", "y.py"))) is None
+    assert find_by_template(store, query(SWEEP), uid=2) is None
+    assert find_by_template(store, query(SWEEP, nodes=4)) is None
+    assert find_by_template(store, query(SWEEP, config="{}")) is None
+    assert find_by_template(store, replace(query(SWEEP), quick=True)) is None
 
 
 def test_what_is_found_by_its_form_is_as_old_as_what_was_said() -> None:
     clock = Clock()
-    store = AdviceStore(clock)
+    store = AdviceCache(clock)
     put(store, query(SWEEP), analysis=SAID)
-    clock.now += KEPT_S - 1
+    clock.now += MAX_AGE_S - 1
     other = query(SWEEP.replace("SEED=1", "SEED=2"))
-    assert of_form(store, other) is not None
+    assert find_by_template(store, other) is not None
     clock.now += 2
-    assert store.exact(key(1, other)) is None
-    assert of_form(store, other) is None
+    assert store.find_exact(key(1, other)) is None
+    assert find_by_template(store, other) is None
 
 
 def test_the_latest_that_was_found_to_be_free_is_tried_beside_what_was_before() -> None:
-    store = AdviceStore(Clock())
+    store = AdviceCache(Clock())
     put(store, query(SWEEP), analysis=replace(SAID, free=(0,)))
     put(store, query(SWEEP.replace("$SEED 3", "$SEED 5")), analysis=replace(SAID, verdict="oom", free=(1,)))
     for text, verdict in ((SWEEP.replace("SEED=1", "SEED=9"), "fits"), (SWEEP.replace("N=2", "N=9"), None)):
-        entry = of_form(store, query(text))
+        entry = find_by_template(store, query(text))
         assert (entry.analysis.verdict if entry else None) == verdict
-    entry = of_form(store, query(SWEEP.replace("N=2", "N=9").replace("$SEED 3", "$SEED 5")))
+    entry = find_by_template(store, query(SWEEP.replace("N=2", "N=9").replace("$SEED 3", "$SEED 5")))
     assert entry is not None
     assert entry.analysis.verdict == "oom"
 
 
 def test_forms_are_bounded_and_forgotten_with_all_else() -> None:
-    store = AdviceStore(Clock())
-    for index in range(MOST_FORMS + 3):
+    store = AdviceCache(Clock())
+    for index in range(MAX_TEMPLATES + 3):
         put(store, query(f"{'x' * index} 1"), analysis=replace(SAID, free=(0,)))
-    assert of_form(store, query("x 2")) is None
-    assert of_form(store, query(f"{'x' * 9} 2")) is not None
+    assert find_by_template(store, query("x 2")) is None
+    assert find_by_template(store, query(f"{'x' * 9} 2")) is not None
     store.clear()
-    assert of_form(store, query(f"{'x' * 9} 2")) is None
+    assert find_by_template(store, query(f"{'x' * 9} 2")) is None
 
 
 def test_a_script_is_found_by_its_user_whatever_files_it_came_with() -> None:
-    store = AdviceStore(Clock())
+    store = AdviceCache(Clock())
     entry = put(store, query(config="{}"))
-    assert store.alike(1, query(nodes=None)) is entry
-    assert store.alike(2, query()) is None
-    assert store.alike(1, query(text="other")) is None
-    assert store.alike(1, query(nodes=4)) is None
+    assert store.find_similar(1, query(nodes=None)) is entry
+    assert store.find_similar(2, query()) is None
+    assert store.find_similar(1, query(text="other")) is None
+    assert store.find_similar(1, query(nodes=4)) is None
 
 
 def test_the_latest_advice_that_does_not_contradict_counts() -> None:
-    store = AdviceStore(Clock())
+    store = AdviceCache(Clock())
     put(store, query(nodes=2))
     entry = put(store, query(nodes=2, config="{}"))
     put(store, query(nodes=4))
-    assert store.alike(1, query(nodes=2)) is entry
+    assert store.find_similar(1, query(nodes=2)) is entry
 
 
 def test_what_was_said_again_is_the_latest() -> None:
     """The same question twice, another in between: the record is that of the last submission."""
-    store = AdviceStore(Clock())
+    store = AdviceCache(Clock())
     entry = put(store, query(nodes=None))
     put(store, query(nodes=2))
-    store.said_again(entry)
-    assert store.alike(1, query(nodes=None)) is entry
+    store.mark_latest(entry)
+    assert store.find_similar(1, query(nodes=None)) is entry
 
 
 def test_a_wish_for_files_is_no_advice() -> None:
-    store = AdviceStore(Clock())
+    store = AdviceCache(Clock())
     put(store, query(), analysis=Analysis(wanted=("config.json",)))
-    assert store.alike(1, query()) is None
+    assert store.find_similar(1, query()) is None
 
 
 def test_advice_is_forgotten_in_time() -> None:
     clock = Clock()
-    store = AdviceStore(clock)
+    store = AdviceCache(clock)
     put(store, query())
-    clock.now += KEPT_S + 1
-    assert store.alike(1, query()) is None
+    clock.now += MAX_AGE_S + 1
+    assert store.find_similar(1, query()) is None
     assert len(store) == 0
 
 
 def test_the_number_is_bounded_and_the_oldest_goes() -> None:
-    store = AdviceStore(Clock(), max_entries=10)
+    store = AdviceCache(Clock(), max_entries=10)
     for number in range(100):
         put(store, query(text=f"script {number}"), uid=number % 3)
     assert len(store) == 10
-    assert store.alike(89 % 3, query(text="script 89")) is None
-    assert store.alike(90 % 3, query(text="script 90")) is not None
+    assert store.find_similar(89 % 3, query(text="script 89")) is None
+    assert store.find_similar(90 % 3, query(text="script 90")) is not None
     assert sum(map(len, store._keys.values())) == 10
 
 
 def test_being_shown_counts_for_a_while() -> None:
     clock = Clock()
-    store = AdviceStore(clock)
+    store = AdviceCache(clock)
     entry = put(store, query())
-    assert not store.told(entry)
+    assert not store.was_shown(entry)
     store.shown(entry)
-    assert store.told(entry)
+    assert store.was_shown(entry)
     clock.now += SHOWN_FOR_S + 1
-    assert not store.told(entry)
+    assert not store.was_shown(entry)
 
 
 ASKED = SlurmRequest(nodes=2)
@@ -184,48 +184,48 @@ ASKED = SlurmRequest(nodes=2)
 
 def test_what_was_just_typed_is_found_without_its_words() -> None:
     clock = Clock()
-    store = AdviceStore(clock)
+    store = AdviceCache(clock)
     put(store, query(text="batch"))
     entry = put(store, query(text="srun torchrun"))
     store.typed(entry, ("torchrun", "train.py"))
-    assert store.just_typed(1, SlurmRequest(nodes=3), ()) is None
-    assert store.just_typed(2, ASKED, ()) is None
-    assert store.just_typed(1, SlurmRequest(nodes=2, arguments=("x",)), ("torchrun",)) is entry
+    assert store.find_just_typed(1, SlurmRequest(nodes=3), ()) is None
+    assert store.find_just_typed(2, ASKED, ()) is None
+    assert store.find_just_typed(1, SlurmRequest(nodes=2, arguments=("x",)), ("torchrun",)) is entry
 
 
 def test_typed_advice_is_for_one_submission() -> None:
     """The next interactive job of the same size may be about anything."""
-    store = AdviceStore(Clock())
+    store = AdviceCache(Clock())
     entry = put(store, query())
     store.typed(entry, ())
     store.typed(entry, ())
-    assert store.just_typed(1, ASKED, ()) is entry
-    assert store.just_typed(1, ASKED, ()) is entry
-    assert store.just_typed(1, ASKED, ()) is None
+    assert store.find_just_typed(1, ASKED, ()) is entry
+    assert store.find_just_typed(1, ASKED, ()) is entry
+    assert store.find_just_typed(1, ASKED, ()) is None
 
 
 def test_typed_advice_soon_belongs_to_nobody() -> None:
     clock = Clock()
-    store = AdviceStore(clock)
+    store = AdviceCache(clock)
     store.typed(put(store, query()), ())
     clock.now += TYPED_FOR_S + 1
-    assert store.just_typed(1, ASKED, ()) is None
+    assert store.find_just_typed(1, ASKED, ()) is None
 
 
 def test_typed_words_must_agree_where_slurm_shows_them() -> None:
     """23.02 and later show job_submit all words, ``bash`` before the script too."""
-    store = AdviceStore(Clock())
+    store = AdviceCache(Clock())
     entry = put(store, query())
     store.typed(entry, ("train.sh", "8"))
-    assert store.just_typed(1, ASKED, ("hostname", "-f")) is None
-    assert store.just_typed(1, ASKED, ("bash", "train.sh", "8")) is entry
+    assert store.find_just_typed(1, ASKED, ("hostname", "-f")) is None
+    assert store.find_just_typed(1, ASKED, ("bash", "train.sh", "8")) is entry
 
 
 def test_clearing_forgets_everything() -> None:
-    store = AdviceStore(Clock())
+    store = AdviceCache(Clock())
     put(store, query())
     store.clear()
-    assert store.alike(1, query()) is None
+    assert store.find_similar(1, query()) is None
 
 
 def test_blank_lines_at_the_end_do_not_change_a_script() -> None:
@@ -234,6 +234,6 @@ def test_blank_lines_at_the_end_do_not_change_a_script() -> None:
 
 
 def test_no_script_text_is_kept() -> None:
-    store = AdviceStore(Clock())
+    store = AdviceCache(Clock())
     secret = "export TOKEN=hush"
     assert secret not in repr(put(store, query(text=secret, config=secret)))

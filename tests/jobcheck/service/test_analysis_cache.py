@@ -11,7 +11,7 @@ from opsk.config import SiteConfig
 from opsk_jobcheck.advice.search_cache import SearchCache
 from opsk_jobcheck.cluster_state.state import LiveState
 from opsk_jobcheck.service import site_analyzer
-from opsk_jobcheck.service.advice_cache import AdviceStore, context_of, script_hash
+from opsk_jobcheck.service.advice_cache import AdviceCache, context_hash, script_hash
 from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.service.analysis_cache import AnalysisCache
 from opsk_jobcheck.service.site_analyzer import SiteAnalyzer
@@ -77,17 +77,17 @@ def test_another_seed_is_told_the_same_without_working_it_out(
 @pytest.mark.parametrize("quick", [False, True])
 def test_what_is_told_of_a_form_is_what_would_be_thought_of_the_script(analyzer: SiteAnalyzer, quick: bool) -> None:
     """Through the store, as the advisor does it, which then asks no worker."""
-    store = AdviceStore(time.monotonic)
+    store = AdviceCache(time.monotonic)
     for seed in (1, 2):
         asked = replace(FIRST, text=SCRIPT.replace("SEED=1", f"SEED={seed}"), quick=quick)
-        store.put(context_of(1, asked), 1, asked, analyzer.analyze(asked))
+        store.put(context_hash(1, asked), 1, asked, analyzer.analyze(asked))
     for seed in ("3", "12345678", "0", "1e-7"):
         asked = replace(FIRST, text=SCRIPT.replace("SEED=1", f"SEED={seed}"), quick=quick)
-        found = store.of_form(context_of(1, asked), 1, asked)
+        found = store.find_by_template(context_hash(1, asked), 1, asked)
         assert found is not None
         assert found.analysis == replace(anew(analyzer, asked), free=())
     other = replace(FIRST, text=SCRIPT.replace("--num-layers 24", "--num-layers 48"), quick=quick)
-    assert store.of_form(context_of(1, other), 1, other) is None
+    assert store.find_by_template(context_hash(1, other), 1, other) is None
 
 
 def test_a_script_that_takes_long_to_read_is_not_read_again_to_learn_from(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError
 from opsk_jobcheck.service.advisor_command import advisor
-from opsk_jobcheck.service.audit_summary import audit_summary, summary_lines, summary_of
+from opsk_jobcheck.service.audit_summary import audit_summary, render_summary, summarise_records
 
 
 def line(second: int, **fields: object) -> str:
@@ -30,7 +30,7 @@ LINES = [
 
 
 def test_everything_is_counted() -> None:
-    summary = summary_of(LINES)
+    summary = summarise_records(LINES)
     assert (summary["records"], summary["users"], summary["lost"], summary["unreadable"]) == (5, 3, 7, 0)
     assert summary["kinds"] == {"submit": 2, "advise": 1, "shown": 1, "refused": 1}
     assert summary["verdicts"] == {"fits": 1, "oom": 1}
@@ -42,29 +42,29 @@ def test_everything_is_counted() -> None:
 
 
 def test_what_is_no_record_is_counted_and_passed_over() -> None:
-    summary = summary_of([*LINES, "half a li", "[" * 100_000, "[]", "{}", "\n"])
+    summary = summarise_records([*LINES, "half a li", "[" * 100_000, "[]", "{}", "\n"])
     assert (summary["records"], summary["unreadable"]) == (5, 4)
 
 
 def test_an_empty_log_has_an_empty_summary() -> None:
-    assert summary_of([])["records"] == 0
-    assert summary_lines(summary_of([]))
+    assert summarise_records([])["records"] == 0
+    assert render_summary(summarise_records([]))
 
 
 def test_hostile_words_do_not_reach_the_terminal() -> None:
     hostile = line(1, kind="\x1b[31m", status="a\nb", verdict="\u202e", took_ms=1)
-    assert all(row.isprintable() for row in summary_lines(summary_of([hostile])))
+    assert all(row.isprintable() for row in render_summary(summarise_records([hostile])))
 
 
 def test_many_different_words_are_bounded() -> None:
-    summary = summary_of(line(1, kind=f"kind {number}") for number in range(1000))
+    summary = summarise_records(line(1, kind=f"kind {number}") for number in range(1000))
     assert len(summary["kinds"]) <= 65
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(["time", "kind", "uid", "took_ms", "policy", "lost_before"]),
                                 st.none() | st.booleans() | st.floats() | st.text() | st.integers())))  # fmt: skip
 def test_no_record_raises(records: list[dict[str, object]]) -> None:
-    summary_lines(summary_of(json.dumps(record) for record in records))
+    render_summary(summarise_records(json.dumps(record) for record in records))
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
@@ -92,6 +92,6 @@ def test_a_log_that_somebody_has_tampered_with_is_summed_up_in_a_screenful(tmp_p
     summary = audit_summary(log)
     assert summary["records"] == 503
     assert summary["lost"] == 0
-    lines = summary_lines(summary)
+    lines = render_summary(summary)
     assert len(lines) < 200
     assert all(line.isprintable() and len(line) < 9000 for line in lines)

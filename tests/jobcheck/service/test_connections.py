@@ -7,7 +7,7 @@ import json
 import socket
 from pathlib import Path
 
-from opsk_jobcheck.service.answering import Answered, Conversation
+from opsk_jobcheck.service.answering import AnswerResult, Session
 from opsk_jobcheck.service.connections import Connections, Limits
 from opsk_jobcheck.submission.protocol import Answer, Question, frame
 from tests.fakes.bad_servers import read_question
@@ -25,7 +25,7 @@ class Hooks:
         self.shown = asyncio.Event()
         self.cli, self.submit = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
 
-    def answer(self, question: Question, talk: Conversation) -> Answered:
+    def answer(self, question: Question, session: Session) -> AnswerResult:
         self.kinds.append(question.kind)
         if question.kind != "advise":
             return Answer(status="pong")
@@ -33,10 +33,10 @@ class Hooks:
         asyncio.get_running_loop().call_later(0.01, future.set_result, Answer(status="advice", lines=("x",)))
         return future
 
-    def ended(self, talk: Conversation) -> None:
+    def ended(self, session: Session) -> None:
         self.kinds.append("ended")
 
-    def note(self, question: Question, answer: Answer, talk: Conversation, took_s: float) -> None:
+    def note(self, question: Question, answer: Answer, session: Session, took_s: float) -> None:
         if question.kind == "advise":
             read_question(self.cli)
             self.submit.connect(str(self.path))
@@ -44,7 +44,7 @@ class Hooks:
             self.cli.close()
             self.shown.set()
 
-    def note_refused(self, talk: Conversation, why: str) -> None:
+    def note_refused(self, session: Session, why: str) -> None:
         raise AssertionError(why)
 
 

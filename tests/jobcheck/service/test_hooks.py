@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from opsk.config import AdvisorConfig, PolicyRule, SiteConfig
-from opsk_jobcheck.service.hooks import ADVICE, HOOKS, SETTINGS, hook_settings, install_hooks
+from opsk_jobcheck.service.hooks import ADVICE, HOOKS, SETTINGS, install_hooks, render_hook_settings
 
 SITE = SiteConfig(advisor=AdvisorConfig(socket=Path("/run/x/a.sock"), submit_deadline_s=0.015, cli_deadline_s=0.5))
 
 
 def test_settings_carry_the_sites_socket_and_deadlines() -> None:
-    lines = hook_settings(SITE, gpus_implied=True).splitlines()
+    lines = render_hook_settings(SITE, gpus_implied=True).splitlines()
     assert "socket = /run/x/a.sock" in lines
     assert "submit_deadline_ms = 15" in lines
     assert "cli_deadline_ms = 500" in lines
@@ -51,7 +51,7 @@ def test_what_a_hook_goes_on_with_is_there_before_it(tmp_path: Path) -> None:
 def test_only_a_policy_that_holds_or_refuses_lets_the_hook_do_so(actions: list[str], setting: str) -> None:
     policy = [{"action": action} for action in actions]
     site = SiteConfig.model_validate({"advisor": {"policy": policy}})
-    assert f"policy = {setting}\n" in hook_settings(site)
+    assert f"policy = {setting}\n" in render_hook_settings(site)
 
 
 def test_what_an_administrator_wrote_into_the_settings_stays(tmp_path: Path) -> None:

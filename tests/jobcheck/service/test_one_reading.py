@@ -12,11 +12,11 @@ from opsk.cli.main import opsk
 from opsk.config import SiteConfig
 from opsk.errors import ConfigError
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk_jobcheck import cli as check_module
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.service.one_reading import asked_now
-from opsk_jobcheck.service.watcher import stand
+from opsk_jobcheck.service.one_reading import add_live_state
+from opsk_jobcheck.service.watcher import run_service
 from tests.fakes.launch_scripts import megatron_script
 from tests.fakes.live_cluster import NODES, UNIT, CountingSlurm, training_job
 
@@ -30,7 +30,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CountingSlurm:
     (tmp_path / "opsk.toml").write_text('cluster = "superpod-h100"\n')
     monkeypatch.setenv("OPSK_CONFIG", str(tmp_path / "opsk.toml"))
     fabric = rail_optimized_fabric(nodes=NODES, hcas=8, leaves=8 * NODES // UNIT, spines=2)
-    (tmp_path / "fabric.ib").write_text(as_ibnetdiscover(fabric))
+    (tmp_path / "fabric.ib").write_text(render_ibnetdiscover(fabric))
     (tmp_path / "job.sh").write_text(
         megatron_script(f"{FLAGS} --sequence-parallel").replace("#!/bin/bash\n", "#!/bin/bash\n#SBATCH -x n[2-3]\n")
     )
@@ -66,7 +66,7 @@ def test_slurm_that_does_not_answer_costs_only_that_part(slurm: CountingSlurm, t
 
 def test_without_a_fabric_there_is_nothing_to_see() -> None:
     with pytest.raises(ConfigError, match="fabric"):
-        asked_now(SiteConfig(), Adviser(), CountingSlurm())
+        add_live_state(SiteConfig(), Adviser(), CountingSlurm())
 
 
 def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
@@ -74,6 +74,6 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "live").mkdir()
     (tmp_path / "live").chmod(0o777)
     with pytest.raises(ConfigError, match="others may write"):
-        stand(site)
+        run_service(site)
     with pytest.raises(ConfigError, match="nothing is watched"):
-        stand(SiteConfig())
+        run_service(SiteConfig())

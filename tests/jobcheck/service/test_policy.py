@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from opsk.config import PolicyRule
 from opsk_jobcheck.service.analysis import Analysis
-from opsk_jobcheck.service.policy import SEVERITY, Decision, decide, enforced_lines
+from opsk_jobcheck.service.policy import SEVERITY, Decision, decide, render_enforcement
 from opsk_jobcheck.submission.request import SlurmRequest
 
 CERTAIN = Analysis(verdict="oom", oom_probability=0.999, why="will run out of GPU memory: 90 GiB of 79.1 GiB per GPU")
@@ -108,7 +108,7 @@ def test_what_is_shown_and_recorded() -> None:
 
 
 def test_a_held_user_is_told_why_what_fits_and_how_to_go_on() -> None:
-    lines = enforced_lines(
+    lines = render_enforcement(
         Decision(action="hold"), Analysis(verdict="oom", why="90 of 80 GiB", would_fit="--tp 2: 50 GiB")
     )
     assert lines[0] == "held: 90 of 80 GiB"
@@ -117,7 +117,7 @@ def test_a_held_user_is_told_why_what_fits_and_how_to_go_on() -> None:
 
 
 def test_a_refused_user_is_told_why() -> None:
-    lines = enforced_lines(Decision(action="reject"), CERTAIN)
+    lines = render_enforcement(Decision(action="reject"), CERTAIN)
     assert lines[0].startswith("refused: will run out of GPU memory")
     assert len(lines) == 2
 

@@ -17,19 +17,19 @@ from opsk.errors import InputError, SlurmError, StoreError
 from opsk.slurm.records import JobRecord
 from opsk.slurm.snapshot import Snapshot, pack
 from opsk.store.database.engine import open_store
-from opsk.store.records.advice import advice
-from opsk.store.records.measured import Measured, measured
-from opsk.store.writing import Record, Written, encode
+from opsk.store.records.advice import find_advice
+from opsk.store.records.measured import Measured, find_measured
+from opsk.store.writing import Record, WriteResult, encode
 from opsk_jobcheck.cluster_state.snapshots import SNAPSHOT
 from opsk_jobcheck.service.recorder import (
     OF_ONE_USER_A_MINUTE,
     OWNER_QUESTIONS_A_MINUTE,
     OWNERS_KNOWN_FOR_S,
     Owners,
-    keep,
-    sound,
+    filter_records,
+    store_records,
 )
-from opsk_jobcheck.service.recording import MOST_WAITING_BYTES, Recording
+from opsk_jobcheck.service.recording import MAX_WAITING_BYTES, RecordQueue
 from tests.fakes.advisor_process import Client, config_text, start_advisor
 
 AT = datetime(2026, 5, 1, tzinfo=UTC)
@@ -41,14 +41,14 @@ def interval(job: str = "4711", step_s: float = 8.0) -> Measured:
 
 def test_records_that_are_none_and_those_not_allowed_are_left_out() -> None:
     lines = [encode(interval("1")), "{", "[]", '{"kind":"measured"}', encode(interval("2"))]
-    found = sound(lines, cluster=lambda: "c", may=lambda record: getattr(record, "job", "") == "2")
+    found = filter_records(lines, cluster=lambda: "c", may=lambda record: getattr(record, "job", "") == "2")
     assert found == [interval("2")]
 
 
 def test_a_record_without_cluster_is_this_ones() -> None:
     said = json.loads(encode(interval()))
     del said["cluster"]
-    (found,) = sound([json.dumps(said)], cluster=lambda: "here", may=lambda _: True)
+    (found,) = filter_records([json.dumps(said)], cluster=lambda: "here", may=lambda _: True)
     assert isinstance(found, Measured)
     assert found.cluster == "here"
 
@@ -98,19 +98,19 @@ class SickStore:
     def __init__(self, locked: int) -> None:
         self.locked, self.kept = locked, list[Record]()
 
-    def write(self, records: list[Record]) -> Written:
+    def write(self, records: list[Record]) -> WriteResult:
         if self.locked:
             self.locked -= 1
             raise StoreError("another program has it locked")
         if any(getattr(record, "job", "") == "bad" for record in records):
             raise InputError("says what cannot be")
         self.kept += records
-        return Written(new=len(records), known=0)
+        return WriteResult(new=len(records), known=0)
 
 
 def test_a_locked_store_is_tried_again_and_a_bad_record_costs_itself() -> None:
     pauses, store = [], SickStore(locked=3)
-    keep([interval("1"), interval("bad"), interval("2")], store, clock=lambda: 0.0, sleep=pauses.append)  # type: ignore[arg-type]
+    store_records([interval("1"), interval("bad"), interval("2")], store, clock=lambda: 0.0, sleep=pauses.append)  # type: ignore[arg-type]
     assert store.kept == [interval("1"), interval("2")]
     assert pauses == [1.0, 2.0, 4.0]
 
@@ -122,7 +122,7 @@ def test_a_store_that_is_away_for_long_is_given_up() -> None:
         now[0] += pause_s
 
     store = SickStore(locked=10**9)
-    keep([interval()], store, clock=lambda: now[0], sleep=sleep)  # type: ignore[arg-type]
+    store_records([interval()], store, clock=lambda: now[0], sleep=sleep)  # type: ignore[arg-type]
     assert 3600 < now[0] < 3700
 
 
@@ -132,7 +132,7 @@ def test_what_was_sent_is_in_the_store(tmp_path: Path) -> None:
     site = SiteConfig.model_validate({"store": {"url": url}})
 
     async def run() -> None:
-        recording = Recording(site, lambda uid: uid == 0)
+        recording = RecordQueue(site, lambda uid: uid == 0)
         assert recording.record(0, [encode(interval()), encode(interval())])
         assert recording.record(65534, [encode(interval("of another"))]), "taken; whose job it is is looked at later"
         recording.analysis(
@@ -140,12 +140,12 @@ def test_what_was_sent_is_in_the_store(tmp_path: Path) -> None:
         )
         engine = open_store(url, writing=False)
         end = time.monotonic() + 60
-        while len(measured(engine)) + len(advice(engine)) < 2:
+        while len(find_measured(engine)) + len(find_advice(engine)) < 2:
             assert time.monotonic() < end
             await asyncio.sleep(0.1)
         await asyncio.sleep(0.5)
-        assert measured(engine) == [interval()]
-        assert [given.script_hash for given in advice(engine)] == ["abc"]
+        assert find_measured(engine) == [interval()]
+        assert [given.script_hash for given in find_advice(engine)] == ["abc"]
         engine.dispose()
         await recording.close()
 
@@ -170,17 +170,17 @@ def test_a_users_measurements_are_kept_where_the_advisor_has_no_way_to_slurm(
     engine = open_store(url, writing=False)
 
     async def run() -> None:
-        recording = Recording(site, lambda _: False)
+        recording = RecordQueue(site, lambda _: False)
         assert recording.record(uid + 1, [json.dumps(said)])
         assert recording.record(uid, [json.dumps(said)])
         end = time.monotonic() + 60
-        while not measured(engine):
+        while not find_measured(engine):
             assert time.monotonic() < end
             await asyncio.sleep(0.2)
         await recording.close()
 
     asyncio.run(run())
-    assert [(each.cluster, each.job) for each in measured(engine)] == [("vega", "7")]
+    assert [(each.cluster, each.job) for each in find_measured(engine)] == [("vega", "7")]
 
 
 def test_a_writer_that_hangs_costs_a_refusal_and_no_time() -> None:
@@ -189,9 +189,9 @@ def test_a_writer_that_hangs_costs_a_refusal_and_no_time() -> None:
     batch = [line] * 100
 
     async def run() -> None:
-        recording = Recording(SiteConfig(), lambda _: True, command=hangs)
+        recording = RecordQueue(SiteConfig(), lambda _: True, command=hangs)
         taken, slowest = 0, 0.0
-        for _ in range(MOST_WAITING_BYTES // (len(line) * 100) + 50):
+        for _ in range(MAX_WAITING_BYTES // (len(line) * 100) + 50):
             began = time.process_time()
             is_taken = recording.record(0, batch)
             slowest = max(slowest, time.process_time() - began)
@@ -200,7 +200,7 @@ def test_a_writer_that_hangs_costs_a_refusal_and_no_time() -> None:
             if not is_taken:
                 break
         assert not is_taken
-        assert taken * len(line) * 100 <= 1.1 * MOST_WAITING_BYTES
+        assert taken * len(line) * 100 <= 1.1 * MAX_WAITING_BYTES
         await recording.close()
 
     asyncio.run(run())
@@ -208,7 +208,7 @@ def test_a_writer_that_hangs_costs_a_refusal_and_no_time() -> None:
 
 def test_advice_is_kept_only_where_the_site_has_a_store() -> None:
     async def run() -> None:
-        recording = Recording(SiteConfig(), lambda _: True)
+        recording = RecordQueue(SiteConfig(), lambda _: True)
         recording.analysis({"uid": 1})
         assert recording._writer.process is None
         await recording.close()

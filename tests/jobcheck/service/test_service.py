@@ -81,7 +81,7 @@ def test_the_submit_question_gets_the_stored_answer(advisor: RunningAdvisor) -> 
 
 def test_a_script_of_a_sweep_gets_the_answer_of_the_one_before(advisor: RunningAdvisor) -> None:
     """With the hash of its own text in its record, for its terminal and for slurmctld; and no worker is asked."""
-    cut = Numbered.of(script("free 1", "seed 5"))
+    cut = Numbered.parse(script("free 1", "seed 5"))
     assert cut is not None
     text = "".join(cut.pieces).replace("FAKE free 1", f"FAKE free {cut.numbers.index('5', -1)}")
     other = text.replace("FAKE seed 5", "FAKE seed 678")

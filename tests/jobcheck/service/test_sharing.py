@@ -13,7 +13,7 @@ import pytest
 from opsk.config import SiteConfig
 from opsk.slurm.records import JobRecord
 from opsk.slurm.snapshot import Snapshot, SnapshotReader, pack
-from opsk_jobcheck.cluster_state.snapshots import SNAPSHOT, WANTED
+from opsk_jobcheck.cluster_state.snapshots import REQUEST_FILE, SNAPSHOT
 from opsk_jobcheck.service.sharing import SharedCluster
 
 ASKER = """
@@ -80,7 +80,7 @@ def test_a_folder_of_the_watchers_is_read_and_told_that_somebody_looks(tmp_path:
     async def run() -> None:
         shared = SharedCluster(site, lambda uid: uid == 0)
         assert shared.frame_for(1000, "") is None
-        assert (tmp_path / WANTED).exists()
+        assert (tmp_path / REQUEST_FILE).exists()
         (tmp_path / SNAPSHOT).write_bytes(told("ada", "bob", private=frozenset({"jobs"})))
         assert [job.user for job in read(shared.frame_for(1001, "")).jobs] == ["bob"]
         assert [job.user for job in read(shared.frame_for(1000, "")).jobs] == ["ada"]

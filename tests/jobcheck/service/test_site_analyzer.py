@@ -70,7 +70,7 @@ def test_an_opted_out_script_is_marked_so(analyzer: SiteAnalyzer) -> None:
 def test_a_job_that_leaves_its_nodes_to_a_partition_gets_as_many_as_that_gives(quick: bool) -> None:
     class Reader:
         def state(self) -> LiveState:
-            return LiveState(nodes=(), least_nodes={"big": 4})
+            return LiveState(nodes=(), min_nodes={"big": 4})
 
     analyzer = SiteAnalyzer(SiteConfig(cluster="superpod-h100"))
     analyzer._live = Reader()  # type: ignore[assignment]

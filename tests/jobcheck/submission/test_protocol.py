@@ -17,8 +17,8 @@ from opsk_jobcheck.submission.protocol import (
     PingQuestion,
     ProtocolError,
     SubmitQuestion,
-    body_length,
     frame,
+    parse_body_length,
     parse_question,
     render_answer,
 )
@@ -37,7 +37,7 @@ def question(**fields: object) -> bytes:
 @given(st.text(), st.lists(st.text(), max_size=5))
 def test_an_advise_question_survives_the_way(script: str, argv: list[str]) -> None:
     body = question(kind="advise", script=script, argv=argv)
-    assert body_length(frame(body)[:4]) == len(body)
+    assert parse_body_length(frame(body)[:4]) == len(body)
     parsed = parse_question(body)
     assert isinstance(parsed, AdviseQuestion)
     assert (parsed.script, list(parsed.argv)) == (script, argv)
@@ -156,7 +156,7 @@ def test_more_than_eight_files_are_refused() -> None:
 @pytest.mark.parametrize("length", [0, 1, MAX_QUESTION_BYTES + 1, 0xFFFFFFFF])
 def test_a_frame_of_impossible_length_is_refused(length: int) -> None:
     with pytest.raises(ProtocolError):
-        body_length(length.to_bytes(4, "big"))
+        parse_body_length(length.to_bytes(4, "big"))
 
 
 def test_bytes_that_are_no_utf8_are_replaced() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from opsk_jobcheck.submission.recent_texts import LONGEST_CHARS, kept_if_short
+from opsk_jobcheck.submission.recent_texts import MAX_CHARS, cache_short_texts
 
 
-@pytest.mark.parametrize(("text", "times"), [("a", 1), ("a" * LONGEST_CHARS, 1), ("a" * (LONGEST_CHARS + 1), 2)])
+@pytest.mark.parametrize(("text", "times"), [("a", 1), ("a" * MAX_CHARS, 1), ("a" * (MAX_CHARS + 1), 2)])
 def test_only_short_texts_are_kept(text: str, times: int) -> None:
     asked: list[str] = []
 
-    @kept_if_short
+    @cache_short_texts
     def length(text: str, unit: str) -> tuple[int, str]:
         asked.append(text)
         return len(text), unit

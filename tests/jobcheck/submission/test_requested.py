@@ -12,28 +12,28 @@ from hypothesis import strategies as st
 from opsk_jobcheck.submission.protocol import AdviseQuestion, SubmitQuestion
 from opsk_jobcheck.submission.request import SlurmRequest
 from opsk_jobcheck.submission.requested import (
-    advise_request,
     command_text,
     contradicts,
-    gpus_of,
     job_environment,
     node_count,
     number,
+    parse_advise_request,
+    parse_gpus,
     parse_options,
+    parse_submit_request,
     seconds,
-    submit_request,
 )
 
 NO_VAL = 4294967294
 
 
 def submitted(**job: Any) -> SlurmRequest:
-    return submit_request(SubmitQuestion(kind="submit", uid=1, argv=("train.sh", "8"), job=job))
+    return parse_submit_request(SubmitQuestion(kind="submit", uid=1, argv=("train.sh", "8"), job=job))
 
 
 def typed(argv: tuple[str, ...] = ("train.sh",), env: dict[str, str] | None = None, **options: str) -> SlurmRequest:
     named = {name.replace("_", "-"): value for name, value in options.items()}
-    return advise_request(AdviseQuestion(kind="advise", argv=argv, options_json=json.dumps(named), env=env or {}))
+    return parse_advise_request(AdviseQuestion(kind="advise", argv=argv, options_json=json.dumps(named), env=env or {}))
 
 
 # Spellings measured on 22.05 (colon) and 24.11 to 26.05 (slash), for --gres, --gpus-per-node, --gpus, --gpus-per-task.
@@ -63,17 +63,17 @@ def typed(argv: tuple[str, ...] = ("train.sh",), env: dict[str, str] | None = No
     ],
 )
 def test_gpus_of_a_tres_text(text: str | None, expected: tuple[int | None, str | None]) -> None:
-    assert gpus_of(text) == expected
+    assert parse_gpus(text) == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [("8", (8, None)), ("h100:8", (8, "h100")), ("h100", (1, "h100"))])
 def test_gpus_of_an_option(text: str, expected: tuple[int | None, str | None]) -> None:
-    assert gpus_of(text, bare=True) == expected
+    assert parse_gpus(text, bare=True) == expected
 
 
 @given(st.text())
 def test_any_text_asks_for_some_gpus_or_none(text: str) -> None:
-    count, _ = gpus_of(text)
+    count, _ = parse_gpus(text)
     assert count is None or count >= 0
 
 
@@ -117,18 +117,18 @@ def test_the_same_options_of_another_user_or_place_are_another_request() -> None
         AdviseQuestion(kind="advise", options_json=options, argv=("b.sh", "2"), cwd="/home/b", env={"A": "3"}),
         AdviseQuestion(kind="advise", options_json=options, argv=("a.sh",), cwd="/home/a", heterogeneous=True),
     ]
-    found = [advise_request(question) for question in asked]
+    found = [parse_advise_request(question) for question in asked]
     assert [request.directory for request in found] == ["/home/a", "/home/b", "/home/a"]
     assert [request.environment for request in found] == [{"A": "1"}, {"A": "3"}, {}]
     assert [request.arguments for request in found] == [("1",), ("2",), ()]
     assert [request.nodes for request in found] == [2, 2, None]
-    assert [advise_request(question) for question in asked] == found
+    assert [parse_advise_request(question) for question in asked] == found
 
 
 def test_of_a_script_without_a_name_nobody_knows_the_arguments() -> None:
     """``--wrap``, standard input, a client of slurmrestd: Slurm tells not even the path."""
-    assert advise_request(AdviseQuestion(kind="advise", options_json="{}", argv=())).arguments is None
-    assert advise_request(AdviseQuestion(kind="advise", options_json="{}", argv=("a.sh",))).arguments == ()
+    assert parse_advise_request(AdviseQuestion(kind="advise", options_json="{}", argv=())).arguments is None
+    assert parse_advise_request(AdviseQuestion(kind="advise", options_json="{}", argv=("a.sh",))).arguments == ()
 
 
 def test_options_that_are_longer_than_is_kept_are_read_all_the_same() -> None:

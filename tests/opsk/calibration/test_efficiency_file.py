@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.calibration.efficiency_file import efficiency_toml, meanings, origin_of, rounded, unit_of
+from opsk.calibration.efficiency_file import (
+    find_unit,
+    format_origin,
+    parse_field_meanings,
+    render_efficiency_toml,
+    round_value,
+)
 from opsk.calibration.fitting.fit import FittedParameter
 from opsk.calibration.fitting.parameters import ParameterSpace
 from opsk.costmodel.efficiency.default import parse_efficiency
@@ -51,7 +57,7 @@ def test_a_written_fit_reads_back_to_four_digits(moves: list[float]) -> None:
         for centre, move, least, most in zip(SPACE.centre(), moves, low, high, strict=True)
     ]
     written = replace(SPACE.efficiency(vector), fit="made")
-    found = _read(efficiency_toml(written, {}))
+    found = _read(render_efficiency_toml(written, {}))
     assert found.fit == "made"
     assert set(found.gpu) == set(written.gpu)
     assert set(found.software) == set(written.software)
@@ -59,21 +65,21 @@ def test_a_written_fit_reads_back_to_four_digits(moves: list[float]) -> None:
     pairs += [(found.software[name], written.software[name]) for name in written.software]
     for back, value in [*pairs, (found.links, written.links), (found.spread, written.spread)]:
         for item in fields(value):
-            assert getattr(back, item.name) == rounded(getattr(value, item.name))
+            assert getattr(back, item.name) == round_value(getattr(value, item.name))
 
 
 def test_what_is_not_fitted_is_not_written() -> None:
-    assert "memory" not in tomllib.loads(efficiency_toml(Efficiency(), {}))
+    assert "memory" not in tomllib.loads(render_efficiency_toml(Efficiency(), {}))
 
 
 @given(st.text(max_size=60))
 def test_any_description_survives(text: str) -> None:
     plain = text.encode("utf-8", "replace").decode()
-    assert tomllib.loads(efficiency_toml(Efficiency(fit=plain), {}))["fit"] == plain
+    assert tomllib.loads(render_efficiency_toml(Efficiency(fit=plain), {}))["fit"] == plain
 
 
 def test_every_value_says_its_unit_and_its_origin() -> None:
-    text = efficiency_toml(Efficiency(), {"links.nic_fraction": origin_of(KNOWN)})
+    text = render_efficiency_toml(Efficiency(), {"links.nic_fraction": format_origin(KNOWN)})
     values = [line for line in text.splitlines() if re.match(r"\w+ = \d", line)]
     assert values
     assert all(re.search(r"  # (ratio|s|elements); \S", line) for line in values)
@@ -82,9 +88,9 @@ def test_every_value_says_its_unit_and_its_origin() -> None:
 
 def test_a_value_that_the_runs_do_not_tell_names_the_source_of_its_prior() -> None:
     untold = replace(KNOWN, is_identified=False)
-    assert origin_of(untold) == "prior: nccl-tests; 12 runs do not tell it"
-    assert origin_of(replace(untold, runs=0)) == "prior: nccl-tests; no runs tell it"
-    assert origin_of(replace(untold, runs=0), is_drawn=True) == "as the others share it; no runs tell it"
+    assert format_origin(untold) == "prior: nccl-tests; 12 runs do not tell it"
+    assert format_origin(replace(untold, runs=0)) == "prior: nccl-tests; no runs tell it"
+    assert format_origin(replace(untold, runs=0), is_drawn=True) == "as the others share it; no runs tell it"
 
 
 def test_what_was_measured_offsets_and_widths_read_back() -> None:
@@ -97,20 +103,20 @@ def test_what_was_measured_offsets_and_widths_read_back() -> None:
         offset={"pytorch": offset, "": SoftwareOffset()},
         widths={"gpu.hopper.hbm_fraction": 0.25},
     )
-    found = _read(efficiency_toml(written, {}))
+    found = _read(render_efficiency_toml(written, {}))
     assert (found.fitted, found.fitted_memory, found.widths) == (written.fitted, written.fitted_memory, written.widths)
     assert found.offset == written.offset
 
 
 @pytest.mark.parametrize("value_class", [GpuEfficiency, SoftwareEfficiency, LinkEfficiency, MemoryEfficiency, Spread])
 def test_the_meaning_of_every_field_stands_in_its_class(value_class: type) -> None:
-    found = meanings(value_class)
+    found = parse_field_meanings(value_class)
     assert {item.name for item in fields(value_class)} == found.keys()
     assert all(found.values())
 
 
 def test_units_follow_the_ending_of_a_name() -> None:
-    assert [unit_of(name) for name in ("nic_hop_s", "context_bytes", "matmul_size", "nic_fraction")] == [
+    assert [find_unit(name) for name in ("nic_hop_s", "context_bytes", "matmul_size", "nic_fraction")] == [
         "s",
         "bytes",
         "elements",

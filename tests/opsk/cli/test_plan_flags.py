@@ -7,9 +7,9 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from opsk.app.inputs.plan_fields import KINDS, from_text
+from opsk.app.inputs.plan_fields import KINDS, parse_flag
 from opsk.cli.main import opsk
-from opsk.cli.plan_flags import DETAILS, SECTIONS, tables_of
+from opsk.cli.plan_flags import DETAILS, SECTIONS, build_tables
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_the_help_fits_on_a_terminal(page: str):
 
 def test_flags_that_were_given_become_tables():
     flags = {"top_nodes": "2", "model_hidden": "64", "plan_overlap": False, "plan_tp": None, "run_tokens": "1e9"}
-    assert tables_of(flags) == {
+    assert build_tables(flags) == {
         "nodes": 2,
         "model": {"hidden": 64},
         "plan": {"overlap": False},
@@ -50,4 +50,4 @@ def test_flags_that_were_given_become_tables():
     [("8", 8), ("-3", -3), (" 1_000 ", 1000), ("8.0", "8.0"), ("٣", "٣"), ("", ""), ("9" * 400, 10**399)],
 )
 def test_whole_numbers_are_read_and_other_text_is_left_for_the_border(text: str, value: object):
-    assert from_text("plan", "tp", text) == value
+    assert parse_flag("plan", "tp", text) == value

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.cli.place.srun_options import step_of
+from opsk.cli.place.srun_options import parse_step
 from opsk.errors import InputError
 
 JOB = {"SLURM_JOB_NUM_NODES": "4", "SLURM_NNODES": "4", "SLURM_NTASKS": "32", "SLURM_NTASKS_PER_NODE": "8"}
@@ -29,7 +29,7 @@ JOB = {"SLURM_JOB_NUM_NODES": "4", "SLURM_NNODES": "4", "SLURM_NTASKS": "32", "S
     ],
 )
 def test_nodes_and_tasks_of_a_step(words: str, nodes: int, tasks: int) -> None:
-    step = step_of(words.split(), JOB)
+    step = parse_step(words.split(), JOB)
     assert (step.nodes, step.tasks) == (nodes, tasks)
 
 
@@ -45,7 +45,7 @@ def test_nodes_and_tasks_of_a_step(words: str, nodes: int, tasks: int) -> None:
     ],
 )
 def test_the_words_that_say_nodes_are_found(words: str, places: tuple[int, ...]) -> None:
-    assert step_of(words.split(), JOB).nodes_at == places
+    assert parse_step(words.split(), JOB).nodes_at == places
 
 
 @pytest.mark.parametrize(
@@ -63,24 +63,24 @@ def test_the_words_that_say_nodes_are_found(words: str, places: tuple[int, ...])
 )  # fmt: skip
 def test_any_doubt_leaves_srun_alone(words: str) -> None:
     if words.startswith("- "):  # a lone dash is a command's name to getopt
-        assert step_of(words.split(), JOB).tasks == 32
+        assert parse_step(words.split(), JOB).tasks == 32
         return
     with pytest.raises(InputError):
-        step_of(words.split(), JOB)
+        parse_step(words.split(), JOB)
 
 
 @pytest.mark.parametrize("name", ["SLURM_HOSTFILE", "SLURM_DISTRIBUTION", "SLURM_OVERLAP"])
 def test_variables_that_seat_tasks_leave_srun_alone(name: str) -> None:
     with pytest.raises(InputError, match=name):
-        step_of(["train"], {**JOB, name: "x"})
+        parse_step(["train"], {**JOB, name: "x"})
 
 
 def test_a_heterogeneous_job_is_left_alone() -> None:
     with pytest.raises(InputError, match="heterogeneous"):
-        step_of(["train"], {**JOB, "SLURM_HET_SIZE": "2"})
+        parse_step(["train"], {**JOB, "SLURM_HET_SIZE": "2"})
 
 
 @given(st.lists(st.text(max_size=12), max_size=8))
 def test_no_words_are_too_odd(words: list[str]) -> None:
     with suppress(InputError):
-        step_of(words, JOB)
+        parse_step(words, JOB)

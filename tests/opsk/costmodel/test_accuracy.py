@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.calibration.accuracy.scoring import ErrorSummary, error_summary
+from opsk.calibration.accuracy.scoring import ErrorSummary, summarise_errors
 from opsk.calibration.accuracy.validation import Validation, validate_runs
 from opsk.calibration.runs.runs import read_runs
 from opsk.costmodel.uncertainty.verdict import Verdict
@@ -37,7 +37,7 @@ def test_every_row_is_predicted(validation: Validation) -> None:
 
 def test_korthikanti_all_nine_within_11_percent_and_6_in_the_mean(validation: Validation) -> None:
     # arXiv 2205.05198, table 5 and section 6.3; Calculon reaches 3.65 and 8.9 % on the eight of the table
-    nine = error_summary([row.time for row in validation.rows if row.time and row.run.source == "kor"])
+    nine = summarise_errors([row.time for row in validation.rows if row.time and row.run.source == "kor"])
     found = summary_of(nine, at_least=9)
     # 1.3 and 4.7 % while the fit weighed them 15 times (docs/adr/0017-rates-from-kernels.md)
     assert found.mean_absolute_error <= 0.06
@@ -52,7 +52,7 @@ def test_the_published_mfu_of_530b_on_2240_gpus_is_what_is_compared(validation: 
 
 def test_narayanan_table_1_within_10_percent(validation: Validation) -> None:
     found = summary_of(
-        error_summary([row.time for row in validation.rows if row.time and row.run.source == "nar1"]), at_least=10
+        summarise_errors([row.time for row in validation.rows if row.time and row.run.source == "nar1"]), at_least=10
     )
     assert found.max_absolute_error <= 0.10
 

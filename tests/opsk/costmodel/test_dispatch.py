@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opsk.costmodel.collectives.hierarchical import Carried
-from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.collectives.hierarchical import CollectiveTime
+from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.time.communication import DEEPEP_CALL_S, SCATTERED_FRACTION, exchange
 from opsk.workload.plan import MoeDispatcher, Plan
 from tests.fakes.ideal_machine import HB_BYTES_PER_S, NIC_BYTES_PER_S, machine
@@ -22,11 +22,11 @@ MODEL = replace(
 SCATTERED_BYTES_PER_S = SCATTERED_FRACTION * HB_BYTES_PER_S
 
 
-def _exchange(ep: int, dispatcher: MoeDispatcher, **model: float) -> Carried:
+def _exchange(ep: int, dispatcher: MoeDispatcher, **model: float) -> CollectiveTime:
     plan = Plan(dp=ep, ep=ep, global_batch=ep, moe_dispatcher=dispatcher)
     shape = replace(MODEL, **model)  # type: ignore[arg-type]
     shares, _ = shares_and_stages(shape, plan)
-    return exchange(shape_of(shape), shares, machine())
+    return exchange(build_shape(shape), shares, machine())
 
 
 def _s(column: np.ndarray) -> float:

@@ -14,21 +14,21 @@ from opsk.costmodel import elementwise
 from opsk.costmodel.elementwise import (
     all_of,
     any_of,
+    argmax,
     ceil,
-    filled,
-    floats,
     floor,
-    least,
-    looked_up,
+    full_like,
+    logical_not,
+    lookup,
+    max_over_stages,
     maximum,
+    min_over_stages,
     minimum,
-    most,
-    selected,
-    unless,
+    select,
+    to_float,
+    to_int,
     when,
     where,
-    which_is_most,
-    whole,
 )
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
@@ -53,8 +53,8 @@ def test_extremes_are_numpys(own: Callable[..., Any], numpys: Callable[..., Any]
 def test_choices_are_numpys(condition: bool, yes: float, no: float):
     column = np.array([condition])
     assert _is_entry(where(condition, yes, no), where(column, yes, no))
-    assert _is_entry(unless(condition), unless(column))
-    assert _is_entry(floats(condition), floats(column))
+    assert _is_entry(logical_not(condition), logical_not(column))
+    assert _is_entry(to_float(condition), to_float(column))
     assert (any_of(condition), all_of(condition)) == (any_of(column), all_of(column)) == (condition, condition)
 
 
@@ -66,14 +66,14 @@ def test_a_value_counts_where_its_condition_holds(condition: bool, value: float)
 @given(conditions=st.lists(TRUTHS, min_size=3, max_size=3), values=st.lists(FINITE, min_size=4, max_size=4))
 def test_the_first_condition_that_holds_decides(conditions: list[bool], values: list[float]):
     columns = [np.array([condition]) for condition in conditions]
-    assert _is_entry(selected(conditions, values[:3], values[3]), selected(columns, values[:3], values[3]))
+    assert _is_entry(select(conditions, values[:3], values[3]), select(columns, values[:3], values[3]))
 
 
 @given(number=FINITE)
 def test_numbers_are_rounded_as_numpy_does(number: float):
     assert _is_entry(floor(number), np.floor([number]))
     assert _is_entry(ceil(number), np.ceil([number]))
-    assert _is_entry(whole(float(int(number) % 2**53)), np.array([int(number) % 2**53]))
+    assert _is_entry(to_int(float(int(number) % 2**53)), np.array([int(number) % 2**53]))
 
 
 @pytest.mark.parametrize("name", ["log", "log2", "exp", "arctan"])
@@ -87,24 +87,26 @@ def test_functions_are_numpys_to_the_last_digit(name: str, number: float):
 @given(table=st.lists(FINITE, min_size=4, max_size=4), code=st.integers(0, 3))
 def test_entries_of_tables_are_looked_up_alike(table: list[float], code: int):
     column, rows = np.array(table), np.array([table, table])
-    assert _is_entry(looked_up(column, code), looked_up(column, np.array([code])))
-    assert looked_up(rows, slice(None), code) == [table[code], table[code]]
-    assert looked_up(rows, slice(None), np.array([code])).tolist() == [[table[code]], [table[code]]]
+    assert _is_entry(lookup(column, code), lookup(column, np.array([code])))
+    assert lookup(rows, slice(None), code) == [table[code], table[code]]
+    assert lookup(rows, slice(None), np.array([code])).tolist() == [[table[code]], [table[code]]]
 
 
 @given(stages=st.lists(NUMBERS, min_size=3, max_size=3))
 def test_the_extreme_candidate_stage_is_that_of_a_table(stages: list[float]):
     column = np.array(stages)
-    assert _is_entry(most(column), most(column[:, None]))
-    assert _is_entry(least(column), least(column[:, None]))
+    assert _is_entry(max_over_stages(column), max_over_stages(column[:, None]))
+    assert _is_entry(min_over_stages(column), min_over_stages(column[:, None]))
 
 
 @given(stages=st.lists(FINITE, min_size=3, max_size=3))
 def test_of_the_candidate_stages_one_decides(stages: list[float]):
-    assert _is_entry(which_is_most(stages), which_is_most([np.array([entry]) for entry in stages]))
-    assert most(stages[0]) == least(stages[0]) == stages[0], "what all stages share has no candidates"  # type: ignore[arg-type]
+    assert _is_entry(argmax(stages), argmax([np.array([entry]) for entry in stages]))
+    assert max_over_stages(stages[0]) == min_over_stages(stages[0]) == stages[0], (
+        "what all stages share has no candidates"
+    )  # type: ignore[arg-type]
 
 
 def test_a_column_is_filled_to_its_length_and_a_plain_number_stays_one():
-    assert filled(np.zeros(3), 2.0).tolist() == [2.0, 2.0, 2.0]
-    assert _is_entry(filled(0.0, 2.0), np.array([2.0]))
+    assert full_like(np.zeros(3), 2.0).tolist() == [2.0, 2.0, 2.0]
+    assert _is_entry(full_like(0.0, 2.0), np.array([2.0]))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.costmodel.energy import JOULES_PER_KWH, at_pue, run_energy, steps_of
+from opsk.costmodel.energy import JOULES_PER_KWH, apply_pue, count_steps, run_energy
 from opsk.costmodel.power import STATE_FRACTIONS
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import EnergyTable, PlanTable
@@ -69,7 +69,7 @@ def test_every_row_of_a_table_gets_the_energy_that_it_gets_alone():
 
 def test_a_building_with_losses_takes_its_pue_times_more():
     plain = energy_of(Plan(tp=2, global_batch=4))
-    lossy = at_pue(plain, 1.3)
+    lossy = apply_pue(plain, 1.3)
     assert lossy.step_j.high[0] == pytest.approx(1.3 * plain.step_j.high[0])
     assert lossy.job_w[0] == pytest.approx(1.3 * plain.job_w[0])
     assert sum(part[0] for part in lossy.components.values()) == pytest.approx(lossy.step_j.expected[0])
@@ -79,7 +79,7 @@ def test_a_building_with_losses_takes_its_pue_times_more():
 
 def test_a_run_takes_its_steps_times_more():
     energy = energy_of(Plan(tp=2, global_batch=4))
-    steps = steps_of(8192 * 1000, seq=2048, global_batch=4)
+    steps = count_steps(8192 * 1000, seq=2048, global_batch=4)
     assert steps == 1000
     assert run_energy(energy, steps).expected[0] == pytest.approx(1000 * energy.step_j.expected[0])
     assert JOULES_PER_KWH == 3600 * 1000

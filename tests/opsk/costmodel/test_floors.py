@@ -14,7 +14,7 @@ from opsk.costmodel.predict import predict
 from opsk.costmodel.table import RECOMPUTES, PlanTable
 from opsk.hardware import catalog
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.space import space_of
+from opsk.planning.search.space import build_space
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Offload, Plan, Precision, Recompute, Sharding, Software, States
 from tests.fakes.training_runs import gpt
@@ -38,7 +38,7 @@ BOUNDS = ("node", "family", "order")
 
 def _some_plans(request: PlanRequest, chooser: np.random.Generator, *, nodes: int, rows: int) -> Iterator[PlanTable]:
     """Yield plans of some nodes of a request's space."""
-    space = space_of(request)
+    space = build_space(request)
     if not len(space):
         return
     chosen = chooser.choice(len(space), size=min(nodes, len(space)), replace=False)

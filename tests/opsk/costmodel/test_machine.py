@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency, LinkEfficiency
-from opsk.costmodel.machine import NO_LINK_BYTES_PER_S, Machine, machine_of, machines_of
+from opsk.costmodel.machine import NO_LINK_BYTES_PER_S, Machine, build_machine, build_machines
 from opsk.costmodel.table import PRECISIONS, IntColumn
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
@@ -35,7 +35,7 @@ def _column(*precisions: Precision) -> IntColumn:
 
 
 def _machine(cluster: ClusterSpec, *precisions: Precision) -> Machine:
-    return machine_of(cluster, _column(*(precisions or (Precision.BF16,))), EFFICIENCY)
+    return build_machine(cluster, _column(*(precisions or (Precision.BF16,))), EFFICIENCY)
 
 
 def _with_gpu(**fields: object) -> ClusterSpec:
@@ -106,7 +106,7 @@ def test_a_column_of_clusters_has_the_rates_of_each() -> None:
         cluster,
     ]
     formats = (Precision.BF16, Precision.MXFP8, Precision.FP16, Precision.FP32)
-    together = machines_of(clusters, _column(*formats), EFFICIENCY)
+    together = build_machines(clusters, _column(*formats), EFFICIENCY)
     for place, (one, precision) in enumerate(zip(clusters, formats, strict=True)):
         alone = _machine(one, precision)
         for name in ("matmul_flop_per_s", "plain_flop_per_s", "hb_gpus", "nic_bytes_per_s", "tdp_w", "capacity_bytes"):
@@ -118,7 +118,7 @@ def test_a_format_that_a_gpu_lacks_is_refused() -> None:
     with pytest.raises(InputError, match="a100-sxm-80gb has no fp4, fp8 peak"):
         _machine(a100_cluster(), Precision.BF16, Precision.FP8, Precision.NVFP4)
     with pytest.raises(InputError, match="a100-sxm-80gb has no fp8 peak"):
-        machines_of([a100_cluster()] * 2, _column(Precision.BF16, Precision.MXFP8), EFFICIENCY)
+        build_machines([a100_cluster()] * 2, _column(Precision.BF16, Precision.MXFP8), EFFICIENCY)
 
 
 def test_fp8_needs_16_bit_products_too() -> None:

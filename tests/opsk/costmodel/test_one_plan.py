@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from opsk.costmodel.document import prediction_document
 from opsk.costmodel.predict import predict, predict_one
-from opsk.costmodel.rules import violations
+from opsk.costmodel.rules import find_violations
 from opsk.costmodel.table import PlanTable
 from opsk.errors import InputError, PlanInfeasibleError
 from opsk.hardware.catalog import cluster
@@ -107,7 +107,7 @@ def plans(draw: st.DrawFn) -> Plan:
 @given(model=MODELS, plan=plans(), machine=CLUSTERS)
 def test_a_single_plan_is_predicted_as_a_row_of_a_table_is(model: ModelShape, plan: Plan, machine: Any):
     # what lays layers out in a way that leaves a stage none divides nothing by nothing
-    assume(not any("stage" in words or "layers" in words for words in violations(model, plan)))
+    assume(not any("stage" in words or "layers" in words for words in find_violations(model, plan)))
     neighbour = replace(plan, global_batch=2 * plan.global_batch)
     table = predict(model, PlanTable.of([neighbour, plan]), machine)
     alone = predict_one(model, plan, machine)
@@ -133,8 +133,8 @@ def _looks(value: Any, *, of_table: bool) -> Any:
 
 def test_the_only_plan_of_a_table_comes_back_from_its_numbers():
     plan = Plan(tp=2, dp=4, global_batch=16, sharding=Sharding.ZERO1, software=Software.PYTORCH, frozen_fraction=0.25)
-    assert PlanTable.one(plan).row(0) == plan
-    assert len(PlanTable.one(plan)) == 1
+    assert PlanTable.single(plan).row(0) == plan
+    assert len(PlanTable.single(plan)) == 1
 
 
 def test_what_divides_by_nothing_is_predicted_as_in_a_table():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.costmodel.rules import excess_gpus, missing_formats, violations, violations_on
+from opsk.costmodel.rules import excess_gpus, find_cluster_violations, find_violations, missing_formats
 from opsk.hardware.catalog import cluster, gpu
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
@@ -16,21 +16,23 @@ from tests.fakes.training_runs import gpt, shares_and_stages
 
 
 def test_the_published_plans_break_no_rule(gpt3: ModelShape, llama3_8b: ModelShape, mixtral: ModelShape):
-    assert violations(gpt3, Plan(tp=8, pp=8, vpp=3, sequence_parallel=True, global_batch=64)) == ()
-    assert violations(llama3_8b, Plan(tp=2, cp=2, dp=2, global_batch=64)) == ()
-    assert violations(mixtral, Plan(tp=2, pp=4, ep=8, dp=8, global_batch=64)) == ()
+    assert find_violations(gpt3, Plan(tp=8, pp=8, vpp=3, sequence_parallel=True, global_batch=64)) == ()
+    assert find_violations(llama3_8b, Plan(tp=2, cp=2, dp=2, global_batch=64)) == ()
+    assert find_violations(mixtral, Plan(tp=2, pp=4, ep=8, dp=8, global_batch=64)) == ()
 
 
 def test_uneven_stages_must_be_asked_for(gpt3: ModelShape):
     # BLOOM's 70 layers on 12 stages, embedding and head counted as a layer each: 5, ten times 6, 5
     bloom = replace(gpt3, layers=70)
-    assert "layers 70 is not a multiple of pp 12" in violations(bloom, Plan(pp=12, global_batch=64))[0]
-    assert violations(bloom, Plan(pp=12, global_batch=64, first_stage_layers=5, last_stage_layers=5)) == ()
+    assert "layers 70 is not a multiple of pp 12" in find_violations(bloom, Plan(pp=12, global_batch=64))[0]
+    assert find_violations(bloom, Plan(pp=12, global_batch=64, first_stage_layers=5, last_stage_layers=5)) == ()
 
 
 def test_sizes_beyond_all_reason_are_refused(gpt3: ModelShape):
-    assert "parameters, more than 1e+15" in violations(replace(gpt3, layers=10**8), Plan(global_batch=1))[0]
-    assert "seq 999999999 is more than 1e+08" in violations(replace(gpt3, seq=999_999_999), Plan(global_batch=1))[0]
+    assert "parameters, more than 1e+15" in find_violations(replace(gpt3, layers=10**8), Plan(global_batch=1))[0]
+    assert (
+        "seq 999999999 is more than 1e+08" in find_violations(replace(gpt3, seq=999_999_999), Plan(global_batch=1))[0]
+    )
 
 
 def test_block_scaled_formats_need_a_chip_that_scales_blocks(gpt3: ModelShape):
@@ -54,14 +56,14 @@ def test_block_scaled_formats_need_a_chip_that_scales_blocks(gpt3: ModelShape):
     ],
 )
 def test_every_broken_rule_is_named_with_its_numbers(llama3_8b: ModelShape, plan: Plan, words: list[str]):
-    found = violations(llama3_8b, plan)
+    found = find_violations(llama3_8b, plan)
     assert len(found) == len(words)
     for violation, expected in zip(found, words, strict=True):
         assert expected in violation
 
 
 def _wrong(model: ModelShape, **plan: Any) -> list[str]:
-    return list(violations(model, Plan(**{"global_batch": 64, **plan})))
+    return list(find_violations(model, Plan(**{"global_batch": 64, **plan})))
 
 
 def test_a_shorter_last_stage_may_be_asked_for(deepseek_v3: ModelShape):
@@ -92,7 +94,7 @@ def test_stages_by_hand_must_add_up(llama3_8b: ModelShape, plan: dict[str, Any],
 def test_stages_that_break_no_rule_hold_all_layers(layers: int, pp: int, first: int, last: int):
     model = gpt(layers=layers, hidden=256, heads=4)
     plan = Plan(pp=pp, first_stage_layers=first, last_stage_layers=last, global_batch=16)
-    if violations(model, plan):
+    if find_violations(model, plan):
         return
     _, stages = shares_and_stages(model, plan)
     held_first, middle, held_last = stages.layers[:, 0]
@@ -157,7 +159,10 @@ def test_a_gpu_without_the_number_format_is_told_with_those_that_it_has(llama3_8
     assert missing_formats(plan, cluster) == ("precision nvfp4 needs fp4, a100-sxm-80gb has bf16, fp16, fp32",)
     assert missing_formats(Plan(global_batch=8), cluster) == ()
     # all at once
-    assert violations_on(llama3_8b, plan, cluster) == (*violations(llama3_8b, plan), *missing_formats(plan, cluster))
+    assert find_cluster_violations(llama3_8b, plan, cluster) == (
+        *find_violations(llama3_8b, plan),
+        *missing_formats(plan, cluster),
+    )
 
 
 def test_experts_may_be_split_otherwise_than_the_rest(mixtral: ModelShape):
@@ -181,7 +186,7 @@ def test_the_encoder_is_split_too(llama3_8b: ModelShape):
 
 
 def test_experts_must_divide(mixtral: ModelShape):
-    found = violations(mixtral, Plan(dp=4, ep=3, global_batch=8))
+    found = find_violations(mixtral, Plan(dp=4, ep=3, global_batch=8))
     assert found == ("experts 8 is not a multiple of ep 3", "dp 4 x cp 1 x tp 1 is not a multiple of ep 3")
 
 

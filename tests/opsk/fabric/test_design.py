@@ -7,23 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.errors import InputError
-from opsk.fabric.bandwidth import oversubscription
+from opsk.fabric.bandwidth import compute_oversubscription
 from opsk.fabric.design import rail_optimized_fabric, rail_optimized_net
 from opsk.fabric.dumps.dialects import read_fabric
-from opsk.fabric.graph import summary
+from opsk.fabric.graph import summarise_fabric
 from opsk.fabric.rails import find_rails
 
 
 @given(st.integers(1, 20), st.integers(1, 4), st.integers(1, 3), st.integers(0, 4), st.integers(1, 2))
 def test_counts_follow_from_the_sizes(nodes: int, hcas: int, units: int, spines: int, cables: int) -> None:
     leaves = hcas * units
-    got = summary(rail_optimized_fabric(nodes=nodes, hcas=hcas, leaves=leaves, spines=spines, cables_per_pair=cables))
+    got = summarise_fabric(
+        rail_optimized_fabric(nodes=nodes, hcas=hcas, leaves=leaves, spines=spines, cables_per_pair=cables)
+    )
     assert (got.switches, got.hcas, got.nodes) == (leaves + spines, nodes * hcas, nodes)
     assert got.isl_cables == leaves * spines * cables
 
 
 def test_three_tiers() -> None:
-    got = summary(rail_optimized_fabric(nodes=8, hcas=2, leaves=8, spines=2, pods=2, cores_per_spine=3))
+    got = summarise_fabric(rail_optimized_fabric(nodes=8, hcas=2, leaves=8, spines=2, pods=2, cores_per_spine=3))
     assert got.switches_per_tier == {0: 8, 1: 4, 2: 6}
     assert got.isl_cables == 8 * 2 + 4 * 3  # each leaf to the spines of its pod, each spine to its cores
     assert got.components == (18 + 16,)  # 18 switches and 16 HCAs hang together
@@ -31,7 +33,7 @@ def test_three_tiers() -> None:
 
 def test_oversubscription_is_links_down_over_links_up() -> None:
     fabric = rail_optimized_fabric(nodes=16, hcas=4, leaves=4, spines=2, cables_per_pair=4)
-    got = oversubscription(fabric, find_rails(fabric))
+    got = compute_oversubscription(fabric, find_rails(fabric))
     assert (got.least, got.worst) == (2.0, 2.0)  # 16 HCAs over 2 x 4 cables of one speed
     assert [(tier.switches, tier.ratio) for tier in got.tiers] == [(4, 2.0), (2, None)]
 

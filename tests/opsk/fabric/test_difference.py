@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.difference import Change, difference
+from opsk.fabric.difference import Change, compare_snapshots
 from opsk.fabric.fabric import Cable, Fabric
 from opsk.fabric.hb_domains import HbDomain
 from opsk.fabric.snapshot import Snapshot
@@ -21,7 +21,7 @@ NAMES = {switch.description: guid for guid, switch in FABRIC.switches.items()} |
 
 
 def changes(before: Fabric, after: Fabric) -> list[Change]:
-    return list(difference(Snapshot(fabric=before), Snapshot(fabric=after)))
+    return list(compare_snapshots(Snapshot(fabric=before), Snapshot(fabric=after)))
 
 
 def of_cabling(before: Fabric, after: Fabric) -> list[Change]:
@@ -176,7 +176,7 @@ def test_units_are_told_by_the_nodes_that_they_share() -> None:
 def test_hb_domains_that_hold_other_nodes_are_told() -> None:
     was = Snapshot(fabric=FABRIC, hb_domains=(HbDomain(name="rack", nodes=("n0", "n1")),))
     now = Snapshot(fabric=FABRIC, hb_domains=(HbDomain(name="rack", nodes=("n0", "n2")),))
-    found = difference(was, now)
+    found = compare_snapshots(was, now)
     assert [(change.kind, change.where) for change in found] == [("hb_domain_changed", "rack")]
     assert found[0].nodes == ("n0", "n1", "n2")
 

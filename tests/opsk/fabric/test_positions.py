@@ -6,7 +6,7 @@ import pytest
 
 from opsk.fabric.hosts.hosts import Host
 from opsk.fabric.hosts.ports import HostPort, device_slot
-from opsk.fabric.numbering import positions
+from opsk.fabric.numbering import compute_positions
 
 WHOLE = {
     "ibp": ["ibp24s0", "ibp64s0", "ibp79s0", "ibp94s0", "ibp154s0", "ibp192s0", "ibp206s0", "ibp220s0"],
@@ -52,7 +52,7 @@ def without(lost: int) -> tuple[int, ...]:
 def test_a_gap_of_a_whole_unit_is_seen_against_few_whole_nodes_of_its_style(style: str, whole: int, lost: int) -> None:
     other = "HCA" if style != "HCA" else "ibp"
     unit = hosts(32, WHOLE[style], lost)
-    place = positions([*hosts(90, WHOLE[other]), *hosts(whole, WHOLE[style]), *unit])
+    place = compute_positions([*hosts(90, WHOLE[other]), *hosts(whole, WHOLE[style]), *unit])
     assert {place[node.name] for node in unit} == {without(lost)}
 
 
@@ -60,17 +60,17 @@ def test_a_gap_of_a_whole_unit_is_seen_against_few_whole_nodes_of_its_style(styl
 @pytest.mark.parametrize("style", COUNTED)
 def test_a_gap_in_counting_is_seen_where_no_node_of_the_style_is_whole(style: str, lost: int) -> None:
     unit = hosts(32, WHOLE[style], lost)
-    place = positions([*hosts(90, WHOLE["ibp"]), *unit])
+    place = compute_positions([*hosts(90, WHOLE["ibp"]), *unit])
     assert {place[node.name] for node in unit} == {without(lost)}
 
 
 def test_nodes_that_lack_more_than_the_rest_of_their_unit_keep_its_places() -> None:
     unit = hosts(32, WHOLE["HCA"], 3)
     further = host("further", [device for index, device in enumerate(WHOLE["HCA"]) if index not in (3, 5)])
-    assert positions([*hosts(90, WHOLE["ibp"]), *unit, further])["further"] == (0, 1, 2, 4, 6, 7)
+    assert compute_positions([*hosts(90, WHOLE["ibp"]), *unit, further])["further"] == (0, 1, 2, 4, 6, 7)
 
 
 def test_a_kind_of_node_with_half_the_hcas_has_places_of_its_own() -> None:
     small = [host(f"small{index}", ["mlx5_0", "mlx5_1", "mlx5_4", "mlx5_5"]) for index in range(8)]
-    place = positions([*hosts(90, WHOLE["ibp"]), *hosts(1, WHOLE["mlx"]), *small])
+    place = compute_positions([*hosts(90, WHOLE["ibp"]), *hosts(1, WHOLE["mlx"]), *small])
     assert {place[node.name] for node in small} == {(0, 1, 2, 3)}

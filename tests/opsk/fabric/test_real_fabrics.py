@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from opsk.errors import InputError
-from opsk.fabric.checks.repair import repaired
+from opsk.fabric.checks.repair import repair_fault
 from opsk.fabric.dumps.dialects import read_fabric
 from opsk.fabric.dumps.ibnetdiscover import read_ibnetdiscover
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.graph import leaves as leaves_of
-from opsk.fabric.graph import summary
+from opsk.fabric.graph import find_leaves as leaves_of
+from opsk.fabric.graph import summarise_fabric
 from opsk.fabric.rails import Rails, find_rails
 
 pytestmark = pytest.mark.shared
@@ -37,7 +37,7 @@ def test_every_answer_of_every_fabric_is_given(shared: Path) -> None:
         if "refuse" in answer:
             continue
         fabric = read(shared, name)
-        got = summary(fabric)
+        got = summarise_fabric(fabric)
         leaf = leaves_of(fabric)
         found = {
             "switches": got.switches,
@@ -175,7 +175,7 @@ def test_a_swap_planted_in_a_real_fabric_is_the_only_new_finding(shared: Path, n
         new = [fault for fault in find_rails(broken).faults if (fault.kind, fault.where) not in before]
         expected_where = f"{node}: {ports[0].device} and {ports[-1].device}"
         assert [(fault.kind, fault.where) for fault in new] == [("swapped_hcas", expected_where)]
-        repaired_fabric = repaired(broken, new[0])
+        repaired_fabric = repair_fault(broken, new[0])
         assert repaired_fabric is not None
         assert {(fault.kind, fault.where) for fault in find_rails(repaired_fabric).faults} == before
 

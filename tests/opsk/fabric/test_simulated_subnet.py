@@ -15,10 +15,10 @@ from opsk.fabric.checks.routes import check_routes
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.dialects import read_fabric
 from opsk.fabric.dumps.forwarding_tables import read_forwarding_tables
-from opsk.fabric.dumps.render import as_ibsim_net
+from opsk.fabric.dumps.render import render_ibsim_net
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.forwarding import next_hops
-from opsk.fabric.graph import hca_links, summary
+from opsk.fabric.forwarding import resolve_next_hops
+from opsk.fabric.graph import find_hca_links, summarise_fabric
 from opsk.fabric.rails import find_rails
 
 pytestmark = pytest.mark.fabric
@@ -34,7 +34,7 @@ def subnet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., s
         pytest.skip(f"not installed here: {', '.join(missing)}")
     folder = tmp_path_factory.mktemp("subnet")
     net = folder / "fabric.net"
-    net.write_text(as_ibsim_net(DESIGN))
+    net.write_text(render_ibsim_net(DESIGN))
     environment = {
         "PATH": PATH,
         "IBSIM_SOCKNAME": f"opsktest{os.getpid()}",
@@ -84,7 +84,7 @@ def test_every_program_prints_the_fabric_that_was_designed(
     found = read_fabric(subnet(*command), source=command[0])
     assert connections(found) == connections(DESIGN)
     assert found.faults == ()
-    assert summary(found) == summary(DESIGN)
+    assert summarise_fabric(found) == summarise_fabric(DESIGN)
     rails = find_rails(found)
     assert rails.units == (("n0", "n1", "n2"), ("n3", "n4", "n5"))
     assert [port.rail for port in rails.attachments["n5"]] == [0, 1, 2, 3]
@@ -98,8 +98,8 @@ def test_the_tables_that_opensm_set_lead_from_every_hca_to_every_other(
     tables = read_forwarding_tables(subnet(*command), source="dump_fts")
     assert tables.faults == ()
     assert set(tables.rows) == set(found.switches)
-    hops = next_hops(tables, found)
-    ends = [(link.hca, link.hca_port) for link in hca_links(found)]
+    hops = resolve_next_hops(tables, found)
+    ends = [(link.hca, link.hca_port) for link in find_hca_links(found)]
     assert len(found.port_lids) == len(ends) == 24  # 6 nodes of 4 HCAs
     switches = found.switches.keys()
     for source in ends:
@@ -120,7 +120,7 @@ def test_tables_name_the_ports_that_a_dump_without_lids_lacks(subnet: Callable[.
     tables = read_forwarding_tables(subnet("dump_fts"), source="dump_fts")
     told = read_fabric(subnet("ibnetdiscover"), source="ibnetdiscover")
     silent = dataclasses.replace(told, port_lids={})
-    assert next_hops(tables, silent).lids == told.port_lids
+    assert resolve_next_hops(tables, silent).lids == told.port_lids
 
 
 def test_one_switch_of_ibroute_is_a_row_of_dump_fts(subnet: Callable[..., str]) -> None:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.dialects import read_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.hb_domains import HbDomain
-from opsk.fabric.snapshot import as_snapshot, content_hash, is_snapshot_hash, read_snapshot
+from opsk.fabric.snapshot import compute_content_hash, is_snapshot_hash, read_snapshot, serialise_snapshot
 
 FABRICS = st.builds(
     rail_optimized_fabric,
@@ -36,21 +36,21 @@ def bare(fabric: Fabric) -> Fabric:
 
 @given(FABRICS)
 def test_what_is_kept_is_read_back(fabric: Fabric) -> None:
-    content = as_snapshot(fabric, [RACK])
+    content = serialise_snapshot(fabric, [RACK])
     got = read_snapshot(content, source="")
     expected = sorted(fabric.cables, key=lambda cable: (cable.a_guid, cable.a_port, cable.b_guid, cable.b_port))
     assert got.fabric == dataclasses.replace(bare(fabric), cables=tuple(expected))
     assert got.hb_domains == (RACK,)
-    assert as_snapshot(got.fabric, got.hb_domains) == content
+    assert serialise_snapshot(got.fabric, got.hb_domains) == content
 
 
 @given(FABRICS, st.randoms(use_true_random=False))
 def test_the_order_of_blocks_lids_and_places_do_not_change_the_hash(fabric: Fabric, order: random.Random) -> None:
-    blocks = as_ibnetdiscover(fabric).strip().split("\n\n")
+    blocks = render_ibnetdiscover(fabric).strip().split("\n\n")
     order.shuffle(blocks)
     text = "# Topology file: generated on some other day\n\n" + "\n\n".join(blocks).replace("lid 0", "lid 7")
     again = read_fabric(text, source="elsewhere")
-    assert content_hash(as_snapshot(again)) == content_hash(as_snapshot(fabric))
+    assert compute_content_hash(serialise_snapshot(again)) == compute_content_hash(serialise_snapshot(fabric))
 
 
 def test_another_cable_speed_name_or_domain_is_another_hash() -> None:
@@ -58,24 +58,24 @@ def test_another_cable_speed_name_or_domain_is_another_hash() -> None:
     cable, *rest = fabric.cables
     guid, switch = next(iter(fabric.switches.items()))
     others = [
-        as_snapshot(fabric),
-        as_snapshot(dataclasses.replace(fabric, cables=tuple(rest))),
-        as_snapshot(dataclasses.replace(fabric, cables=(dataclasses.replace(cable, speed="EDR"), *rest))),
-        as_snapshot(
+        serialise_snapshot(fabric),
+        serialise_snapshot(dataclasses.replace(fabric, cables=tuple(rest))),
+        serialise_snapshot(dataclasses.replace(fabric, cables=(dataclasses.replace(cable, speed="EDR"), *rest))),
+        serialise_snapshot(
             dataclasses.replace(
                 fabric, switches={**fabric.switches, guid: dataclasses.replace(switch, description="other")}
             )
         ),
-        as_snapshot(fabric, [RACK]),
+        serialise_snapshot(fabric, [RACK]),
     ]
-    hashes = {content_hash(content) for content in others}
+    hashes = {compute_content_hash(content) for content in others}
     assert len(hashes) == len(others)
     assert all(is_snapshot_hash(text) for text in hashes)
 
 
 def test_a_domain_that_is_a_node_by_itself_is_not_kept() -> None:
     fabric = rail_optimized_fabric(nodes=2, hcas=2, leaves=2, spines=1)
-    assert as_snapshot(fabric, [HbDomain(name="n0", nodes=("n0",))]) == as_snapshot(fabric)
+    assert serialise_snapshot(fabric, [HbDomain(name="n0", nodes=("n0",))]) == serialise_snapshot(fabric)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_what_is_no_snapshot_is_refused(content: bytes) -> None:
 
 @given(st.data())
 def test_a_damaged_snapshot_is_refused_or_read(data: st.DataObject) -> None:
-    document = json.loads(as_snapshot(rail_optimized_fabric(nodes=1, hcas=1, leaves=1, spines=1)))
+    document = json.loads(serialise_snapshot(rail_optimized_fabric(nodes=1, hcas=1, leaves=1, spines=1)))
     key = data.draw(st.sampled_from(sorted(document)))
     document[key] = data.draw(
         st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3))

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from opsk.costmodel.rules import violations
+from opsk.costmodel.rules import find_violations
 from opsk.errors import PlanInfeasibleError
 from opsk.frameworks.catalog import Framework
 from opsk.frameworks.limits import SequenceParallel
@@ -123,7 +123,7 @@ def trainings(draw: st.DrawFn, framework: Framework) -> tuple[ModelShape, Plan]:
         raise
     if not is_partly_sharded_by(plan):
         plan = replace(plan, shard_gpus=0)
-    assume(not violations(model, plan))
+    assume(not find_violations(model, plan))
     assume(not framework.refuses(model, plan))
     return model, plan
 

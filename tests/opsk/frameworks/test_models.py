@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.frameworks.hf_config import hf_config
 from opsk.frameworks.layers import chunk_layers, dense_layers, pattern, spread
-from opsk.frameworks.torchtitan_model import base_of, missing_of_model, module_of
-from opsk.workload.huggingface.model import model_of_config
+from opsk.frameworks.torchtitan_model import missing_of_model, render_module, select_base
+from opsk.workload.huggingface.model import parse_model_config
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 from opsk.workload.public_models.lookup import public_model
@@ -74,7 +74,7 @@ def test_a_config_json_reads_back_as_the_model_or_says_what_does_not(model: Mode
     assert json.loads(config.text) == config.content
     if config.missing:
         return
-    back = model_of_config(config.text, origin="config.json", seq=model.seq).shape
+    back = parse_model_config(config.text, origin="config.json", seq=model.seq).shape
     for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "gated_mlp", "experts", "top_k"):
         assert getattr(back, name) == getattr(model, name), name
     for name in ("tied_embeddings", "learned_positions", "dense_layers", "kv_lora_rank", "router_bias", "qk_norm"):
@@ -158,13 +158,13 @@ def torchtitan() -> Iterator[list[tuple[str, Any]]]:
 @given(shapes())
 def test_the_module_for_torchtitan_registers_the_shape(model: ModelShape) -> None:
     with torchtitan() as registered:
-        exec(compile(module_of(model), "opsk_model.py", "exec"), {})
+        exec(compile(render_module(model), "opsk_model.py", "exec"), {})
     [(name, spec)] = registered
     shape = spec.model_args["opsk"]
     assert name == "opsk"
     assert (shape["dim"], shape["n_layers"], shape["n_heads"]) == (model.hidden, model.layers, model.heads)
     assert shape["vocab_size"] == model.vocab
-    if base_of(model) == "llama3":
+    if select_base(model) == "llama3":
         # TransformerBlock and FeedForward of torchtitan/models/llama3/model/model.py, v0.2.2
         width = int(2 * (4 * model.hidden) / 3)
         width = int(shape["ffn_dim_multiplier"] * width)
@@ -179,17 +179,17 @@ def test_the_module_for_torchtitan_registers_the_shape(model: ModelShape) -> Non
 def test_any_inner_width_comes_out_of_llamas_rule(hidden: int, ffn: int) -> None:
     model = replace(LLAMA_70B, hidden=hidden, heads=1, kv_heads=1, head_dim=hidden, ffn=ffn)
     with torchtitan() as registered:
-        exec(compile(module_of(model), "opsk_model.py", "exec"), {})
+        exec(compile(render_module(model), "opsk_model.py", "exec"), {})
     shape = registered[0][1].model_args["opsk"]
     width = int(shape["ffn_dim_multiplier"] * int(2 * (4 * hidden) / 3))
     assert shape["multiple_of"] * math.ceil(width / shape["multiple_of"]) == ffn
 
 
 def test_every_shape_has_one_of_the_models_of_torchtitan() -> None:
-    assert base_of(LLAMA_70B) == "llama3"
-    assert base_of(DEEPSEEK_V3) == "deepseek_v3"
-    assert base_of(replace(LLAMA_70B, tied_embeddings=True)) == "qwen3"
-    assert base_of(replace(LLAMA_70B, head_dim=64)) == "qwen3"
+    assert select_base(LLAMA_70B) == "llama3"
+    assert select_base(DEEPSEEK_V3) == "deepseek_v3"
+    assert select_base(replace(LLAMA_70B, tied_embeddings=True)) == "qwen3"
+    assert select_base(replace(LLAMA_70B, head_dim=64)) == "qwen3"
     assert list(missing_of_model(replace(LLAMA_70B, gated_mlp=False)))
 
 

@@ -15,8 +15,8 @@ from opsk.hardware.xids import (
     guidance,
     nvlink5,
     nvlink5_xid,
+    parse_recovery_action,
     recovery_action,
-    recovery_of,
     sxid,
     xid,
     xids,
@@ -126,13 +126,13 @@ def test_words_that_the_table_does_not_have_leave_the_plain_entry() -> None:
     ],
 )
 def test_the_recovery_action_is_read_by_its_value_and_else_by_its_words(text: str, name: str, class_: str) -> None:
-    action = recovery_of(text)
+    action = parse_recovery_action(text)
     assert action is not None
     assert (action.name, action.class_) == (name, class_)
 
 
 def test_no_recovery_action_is_none() -> None:
-    assert recovery_of("Timeout") is None
+    assert parse_recovery_action("Timeout") is None
     assert [recovery_action(value).name for value in range(8)] == [
         "none",
         "gpu_reset",

@@ -4,16 +4,16 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError, LabError
-from opsk.lab.folder import MAX_SOCKET_BYTES, LabFolder, claim, clean, lay_out, open_folder
+from opsk.lab.folder import MAX_SOCKET_BYTES, LabFolder, choose_folder, claim, clean, create_layout
 
 
 def test_a_short_plain_path_is_used_as_it_is():
-    assert open_folder(Path("/srv/lab"), lab_id="0123abcd").base == Path("/srv/lab")
+    assert choose_folder(Path("/srv/lab"), lab_id="0123abcd").base == Path("/srv/lab")
 
 
 @pytest.mark.parametrize("path", ["/srv/" + "x" * 80, "/srv/my lab", "/srv/lab#1", "/srv/%n", "/srv/läb"])
 def test_a_path_that_daemons_cannot_use_gets_a_short_link(path: str):
-    folder = open_folder(Path(path), lab_id="0123abcd")
+    folder = choose_folder(Path(path), lab_id="0123abcd")
     assert folder.base != folder.path
     longest = folder.spool / "n511" / "n511_4294967295.4294967295"
     assert len(os.fsencode(longest)) <= MAX_SOCKET_BYTES
@@ -22,7 +22,7 @@ def test_a_path_that_daemons_cannot_use_gets_a_short_link(path: str):
 def test_the_link_is_made_and_removed_with_the_lab(tmp_path: Path):
     (tmp_path / "long name").mkdir()
     folder = LabFolder(path=tmp_path / "long name", base=tmp_path / "link")
-    lay_out(folder, spools=("n0",))
+    create_layout(folder, spools=("n0",))
     assert (folder.run).is_dir()
     assert (tmp_path / "link").readlink() == folder.path
     clean(folder)
@@ -55,13 +55,13 @@ def test_only_the_owner_sees_into_the_lab_of_an_ordinary_user(tmp_path: Path):
 
 def test_keys_and_database_are_the_owners_alone(tmp_path: Path):
     folder = LabFolder(path=tmp_path, base=tmp_path)
-    lay_out(folder, spools=())
+    create_layout(folder, spools=())
     assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("secret", "mysql", "state")} == {0o700}
 
 
 def test_down_leaves_what_people_want_to_read(tmp_path: Path):
     folder = LabFolder(path=tmp_path, base=tmp_path)
-    lay_out(folder, spools=("n0",))
+    create_layout(folder, spools=("n0",))
     (folder.log / "slurmctld.log").write_text("why")
     (folder.secret / "munge.key").write_text("secret")
     clean(folder)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import a100, h100, h100_node
+from opsk.lab.machine.nvml_gpus import make_a100, make_h100, make_h100_node
 from opsk.lab.machine.nvml_state import StandInState
 from tests.fakes.nvml import Nvml, real_nvml
 
@@ -53,7 +53,7 @@ WHOLE = """{
 def seen(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param == "this machine's own":
         return real_nvml().ask(WHOLE)
-    state = h100_node(4) if request.param == "H100 node" else StandInState(gpus=(a100(0), h100(1)))
+    state = make_h100_node(4) if request.param == "H100 node" else StandInState(gpus=(make_a100(0), make_h100(1)))
     return Nvml(tmp_path, state).ask(WHOLE)
 
 

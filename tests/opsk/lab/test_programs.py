@@ -4,11 +4,11 @@ import pytest
 
 from opsk.errors import ExitStatus, LabError
 from opsk.lab import programs
-from opsk.lab.programs import PACKAGES, locate, slurm_release
+from opsk.lab.programs import PACKAGES, locate, read_slurm_release
 
 
 def test_every_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(programs, "search_path", lambda: str(tmp_path))
+    monkeypatch.setattr(programs, "build_search_path", lambda: str(tmp_path))
     with pytest.raises(LabError) as caught:
         locate()
     assert all(f"{name} (package {package})" in caught.value.message for name, package in PACKAGES.items())
@@ -23,7 +23,7 @@ def test_the_release_is_read_from_slurmd(tmp_path: Path, said: str, release: tup
     fake = tmp_path / "slurmd"
     fake.write_text(f"#!/bin/sh\necho '{said}'\n")
     fake.chmod(0o755)
-    assert slurm_release(fake) == release
+    assert read_slurm_release(fake) == release
 
 
 def test_a_slurmd_that_says_nothing_is_an_error(tmp_path: Path):
@@ -31,4 +31,4 @@ def test_a_slurmd_that_says_nothing_is_an_error(tmp_path: Path):
     fake.write_text("#!/bin/sh\n")
     fake.chmod(0o755)
     with pytest.raises(LabError, match="names no release"):
-        slurm_release(fake)
+        read_slurm_release(fake)

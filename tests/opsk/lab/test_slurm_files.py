@@ -5,7 +5,7 @@ import pytest
 
 from opsk.config import load_site
 from opsk.hardware.catalog import parse_cluster
-from opsk.lab.folder import lay_out
+from opsk.lab.folder import create_layout
 from opsk.lab.record import LabRecord, new_record
 from opsk.lab.shape import LabShape
 from opsk.lab.slurm_files import write_site_files, write_slurm_files
@@ -15,7 +15,7 @@ from opsk.lab.slurm_files import write_site_files, write_slurm_files
 def record(tmp_path: Path) -> LabRecord:
     shape = LabShape(nodes=3, gpus=4, hcas=2, leaves=4, spines=2)
     made = replace(new_record(tmp_path, shape=shape, user="alice", boot=""), base=tmp_path, first_port=20100)
-    lay_out(made.folder, spools=shape.names)
+    create_layout(made.folder, spools=shape.names)
     return made
 
 

@@ -50,7 +50,7 @@ def test_links_switches_and_servers_are_equal_on_both(found: dict[tuple[str, str
     # another plan may pay on one of them only
     moves = [[kind for kind in kinds(outcome) if kind is not Kind.REPLAN] for outcome in (rail_optimized, rail_only)]
     assert moves[0] == moves[1]
-    assert rail_optimized.hit == rail_only.hit
+    assert rail_optimized.affected == rail_only.affected
 
 
 def test_a_whole_domain_takes_over_where_it_is_full(found: dict[tuple[str, str, bool], Outcome]):

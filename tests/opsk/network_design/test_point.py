@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError
 from opsk.hardware.spec import NodeSpec
-from opsk.network_design.point import Point, Wiring, check, cluster_of, parts_of
+from opsk.network_design.point import Point, Wiring, build_cluster, build_parts, check
 
 
 def test_rails_are_the_nics_of_an_hb_domain(point: Point):
@@ -20,7 +20,7 @@ def test_rails_are_the_nics_of_an_hb_domain(point: Point):
 
 
 def test_an_hb_domain_of_several_nodes_is_one_for_the_cost_model(point: Point, dgx: NodeSpec):
-    cluster = cluster_of(replace(point, hb_domain=64, nics=4), dgx)
+    cluster = build_cluster(replace(point, hb_domain=64, nics=4), dgx)
     assert (cluster.node.hb_domain_gpus, cluster.node.gpus, cluster.node.nics) == (64, 8, 4)
     assert cluster.node.gpu.hb_bytes_per_s == 450e9
     assert cluster.node.nic_bytes_per_s_per_gpu == 25e9
@@ -28,9 +28,9 @@ def test_an_hb_domain_of_several_nodes_is_one_for_the_cost_model(point: Point, d
 
 def test_uplinks_are_shared_only_where_there_are_some(point: Point, dgx: NodeSpec):
     tree = replace(point, wiring=Wiring.FAT_TREE, oversubscription=4.0)
-    assert cluster_of(tree, dgx).oversubscription == 4.0
+    assert build_cluster(tree, dgx).oversubscription == 4.0
     # 64 NICs, 64 ports: one switch
-    assert cluster_of(replace(tree, gpus=64), dgx).oversubscription == 1.0
+    assert build_cluster(replace(tree, gpus=64), dgx).oversubscription == 1.0
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_whole_nodes_can_always_be_built(nodes: int, domain: int, wiring: Wiring
         nic_bytes_per_s=50e9, hb_bytes_per_s=450e9,
     )  # fmt: skip
     check(built)
-    assert parts_of(built).switches >= 1
+    assert build_parts(built).switches >= 1

@@ -8,26 +8,26 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError
 from opsk.network_design.point import Point, Wiring
-from opsk.network_design.sweep import KEYS, askings, parse_network, parse_sweep
+from opsk.network_design.sweep import KEYS, list_swept_rows, parse_network, parse_sweep
 from opsk.network_design.techniques import Technique
 
 BOTH = [(Wiring.RAIL_OPTIMIZED, 1.0), (Wiring.RAIL_ONLY, 1.0)]
 
 
 def test_every_network_comes_at_every_combination(point: Point):
-    found = askings(point, BOTH, [Technique.SHARP], {"nics": (1, 2, 4, 8), "global-batch": (512, 1024)})
+    found = list_swept_rows(point, BOTH, [Technique.SHARP], {"nics": (1, 2, 4, 8), "global-batch": (512, 1024)})
     assert len(found) == 4 * 2 * 2 * 2
     assert {asking.point.nics for asking in found} == {1, 2, 4, 8}
     assert found[0].sweep == {"nics": 1, "global-batch": 512}
 
 
 def test_rates_are_given_in_gbit_per_s(point: Point):
-    found = askings(point, BOTH[:1], [], {"nic-gbps": (100.0, 400.0)})
+    found = list_swept_rows(point, BOTH[:1], [], {"nic-gbps": (100.0, 400.0)})
     assert [asking.point.nic_bytes_per_s for asking in found] == [12.5e9, 50e9]
 
 
 def test_oversubscription_makes_fat_trees_and_leaves_the_others_alone(point: Point):
-    found = askings(point, [*BOTH, (Wiring.FAT_TREE, 2.0)], [], {"oversubscription": (1, 2, 4)})
+    found = list_swept_rows(point, [*BOTH, (Wiring.FAT_TREE, 2.0)], [], {"oversubscription": (1, 2, 4)})
     assert [asking.point.name for asking in found] == [
         "rail-optimized", "rail-only", "fat-tree", "fat-tree:2", "fat-tree:4",
     ]  # fmt: skip
@@ -35,7 +35,7 @@ def test_oversubscription_makes_fat_trees_and_leaves_the_others_alone(point: Poi
 
 def test_all_joins_every_gpu(point: Point):
     key, values = parse_sweep("hb-domain=8,all")
-    found = askings(point, BOTH[:1], [], {key: values})
+    found = list_swept_rows(point, BOTH[:1], [], {key: values})
     assert [asking.point.hb_domain for asking in found] == [8, 512]
 
 
@@ -66,4 +66,4 @@ def test_networks_by_name():
 
 def test_too_many_rows_are_refused(point: Point):
     with pytest.raises(InputError, match="rows are asked for"):
-        askings(point, BOTH, [], {"nic-gbps": tuple(range(1, 10_000))})
+        list_swept_rows(point, BOTH, [], {"nic-gbps": tuple(range(1, 10_000))})

@@ -6,25 +6,25 @@ from dataclasses import replace
 
 from opsk.hardware.catalog import cluster
 from opsk.network_design.plans import BestPlans
-from opsk.network_design.talks import TITAN_S, compared_ntt, compared_titan, nics_of_titan
+from opsk.network_design.talks import TITAN_S, compare_ntt, compare_titan, compute_titan_steps
 from opsk.workload.public_models.lookup import public_models
 
 
 def test_everything_that_the_ntt_talk_prints_comes_out():
-    found = list(compared_ntt())
+    found = list(compare_ntt())
     assert [entry.stated for entry in found] == [14, 7, 3, 63, 0.4375, 1.5]
     assert all(entry.agrees for entry in found)
 
 
 def test_fewer_nics_are_slower_in_the_order_that_titan_measured():
     model = replace(public_models()["gpt3-175b"].shape, flash_attention=False)
-    points = tuple(nics_of_titan(BestPlans(), model, cluster("titan")))
+    points = tuple(compute_titan_steps(BestPlans(), model, cluster("titan")))
     assert [point.nics for point in points] == list(TITAN_S) == [8, 4, 2, 1]
     for times in ([point.recipe_s for point in points], [point.best_s for point in points]):
         assert times == sorted(times)
     assert all(point.best_s < point.recipe_s for point in points)
     # halving eight NICs is nearly free, measured (0.9 %) and computed
     assert points[1].recipe_s / points[0].recipe_s - 1 < 0.02
-    found = {entry.what: entry for entry in compared_titan(points)}
+    found = {entry.what: entry for entry in compare_titan(points)}
     differ = [what for what, entry in found.items() if entry.agrees is False]
     assert any(what.startswith("1 NIC ") for what in differ)  # the talk states no plan: digits are not reached

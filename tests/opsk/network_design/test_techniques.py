@@ -12,8 +12,8 @@ from opsk.costmodel.network_cost import PartPrices, network_cost_usd
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.spec import NodeSpec
-from opsk.network_design.point import Point, cluster_of, parts_of
-from opsk.network_design.techniques import ASSUMES, Extras, Technique, bill, repriced_s
+from opsk.network_design.point import Point, build_cluster, build_parts
+from opsk.network_design.techniques import ASSUMES, Extras, Technique, bill, reprice_steps
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Sharding
 from opsk.workload.public_models.lookup import public_models
@@ -31,9 +31,9 @@ def model() -> ModelShape:
 
 
 def steps(model: ModelShape, point: Point, dgx: NodeSpec, technique: Technique, extras: Extras | None = None):
-    cluster = cluster_of(point, dgx)
+    cluster = build_cluster(point, dgx)
     before = predict(model, PlanTable.of(PLANS), cluster).time.step_s.expected
-    after = repriced_s(model, PLANS, cluster, technique, extras=extras or Extras(), efficiency=DEFAULT)
+    after = reprice_steps(model, PLANS, cluster, technique, extras=extras or Extras(), efficiency=DEFAULT)
     return before, after
 
 
@@ -55,9 +55,9 @@ def test_as_many_servers_as_nodes_save_a_half_of_what_a_ring_sends(model: ModelS
     # all communication shows (overlap off), so the step shrinks by just that
     slow = replace(point, nic_bytes_per_s=1e9)
     plan = replace(PLANS[0], tp=8, pp=1, overlap=False)
-    cluster = cluster_of(slow, dgx)
+    cluster = build_cluster(slow, dgx)
     time = predict(model, PlanTable.of([plan]), cluster, DEFAULT).time
-    after = repriced_s(
+    after = reprice_steps(
         model, [plan], cluster, Technique.OPTCAST, extras=Extras(servers_per_node=1.0), efficiency=DEFAULT
     )  # fmt: skip
     straggling = time.step_s.expected / (time.step_s.expected - time.components["straggler"])
@@ -93,7 +93,7 @@ def test_an_optical_switch_changes_no_step(model: ModelShape, point: Point, dgx:
 
 
 def test_bills_by_hand(point: Point):
-    parts = parts_of(point)
+    parts = build_parts(point)
     prices, extras = PartPrices(), Extras(usd_per_circuit_port=100.0, usd_per_server=1000.0, servers_per_node=0.5)
     plain = network_cost_usd(parts, prices)
 

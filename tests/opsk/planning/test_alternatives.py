@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from opsk.frameworks import fsdp, megatron
 from opsk.frameworks.expression import expresses
 from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
-from opsk.planning.alternatives import is_legal, neighbours, new_refusals
+from opsk.planning.alternatives import find_new_refusals, is_legal, neighbours
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding
 
@@ -69,5 +69,5 @@ def test_what_is_refused_of_the_asked_plan_too_is_no_reason() -> None:
         return ("always",) if plan.micro_batch == 4 else ("always", "micro batch")
 
     told = {"limits": ANYTHING, "refuses": refuses}
-    assert new_refusals(MODEL, PLAN, replace(PLAN, tp=4, dp=4), **told) == set()  # type: ignore[arg-type]
-    assert new_refusals(MODEL, PLAN, replace(PLAN, micro_batch=2), **told) == {"micro batch"}  # type: ignore[arg-type]
+    assert find_new_refusals(MODEL, PLAN, replace(PLAN, tp=4, dp=4), **told) == set()  # type: ignore[arg-type]
+    assert find_new_refusals(MODEL, PLAN, replace(PLAN, micro_batch=2), **told) == {"micro batch"}  # type: ignore[arg-type]

@@ -13,9 +13,9 @@ import pytest
 
 from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.reasoning import explain
-from opsk.postmortem.reasoning.places import words
+from opsk.postmortem.reasoning.places import describe_place
 from opsk.postmortem.values import Evidence, JobFacts, Report
-from opsk.telemetry.progress.lines import labelled
+from opsk.telemetry.progress.lines import parse_label
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB"
 TRACEBACK = "Traceback (most recent call last):\n{0}  File \"train.py\", line 1, in <module>\n{0}KeyError: 'x'"
@@ -27,7 +27,7 @@ def report(folder: Path, logs: Mapping[str, Sequence[str]], job: JobFacts | None
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("\n".join([*lines, ""]))
     found = read_logs([LogFile(path=folder / name) for name in logs], processes=1)
-    return explain(Evidence(job=job, signs=found.signs, ranks=found.ranks, gathered=found.gathered))
+    return explain(Evidence(job=job, findings=found.findings, ranks=found.ranks, gathered=found.gathered))
 
 
 def of_nodes(nodes: int, tasks: int | None = None) -> JobFacts:
@@ -44,7 +44,7 @@ def of_nodes(nodes: int, tasks: int | None = None) -> JobFacts:
     ],
 )  # fmt: skip
 def test_labels_tell_ranks_of_the_job_from_those_of_a_node(line: str, who: tuple[int | None, ...]) -> None:
-    found = labelled(line)
+    found = parse_label(line)
     assert (found.rank, found.local_rank, found.node_rank) == who
     assert found.text == "x"
 
@@ -53,7 +53,7 @@ def test_in_a_log_of_all_nodes_a_local_rank_stays_one(tmp_path: Path) -> None:
     said = report(tmp_path, {"slurm-4711.out": [*WORDS, f"[default3]:{OOM}", *WORDS[:3]]}, of_nodes(2, 8))
     assert said.root is not None
     assert (said.root.where.rank, said.root.where.local_rank) == (None, 3)
-    assert words(said.root.where) == "local rank 3 GPU 3"
+    assert describe_place(said.root.where) == "local rank 3 GPU 3"
     assert all(each.rank is None for each in said.evidence.ranks)
 
 
@@ -117,9 +117,9 @@ def test_nccl_tells_which_rank_sits_where(tmp_path: Path) -> None:
         " opcode=0 len=0 vendor err 129 (Send) hca mlx5_1"
     )
     said = report(tmp_path, {"slurm-4711.out": [*lines, *WORDS, warn, f"[default2]:{OOM}"]})
-    (lost,) = [sign for sign in said.evidence.signs if sign.place.hca]
+    (lost,) = [finding for finding in said.evidence.findings if finding.place.hca]
     assert (lost.place.rank, lost.place.node) == (6, "gpu-01")
-    (ran_out,) = [sign for sign in said.evidence.signs if sign.failure == "gpu_memory"]
+    (ran_out,) = [finding for finding in said.evidence.findings if finding.failure == "gpu_memory"]
     assert (ran_out.place.rank, ran_out.place.local_rank, ran_out.place.node) == (None, 2, "")
 
 
@@ -144,7 +144,7 @@ def test_a_task_that_srun_saw_end_is_a_node_where_it_is_torchrun(tmp_path: Path)
     """Task 3 is torchrun of the fourth node, not the fourth rank."""
     lines = [f"{task}: {line}" for task in range(4) for line in WORDS]
     said = report(tmp_path, {"slurm-4711.out": [*lines, "srun: error: gpu-03: task 3: Killed"]})
-    (killed,) = [sign for sign in said.evidence.signs if re.search("task_killed", sign.signature)]
+    (killed,) = [finding for finding in said.evidence.findings if re.search("task_killed", finding.signature)]
     assert (killed.place.rank, killed.place.node_rank) == (None, 3)
     causes = [cause for cause in (said.root, *said.alternatives) if cause is not None]
     assert all(cause.where.rank is None for cause in causes)

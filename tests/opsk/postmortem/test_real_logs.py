@@ -28,9 +28,9 @@ def test_all_xids_are_found(shared: Path) -> None:
     for name, facts in expected(shared).items():
         evidence, _ = read(shared, name)
         xids = {
-            (sign.fields["pci"].partition(".")[0], int(sign.fields["code"]))
-            for sign in evidence.signs
-            if sign.signature == "kernel.xid"
+            (finding.fields["pci"].partition(".")[0], int(finding.fields["code"]))
+            for finding in evidence.findings
+            if finding.signature == "kernel.xid"
         }
         assert {(pci, code) for pci, code in facts["xids"]} <= xids, name
 
@@ -39,9 +39,9 @@ def test_all_watchdog_timeouts_are_found(shared: Path) -> None:
     for name, facts in expected(shared).items():
         evidence, _ = read(shared, name)
         found = {
-            (sign.place.rank, int(sign.fields["seq"]), sign.fields["op"])
-            for sign in evidence.signs
-            if sign.signature == "torch.watchdog_timeout"
+            (finding.place.rank, int(finding.fields["seq"]), finding.fields["op"])
+            for finding in evidence.findings
+            if finding.signature == "torch.watchdog_timeout"
         }
         assert {(each["rank"], each["seq"], each["op"]) for each in facts["watchdog_timeouts"]} == found, name
 
@@ -65,7 +65,7 @@ WELL = ("bs_hf_ds_n16_bs4.log", "sb_megatron_deepspeed.log", "torchtitan_steps.l
 @pytest.mark.parametrize("name", WELL)
 def test_what_ended_well_has_no_cause(shared: Path, name: str) -> None:
     _, report = read(shared, name)
-    assert report.root is None, (report.root and report.root.what, report.root and report.root.signs[:1])
+    assert report.root is None, (report.root and report.root.what, report.root and report.root.findings[:1])
 
 
 CAUSES = {

@@ -68,9 +68,9 @@ def test_watchdogs_of_all_releases_are_read(tmp_path: Path, name: str) -> None:
     text, expected = WATCHDOGS[name]
     evidence, report = read(tmp_path, text)
     found = {
-        (sign.place.rank, int(sign.fields["seq"]) if "seq" in sign.fields else None, sign.fields["op"])
-        for sign in evidence.signs
-        if sign.signature == "torch.watchdog_timeout"
+        (finding.place.rank, int(finding.fields["seq"]) if "seq" in finding.fields else None, finding.fields["op"])
+        for finding in evidence.findings
+        if finding.signature == "torch.watchdog_timeout"
     }
     assert found == expected
     assert report.root is not None
@@ -158,7 +158,7 @@ def test_a_log_with_dates_and_two_words_is_no_journal(tmp_path: Path) -> None:
         tmp_path, text + wd(1, NEW.format(op="ALLREDUCE"), before="1: [rank1]:[E304 00:59:00.1 x.cpp:1] ")
     )
     assert {each.last_iteration for each in evidence.ranks} - {None} == {29}
-    assert "torch.watchdog_timeout" in {sign.signature for sign in evidence.signs}
+    assert "torch.watchdog_timeout" in {finding.signature for finding in evidence.findings}
 
 
 def test_words_of_progress_in_other_lines_move_no_iteration(tmp_path: Path) -> None:
@@ -202,7 +202,9 @@ def test_years_that_lines_do_not_tell_are_those_of_the_job(tmp_path: Path) -> No
     (tmp_path / "n3.dmesg").write_text("Jun 11 10:00:30 n3 kernel: mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN\n")
     evidence = read_logs([LogFile(path=path) for path in sorted(tmp_path.iterdir())], processes=1)
     start_s = datetime(2025, 6, 11, 10, tzinfo=UTC).timestamp()
-    assert sorted(sign.time_s - start_s for sign in evidence.signs if sign.time_s) == pytest.approx([30, 621.5])
+    assert sorted(finding.time_s - start_s for finding in evidence.findings if finding.time_s) == pytest.approx(
+        [30, 621.5]
+    )
 
 
 def test_who_did_not_come_is_told_though_it_told_of_a_failure(tmp_path: Path) -> None:
@@ -247,7 +249,7 @@ KERNEL_LINES = {
 @pytest.mark.parametrize("name", KERNEL_LINES)
 def test_a_kernel_log_of_any_form_is_the_kernels(tmp_path: Path, name: str) -> None:
     evidence, report = read(tmp_path, KERNEL_LINES[name])
-    assert {(sign.fields["pci"].partition(".")[0], sign.fields["code"]) for sign in evidence.signs} == {
+    assert {(finding.fields["pci"].partition(".")[0], finding.fields["code"]) for finding in evidence.findings} == {
         ("0000:0a:00", "48")
     }
     assert report.root is not None
@@ -259,7 +261,10 @@ def test_each_xid_of_a_line_that_lists_several_is_shown(tmp_path: Path) -> None:
         "Xid errors: NVRM: Xid (PCI:0000:0a:00): 79, GPU has fallen off the bus., NVRM: Xid (PCI:0000:0b:00): 48, DBE\n"
     )
     evidence, report = read(tmp_path, text)
-    assert {sign.fields["code"] for sign in evidence.signs if sign.signature == "kernel.xid"} == {"79", "48"}
+    assert {finding.fields["code"] for finding in evidence.findings if finding.signature == "kernel.xid"} == {
+        "79",
+        "48",
+    }
     assert report.root is None
 
 

@@ -12,33 +12,33 @@ from opsk.errors import InputError
 from opsk.job_key import JobKey
 from opsk.remapping.decision import (
     Decision,
-    Launched,
-    Seat,
+    LauncherReport,
+    RankSlot,
     decision_file,
-    launched_file,
+    launcher_report_file,
     read_decision,
-    read_launched,
+    read_launcher_report,
     write_document,
 )
 
 ME = os.geteuid()
 KEY = JobKey(cluster="east", job="7")
 DECISION = Decision(id="7-x", job="7", hosts=("n1", "n1", "n0"), gpu_order=(("n1", "0,2"),))
-SAID = Launched(job="7", host="n0", pid=1, decision="", starts=1, ranks=(Seat(rank=0, node="n1", gpu=2),))
+SAID = LauncherReport(job="7", host="n0", pid=1, decision="", starts=1, ranks=(RankSlot(rank=0, node="n1", gpu=2),))
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     write_document(decision_file(tmp_path, KEY), DECISION)
-    write_document(launched_file(tmp_path, KEY), SAID)
+    write_document(launcher_report_file(tmp_path, KEY), SAID)
     assert read_decision(decision_file(tmp_path, KEY), owner=ME) == DECISION
-    assert read_launched(launched_file(tmp_path, KEY), owner=ME) == SAID
+    assert read_launcher_report(launcher_report_file(tmp_path, KEY), owner=ME) == SAID
     assert DECISION.nodes == ("n1", "n0")
     assert {path.name for path in tmp_path.iterdir()} == {"opsk-decision-east.7.json", "opsk-launch-east.7.json"}
 
 
 def test_nothing_is_nothing(tmp_path: Path) -> None:
     assert read_decision(tmp_path / "nowhere", owner=ME) is None
-    assert read_launched(tmp_path / "nowhere", owner=ME) is None
+    assert read_launcher_report(tmp_path / "nowhere", owner=ME) is None
 
 
 def test_what_is_somebody_elses_is_refused(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_what_is_somebody_elses_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError):
         read_decision(tmp_path / "pipe", owner=ME)
-    assert read_launched(link, owner=ME) is None
+    assert read_launcher_report(link, owner=ME) is None
 
 
 def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_what_is_no_job_has_no_file(tmp_path: Path, job: str) -> None:
 
 def test_jobs_of_two_clusters_in_one_folder_have_files_of_their_own(tmp_path: Path) -> None:
     west = JobKey(cluster="west", job="7")
-    write_document(launched_file(tmp_path, KEY), SAID)
-    assert read_launched(launched_file(tmp_path, west), owner=ME) is None
+    write_document(launcher_report_file(tmp_path, KEY), SAID)
+    assert read_launcher_report(launcher_report_file(tmp_path, west), owner=ME) is None
     assert decision_file(tmp_path, KEY) != decision_file(tmp_path, west)
 
 

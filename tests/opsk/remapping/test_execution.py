@@ -16,12 +16,12 @@ from opsk.planning.remap.remap import remap
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Kind, Option, Way
 from opsk.remapping import running
-from opsk.remapping.actions import Look
-from opsk.remapping.decision import Launched, decision_file, launched_file, read_decision, write_document
-from opsk.remapping.execution import Applied, ExecutionContext, execute, look
+from opsk.remapping.actions import ClusterState
+from opsk.remapping.decision import LauncherReport, decision_file, launcher_report_file, read_decision, write_document
+from opsk.remapping.execution import ExecutionContext, ExecutionResult, execute, read_cluster_state
 from opsk.remapping.journal import FileJournal, Line, PlannedRemap
-from opsk.remapping.preparation import Launcher, begin, chosen_option
-from opsk.remapping.running import caller_rights
+from opsk.remapping.preparation import RunningLauncher, find_option, prepare_remap
+from opsk.remapping.running import find_caller_rights
 from opsk.remapping.undoing import undo
 from opsk.slurm.commands.remap_commands import SlurmSite, Who
 from opsk.slurm.records import JobRecord
@@ -52,13 +52,13 @@ def begun_of(
     tmp_path: Path, context: ExecutionContext, *, option: Option | None = None, rights: tuple[Who, ...] = ALL
 ) -> PlannedRemap:
     terms = Terms(job="7", rank_file=str(tmp_path / "ranks"))
-    now = look(context, "7") or Look(job=None)
-    found = begin(option or option_of(), terms, failed=("gpu:n2/1",), look=now, rights=rights, at_s=1e9)
+    now = read_cluster_state(context, "7") or ClusterState(job=None)
+    found = prepare_remap(option or option_of(), terms, failed=("gpu:n2/1",), state=now, rights=rights, at_s=1e9)
     context.journal.begin(found)
     return found
 
 
-def applied(tmp_path: Path, world: SlurmWorld, **more: object) -> Applied:
+def applied(tmp_path: Path, world: SlurmWorld, **more: object) -> ExecutionResult:
     context = hands_of(tmp_path, world)
     planned = begun_of(tmp_path, context, **more)  # type: ignore[arg-type]
     return execute(context.journal.read(planned.id), context, rights=ALL)
@@ -292,22 +292,22 @@ def test_an_owner_cannot_resume_nodes(tmp_path: Path, world: SlurmWorld) -> None
 def test_two_at_once_are_one_too_many(tmp_path: Path) -> None:
     journal = FileJournal(tmp_path / "journal")
     with (
-        journal.held(KEY),
+        journal.lock(KEY),
         pytest.raises(UnavailableError, match="another opsk"),
-        FileJournal(tmp_path / "journal").held(KEY),
+        FileJournal(tmp_path / "journal").lock(KEY),
     ):
         pass
-    with journal.held(KEY), journal.held(JobKey(job="8")):
+    with journal.lock(KEY), journal.lock(JobKey(job="8")):
         pass
 
 
 def test_an_option_is_chosen_by_kind_or_number() -> None:
     situation, _ = situation_of(Plan(tp=4, dp=4, global_batch=12), names(0, 3), free=["n5"])
     answer = remap(situation, dead_gpu("n2", 1), Terms(job="7"))
-    assert chosen_option(answer, "1") is answer.options[0]
-    assert chosen_option(answer, "wait").kind is Kind.WAIT
+    assert find_option(answer, "1") is answer.options[0]
+    assert find_option(answer, "wait").kind is Kind.WAIT
     with pytest.raises(InputError, match="no option"):
-        chosen_option(answer, "99")
+        find_option(answer, "99")
 
 
 JOB = JobRecord(id=7, label="7", user="ann", name="train", state="RUNNING")
@@ -321,10 +321,10 @@ def test_rights_are_those_that_slurm_tells(
     monkeypatch: pytest.MonkeyPatch, level: str, rights: tuple[Who, ...]
 ) -> None:
     monkeypatch.setattr(running.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(running, "caller_name", lambda: "bob")
-    assert caller_rights(JOB, lambda _: (0, level), lambda: "slurm(64030)") == rights
-    monkeypatch.setattr(running, "caller_name", lambda: "ann")
-    assert Who.USER in caller_rights(JOB, lambda _: (0, level), lambda: "slurm(64030)")
+    monkeypatch.setattr(running, "find_caller_name", lambda: "bob")
+    assert find_caller_rights(JOB, lambda _: (0, level), lambda: "slurm(64030)") == rights
+    monkeypatch.setattr(running, "find_caller_name", lambda: "ann")
+    assert Who.USER in find_caller_rights(JOB, lambda _: (0, level), lambda: "slurm(64030)")
 
 
 def launched_begun(tmp_path: Path, context: ExecutionContext, kind: Kind) -> PlannedRemap:
@@ -333,16 +333,16 @@ def launched_begun(tmp_path: Path, context: ExecutionContext, kind: Kind) -> Pla
     terms = Terms(job="7", site=SlurmSite(release=(24, 11)), rank_file=str(tmp_path / "ranks"))
     found = remap(situation, dead_gpu("n2", 1), terms)
     option = next(option for option in found.options if option.kind is kind)
-    said = Launched(job="7", host="n0", pid=1, decision="", starts=1, ranks=())
-    launcher = Launcher(owner=os.geteuid(), files=files_of(tmp_path), said=said)
-    now = look(context, "7") or Look(job=None)
-    planned = begin(option, terms, failed=("gpu:n2/1",), look=now, rights=ALL, at_s=1e9, launcher=launcher)
+    status = LauncherReport(job="7", host="n0", pid=1, decision="", starts=1, ranks=())
+    launcher = RunningLauncher(owner=os.geteuid(), files=files_of(tmp_path), status=status)
+    now = read_cluster_state(context, "7") or ClusterState(job=None)
+    planned = prepare_remap(option, terms, failed=("gpu:n2/1",), state=now, rights=ALL, at_s=1e9, launcher=launcher)
     context.journal.begin(planned)
     return planned
 
 
 def files_of(tmp_path: Path) -> dict[str, Path]:
-    return {"decision": decision_file(tmp_path, KEY), "launched": launched_file(tmp_path, KEY)}
+    return {"decision": decision_file(tmp_path, KEY), "launched": launcher_report_file(tmp_path, KEY)}
 
 
 def with_launcher(tmp_path: Path, world: SlurmWorld, refuses: str = "") -> ExecutionContext:
@@ -352,7 +352,7 @@ def with_launcher(tmp_path: Path, world: SlurmWorld, refuses: str = "") -> Execu
     def launcher_looks(_: float) -> None:
         new = read_decision(files_of(tmp_path)["decision"], owner=os.geteuid())
         assert new is not None
-        said = Launched(
+        said = LauncherReport(
             job="7", host="n0", pid=1, decision="" if refuses else new.id, starts=2, ranks=(),
             refused={new.id: refuses} if refuses else {},
         )  # fmt: skip

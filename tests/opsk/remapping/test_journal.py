@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError, UnavailableError
 from opsk.job_key import JobKey
-from opsk.remapping.actions import Before, Step
+from opsk.remapping.actions import InitialState, Step
 from opsk.remapping.decision import Decision
 from opsk.remapping.journal import FileJournal, Line, PlannedRemap, default_folder, new_id
-from opsk.remapping.world import World
+from opsk.remapping.world import Preconditions
 
 NAME = "7-20250101T000000-abcdef"
 BEGUN = PlannedRemap(
     id=NAME, at_s=1e9, by="ann", host="login", job="7", failed=("gpu:n2/1",), kind="spare_node", title="n5 for n2",
     steps=(Step(number=0, argv=("scontrol", "requeue", "7"), text="scontrol requeue 7"),),
     left=(("scontrol ...", "by an administrator"),),
-    before=Before(restarts=2, required=("n1",)), world=World(job={"state": "RUNNING"}, nodes={"n1": "usable"}),
+    before=InitialState(restarts=2, required=("n1",)),
+    world=Preconditions(job={"state": "RUNNING"}, nodes={"n1": "usable"}),
     decision=Decision(id=NAME, job="7", hosts=("n1", "n2"), gpu_order=(("n1", "0,2"),)),
 )  # fmt: skip
 LINES = (
@@ -120,15 +121,15 @@ def of(cluster: str, number: int = 7) -> PlannedRemap:
 
 def test_jobs_of_two_clusters_with_one_number_are_remapped_at_once(tmp_path: Path) -> None:
     journal = FileJournal(tmp_path)
-    with journal.held(JobKey(cluster="east", job="7")), journal.held(JobKey(cluster="west", job="7")):
+    with journal.lock(JobKey(cluster="east", job="7")), journal.lock(JobKey(cluster="west", job="7")):
         with (
             pytest.raises(UnavailableError, match="another opsk is remapping job 7 of cluster east now"),
-            FileJournal(tmp_path).held(JobKey(cluster="east", job="7")),
+            FileJournal(tmp_path).lock(JobKey(cluster="east", job="7")),
         ):
             pytest.fail("the lock is held")
-        with journal.held(JobKey(cluster="east", job="8")):
+        with journal.lock(JobKey(cluster="east", job="8")):
             pass
-    with journal.held(JobKey(cluster="east", job="7")):
+    with journal.lock(JobKey(cluster="east", job="7")):
         pass
 
 

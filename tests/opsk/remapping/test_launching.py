@@ -8,8 +8,16 @@ from dataclasses import replace
 import pytest
 
 from opsk.errors import InputError
-from opsk.remapping.decision import Decision, Seat
-from opsk.remapping.launcher import StepStart, first_map, own_words, seats_of, step_start, usual_tasks, why_not
+from opsk.remapping.decision import Decision, RankSlot
+from opsk.remapping.launcher import (
+    StepStart,
+    build_first_map,
+    build_rank_slots,
+    build_step_start,
+    count_tasks_per_node,
+    find_refusal,
+    validate_srun_options,
+)
 from opsk.slurm.records import JobRecord
 
 JOB = JobRecord(
@@ -21,7 +29,7 @@ MOVED = Decision(id="7-x", job="7", hosts=("n2", "n2", "n1", "n1"), gpu_order=((
 
 def started(decision: Decision = MOVED, *, per_node: bool = False) -> StepStart:
     environ = {"SLURM_NNODES": "4", "SLURM_NTASKS": "8", "PATH": "/usr/bin:/bin", "HOME": "/h"}
-    return step_start(
+    return build_step_start(
         decision, ("env",), environ, name="opsk-launch-2", per_node=per_node, options=("--cpu-bind=none",),
         host_file="/tmp/hosts",
     )  # fmt: skip
@@ -35,17 +43,17 @@ def in_task(start: StepStart, **slurm: str) -> dict[str, str]:
 
 
 def test_a_job_begins_on_its_first_nodes_in_slurms_order() -> None:
-    assert first_map(JOB, nodes=2, each=2).hosts == ("n0", "n0", "n1", "n1")
-    assert first_map(JOB, nodes=None, each=1).hosts == ("n0", "n1", "n2", "n10")
+    assert build_first_map(JOB, nodes=2, ranks_per_node=2).hosts == ("n0", "n0", "n1", "n1")
+    assert build_first_map(JOB, nodes=None, ranks_per_node=1).hosts == ("n0", "n1", "n2", "n10")
     with pytest.raises(InputError, match="has 4 nodes, wanted are 5"):
-        first_map(JOB, nodes=5, each=1)
+        build_first_map(JOB, nodes=5, ranks_per_node=1)
 
 
 def test_seats_are_the_gpus_that_the_job_holds_unless_the_map_orders_them() -> None:
-    assert seats_of(first_map(JOB, nodes=2, each=2), JOB)[2:] == (
-        Seat(rank=2, node="n1", gpu=4), Seat(rank=3, node="n1", gpu=5),
+    assert build_rank_slots(build_first_map(JOB, nodes=2, ranks_per_node=2), JOB)[2:] == (
+        RankSlot(rank=2, node="n1", gpu=4), RankSlot(rank=3, node="n1", gpu=5),
     )  # fmt: skip
-    assert [seat.gpu for seat in seats_of(MOVED, JOB)] == [0, 1, 3, 1]
+    assert [slot.gpu for slot in build_rank_slots(MOVED, JOB)] == [0, 1, 3, 1]
 
 
 def test_srun_gets_one_host_a_rank_and_no_old_count() -> None:
@@ -83,30 +91,30 @@ def test_torchrun_gets_one_task_a_node_and_its_node_rank() -> None:
 
 
 def test_a_map_that_cannot_be_started_is_told() -> None:
-    assert why_not(MOVED, JOB, per_node=True) == ""
-    assert "does not hold n9" in why_not(replace(MOVED, hosts=("n9", "n1")), JOB, per_node=False)
-    assert "meant for job 8" in why_not(replace(MOVED, job="8"), JOB, per_node=False)
+    assert find_refusal(MOVED, JOB, per_node=True) == ""
+    assert "does not hold n9" in find_refusal(replace(MOVED, hosts=("n9", "n1")), JOB, per_node=False)
+    assert "meant for job 8" in find_refusal(replace(MOVED, job="8"), JOB, per_node=False)
     mixed = replace(MOVED, hosts=("n1", "n2", "n1", "n2"))
-    assert why_not(mixed, JOB, per_node=False) == ""
-    assert "node by node" in why_not(mixed, JOB, per_node=True)
+    assert find_refusal(mixed, JOB, per_node=False) == ""
+    assert "node by node" in find_refusal(mixed, JOB, per_node=True)
 
 
 def test_where_tasks_run_is_the_maps_business() -> None:
-    assert own_words(("--cpu-bind=none", "-l")) == ("--cpu-bind=none", "-l")
+    assert validate_srun_options(("--cpu-bind=none", "-l")) == ("--cpu-bind=none", "-l")
     for word in ("--nodes=3", "-w", "--distribution=block", "bash"):
         with pytest.raises(InputError):
-            own_words((word,))
+            validate_srun_options((word,))
 
 
 def test_a_node_gets_a_rank_a_gpu() -> None:
-    assert usual_tasks({}, JOB) == 2
-    assert usual_tasks({"SLURM_GPUS_ON_NODE": "4"}, replace(JOB, gpus_per_node=None)) == 4
+    assert count_tasks_per_node({}, JOB) == 2
+    assert count_tasks_per_node({"SLURM_GPUS_ON_NODE": "4"}, replace(JOB, gpus_per_node=None)) == 4
     with pytest.raises(InputError, match="is not known"):
-        usual_tasks({}, replace(JOB, gpus_per_node=None))
+        count_tasks_per_node({}, replace(JOB, gpus_per_node=None))
 
 
 def test_a_map_for_a_job_of_another_cluster_is_refused() -> None:
     west = replace(MOVED, cluster="west")
-    assert why_not(west, JOB, per_node=True, cluster="west") == ""
-    assert why_not(west, JOB, per_node=True, cluster="") == "", "where nobody tells the cluster, the folder does"
-    assert why_not(west, JOB, per_node=True, cluster="east") == f"it is meant for job {JOB.label} of cluster west"
+    assert find_refusal(west, JOB, per_node=True, cluster="west") == ""
+    assert find_refusal(west, JOB, per_node=True, cluster="") == "", "where nobody tells the cluster, the folder does"
+    assert find_refusal(west, JOB, per_node=True, cluster="east") == f"it is meant for job {JOB.label} of cluster west"

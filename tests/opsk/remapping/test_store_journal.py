@@ -9,7 +9,7 @@ from opsk.remapping.execution import execute
 from opsk.remapping.journal import FileJournal
 from opsk.remapping.store_journal import StoreJournal
 from opsk.store.database.engine import open_store
-from opsk.store.records.remaps import remaps
+from opsk.store.records.remaps import find_remaps
 from opsk.store.writing import DirectWriter
 from tests.fakes.slurm_world import SlurmWorld
 from tests.opsk.remapping.test_execution import begun_of, hands_of
@@ -23,7 +23,7 @@ def test_moves_and_steps_are_in_the_store(tmp_path: Path) -> None:
     context = type(plain)(journal=kept, cluster=world, run=world, clock=plain.clock, sleep=plain.sleep, by="ann")
     planned = begun_of(tmp_path, context)
     execute(kept.read(planned.id), context)
-    (found,) = remaps(engine)
+    (found,) = find_remaps(engine)
     assert (found.state, found.proposed.job, found.proposed.option) == ("applied", "7", "spare_node")
     assert found.proposed.world == planned.world.hash
     assert [move.state for move in found.moves] == ["approved", "applying", "applied"]
@@ -40,14 +40,14 @@ def test_who_goes_on_tells_the_store_what_it_missed(tmp_path: Path) -> None:
     world = SlurmWorld(tmp_path / "world.json")
     plain = hands_of(tmp_path, world)
     planned = begun_of(tmp_path, plain)
-    assert not remaps(engine)
+    assert not find_remaps(engine)
     said: list[str] = []
     for _ in range(2):  # and whoever looks again afterwards changes nothing
         kept = StoreJournal(plain.journal, DirectWriter(engine), "small", said.append)
         context = type(plain)(journal=kept, cluster=world, run=world, clock=plain.clock, sleep=plain.sleep, by="ann")
         if kept.read(planned.id).is_open:
             execute(kept.read(planned.id), context)
-    (found,) = remaps(engine)
+    (found,) = find_remaps(engine)
     assert not said
     assert [move.state for move in found.moves] == ["approved", "applying", "applied"]
     assert len(found.steps) == 8

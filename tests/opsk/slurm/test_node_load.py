@@ -1,4 +1,4 @@
-"""Is it read right how much of a node is in use: of several types, without a type, in several partitions?"""
+"""Tests the GPUs in use on a node: of several types, without a type, in several partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does everybody get what Slurm said, and nobody what Slurm would not have told him?"""
+"""Tests that every reader gets what Slurm reported, and nothing that Slurm hides from that user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError
 from opsk.slurm.records import JobRecord, NodeRecord
-from opsk.slurm.snapshot import Snapshot, SnapshotReader, pack, private_words, seen_by, with_run_times
+from opsk.slurm.snapshot import Snapshot, SnapshotReader, add_run_times, filter_visible, pack, parse_private_data
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 TEXTS = st.text(max_size=20)
@@ -51,7 +51,7 @@ def test_a_running_job_tells_its_start_and_not_its_age() -> None:
     first = pack(snapshot(jobs=(job(1, run_time_s=60),)))
     later = pack(snapshot(jobs=(job(1, run_time_s=65),), taken_at_s=1005.0))
     assert first.digest == later.digest
-    (shown,) = with_run_times(read(later.to_bytes()).jobs, START.timestamp() + 65.4)
+    (shown,) = add_run_times(read(later.to_bytes()).jobs, START.timestamp() + 65.4)
     assert shown.run_time_s == 65
 
 
@@ -68,7 +68,7 @@ def test_what_did_not_change_is_the_same_object_again() -> None:
 def test_what_the_asker_has_is_not_sent_again() -> None:
     reader, packed = SnapshotReader(), pack(snapshot())
     reader.read(packed.to_bytes())
-    short = seen_by(pack(snapshot(taken_at_s=1007.0)), 1000, sees_all=True, have=reader.digest).to_bytes()
+    short = filter_visible(pack(snapshot(taken_at_s=1007.0)), 1000, sees_all=True, have=reader.digest).to_bytes()
     assert len(short) < 400
     found = reader.read(short)
     assert found.taken_at_s == 1007.0
@@ -77,12 +77,12 @@ def test_what_the_asker_has_is_not_sent_again() -> None:
 
 def test_jobs_of_others_are_not_told_where_slurm_hides_them() -> None:
     packed = pack(snapshot(private=frozenset({"jobs"})), {"ada": 1000, "bob": 1001}.get)
-    own = seen_by(packed, 1001, sees_all=False).to_bytes()
+    own = filter_visible(packed, 1001, sees_all=False).to_bytes()
     assert [each.user for each in read(own).jobs] == ["bob"]
     assert read(own).is_partial
     assert len(read(own).nodes) == 3
-    assert read(seen_by(packed, 4000, sees_all=False).to_bytes()).jobs == ()
-    everything = read(seen_by(packed, 0, sees_all=True).to_bytes())
+    assert read(filter_visible(packed, 4000, sees_all=False).to_bytes()).jobs == ()
+    everything = read(filter_visible(packed, 0, sees_all=True).to_bytes())
     assert len(everything.jobs) == 2
     assert not everything.is_partial
 
@@ -90,23 +90,23 @@ def test_jobs_of_others_are_not_told_where_slurm_hides_them() -> None:
 def test_what_others_do_does_not_show_in_what_a_user_gets() -> None:
     uids = {"ada": 1000, "bob": 1001}.get
     private = frozenset({"jobs"})
-    one = seen_by(pack(snapshot(private=private), uids), 1001, sees_all=False)
-    two = seen_by(pack(snapshot(private=private, jobs=(job(9), job(2, "bob"))), uids), 1001, sees_all=False)
+    one = filter_visible(pack(snapshot(private=private), uids), 1001, sees_all=False)
+    two = filter_visible(pack(snapshot(private=private, jobs=(job(9), job(2, "bob"))), uids), 1001, sees_all=False)
     assert one.to_bytes() == two.to_bytes()
 
 
 @pytest.mark.parametrize("word", ["nodes", "partitions"])
 def test_nodes_are_not_told_where_slurm_hides_them(word: str) -> None:
     packed = pack(snapshot(private=frozenset({word})), {}.get)
-    found = read(seen_by(packed, 1000, sees_all=False).to_bytes())
+    found = read(filter_visible(packed, 1000, sees_all=False).to_bytes())
     assert found.nodes == ()
     assert found.is_partial
 
 
 def test_words_of_private_data_are_read_as_scontrol_writes_them() -> None:
-    assert private_words({"PrivateData": "jobs,nodes,usage"}) == {"jobs", "nodes", "usage"}
-    assert private_words({"PrivateData": "none"}) == frozenset()
-    assert private_words({}) == frozenset()
+    assert parse_private_data({"PrivateData": "jobs,nodes,usage"}) == {"jobs", "nodes", "usage"}
+    assert parse_private_data({"PrivateData": "none"}) == frozenset()
+    assert parse_private_data({}) == frozenset()
 
 
 @given(cut=st.integers(0, 400), sign=st.integers(0, 255))

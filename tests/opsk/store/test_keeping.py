@@ -11,15 +11,15 @@ from sqlalchemy import Engine, text
 
 from opsk.config import RetentionConfig
 from opsk.errors import InputError
-from opsk.store.check import check
+from opsk.store.check import check_store
 from opsk.store.database.engine import connect, open_store
-from opsk.store.database.schema import newest, revisions, upgrade
-from opsk.store.export import export, take_in
-from opsk.store.records.jobs import jobs
+from opsk.store.database.schema import list_revisions, newest_revision, upgrade
+from opsk.store.export import export, import_lines
+from opsk.store.records.jobs import find_jobs
 from opsk.store.records.kinds import KINDS
-from opsk.store.retention import give_back, prune
-from opsk.store.sizes import store_size
-from opsk.store.writing import DirectWriter, Written, decode
+from opsk.store.retention import prune, reclaim_space
+from opsk.store.sizes import compute_store_size
+from opsk.store.writing import DirectWriter, WriteResult, decode
 from tests.fakes.store_records import NOON, failure, interval, job, later, moved, one_of_each, proposed
 
 ALL_FOR_A_DAY = {kind.name: 1 for kind in KINDS}
@@ -32,7 +32,7 @@ def filled(engine: Engine) -> Engine:
 
 
 def test_the_size_is_told_by_kind(filled: Engine) -> None:
-    size = store_size(filled)
+    size = compute_store_size(filled)
     assert {kind.kind: kind.records for kind in size.kinds} == {kind.name: 1 for kind in KINDS}
     times = {kind.kind: (kind.first_at, kind.last_at) for kind in size.kinds}
     assert times["jobs"] == (NOON, NOON)
@@ -40,7 +40,7 @@ def test_the_size_is_told_by_kind(filled: Engine) -> None:
 
 
 def test_an_empty_store_has_a_size(engine: Engine) -> None:
-    assert all((kind.records, kind.first_at) == (0, None) for kind in store_size(engine).kinds)
+    assert all((kind.records, kind.first_at) == (0, None) for kind in compute_store_size(engine).kinds)
 
 
 def test_what_is_over_for_longer_than_its_days_is_removed(filled: Engine) -> None:
@@ -50,7 +50,7 @@ def test_what_is_over_for_longer_than_its_days_is_removed(filled: Engine) -> Non
         kind.name: (0, 1) if kind.name in ("clusters", "snapshots") else (1, 0) for kind in KINDS
     }
     assert {record.kind for record in map(decode, export(filled))} == {"cluster", "snapshot"}
-    assert check(filled).findings == ()
+    assert check_store(filled).findings == ()
 
 
 def test_what_is_not_old_enough_or_has_no_days_stays(filled: Engine) -> None:
@@ -83,7 +83,7 @@ def test_what_is_not_over_stays_however_old(engine: Engine) -> None:
 def test_a_job_that_nobody_tells_of_any_more_is_over(engine: Engine) -> None:
     DirectWriter(engine).write([job("lost"), job("running", at=later(days=30))])
     prune(engine, {"jobs": 7}, now=later(days=31))
-    assert [found.job for found in jobs(engine)] == ["running"]
+    assert [found.job for found in find_jobs(engine)] == ["running"]
 
 
 def test_many_rows_go_some_at_a_time(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,10 +120,10 @@ def seen_with(record: object, *, hb: bool, days: int) -> str:
 def test_the_room_is_given_back(tmp_path: Path) -> None:
     engine = open_store(f"sqlite:///{tmp_path / 'opsk.db'}")
     DirectWriter(engine).write([job(str(number), plan={"a": "x" * 2000}, ended_at=NOON) for number in range(300)])
-    full = store_size(engine).total_bytes
+    full = compute_store_size(engine).total_bytes
     prune(engine, ALL_FOR_A_DAY, now=later(days=2))
-    give_back(engine)
-    assert store_size(engine).total_bytes < full / 2
+    reclaim_space(engine)
+    assert compute_store_size(engine).total_bytes < full / 2
 
 
 def test_every_kind_can_be_given_days_in_the_configuration() -> None:
@@ -133,10 +133,10 @@ def test_every_kind_can_be_given_days_in_the_configuration() -> None:
 def test_a_store_moves_to_another_database_and_nothing_is_lost(filled: Engine, tmp_path: Path) -> None:
     lines = list(export(filled))
     other = open_store(f"sqlite:///{tmp_path / 'other.db'}")
-    assert take_in(DirectWriter(other), lines) == Written(new=len(lines), known=0)
+    assert import_lines(DirectWriter(other), lines) == WriteResult(new=len(lines), known=0)
     assert list(export(other)) == lines
-    assert take_in(DirectWriter(other), [*lines, "\n"]) == Written(new=0, known=len(lines))
-    assert take_in(DirectWriter(filled), export(other)).new == 0
+    assert import_lines(DirectWriter(other), [*lines, "\n"]) == WriteResult(new=0, known=len(lines))
+    assert import_lines(DirectWriter(filled), export(other)).new == 0
 
 
 def test_only_the_kinds_that_are_asked_for(filled: Engine) -> None:
@@ -149,13 +149,13 @@ def test_a_line_that_is_none_is_named_and_those_before_it_are_kept(filled: Engin
     lines = list(export(filled))[:3]
     other = open_store(f"sqlite:///{tmp_path / 'other.db'}")
     with pytest.raises(InputError, match="line 4: no record"):
-        take_in(DirectWriter(other), [*lines, "{cut off"])
+        import_lines(DirectWriter(other), [*lines, "{cut off"])
     assert list(export(other)) == lines
 
 
 def test_a_sound_store_has_no_findings(filled: Engine) -> None:
-    found = check(filled)
-    assert (found.revision, found.records, found.findings) == (newest(), len(one_of_each()), ())
+    found = check_store(filled)
+    assert (found.revision, found.records, found.findings) == (newest_revision(), len(one_of_each()), ())
 
 
 def test_damaged_rows_are_named_and_the_others_are_exported(filled: Engine) -> None:
@@ -163,7 +163,7 @@ def test_damaged_rows_are_named_and_the_others_are_exported(filled: Engine) -> N
         connection.execute(text("update topology_snapshots set content = :content"), {"content": b"\x1f\x8brubbish"})
         connection.execute(text("update reports set content = :content"), {"content": b""})
         connection.execute(text("update jobs set verdict = '', predicted_step_s = -1"))
-    told = [finding.what for finding in check(filled).findings]
+    told = [finding.what for finding in check_store(filled).findings]
     assert any("snapshot 1" in what for what in told)
     assert any("report 1" in what for what in told)
     assert any("verdict" in what and "predicted_step_s" in what for what in told)
@@ -175,20 +175,20 @@ def test_damaged_rows_are_named_and_the_others_are_exported(filled: Engine) -> N
 def test_a_state_or_a_journal_that_cannot_be_is_named(filled: Engine) -> None:
     with filled.begin() as connection:
         connection.execute(text("update remaps set state = 'won', remap = 'r9'"))
-    told = " ".join(finding.what for finding in check(filled).findings)
+    told = " ".join(finding.what for finding in check_store(filled).findings)
     assert "remap r9 is won" in told
     assert "remap_steps: there is no remap r1" in told
 
 
 def test_an_older_and_a_newer_form_are_named(url: str) -> None:
     engine = connect(url)
-    assert "revision None" in check(engine).findings[0].what
-    upgrade(engine, revisions()[0])
-    assert check(engine).findings[0].hint == "opsk store upgrade"
+    assert "revision None" in check_store(engine).findings[0].what
+    upgrade(engine, list_revisions()[0])
+    assert check_store(engine).findings[0].hint == "opsk store upgrade"
     upgrade(engine)
     with engine.begin() as connection:
         connection.execute(text("update alembic_version set version_num = 's9999'"))
-    assert "newer opsk" in check(engine).findings[0].what
+    assert "newer opsk" in check_store(engine).findings[0].what
     engine.dispose()
 
 
@@ -200,7 +200,7 @@ def test_a_file_with_holes_is_not_sound(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(path.stat().st_size // 2)
         file.write(os.urandom(20_000))
-    found = check(connect(f"sqlite:///{path}", writing=False))
+    found = check_store(connect(f"sqlite:///{path}", writing=False))
     assert {finding.part for finding in found.findings} >= {"file"}
 
 
@@ -209,4 +209,4 @@ def test_values_that_sqlite_lets_in_and_opsk_never_wrote_are_named(tmp_path: Pat
     DirectWriter(engine).write([job()])
     with engine.begin() as connection:
         connection.execute(text("update jobs set submitted_at = 'yesterday'"))
-    assert "what no opsk wrote" in check(engine).findings[0].what
+    assert "what no opsk wrote" in check_store(engine).findings[0].what

@@ -18,10 +18,10 @@ from sqlmodel import Session, select
 from opsk.errors import InputError
 from opsk.store.database.tables import MeasuredRow
 from opsk.store.export import export
-from opsk.store.records.jobs import jobs
-from opsk.store.records.measured import measured
-from opsk.store.text import kept_text
-from opsk.store.writing import DirectWriter, Record, Written, decode, encode
+from opsk.store.records.jobs import find_jobs
+from opsk.store.records.measured import find_measured
+from opsk.store.text import sanitise_text
+from opsk.store.writing import DirectWriter, Record, WriteResult, decode, encode
 from tests.fakes.store_records import HOSTILE, failure, interval, job, later, one_of_each
 
 EACH = one_of_each()
@@ -80,12 +80,12 @@ def test_a_number_that_is_none_is_refused(number: float) -> None:
 @given(st.text(alphabet=st.characters(codec=None)), st.recursive(st.none() | st.integers() | st.text(), st.lists))
 def test_any_text_can_be_sent_and_is_the_same_each_time(text: str, value: object) -> None:
     sent = decode(encode(job(name=text, plan={"a": value})))
-    assert sent.name == kept_text(text)
+    assert sent.name == sanitise_text(text)
     assert decode(encode(sent)) == sent
 
 
 def test_every_kind_is_kept_and_comes_back_as_it_was(engine: Engine) -> None:
-    assert DirectWriter(engine).write(EACH) == Written(new=len(EACH), known=0)
+    assert DirectWriter(engine).write(EACH) == WriteResult(new=len(EACH), known=0)
     kept = {encode(record) for record in map(decode, export(engine))}
     assert kept == {encode(record) for record in EACH}
 
@@ -93,7 +93,7 @@ def test_every_kind_is_kept_and_comes_back_as_it_was(engine: Engine) -> None:
 def test_what_is_sent_twice_is_kept_once(engine: Engine) -> None:
     writer = DirectWriter(engine)
     writer.write(EACH)
-    assert writer.write(EACH) == Written(new=0, known=len(EACH))
+    assert writer.write(EACH) == WriteResult(new=0, known=len(EACH))
     assert len(list(export(engine))) == len(EACH)
 
 
@@ -114,22 +114,22 @@ def test_all_are_kept_or_none(engine: Engine) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_text_is_kept_as_text(engine: Engine, text: str) -> None:
-    cut = kept_text(text)[:255]
+    cut = sanitise_text(text)[:255]
     document = {text[:100]: [text]}
     DirectWriter(engine).write([job(cluster=text[:200], name=text, plan=document), failure(text=text)])
-    (kept,) = jobs(engine, cluster=text[:200])
+    (kept,) = find_jobs(engine, cluster=text[:200])
     assert kept.name == cut
-    assert kept.plan == {kept_text(text[:100]): [kept_text(text)]}
-    assert jobs(engine, cluster="titan") == []
+    assert kept.plan == {sanitise_text(text[:100]): [sanitise_text(text)]}
+    assert find_jobs(engine, cluster="titan") == []
     lines = [json.loads(line) for line in export(engine, ["failures"])]
-    assert [line["text"] for line in lines] == [kept_text(text)]
+    assert [line["text"] for line in lines] == [sanitise_text(text)]
 
 
 def test_names_that_differ_in_case_accents_or_blanks_are_others(engine: Engine) -> None:
     names = ["titan", "TITAN", "títan", "titan ", "titan\u200b"]
     DirectWriter(engine).write([job(cluster=name) for name in names])
     assert len(list(export(engine))) == len(names)
-    assert [found.cluster for found in jobs(engine, cluster="TITAN")] == ["TITAN"]
+    assert [found.cluster for found in find_jobs(engine, cluster="TITAN")] == ["TITAN"]
 
 
 def test_a_later_look_at_a_job_counts_and_forgets_nothing(engine: Engine) -> None:
@@ -137,7 +137,7 @@ def test_a_later_look_at_a_job_counts_and_forgets_nothing(engine: Engine) -> Non
     writer.write([job(state="PENDING", user="ada", plan={"tp": 4})])
     writer.write([job(at=later(hours=2), state="RUNNING", started_at=later(hours=1))])
     writer.write([job(at=later(hours=1), state="PENDING", account="physics")])  # was on its way for long
-    (kept,) = jobs(engine)
+    (kept,) = find_jobs(engine)
     assert (kept.state, kept.user, kept.account, kept.at) == ("RUNNING", "ada", "physics", later(hours=2))
     assert (kept.started_at, kept.plan) == (later(hours=1), {"tp": 4})
 
@@ -169,12 +169,12 @@ def test_eight_programs_at_once_lose_nothing(engine: Engine, url: str, root: Pat
     with Session(engine) as session:
         counts = session.exec(select(MeasuredRow.source, func.count()).group_by(MeasuredRow.source)).all()
     assert sorted(counts) == [(f"writer {number}", 200) for number in range(8)]
-    (shared,) = jobs(engine, job="shared")
+    (shared,) = find_jobs(engine, job="shared")
     assert shared.at == later(seconds=198)
 
 
 def test_nothing_to_write_is_no_write() -> None:
-    assert DirectWriter(None).write([]) == Written(new=0, known=0)  # type: ignore[arg-type]
+    assert DirectWriter(None).write([]) == WriteResult(new=0, known=0)  # type: ignore[arg-type]
 
 
 _UNTIL_KILLED = """
@@ -198,7 +198,7 @@ def test_a_program_that_is_killed_loses_nothing_that_was_said_to_be_kept(engine:
                 running.kill()
                 break
         last = int([line, *running.stdout][-1].strip() or line)
-    kept = measured(engine, limit=1_000_000)
+    kept = find_measured(engine, limit=1_000_000)
     assert len(kept) in (2 * (last + 1), 2 * (last + 2))  # one more may be kept and not said; never half of one
     assert DirectWriter(engine).write([interval(number) for number in range(last + 1)]).new == 0
 

@@ -10,8 +10,8 @@ from opsk.telemetry.background import Background
 def test_a_quick_source_answers_at_once() -> None:
     answers = iter([1, 2])
     source = Background("test", lambda: next(answers))
-    assert source.fresh(5.0).value == 1
-    assert source.fresh(5.0).value == 2
+    assert source.refresh(5.0).value == 1
+    assert source.refresh(5.0).value == 2
 
 
 def test_a_source_that_hangs_gives_the_last_answer_and_how_long_it_hangs() -> None:
@@ -27,13 +27,13 @@ def test_a_source_that_hangs_gives_the_last_answer_and_how_long_it_hangs() -> No
         return "second"
 
     source = Background("test", read, clock=lambda: now[0])
-    assert source.fresh(5.0).value == "first"
-    source.fresh(0.05)
+    assert source.refresh(5.0).value == "first"
+    source.refresh(0.05)
     now[0] = 112.0
     hanging = source.latest()
     assert (hanging.value, hanging.age_s, hanging.hanging_s) == ("first", 12.0, 12.0)
     gate.set()
-    assert source.fresh(5.0).value == "second"
+    assert source.refresh(5.0).value == "second"
 
 
 def test_a_source_that_fails_tells_why_and_recovers() -> None:
@@ -46,9 +46,9 @@ def test_a_source_that_fails_tells_why_and_recovers() -> None:
         return 7
 
     source = Background("test", read)
-    failed = source.fresh(5.0)
+    failed = source.refresh(5.0)
     assert (failed.value, str(failed.error)) == (None, "no")
-    assert source.fresh(5.0).error is None
+    assert source.refresh(5.0).error is None
     assert source.latest().value == 7
 
 
@@ -64,10 +64,10 @@ def test_an_answer_that_came_in_time_is_no_hanging_though_the_next_read_began() 
 
     source = Background("test", read)
     given: list[int | None] = []
-    first = threading.Thread(target=lambda: given.append(source.fresh(30.0).in_time))
+    first = threading.Thread(target=lambda: given.append(source.refresh(30.0).fresh_value))
     first.start()
     assert begun.acquire(timeout=30)
-    source.fresh(0.0)  # asks while the first read is under way: a second one follows at once
+    source.refresh(0.0)  # asks while the first read is under way: a second one follows at once
     gates[0].set()
     first.join(30)
     assert given == [7]
@@ -99,19 +99,19 @@ def ours(name: str) -> list[threading.Thread]:
 
 def test_a_closed_source_has_no_thread_and_keeps_its_last_answer() -> None:
     source = Background("closed", lambda: 1, every_s=0.01)
-    assert source.fresh(5.0).value == 1
+    assert source.refresh(5.0).value == 1
     (thread,) = ours("closed")
     source.close()
     thread.join(30)
     assert not ours("closed")
-    assert (source.fresh(5.0).value, source.latest(5.0).value) == (1, 1)
+    assert (source.refresh(5.0).value, source.latest(5.0).value) == (1, 1)
     assert not ours("closed")
 
 
 def test_the_thread_of_a_closed_source_that_hangs_ends_with_its_read() -> None:
     gate = threading.Event()
     source = Background("hung", lambda: gate.wait(30))
-    source.fresh(0.01)
+    source.refresh(0.01)
     (thread,) = ours("hung")
     source.close()
     gate.set()
@@ -123,7 +123,7 @@ def test_nobody_waits_for_a_source_that_is_closed_meanwhile() -> None:
     gate = threading.Event()
     source = Background("left", lambda: gate.wait(60))
     given: list[bool | None] = []
-    waiting = threading.Thread(target=lambda: given.append(source.fresh(60.0).value))
+    waiting = threading.Thread(target=lambda: given.append(source.refresh(60.0).value))
     waiting.start()
     source.close()
     waiting.join(30)

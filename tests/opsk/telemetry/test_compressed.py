@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.errors import InputError
-from opsk.postmortem.logs.pieces import BROKEN, opened, pieces
-from opsk.telemetry.compressed import HEAD_BYTES, decompressed
+from opsk.postmortem.logs.pieces import BROKEN, open_log, read_pieces
+from opsk.telemetry.compressed import HEAD_BYTES, open_decompressed
 from opsk.telemetry.progress.runs import read_log
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
@@ -38,7 +38,7 @@ def asking_for_all_memory(text: bytes) -> bytes:
 
 
 def unpacked(data: bytes) -> bytes:
-    return decompressed(io.BytesIO(data), data[:HEAD_BYTES]).read()
+    return open_decompressed(io.BytesIO(data), data[:HEAD_BYTES]).read()
 
 
 @given(parts=st.lists(st.binary(max_size=300), min_size=1, max_size=4), kind=st.sampled_from(sorted(PACKERS)))
@@ -55,7 +55,7 @@ def test_padding_between_and_other_bytes_behind_are_passed_over() -> None:
 
 def test_a_long_log_comes_in_pieces() -> None:
     text = b"".join(b"step %d\n" % number for number in range(200_000))
-    stream = decompressed(io.BytesIO(lzma.compress(text, preset=0)), b"\xfd7zXZ\x00")
+    stream = open_decompressed(io.BytesIO(lzma.compress(text, preset=0)), b"\xfd7zXZ\x00")
     assert b"".join(iter(lambda: stream.read(4096), b"")) == text
 
 
@@ -69,8 +69,8 @@ def test_a_file_that_was_cut_raises_what_is_caught(cut: int) -> None:
 def test_a_file_that_asks_for_four_gigabytes_is_refused(tmp_path: Path) -> None:
     bomb = tmp_path / "job.out.xz"
     bomb.write_bytes(asking_for_all_memory(b"iteration 1\n"))
-    with opened(bomb) as stream, pytest.raises(lzma.LZMAError, match=r"[Mm]emory"):
-        list(pieces(stream))
+    with open_log(bomb) as stream, pytest.raises(lzma.LZMAError, match=r"[Mm]emory"):
+        list(read_pieces(stream))
     with pytest.raises(InputError, match=r"[Mm]emory"):
         read_log(bomb)
 
@@ -81,4 +81,4 @@ def test_the_strongest_preset_of_xz_is_read() -> None:
 
 def test_what_is_not_compressed_is_as_it_was() -> None:
     raw = io.BytesIO(b"iteration 1")
-    assert decompressed(raw, b"iteratio") is raw
+    assert open_decompressed(raw, b"iteratio") is raw

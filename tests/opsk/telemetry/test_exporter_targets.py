@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import ConfigError
-from opsk.telemetry.exporter_targets import targets_in, targets_of
+from opsk.telemetry.exporter_targets import build_targets, read_targets
 
 
 @pytest.fixture
@@ -16,13 +16,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_exporters_are_where_slurm_says_that_nodes_are() -> None:
-    found = targets_of({"n0": "", "n1": "10.0.0.1", "n2": "fd00::2"}, 9876, tls=True)
+    found = build_targets({"n0": "", "n1": "10.0.0.1", "n2": "fd00::2"}, 9876, tls=True)
     assert found == {"n0": "https://n0:9876", "n1": "https://10.0.0.1:9876", "n2": "https://[fd00::2]:9876"}
 
 
 def test_targets_of_a_file_are_looked_for_where_slurm_says_that_their_nodes_are(path: Path) -> None:
     path.write_text('- targets: ["n0:9001", "n1:9002", "[::1]:9003"]\n  labels: {cluster: lab}\n')
-    found = targets_in(path, tls=False, addresses={"n0": "127.0.0.1", "n1": "::1"})
+    found = read_targets(path, tls=False, addresses={"n0": "127.0.0.1", "n1": "::1"})
     assert found == {"n0": "http://127.0.0.1:9001", "n1": "http://[::1]:9002", "[::1]": "http://[::1]:9003"}
 
 
@@ -31,7 +31,7 @@ def test_a_label_names_the_node_of_one_target_and_of_no_more(path: Path) -> None
         '[{"targets": ["h:1"], "labels": {"node": "n0"}}, {"targets": ["h:2"]}, {"targets": ["h:3"]},'
         ' {"targets": ["i:1", "k:1"], "labels": {"node": "n9"}}]'
     )
-    found = targets_in(path, tls=False)
+    found = read_targets(path, tls=False)
     assert found == {
         "n0": "http://h:1", "h": "http://h:2", "h:3": "http://h:3", "i": "http://i:1", "k": "http://k:1",
     }  # fmt: skip
@@ -39,9 +39,9 @@ def test_a_label_names_the_node_of_one_target_and_of_no_more(path: Path) -> None
 
 def test_a_target_needs_no_port_and_a_file_no_target(path: Path) -> None:
     path.write_text("- targets: [n0, 10.0.0.1]\n- targets: []\n")
-    assert targets_in(path, tls=False) == {"n0": "http://n0", "10.0.0.1": "http://10.0.0.1"}
+    assert read_targets(path, tls=False) == {"n0": "http://n0", "10.0.0.1": "http://10.0.0.1"}
     path.write_text("# none yet\n")
-    assert targets_in(path, tls=False) == {}
+    assert read_targets(path, tls=False) == {}
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,12 @@ def test_a_target_needs_no_port_and_a_file_no_target(path: Path) -> None:
 def test_what_is_no_such_file_is_one_error(text: str, path: Path) -> None:
     path.write_text(text)
     with pytest.raises(ConfigError, match="no file of targets"):
-        targets_in(path, tls=False)
+        read_targets(path, tls=False)
 
 
 def test_json_is_read_as_json(tmp_path: Path) -> None:
     path = tmp_path / "targets.json"
     path.write_text('[{\t"targets": ["n0:1"]}]')
-    assert targets_in(path, tls=True) == {"n0": "https://n0:1"}
+    assert read_targets(path, tls=True) == {"n0": "https://n0:1"}
     with pytest.raises(ConfigError, match="No such file"):
-        targets_in(tmp_path / "none.json", tls=True)
+        read_targets(tmp_path / "none.json", tls=True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.errors import InputError
-from opsk.workload.advice_record import AdviceRecord, Verdict, of_script
+from opsk.workload.advice_record import AdviceRecord, Verdict, replace_hash
 
 amounts = st.none() | st.floats(min_value=0, max_value=1e18)
 ratios = st.none() | st.floats(min_value=0, max_value=1)
@@ -70,19 +70,19 @@ def test_a_record_written_for_another_script_differs_in_the_hash_alone(record: A
 def test_the_line_of_a_record_becomes_that_of_another_script(record: AdviceRecord, script_hash: str) -> None:
     """As the record would be written for it; a record that names no script goes on to name none."""
     expected = record.render(script_hash=script_hash) if record.hash else record.render()
-    assert of_script(record.render(), script_hash) == expected
+    assert replace_hash(record.render(), script_hash) == expected
 
 
 def test_a_record_is_not_written_for_what_is_no_hash() -> None:
     with pytest.raises(InputError, match="hash is 'a b'"):
         AdviceRecord(verdict=Verdict.FITS).render(script_hash="a b")
     with pytest.raises(InputError, match="hash is 'a b'"):
-        of_script("opsk:v1 verdict=fits hash=abc", "a b")
+        replace_hash("opsk:v1 verdict=fits hash=abc", "a b")
 
 
 def test_a_hash_in_what_others_wrote_is_left_alone() -> None:
-    assert of_script("", "1234") == ""
-    assert of_script("hash=1 opsk:v1 verdict=fits", "1234") == "hash=1 opsk:v1 verdict=fits"
+    assert replace_hash("", "1234") == ""
+    assert replace_hash("hash=1 opsk:v1 verdict=fits", "1234") == "hash=1 opsk:v1 verdict=fits"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opsk.workload.attention_kernels import kernel_of
+from opsk.workload.attention_kernels import find_kernel
 from opsk.workload.plan import Attention
 
 
@@ -29,4 +29,4 @@ from opsk.workload.plan import Attention
     ],
 )
 def test_a_name_stands_for_the_kernel_of_its_time(name: str, generation: str, month: str, kernel: Attention) -> None:
-    assert kernel_of(name, generation=generation, month=month) is kernel
+    assert find_kernel(name, generation=generation, month=month) is kernel

@@ -4,7 +4,7 @@ import pytest
 
 from opsk.errors import InputError
 from opsk.workload.defaults import average_layers
-from opsk.workload.model import Mixer, ModelShape, kinds_of_pattern
+from opsk.workload.model import Mixer, ModelShape, count_layer_kinds
 from opsk.workload.plan import Plan
 
 SIZES = {"layers": 4, "hidden": 512, "ffn": 2048, "heads": 8, "kv_heads": 8, "head_dim": 64, "vocab": 1000, "seq": 128}
@@ -20,12 +20,12 @@ MAMBA = {"mixer_heads": 16, "mixer_head_dim": 64, "mixer_groups": 1, "mixer_stat
     ],
 )
 def test_the_letters_of_a_pattern_are_kinds_of_layers(pattern: str, kinds: tuple[int, int, int, int]):
-    assert kinds_of_pattern(pattern) == kinds
+    assert count_layer_kinds(pattern) == kinds
 
 
 @pytest.mark.parametrize("pattern", ["", "/", "MAMBA", "M M", "x" * 1000])
 def test_other_texts_are_no_patterns(pattern: str):
-    assert kinds_of_pattern(pattern) is None
+    assert count_layer_kinds(pattern) is None
 
 
 def test_a_mixer_is_known_by_its_name():

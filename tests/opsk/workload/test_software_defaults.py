@@ -20,7 +20,7 @@ from opsk.workload.plan import (
     Software,
     States,
 )
-from opsk.workload.software_defaults import SETTINGS, Rule, defaults_of, family_of, known_software, rules
+from opsk.workload.software_defaults import SETTINGS, Rule, find_defaults, find_family, known_software, rules
 
 VALUES = {
     "family": set(Software),
@@ -77,21 +77,21 @@ def test_a_rule_has_values_that_exist_a_reason_and_months(rule: Rule) -> None:
 
 @pytest.mark.parametrize("software", [*sorted(known_software()), "a-program-of-ones-own"])
 def test_every_software_has_what_a_plan_needs(software: str) -> None:
-    found = defaults_of(software, gpu="hopper", month="2025-01")
+    found = find_defaults(software, gpu="hopper", month="2025-01")
     assert {"family", "attention_kernel", "layer_kernels", "states", "loss_kernel", "sharding"} <= found.keys()
-    assert isinstance(family_of(found), Software)
+    assert isinstance(find_family(found), Software)
 
 
 def test_a_release_changes_what_holds() -> None:
-    old = defaults_of("megatron-lm", gpu="ampere", month="2022-05")
-    new = defaults_of("megatron-lm", gpu="ampere", month="2024-05")
-    assert (family_of(old), old["attention_kernel"].value) == (Software.MEGATRON, "unfused")
-    assert (family_of(new), new["attention_kernel"].value) == (Software.MEGATRON_CORE, "flash2")
+    old = find_defaults("megatron-lm", gpu="ampere", month="2022-05")
+    new = find_defaults("megatron-lm", gpu="ampere", month="2024-05")
+    assert (find_family(old), old["attention_kernel"].value) == (Software.MEGATRON, "unfused")
+    assert (find_family(new), new["attention_kernel"].value) == (Software.MEGATRON_CORE, "flash2")
 
 
 def test_sharded_states_may_have_other_formats() -> None:
     formats = {
-        sharded: defaults_of("hf-trainer", gpu="ampere", month="2024-05", sharded=sharded)["states"].value
+        sharded: find_defaults("hf-trainer", gpu="ampere", month="2024-05", sharded=sharded)["states"].value
         for sharded in (True, False)
     }
     assert formats == {True: "autocast", False: "pure-16bit"}
@@ -99,7 +99,7 @@ def test_sharded_states_may_have_other_formats() -> None:
 
 def test_a_chip_generation_changes_what_holds() -> None:
     kernels = {
-        gpu: defaults_of("megatron-core", gpu=gpu, month="2025-01")["attention_kernel"].value
+        gpu: find_defaults("megatron-core", gpu=gpu, month="2025-01")["attention_kernel"].value
         for gpu in ("ampere", "hopper")
     }
     assert kernels == {"ampere": "flash2", "hopper": "cudnn"}

@@ -14,7 +14,7 @@ from opsk.app.remap import apply as remap_apply
 from opsk.app.remap import journal as remap_journal
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.remapping import execution
 from opsk.slurm.commands.remap_commands import Who, requeue
 from opsk_tui.data import actions as module
@@ -30,14 +30,14 @@ ADVISED = replace(JOB, admin_comment="opsk:v1 verdict=fits tp=8 pp=1 dp=4", time
 @pytest.fixture
 def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """A site with a fabric of sixteen nodes, and Slurm's commands noted instead of run."""
-    (tmp_path / "dump").write_text(as_ibnetdiscover(rail_optimized_fabric(nodes=16, hcas=8, leaves=16, spines=4)))
+    (tmp_path / "dump").write_text(render_ibnetdiscover(rail_optimized_fabric(nodes=16, hcas=8, leaves=16, spines=4)))
     (tmp_path / "opsk.toml").write_text(f'fabric = ["{tmp_path}/dump"]\n')
     monkeypatch.setenv("OPSK_CONFIG", str(tmp_path / "opsk.toml"))
     monkeypatch.setattr(execution, "_POLL_S", 0.0)
     found = Recorder()
     for each in (module, remap_apply, remap_journal):
         monkeypatch.setattr(each, "run_command", found)
-        monkeypatch.setattr(each, "caller_rights", lambda job, run: tuple(Who))
+        monkeypatch.setattr(each, "find_caller_rights", lambda job, run: tuple(Who))
     return found
 
 

@@ -13,7 +13,7 @@ from opsk.slurm.commands.accounting import AccountedRun
 from opsk.slurm.records import JobRecord
 from opsk.store.records.jobs import JobSeen
 from opsk_tui.data.ends import AGAIN_AFTER_S, GIVEN_UP_AFTER_S, QUESTIONS_A_MINUTE, Endings, SlurmEnds
-from opsk_tui.data.recording import Keeper
+from opsk_tui.data.recording import ViewRecorder
 from opsk_tui.data.view import ClusterView, Source, SourceState
 from tests.tui.data.test_recording import NOW_S, RECORD, SUBMITTED, job, of, view
 
@@ -36,81 +36,81 @@ class Slurm:
         return answer
 
 
-def told(slurm: Slurm, *at_s: float) -> list[JobSeen]:
+def pop_ended(slurm: Slurm, *at_s: float) -> list[JobSeen]:
     """Return what is told of a job that is gone, by when it is asked."""
     endings = Endings(slurm)
     endings.add(SEEN, NOW_S)
-    return [each for at in at_s for each in endings.told(NOW_S + at)]
+    return [each for at in at_s for each in endings.pop_ended(NOW_S + at)]
 
 
 def test_a_job_that_completes_yet_is_asked_for_again() -> None:
-    (seen,) = told(Slurm(replace(RECORD, state="COMPLETING"), ENDED), 0, AGAIN_AFTER_S + 1)
+    (seen,) = pop_ended(Slurm(replace(RECORD, state="COMPLETING"), ENDED), 0, AGAIN_AFTER_S + 1)
     assert (seen.state, seen.exit_code, seen.ended_at) == ("COMPLETED", "0:0", ENDED_AT)
 
 
 def test_a_slurm_that_does_not_answer_is_asked_again() -> None:
-    (seen,) = told(Slurm(SlurmError("away"), SlurmError("away"), ENDED), 0, 10, 20)
+    (seen,) = pop_ended(Slurm(SlurmError("away"), SlurmError("away"), ENDED), 0, 10, 20)
     assert (seen.state, seen.ended_at) == ("COMPLETED", ENDED_AT)
 
 
 def test_it_is_not_asked_at_each_look() -> None:
     slurm = Slurm(SlurmError("away"))
-    assert told(slurm, *(0.5 * look for look in range(10))) == []
+    assert pop_ended(slurm, *(0.5 * look for look in range(10))) == []
     assert slurm.asked == 1
 
 
 def test_a_slurm_that_never_answers_is_given_up() -> None:
     slurm = Slurm(SlurmError("away"))
-    (seen,) = told(slurm, 0, GIVEN_UP_AFTER_S + 1)
+    (seen,) = pop_ended(slurm, 0, GIVEN_UP_AFTER_S + 1)
     assert (seen.state, seen.ended_at) == (None, datetime.fromtimestamp(NOW_S + GIVEN_UP_AFTER_S + 1, UTC))
 
 
 def test_what_is_told_of_the_end_counts_though_this_clock_was_set_back() -> None:
     """The store takes the newest record: an hour ago would be older than what stands there."""
-    (seen,) = told(Slurm(ENDED), -3600)
+    (seen,) = pop_ended(Slurm(ENDED), -3600)
     assert seen.at == SEEN.at
 
 
 def test_what_is_told_of_a_job_counts_though_a_clock_was_ahead_before() -> None:
     """The clock goes back by an hour while the recorder runs, and while none does."""
-    keeper = Keeper()
+    keeper = ViewRecorder()
     (first,) = of(JobSeen, keeper.records(view(3600, job())))
     (then,) = of(JobSeen, keeper.records(view(0, job(state="COMPLETING"))))
     assert (then.state, then.at) == ("COMPLETING", first.at)
-    (after,) = of(JobSeen, Keeper(unfinished=[first]).records(view(0, job(state="COMPLETING"))))
+    (after,) = of(JobSeen, ViewRecorder(unfinished=[first]).records(view(0, job(state="COMPLETING"))))
     assert after.at == first.at
 
 
 def test_a_clock_that_is_set_back_by_an_hour_does_not_stop_the_questions() -> None:
-    assert len(told(Slurm(SlurmError("away"), ENDED), 0, -3600)) == 1
+    assert len(pop_ended(Slurm(SlurmError("away"), ENDED), 0, -3600)) == 1
 
 
-def after_restart(keeper: Keeper, *jobs: JobRecord, problem: str = "") -> list[JobSeen]:
+def after_restart(keeper: ViewRecorder, *jobs: JobRecord, problem: str = "") -> list[JobSeen]:
     looked: ClusterView = view(0, *(job(**{"state": each.state}) for each in jobs))
     state = SourceState(source=Source.SLURM, taken_at_s=NOW_S, problem=problem)
     return of(JobSeen, keeper.records(replace(looked, sources=(state,))))
 
 
 def test_a_job_that_ended_while_no_recorder_ran_has_ended() -> None:
-    (seen,) = after_restart(Keeper(unfinished=[SEEN], ended=Slurm(ENDED)))
+    (seen,) = after_restart(ViewRecorder(unfinished=[SEEN], ended=Slurm(ENDED)))
     assert (seen.job, seen.submitted_at, seen.state, seen.ended_at) == ("7", SUBMITTED, "COMPLETED", ENDED_AT)
 
 
 def test_a_job_that_runs_on_after_a_restart_of_the_recorder_has_not_ended() -> None:
-    (seen,) = after_restart(Keeper(unfinished=[SEEN], ended=Slurm(ENDED)), RECORD)
+    (seen,) = after_restart(ViewRecorder(unfinished=[SEEN], ended=Slurm(ENDED)), RECORD)
     assert (seen.state, seen.ended_at) == ("RUNNING", None)
 
 
 def test_nothing_has_ended_while_slurm_does_not_say_what_runs() -> None:
     slurm = Slurm(ENDED)
-    keeper = Keeper(unfinished=[SEEN], ended=slurm)
+    keeper = ViewRecorder(unfinished=[SEEN], ended=slurm)
     assert after_restart(keeper, problem="slurmctld does not answer") == []
     assert slurm.asked == 0
     assert len(after_restart(keeper)) == 1
 
 
 def test_a_job_of_another_cluster_in_the_same_store_is_left_alone() -> None:
-    assert after_restart(Keeper(unfinished=[replace(SEEN, cluster="other")], ended=Slurm(ENDED))) == []
+    assert after_restart(ViewRecorder(unfinished=[replace(SEEN, cluster="other")], ended=Slurm(ENDED))) == []
 
 
 class Controller:

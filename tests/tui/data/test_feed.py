@@ -108,7 +108,7 @@ def test_slurm_alone_is_enough_and_it_is_said() -> None:
 
 def test_exporters_join_in(pages: tuple[Pages, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
     feed = feed_of(Slurm(training_job()), exporter_port=1)
-    monkeypatch.setattr(feed_module, "exporters_of", lambda nodes, top: pages[1])
+    monkeypatch.setattr(feed_module, "find_exporters", lambda nodes, top: pages[1])
     view = asyncio.run(until(feed, lambda view: view.gpus is not None and Metric.POWER in view.gpus.values))
     assert states(view)[Source.EXPORTERS] == ""
     assert view.fabric is not None
@@ -146,7 +146,7 @@ def test_a_slow_source_keeps_no_other_waiting(
 ) -> None:
     slurm = Slurm(training_job())
     feed = feed_of(slurm, exporter_port=1)
-    monkeypatch.setattr(feed_module, "exporters_of", lambda nodes, top: pages[1])
+    monkeypatch.setattr(feed_module, "find_exporters", lambda nodes, top: pages[1])
 
     async def run() -> None:
         measured = 0
@@ -168,7 +168,7 @@ def test_what_is_being_asked_is_waited_for_but_not_before_anything_is_seen(
     monkeypatch: pytest.MonkeyPatch, nodes: tuple[NodeRecord, ...], answers_after_s: float
 ) -> None:
     """Else a refresh would be two views: one of what Slurm said, and one of what the exporters said a moment later."""
-    monkeypatch.setattr(feed_module, "SETTLE_AT_MOST_S", PATIENCE_S)
+    monkeypatch.setattr(feed_module, "MAX_SETTLE_S", PATIENCE_S)
     feed = feed_of(Slurm())
     feed._view = replace(feed._view, nodes=nodes)
 

@@ -14,17 +14,17 @@ from sqlalchemy import Engine
 from opsk.errors import SlurmError, StoreError
 from opsk.slurm.commands.accounting import AccountedRun
 from opsk.store.database.engine import open_store
-from opsk.store.records.jobs import JobSeen, jobs, known_jobs
+from opsk.store.records.jobs import JobSeen, find_jobs, find_known_jobs
 from opsk.store.writing import DirectWriter
 from opsk_tui.data.missed_jobs import (
     AGAIN_S,
     FIRST_LOOK_S,
-    LONGEST_PAUSE_S,
-    MOST_AT_ONCE_S,
+    MAX_PAUSE_S,
+    MAX_WINDOW_S,
+    RESEND_AFTER_S,
     SETTLE_S,
-    TELL_AGAIN_S,
-    Known,
-    Missed,
+    MissedJobs,
+    StoreLookup,
 )
 from tests.tui.data.test_recording import ADVICE, NOW_S
 
@@ -63,25 +63,25 @@ def engine(tmp_path: Path) -> Engine:
     return open_store(f"sqlite:///{tmp_path}/opsk.db")
 
 
-def of_store(engine: Engine) -> Known:
-    return lambda cluster, ids: known_jobs(engine, cluster, ids)
+def of_store(engine: Engine) -> StoreLookup:
+    return lambda cluster, ids: find_known_jobs(engine, cluster, ids)
 
 
-def looking(accounting: Accounting, clock: Clock, known: Known, since_s: float | None = None) -> Missed:
+def looking(accounting: Accounting, clock: Clock, known: StoreLookup, since_s: float | None = None) -> MissedJobs:
     since = {"lab": datetime.fromtimestamp(since_s, UTC)} if since_s is not None else {}
-    return Missed(ended=accounting.ended, known=known, since=since, clock=clock, now=clock)
+    return MissedJobs(ended=accounting.ended, known=known, since=since, clock=clock, now=clock)
 
 
 def test_a_job_that_came_and_went_unseen_is_kept_with_its_advice(engine: Engine) -> None:
     missed, clock = looking(Accounting(), clock := Clock(), of_store(engine)), clock
     DirectWriter(engine).write(missed.records("lab"))
-    (kept,) = jobs(engine)
+    (kept,) = find_jobs(engine)
     assert (kept.job, kept.state, kept.exit_code, kept.node_list, kept.gpus, kept.account) == (
         "9", "COMPLETED", "0:0", "n[0-1]", 8, "ml",
     )  # fmt: skip
     assert (kept.script_hash, kept.verdict, kept.predicted_step_s) == ("abc123", "fits", 1.0)
     assert kept.ended_at == datetime.fromtimestamp(NOW_S - 40, UTC)
-    clock.now_s += TELL_AGAIN_S
+    clock.now_s += RESEND_AFTER_S
     assert missed.records("lab") == []
 
 
@@ -92,7 +92,7 @@ def test_a_job_whose_end_was_lost_on_its_way_has_ended(engine: Engine) -> None:
     writer = DirectWriter(engine)
     writer.write([JobSeen(cluster="lab", job="9", submitted_at=submitted, at=ahead, state="RUNNING")])
     writer.write(looking(Accounting([replace(RUN, admin_comment="")]), Clock(), of_store(engine)).records("lab"))
-    (kept,) = jobs(engine)
+    (kept,) = find_jobs(engine)
     assert (kept.state, kept.ended_at) == ("COMPLETED", datetime.fromtimestamp(NOW_S - 40, UTC))
 
 
@@ -101,7 +101,7 @@ def test_a_job_that_ended_otherwise_than_the_store_says_is_put_right(engine: Eng
     writer = DirectWriter(engine)
     writer.write([JobSeen(cluster="lab", job="9", submitted_at=submitted, at=at, state="RUNNING", ended_at=at)])
     writer.write(looking(Accounting(), Clock(), of_store(engine)).records("lab"))
-    assert [(job.state, job.exit_code) for job in jobs(engine)] == [("COMPLETED", "0:0")]
+    assert [(job.state, job.exit_code) for job in find_jobs(engine)] == [("COMPLETED", "0:0")]
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,11 @@ def test_what_need_not_be_kept_is_not(engine: Engine, run: AccountedRun) -> None
 
 def test_what_the_store_did_not_take_is_told_again_until_it_has_it(engine: Engine) -> None:
     missed, clock = looking(Accounting(), clock := Clock(), of_store(engine)), clock
-    told = []
-    for _ in range(int((AGAIN_S + TELL_AGAIN_S) // 60)):
-        told += missed.records("lab")
+    pop_ended = []
+    for _ in range(int((AGAIN_S + RESEND_AFTER_S) // 60)):
+        pop_ended += missed.records("lab")
         clock.now_s += 60
-    assert len(told) == (AGAIN_S + TELL_AGAIN_S) // TELL_AGAIN_S
+    assert len(pop_ended) == (AGAIN_S + RESEND_AFTER_S) // RESEND_AFTER_S
 
 
 def test_a_record_that_the_store_refuses_is_given_up_after_a_day(engine: Engine) -> None:
@@ -151,7 +151,7 @@ def test_after_a_night_without_a_recorder_all_of_it_is_looked_through_hour_by_ho
         clock.now_s += 60
     spans = accounting.asked
     assert spans[0][0] == NOW_S - 12 * 3600 - AGAIN_S
-    assert max(until - since for since, until in spans) == MOST_AT_ONCE_S
+    assert max(until - since for since, until in spans) == MAX_WINDOW_S
     assert all(one[1] > other[0] for one, other in pairwise(spans))
     assert spans[-1][1] == clock.now_s - 60 - SETTLE_S
 
@@ -177,7 +177,7 @@ def test_an_accounting_that_is_not_there_is_asked_less_and_less_and_told_of_once
     assert len(accounting.asked) < 10
     assert caplog.text.count("accounting is disabled") == 1
     accounting.error = None
-    clock.now_s += LONGEST_PAUSE_S
+    clock.now_s += MAX_PAUSE_S
     assert [seen.job for seen in missed.records("lab")] == ["9"]
 
 
@@ -187,7 +187,7 @@ def test_while_the_store_is_away_nothing_is_told_and_nothing_forgotten(engine: E
     def known(cluster: str, ids: Sequence[str]) -> dict[tuple[str, datetime], tuple[datetime, str | None]]:
         if is_away:
             raise StoreError("disk full")
-        return known_jobs(engine, cluster, ids)
+        return find_known_jobs(engine, cluster, ids)
 
     missed = looking(Accounting(), clock, known)
     assert missed.records("lab") == []

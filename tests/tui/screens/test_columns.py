@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk_tui.cli import advice_lines, headline, record_lines, text_table
+from opsk_tui.cli import advice_lines, headline, record_lines, render_table
 from opsk_tui.data.values import FeedState, JobView, advice_of
 from opsk_tui.screens.columns import COLUMNS, fitting, matching, ordered
 from tests.fakes.jobs import HOSTILE_NAME, RECORDS, FixedJobs, record
@@ -88,7 +88,7 @@ def test_the_headline_counts() -> None:
 
 
 def test_the_text_table_is_one_line_a_job_and_its_columns_stand_in_line() -> None:
-    lines = text_table(ordered(JOBS), COLUMNS).splitlines()
+    lines = render_table(ordered(JOBS), COLUMNS).splitlines()
     assert len(lines) == 6
     assert lines[0].split()[:4] == ["JOB", "USER", "NAME", "STATE"]
     place = lines[0].index("STATE")
@@ -97,13 +97,13 @@ def test_the_text_table_is_one_line_a_job_and_its_columns_stand_in_line() -> Non
 
 def test_wide_letters_keep_the_text_table_in_line() -> None:
     jobs = [JobView(record=record(1, "学習ジョブ")), JobView(record=record(2, "abc"))]
-    first, second = text_table(jobs, COLUMNS[:4]).splitlines()[1:]
+    first, second = render_table(jobs, COLUMNS[:4]).splitlines()[1:]
     # Each of the five letters takes two cells: the line is five characters shorter for the same width.
     assert first.index("RUNNING") + 5 == second.index("RUNNING")
 
 
 def test_no_jobs_is_a_sentence() -> None:
-    assert text_table([], COLUMNS) == "No jobs are pending or running."
+    assert render_table([], COLUMNS) == "No jobs are pending or running."
 
 
 def test_the_full_record_shows_all_that_slurm_tells_and_nothing_that_it_does_not() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from opsk_tui.text.safe_text import ascii_text, fitted, safe, wrapped
+from opsk_tui.text.safe_text import ascii_text, fit_text, safe, wrap_text
 from tests.fakes.big_cluster import HOSTILE
 
 ANYTHING = st.text(st.characters(exclude_categories=()), max_size=60)
@@ -32,18 +32,18 @@ def test_ascii_text_has_ascii_only_and_keeps_its_width(text: str) -> None:
 
 @given(ANYTHING, st.integers(min_value=0, max_value=80), st.booleans())
 def test_a_fitted_text_has_exactly_its_width(text: str, width: int, right: bool) -> None:
-    assert cell_len(fitted(safe(text), width, right=right)) == width
+    assert cell_len(fit_text(safe(text), width, right=right)) == width
 
 
 @given(ANYTHING, st.integers(min_value=5, max_value=40))
 def test_wrapping_loses_no_sign(text: str, width: int) -> None:
-    lines = wrapped(safe(text), width)
+    lines = wrap_text(safe(text), width)
     assert "".join(lines).replace(" ", "") == safe(text).replace(" ", "")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_names_stay_one_short_line(text: str) -> None:
-    assert cell_len(fitted(safe(text), 12)) == 12
+    assert cell_len(fit_text(safe(text), 12)) == 12
 
 
 def test_marks_do_not_stack_over_other_lines() -> None:

@@ -1,7 +1,7 @@
-"""How does what all sources say become one view after the other? Each source is asked by itself, and may be silent.
+"""Combines the answers of all sources into a sequence of cluster views.
 
-A source is asked in a thread of its own, never twice at a time; while it does not answer, what it said last stays in
-the view, with its age and the reason. Nothing here keeps a key waiting.
+Each source is asked in a thread of its own, never twice at a time. While it does not answer, its last answer stays in
+the view, with its age and the reason. Nothing here delays the handling of a key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from opsk.config import SiteConfig
 from opsk.errors import InputError, OpskError
-from opsk.remapping.running import caller_rights
+from opsk.remapping.running import find_caller_rights
 from opsk.slurm.choice import slurm_client
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.commands.remap_commands import Who
@@ -28,15 +28,15 @@ from opsk.text import format_count
 from opsk_tui.data.feed_port import JobDetails
 from opsk_tui.data.sources.assembly import GpuTables, JobViews, PortTables, fabric_view
 from opsk_tui.data.sources.derived import DerivedProgress, PrometheusSignals
-from opsk_tui.data.sources.exporters import ExportersSource, exporters_of
+from opsk_tui.data.sources.exporters import ExportersSource, find_exporters
 from opsk_tui.data.sources.fabric import FabricSource
 from opsk_tui.data.sources.job_log import log_path, log_tail
-from opsk_tui.data.sources.looking import Looking
-from opsk_tui.data.sources.losing import LossesOfJobs
-from opsk_tui.data.sources.past import Past
+from opsk_tui.data.sources.looking import DetectionSchedule
+from opsk_tui.data.sources.losing import JobLosses
+from opsk_tui.data.sources.past import PastProgress
 from opsk_tui.data.sources.prometheus.client import PrometheusSource
-from opsk_tui.data.sources.prometheus.http import access_of
-from opsk_tui.data.sources.ranks import rank_table
+from opsk_tui.data.sources.prometheus.http import build_access
+from opsk_tui.data.sources.ranks import build_rank_table
 from opsk_tui.data.sources.readings import Readings
 from opsk_tui.data.sources.report_folder import ReportFolder
 from opsk_tui.data.sources.slurm import DIRECTLY, SlurmSource
@@ -44,17 +44,17 @@ from opsk_tui.data.sources.store import StoreSource
 from opsk_tui.data.view import ClusterView, FabricView, JobView, ReportRow, Source, SourceState
 
 SELDOM_S = 60.0
-SETTLE_S, SETTLE_AT_MOST_S = 0.15, 0.5
-"""What sources say within this time is one view; while one is being asked it is waited for a little longer."""
+SETTLE_S, MAX_SETTLE_S = 0.15, 0.5
+"""Answers within this time are combined into one view; pending answers are waited for a little longer."""
 LOG_WITHIN_S = 5.0
 COLLECT_AFTER = 50_000
-"""Objects that are made before Python looks for circles of references again."""
+"""Allocations before Python looks for reference cycles."""
 NO_NODES: tuple[NodeRecord, ...] = ()
 
 
 @dataclass(slots=True)
-class _Told:
-    """What the sources said last."""
+class _Answers:
+    """The last answers of the sources."""
 
     slurm: Snapshot = field(default_factory=lambda: Snapshot(taken_at_s=0.0))
     fabric: FabricView | None = None
@@ -64,22 +64,22 @@ class _Told:
 
 
 class ClusterFeed:
-    """Delivers the cluster as it is seen; implements `opsk_tui.data.feed_port.Feed`.
+    """Delivers cluster views; implements `opsk_tui.data.feed_port.Feed`.
 
     Parameters
     ----------
     site
-        Where things are.
+        The site configuration.
     slurm
-        Who asks Slurm where no advisor shares; the site's own way without.
+        The Slurm client where no advisor shares a snapshot; by default the site's.
     prometheus
         URL instead of the site's; "" for none.
     refresh_s
-        Instead of the site's [s].
+        Interval instead of the site's [s].
     clock
         Seconds since 1970.
     rights
-        What the caller may do; asked of Slurm's accounting without.
+        Returns the caller's rights; by default from Slurm's accounting.
     """
 
     def __init__(
@@ -90,41 +90,41 @@ class ClusterFeed:
         prometheus: str | None = None,
         refresh_s: float | None = None,
         clock: Callable[[], float] = time.time,
-        rights: Callable[[], tuple[Who, ...]] = lambda: caller_rights(None),
+        rights: Callable[[], tuple[Who, ...]] = lambda: find_caller_rights(None),
     ) -> None:
         top = site.top
         self._site, self._clock, self._rights = site, clock, rights
         self._refresh_s = refresh_s or top.refresh_s
-        self._told = _Told()
+        self._answers = _Answers()
         self._readings = Readings()
         self._gpus, self._ports, self._jobs = GpuTables(), PortTables(), JobViews()
-        self._looking, self._losses = Looking(), LossesOfJobs()
+        self._detection, self._losses = DetectionSchedule(), JobLosses()
         self._slurm = SlurmSource(
             site.advisor.socket if top.slurm_interval_s else None,
             slurm or slurm_client(),
             top.slurm_interval_s or 10.0,
-            sees_more=lambda: len(self._told.rights) > 1,
+            sees_more=lambda: len(self._answers.rights) > 1,
         )
-        access = access_of(top)
+        access = build_access(top)
         url = top.prometheus if prometheus is None else prometheus
         self._prometheus = (
             PrometheusSource(url, self._readings, access=access, labels=top.prometheus_labels, clock=clock)
             if url
             else None
         )
-        self._past = Past(self._prometheus, self._readings) if self._prometheus is not None else None
+        self._past = PastProgress(self._prometheus, self._readings) if self._prometheus is not None else None
         self._exporters = ExportersSource(self._readings, {}, access=access, clock=clock)
         knows_past = PrometheusSignals(self._prometheus) if self._prometheus is not None else self._exporters
         self._derived = DerivedProgress(knows_past, self._readings)
         self._fabric, self._store = FabricSource(site.fabric), StoreSource(site.store.url)
         self._reports = ReportFolder(site.postmortem.folder)
         self._changed, self._now = asyncio.Event(), asyncio.Event()
-        self._asked = set[Source]()
+        self._pending = set[Source]()
         self._threads = {
             name: ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"opsk-{name}")
             for name in ("slurm", "metrics", "seldom", "store", "look", "log", "rights")
         }
-        self._looked_at: tuple[str, ...] = ()
+        self._viewed_nodes: tuple[str, ...] = ()
         self._view = ClusterView(taken_at_s=clock())
         self._tasks = list[asyncio.Task[None]]()
 
@@ -134,24 +134,24 @@ class ClusterFeed:
         try:
             while True:
                 await self._changed.wait()
-                await self._settled()
+                await self._settle()
                 self._changed.clear()
-                view = await self._in("look", self._assembled)
+                view = await self._in("look", self._assemble)
                 if view is not self._view:
                     self._view = view
                     yield view
         finally:
             await self.close()
 
-    async def _settled(self) -> None:
-        """Wait for what else is said at this time; not before there is anything to be seen."""
-        end_s = time.monotonic() + (SETTLE_AT_MOST_S if self._view.nodes else SETTLE_S)
+    async def _settle(self) -> None:
+        """Wait for further answers of this moment; briefly before anything is visible."""
+        end_s = time.monotonic() + (MAX_SETTLE_S if self._view.nodes else SETTLE_S)
         await asyncio.sleep(SETTLE_S)
-        while self._asked and (left_s := end_s - time.monotonic()) > 0:
-            await asyncio.sleep(min(left_s, SETTLE_S / 3))
+        while self._pending and (remaining_s := end_s - time.monotonic()) > 0:
+            await asyncio.sleep(min(remaining_s, SETTLE_S / 3))
 
     def ask_now(self) -> None:
-        """Ask the sources again without waiting for the interval."""
+        """Query the sources again without waiting for the interval."""
         self._now.set()
 
     async def job_details(self, job_id: int) -> JobDetails:
@@ -159,12 +159,12 @@ class ClusterFeed:
         job = next((job for job in self._view.jobs if job.record.id == job_id), None)
         if job is None:
             raise InputError(f"there is no job {job_id} (any more)", hint="sacct knows jobs that have ended")
-        self._looked_at = job.record.nodes
+        self._viewed_nodes = job.record.nodes
         problems: list[str] = []
         with self._readings.lock:
-            ranks = rank_table(job, self._readings, self._view.gpus)
-        path, lines = await self._log_of(job, problems)
-        advice = await self._advice_of(job, problems)
+            ranks = build_rank_table(job, self._readings, self._view.gpus)
+        path, lines = await self._read_log(job, problems)
+        advice = await self._read_advice(job, problems)
         return JobDetails(
             job_id=job_id,
             ranks=ranks,
@@ -179,15 +179,15 @@ class ClusterFeed:
         if path not in {report.path for report in self._view.reports}:
             raise InputError("no report that was listed")
         if self._reports.is_report(path):
-            kept: str = await self._in("store", lambda: self._reports.text(path))
-            return kept
-        text: str | None = await self._in("store", lambda: self._store.report_text(path, self._told.slurm.cluster))
+            content: str = await self._in("store", lambda: self._reports.text(path))
+            return content
+        text: str | None = await self._in("store", lambda: self._store.report_text(path, self._answers.slurm.cluster))
         if text is None:
             raise InputError("the report is not in the store any more")
         return text
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop the sources."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -199,25 +199,25 @@ class ClusterFeed:
 
     def _start(self) -> None:
         if not self._tasks:
-            # what is loaded stays, and of thousands of readings none refer to each other in circles: looking through
-            # all of them again and again took a quarter of a full reload
+            # loaded objects stay, and thousands of readings have no reference cycles: scanning all of them again and
+            # again took a quarter of a full reload
             gc.freeze()
             gc.set_threshold(COLLECT_AFTER, 10, 10)
             metrics = Source.PROMETHEUS if self._prometheus is not None else Source.EXPORTERS
             self._tasks = [
-                asyncio.create_task(self._keep(Source.SLURM, "slurm", self._ask_slurm, self._refresh_s)),
-                asyncio.create_task(self._keep(metrics, "metrics", self._ask_metrics, self._refresh_s)),
-                asyncio.create_task(self._keep(Source.FABRIC, "seldom", self._ask_fabric, SELDOM_S)),
-                asyncio.create_task(self._keep(Source.STORE, "store", self._ask_store, SELDOM_S)),
+                asyncio.create_task(self._poll(Source.SLURM, "slurm", self._ask_slurm, self._refresh_s)),
+                asyncio.create_task(self._poll(metrics, "metrics", self._ask_metrics, self._refresh_s)),
+                asyncio.create_task(self._poll(Source.FABRIC, "seldom", self._ask_fabric, SELDOM_S)),
+                asyncio.create_task(self._poll(Source.STORE, "store", self._ask_store, SELDOM_S)),
                 asyncio.create_task(self._ask_rights()),
             ]
 
-    async def _keep(self, source: Source, thread: str, ask: Callable[[], str | None], every_s: float) -> None:
-        """Ask one source again and again; what it is called is told with its answer, ``None``: it is not there."""
+    async def _poll(self, source: Source, thread: str, ask: Callable[[], str | None], every_s: float) -> None:
+        """Query one source again and again; the query returns its name, ``None`` where it does not exist."""
         while True:
             began_s = time.monotonic()
-            before = self._told.states.get(source, SourceState(source=source))
-            self._asked.add(source)
+            before = self._answers.states.get(source, SourceState(source=source))
+            self._pending.add(source)
             try:
                 where = await self._in(thread, ask)
                 state = replace(before, where=where or "", taken_at_s=self._clock(), problem="", hint="")
@@ -227,50 +227,50 @@ class ClusterFeed:
             except Exception as error:  # noqa: BLE001 - one source that is broken must not take the others along
                 where = ""
                 state = replace(before, problem=f"{type(error).__name__}: {error}"[:200])
-            self._asked.discard(source)
+            self._pending.discard(source)
             if where is None:
-                self._told.states.pop(source, None)
+                self._answers.states.pop(source, None)
             else:
-                self._told.states[source] = state
+                self._answers.states[source] = state
             self._changed.set()
-            left_s = max(0.2, every_s - (time.monotonic() - began_s))
+            remaining_s = max(0.2, every_s - (time.monotonic() - began_s))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._now.wait(), left_s)
+                await asyncio.wait_for(self._now.wait(), remaining_s)
                 await asyncio.sleep(0.05)
                 self._now.clear()
 
     async def _ask_rights(self) -> None:
-        self._told.rights = await self._in("rights", self._rights)
+        self._answers.rights = await self._in("rights", self._rights)
         self._changed.set()
 
     def _ask_slurm(self) -> str:
         answer = self._slurm.read()
         snapshot = answer.snapshot
-        if snapshot is self._told.slurm:
-            return self._way(answer.way)
-        before = self._told.slurm
-        self._told.slurm = snapshot
+        if snapshot is self._answers.slurm:
+            return self._describe_route(answer.route)
+        before = self._answers.slurm
+        self._answers.slurm = snapshot
         if snapshot.nodes is not before.nodes:
-            self._lay_out(snapshot.nodes)
+            self._update_layout(snapshot.nodes)
         if snapshot.problem:
             raise OpskError(snapshot.problem, hint=snapshot.hint)
-        return self._way(answer.way)
+        return self._describe_route(answer.route)
 
     @staticmethod
-    def _way(way: str) -> str:
-        return way if way == DIRECTLY else f"shared by {way}"
+    def _describe_route(route: str) -> str:
+        return route if route == DIRECTLY else f"shared by {route}"
 
-    def _lay_out(self, nodes: Sequence[NodeRecord]) -> None:
-        """Take over the nodes; where they are others, everything is read anew."""
+    def _update_layout(self, nodes: Sequence[NodeRecord]) -> None:
+        """Set the nodes; where they have changed, everything is read again."""
         with self._readings.lock:
             slots = max((node.gpus for node in nodes), default=0)
-            is_new = self._readings.lay_out([node.name for node in nodes], slots)
+            is_new = self._readings.set_layout([node.name for node in nodes], slots)
             if is_new and self._prometheus is not None:
                 self._prometheus.forget()
             if is_new:
                 self._exporters.forget()
         if self._prometheus is None and self._site.top.exporter_port:
-            self._exporters.aim(exporters_of(nodes, self._site.top))
+            self._exporters.aim(find_exporters(nodes, self._site.top))
 
     def _ask_metrics(self) -> str | None:
         if self._prometheus is None and not self._site.top.exporter_port:
@@ -280,67 +280,67 @@ class ClusterFeed:
         if self._prometheus is not None:
             now_s = self._clock()
             if self._past is not None and self._past.is_due(now_s):
-                self._past.turn(now_s)  # instead of a refresh: both in one would show in how long one takes
+                self._past.turn(now_s)  # instead of a refresh: both in one would take noticeably longer
             else:
-                self._prometheus.refresh(spent_s=self._looking.take_spent())
+                self._prometheus.refresh(spent_s=self._detection.pop_spent_s())
                 if self._past is not None:
-                    self._past.look_closer(now_s)
-            self._derived.turn(self._told.slurm.jobs, self._clock())
+                    self._past.read_pending_lines(now_s)
+            self._derived.turn(self._answers.slurm.jobs, self._clock())
             return self._prometheus.shown
-        turn = self._exporters.refresh(self._looked_at)
-        self._derived.turn(self._told.slurm.jobs, self._clock())
+        turn = self._exporters.refresh(self._viewed_nodes)
+        self._derived.turn(self._answers.slurm.jobs, self._clock())
         silent = f", {turn.silent} silent" if turn.silent else ""
         pace = f", each every {turn.turn_s:.0f} s" if turn.turn_s > 2 * self._refresh_s else ""
         return f"{format_count(len(self._readings.nodes), 'node')}{silent}{pace}"
 
     def _ask_fabric(self) -> str | None:
-        self._told.fabric = self._fabric.read()
-        return self._fabric.shown if self._told.fabric is not None else None
+        self._answers.fabric = self._fabric.read()
+        return self._fabric.shown if self._answers.fabric is not None else None
 
     def _ask_store(self) -> str | None:
-        """Read which reports there are: those of the store, and those of the folder of evidence."""
+        """List the reports: those of the store, and those of the evidence folder."""
         if not self._store.is_there and not self._reports.is_there:
             return None
-        self._told.reports = lying = self._reports.reports(self._told.slurm.cluster)
-        at_hand = {(report.job, report.kind) for report in lying}
-        kept = self._store.reports(self._told.slurm.cluster) if self._store.is_there else ()
+        self._answers.reports = in_folder = self._reports.reports(self._answers.slurm.cluster)
+        known_reports = {(report.job, report.kind) for report in in_folder}
+        in_store = self._store.reports(self._answers.slurm.cluster) if self._store.is_there else ()
         # the same post-mortem is in both
-        kept = tuple(report for report in kept if (report.job, report.kind) not in at_hand)
-        self._told.reports = tuple(sorted((*lying, *kept), key=lambda report: -report.made_at_s))
-        return format_count(len(self._told.reports), "report")
+        in_store = tuple(report for report in in_store if (report.job, report.kind) not in known_reports)
+        self._answers.reports = tuple(sorted((*in_folder, *in_store), key=lambda report: -report.made_at_s))
+        return format_count(len(self._answers.reports), "report")
 
-    def _assembled(self) -> ClusterView:
-        """Return a view of what is known now; the same as before where nothing has changed."""
-        told, now_s = self._told, self._clock()
-        slurm = told.slurm
+    def _assemble(self) -> ClusterView:
+        """Return a view of the present data; the same as before where nothing has changed."""
+        answers, now_s = self._answers, self._clock()
+        slurm = answers.slurm
         with self._readings.lock:
             gpus = self._gpus.table(self._readings, slurm.nodes, slurm.jobs, now_s) if slurm.nodes else None
             ports = self._ports.table(self._readings)
             jobs = self._jobs.views(slurm.jobs, self._readings, gpus.job if gpus is not None else None, now_s)
             jobs = self._losses.turn(jobs, self._readings, gpus, ports, now_s)
-        if slurm.nodes and self._has_looked():
-            domains = told.fabric.hb_domains if told.fabric is not None else {}
-            self._looking.turn(self._readings, slurm, now_s, domains=domains)
+        if slurm.nodes and self._has_metrics():
+            domains = answers.fabric.hb_domains if answers.fabric is not None else {}
+            self._detection.turn(self._readings, slurm, now_s, domains=domains)
         before = self._view
         if len(jobs) == len(before.jobs) and all(a is b for a, b in zip(jobs, before.jobs, strict=True)):
             jobs = before.jobs
-        made: dict[str, Any] = {
+        parts: dict[str, Any] = {
             "cluster": slurm.cluster,
             "nodes": slurm.nodes,
             "gpus": gpus,
             "jobs": jobs,
-            "fabric": self._fabric_now(told.fabric, ports),
-            "events": self._looking.events,
-            "reports": told.reports,
-            "sources": tuple(told.states.values()),
-            "rights": told.rights,
+            "fabric": self._current_fabric(answers.fabric, ports),
+            "events": self._detection.events,
+            "reports": answers.reports,
+            "sources": tuple(answers.states.values()),
+            "rights": answers.rights,
         }
-        same = all(made[name] is getattr(before, name) for name in ("nodes", "gpus", "jobs", "fabric", "events"))
-        if same and all(made[name] == getattr(before, name) for name in ("cluster", "sources", "rights", "reports")):
+        same = all(parts[name] is getattr(before, name) for name in ("nodes", "gpus", "jobs", "fabric", "events"))
+        if same and all(parts[name] == getattr(before, name) for name in ("cluster", "sources", "rights", "reports")):
             return before
-        return ClusterView(taken_at_s=now_s, **made)
+        return ClusterView(taken_at_s=now_s, **parts)
 
-    def _fabric_now(self, fabric: FabricView | None, ports: Any) -> FabricView | None:
+    def _current_fabric(self, fabric: FabricView | None, ports: Any) -> FabricView | None:
         made = fabric_view(fabric, ports)
         before = self._view.fabric
         if made is None or before is None:
@@ -348,14 +348,14 @@ class ClusterFeed:
         is_same = made.ports is before.ports and made.tiers is before.tiers and made.faults is before.faults
         return before if is_same else made
 
-    def _has_looked(self) -> bool:
-        """Tell whether those who know GPUs have been asked: a node that nobody has asked yet has lost nothing."""
-        asked = (self._told.states.get(source) for source in (Source.PROMETHEUS, Source.EXPORTERS))
-        # before there were nodes nobody was asked, whose place says so
+    def _has_metrics(self) -> bool:
+        """Return whether the sources of GPUs have answered: a node that was not queried yet has lost nothing."""
+        asked = (self._answers.states.get(source) for source in (Source.PROMETHEUS, Source.EXPORTERS))
+        # before there were nodes no source was queried, and their names are empty
         has_answered = any(state is not None and (state.where or state.problem) for state in asked)
         return has_answered or (self._prometheus is None and not self._site.top.exporter_port)
 
-    async def _log_of(self, job: JobView, problems: list[str]) -> tuple[str, tuple[str, ...]]:
+    async def _read_log(self, job: JobView, problems: list[str]) -> tuple[str, tuple[str, ...]]:
         path: Path | None = None
         try:
             path = log_path(job.record)
@@ -371,8 +371,8 @@ class ClusterFeed:
             problems.append(error.message)
         return str(path or ""), ()
 
-    async def _advice_of(self, job: JobView, problems: list[str]) -> tuple[str, ...]:
-        cluster, record, submitted = self._told.slurm.cluster, job.advice, job.record.submit_time
+    async def _read_advice(self, job: JobView, problems: list[str]) -> tuple[str, ...]:
+        cluster, record, submitted = self._answers.slurm.cluster, job.advice, job.record.submit_time
         lines: tuple[str, ...] = ()
         if not self._store.is_there:
             return lines

@@ -1,7 +1,7 @@
-"""Whom do the screens ask? Two ports: a feed that delivers views of the cluster, and actions that change it.
+"""Defines the two ports of the screens: a feed that delivers views of the cluster, and actions that change it.
 
-Screens await both and never block a key: an implementation does its waiting in threads or in asyncio, and a question
-that cannot be answered is an `OpskError` whose message is shown. Nothing here imports Textual.
+Screens await both and never block a key: an implementation does its waiting in threads or in asyncio. A request that
+cannot be answered raises an `OpskError` whose message is shown. Nothing here imports Textual.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class RankTable:
     values
         By metric, float32, one entry a rank; NaN is unknown.
     step_s
-        Latest step time of the rank itself [s]; NaN where it tells none; ``None`` where none does.
+        Latest step time of the rank itself [s]; NaN where it reports none; ``None`` where no rank does.
     memory_bytes
-        Device memory in use [bytes]; NaN unknown; ``None`` where nobody told any.
+        Device memory in use [bytes]; NaN unknown; ``None`` where there is no source.
     places
-        The rank's place in the plan (``tp0 pp1 dp3``); empty where the plan is not known.
+        The rank's position in the plan (``tp0 pp1 dp3``); empty where the plan is unknown.
     """
 
     nodes: tuple[str, ...]
@@ -46,7 +46,7 @@ class RankTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDetails:
-    """What is shown of one job beyond its `JobView`; empty where nobody told it.
+    """The details of one job beyond its `JobView`; empty where unknown.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class JobDetails:
     advice
         The advice as sbatch printed it, line by line (plain text, hostile parts not yet escaped).
     problems
-        What could not be had, and why.
+        What could not be read, and why.
     """
 
     job_id: int
@@ -70,7 +70,7 @@ class JobDetails:
 
 
 class Feed(Protocol):
-    """Delivers the cluster as it is seen."""
+    """Delivers cluster views."""
 
     def views(self) -> AsyncIterator[ClusterView]:
         """Yield a view as soon as there is any, then one whenever something has changed.
@@ -81,16 +81,16 @@ class Feed(Protocol):
         ...
 
     def ask_now(self) -> None:
-        """Ask the sources again without waiting for the interval; returns at once."""
+        """Query the sources again without waiting for the interval; returns at once."""
         ...
 
     async def job_details(self, job_id: int) -> JobDetails:
-        """Return what is known of one job; asked again every few seconds while its screen is open.
+        """Return the details of one job; queried every few seconds while its screen is open.
 
         Raises
         ------
         OpskError
-            There is no such job, or nobody can tell.
+            There is no such job, or its details cannot be read.
         """
         ...
 
@@ -106,7 +106,7 @@ class Feed(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeatPicture:
+class PlacementView:
     """Who sits where: one row a node, one column a GPU slot (which is a rail where each GPU has one HCA).
 
     Parameters
@@ -129,7 +129,7 @@ class SeatPicture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One option of the remap core with what the screen shows beside it.
+    """One remap option with the data that the screen shows beside it.
 
     Parameters
     ----------
@@ -138,34 +138,34 @@ class Choice:
     goodput
         Useful part of the time until the end of the job [ratio]; ``None`` where the end is not known.
     before, after
-        Seats before and after; ``None`` where they are not known (a new numbering).
+        Rank placement before and after; ``None`` where it is unknown (a new numbering).
     mine
-        One entry a command: whether the caller may run it; others are handed over.
+        One entry per command: whether the caller may run it; others are handed over.
     is_predicted
-        Whether the speed is that of the job's own model; else options are held against each other by communication
-        alone, and no speed is shown.
+        Whether the speed is that of the job's own model; else options are compared by communication alone, and no speed
+        is shown.
     """
 
     option: Option
     goodput: float | None = None
-    before: SeatPicture | None = None
-    after: SeatPicture | None = None
+    before: PlacementView | None = None
+    after: PlacementView | None = None
     mine: tuple[bool, ...] = ()
     is_predicted: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What can be done about one event for one job.
+    """The remap options for one job after one event.
 
     Parameters
     ----------
     key
-        Handed back to `Actions.apply`, which refuses when the world has changed since.
+        Passed back to `Actions.apply`, which refuses when the state has changed since.
     choices
         Options, the best first; empty with ``nothing_to_do`` where there are none.
     notes
-        What to know: assumptions, refused kinds with their reason.
+        Notes for the user: assumptions, refused kinds with their reason.
     """
 
     key: str
@@ -178,15 +178,15 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of an action.
+    """The outcome of an action.
 
     Parameters
     ----------
     done
         Commands that were run.
     refused, said
-        The command at which it ended and why; empty when all went well. A plan that is out of date is refused with
-        an empty ``refused`` and the reason in ``said``.
+        The command at which it ended and why; empty on success. A plan that is out of date is refused with an empty
+        ``refused`` and the reason in ``said``.
     left
         Commands for someone else or for later, each with for whom.
     journal
@@ -203,9 +203,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undoing:
-    """What taking a remap back would run, and what of it ``stays``, with why.
+    """The commands that undo a remap, and what of it ``stays``, with the reason.
 
-    ``mine`` has one entry a command: whether the caller may run it.
+    ``mine`` has one entry per command: whether the caller may run it.
     """
 
     commands: tuple[Command, ...] = ()
@@ -217,23 +217,23 @@ class Actions(Protocol):
     """Changes the cluster with the caller's rights, after the screen has shown the exact commands and was confirmed."""
 
     async def propose(self, failed: Sequence[str], job_id: int, avoid: Collection[str] = ()) -> Proposal:
-        """Return the options for a job after events; ``failed`` is what `Event.failed` says of each of them.
+        """Return the options for a job after events; ``failed`` holds the `Event.failed` of each of them.
 
-        Nodes to ``avoid`` are no spares: something is wrong with them as well.
+        Nodes to ``avoid`` are not used as spares: they are faulty as well.
 
         Raises
         ------
         OpskError
-            They cannot be computed: the plan or the fabric is not known, or Slurm does not answer.
+            They cannot be computed: the plan or the fabric is unknown, or Slurm does not answer.
         """
         ...
 
     async def apply(self, proposal: Proposal, choice: int, tell: Callable[[str], None]) -> Outcome:
-        """Carry out ``proposal.choices[choice]``; ``tell`` gets one line a step, from any thread."""
+        """Execute ``proposal.choices[choice]``; ``tell`` receives one line per step, from any thread."""
         ...
 
     async def undoing(self, journal: str) -> Undoing:
-        """Return what `undo` would run now; it runs nothing.
+        """Return the commands that `undo` would run now; it runs nothing.
 
         Raises
         ------
@@ -243,9 +243,9 @@ class Actions(Protocol):
         ...
 
     async def undo(self, journal: str, undoing: Undoing, tell: Callable[[str], None]) -> Outcome:
-        """Take an applied option back, as far as Slurm allows; nothing is run that ``undoing`` did not show."""
+        """Undo an applied option, as far as Slurm allows; only commands that ``undoing`` has shown are run."""
         ...
 
     async def run(self, commands: Sequence[Command], tell: Callable[[str], None]) -> Outcome:
-        """Run single commands (cancel, hold, requeue, drain, resume) that the screen made and the caller confirmed."""
+        """Run single commands (cancel, hold, requeue, drain, resume) that the screen built and the caller confirmed."""
         ...

@@ -1,4 +1,4 @@
-"""How do the screens open before the planner is loaded? Actions that load it when the first of them is asked for."""
+"""Defers loading the planner until the first action, so that the screens open sooner."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ class LateActions:
 
     async def propose(self, failed: Sequence[str], job_id: int, avoid: Collection[str] = ()) -> Proposal:
         """Return the options for a job after events."""
-        return await (await asyncio.to_thread(self._loaded)).propose(failed, job_id, avoid)
+        return await (await asyncio.to_thread(self._load)).propose(failed, job_id, avoid)
 
     async def apply(self, proposal: Proposal, choice: int, tell: Callable[[str], None]) -> Outcome:
-        """Carry out one choice of a proposal."""
-        return await (await asyncio.to_thread(self._loaded)).apply(proposal, choice, tell)
+        """Execute one choice of a proposal."""
+        return await (await asyncio.to_thread(self._load)).apply(proposal, choice, tell)
 
     async def undoing(self, journal: str) -> Undoing:
-        """Return what taking an applied option back would run."""
-        return await (await asyncio.to_thread(self._loaded)).undoing(journal)
+        """Return the commands that would undo an applied option."""
+        return await (await asyncio.to_thread(self._load)).undoing(journal)
 
     async def undo(self, journal: str, undoing: Undoing, tell: Callable[[str], None]) -> Outcome:
-        """Take an applied option back."""
-        return await (await asyncio.to_thread(self._loaded)).undo(journal, undoing, tell)
+        """Undo an applied option."""
+        return await (await asyncio.to_thread(self._load)).undo(journal, undoing, tell)
 
     async def run(self, commands: Sequence[Command], tell: Callable[[str], None]) -> Outcome:
         """Run single commands."""
-        return await (await asyncio.to_thread(self._loaded)).run(commands, tell)
+        return await (await asyncio.to_thread(self._load)).run(commands, tell)
 
-    def _loaded(self) -> Actions:
+    def _load(self) -> Actions:
         with self._lock:
             if self._actions is None:
                 from opsk_tui.data.actions import SlurmActions

@@ -1,4 +1,4 @@
-"""How is the screen there before what it sees with is loaded? A feed that a thread makes when it is first asked."""
+"""Defers loading the data sources to a thread, so that the screen opens before they are loaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LateFeed:
     Parameters
     ----------
     make
-        Makes it; may load whatever it needs, and may ask where things are.
+        Creates it; may load modules, and may query where the sources are.
     """
 
     def __init__(self, make: Callable[[], Feed]) -> None:
@@ -23,7 +23,7 @@ class LateFeed:
         self._feed: Feed | None = None
         self._lock = asyncio.Lock()
 
-    async def _made(self) -> Feed:
+    async def _load(self) -> Feed:
         async with self._lock:
             if self._feed is None:
                 self._feed = await asyncio.to_thread(self._make)
@@ -31,25 +31,25 @@ class LateFeed:
 
     async def views(self) -> AsyncIterator[ClusterView]:
         """Yield what the feed yields."""
-        feed = await self._made()
+        feed = await self._load()
         async for view in feed.views():
             yield view
 
     def ask_now(self) -> None:
-        """Ask again, once there is anybody to ask."""
+        """Query again, once there is a feed."""
         if self._feed is not None:
             self._feed.ask_now()
 
     async def job_details(self, job_id: int) -> JobDetails:
-        """Return what is known of one job."""
-        return await (await self._made()).job_details(job_id)
+        """Return the details of one job."""
+        return await (await self._load()).job_details(job_id)
 
     async def report_text(self, path: str) -> str:
         """Return the text of a report."""
-        return await (await self._made()).report_text(path)
+        return await (await self._load()).report_text(path)
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop the sources."""
         close = getattr(self._feed, "close", None)
         if close is not None:
             await close()

@@ -1,7 +1,7 @@
-"""How does the store fill by itself? ``opsk top --record``: a screen without a screen, one a cluster, as a service.
+"""Implements ``opsk top --record``: the service that fills the store, without a screen, one per cluster.
 
-What it sees goes through the advisor's socket where the store is a file that the advisor writes, else straight into the
-database. What cannot be written waits here, up to a bound, and is told again; all records may be told twice.
+Records go through the advisor's socket where the store is a file that the advisor writes, else directly into the
+database. Records that cannot be written wait here, up to a bound, and are sent again; every record may be sent twice.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from opsk.errors import InputError, OpskError, StoreError, UnavailableError
 from opsk.slurm.commands.accounting import AccountingClient
 from opsk.store.database.engine import open_store
 from opsk.store.database.urls import default_url
-from opsk.store.records.failures import failures
-from opsk.store.records.jobs import jobs, known_jobs
+from opsk.store.records.failures import find_failures
+from opsk.store.records.jobs import find_jobs, find_known_jobs
 from opsk.store.writing import DirectWriter, Record, encode
 from opsk_tui.data.ends import SlurmEnds
 from opsk_tui.data.feed import ClusterFeed
 from opsk_tui.data.missed_jobs import EVERY_S as LOOK_BACK_EVERY_S
-from opsk_tui.data.missed_jobs import Missed
-from opsk_tui.data.recording import EVERY_S, Keeper, batches
+from opsk_tui.data.missed_jobs import MissedJobs
+from opsk_tui.data.recording import EVERY_S, ViewRecorder, batches
 from opsk_tui.data.sources.advisor import send_records
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
     from opsk_tui.data.view import ClusterView
 
-MOST_WAITING = 20_000
+MAX_WAITING = 20_000
 AGAIN_AFTER_S = 10.0
 LOOK_EVERY_S = 2.0
 
-Kept = TypeVar("Kept")
+Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Outbox:
     Parameters
     ----------
     send
-        Hands lines of JSON to the advisor, and tells whether it took them.
+        Sends lines of JSON to the advisor, and returns whether it accepted them.
     write
         Writes into the database.
     """
@@ -60,29 +60,29 @@ class Outbox:
         self, send: Callable[[Sequence[str]], bool] | None, write: Callable[[Sequence[Record]], object]
     ) -> None:
         self._send, self._write = send, write
-        self._waiting: deque[Record] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[Record] = deque(maxlen=MAX_WAITING)
         self._due_s = 0.0
-        self._said = ""
-        self.kept = 0
+        self._last_warning = ""
+        self.written = 0
 
     def put(self, records: Sequence[Record], *, now: bool = False) -> None:
-        """Take records and hand over what waits; what was refused waits, of too much the oldest is lost."""
+        """Add records and send the queue; refused records wait, and the oldest are dropped beyond the bound."""
         self._waiting.extend(records)
         if not now and time.monotonic() < self._due_s:
             return
         for part in list(batches(list(self._waiting))):
             try:
-                is_taken = self._hand_over(part)
+                is_accepted = self._hand_over(part)
             except (StoreError, UnavailableError) as error:
-                is_taken = False
-                if error.message != self._said:
-                    self._said = error.message
+                is_accepted = False
+                if error.message != self._last_warning:
+                    self._last_warning = error.message
                     log.warning("records wait: %s", error.message)
-            if not is_taken:
+            if not is_accepted:
                 self._due_s = time.monotonic() + AGAIN_AFTER_S
                 return
-            self._said = ""
-            self.kept += len(part)
+            self._last_warning = ""
+            self.written += len(part)
             for _ in part:
                 self._waiting.popleft()
 
@@ -104,7 +104,7 @@ class Outbox:
 def record(
     site: SiteConfig, *, prometheus: str | None = None, every_s: float = EVERY_S, for_s: float | None = None
 ) -> None:
-    """Keep what is seen until SIGTERM, or for some time.
+    """Record the cluster until SIGTERM, or for some time.
 
     Raises
     ------
@@ -115,41 +115,41 @@ def record(
     writer = DirectWriter(open_store(url))
     is_file = url.startswith("sqlite")
     outbox = Outbox(_socket_of(site) if is_file else None, writer.write)
-    keeper = Keeper(
+    keeper = ViewRecorder(
         every_s=every_s,
-        still_open=_known(url, lambda engine: failures(engine, still=True)),
-        unfinished=_known(url, lambda engine: jobs(engine, running=True)),
+        still_open=_read_or_empty(url, lambda engine: find_failures(engine, still=True)),
+        unfinished=_read_or_empty(url, lambda engine: find_jobs(engine, running=True)),
         ended=SlurmEnds(),
     )
-    missed = Missed(
+    missed = MissedJobs(
         ended=AccountingClient().ended,
-        known=lambda cluster, ids: _asked(url, lambda engine: known_jobs(engine, cluster, ids)),
-        since={job.cluster: job.submitted_at for job in reversed(_known(url, jobs))},
+        known=lambda cluster, ids: _read_store(url, lambda engine: find_known_jobs(engine, cluster, ids)),
+        since={job.cluster: job.submitted_at for job in reversed(_read_or_empty(url, find_jobs))},
         every_s=min(LOOK_BACK_EVERY_S, every_s),
     )
     asyncio.run(_run(ClusterFeed(site, prometheus=prometheus), keeper, missed, outbox, for_s))
-    log.info("%d records kept", outbox.kept)
+    log.info("%d records kept", outbox.written)
 
 
 def _socket_of(site: SiteConfig) -> Callable[[Sequence[str]], bool]:
     return lambda lines: send_records(site.advisor.socket, lines)
 
 
-def _known(url: str, read: Callable[[Engine], list[Kept]]) -> list[Kept]:
-    """Return what the store has without an end; nothing where it cannot be read."""
+def _read_or_empty(url: str, read: Callable[[Engine], list[Item]]) -> list[Item]:
+    """Return what the store returns; nothing where it cannot be read."""
     try:
-        return _asked(url, read)
+        return _read_store(url, read)
     except OpskError:
         return []
 
 
-def _asked(url: str, read: Callable[[Engine], Answer]) -> Answer:
-    """Return what the store answers.
+def _read_store(url: str, read: Callable[[Engine], Answer]) -> Answer:
+    """Return the result of a query of the store.
 
     Raises
     ------
     StoreError
-        It does not.
+        It does not answer.
     """
     engine = open_store(url, writing=False)
     try:
@@ -158,8 +158,10 @@ def _asked(url: str, read: Callable[[Engine], Answer]) -> Answer:
         engine.dispose()
 
 
-async def _run(feed: ClusterFeed, keeper: Keeper, missed: Missed, outbox: Outbox, for_s: float | None) -> None:
-    """Look again and again; the view of the moment counts, however many there were since."""
+async def _run(
+    feed: ClusterFeed, keeper: ViewRecorder, missed: MissedJobs, outbox: Outbox, for_s: float | None
+) -> None:
+    """Record at intervals; the present view counts, however many there were since."""
     ends = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -179,23 +181,23 @@ async def _run(feed: ClusterFeed, keeper: Keeper, missed: Missed, outbox: Outbox
             except Exception:
                 log.exception("jobs that nobody saw are not looked for")
 
-    seeing, looking = asyncio.create_task(see()), asyncio.create_task(look_back())
+    viewing, looking = asyncio.create_task(see()), asyncio.create_task(look_back())
     end_s = time.monotonic() + for_s if for_s is not None else None
     try:
-        while not ends.is_set() and not seeing.done() and (end_s is None or time.monotonic() < end_s):
+        while not ends.is_set() and not viewing.done() and (end_s is None or time.monotonic() < end_s):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ends.wait(), LOOK_EVERY_S)
             if last:
-                found, late[:] = tuple(late), ()
-                await asyncio.to_thread(_keep, last[0], keeper, outbox, found)
+                late_records, late[:] = tuple(late), ()
+                await asyncio.to_thread(_record_view, last[0], keeper, outbox, late_records)
         if last:
             outbox.put([*keeper.records(last[0], is_last=True), *late], now=True)
     finally:
-        seeing.cancel()
+        viewing.cancel()
         looking.cancel()
-        await asyncio.gather(seeing, looking, return_exceptions=True)
+        await asyncio.gather(viewing, looking, return_exceptions=True)
         await feed.close()
 
 
-def _keep(view: ClusterView, keeper: Keeper, outbox: Outbox, late: Sequence[Record]) -> None:
+def _record_view(view: ClusterView, keeper: ViewRecorder, outbox: Outbox, late: Sequence[Record]) -> None:
     outbox.put([*keeper.records(view), *late])

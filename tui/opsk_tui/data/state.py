@@ -1,4 +1,4 @@
-"""What do the screens know now? The latest view, and what can be looked up in it; built when it is first asked for."""
+"""Holds the latest cluster view with its lookup tables, each built on first use."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from opsk.slurm.commands.remap_commands import Command, Who
 from opsk_tui.data.view import ClusterView, GpuTable, Health, JobView, Source
 
 DRAINED_BY_HAND = "opsk: opsk top"
-"""The reason of a drain from the screens themselves: why is known to whoever did it."""
+"""The reason of a drain from the screens themselves, which was a user's decision."""
 _ABOVE = {Who.USER: (Who.OPERATOR, Who.ADMINISTRATOR), Who.OPERATOR: (Who.ADMINISTRATOR,), Who.ADMINISTRATOR: ()}
 
 
-class Known:
+class ViewIndex:
     """One view, with its nodes and jobs by name and number.
 
     Parameters
     ----------
     view
-        What was delivered.
+        The delivered view.
     user
         Name of the caller, who owns jobs.
     """
@@ -42,7 +42,7 @@ class Known:
 
     @cached_property
     def gpus(self) -> GpuTable:
-        """GPUs: as told, or as far as Slurm's own numbers tell."""
+        """GPUs: from the view, else as far as Slurm's own numbers allow."""
         if self.view.gpus is not None:
             return self.view.gpus
         nodes = self.view.nodes
@@ -59,25 +59,25 @@ class Known:
     @cached_property
     def jobs_of_node(self) -> dict[str, list[int]]:
         """Ids of the jobs on each node."""
-        found: dict[str, list[int]] = {}
+        by_node: dict[str, list[int]] = {}
         for job in self.view.jobs:
             for name in job.record.nodes:
-                found.setdefault(name, []).append(job.record.id)
-        return found
+                by_node.setdefault(name, []).append(job.record.id)
+        return by_node
 
     @cached_property
     def worst(self) -> NDArray[np.int8]:
-        """Worst health of a GPU of each node; a node that takes no job is watched, one that is down is sick."""
+        """Worst health of a GPU of each node; a node that takes no job is watched, one that is down is unhealthy."""
         health: NDArray[np.int8] = self.gpus.health.max(axis=1, initial=0).astype(np.int8)
         for row, node in enumerate(self.view.nodes):
             if not node.is_usable:
                 is_down = node.state in ("DOWN", "FAIL", "UNKNOWN") or "NOT_RESPONDING" in node.state_flags
-                health[row] = max(health[row], Health.SICK if is_down else Health.WATCH)
+                health[row] = max(health[row], Health.UNHEALTHY if is_down else Health.WATCH)
         return health
 
     @cached_property
-    def well_again(self) -> tuple[str, ...]:
-        """Nodes that a remap of opsk's has drained, and on which nothing is wrong any more, as far as anybody sees."""
+    def recovered(self) -> tuple[str, ...]:
+        """Nodes that a remap of opsk has drained, and that show no fault any more."""
         bad = {node for event in self.view.events if not event.is_over for node in event.nodes}
         health = self.gpus.health
         return tuple(
@@ -89,7 +89,7 @@ class Known:
         )  # fmt: skip
 
     def may(self, command: Command, owner: str = "") -> bool:
-        """Tell whether the caller may run a command; the owner of a job may do what a user may."""
+        """Return whether the caller may run a command; the owner of a job may do what a user may."""
         rights = self.view.rights
         if any(right in rights for right in _ABOVE[command.who]):
             return True
@@ -98,5 +98,5 @@ class Known:
         return command.who in rights
 
     def sees(self, source: Source) -> bool:
-        """Tell whether a source has answered."""
+        """Return whether a source has answered."""
         return any(state.source is source and state.taken_at_s is not None for state in self.view.sources)

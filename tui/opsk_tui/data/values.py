@@ -1,7 +1,7 @@
-"""What does the screen know, since when, and what keeps it from knowing more?
+"""Holds the last answer of Slurm for ``opsk top --once``: jobs, their age, and why there is no newer answer.
 
-Slurm is asked in a thread of its own. While it does not answer the last answer stays on the screen, with its age and
-the reason; nobody is asked twice at the same time.
+Slurm is asked in a thread of its own. While it does not answer the last answer stays, with its age and the reason; no
+two queries run at the same time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A job as Slurm tells it, and the advice that its record carries (``None``: nobody left any)."""
+    """A job in Slurm's record, and the advice of its record (``None``: there is none)."""
 
     record: JobRecord
     advice: AdviceRecord | None = None
 
 
 class JobSource(Protocol):
-    """Whatever can list jobs with their advice."""
+    """A source of jobs with their advice."""
 
     def jobs(self) -> tuple[JobView, ...]:
         """Return pending and active jobs.
@@ -37,7 +37,7 @@ class JobSource(Protocol):
         Raises
         ------
         OpskError
-            They cannot be had now; the message says why.
+            They cannot be read now; the message says why.
         """
         ...
 
@@ -48,7 +48,7 @@ class SlurmJobs:
     Parameters
     ----------
     client
-        Where to ask; it has a deadline of its own.
+        The Slurm client; it has a deadline of its own.
     """
 
     def __init__(self, client: SlurmClient) -> None:
@@ -60,13 +60,13 @@ class SlurmJobs:
 
 
 def advice_of(job: JobRecord) -> AdviceRecord | None:
-    """Find the advice in a job's ``admin_comment``; its ``comment`` is its user's own, who may write anything there."""
+    """Return the advice in a job's ``admin_comment``; its ``comment`` is its user's own, who may write anything."""
     return AdviceRecord.parse(job.admin_comment or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedState:
-    """What is known at one moment.
+    """The state at one moment.
 
     Parameters
     ----------
@@ -75,9 +75,9 @@ class FeedState:
     taken_at
         When it came, by the feed's clock [s]; ``None`` before the first one.
     problem, hint
-        Why the last question was not answered; empty when it was.
+        Why the last query was not answered; empty when it was.
     asking_since
-        When the question under way was asked; ``None`` when there is none.
+        Start of the pending query; ``None`` when there is none.
     """
 
     jobs: tuple[JobView, ...] = ()
@@ -88,12 +88,12 @@ class FeedState:
 
 
 class Feed:
-    """Keeps the last answer of a source.
+    """Holds the last answer of a source.
 
     Parameters
     ----------
     source
-        Whom to ask.
+        The source.
     clock
         Monotonic seconds.
     """
@@ -106,7 +106,7 @@ class Feed:
 
     @property
     def state(self) -> FeedState:
-        """What is known now."""
+        """The present state."""
         with self._lock:
             return self._state
 
@@ -116,12 +116,12 @@ class Feed:
         return None if taken_at is None else self._clock() - taken_at
 
     def waiting_s(self) -> float:
-        """Return how long the question under way has been waiting for its answer [s]; 0 when there is none."""
+        """Return how long the pending query has been waiting for its answer [s]; 0 when there is none."""
         asking_since = self.state.asking_since
         return 0.0 if asking_since is None else self._clock() - asking_since
 
     def refresh(self) -> FeedState:
-        """Ask now, wait for the answer, and return what is known then; do nothing when a question is under way."""
+        """Query now, wait for the answer, and return the state; does nothing when a query is pending."""
         with self._lock:
             if self._state.asking_since is not None:
                 return self._state
@@ -136,22 +136,22 @@ class Feed:
             self._change(asking_since=None)
 
     def refresh_in_background(self, done: Callable[[], object]) -> None:
-        """Ask in a thread that keeps nobody from leaving; ``done`` is called in that thread.
+        """Query in a daemon thread; ``done`` is called in that thread.
 
-        A question under way is left alone.
+        Does nothing when a query is pending.
         """
         if self.state.asking_since is None:
             threading.Thread(target=self._refresh_then, args=(done,), name="opsk-top-feed", daemon=True).start()
 
     def _refresh_then(self, done: Callable[[], object]) -> None:
-        """Ask, then tell."""
+        """Query, then call back."""
         try:
             self.refresh()
         finally:
             done()
 
     def _change(self, **changes: Any) -> FeedState:
-        """Change what is known, and return it with no question under way."""
+        """Change the state, and return it without a pending query."""
         with self._lock:
             self._state = replace(self._state, **changes)
             return replace(self._state, asking_since=None)

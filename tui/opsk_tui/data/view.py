@@ -1,7 +1,7 @@
-"""What do the screens show? One picture of the cluster at one moment, in plain values; widgets never ask anybody.
+"""Defines the view that the screens show: the cluster at one moment in plain values, so that widgets query nothing.
 
-Per-GPU values are arrays of nodes x slots, so that 16,000 GPUs are compared and painted at once. What is not known is
-NaN, ``None`` or -1, never 0. Text from users and logs is hostile until `opsk_tui.text.safe_text` has made it harmless.
+Per-GPU values are arrays of nodes x slots, so that 16,000 GPUs are compared and painted at once. Unknown values are
+NaN, ``None`` or -1, never 0. Text from users and logs is hostile until `opsk_tui.text.safe_text` has escaped it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from opsk.workload.advice_record import AdviceRecord
 
 
 class Health(IntEnum):
-    """How a GPU, node or port is."""
+    """The health of a GPU, node or port."""
 
     UNKNOWN = 0
     OK = 1
     WATCH = 2
-    SICK = 3
+    UNHEALTHY = 3
 
 
 class Metric(StrEnum):
-    """What the GPU map can be coloured by: keys of `GpuTable.values`."""
+    """The metrics of the GPU map: keys of `GpuTable.values`."""
 
     UTILISATION = "utilisation"
     """Share of time in which any kernel ran [ratio]."""
@@ -51,7 +51,7 @@ class Metric(StrEnum):
 
 
 class Source(StrEnum):
-    """Where data can come from."""
+    """The data sources."""
 
     SLURM = "slurm"
     PROMETHEUS = "prometheus"
@@ -63,16 +63,16 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """How well one source answers.
+    """The state of one source.
 
     Parameters
     ----------
     where
-        Its address as people know it, without passwords.
+        Its address for display, without passwords.
     taken_at_s
         When its last answer came [s since 1970]; ``None`` before the first.
     problem, hint
-        Why the last question got no answer, and what to do; empty when it did.
+        Why the last query got no answer, and what to do; empty when it did.
     """
 
     source: Source
@@ -93,11 +93,11 @@ class GpuTable:
     health
         `Health` as int8, shape (nodes, slots).
     job
-        Slurm id of the job that holds the GPU, int64, shape (nodes, slots); -1 where none does or nobody knows.
+        Slurm id of the job that holds the GPU, int64, shape (nodes, slots); -1 where none does or it is unknown.
     present
         Whether the node has a GPU there, shape (nodes, slots).
     uuids
-        UUID by (node, slot), where an exporter told it.
+        UUID by (node, slot), where an exporter reports it.
     """
 
     values: Mapping[Metric, NDArray[np.float32]]
@@ -109,12 +109,12 @@ class GpuTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What is measured of a job's progress.
+    """The measurements of a job's progress.
 
     Parameters
     ----------
     step_s, tokens_per_s, tflops_per_gpu, mfu
-        Medians of the latest steps; ``None`` where it cannot be told.
+        Medians of the latest steps; ``None`` where unknown.
     memory_peak_bytes
         Largest use of device memory over the job's GPUs [bytes].
     iteration
@@ -138,7 +138,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A job: as Slurm tells it, as it was predicted (``None``: nobody did), as measured, and where it loses."""
+    """A job: Slurm's record, the prediction (``None``: there is none), the measurements, and the losses."""
 
     record: JobRecord
     advice: AdviceRecord | None = None
@@ -179,7 +179,7 @@ class PortTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricView:
-    """What is known of the fabric: ports by node and rail, tiers from leaf to core with their switches, faults."""
+    """The fabric: ports by node and rail, tiers from leaf to core with their switches, faults."""
 
     ports: PortTable
     tiers: tuple[tuple[str, ...], ...] = ()
@@ -189,7 +189,7 @@ class FabricView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRow:
-    """One report in the list; ``path`` is where it lies."""
+    """One report in the list; ``path`` is its location."""
 
     job: str
     title: str
@@ -200,16 +200,16 @@ class ReportRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """Everything at one moment.
+    """The cluster at one moment.
 
     Parameters
     ----------
     taken_at_s
         Seconds since 1970.
     sources
-        How well each source answers; the screen says what it sees with.
+        The state of each source; the screen lists them.
     rights
-        What the caller may do in Slurm.
+        The caller's rights in Slurm.
     """
 
     taken_at_s: float

@@ -1,4 +1,4 @@
-"""How is every GPU of the cluster: one sign each, coloured by any metric, sick parts marked?"""
+"""Shows every GPU of the cluster as one glyph, coloured by any metric, with unhealthy parts marked."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from opsk_tui.screens.gpu_grid import (
     state_key,
     state_words,
 )  # fmt: skip
-from opsk_tui.screens.job_columns import loss_words, measured_mfu, plan_words, speed_key
+from opsk_tui.screens.job_columns import format_loss, format_plan, measured_mfu, speed_key
 from opsk_tui.screens.view_screen import ViewScreen
-from opsk_tui.text.format import HEALTH_WORDS, METRIC_TITLES, metric_text, percent, ran_s, run_time
-from opsk_tui.text.safe_text import fitted, safe
+from opsk_tui.text.format import HEALTH_WORDS, METRIC_TITLES, compute_run_time_s, metric_text, percent, run_time
+from opsk_tui.text.safe_text import fit_text, safe
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.document import Document, Line, Section, section
 from opsk_tui.widgets.grid_map import SCALES, GridMap
 from opsk_tui.widgets.lines import Lines
 
-_HEALTH_STEPS = (None, Health.WATCH, Health.SICK)
-_HEALTH_KEYS = {Health.UNKNOWN: "dim", Health.OK: "ok", Health.WATCH: "watch", Health.SICK: "sick"}
+_HEALTH_STEPS = (None, Health.WATCH, Health.UNHEALTHY)
+_HEALTH_KEYS = {Health.UNKNOWN: "dim", Health.OK: "ok", Health.WATCH: "watch", Health.UNHEALTHY: "sick"}
 
 
 class ClusterScreen(ViewScreen):
@@ -66,11 +66,11 @@ class ClusterScreen(ViewScreen):
         super().__init__()
         self.choice = Choice()
         self._marked: int | None = None
-        self._look: tuple[object, ...] = ()
+        self._last_look: tuple[object, ...] = ()
         self._codes: NDArray[np.uint8] | None = None
 
     def compose_body(self) -> ComposeResult:
-        """Put the map beside the text on what is under the cursor."""
+        """Put the map beside the details of the part under the cursor."""
         with Horizontal():
             yield GridMap(empty="No node is known yet.", id="map")
             yield Document(id="side")
@@ -86,31 +86,31 @@ class ClusterScreen(ViewScreen):
         return self.query_one(GridMap)
 
     def fill(self) -> None:
-        """Show the nodes that are chosen."""
+        """Show the selected nodes."""
         known = self.known
         self.map.empty = self.why_empty("No node is known yet.")
         marked = None if self._marked is None else known.gpus.job == self._marked
         look = (self.choice.metric, limits_of(known, self.choice.metric), tuple(known.row_of))
-        before = self._codes if look == self._look else None
+        before = self._codes if look == self._last_look else None
         grid = gpu_grid(known, self.choice.metric, marked, before)
-        self._look, self._codes = look, grid.codes
+        self._last_look, self._codes = look, grid.codes
         self.map.show(grid, chosen_rows(known, self.choice))
 
     def summary(self) -> Sequence[Cell]:
-        """Say what the signs mean and what is shown."""
+        """Return the meaning of the glyphs and the filters."""
         known, choice = self.known, self.choice
-        signs = self.top.glyphs
+        glyph_set = self.top.glyphs
         low, high = limits_of(known, choice.metric)
         health = known.gpus.health
-        sick, watch = int((health == Health.SICK).sum()), int((health == Health.WATCH).sum())
+        unhealthy_count, watch_count = int((health == Health.UNHEALTHY).sum()), int((health == Health.WATCH).sum())
         shown, nodes = len(self.map.order), len(known.view.nodes)
         count = f"{shown} of {nodes} nodes" if shown != nodes else format_count(nodes, "node")
         cells: list[Cell] = [
             (METRIC_TITLES[choice.metric], "strong"), (f" {metric_text(choice.metric, low)} ", "dim"),
-            *((sign, f"heat{level}") for level, sign in enumerate(signs.levels)),
+            *((glyph, f"heat{level}") for level, glyph in enumerate(glyph_set.levels)),
             (f" {metric_text(choice.metric, high)}  ", "dim"),
-            (f"{signs.sick}{sick}", "sick" if sick else "dim"), (" ", "text"),
-            (f"{signs.watch}{watch}", "watch" if watch else "dim"), (f"  {count}", "text"),
+            (f"{glyph_set.sick}{unhealthy_count}", "sick" if unhealthy_count else "dim"), (" ", "text"),
+            (f"{glyph_set.watch}{watch_count}", "watch" if watch_count else "dim"), (f"  {count}", "text"),
         ]  # fmt: skip
         if choice.metric not in known.gpus.values:
             cells.append(("  no source tells it", "watch"))
@@ -127,7 +127,7 @@ class ClusterScreen(ViewScreen):
         if choice.state is not StateFilter.ALL:
             words.append(choice.state.value)
         if choice.health is not None:
-            words.append("sick" if choice.health is Health.SICK else "sick or watch")
+            words.append("sick" if choice.health is Health.UNHEALTHY else "sick or watch")
         return words
 
     def job_here(self) -> JobView | None:
@@ -142,7 +142,7 @@ class ClusterScreen(ViewScreen):
         return self.known.jobs.get(number)
 
     def detail(self) -> Sequence[Sequence[Cell]]:
-        """Tell of the GPU, its node and its job."""
+        """Return the details of the GPU, its node and its job."""
         row = self.map.row
         if row is None or row >= len(self.known.view.nodes):
             return ()
@@ -156,7 +156,7 @@ class ClusterScreen(ViewScreen):
             value = float(values[row, slot])
             key = "accent" if metric is self.choice.metric else "text"
             first += [
-                (f" {_SHORT[metric]} " if metric not in _TOLD_BY_UNIT else " ", "dim"),
+                (f" {_SHORT[metric]} " if metric not in _SHOWN_BY_UNIT else " ", "dim"),
                 (metric_text(metric, value).replace(" ", ""), key),
             ]
         second: list[Cell] = [(state_words(node), state_key(node)), (f" {safe(','.join(node.partitions))}", "dim")]
@@ -164,7 +164,7 @@ class ClusterScreen(ViewScreen):
             second.append((f"  {safe(node.reason)}", "watch"))
         job = self.job_here()
         if job is not None:
-            words, key = loss_words(job)
+            words, key = format_loss(job)
             second += [
                 ("  job ", "dim"), (f"{safe(job.record.label)} {safe(job.record.name)}", "accent"),
                 (f" {safe(job.record.user)} {job.record.gpus} GPUs MFU ", "dim"),
@@ -175,20 +175,20 @@ class ClusterScreen(ViewScreen):
         return first, second
 
     def side(self) -> Sequence[Section]:
-        """Tell more where there is room."""
+        """Return more details where there is room."""
         row = self.map.row
         if row is None or row >= len(self.known.view.nodes):
             return ()
         known, table = self.known, self.known.gpus
         node = known.view.nodes[row]
         facts: list[Line] = [
-            _fact("state", state_words(node), state_key(node)),
-            _fact("partitions", safe(", ".join(node.partitions))),
-            _fact("GPUs", f"{node.gpus_used} of {node.gpus} in use  {safe(node.gpu_type or '')}"),
-            _fact("CPUs", f"{node.cpus_used} of {node.cpus} in use"),
+            _render_fact("state", state_words(node), state_key(node)),
+            _render_fact("partitions", safe(", ".join(node.partitions))),
+            _render_fact("GPUs", f"{node.gpus_used} of {node.gpus} in use  {safe(node.gpu_type or '')}"),
+            _render_fact("CPUs", f"{node.cpus_used} of {node.cpus} in use"),
         ]
         if node.reason:
-            facts.append(_fact("reason", safe(node.reason), "watch"))
+            facts.append(_render_fact("reason", safe(node.reason), "watch"))
         gpus: list[Line] = [[("    " + "  ".join(f"{_SHORT[metric]:>5}" for metric in table.values), "dim")]]
         for slot in np.flatnonzero(table.present[row]).tolist():
             health = Health(int(table.health[row, slot]))
@@ -209,7 +209,7 @@ class ClusterScreen(ViewScreen):
             sections.append(section(f"Job {safe(job.record.label)}", job_facts(job)))
         return sections
 
-    def take_words(self, words: str) -> None:
+    def apply_filter(self, words: str) -> None:
         """Show only nodes with these words."""
         self.choice = replace(self.choice, words=words)
         self.fill()
@@ -223,7 +223,7 @@ class ClusterScreen(ViewScreen):
         return was_filtered
 
     def choose(self, **changes: object) -> None:
-        """See something else."""
+        """Change the selection."""
         self.choice = replace(self.choice, **changes)  # type: ignore[arg-type]
         self.show()
 
@@ -245,8 +245,8 @@ class ClusterScreen(ViewScreen):
     def action_partition(self) -> None:
         """Show the next partition alone, and after the last one all."""
         names = ["", *partitions(self.known)]
-        at = names.index(self.choice.partition) if self.choice.partition in names else 0
-        self.choose(partition=names[(at + 1) % len(names)])
+        index = names.index(self.choice.partition) if self.choice.partition in names else 0
+        self.choose(partition=names[(index + 1) % len(names)])
 
     def action_state(self) -> None:
         """Show nodes in other states."""
@@ -254,12 +254,12 @@ class ClusterScreen(ViewScreen):
         self.choose(state=states[(states.index(self.choice.state) + 1) % len(states)])
 
     def action_health(self) -> None:
-        """Show only what is sick."""
-        at = _HEALTH_STEPS.index(self.choice.health)
-        self.choose(health=_HEALTH_STEPS[(at + 1) % len(_HEALTH_STEPS)])
+        """Show only unhealthy nodes."""
+        index = _HEALTH_STEPS.index(self.choice.health)
+        self.choose(health=_HEALTH_STEPS[(index + 1) % len(_HEALTH_STEPS)])
 
     def action_mark(self) -> None:
-        """Stress all GPUs of the job under the cursor, or none."""
+        """Highlight all GPUs of the job under the cursor, or none."""
         job = self.job_here()
         self._marked = job.record.id if job is not None and job.record.id != self._marked else None
         self.show()
@@ -287,24 +287,27 @@ class ClusterScreen(ViewScreen):
                 self.top.open_job(job.record.id)
 
 
-_TOLD_BY_UNIT = frozenset({Metric.POWER, Metric.TEMPERATURE})
+_SHOWN_BY_UNIT = frozenset({Metric.POWER, Metric.TEMPERATURE})
 _SHORT = {Metric.UTILISATION: "util", Metric.TENSOR: "tens", Metric.MEMORY: "mem", Metric.POWER: "pow",
           Metric.TEMPERATURE: "temp", Metric.CLOCK: "clk", Metric.THROTTLE: "held", Metric.ERRORS: "err"}  # fmt: skip
 
 
-def _fact(name: str, value: str, key: str = "text") -> Line:
+def _render_fact(name: str, value: str, key: str = "text") -> Line:
     return [(f"{name:<12}", "dim"), (value, key)]
 
 
 def job_facts(job: JobView) -> list[Line]:
     """Return a job in a few lines."""
     record = job.record
-    words, key = loss_words(job)
+    words, key = format_loss(job)
     return [
-        _fact("name", safe(record.name), "strong"),
-        _fact("user", f"{safe(record.user)}  {fitted(safe(record.partition), 12)}"),
-        _fact("GPUs", f"{record.gpus} on {format_count(record.node_count, 'node')}, {run_time(ran_s(record))}"),
-        _fact("plan", plan_words(job.advice)),
-        _fact("MFU", f"{percent(measured_mfu(job))} measured", speed_key(job)),
-        _fact("loses by", words, key),
+        _render_fact("name", safe(record.name), "strong"),
+        _render_fact("user", f"{safe(record.user)}  {fit_text(safe(record.partition), 12)}"),
+        _render_fact(
+            "GPUs",
+            f"{record.gpus} on {format_count(record.node_count, 'node')}, {run_time(compute_run_time_s(record))}",
+        ),
+        _render_fact("plan", format_plan(job.advice)),
+        _render_fact("MFU", f"{percent(measured_mfu(job))} measured", speed_key(job)),
+        _render_fact("loses by", words, key),
     ]

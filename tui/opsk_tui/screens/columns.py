@@ -1,7 +1,6 @@
-"""Which columns does the job table have, what stands in each, and which of them fit into a window?
+"""Defines the columns of the job table of ``opsk top --once``, and selects those that fit into a width.
 
-The same columns serve the screen and ``opsk top --once``. Names and reasons are text that users wrote: they become
-plain text here and are never read as markup.
+Names and reasons are text that users wrote: they become plain text here and are never parsed as markup.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _STATE_ORDER = {"RUNNING": 0, "COMPLETING": 1, "CONFIGURING": 1, "SUSPENDED": 1,
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One plain text, and the colour that repeats what it says."""
+    """One plain text, and a colour that repeats its meaning."""
 
     text: str
     style: str = ""
@@ -42,7 +41,7 @@ class Column:
     rank
         Columns of a higher rank are left out first when the window is narrow.
     cell
-        What stands in it.
+        Returns its content.
     right
         True for numbers.
     """
@@ -56,7 +55,7 @@ class Column:
 
 
 def _advice(show: Callable[[AdviceRecord], str | None]) -> Callable[[JobView], Cell]:
-    """Return the cell of a number that the advice may carry."""
+    """Return the cell function of a number in the advice."""
 
     def cell(job: JobView) -> Cell:
         text = show(job.advice) if job.advice else None
@@ -66,7 +65,7 @@ def _advice(show: Callable[[AdviceRecord], str | None]) -> Callable[[JobView], C
 
 
 def _verdict(job: JobView) -> Cell:
-    """Return the verdict: its sign and word carry the meaning, the colour repeats it."""
+    """Return the verdict: its symbol and word carry the meaning, the colour repeats it."""
     if job.advice is None:
         return Cell(NOT_KNOWN, "dim")
     return Cell(_SIGNS[job.advice.verdict], _VERDICT_STYLES[job.advice.verdict])
@@ -79,7 +78,7 @@ def _state(job: JobView) -> Cell:
 
 
 def _text(read: Callable[[JobView], str | None]) -> Callable[[JobView], Cell]:
-    """Return the cell of a text that somebody wrote."""
+    """Return the cell function of a text that users wrote."""
     return lambda job: Cell(escape(read(job) or ""))
 
 
@@ -99,7 +98,7 @@ def _mfu(advice: AdviceRecord) -> str | None:
     return None if advice.mfu is None else percent(advice.mfu)
 
 
-def plan_words(advice: AdviceRecord) -> str | None:
+def format_plan(advice: AdviceRecord) -> str | None:
     """Return the plan in short, ``TP4 PP2 DP8``; ``None`` when the advice names none."""
     axes = (("TP", advice.tp), ("PP", advice.pp), ("CP", advice.cp), ("EP", advice.ep), ("DP", advice.dp))
     return " ".join(f"{name}{size}" for name, size in axes if size) or None
@@ -134,7 +133,7 @@ COLUMNS = (
     Column("step", "STEP", 8, 5, _advice(_step), right=True),
     Column("tflops", "TFLOP/s", 7, 2, _advice(_speed), right=True),
     Column("mfu", "MFU", 5, 4, _advice(_mfu), right=True),
-    Column("plan", "PLAN", 18, 6, _advice(plan_words)),
+    Column("plan", "PLAN", 18, 6, _advice(format_plan)),
     Column("reason", "REASON", 18, 7, _text(lambda job: job.record.reason)),
 )
 """All columns, from left to right. USED, STEP, TFLOP/s (of one GPU) and MFU are predictions."""
@@ -157,12 +156,12 @@ def ordered(jobs: Sequence[JobView]) -> list[JobView]:
     return sorted(jobs, key=lambda job: (_STATE_ORDER.get(job.record.state, 3), -job.record.id))
 
 
-def matching(jobs: Sequence[JobView], wanted: str) -> list[JobView]:
-    """Return the jobs in which every word of ``wanted`` stands somewhere: id, user, name, state, plan, reason, ..."""
-    words = wanted.casefold().split()
-    return [job for job in jobs if all(word in _searched(job) for word in words)]
+def matching(jobs: Sequence[JobView], query: str) -> list[JobView]:
+    """Return the jobs in which every word of ``query`` occurs: id, user, name, state, plan, reason, ..."""
+    terms = query.casefold().split()
+    return [job for job in jobs if all(word in _searched(job) for word in terms)]
 
 
 def _searched(job: JobView) -> str:
-    """Return all that a filter looks at."""
+    """Return all text that a filter searches."""
     return " ".join([*(column.cell(job).text for column in COLUMNS), *job.record.nodes[:1]]).casefold()

@@ -1,4 +1,4 @@
-"""Which exact commands would be run, and does the caller want that? Nothing is run before the answer."""
+"""Shows the exact commands that would be run and asks for confirmation; nothing is run before the answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from opsk.slurm.commands.remap_commands import Command
-from opsk_tui.text.safe_text import safe, wrapped
+from opsk_tui.text.safe_text import safe, wrap_text
 from opsk_tui.widgets.canvas import Bar
 from opsk_tui.widgets.document import Document, Line, Section, section
 
@@ -20,7 +20,7 @@ _WIDEST = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked: commands in order, and which of them the caller may run himself."""
+    """The commands in order, and which of them the caller may run."""
 
     title: str
     commands: Sequence[Command]
@@ -29,7 +29,7 @@ class Question:
 
 
 class ConfirmScreen(ModalScreen[bool]):
-    """Shows commands; ``y`` runs what the caller may, ``c`` copies them, all else leaves."""
+    """Shows commands; ``y`` runs those that the caller may, ``c`` copies them, other keys leave."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes, run them"),
@@ -52,11 +52,11 @@ class ConfirmScreen(ModalScreen[bool]):
 
     @property
     def may_run(self) -> bool:
-        """Whether there is anything that the caller may run."""
+        """Whether there is a command that the caller may run."""
         return any(self.question.mine)
 
     def show(self) -> None:
-        """Show what would be run and what is handed over."""
+        """Show the commands that would be run and those that are handed over."""
         document = self.query_one(Document)
         document.show(self.sections())
         document.focus()
@@ -73,7 +73,7 @@ class ConfirmScreen(ModalScreen[bool]):
         pairs = list(zip(asked.commands, asked.mine, strict=True))
         mine = [line for command, is_mine in pairs if is_mine for line in _lines(command, width)]
         others = [line for command, is_mine in pairs if not is_mine for line in _lines(command, width)]
-        notes: list[Line] = [[(part, "text")] for note in asked.notes for part in wrapped(safe(note), width)]
+        notes: list[Line] = [[(part, "text")] for note in asked.notes for part in wrap_text(safe(note), width)]
         for_whom = "You may not run these yourself, or not now: copy them (c) for someone who may"
         return [
             section(safe(asked.title), notes or [[("", "text")]]),
@@ -82,7 +82,7 @@ class ConfirmScreen(ModalScreen[bool]):
         ]
 
     def action_answer(self, yes: bool) -> None:
-        """Leave with an answer; yes only where there is something to run."""
+        """Leave with an answer; yes only where there is a command to run."""
         if yes and not self.may_run:
             self.notify("you may run none of these: c copies them", severity="warning", timeout=4)
             return
@@ -102,5 +102,5 @@ def _lines(command: Command, width: int) -> list[Line]:
         words.insert(1, f"when the job is {command.when}")
     if command.later:
         words.insert(1, "later")
-    shown: list[Line] = [[(part, "strong")] for part in wrapped(text, min(width, 74))]
-    return [*shown, *([("    " + part, "dim")] for part in wrapped("; ".join(words), min(width - 4, 70)))]
+    shown: list[Line] = [[(part, "strong")] for part in wrap_text(text, min(width, 74))]
+    return [*shown, *([("    " + part, "dim")] for part in wrap_text("; ".join(words), min(width - 4, 70)))]

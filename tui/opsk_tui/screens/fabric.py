@@ -1,4 +1,4 @@
-"""How is the fabric: every port by node and rail, the tiers of switches, where packets wait, what is cabled wrongly?"""
+"""Shows the fabric: every port by node and rail, the tiers of switches, congested leaves, and cabling faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opsk_tui.text.format import HEALTH_WORDS, NOT_KNOWN, percent
 from opsk_tui.text.safe_text import safe
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.document import Document, Line, Section, section
-from opsk_tui.widgets.grid_map import SCALES, Grid, GridMap, codes_of
+from opsk_tui.widgets.grid_map import SCALES, Grid, GridMap, compute_codes
 from opsk_tui.widgets.lines import Lines
 
 _TIER_NAMES = ("leaf", "spine", "core")
@@ -26,7 +26,7 @@ _MOST_LEAVES = 12
 
 
 class PortMetric(StrEnum):
-    """What ports are coloured by."""
+    """The metrics of the port map."""
 
     CONGESTION = "time that packets wait"
     RATE = "rate of the best"
@@ -71,9 +71,9 @@ class FabricScreen(ViewScreen):
     def __init__(self) -> None:
         super().__init__()
         self._metric = PortMetric.CONGESTION
-        self._only_sick = False
+        self._only_unhealthy = False
         self._is_sorted = False
-        self._said_of: FabricView | None = None
+        self._shown_fabric: FabricView | None = None
 
     def compose_body(self) -> ComposeResult:
         """Put the matrix and the text into one split."""
@@ -98,14 +98,14 @@ class FabricScreen(ViewScreen):
 
     @property
     def fabric(self) -> FabricView | None:
-        """What is known of the fabric."""
+        """The fabric of the view."""
         return self.known.view.fabric
 
     def _fit(self) -> None:
         self.query_one("#split").set_class(self.app.size.width >= 120, "wide")
 
     def fill(self) -> None:
-        """Show the ports that are chosen."""
+        """Show the selected ports."""
         fabric = self.fabric
         if fabric is None:
             return
@@ -124,12 +124,12 @@ class FabricScreen(ViewScreen):
 
         grid = Grid(
             names=names, name_keys=["text"] * len(names),
-            codes=codes_of(values, ports.health, None, self._limits(ports)),
+            codes=compute_codes(values, ports.health, None, self._limits(ports)),
             columns=[safe(rail)[:5] for rail in ports.rails], text=text, rest=rest,
         )  # fmt: skip
         self.map.show(grid, self._rows(ports, values))
-        if self._said_of is not fabric:
-            self._said_of = fabric
+        if self._shown_fabric is not fabric:
+            self._shown_fabric = fabric
             self.text.show(self._sections(fabric))
 
     def _limits(self, ports: PortTable) -> tuple[float, float]:
@@ -145,21 +145,21 @@ class FabricScreen(ViewScreen):
         """Return the rows that are shown, in order."""
         nodes = self.known.view.nodes
         keep = np.ones(len(nodes), dtype=bool)
-        if self._only_sick:
+        if self._only_unhealthy:
             keep &= (ports.health >= Health.WATCH).any(axis=1)
-        wanted = self.words.casefold().split()
-        if wanted:
+        terms = self.words.casefold().split()
+        if terms:
             for row in np.flatnonzero(keep).tolist():
                 name = nodes[row].name
                 leaves = [ports.leaves.get((name, column), "") for column in range(len(ports.rails))]
-                words = [name, *leaves, *(HEALTH_WORDS[Health(int(one))] for one in ports.health[row])]
+                words = [name, *leaves, *(HEALTH_WORDS[Health(int(code))] for code in ports.health[row])]
                 text = " ".join(words).casefold()
-                keep[row] = all(word in text for word in wanted)
+                keep[row] = all(word in text for word in terms)
         rows = np.flatnonzero(keep)
         if self._is_sorted:
-            sign = 1.0 if self._metric is PortMetric.RATE else -1.0
-            worst = np.nan_to_num(sign * values[rows], nan=np.inf).min(axis=1, initial=np.inf)
-            worst = np.where((ports.health[rows] == Health.SICK).any(axis=1), -np.inf, worst)
+            direction = 1.0 if self._metric is PortMetric.RATE else -1.0
+            worst = np.nan_to_num(direction * values[rows], nan=np.inf).min(axis=1, initial=np.inf)
+            worst = np.where((ports.health[rows] == Health.UNHEALTHY).any(axis=1), -np.inf, worst)
             rows = rows[np.argsort(worst, kind="stable")]
         return rows
 
@@ -172,10 +172,10 @@ class FabricScreen(ViewScreen):
             for name, mean, worst in self._leaves(fabric.ports)
         ]  # fmt: skip
         tiers: list[Line] = [
-            [(f"{_TIER_NAMES[place] if place < len(_TIER_NAMES) else f'tier {place + 1}':<8}", "dim"),
+            [(f"{_TIER_NAMES[tier] if tier < len(_TIER_NAMES) else f'tier {tier + 1}':<8}", "dim"),
              (f"{len(names):>4} switches  ", "text"), (safe(" ".join(names[:6])) + (" …" if len(names) > 6 else ""),
               "dim")]
-            for place, names in enumerate(fabric.tiers)
+            for tier, names in enumerate(fabric.tiers)
         ]  # fmt: skip
         sizes: dict[int, int] = {}
         for members in fabric.hb_domains.values():
@@ -195,31 +195,32 @@ class FabricScreen(ViewScreen):
         for (node, rail), leaf in ports.leaves.items():
             if node in rows and not np.isnan(value := float(ports.congestion[rows[node], rail])):
                 by_leaf.setdefault(leaf, []).append(value)
-        found = [(leaf, sum(values) / len(values), max(values)) for leaf, values in by_leaf.items()]
-        found = [entry for entry in found if entry[1] >= 0.01]
-        return sorted(found, key=lambda entry: -entry[1])[:_MOST_LEAVES]
+        leaves_found = [(leaf, sum(values) / len(values), max(values)) for leaf, values in by_leaf.items()]
+        leaves_found = [entry for entry in leaves_found if entry[1] >= 0.01]
+        return sorted(leaves_found, key=lambda entry: -entry[1])[:_MOST_LEAVES]
 
     def summary(self) -> Sequence[Cell]:
-        """Say what is shown."""
+        """Return the metric and the filters."""
         fabric = self.fabric
         if fabric is None:
             return [("nothing is known of the fabric", "watch")]
         low, high = self._limits(fabric.ports)
-        sick = int((fabric.ports.health == Health.SICK).sum())
-        signs = self.top.glyphs
+        unhealthy_count = int((fabric.ports.health == Health.UNHEALTHY).sum())
+        glyph_set = self.top.glyphs
         unit = " GB/s" if self._metric is PortMetric.TRAFFIC else ""
         cells: list[Cell] = [
             (self._metric.value, "strong"), (f" {port_text(self._metric, low)} ", "dim"),
-            *((sign, f"heat{level}") for level, sign in enumerate(signs.levels)),
+            *((glyph, f"heat{level}") for level, glyph in enumerate(glyph_set.levels)),
             (f" {port_text(self._metric, high)}{unit}  ", "dim"),
-            (f"{signs.sick}{sick}", "sick" if sick else "dim"), (f"  {len(fabric.faults)} faults", "text"),
-            (f"  {len(fabric.ports.rails)} rails", "text"), ("  only sick" if self._only_sick else "", "watch"),
+            (f"{glyph_set.sick}{unhealthy_count}", "sick" if unhealthy_count else "dim"),
+            (f"  {len(fabric.faults)} faults", "text"),
+            (f"  {len(fabric.ports.rails)} rails", "text"), ("  only sick" if self._only_unhealthy else "", "watch"),
             ("  worst first" if self._is_sorted else "", "accent"), (f"  by {SCALES[self.map.scale]}", "dim"),
         ]  # fmt: skip
         return cells
 
     def detail(self) -> Sequence[Sequence[Cell]]:
-        """Tell of the port under the cursor."""
+        """Return the details of the port under the cursor."""
         fabric, row = self.fabric, self.map.row
         if fabric is None or row is None or row >= len(self.known.view.nodes):
             return ()
@@ -230,14 +231,14 @@ class FabricScreen(ViewScreen):
             (f"  {metric.value} ", port_text(metric, float(port_values(ports, metric)[row, column])))
             for metric in PortMetric
         ]
-        key = {Health.SICK: "sick", Health.WATCH: "watch", Health.OK: "ok"}.get(health, "dim")
+        key = {Health.UNHEALTHY: "sick", Health.WATCH: "watch", Health.OK: "ok"}.get(health, "dim")
         first: list[Cell] = [
             (safe(node.name), "strong"), (f" {safe(ports.rails[column])} ", "text"), (HEALTH_WORDS[health], key),
             (f"  {safe(ports.leaves.get((node.name, column), ''))}", "accent"),
         ]  # fmt: skip
         return first, [(text, style) for name, value in numbers for text, style in ((name, "dim"), (value, "text"))]
 
-    def take_words(self, words: str) -> None:
+    def apply_filter(self, words: str) -> None:
         """Show only ports or lines with these words."""
         if self.body is self.text:
             self.text.words = words
@@ -261,7 +262,7 @@ class FabricScreen(ViewScreen):
 
     def clear_filters(self) -> bool:
         """Show every node again."""
-        was_filtered, self._only_sick = self._only_sick, False
+        was_filtered, self._only_unhealthy = self._only_unhealthy, False
         if was_filtered:
             self.show()
         return was_filtered
@@ -283,6 +284,6 @@ class FabricScreen(ViewScreen):
         self.show()
 
     def action_sick(self) -> None:
-        """Show only nodes with a sick port, or all."""
-        self._only_sick = not self._only_sick
+        """Show only nodes with an unhealthy port, or all."""
+        self._only_unhealthy = not self._only_unhealthy
         self.show()

@@ -1,4 +1,4 @@
-"""What has failed, whom does it hit, and what can be done?"""
+"""Shows failure events, the jobs that they affect, and the possible remedies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opsk.text import format_count
 from opsk_tui.screens.options import OptionsScreen
 from opsk_tui.screens.view_screen import ViewScreen
 from opsk_tui.text.format import age, ago, host_list
-from opsk_tui.text.safe_text import safe, wrapped
+from opsk_tui.text.safe_text import safe, wrap_text
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.document import Document, Line, Section, section
 from opsk_tui.widgets.lines import Lines
@@ -27,7 +27,7 @@ _KEYS = {Severity.FATAL: "sick", Severity.DEGRADED: "watch", Severity.WATCH: "di
 
 
 class FailuresScreen(ViewScreen):
-    """The list of events, above what is known of the one under the cursor."""
+    """The list of events, above the details of the one under the cursor."""
 
     NAME = "failures"
     ABOUT: ClassVar[tuple[str, ...]] = (
@@ -46,7 +46,7 @@ class FailuresScreen(ViewScreen):
     def __init__(self) -> None:
         super().__init__()
         self._with_over = False
-        self._job_at = 0
+        self._job_index = 0
 
     def compose_body(self) -> ComposeResult:
         """Put list and text into one split."""
@@ -62,7 +62,7 @@ class FailuresScreen(ViewScreen):
             Column(key="count", title="×", width=4, rank=3, right=True,
                           cell=lambda event: (str(event.count), "dim"), order=lambda event: event.count,
                           descending=True),
-            Column(key="jobs", title="JOBS", width=9, rank=0, cell=_jobs, order=lambda event: len(event.jobs),
+            Column(key="jobs", title="JOBS", width=9, rank=0, cell=_format_jobs, order=lambda event: len(event.jobs),
                           descending=True),
             Column(key="text", title="OBSERVED", width=20, rank=1, cell=lambda event: (safe(event.text), "text"),
                           grows=4),
@@ -103,47 +103,49 @@ class FailuresScreen(ViewScreen):
         self.query_one("#text", Document).show(self.event_sections())
 
     def event_sections(self) -> list[Section]:
-        """Tell of the event under the cursor."""
+        """Return the details of the event under the cursor."""
         event = self.table.current
         if event is None:
             return [self._well_again()]
         now = self.top.clock()
         began = " (when this screen began, or before)" if event.was_there else ""
         width = max(30, self.query_one("#text").size.width - 4)
-        lines: list[Line] = [[(part, "text")] for part in wrapped(safe(event.text), width)]
+        lines: list[Line] = [[(part, "text")] for part in wrap_text(safe(event.text), width)]
         lines.append([
             (f"seen {format_count(event.count, 'time')}, first {ago(now - event.first_seen_s)}{began}, "
              f"last {ago(now - event.last_seen_s)}", "dim")
         ])  # fmt: skip
         if event.nodes:
             lines.append([("nodes ", "dim"), (host_list(event.nodes), "text")])
-        todo: list[Line] = [[(part, "text")] for part in wrapped(safe(event.action), width)] if event.action else []
+        remedy_lines: list[Line] = (
+            [[(part, "text")] for part in wrap_text(safe(event.action), width)] if event.action else []
+        )
         if event.source:
-            todo += [[(part, "dim")] for part in wrapped(safe(f"after {event.source}"), width)]
+            remedy_lines += [[(part, "dim")] for part in wrap_text(safe(f"after {event.source}"), width)]
         jobs: list[Line] = []
-        for place, number in enumerate(event.jobs):
+        for index, number in enumerate(event.jobs):
             job = self.known.jobs.get(number)
             words = f"{safe(job.record.label)} {safe(job.record.name)}  {safe(job.record.user)}" if job else str(number)
-            is_chosen = place == self._job_at % len(event.jobs)
+            is_chosen = index == self._job_index % len(event.jobs)
             jobs.append([("→ " if is_chosen else "  ", "accent"), (words, "strong" if is_chosen else "text")])
         if event.jobs:
             jobs.append([("Enter: what can be done for this job", "dim")])
         return [
-            section(safe(event.failed), lines), section("Jobs that it hits", jobs), section("What to do", todo),
+            section(safe(event.failed), lines), section("Jobs that it hits", jobs), section("What to do", remedy_lines),
             self._well_again(),
         ]  # fmt: skip
 
     def _well_again(self) -> Section:
-        """Tell which nodes can be taken back."""
+        """Return the nodes that can be resumed."""
         by_name = {node.name: node for node in self.known.view.nodes}
         lines: list[Line] = [
-            [(f"{safe(name)}  ", "strong"), (safe(by_name[name].reason or ""), "dim")] for name in self.known.well_again
+            [(f"{safe(name)}  ", "strong"), (safe(by_name[name].reason or ""), "dim")] for name in self.known.recovered
         ]
         more: list[Line] = [[("u: take them back (it shows the command first)", "dim")]] if lines else []
         return section("Drained by a remap, and well again", [*lines[:_MOST_NODES], *more])
 
     def summary(self) -> Sequence[Cell]:
-        """Say how many there are."""
+        """Return the counts."""
         events = [event for event in self.known.view.events if not event.is_over]
         over = len(self.known.view.events) - len(events)
         fatal = sum(event.severity is Severity.FATAL for event in events)
@@ -155,25 +157,25 @@ class FailuresScreen(ViewScreen):
             (f"  {over} over{' (shown)' if self._with_over else ', x shows them'}" if over else "", "dim"),
         ]  # fmt: skip
 
-    def take_words(self, words: str) -> None:
+    def apply_filter(self, words: str) -> None:
         """Show only events with these words."""
         self.table.words = words
         self.table.rearrange()
 
     def cursor_moved(self, lines: Lines) -> None:
-        """Tell of another event."""
+        """Show the details of another event."""
         if lines is self.table:
-            self._job_at = 0
+            self._job_index = 0
             self.query_one("#text", Document).show(self.event_sections())
             super().cursor_moved(lines)
 
     def on_lines_chosen(self, event: Lines.Chosen) -> None:
-        """Ask what can be done."""
+        """Show the options."""
         if event.lines is self.table:
             self.action_options()
 
     def clear_filters(self) -> bool:
-        """Hide again what is over."""
+        """Hide events that are over."""
         was_shown, self._with_over = self._with_over, False
         if was_shown:
             self.show()
@@ -193,8 +195,8 @@ class FailuresScreen(ViewScreen):
         self.show()
 
     def action_take_back(self) -> None:
-        """Ask whether to resume the nodes that are well again."""
-        names = self.known.well_again[:_MOST_NODES]
+        """Ask whether to resume the recovered nodes."""
+        names = self.known.recovered[:_MOST_NODES]
         if not names:
             self.notify("no node that a remap drained is well again", timeout=3)
             return
@@ -202,11 +204,11 @@ class FailuresScreen(ViewScreen):
 
     def action_next_job(self) -> None:
         """Choose another job of the event."""
-        self._job_at += 1
+        self._job_index += 1
         self.query_one("#text", Document).show(self.event_sections())
 
     def action_options(self) -> None:
-        """Show what can be done for a job that the event hits."""
+        """Show the remap options for a job that the event affects."""
         event = self.table.current
         if event is None:
             return
@@ -215,16 +217,16 @@ class FailuresScreen(ViewScreen):
         elif self.top.actions is None:
             self.notify("this screen is read-only: `opsk remap` works out the options", timeout=4)
         else:
-            number = event.jobs[self._job_at % len(event.jobs)]
+            number = event.jobs[self._job_index % len(event.jobs)]
             self.app.push_screen(OptionsScreen(event, number))
 
 
 def _urgency(event: Event) -> tuple[bool, int, bool, float]:
-    """Return what puts the worst first, of these what hits a job, and of these the newest."""
+    """Return the sort key that puts the worst first, then what affects a job, then the newest."""
     return event.is_over, _ORDER[event.severity], not event.jobs, -event.first_seen_s
 
 
-def _jobs(event: Event) -> Cell:
+def _format_jobs(event: Event) -> Cell:
     if not event.jobs:
         return "–", "dim"
     more = f" +{len(event.jobs) - 1}" if len(event.jobs) > 1 else ""

@@ -1,4 +1,4 @@
-"""Which nodes does the map show, in which order, and what stands in each sign?"""
+"""Selects and sorts the nodes of the GPU map, and builds its glyphs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opsk.slurm.records import NodeRecord
-from opsk_tui.data.state import Known
+from opsk_tui.data.state import ViewIndex
 from opsk_tui.data.view import Health, Metric
 from opsk_tui.text.format import HEALTH_WORDS, metric_number, metric_range
 from opsk_tui.text.safe_text import safe
 from opsk_tui.widgets.canvas import Cell
-from opsk_tui.widgets.grid_map import Grid, codes_of
+from opsk_tui.widgets.grid_map import Grid, compute_codes
 
 
 class Sort(StrEnum):
-    """What nodes are sorted by."""
+    """The sort orders of nodes."""
 
     GIVEN = "as in Slurm"
     HEALTH = "worst first"
@@ -30,7 +30,7 @@ class Sort(StrEnum):
 
 
 class StateFilter(StrEnum):
-    """Which nodes are shown, by what Slurm does with them."""
+    """Filters of nodes by Slurm state."""
 
     ALL = "all"
     BUSY = "with jobs"
@@ -40,7 +40,7 @@ class StateFilter(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What the user has chosen to see."""
+    """The user's selection."""
 
     metric: Metric = Metric.UTILISATION
     sort: Sort = Sort.GIVEN
@@ -55,11 +55,11 @@ class Choice:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether any node can be left out, words aside."""
+        """Whether any node can be left out, apart from words."""
         return bool(self.partition) or self.state is not StateFilter.ALL or self.health is not None
 
 
-def partitions(known: Known) -> list[str]:
+def partitions(known: ViewIndex) -> list[str]:
     """Return every partition, sorted."""
     return sorted({name for node in known.view.nodes for name in node.partitions})
 
@@ -69,8 +69,8 @@ def state_words(node: NodeRecord) -> str:
     return safe("+".join((node.state, *node.state_flags)))
 
 
-def node_text(known: Known, row: int) -> str:
-    """Return all that a filter looks at."""
+def node_text(known: ViewIndex, row: int) -> str:
+    """Return all text of a node that a filter searches."""
     node = known.view.nodes[row]
     words = [node.name, state_words(node), *node.partitions, *node.features, node.reason or "", node.gpu_type or "",
              HEALTH_WORDS[Health(int(known.worst[row]))]]  # fmt: skip
@@ -80,7 +80,7 @@ def node_text(known: Known, row: int) -> str:
     return safe(" ".join(words)).casefold()
 
 
-def chosen_rows(known: Known, choice: Choice) -> NDArray[np.intp]:
+def chosen_rows(known: ViewIndex, choice: Choice) -> NDArray[np.intp]:
     """Return the rows of the nodes that are shown, in order."""
     nodes = known.view.nodes
     keep = np.ones(len(nodes), dtype=bool)
@@ -91,27 +91,27 @@ def chosen_rows(known: Known, choice: Choice) -> NDArray[np.intp]:
         keep &= np.array([test(known, node) for node in nodes], dtype=bool)
     if choice.health is not None:
         keep &= known.worst >= choice.health
-    wanted = choice.words.casefold().split()
-    if wanted:
+    terms = choice.words.casefold().split()
+    if terms:
         for row in np.flatnonzero(keep).tolist():
             text = node_text(known, row)
-            keep[row] = all(word in text for word in wanted)
+            keep[row] = all(word in text for word in terms)
     rows = np.flatnonzero(keep)
     return rows[np.argsort(_order(known, choice)[rows], kind="stable")] if choice.sort is not Sort.GIVEN else rows
 
 
-def _has_jobs(known: Known, node: NodeRecord) -> bool:
+def _has_jobs(known: ViewIndex, node: NodeRecord) -> bool:
     return node.name in known.jobs_of_node or node.state in ("ALLOCATED", "MIXED", "COMPLETING")
 
 
-_STATE_TESTS: dict[StateFilter, Callable[[Known, NodeRecord], bool]] = {
+_STATE_TESTS: dict[StateFilter, Callable[[ViewIndex, NodeRecord], bool]] = {
     StateFilter.BUSY: _has_jobs,
     StateFilter.FREE: lambda known, node: node.is_usable and not _has_jobs(known, node),
     StateFilter.OUT: lambda known, node: not node.is_usable,
 }
 
 
-def _order(known: Known, choice: Choice) -> NDArray[np.float64]:
+def _order(known: ViewIndex, choice: Choice) -> NDArray[np.float64]:
     """Return the number by which rows are sorted, lowest first."""
     if choice.sort is Sort.HEALTH:
         return np.asarray(-1.0 * known.worst, dtype=np.float64)
@@ -132,14 +132,14 @@ def _order(known: Known, choice: Choice) -> NDArray[np.float64]:
     return ordered
 
 
-def limits_of(known: Known, metric: Metric) -> tuple[float, float]:
-    """Return what the lowest and the highest sign stand for."""
+def limits_of(known: ViewIndex, metric: Metric) -> tuple[float, float]:
+    """Return the values of the lowest and the highest glyph."""
     values = known.gpus.values.get(metric)
     return metric_range(metric, float(np.nanmax(values)) if values is not None and not np.isnan(values).all() else 0.0)
 
 
 def gpu_grid(
-    known: Known, metric: Metric, marked: NDArray[np.bool_] | None = None, before: NDArray[np.uint8] | None = None
+    known: ViewIndex, metric: Metric, marked: NDArray[np.bool_] | None = None, before: NDArray[np.uint8] | None = None
 ) -> Grid:
     """Return the map of all GPUs by one metric."""
     table = known.gpus
@@ -158,7 +158,7 @@ def gpu_grid(
 
     return Grid(
         names=_names(nodes), name_keys=[state_key(node) for node in nodes],
-        codes=codes_of(values, table.health, table.present, limits_of(known, metric), before),
+        codes=compute_codes(values, table.health, table.present, limits_of(known, metric), before),
         columns=[f"GPU{slot}" for slot in range(table.present.shape[1])], text=text, rest=rest, marked=marked,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What does every key of a screen do, and what do its signs mean?"""
+"""Shows the keys of a screen and the meaning of its glyphs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from opsk_tui.screens.view_screen import ViewScreen
-from opsk_tui.text.safe_text import wrapped
+from opsk_tui.text.safe_text import wrap_text
 from opsk_tui.widgets.canvas import Bar, Cell
 from opsk_tui.widgets.document import Document, Line, Section, section
 
@@ -35,7 +35,7 @@ class HelpScreen(ModalScreen[None]):
     Parameters
     ----------
     about
-        The screen that help was asked on.
+        The screen that help was requested on.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -63,25 +63,25 @@ class HelpScreen(ModalScreen[None]):
         self.query_one(Bar).show([[(" Esc", "key", "screen.dismiss(None)"), (" Close ", "bar", "")]])
 
     def _sections(self) -> list[Section]:
-        """Return the screen's own keys, those of all screens, the signs, and what each source says in full."""
+        """Return the screen's own keys, those of all screens, the glyphs, and the full state of each source."""
         about = self._about
-        own = [item for item in type(about).__dict__.get("BINDINGS", ()) if isinstance(item, Binding)]
+        screen_keys = [item for item in type(about).__dict__.get("BINDINGS", ()) if isinstance(item, Binding)]
         moves = [item for item in type(about.body).BINDINGS if isinstance(item, Binding)]
         common = [item for item in ViewScreen.BINDINGS if isinstance(item, Binding)]
         everywhere = [item for item in about.top.BINDINGS if isinstance(item, Binding)]
         palette: list[Line] = [[("Ctrl-P".ljust(18), "accent"), ("Every command by its name", "text")]]
-        signs = about.top.glyphs
+        glyph_set = about.top.glyphs
         legend: list[Line] = [
-            [(signs.levels, "accent"), ("  from low to high", "text")],
-            [(signs.sick, "sick"), (" sick   ", "text"), (signs.watch, "watch"), (" watch   ", "text"),
-             (signs.unknown, "dim"), (" not known   ", "text")],
+            [(glyph_set.levels, "accent"), ("  from low to high", "text")],
+            [(glyph_set.sick, "sick"), (" sick   ", "text"), (glyph_set.watch, "watch"), (" watch   ", "text"),
+             (glyph_set.unknown, "dim"), (" not known   ", "text")],
         ]  # fmt: skip
         width = max(30, min(self.app.size.width - 6, _WIDEST))
-        words: list[Line] = [[(part, "text")] for line in about.ABOUT for part in wrapped(line, width)]
-        sources: list[Line] = [[(part, key)] for told, key in about.source_words() for part in wrapped(told, width)]
+        words: list[Line] = [[(part, "text")] for line in about.ABOUT for part in wrap_text(line, width)]
+        sources: list[Line] = [[(part, key)] for text, key in about.source_words() for part in wrap_text(text, width)]
         return [
             section(f"{about.NAME.capitalize()}", words),
-            section("Keys here", [_line(item) for item in own]),
+            section("Keys here", [_line(item) for item in screen_keys]),
             section("Keys on every screen", [*[_line(item) for item in [*common, *everywhere]], *palette]),
             section("To move", [_line(item) for item in moves]),
             section("Signs", legend),
@@ -90,5 +90,5 @@ class HelpScreen(ModalScreen[None]):
 
 
 def _line(binding: Binding) -> list[Cell]:
-    """Return one key and what it does."""
+    """Return one key and its description."""
     return [(key_words(binding).ljust(18), "accent"), (binding.description, "text")]

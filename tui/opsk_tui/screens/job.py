@@ -1,4 +1,4 @@
-"""What is known of one job: speed against prediction, every rank, memory, causes, advice, the end of its log?"""
+"""Shows one job: speed against prediction, every rank, memory, causes of lost time, advice, and the end of its log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opsk.errors import OpskError
 from opsk_tui.data.feed_port import JobDetails
 from opsk_tui.data.view import JobView, Metric
 from opsk_tui.screens import job_sections
-from opsk_tui.screens.job_columns import expected_mfu, job_rank, measured_mfu, speed_key
+from opsk_tui.screens.job_columns import expected_mfu, job_order, measured_mfu, speed_key
 from opsk_tui.screens.view_screen import ViewScreen
 from opsk_tui.text.format import METRIC_TITLES, percent
 from opsk_tui.text.safe_text import safe
@@ -47,7 +47,7 @@ class JobScreen(ViewScreen):
     def __init__(self) -> None:
         super().__init__()
         self._details: JobDetails | None = None
-        self._asked: int | None = None
+        self._pending_job: int | None = None
         self._problem = ""
         self._metric = Metric.UTILISATION
 
@@ -79,10 +79,10 @@ class JobScreen(ViewScreen):
         chosen = self.top.chosen_job
         if chosen in known.jobs:
             return known.jobs[chosen]
-        return min(known.view.jobs, key=job_rank, default=None) if chosen is None else None
+        return min(known.view.jobs, key=job_order, default=None) if chosen is None else None
 
     def fill(self) -> None:
-        """Show the job, and ask for what the view does not hold."""
+        """Show the job, and query its details."""
         job = self.job
         is_wide = self.app.size.width >= _SIDE_BY_SIDE
         self._right.display = is_wide and job is not None
@@ -99,25 +99,25 @@ class JobScreen(ViewScreen):
             self._right.show(second)
 
     def _sections(self, job: JobView, width: int) -> tuple[list[Section], list[Section]]:
-        details, signs = self._details, self.top.glyphs
+        details, glyph_set = self._details, self.top.glyphs
         ranks = details.ranks if details is not None else None
         parts = details.memory_parts_bytes if details is not None else {}
         return (
             [
-                job_sections.facts(job), job_sections.comparison(job), job_sections.findings(job, signs, width),
-                job_sections.history(job, signs, width), job_sections.memory(job, parts, ranks, signs),
+                job_sections.facts(job), job_sections.comparison(job), job_sections.findings(job, glyph_set, width),
+                job_sections.history(job, glyph_set, width), job_sections.memory(job, parts, ranks, glyph_set),
             ],
             [
-                job_sections.problems(details), job_sections.rank_matrix(ranks, self._metric, signs),
+                job_sections.problems(details), job_sections.rank_matrix(ranks, self._metric, glyph_set),
                 job_sections.advice_text(details), job_sections.log_tail(details),
             ],
         )  # fmt: skip
 
     def ask(self) -> None:
-        """Ask for the details of the job, unless that is under way."""
+        """Query the details of the job, unless that is pending."""
         job = self.job
-        if job is not None and self._asked != job.record.id:
-            self._asked = job.record.id
+        if job is not None and self._pending_job != job.record.id:
+            self._pending_job = job.record.id
             self.run_worker(self._ask_details(job.record.id), group="details", exclusive=True, exit_on_error=False)
 
     async def _ask_details(self, number: int) -> None:
@@ -132,13 +132,13 @@ class JobScreen(ViewScreen):
             self.show()
 
     def _forget_asked(self) -> None:
-        """Ask again while this screen is the one that is seen."""
-        self._asked = None
+        """Query again while this screen is the active one."""
+        self._pending_job = None
         if self.is_current:
             self.ask()
 
     def summary(self) -> Sequence[Cell]:
-        """Say which job."""
+        """Return which job is shown."""
         job = self.job
         if job is None:
             number = self.top.chosen_job
@@ -150,10 +150,10 @@ class JobScreen(ViewScreen):
         ]  # fmt: skip
 
     def detail(self) -> Sequence[Sequence[Cell]]:
-        """Say what keeps details away."""
+        """Return why there are no details."""
         return ([(safe(self._problem), "watch")],) if self._problem else ()
 
-    def take_words(self, words: str) -> None:
+    def apply_filter(self, words: str) -> None:
         """Show only lines with these words."""
         for part in (self._left, self._right):
             part.words = words
@@ -167,13 +167,13 @@ class JobScreen(ViewScreen):
 
     def action_another(self, step: int) -> None:
         """Show the next job of the list."""
-        jobs = sorted(self.known.view.jobs, key=job_rank)
+        jobs = sorted(self.known.view.jobs, key=job_order)
         if jobs:
             numbers = [job.record.id for job in jobs]
-            here = self.job
-            at = numbers.index(here.record.id) if here is not None else -1
-            self.top.chosen_job = numbers[(at + step) % len(numbers)]
-            self._asked = None
+            current = self.job
+            index = numbers.index(current.record.id) if current is not None else -1
+            self.top.chosen_job = numbers[(index + step) % len(numbers)]
+            self._pending_job = None
             self._left.top = self._right.top = 0
             self.show()
 

@@ -1,11 +1,11 @@
-"""What stands in the columns of the list of jobs, and what is said of a job's speed in a few words?"""
+"""Defines the columns of the job list, and summarises a job's speed in a few words."""
 
 from __future__ import annotations
 
 from opsk.diagnosis.losses.values import Cause
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_tui.data.view import JobView
-from opsk_tui.text.format import NOT_KNOWN, percent, ran_s, run_time
+from opsk_tui.text.format import NOT_KNOWN, compute_run_time_s, percent, run_time
 from opsk_tui.text.glyphs import Glyphs, sparkline
 from opsk_tui.text.safe_text import safe
 from opsk_tui.widgets.canvas import Cell
@@ -30,12 +30,12 @@ def state_key(state: str) -> str:
     return _STATE_KEYS.get(state, "watch")
 
 
-def job_rank(job: JobView) -> tuple[int, int]:
+def job_order(job: JobView) -> tuple[int, int]:
     """Return the order in which jobs are listed: those that run before those that wait, new before old."""
     return (_STATE_ORDER.get(job.record.state, 3), -job.record.id)
 
 
-def plan_words(advice: AdviceRecord | None) -> str:
+def format_plan(advice: AdviceRecord | None) -> str:
     """Return the plan in short, ``TP4 PP2 DP8``."""
     if advice is None:
         return NOT_KNOWN
@@ -71,8 +71,8 @@ def measured_step_s(job: JobView) -> float | None:
     return job.measured.step_s if job.measured is not None else None
 
 
-def gap_of(job: JobView) -> float | None:
-    """Return the part of a step beyond the prediction [ratio]; ``None`` where it cannot be told."""
+def compute_gap(job: JobView) -> float | None:
+    """Return the part of a step beyond the prediction [ratio]; ``None`` where it is unknown."""
     if job.losses is not None and job.losses.gap is not None:
         return job.losses.gap
     expected, measured = expected_step_s(job), measured_step_s(job)
@@ -82,16 +82,16 @@ def gap_of(job: JobView) -> float | None:
 
 
 def is_slow(job: JobView) -> bool:
-    """Tell whether a job loses more than its prediction's own error."""
+    """Return whether a job loses more than its prediction's own error."""
     if job.losses is not None:
         return not job.losses.is_within_error
-    gap = gap_of(job)
+    gap = compute_gap(job)
     return gap is not None and gap > SERIOUS_GAP / 2
 
 
 def speed_key(job: JobView) -> str:
     """Return the style of a measured speed."""
-    gap = gap_of(job)
+    gap = compute_gap(job)
     if gap is None:
         return "dim"
     return ("bad" if gap >= SERIOUS_GAP else "watch") if is_slow(job) else "ok"
@@ -106,18 +106,18 @@ def _mfu(job: JobView) -> Cell:
     return f"{first}/{second} %", speed_key(job) if measured is not None else "dim"
 
 
-def loss_words(job: JobView) -> Cell:
-    """Return the reason of what is lost, or why a job waits."""
+def format_loss(job: JobView) -> Cell:
+    """Return the largest cause of lost time, or why a job waits."""
     if not job.record.is_active:
         return safe(job.record.reason or NOT_KNOWN), "dim"
-    if job.losses is None or gap_of(job) is None:
+    if job.losses is None or compute_gap(job) is None:
         return NOT_KNOWN, "dim"
     if expected_step_s(job) is None and not job.losses.findings:
         return NOT_KNOWN, "dim"
     if expected_step_s(job) is not None and not is_slow(job):
         return "as predicted", "dim"
     if not job.losses.findings:
-        return f"{percent(gap_of(job))} not explained", "watch"
+        return f"{percent(compute_gap(job))} not explained", "watch"
     first = job.losses.findings[0]
     where = f" {safe(first.where)}" if first.where else ""
     return f"{CAUSE_WORDS.get(first.cause, first.cause.value)} {first.share * 100:.0f}%{where}", speed_key(job)
@@ -150,17 +150,18 @@ def job_columns(glyphs: Glyphs) -> tuple[Column[JobView], ...]:
                order=lambda job: job.record.user),
         Column(key="name", title="NAME", width=11, rank=0, cell=lambda job: (safe(job.record.name), "text"),
                order=lambda job: job.record.name, grows=2),
-        Column(key="state", title="ST", width=3, rank=0, cell=state, order=job_rank),
-        Column(key="time", title="TIME", width=9, rank=4, cell=lambda job: (run_time(ran_s(job.record)), "text"),
-               right=True, order=lambda job: ran_s(job.record) or 0, descending=True),
+        Column(key="state", title="ST", width=3, rank=0, cell=state, order=job_order),
+        Column(key="time", title="TIME", width=9, rank=4,
+               cell=lambda job: (run_time(compute_run_time_s(job.record)), "text"),
+               right=True, order=lambda job: compute_run_time_s(job.record) or 0, descending=True),
         Column(key="partition", title="PARTITION", width=9, rank=8,
                cell=lambda job: (safe(job.record.partition), "dim"), order=lambda job: job.record.partition),
         Column(key="nodes", title="NODES", width=5, rank=5, cell=lambda job: (str(job.record.node_count), "text"),
                right=True, order=lambda job: job.record.node_count, descending=True),
         Column(key="gpus", title="GPUS", width=5, rank=1, cell=lambda job: (str(job.record.gpus), "text"), right=True,
                order=lambda job: job.record.gpus, descending=True),
-        Column(key="plan", title="PLAN", width=18, rank=6, cell=lambda job: (plan_words(job.advice), "text"),
-               order=lambda job: plan_words(job.advice)),
+        Column(key="plan", title="PLAN", width=18, rank=6, cell=lambda job: (format_plan(job.advice), "text"),
+               order=lambda job: format_plan(job.advice)),
         Column(key="memory", title="MEMORY", width=12, rank=5, cell=_memory,
                order=lambda job: (job.advice.mem_ratio if job.advice else None) or 0.0, descending=True),
         Column(key="step", title="STEP", width=8, rank=7, right=True, cell=_step,
@@ -168,8 +169,8 @@ def job_columns(glyphs: Glyphs) -> tuple[Column[JobView], ...]:
         Column(key="mfu", title="MFU", width=7, rank=0, cell=_mfu, right=True,
                order=lambda job: measured_mfu(job) or 0.0, descending=True),
         Column(key="speed", title="SPEED", width=SPARK - 2, rank=1, cell=spark),
-        Column(key="loss", title="LOSES BY", width=15, rank=0, cell=loss_words,
-               order=lambda job: (gap_of(job) or 0.0) if is_slow(job) else 0.0, descending=True, grows=3),
+        Column(key="loss", title="LOSES BY", width=15, rank=0, cell=format_loss,
+               order=lambda job: (compute_gap(job) or 0.0) if is_slow(job) else 0.0, descending=True, grows=3),
     )  # fmt: skip
 
 

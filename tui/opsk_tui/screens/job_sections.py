@@ -1,4 +1,4 @@
-"""What is said of one job: facts, measured against predicted, history, memory, causes, ranks, log?"""
+"""Renders the sections of one job: facts, measured against predicted, history, memory, causes, ranks, log."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from opsk.diagnosis.losses.step_times import FEWEST_STEPS
+from opsk.diagnosis.losses.step_times import MIN_STEPS
 from opsk_tui.data.feed_port import JobDetails, RankTable
 from opsk_tui.data.view import Health, JobView, Metric
 from opsk_tui.screens.job_columns import (
     CAUSE_WORDS,
+    compute_gap,
     expected_mfu,
     expected_step_s,
-    gap_of,
+    format_plan,
     is_slow,
     measured_mfu,
     measured_step_s,
-    plan_words,
     speed_key,
     state_key,
 )  # fmt: skip
@@ -28,26 +28,26 @@ from opsk_tui.text.format import (
     age,
     ago,
     bytes_text,
+    compute_run_time_s,
     duration,
     host_list,
     is_known,
     metric_range,
     number,
     percent,
-    ran_s,
     run_time,
 )  # fmt: skip
 from opsk_tui.text.glyphs import Glyphs, bar
-from opsk_tui.text.safe_text import fitted, safe, wrapped
+from opsk_tui.text.safe_text import fit_text, safe, wrap_text
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.document import Line, Section, section
-from opsk_tui.widgets.grid_map import ABSENT, SICK, UNKNOWN, WATCH, codes_of
+from opsk_tui.widgets.grid_map import ABSENT, UNHEALTHY, UNKNOWN, WATCH, compute_codes
 
 _NOT_STARTED = frozenset({"PENDING", "CONFIGURING"})
 
 
-def awaited(job: JobView) -> str | None:
-    """Return in a line what stands between a job and measured against predicted; ``None`` where nothing does."""
+def explain_missing(job: JobView) -> str | None:
+    """Return in a line why a job has no comparison with its prediction; ``None`` where it has one."""
     if expected_step_s(job) is None:
         if job.advice is None:
             return "no prediction: opsk left none when it was submitted"
@@ -59,33 +59,35 @@ def awaited(job: JobView) -> str | None:
     if job.measured is None or job.measured.step_s is None:
         return "waits for the first progress line" if job.record.is_active else "not measured: the job has ended"
     step_times = len(job.measured.history)
-    if step_times >= FEWEST_STEPS:
+    if step_times >= MIN_STEPS:
         return "measured: it is looked at next"
-    return f"measuring: {step_times} of {FEWEST_STEPS} step times, one a scrape"
+    return f"measuring: {step_times} of {MIN_STEPS} step times, one a scrape"
 
 
 _NAME = 12
 _CHART_HEIGHT = 4
 
 
-def _fact(name: str, value: str, key: str = "text") -> Line:
+def _render_fact(name: str, value: str, key: str = "text") -> Line:
     return [(f"{name:<{_NAME}}", "dim"), (value, key)]
 
 
 def facts(job: JobView) -> Section:
-    """Return what Slurm tells."""
+    """Return the facts of Slurm's record."""
     record = job.record
     lines = [
-        _fact("state", safe("+".join((record.state, *record.state_flags))), state_key(record.state)),
-        _fact("user", f"{safe(record.user)}  account {safe(record.account or NOT_KNOWN)}"),
-        _fact("partition", safe(record.partition)),
-        _fact("nodes", f"{record.node_count}: {host_list(record.nodes)}" if record.nodes else str(record.node_count)),
-        _fact("GPUs", f"{record.gpus} {safe(record.gpu_type or '')}"),
-        _fact("time", f"{run_time(ran_s(record))} of {run_time(record.time_limit_s)}"),
-        _fact("plan", plan_words(job.advice)),
+        _render_fact("state", safe("+".join((record.state, *record.state_flags))), state_key(record.state)),
+        _render_fact("user", f"{safe(record.user)}  account {safe(record.account or NOT_KNOWN)}"),
+        _render_fact("partition", safe(record.partition)),
+        _render_fact(
+            "nodes", f"{record.node_count}: {host_list(record.nodes)}" if record.nodes else str(record.node_count)
+        ),
+        _render_fact("GPUs", f"{record.gpus} {safe(record.gpu_type or '')}"),
+        _render_fact("time", f"{run_time(compute_run_time_s(record))} of {run_time(record.time_limit_s)}"),
+        _render_fact("plan", format_plan(job.advice)),
     ]
     if record.reason:
-        lines.append(_fact("reason", safe(record.reason), "watch"))
+        lines.append(_render_fact("reason", safe(record.reason), "watch"))
     return section(f"Job {safe(record.label)}  {safe(record.name)}", lines)
 
 
@@ -117,8 +119,8 @@ def comparison(job: JobView) -> Section:
 
 
 def findings(job: JobView, glyphs: Glyphs, width: int) -> Section:
-    """Return where the time goes, each cause with its share and its sentence, or what the answer waits for."""
-    losses, gap, waits_for = job.losses, gap_of(job), awaited(job)
+    """Return where the time goes, each cause with its share and its text, or what the diagnosis waits for."""
+    losses, gap, waits_for = job.losses, compute_gap(job), explain_missing(job)
     lines: list[Line] = [] if waits_for is None else [[(waits_for, "dim")]]
     if losses is None or losses.gap is None or gap is None:
         return section("Where the time goes", lines)
@@ -131,14 +133,14 @@ def findings(job: JobView, glyphs: Glyphs, width: int) -> Section:
             [(bar(finding.share / max(gap, 1e-9), 10, glyphs), "accent"), (f" {percent(finding.share):>5} ", "strong"),
              (cause, "watch"), (where, "text"), (f"  sure {percent(finding.confidence)}", "dim")]
         )  # fmt: skip
-        lines += [[("  " + part, "text")] for part in wrapped(safe(finding.text), max(20, width - 4)) if finding.text]
+        lines += [[("  " + part, "text")] for part in wrap_text(safe(finding.text), max(20, width - 4)) if finding.text]
     return section("Where the time goes", lines)
 
 
 def history(job: JobView, glyphs: Glyphs, width: int) -> Section:
     """Return step times over time as a chart; the dashed line is the prediction."""
     points = job.measured.history if job.measured is not None else ()
-    known = [(at, step_s) for at, step_s in points if math.isfinite(step_s)]
+    known = [(time_s, step_s) for time_s, step_s in points if math.isfinite(step_s)]
     if len(known) < 2:
         return section("Step time", [])
     columns = min(max(8, width - 12), len(known))
@@ -189,29 +191,29 @@ def memory(job: JobView, parts_bytes: Mapping[str, float], ranks: RankTable | No
 
 
 def rank_matrix(ranks: RankTable | None, metric: Metric, glyphs: Glyphs) -> Section:
-    """Return one line a node and one sign a rank; the slowest are named."""
+    """Return one line per node and one glyph per rank; the slowest are named."""
     if ranks is None or not ranks.nodes:
         return section("Ranks", [])
     values = ranks.values.get(metric)
     count = len(ranks.nodes)
-    starts = [place for place in range(count) if place == 0 or ranks.nodes[place] != ranks.nodes[place - 1]]
+    starts = [rank for rank in range(count) if rank == 0 or ranks.nodes[rank] != ranks.nodes[rank - 1]]
     ends = [*starts[1:], count]
     health = np.full(count, Health.OK, dtype=np.int8)
     slow = slowest(ranks)
     health[slow] = Health.WATCH
     high = float(np.nanmax(values)) if values is not None and not np.isnan(values).all() else 0.0
-    codes = codes_of(values, health, None, metric_range(metric, high)).tolist()
-    signs: dict[int, Cell] = {level: (glyphs.levels[level], f"heat{level}") for level in range(8)}
-    signs |= {UNKNOWN: (glyphs.unknown, "dim"), ABSENT: (" ", "text"), WATCH: (glyphs.watch, "watch"),
-              SICK: (glyphs.sick, "sick")}  # fmt: skip
+    codes = compute_codes(values, health, None, metric_range(metric, high)).tolist()
+    glyph_set: dict[int, Cell] = {level: (glyphs.levels[level], f"heat{level}") for level in range(8)}
+    glyph_set |= {UNKNOWN: (glyphs.unknown, "dim"), ABSENT: (" ", "text"), WATCH: (glyphs.watch, "watch"),
+              UNHEALTHY: (glyphs.sick, "sick")}  # fmt: skip
     size = min(16, max(len(name) for name in ranks.nodes))
 
     def make(line: int) -> Line:
         first, last = starts[line], ends[line]
-        places = f"  {safe(ranks.places[first])}" if ranks.places else ""
+        position = f"  {safe(ranks.places[first])}" if ranks.places else ""
         return [
-            (fitted(safe(ranks.nodes[first]), size) + " ", "text"), *(signs[code] for code in codes[first:last]),
-            (f"  {first}–{last - 1}" if last - first > 1 else f"  {first}", "dim"), (places, "dim"),
+            (fit_text(safe(ranks.nodes[first]), size) + " ", "text"), *(glyph_set[code] for code in codes[first:last]),
+            (f"  {first}–{last - 1}" if last - first > 1 else f"  {first}", "dim"), (position, "dim"),
         ]  # fmt: skip
 
     title = f"Ranks by {METRIC_TITLES[metric]}"
@@ -236,7 +238,7 @@ def log_tail(details: JobDetails | None) -> Section:
     lines = details.log
     return Section(
         title=f"Log  {safe(details.log_path)}", count=max(1, len(lines)),
-        make=lambda at: [(safe(lines[at].rstrip("\r\n")), _log_key(lines[at]))] if lines else [("empty", "dim")],
+        make=lambda row: [(safe(lines[row].rstrip("\r\n")), _log_key(lines[row]))] if lines else [("empty", "dim")],
     )  # fmt: skip
 
 
@@ -252,6 +254,6 @@ def advice_text(details: JobDetails | None) -> Section:
 
 
 def problems(details: JobDetails | None) -> Section:
-    """Return what could not be had."""
-    told: Sequence[str] = details.problems if details is not None else ()
-    return section("What could not be had", [[(safe(line), "watch")] for line in told])
+    """Return what could not be read."""
+    messages: Sequence[str] = details.problems if details is not None else ()
+    return section("What could not be had", [[(safe(line), "watch")] for line in messages])

@@ -1,4 +1,4 @@
-"""Which jobs are there, is each as fast as predicted, and if not, why?"""
+"""Shows the list of jobs, each with its speed against the prediction and the largest cause of lost time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.containers import Horizontal
 
 from opsk.text import format_count
 from opsk_tui.data.view import JobView
-from opsk_tui.screens.job_columns import is_slow, job_columns, job_rank
+from opsk_tui.screens.job_columns import is_slow, job_columns, job_order
 from opsk_tui.screens.job_sections import comparison, facts, findings
 from opsk_tui.screens.view_screen import ViewScreen
 from opsk_tui.text.safe_text import safe
@@ -49,7 +49,7 @@ class JobsScreen(ViewScreen):
         self._only_slow = False
 
     def compose_body(self) -> ComposeResult:
-        """Put the list beside the text on the job under the cursor."""
+        """Put the list beside the details of the job under the cursor."""
         with Horizontal():
             yield Table[JobView](
                 job_columns(self.top.glyphs), lambda job: job.record.id, empty="No jobs are pending or running.",
@@ -68,10 +68,10 @@ class JobsScreen(ViewScreen):
         return self.table
 
     def fill(self) -> None:
-        """Show the jobs that are chosen."""
+        """Show the selected jobs."""
         jobs = [job for job in self.known.view.jobs if self._is_chosen(job)]
         self.table.empty = self.why_empty("No jobs are pending or running.")
-        self.table.show(sorted(jobs, key=job_rank))
+        self.table.show(sorted(jobs, key=job_order))
 
     def _is_chosen(self, job: JobView) -> bool:
         if self._only_slow and not is_slow(job):
@@ -81,7 +81,7 @@ class JobsScreen(ViewScreen):
         return self._state == "all" or job.record.is_active == (self._state == "running")
 
     def summary(self) -> Sequence[Cell]:
-        """Say how many there are."""
+        """Return the counts."""
         jobs = self.known.view.jobs
         running = [job for job in jobs if job.record.is_active]
         slow = sum(is_slow(job) for job in running)
@@ -97,25 +97,25 @@ class JobsScreen(ViewScreen):
         return cells
 
     def detail(self) -> Sequence[Sequence[Cell]]:
-        """Tell of the job under the cursor."""
+        """Return the details of the job under the cursor."""
         job = self.table.current
         if job is None:
             return ()
-        found = job.losses.findings[0].text if job.losses is not None and job.losses.findings else ""
+        finding_text = job.losses.findings[0].text if job.losses is not None and job.losses.findings else ""
         record = job.record
         first: list[Cell] = [
             (f"{safe(record.label)} ", "strong"), (safe(record.name), "text"),
             (f"  {safe(record.user)}  {record.state.lower()}  {format_count(record.node_count, 'node')}", "dim"),
             (f"  {safe(record.reason or '')}", "watch"),
         ]  # fmt: skip
-        return first, [(safe(found), "text")]
+        return first, [(safe(finding_text), "text")]
 
     def side(self) -> Sequence[Section]:
-        """Tell more where there is room."""
+        """Return more details where there is room."""
         job = self.table.current
         return () if job is None else [facts(job), comparison(job), findings(job, self.top.glyphs, 40)]
 
-    def take_words(self, words: str) -> None:
+    def apply_filter(self, words: str) -> None:
         """Show only jobs with these words."""
         self.table.words = words
         self.table.rearrange()
@@ -144,8 +144,8 @@ class JobsScreen(ViewScreen):
     def action_partition(self) -> None:
         """Show the jobs of the next partition alone, and after the last one all."""
         names = ["", *sorted({name for job in self.known.view.jobs for name in job.record.partition.split(",")})]
-        at = names.index(self._partition) if self._partition in names else 0
-        self._partition = names[(at + 1) % len(names)]
+        index = names.index(self._partition) if self._partition in names else 0
+        self._partition = names[(index + 1) % len(names)]
         self.show()
 
     def action_slow(self) -> None:

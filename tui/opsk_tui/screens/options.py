@@ -1,4 +1,4 @@
-"""What can be done for a job after a failure, at what speed and cost, and how would its ranks then sit?"""
+"""Shows the remap options for a job after a failure: speed, cost, and the resulting rank placement."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from textual.worker import Worker
 from opsk.diagnosis.events.values import Event, Severity
 from opsk.errors import OpskError
 from opsk_tui.data.feed_port import Choice, Outcome, Proposal, Undoing
-from opsk_tui.screens.choice_sections import choice_sections, led
+from opsk_tui.screens.choice_sections import render_choice, render_prefixed
 from opsk_tui.screens.confirm import ConfirmScreen, Question
 from opsk_tui.text.format import NOT_KNOWN, duration, host_list, number, percent
-from opsk_tui.text.safe_text import safe, wrapped
+from opsk_tui.text.safe_text import safe, wrap_text
 from opsk_tui.widgets.canvas import Bar, Cell
 from opsk_tui.widgets.document import Document, Line, Section, section
 from opsk_tui.widgets.lines import Lines
@@ -34,7 +34,7 @@ class OptionsScreen(ModalScreen[None]):
     Parameters
     ----------
     event, job_id
-        What failed, and for whom.
+        The failure, and the affected job.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -51,7 +51,7 @@ class OptionsScreen(ModalScreen[None]):
         self._job_id = job_id
         self._proposal: Proposal | None = None
         self._problem: list[str] = []
-        self._told: list[str] = []
+        self._messages: list[str] = []
         self._outcome: Outcome | None = None
         self._is_busy = False
         self._doing = _APPLYING
@@ -65,45 +65,49 @@ class OptionsScreen(ModalScreen[None]):
         """Put the options above the preview."""
         columns: tuple[Column[Choice], ...] = (
             Column(key="kind", title="OPTION", width=10, rank=0,
-                           cell=lambda one: (one.option.kind.value, "strong")),
+                           cell=lambda choice: (choice.option.kind.value, "strong")),
             Column(key="title", title="WHAT IS DONE", width=14, rank=2,
-                           cell=lambda one: (safe(one.option.title), "text"), grows=1),
+                           cell=lambda choice: (safe(choice.option.title), "text"), grows=1),
             Column(key="speed", title="TOKENS/S", width=9, rank=1, right=True, cell=_speed,
-                           order=lambda one: one.option.predicted.tokens_per_s or 0.0, descending=True),
+                           order=lambda choice: choice.option.predicted.tokens_per_s or 0.0, descending=True),
             Column(key="loss", title="SLOWER", width=7, rank=0, right=True, cell=_loss,
-                           order=lambda one: one.option.predicted.loss),
+                           order=lambda choice: choice.option.predicted.loss),
             Column(key="moved", title="MOVED", width=6, rank=0, right=True,
-                           cell=lambda one: (str(one.option.moved), "text"), order=lambda one: one.option.moved),
+                           cell=lambda choice: (str(choice.option.moved), "text"),
+                           order=lambda choice: choice.option.moved),
             Column(key="down", title="DOWN", width=8, rank=0, right=True,
-                           cell=lambda one: (duration(one.option.downtime_s), "text"),
-                           order=lambda one: one.option.downtime_s),
+                           cell=lambda choice: (duration(choice.option.downtime_s), "text"),
+                           order=lambda choice: choice.option.downtime_s),
             Column(key="good", title="GOODPUT", width=8, rank=0, right=True,
-                           cell=lambda one: (percent(one.goodput), "accent"), order=lambda one: one.goodput or 0.0,
+                           cell=lambda choice: (percent(choice.goodput), "accent"),
+                           order=lambda choice: choice.goodput or 0.0,
                            descending=True),
             Column(key="lost", title="LOSES", width=8, rank=1, right=True,
-                           cell=lambda one: (duration(one.option.lost_s), "text"),
-                           order=lambda one: one.option.lost_s),
+                           cell=lambda choice: (duration(choice.option.lost_s), "text"),
+                           order=lambda choice: choice.option.lost_s),
         )  # fmt: skip
         yield Bar(id="title", fill="bar")
-        yield Table[Choice](columns, lambda one: one.option.title, empty="Working out the options …", id="choices")
+        yield Table[Choice](
+            columns, lambda choice: choice.option.title, empty="Working out the options …", id="choices"
+        )
         yield Document(id="preview")
         yield Bar(id="help-keys", fill="bar")
 
     def on_mount(self) -> None:
-        """Ask for the options without holding up a key."""
+        """Query the options without blocking a key."""
         self.query_one("#choices").focus()
         self.run_worker(self._propose(), exit_on_error=False)
         self.set_interval(_FOLLOWS_S, self._follow)
         self.call_after_refresh(self.show)
 
     def _follow(self) -> None:
-        """Tell how the job is after what was done for it."""
+        """Show the state of the job after the action."""
         if self._outcome is not None:
             self.query_one("#preview", Document).show(self.sections())
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """What failed under the job: this event, and what else is fatal for it, or the job would land on that."""
+        """The failures under the job: this event, and what else is fatal for it, so that the job avoids both."""
         others = [event.failed for event in self._fatal() if self._job_id in event.jobs]
         return tuple(dict.fromkeys([self._event.failed, *others]))
 
@@ -111,19 +115,19 @@ class OptionsScreen(ModalScreen[None]):
         events = self.top.known.view.events
         return [event for event in events if event.severity is Severity.FATAL and not event.is_over]
 
-    def _sick_nodes(self) -> frozenset[str]:
+    def _unhealthy_nodes(self) -> frozenset[str]:
         return frozenset(node for event in self._fatal() for node in event.nodes)
 
     async def _propose(self) -> None:
         assert self.top.actions is not None
         try:
-            self._proposal = await self.top.actions.propose(self.failed, self._job_id, self._sick_nodes())
+            self._proposal = await self.top.actions.propose(self.failed, self._job_id, self._unhealthy_nodes())
         except OpskError as error:
             self._problem = [error.message, *([error.hint] if error.hint else [])]
         self.show()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Say why something has failed that nobody foresaw."""
+        """Show an unexpected failure."""
         words = self.top.worker_failed(event)
         if words:
             self._is_busy = False
@@ -136,7 +140,7 @@ class OptionsScreen(ModalScreen[None]):
         return self.query_one("#choices", Table)
 
     def show(self) -> None:
-        """Show what is known so far."""
+        """Show the present state."""
         if not self.is_attached:
             return
         proposal = self._proposal
@@ -157,12 +161,14 @@ class OptionsScreen(ModalScreen[None]):
         self.query_one("#help-keys", Bar).show([keys])
 
     def sections(self) -> list[Section]:
-        """Return what was done so far, and the option under the cursor."""
+        """Return the progress so far, and the option under the cursor."""
         if self._problem:
             return [section("No options", [[(safe(line), "watch")] for line in self._problem])]
         sections = []
-        if self._told or self._outcome is not None:
-            sections.append(section(self._doing if self._outcome is None else self._done_word(), self._story()))
+        if self._messages or self._outcome is not None:
+            sections.append(
+                section(self._doing if self._outcome is None else self._outcome_title(), self._render_progress())
+            )
         proposal = self._proposal
         if proposal is None:
             return sections
@@ -171,36 +177,45 @@ class OptionsScreen(ModalScreen[None]):
         choice = self.table.current
         width = self.width
         if choice is not None:
-            sections += choice_sections(choice, width)
-        notes: list[Line] = [[(part, "dim")] for note in proposal.notes for part in wrapped(safe(note), width)]
+            sections += render_choice(choice, width)
+        notes: list[Line] = [[(part, "dim")] for note in proposal.notes for part in wrap_text(safe(note), width)]
         return [*sections, section("Notes", notes)]
 
-    def _done_word(self) -> str:
-        """Return the title above what was done."""
+    def _outcome_title(self) -> str:
+        """Return the title above the outcome."""
         is_whole = self._outcome is not None and not (self._outcome.refused or self._outcome.said)
         words = ("Undone", "Not all undone") if self._doing == _UNDOING else ("Applied", "Not applied to its end")
         return words[0] if is_whole else words[1]
 
-    def _story(self) -> list[Line]:
-        """Tell what is being done, or, once it is over, what came of it and how the job is now."""
+    def _render_progress(self) -> list[Line]:
+        """Return the progress, or, once it is over, the outcome and the state of the job."""
         outcome, width = self._outcome, self.width
         if outcome is None:
-            return [line for told in self._told for line in led("", "text", told, width)]
+            return [line for message in self._messages for line in render_prefixed("", "text", message, width)]
         glyphs = self.top.glyphs
         done = set(outcome.done)
-        lines = [line for told in self._told if told not in done for line in led("", "dim", told, width)]
-        lines += [line for text in outcome.done for line in led(f"{glyphs.ok} ", "ok", text, width)]
+        lines = [
+            line
+            for message in self._messages
+            if message not in done
+            for line in render_prefixed("", "dim", message, width)
+        ]
+        lines += [line for text in outcome.done for line in render_prefixed(f"{glyphs.ok} ", "ok", text, width)]
         if outcome.refused or outcome.said:
             words = ": ".join(word for word in (outcome.refused, outcome.said) if word)
-            lines += led(f"{glyphs.sick} ", "sick", words, width, key="watch")
-        lines += [line for text, whom in outcome.left for line in led("", "text", f"{whom}: {text}", width)]
+            lines += render_prefixed(f"{glyphs.sick} ", "sick", words, width, key="watch")
+        lines += [
+            line for text, actor in outcome.left for line in render_prefixed("", "text", f"{actor}: {text}", width)
+        ]
         job = self.top.known.jobs.get(self._job_id)
         if job is not None:
             record = job.record
             on = f" on {host_list(record.nodes)}" if record.nodes else ""
-            lines += led("now ", "dim", f"job {record.label} is {record.state.lower()}{on}", width, key="strong")
+            lines += render_prefixed(
+                "now ", "dim", f"job {record.label} is {record.state.lower()}{on}", width, key="strong"
+            )
         if outcome.journal:
-            lines += led("journal ", "dim", outcome.journal, width, key="dim")
+            lines += render_prefixed("journal ", "dim", outcome.journal, width, key="dim")
         return lines
 
     @property
@@ -234,32 +249,32 @@ class OptionsScreen(ModalScreen[None]):
         mine = choice.mine or tuple(False for _ in option.commands)
         notes = [f"needs: {need}" for need in option.needs]
         question = Question(title=option.title, commands=option.commands, mine=mine, notes=notes)
-        place = self._proposal.choices.index(choice)
-        self.app.push_screen(ConfirmScreen(question), lambda yes: self._apply(place) if yes else None)
+        index = self._proposal.choices.index(choice)
+        self.app.push_screen(ConfirmScreen(question), lambda yes: self._apply(index) if yes else None)
 
-    def _apply(self, place: int) -> None:
-        self._told, self._outcome, self._is_busy, self._doing = [], None, True, _APPLYING
+    def _apply(self, index: int) -> None:
+        self._messages, self._outcome, self._is_busy, self._doing = [], None, True, _APPLYING
         self.show()
-        self.run_worker(self._run(place), exit_on_error=False)
+        self.run_worker(self._run(index), exit_on_error=False)
 
-    async def _run(self, place: int) -> None:
+    async def _run(self, index: int) -> None:
         assert self.top.actions is not None
         assert self._proposal is not None
         try:
-            self._outcome = await self.top.actions.apply(self._proposal, place, self._tell)
+            self._outcome = await self.top.actions.apply(self._proposal, index, self._report)
         except OpskError as error:
             self._outcome = Outcome(said=error.message)
         self._is_busy = False
         self.show()
         self.top.feed.ask_now()
 
-    def _tell(self, line: str) -> None:
-        """Take a line of progress, from any thread."""
-        self._told.append(line)
+    def _report(self, line: str) -> None:
+        """Add a line of progress, from any thread."""
+        self._messages.append(line)
         self.app.call_later(self.show)
 
     def action_undo(self) -> None:
-        """Take back what was applied."""
+        """Undo the applied option."""
         if self._outcome is None or not self._outcome.can_undo or self._is_busy:
             self.notify("nothing to undo", timeout=2)
             return
@@ -267,7 +282,7 @@ class OptionsScreen(ModalScreen[None]):
         self.run_worker(self._ask_to_undo(self._outcome.journal), exit_on_error=False)
 
     async def _ask_to_undo(self, journal: str) -> None:
-        """Show what would be run, and ask."""
+        """Show the commands that would be run, and ask."""
         assert self.top.actions is not None
         try:
             undoing = await self.top.actions.undoing(journal)
@@ -276,7 +291,7 @@ class OptionsScreen(ModalScreen[None]):
             self._is_busy = False
             return
 
-        def answered(yes: bool | None) -> None:
+        def on_answer(yes: bool | None) -> None:
             if yes:
                 self.run_worker(self._undo(journal, undoing), exit_on_error=False)
             else:
@@ -285,13 +300,13 @@ class OptionsScreen(ModalScreen[None]):
         title = f"Undo {journal}"
         notes = undoing.stays if undoing.commands else ("nothing can be taken back:", *undoing.stays)
         question = Question(title=title, commands=undoing.commands, mine=undoing.mine, notes=notes)
-        self.app.push_screen(ConfirmScreen(question), answered)
+        self.app.push_screen(ConfirmScreen(question), on_answer)
 
     async def _undo(self, journal: str, undoing: Undoing) -> None:
         assert self.top.actions is not None
-        self._told, self._outcome, self._doing = [], None, _UNDOING
+        self._messages, self._outcome, self._doing = [], None, _UNDOING
         try:
-            self._outcome = await self.top.actions.undo(journal, undoing, self._tell)
+            self._outcome = await self.top.actions.undo(journal, undoing, self._report)
         except OpskError as error:
             self._outcome = Outcome(said=error.message)
         self._is_busy = False

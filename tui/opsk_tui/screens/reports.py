@@ -1,4 +1,4 @@
-"""Which reports are there, and what does one say?"""
+"""Shows the list of reports, and the text of one."""
 
 from __future__ import annotations
 
@@ -77,17 +77,17 @@ class ReportsScreen(ViewScreen):
         self.table.show(sorted(self.known.view.reports, key=lambda row: -row.made_at_s))
 
     def summary(self) -> Sequence[Cell]:
-        """Say how many there are, or which is open."""
+        """Return the number of reports, or the open one."""
         if self._open is not None:
             return [(safe(self._open.title), "strong"), (f"  {safe(self._open.path)}", "dim")]
         return [(format_count(len(self.known.view.reports), "report"), "strong")]
 
     def detail(self) -> Sequence[Sequence[Cell]]:
-        """Say where it lies."""
+        """Return the location of the report."""
         row = self.table.current
         return ([(safe(row.title), "text")], [(safe(row.path), "dim")]) if row is not None else ()
 
-    def take_words(self, words: str) -> None:
+    def apply_filter(self, words: str) -> None:
         """Show only what holds these words."""
         part = self.body
         if isinstance(part, Table | Document):

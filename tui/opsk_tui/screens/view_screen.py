@@ -1,4 +1,4 @@
-"""What do all screens have in common: the line of tabs, filter and find, the sources, the keys at the bottom?"""
+"""Implements the parts that all screens share: the tab line, filter and find, the source line, and the key line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 from textual.worker import Worker
 
-from opsk_tui.data.state import Known
+from opsk_tui.data.state import ViewIndex
 from opsk_tui.data.view import Source, SourceState
 from opsk_tui.text.format import age, ago
 from opsk_tui.text.safe_text import safe
@@ -45,7 +45,7 @@ _TABS = (("cluster", "Cluster"), ("jobs", "Jobs"), ("job", "Job"), ("fabric", "F
 
 
 class ViewScreen(Screen[None]):
-    """One of the six screens; a subclass names its body and says what stands in it."""
+    """One of the six screens; a subclass names its body and provides its content."""
 
     NAME = ""
     ABOUT: ClassVar[tuple[str, ...]] = ()
@@ -66,8 +66,8 @@ class ViewScreen(Screen[None]):
         super().__init__()
         self.words = ""
         self._is_finding = False
-        self._found_words = ""
-        self._shown: Known | None = None
+        self._find_words = ""
+        self._shown: ViewIndex | None = None
 
     @property
     def top(self) -> TopApp:
@@ -75,8 +75,8 @@ class ViewScreen(Screen[None]):
         return cast("TopApp", self.app)
 
     @property
-    def known(self) -> Known:
-        """What is known now."""
+    def known(self) -> ViewIndex:
+        """The current view."""
         return self.top.known
 
     def compose(self) -> ComposeResult:
@@ -95,11 +95,11 @@ class ViewScreen(Screen[None]):
 
     @property
     def body(self) -> Lines:
-        """The part that filter and find are about."""
+        """The part that filter and find apply to."""
         raise NotImplementedError
 
     def fill(self) -> None:
-        """Put what is known into the body."""
+        """Update the body from the view."""
         raise NotImplementedError
 
     def summary(self) -> Sequence[Cell]:
@@ -107,15 +107,15 @@ class ViewScreen(Screen[None]):
         return ()
 
     def detail(self) -> Sequence[Sequence[Cell]]:
-        """Return two lines on what is under the cursor."""
+        """Return two lines of details on the part under the cursor."""
         return ()
 
     def side(self) -> Sequence[Section]:
         """Return the text beside the body in a wide window."""
         return ()
 
-    def take_words(self, words: str) -> None:
-        """Show only what holds these words."""
+    def apply_filter(self, words: str) -> None:
+        """Show only rows with these words."""
         raise NotImplementedError
 
     def on_mount(self) -> None:
@@ -125,7 +125,7 @@ class ViewScreen(Screen[None]):
         self._fit()
 
     def _fit(self) -> None:
-        """Choose what this width has room for."""
+        """Adapt to the width."""
         is_wide = self.app.size.width >= _WIDE
         for side in self.query("#side"):
             side.display = is_wide
@@ -136,21 +136,21 @@ class ViewScreen(Screen[None]):
         self.call_after_refresh(self.show)
 
     def on_screen_resume(self, _event: ScreenResume) -> None:
-        """Catch up with what came while another screen was shown."""
+        """Update after another screen was shown."""
         self.call_later(self.show)
 
     def show(self) -> None:
-        """Bring everything up to date."""
+        """Update everything."""
         if not self.is_mounted or not self.is_attached:
             return
         self.fill()
         self.show_lines()
 
     def show_lines(self) -> None:
-        """Bring everything but the body up to date."""
+        """Update everything but the body."""
         self.tick()
-        found = [(f"  {self._note()}", "watch")] if self._note() else []
-        self.bar("summary").show([[(" ", "text"), *self.summary(), *found]])
+        note_cells = [(f"  {self._note()}", "watch")] if self._note() else []
+        self.bar("summary").show([[(" ", "text"), *self.summary(), *note_cells]])
         self.bar("detail").show([[(" ", "text"), *line] for line in self.detail()])
         self.bar("sources").show([self._sources()])
         self.bar("keys").show([self._keys()])
@@ -159,7 +159,7 @@ class ViewScreen(Screen[None]):
             side.first(Document).show(self.side())
 
     def _note(self) -> str:
-        """Return what is filtered."""
+        """Return the filter."""
         return f"filter: {safe(self.words)}" if self.words else ""
 
     def bar(self, name: str) -> Bar:
@@ -167,12 +167,12 @@ class ViewScreen(Screen[None]):
         return self.query_one(f"#{name}", Bar)
 
     def tick(self) -> None:
-        """Show how old the view is, and the tabs."""
+        """Update the age of the view, and the tabs."""
         width = self.app.size.width
         cells: list[tuple[str, str, str]] = [(" opsk ", "tab_on" if width < 70 else "bar_strong", "app.go('cluster')")]
-        for place, (name, title) in enumerate(_TABS, start=1):
+        for index, (name, title) in enumerate(_TABS, start=1):
             count = self.top.counts(name)
-            text = f" {place} {title}{count} " if width >= 78 else f" {place} "
+            text = f" {index} {title}{count} " if width >= 78 else f" {index} "
             cells.append((text, "tab_on" if name == self.NAME else "tab", f"app.go('{name}')"))
         view = self.known.view
         old = age(self.top.clock() - view.taken_at_s) if view.taken_at_s else "no data yet"
@@ -183,7 +183,7 @@ class ViewScreen(Screen[None]):
         self.bar("tabs").show([cells])
 
     def why_empty(self, words: str) -> str:
-        """Return why there is nothing to show: what keeps Slurm from telling, else the words."""
+        """Return why there is nothing to show: Slurm's problem, else the words."""
         for state in self.known.view.sources:
             if state.source is Source.SLURM and state.problem:
                 hint = f" ({safe(state.hint)})" if state.hint else ""
@@ -191,31 +191,31 @@ class ViewScreen(Screen[None]):
         return words
 
     def _sources(self) -> list[Cell]:
-        """Say what the screens see with, and how old that is."""
+        """Return the sources and the ages of their data."""
         cells: list[Cell] = [(" sees with ", "dim")]
         states = sorted(self.known.view.sources, key=lambda state: bool(state.problem))
         if not states:
             return [*cells, ("nothing yet", "watch")]
-        for place, state in enumerate(states):
-            cells.append((" · " if place else "", "dim"))
+        for index, state in enumerate(states):
+            cells.append((" · " if index else "", "dim"))
             if state.problem:
-                cells.append((self._trouble(state), "watch"))
+                cells.append((self._format_problem(state), "watch"))
             else:
                 cells += [(f"{state.source.value} {self.top.glyphs.ok} ", "ok"), (self._age_of(state), "dim")]
         return cells
 
     def source_words(self) -> list[Cell]:
-        """Return a line a source, in full: the line below the screen is cut where the window ends."""
+        """Return a line per source, in full: the line below the screen is cut where the window ends."""
         ok = self.top.glyphs.ok
         return [
-            (self._trouble(state), "watch")
+            (self._format_problem(state), "watch")
             if state.problem
             else (f"{state.source.value} {ok} {safe(state.where)}, {self._age_of(state)}", "text")
             for state in self.known.view.sources
         ]
 
-    def _trouble(self, state: SourceState) -> str:
-        """Return what is wrong with a source."""
+    def _format_problem(self, state: SourceState) -> str:
+        """Return the problem of a source."""
         hint = f" ({safe(state.hint)})" if state.hint else ""
         since = "" if state.taken_at_s is None else f", last {ago(self.top.clock() - state.taken_at_s)}"
         return f"{state.source.value} {self.top.glyphs.sick} {safe(state.problem)}{hint}{since}"
@@ -224,33 +224,33 @@ class ViewScreen(Screen[None]):
         return "asking" if state.taken_at_s is None else age(self.top.clock() - state.taken_at_s)
 
     def _keys(self) -> list[tuple[str, str, str]]:
-        """Return the keys that matter most, as many as fit."""
+        """Return the most important keys, as many as fit."""
         width, cells = self.app.size.width, list[tuple[str, str, str]]()
         bindings = [binding for binding in self.shown_bindings() if binding.show]
         bindings.sort(key=lambda binding: binding.key != "question_mark")
-        left = width
+        remaining = width
         for binding in bindings:
             key = (binding.key_display or binding.key.split(",")[0]).replace("enter", "Enter")
             text = f" {binding.description} "
-            if len(key) + 1 + len(text) > left:
+            if len(key) + 1 + len(text) > remaining:
                 continue
-            left -= len(key) + 1 + len(text)
+            remaining -= len(key) + 1 + len(text)
             prefix = "" if binding.action.startswith("app.") else "screen."
             cells += [(f" {key}", "key", prefix + binding.action), (text, "bar", prefix + binding.action)]
         return cells
 
     def shown_bindings(self) -> list[Binding]:
         """Return the screen's own keys before those of all screens."""
-        own = [item for item in type(self).__dict__.get("BINDINGS", ()) if isinstance(item, Binding)]
+        screen_keys = [item for item in type(self).__dict__.get("BINDINGS", ()) if isinstance(item, Binding)]
         common = [item for item in ViewScreen.BINDINGS if isinstance(item, Binding)]
-        return [*own, *common] if type(self) is not ViewScreen else common
+        return [*screen_keys, *common] if type(self) is not ViewScreen else common
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Say why work beside the screen has failed."""
+        """Show why a background worker has failed."""
         self.top.worker_failed(event)
 
     def cursor_moved(self, lines: Lines) -> None:
-        """Tell of what is under the cursor now."""
+        """Show the details of the part under the cursor."""
         if lines is self.body:
             self.show_lines()
 
@@ -265,7 +265,7 @@ class ViewScreen(Screen[None]):
         self._ask(is_finding=False)
 
     def action_find(self) -> None:
-        """Ask for words to go to."""
+        """Ask for words to find."""
         self._ask(is_finding=True)
 
     def _ask(self, *, is_finding: bool) -> None:
@@ -273,7 +273,7 @@ class ViewScreen(Screen[None]):
         prompt = self.query_one(Prompt)
         prompt.display = True
         with prompt.prevent(Input.Changed):
-            prompt.value = self._found_words if is_finding else self.words
+            prompt.value = self._find_words if is_finding else self.words
         prompt.placeholder = "go to what holds these words" if is_finding else "show only what holds these words"
         prompt.focus()
 
@@ -281,11 +281,11 @@ class ViewScreen(Screen[None]):
         """Follow while the user types."""
         event.stop()
         if self._is_finding:
-            self._found_words = event.value
+            self._find_words = event.value
             self.body.find(event.value, include_here=True)
         else:
             self.words = event.value
-            self.take_words(event.value)
+            self.apply_filter(event.value)
             self.show_lines()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -299,24 +299,24 @@ class ViewScreen(Screen[None]):
 
     def action_find_next(self, step: int) -> None:
         """Go to the next text with the words."""
-        if not self.body.find(self._found_words, step):
-            self.notify("nothing found" if self._found_words else "f asks for words first", timeout=3)
+        if not self.body.find(self._find_words, step):
+            self.notify("nothing found" if self._find_words else "f asks for words first", timeout=3)
 
     def action_back(self) -> None:
-        """Close the prompt, show all again, or go back to the screen before."""
+        """Close the prompt, show all again, or go back to the previous screen."""
         prompt = self.query_one(Prompt)
         if prompt.display or self.words:
             was_finding = prompt.display and self._is_finding
             if not was_finding:
                 self.words = ""
-                self.take_words("")
+                self.apply_filter("")
             self._close_prompt()
             self.show_lines()
         elif not self.clear_filters():
             self.top.action_go_back()
 
     def clear_filters(self) -> bool:
-        """Take other filters away; return whether there were any."""
+        """Remove other filters; return whether there were any."""
         return False
 
     def action_other_part(self, step: int) -> None:

@@ -1,4 +1,4 @@
-"""How is one number said in few cells? What is not known is a dash, never 0."""
+"""Formats numbers for table cells; unknown values are shown as a dash, never as 0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opsk_tui.data.view import Health, Metric
 from opsk_tui.text.safe_text import safe
 
 NOT_KNOWN = "–"
-HEALTH_WORDS = {Health.UNKNOWN: "unknown", Health.OK: "ok", Health.WATCH: "watch", Health.SICK: "sick"}
+HEALTH_WORDS = {Health.UNKNOWN: "unknown", Health.OK: "ok", Health.WATCH: "watch", Health.UNHEALTHY: "sick"}
 METRIC_TITLES = {
     Metric.UTILISATION: "utilisation", Metric.TENSOR: "tensor cores", Metric.MEMORY: "memory", Metric.POWER: "power",
     Metric.TEMPERATURE: "temperature", Metric.CLOCK: "clock", Metric.THROTTLE: "held down", Metric.ERRORS: "errors",
@@ -23,12 +23,12 @@ _RATIOS = frozenset({Metric.UTILISATION, Metric.TENSOR, Metric.MEMORY, Metric.CL
 
 
 def is_known(value: float | None) -> bool:
-    """Tell whether there is a number."""
+    """Return whether there is a number."""
     return value is not None and math.isfinite(value)
 
 
 def percent(ratio: float | None) -> str:
-    """Return a ratio as people read it."""
+    """Return a ratio as a percentage."""
     return NOT_KNOWN if ratio is None or not math.isfinite(ratio) else f"{ratio * 100:.0f} %"
 
 
@@ -51,7 +51,7 @@ def metric_number(metric: Metric, value: float) -> str:
 
 
 def metric_range(metric: Metric, highest: float) -> tuple[float, float]:
-    """Return what the lowest and the highest colour stand for; power is measured against the highest seen, in 100 W."""
+    """Return the values of the lowest and the highest colour; power ends at the highest value, in 100 W."""
     if metric in _RATIOS:
         return 0.0, 1.0
     if metric is Metric.TEMPERATURE:
@@ -80,13 +80,13 @@ def age(seconds: float | None) -> str:
 
 
 def ago(seconds: float | None) -> str:
-    """Return how long something is past: ``now``, ``5 s ago``."""
-    said = age(seconds)
-    return f"{said} ago" if said[:1].isdigit() else said
+    """Return an age as text: ``now``, ``5 s ago``."""
+    text = age(seconds)
+    return f"{text} ago" if text[:1].isdigit() else text
 
 
-def ran_s(job: JobRecord) -> float | None:
-    """Return how long a job runs [s]: what is shared on a host tells its beginning, which does not change."""
+def compute_run_time_s(job: JobRecord) -> float | None:
+    """Return how long a job runs [s]: a shared snapshot holds its start, which does not change."""
     if job.run_time_s is not None or job.state != "RUNNING" or job.start_time is None:
         return job.run_time_s
     return max(0.0, time.time() - job.start_time.timestamp())
@@ -102,7 +102,7 @@ def run_time(seconds: float | None) -> str:
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """Return a number with thousands apart."""
+    """Return a number with thousands separators."""
     return NOT_KNOWN if value is None or not math.isfinite(value) else f"{value:,.{digits}f}"
 
 
@@ -112,7 +112,7 @@ def bytes_text(value: float | None) -> str:
 
 
 def host_list(names: Sequence[str]) -> str:
-    """Return node names in short; one by one where a name is none that Slurm knows."""
+    """Return node names in short form; one by one where a name is no valid Slurm name."""
     try:
         return fold(names)
     except InputError:

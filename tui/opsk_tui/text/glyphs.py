@@ -1,6 +1,6 @@
-"""Which signs stand for what on the screens, in Unicode and where the terminal shows ASCII only?
+"""Defines the glyphs of the screens, in Unicode and for terminals that show only ASCII.
 
-Every state has a sign of its own, so nothing rests on colour alone.
+Every state has a glyph of its own, so that no information depends on colour alone.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glyphs:
-    """One set of signs; each is one cell wide.
+    """One set of glyphs; each is one cell wide.
 
-    ``levels`` are eight heights from low to high, used for maps and sparklines alike.
+    ``levels`` are eight heights from low to high, used for maps and sparklines.
     """
 
     is_ascii: bool
@@ -42,22 +42,22 @@ ASCII = Glyphs(
 
 
 def glyphs_for(environ: Mapping[str, str], encoding: str | None) -> Glyphs:
-    """Return what the terminal can show: ``OPSK_ASCII`` asks for ASCII, as does an encoding without the signs."""
+    """Return the glyphs that the terminal can show: ``OPSK_ASCII`` selects ASCII, as does an encoding without them."""
     if environ.get("OPSK_ASCII", "") not in ("", "0") or environ.get("TERM") in ("linux", "vt100", "vt220", "dumb"):
         return ASCII
     return UNICODE if "utf" in (encoding or "").lower() else ASCII
 
 
 def sparkline(values: Sequence[float], width: int, glyphs: Glyphs) -> str:
-    """Return the latest values as one line of heights, lowest at the bottom; level values stand in the middle.
+    """Return the latest values as one line of heights, lowest at the bottom; constant values are in the middle.
 
-    Each sign is the mean of equally many values.
+    Each glyph is the mean of equally many values.
     """
     known = [value for value in values if not math.isnan(value)]
     if not known or width <= 0:
         return ""
     size = -(-len(known) // width)
-    means = [sum(part) / len(part) for part in (known[at : at + size] for at in range(0, len(known), size))]
+    means = [sum(part) / len(part) for part in (known[start : start + size] for start in range(0, len(known), size))]
     low, high = min(means), max(means)
     if high - low < 0.02 * abs(high):
         low, high = low - 0.04 * abs(high or 1), high + 0.04 * abs(high or 1)

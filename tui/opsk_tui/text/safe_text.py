@@ -1,7 +1,7 @@
-r"""How does text that users, logs or vendors wrote reach the screen without doing anything there?
+r"""Escapes text that users, logs or vendors wrote, so that it has no effect on the terminal.
 
-It is never read as markup: widgets get it as plain segments. Control characters, direction marks and lone surrogates
-are shown as ``\xNN``; marks that stack above and below a letter are kept to two, so that none runs into other lines.
+It is never parsed as markup: widgets get it as plain segments. Control characters, direction marks and lone surrogates
+are shown as ``\xNN``; combining marks are limited to two per letter, so that none runs into other lines.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from rich.cells import cell_len, set_cell_size
 from opsk.text import escape
 
 _STACKED = 2
-_LONGEST = 4096
-"""Signs of one text that are looked at: a log line of megabytes must not hold up a key."""
+_MAX_CHARS = 4096
+"""Characters of one text that are processed: a log line of megabytes must not delay a key."""
 
 
 @lru_cache(maxsize=16384)
 def safe(text: str) -> str:
-    """Return hostile text that can only be seen: one line, no controls, no markup meaning, no tall stacks of marks."""
-    if len(text) > _LONGEST:
-        text = text[:_LONGEST] + "…"
+    """Return hostile text made safe for display: one line, no controls, no markup, no stacks of combining marks."""
+    if len(text) > _MAX_CHARS:
+        text = text[:_MAX_CHARS] + "…"
     shown = escape(text)
     return shown if shown.isascii() else _without_stacks(shown)
 
 
 def _without_stacks(text: str) -> str:
-    """Drop combining marks beyond the second on one letter."""
-    kept: list[str] = []
+    """Return text without combining marks beyond the second on one letter."""
+    chars: list[str] = []
     stacked = 0
-    for sign in text:
-        stacked = stacked + 1 if unicodedata.category(sign) in ("Mn", "Me") else 0
+    for char in text:
+        stacked = stacked + 1 if unicodedata.category(char) in ("Mn", "Me") else 0
         if stacked <= _STACKED:
-            kept.append(sign)
-    return "".join(kept)
+            chars.append(char)
+    return "".join(chars)
 
 
-def fitted(text: str, width: int, *, right: bool = False, ellipsis: str = "…") -> str:
-    """Return harmless text in exactly ``width`` cells: cut with an ellipsis, or padded."""
+def fit_text(text: str, width: int, *, right: bool = False, ellipsis: str = "…") -> str:
+    """Return safe text in exactly ``width`` cells: cut with an ellipsis, or padded."""
     if text.isascii():
         length = len(text)
         if length <= width:
@@ -52,8 +52,8 @@ def fitted(text: str, width: int, *, right: bool = False, ellipsis: str = "…")
     return set_cell_size(text, width - 1) + ellipsis if width > 0 else ""
 
 
-def wrapped(text: str, width: int) -> list[str]:
-    """Break a text at blanks; words longer than the width at the width."""
+def wrap_text(text: str, width: int) -> list[str]:
+    """Return a text wrapped at blanks; words longer than the width are split."""
     lines, line = [], ""
     for word in text.split(" "):
         rest = word
@@ -72,13 +72,13 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def ascii_text(text: str) -> str:
-    """Return text for a terminal that shows ASCII only: known signs have a likeness, others become question marks."""
+    """Return text for an ASCII-only terminal: known characters have substitutes, others become question marks."""
     if text.isascii():
         return text
-    return "".join(sign if sign.isascii() else _LIKE.get(sign) or "?" * cell_len(sign) for sign in text)
+    return "".join(char if char.isascii() else _ASCII_SUBSTITUTES.get(char) or "?" * cell_len(char) for char in text)
 
 
-_LIKE = {
+_ASCII_SUBSTITUTES = {
     "–": "-", "—": "-", "…": ".", "·": "-", "×": "x", "→": ">", "←": "<", "↑": "^", "↓": "v", "✗": "X", "✓": "+",
     "─": "-", "│": "|", "█": "#", "▌": "#", "▁": "0", "▂": "1", "▃": "2", "▄": "4", "▅": "5", "▆": "6", "▇": "7",
     "°": "'", "±": "~", "≤": "<", "≥": ">", "▲": "^", "▼": "v", "●": "*", "░": ".", "▒": ":", "▓": "%", "┃": "#",

@@ -1,1 +1,1 @@
-"""The parts of the screens: one file a widget."""
+"""Implements the widgets of the screens, one module per widget."""

@@ -1,7 +1,7 @@
-"""How are lines painted so that a change costs the terminal only the cells that changed?
+"""Paints lines so that a change sends only the changed cells to the terminal.
 
-A canvas keeps the lines that it showed last. `Canvas.renew` paints them again and hands Textual only the spans that
-differ; scrolling is the canvas's own, so thousands of lines cost what the window shows.
+A canvas stores the lines that it showed last. `Canvas.renew` paints them again and passes Textual only the spans that
+differ; the canvas scrolls by itself, so thousands of lines cost as much as the window shows.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from opsk_tui.text.safe_text import ascii_text
 from opsk_tui.theme import DARK, PALETTES, Palette
 
 Cell = tuple[str, str]
-"""Harmless text, and the words of its style (`Palette`)."""
+"""Safe text, and the key of its style (`Palette`)."""
 
 
-def strip_of(cells: Iterable[Cell], width: int, palette: Palette, glyphs: Glyphs, fill: str = "text") -> Strip:
-    """Return cells as one line of exactly ``width``, cut or filled up."""
+def build_strip(cells: Iterable[Cell], width: int, palette: Palette, glyphs: Glyphs, fill: str = "text") -> Strip:
+    """Return cells as one line of exactly ``width``, cut or padded."""
     segments: list[Segment] = []
-    left = width
+    remaining = width
     for raw, key in cells:
         if not raw:
             continue
         text = ascii_text(raw) if glyphs.is_ascii else raw
         length = len(text) if text.isascii() else cell_len(text)
-        if length > left:
-            segments += Strip([Segment(text, palette[key])], length).crop(0, left)
-            left = 0
+        if length > remaining:
+            segments += Strip([Segment(text, palette[key])], length).crop(0, remaining)
+            remaining = 0
             break
         segments.append(Segment(text, palette[key]))
-        left -= length
-    if left:
-        segments.append(Segment(" " * left, palette[fill]))
+        remaining -= length
+    if remaining:
+        segments.append(Segment(" " * remaining, palette[fill]))
     return Strip(segments, width)
 
 
 class Canvas(Widget):
-    """Lines of a fixed window; subclasses say what stands in them."""
+    """Lines of a fixed window; subclasses provide their content."""
 
     DEFAULT_CSS = "Canvas { height: 1; width: 1fr; }"
     ALLOW_SELECT = False
@@ -56,12 +56,12 @@ class Canvas(Widget):
 
     @property
     def palette(self) -> Palette:
-        """Colours of the theme that is on."""
+        """Colours of the current theme."""
         return PALETTES.get(self.app.theme, PALETTES[DARK])
 
     @property
-    def signs(self) -> Glyphs:
-        """What the terminal can show."""
+    def glyph_set(self) -> Glyphs:
+        """The glyphs that the terminal can show."""
         return getattr(self.app, "glyphs", ASCII)
 
     def paint(self, width: int, height: int) -> list[Strip]:
@@ -70,14 +70,14 @@ class Canvas(Widget):
 
     def cells(self, cells: Iterable[Cell], width: int, fill: str = "text") -> Strip:
         """Return cells as a line."""
-        return strip_of(cells, width, self.palette, self.signs, fill)
+        return build_strip(cells, width, self.palette, self.glyph_set, fill)
 
     def blank(self, width: int) -> Strip:
         """Return an empty line."""
         return Strip([Segment(" " * width, self.palette["text"])], width)
 
     def renew(self) -> None:
-        """Paint again, and send what changed."""
+        """Paint again, and send the changes."""
         width, height = self.size
         if not width or not height:
             return
@@ -110,14 +110,14 @@ class Canvas(Widget):
 
     @property
     def text_lines(self) -> list[str]:
-        """What stands in the window, as plain text."""
+        """The content of the window, as plain text."""
         return [line.text for line in self._lines]
 
 
 def changed_span(before: Strip, after: Strip) -> tuple[int, int] | None:
-    """Return the first cell that differs and the one after the last; ``None`` when nothing does.
+    """Return the first cell that differs and the one after the last; ``None`` when none does.
 
-    Both have one length. Whole runs of one style are compared. One span a line is less than many short ones: Textual
+    Both have one length. Whole runs of one style are compared. One span per line is less than many short ones: Textual
     sends whole runs, and one more after each span.
     """
     old, new = list(before), list(after)
@@ -136,7 +136,7 @@ def changed_span(before: Strip, after: Strip) -> tuple[int, int] | None:
 
 
 class Bar(Canvas):
-    """Some fixed lines; words with an action can be clicked."""
+    """Some fixed lines; cells with an action can be clicked."""
 
     def __init__(self, *, id: str | None = None, fill: str = "text") -> None:
         super().__init__(id=id)
@@ -144,7 +144,7 @@ class Bar(Canvas):
         self._fill = fill
 
     def show(self, lines: Sequence[Sequence[tuple[str, str] | tuple[str, str, str]]]) -> None:
-        """Show lines of cells: text, style, and the action that a click brings about."""
+        """Show lines of cells: text, style, and the action of a click."""
         self._content = [[(cell[0], cell[1], cell[2] if len(cell) > 2 else "") for cell in line] for line in lines]
         self.renew()
 
@@ -156,10 +156,10 @@ class Bar(Canvas):
     async def on_click(self, event: object) -> None:
         """Run the action under the mouse."""
         x, y = getattr(event, "x", 0), getattr(event, "y", 0)
-        at = 0
+        end_x = 0
         for text, _, action in self._content[y] if y < len(self._content) else ():
-            at += cell_len(text)
-            if x < at:
+            end_x += cell_len(text)
+            if x < end_x:
                 if action:
                     await self.run_action(action)
                 return

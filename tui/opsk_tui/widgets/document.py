@@ -1,6 +1,6 @@
-"""How are sections of text, pictures of seats and log lines shown as one page that scrolls?
+"""Shows sections of text, rank placements and log lines as one page that scrolls.
 
-A section makes its lines only when they are seen, so a job of 16,000 ranks costs a window.
+A section builds its lines only when they are visible, so a job of 16,000 ranks costs one window of lines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from opsk_tui.widgets.lines import MOVES, SIDEWAYS, Lines
 
 Line = Sequence[Cell]
 _SIDEWAYS = 10
-_LONGEST = 4096
+_MAX_SCROLL = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Section:
 
 
 def section(title: str, lines: Sequence[Line]) -> Section:
-    """Return a section of lines that are there already."""
+    """Return a section of existing lines."""
     return Section(title=title, count=len(lines), make=lambda number: lines[number])
 
 
@@ -44,76 +44,76 @@ class Document(Lines):
         self._sections: list[Section] = []
         self._starts: list[int] = []
         self._count = 0
-        self._kept: list[tuple[int, int]] | None = None
+        self._matching: list[tuple[int, int]] | None = None
         self._empty = empty
         self.words = ""
-        self._found = -1
+        self._match_line = -1
         self._left = 0
 
     def show(self, sections: Sequence[Section]) -> None:
-        """Show these sections; those without lines are left out. The place in the text stays."""
+        """Show these sections; those without lines are left out. The scroll position stays."""
         self._sections = [part for part in sections if part.count]
-        self._starts, at = [], 0
+        self._starts, start = [], 0
         for part in self._sections:
-            self._starts.append(at)
-            at += part.count + 1 + bool(part.title)
-        self._count = max(0, at - 1)
+            self._starts.append(start)
+            start += part.count + 1 + bool(part.title)
+        self._count = max(0, start - 1)
         self.rearrange()
 
     def rearrange(self) -> None:
-        """Keep only lines with all the words that are wanted."""
-        wanted = self.words.casefold().split()
-        self._kept = None
-        if wanted:
-            self._kept = [
-                (at, line)
-                for at, part in enumerate(self._sections)
+        """Show only lines with all words of the filter."""
+        terms = self.words.casefold().split()
+        self._matching = None
+        if terms:
+            self._matching = [
+                (index, line)
+                for index, part in enumerate(self._sections)
                 for line in range(part.count)
-                if all(word in "".join(cell[0] for cell in part.make(line)).casefold() for word in wanted)
+                if all(word in "".join(cell[0] for cell in part.make(line)).casefold() for word in terms)
             ]
         self.renew()
 
     def total(self, width: int) -> int:
         """Return how many lines there are."""
         del width
-        return self._count if self._kept is None else len(self._kept)
+        return self._count if self._matching is None else len(self._matching)
 
     def empty_words(self) -> str:
-        """Say why there is nothing."""
-        return "Nothing matches. Escape shows all again." if self._kept is not None else self._empty
+        """Return why there is nothing."""
+        return "Nothing matches. Escape shows all again." if self._matching is not None else self._empty
 
     def _cells(self, number: int) -> Line:
         """Return the cells of one line: a title, a line of a section, or the blank after it."""
-        if self._kept is not None:
-            at, line = self._kept[number]
-            return self._sections[at].make(line)
-        at = self._section_of(number)
-        part, line = self._sections[at], number - self._starts[at]
+        if self._matching is not None:
+            index, line = self._matching[number]
+            return self._sections[index].make(line)
+        index = self._find_section(number)
+        part, line = self._sections[index], number - self._starts[index]
         if part.title:
             if line == 0:
                 return [(part.title, "title")]
             line -= 1
         return part.make(line) if line < part.count else ()
 
-    def _section_of(self, number: int) -> int:
+    def _find_section(self, number: int) -> int:
         """Return the section that a line belongs to."""
-        at = 0
-        while at + 1 < len(self._starts) and self._starts[at + 1] <= number:
-            at += 1
-        return at
+        index = 0
+        while index + 1 < len(self._starts) and self._starts[index + 1] <= number:
+            index += 1
+        return index
 
     def line(self, number: int, width: int) -> Strip:
-        """Return one line; the one that find stands on is marked."""
+        """Return one line; the match of find is marked."""
         cells = self._cells(number)
         fill, wide = "text", width + self._left
-        if number == self._found:
+        if number == self._match_line:
             fill, cells = "text+cursor", [(text, key + "+cursor") for text, key in cells]
         line = self.cells([(" ", fill), *cells], wide, fill)
         return line.crop(self._left, wide) if self._left else line
 
     def action_move(self, across: int, down: int) -> None:
-        """Scroll lines, and sideways what is longer than the window is wide."""
-        self._left = max(0, min(_LONGEST, self._left + across * _SIDEWAYS))
+        """Scroll lines, and sideways where they are longer than the window is wide."""
+        self._left = max(0, min(_MAX_SCROLL, self._left + across * _SIDEWAYS))
         super().action_move(0, down)
 
     def texts(self) -> list[str]:
@@ -121,17 +121,17 @@ class Document(Lines):
         return ["".join(cell[0] for cell in self._cells(number)) for number in range(self.total(0))]
 
     def place(self) -> int:
-        """Return the line that find stands on."""
-        return self._found if self._found >= 0 else self.top
+        """Return the line of the match of find."""
+        return self._match_line if self._match_line >= 0 else self.top
 
     def go_to(self, number: int) -> None:
         """Bring a line into sight and mark it."""
-        self._found = number
+        self._match_line = number
         super().go_to(number)
 
     def next_section(self, step: int = 1) -> None:
         """Scroll to the next section, and from the last to the first."""
-        if self._starts and self._kept is None:
+        if self._starts and self._matching is None:
             last = max(0, self._count - self.window)
             reachable = sorted({min(start, last) for start in self._starts})
             later = [start for start in reachable if start > self.top] if step > 0 else []
@@ -144,5 +144,5 @@ class Document(Lines):
         self.renew()
 
     def unmark(self) -> None:
-        """Forget what find stood on."""
-        self._found = -1
+        """Remove the mark of find."""
+        self._match_line = -1

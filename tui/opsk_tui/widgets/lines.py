@@ -1,6 +1,6 @@
-"""How does one move through many lines: scroll bar, mouse wheel, cursor, find?
+"""Implements navigation in many lines: scroll bar, mouse wheel, cursor, find.
 
-Only lines in the window are ever made. A subclass says how many there are and what stands in each.
+Only the lines in the window are ever built. A subclass gives their number and their content.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize
 from textual.message import Message
 from textual.strip import Strip
 
-from opsk_tui.text.safe_text import wrapped
+from opsk_tui.text.safe_text import wrap_text
 from opsk_tui.widgets.canvas import Canvas
 
 _WHEEL = 3
@@ -46,7 +46,7 @@ class Lines(Canvas, can_focus=True):
 
         @property
         def control(self) -> Lines:
-            """The widget in which it was."""
+            """The widget of the event."""
             return self.lines
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -67,7 +67,7 @@ class Lines(Canvas, can_focus=True):
         raise NotImplementedError
 
     def empty_words(self) -> str:
-        """Return what is said when there is no line."""
+        """Return the text that is shown when there is no line."""
         return ""
 
     @property
@@ -77,7 +77,7 @@ class Lines(Canvas, can_focus=True):
 
     @property
     def window(self) -> int:
-        """Lines that are seen at once."""
+        """Number of visible lines."""
         return max(1, self.size.height - len(self.head(self.inner_width)))
 
     def paint(self, width: int, height: int) -> list[Strip]:
@@ -89,7 +89,7 @@ class Lines(Canvas, can_focus=True):
         blank = self.blank(inner)
         body = [self.line(number, inner) for number in range(self.top, min(total, self.top + window))]
         if not total and window > 1:
-            words = wrapped(self.empty_words(), max(10, inner - 4))[: window - 1]
+            words = wrap_text(self.empty_words(), max(10, inner - 4))[: window - 1]
             body = [blank, *(self.cells([("  " + part, "dim")], inner) for part in words)]
         body += [blank] * (window - len(body))
         marks = self._bar(total, window)
@@ -100,16 +100,16 @@ class Lines(Canvas, can_focus=True):
 
     def _bar(self, total: int, window: int) -> list[Segment]:
         """Return the scroll bar; blanks where all fits."""
-        palette, signs = self.palette, self.signs
+        palette, glyph_set = self.palette, self.glyph_set
         if total <= window:
             return [Segment(" ", palette["text"])] * window
         size = max(1, window * window // total)
         start = round(self.top / (total - window) * (window - size))
-        thumb, track = Segment(signs.thumb, palette["accent"]), Segment(signs.track, palette["dim"])
+        thumb, track = Segment(glyph_set.thumb, palette["accent"]), Segment(glyph_set.track, palette["dim"])
         return [thumb if start <= y < start + size else track for y in range(window)]
 
     def scroll_to_line(self, number: int) -> None:
-        """Bring a line into the window."""
+        """Scroll a line into the window."""
         window = self.window
         if number < self.top:
             self.top = number
@@ -117,18 +117,18 @@ class Lines(Canvas, can_focus=True):
             self.top = number - window + 1
 
     def on_resize(self, event: Resize) -> None:
-        """Keep the cursor in sight."""
+        """Keep the cursor visible."""
         self.follow()
         super().on_resize(event)
 
-    def tell_moved(self) -> None:
-        """Tell the screen that the cursor stands on something else: at once, so that both are painted together."""
-        told = getattr(self.screen, "cursor_moved", None)
-        if told is not None:
-            told(self)
+    def report_moved(self) -> None:
+        """Report to the screen that the cursor has moved: at once, so that both are painted together."""
+        callback = getattr(self.screen, "cursor_moved", None)
+        if callback is not None:
+            callback(self)
 
     def follow(self) -> None:
-        """Bring the cursor into the window; nothing to do where there is none."""
+        """Scroll to the cursor; nothing to do where there is none."""
 
     def action_move(self, _across: int, down: int) -> None:
         """Scroll by lines; widgets with a cursor move it."""
@@ -170,19 +170,19 @@ class Lines(Canvas, can_focus=True):
             self.post_message(self.Chosen(self))
 
     def clicked_head(self, x: int, y: int) -> None:
-        """Answer a click on the head."""
+        """Handle a click on the head."""
 
     def clicked(self, x: int, line: int) -> bool:
-        """Put the cursor there; return whether there is anything."""
+        """Put the cursor there; return whether there is a row."""
         del x, line
         return False
 
     def texts(self) -> list[str]:
-        """Return the text of everything that find looks through, in order."""
+        """Return the text of everything that find searches, in order."""
         return []
 
     def place(self) -> int:
-        """Return where in `texts` the cursor is."""
+        """Return the position of the cursor in `texts`."""
         return self.top
 
     def go_to(self, number: int) -> None:
@@ -192,15 +192,15 @@ class Lines(Canvas, can_focus=True):
 
     def find(self, words: str, step: int = 1, *, include_here: bool = False) -> bool:
         """Go to the next text that holds all words; return whether there is one."""
-        wanted = words.casefold().split()
+        terms = words.casefold().split()
         texts = self.texts()
-        if not wanted or not texts:
+        if not terms or not texts:
             return False
-        here = self.place()
+        current = self.place()
         for offset in range(0 if include_here else 1, len(texts) + 1):
-            number = (here + offset * step) % len(texts)
+            number = (current + offset * step) % len(texts)
             text = texts[number].casefold()
-            if all(word in text for word in wanted):
+            if all(word in text for word in terms):
                 self.go_to(number)
                 return True
         return False

@@ -1,4 +1,4 @@
-"""How are hundreds of rows shown in columns that fit, sorted and filtered, at the cost of those that are seen?"""
+"""Shows hundreds of rows in columns that fit, sorted and filtered; only visible rows are rendered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from textual.binding import Binding, BindingType
 from textual.strip import Strip
 
-from opsk_tui.text.safe_text import fitted
+from opsk_tui.text.safe_text import fit_text
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.lines import MOVES, Lines
 
@@ -26,11 +26,11 @@ class Column(Generic[Row]):
     width, rank
         Cells that it takes; columns of a higher rank are left out first when the window is narrow.
     cell
-        Harmless text of a row and the words of its style.
+        Safe text of a row and the key of its style.
     order
-        What rows are sorted by; ``None`` leaves the column out of sorting. ``descending`` is its first direction.
+        The sort key of rows; ``None`` leaves the column out of sorting. ``descending`` is its first direction.
     grows
-        Share of the width that is left over.
+        Share of the remaining width.
     spark
         Called with the cells that it has got instead of ``cell``, for sparklines.
     """
@@ -54,7 +54,7 @@ class Table(Lines, Generic[Row]):
     columns
         From left to right.
     key
-        What a row is known by.
+        Returns the identity of a row.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*MOVES, Binding("enter", "choose", "Open", show=False)]
@@ -72,28 +72,30 @@ class Table(Lines, Generic[Row]):
         self.sort_key = ""
         self.reverse = False
         self.words = ""
-        self._layout_of: tuple[int, list[tuple[Column[Row], int]]] | None = None
+        self._column_layout: tuple[int, list[tuple[Column[Row], int]]] | None = None
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Show these rows; their given order is the one without sorting."""
+        """Show these rows; their given order is the unsorted one."""
         self._all = rows
         self.rearrange()
 
     def rearrange(self) -> None:
         """Filter, sort, and keep the cursor on its row."""
         here = self._key(self.rows[self.cursor]) if self.cursor < len(self.rows) else None
-        wanted = self.words.casefold().split()
+        terms = self.words.casefold().split()
         rows = list(self._all)
-        if wanted:
-            rows = [row for row in rows if all(word in self.text_of(row).casefold() for word in wanted)]
+        if terms:
+            rows = [row for row in rows if all(word in self.text_of(row).casefold() for word in terms)]
         column = self.column(self.sort_key)
         if column is not None and column.order is not None:
             order = column.order
             rows.sort(key=order, reverse=self.reverse)
         self.rows = rows
-        places = [place for place, row in enumerate(rows) if self._key(row) == here] if here is not None else []
-        self.cursor = places[0] if places else max(0, min(self.cursor, len(rows) - 1))
-        if not places or not self.top <= self.cursor < self.top + self.window:
+        positions = (
+            [position for position, row in enumerate(rows) if self._key(row) == here] if here is not None else []
+        )
+        self.cursor = positions[0] if positions else max(0, min(self.cursor, len(rows) - 1))
+        if not positions or not self.top <= self.cursor < self.top + self.window:
             self.follow()
         self.renew()
 
@@ -102,7 +104,7 @@ class Table(Lines, Generic[Row]):
         return next((column for column in self._columns if column.key == key), None)
 
     def text_of(self, row: Row) -> str:
-        """Return all that stands in a row, for filter and find."""
+        """Return all text of a row, for filter and find."""
         return " ".join(column.cell(row)[0] for column in self._columns)
 
     @property
@@ -111,7 +113,7 @@ class Table(Lines, Generic[Row]):
         return self.rows[self.cursor] if self.cursor < len(self.rows) else None
 
     def sort_by(self, key: str) -> None:
-        """Sort by a column; again turns it round; an empty key is the given order."""
+        """Sort by a column; again reverses it; an empty key is the given order."""
         column = self.column(key)
         if key == self.sort_key:
             self.reverse = not self.reverse
@@ -120,17 +122,17 @@ class Table(Lines, Generic[Row]):
         self.rearrange()
 
     def sort_next(self) -> None:
-        """Sort by the next column that is shown, and after the last in the given order."""
+        """Sort by the next visible column, and after the last in the given order."""
         keys = ["", *(column.key for column, _ in self.layout_for(self.inner_width) if column.order is not None)]
-        at = keys.index(self.sort_key) if self.sort_key in keys else 0
-        following = keys[(at + 1) % len(keys)]
+        index = keys.index(self.sort_key) if self.sort_key in keys else 0
+        following = keys[(index + 1) % len(keys)]
         self.sort_key = "\0"
         self.sort_by(following)
 
     def layout_for(self, width: int) -> list[tuple[Column[Row], int]]:
         """Return the columns that fit, and their widths; those of rank 0 are always there."""
-        if self._layout_of is not None and self._layout_of[0] == width:
-            return self._layout_of[1]
+        if self._column_layout is not None and self._column_layout[0] == width:
+            return self._column_layout[1]
         chosen = [column for column in self._columns if column.rank == 0]
         for rank in sorted({column.rank for column in self._columns}, reverse=True):
             fitting = [column for column in self._columns if column.rank <= rank]
@@ -143,7 +145,7 @@ class Table(Lines, Generic[Row]):
             (column, column.width + (spare * column.grows // parts if spare > 0 and column.grows else 0))
             for column in chosen
         ]
-        self._layout_of = (width, layout)
+        self._column_layout = (width, layout)
         return layout
 
     def head(self, width: int) -> list[Strip]:
@@ -153,7 +155,7 @@ class Table(Lines, Generic[Row]):
             is_sorted = column.key == self.sort_key
             arrow = ("▼" if self.reverse else "▲") if is_sorted else ""
             key = "accent" if is_sorted else "dim"
-            cells += [(fitted(column.title + arrow, size, right=column.right), key), (" " * _GAP, "dim")]
+            cells += [(fit_text(column.title + arrow, size, right=column.right), key), (" " * _GAP, "dim")]
         return [self.cells(cells[:-1], width)]
 
     def total(self, width: int) -> int:
@@ -162,7 +164,7 @@ class Table(Lines, Generic[Row]):
         return len(self.rows)
 
     def empty_words(self) -> str:
-        """Say why there is no row."""
+        """Return why there is no row."""
         if self._all and self.words:
             return f"Nothing matches. Escape shows all {len(self._all)} again."
         return self.empty
@@ -172,18 +174,18 @@ class Table(Lines, Generic[Row]):
         row = self.rows[number]
         suffix = "+cursor" if number == self.cursor else ""
         fill = "text" + suffix
-        ellipsis = self.signs.ellipsis
+        ellipsis = self.glyph_set.ellipsis
         cells: list[Cell] = [(" ", fill)]
         for column, size in self.layout_for(width):
             text, key = column.cell(row)
             cells += [
-                (fitted(text, size, right=column.right, ellipsis=ellipsis), (key or "text") + suffix),
+                (fit_text(text, size, right=column.right, ellipsis=ellipsis), (key or "text") + suffix),
                 (" " * _GAP, fill),
             ]
         return self.cells(cells[:-1], width, fill)
 
     def follow(self) -> None:
-        """Bring the cursor into the window."""
+        """Scroll to the cursor."""
         self.scroll_to_line(self.cursor)
 
     def action_move(self, across: int, down: int) -> None:
@@ -194,7 +196,7 @@ class Table(Lines, Generic[Row]):
         self.cursor = max(0, min(len(self.rows) - 1, self.cursor + down))
         self.follow()
         self.renew()
-        self.tell_moved()
+        self.report_moved()
 
     def action_choose(self) -> None:
         """Choose the row under the cursor."""
@@ -204,10 +206,10 @@ class Table(Lines, Generic[Row]):
     def clicked_head(self, x: int, y: int) -> None:
         """Sort by the column whose title was clicked."""
         del y
-        at = 1
+        end_x = 1
         for column, size in self.layout_for(self.inner_width):
-            at += size + _GAP
-            if x < at:
+            end_x += size + _GAP
+            if x < end_x:
                 if column.order is not None:
                     self.sort_by(column.key)
                 return
@@ -219,7 +221,7 @@ class Table(Lines, Generic[Row]):
             return False
         self.cursor = line
         self.renew()
-        self.tell_moved()
+        self.report_moved()
         return True
 
     def texts(self) -> list[str]:

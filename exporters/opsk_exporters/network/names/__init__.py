@@ -1,6 +1,6 @@
-"""Which file of an RDMA port or device becomes which metric?
+"""Maps the counter files of RDMA ports and devices to metrics.
 
-``ports`` has what every port has, ``drivers`` what drivers add of their own.
+``ports`` has the files that every port has, ``drivers`` those that drivers add.
 """
 
 from opsk_exporters.network.names.drivers import HARDWARE

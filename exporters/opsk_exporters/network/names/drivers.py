@@ -1,6 +1,6 @@
-"""What do the counters mean that a driver adds of its own (``hw_counters`` of a port or a device)?
+"""Defines the metrics of the counters that drivers add (``hw_counters`` of a port or a device).
 
-One table a driver, file name to metric. Sources: the tables of names in Linux ``drivers/infiniband/hw/*`` and
+Each driver has a table from file name to metric. Sources: the tables of names in Linux ``drivers/infiniband/hw/*`` and
 ``drivers/infiniband/sw/rxe``; NVIDIA, "Understanding mlx5 Linux Counters"; AWS, "Monitor an EFA". A file in none of the
 tables has no known unit: it is counted, never shown. Adding a counter is adding a line.
 """

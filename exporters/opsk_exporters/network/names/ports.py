@@ -1,4 +1,4 @@
-"""Which file that every RDMA port has becomes which metric, and what does it count?
+"""Defines the metrics of the counter files that every RDMA port has.
 
 Sources: IBA volume 1, chapter 16 (PortCounters, PortCountersExtended); Linux
 ``Documentation/ABI/stable/sysfs-class-infiniband``. Adding a counter is adding a line.

@@ -1,1 +1,1 @@
-"""How does each framework spell a change of plan?"""
+"""Formats plan changes in the option syntax of each framework."""

@@ -1,7 +1,8 @@
-"""How do Megatron-LM, Megatron-DeepSpeed and Megatron-Bridge spell a change of plan?
+"""Formats plan changes as options of Megatron-LM, Megatron-DeepSpeed and Megatron-Bridge.
 
-What must go is named in brackets: ``(without --recompute-activations)``. Flags that follow from a change are among
-them: the global batch where the script leaves it to the framework, which would take another one for the new plan.
+An option that must be removed is named in brackets: ``(without --recompute-activations)``. Options that follow from a
+change are included: the global batch where the script leaves it to the framework, which would choose another one for
+the new plan.
 
 Source: Megatron-LM ``megatron/training/arguments.py``; Megatron-DeepSpeed for ``--checkpoint-activations`` and
 ``--zero-stage``.
@@ -27,40 +28,40 @@ BRIDGE_NAMES: Mapping[str, str] = {
 _PER_CHUNK = "--num-layers-per-virtual-pipeline-stage"
 
 
-def megatron_flags(workload: Workload, asked: Plan, wanted: Plan, *, deepspeed: bool) -> tuple[str, ...]:
-    """Spell the difference in Megatron-LM's flags."""
+def build_megatron_flags(workload: Workload, requested: Plan, target: Plan, *, deepspeed: bool) -> tuple[str, ...]:
+    """Return the difference as Megatron-LM flags."""
     flags = [
-        f"{flag} {getattr(wanted, field)}" for field, flag in MEGATRON_NAMES.items() if differ(asked, wanted, field)
+        f"{flag} {getattr(target, field)}" for field, flag in MEGATRON_NAMES.items() if differ(requested, target, field)
     ]
-    flags += _chunks(workload, asked, wanted)
-    if is_batch_left_open(workload, asked, wanted):
-        flags.append(f"--global-batch-size {wanted.global_batch}")
-    if wanted.sequence_parallel and not asked.sequence_parallel:
+    flags += _build_chunk_flags(workload, requested, target)
+    if is_batch_left_open(workload, requested, target):
+        flags.append(f"--global-batch-size {target.global_batch}")
+    if target.sequence_parallel and not requested.sequence_parallel:
         flags.append("--sequence-parallel")
-    if asked.sharding != wanted.sharding and wanted.sharding is Sharding.ZERO1:
+    if requested.sharding != target.sharding and target.sharding is Sharding.ZERO1:
         flags.append("--zero-stage 1" if deepspeed else "--use-distributed-optimizer")
-    if asked.recompute != wanted.recompute:
-        flags += _recompute(workload, wanted.recompute, deepspeed=deepspeed)
+    if requested.recompute != target.recompute:
+        flags += _build_recompute_flags(workload, target.recompute, deepspeed=deepspeed)
     return tuple(flags)
 
 
-def _chunks(workload: Workload, asked: Plan, wanted: Plan) -> list[str]:
-    """Spell the number of model chunks a stage, in the unit that the script uses."""
+def _build_chunk_flags(workload: Workload, requested: Plan, target: Plan) -> list[str]:
+    """Return the flag for the number of model chunks per stage, in the unit that the script uses."""
     per_chunk = dict(workload.options).get("pipeline.layers_per_chunk")
     layers = workload.model.layers
     if per_chunk is None or not layers:
-        if asked.vpp == wanted.vpp:
+        if requested.vpp == target.vpp:
             return []
         name = "--num-virtual-stages-per-pipeline-rank"
-        return [f"{name} {wanted.vpp}" if wanted.vpp > 1 else f"(without {name})"]
-    wanted_chunk = str(layers // (wanted.pp * wanted.vpp))
-    if wanted.vpp == 1:
-        return [f"(without {_PER_CHUNK})"] if asked.vpp > 1 else []
-    return [f"{_PER_CHUNK} {wanted_chunk}"] if wanted_chunk != per_chunk else []
+        return [f"{name} {target.vpp}" if target.vpp > 1 else f"(without {name})"]
+    target_chunk = str(layers // (target.pp * target.vpp))
+    if target.vpp == 1:
+        return [f"(without {_PER_CHUNK})"] if requested.vpp > 1 else []
+    return [f"{_PER_CHUNK} {target_chunk}"] if target_chunk != per_chunk else []
 
 
-def _recompute(workload: Workload, mode: Recompute, *, deepspeed: bool) -> list[str]:
-    """Spell a recompute mode, and what contradicts it in the script."""
+def _build_recompute_flags(workload: Workload, mode: Recompute, *, deepspeed: bool) -> list[str]:
+    """Return the flags of a recompute mode, and the removal of flags that contradict it."""
     stated = next((entry.text for entry in workload.evidence if entry.field == "plan.recompute"), "")
     short = stated.split(" ")[0]
     is_simple = short in ("--recompute-activations", "--checkpoint-activations")
@@ -76,35 +77,35 @@ def _recompute(workload: Workload, mode: Recompute, *, deepspeed: bool) -> list[
     return [*flags, "--recompute-activations" if deepspeed else "--recompute-granularity selective"]
 
 
-def bridge_overrides(workload: Workload, asked: Plan, wanted: Plan) -> tuple[str, ...]:
-    """Spell the difference as Megatron-Bridge overrides."""
+def build_bridge_overrides(workload: Workload, requested: Plan, target: Plan) -> tuple[str, ...]:
+    """Return the difference as Megatron-Bridge overrides."""
     overrides = [
-        f"{name}={getattr(wanted, field)}" for field, name in BRIDGE_NAMES.items() if differ(asked, wanted, field)
+        f"{name}={getattr(target, field)}" for field, name in BRIDGE_NAMES.items() if differ(requested, target, field)
     ]
-    if asked.vpp != wanted.vpp:
-        value = wanted.vpp if wanted.vpp > 1 else "null"
+    if requested.vpp != target.vpp:
+        value = target.vpp if target.vpp > 1 else "null"
         overrides.append(f"model.virtual_pipeline_model_parallel_size={value}")
-    if is_batch_left_open(workload, asked, wanted):
-        overrides.append(f"train.global_batch_size={wanted.global_batch}")
-    if wanted.sequence_parallel and not asked.sequence_parallel:
+    if is_batch_left_open(workload, requested, target):
+        overrides.append(f"train.global_batch_size={target.global_batch}")
+    if target.sequence_parallel and not requested.sequence_parallel:
         overrides.append("model.sequence_parallel=true")
-    if asked.sharding != wanted.sharding and wanted.sharding is Sharding.ZERO1:
+    if requested.sharding != target.sharding and target.sharding is Sharding.ZERO1:
         overrides.append("ddp.use_distributed_optimizer=true")
-    if asked.recompute != wanted.recompute:
-        mode = "null" if wanted.recompute is Recompute.NONE else wanted.recompute.value
+    if requested.recompute != target.recompute:
+        mode = "null" if target.recompute is Recompute.NONE else target.recompute.value
         overrides.append(f"model.recompute_granularity={mode}")
-        if wanted.recompute is Recompute.FULL:
+        if target.recompute is Recompute.FULL:
             overrides += ["model.recompute_method=uniform", "model.recompute_num_layers=1"]
     return tuple(overrides)
 
 
-def differ(asked: Plan, wanted: Plan, field: str) -> bool:
-    """Tell whether two plans differ in a field."""
-    return bool(getattr(asked, field) != getattr(wanted, field))
+def differ(requested: Plan, target: Plan, field: str) -> bool:
+    """Return whether two plans differ in a field."""
+    return bool(getattr(requested, field) != getattr(target, field))
 
 
-def is_batch_left_open(workload: Workload, asked: Plan, wanted: Plan) -> bool:
-    """Tell whether the framework would compute another global batch for the new plan than for the asked one."""
+def is_batch_left_open(workload: Workload, requested: Plan, target: Plan) -> bool:
+    """Return whether the framework would compute another global batch for the new plan than for the requested one."""
     stated = next((entry.text for entry in workload.evidence if entry.field == "plan.global_batch"), "")
     is_computed = workload.plan.global_batch is None or " × dp " in stated
-    return is_computed and (differ(asked, wanted, "dp") or differ(asked, wanted, "micro_batch"))
+    return is_computed and (differ(requested, target, "dp") or differ(requested, target, "micro_batch"))

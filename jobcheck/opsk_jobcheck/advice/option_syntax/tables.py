@@ -1,4 +1,4 @@
-"""What do frameworks call the settings of a plan? One table each, for those whose settings are names with values.
+"""Defines the setting names of frameworks whose settings are names with values, one table per framework.
 
 Sources: ``training_args.py`` of transformers 4.57 (TRL, LLaMA-Factory and axolotl pass its names on); ``docs/_pages/
 config-json.md`` of DeepSpeed; NeMo's ``examples/nlp/language_modeling/conf/megatron_gpt_config.yaml`` (1.x) and
@@ -19,7 +19,7 @@ from opsk.workload.plan import Recompute, Sharding
 
 
 class Style(StrEnum):
-    """How a setting with a value is written: ``--name value``, ``name=value``, or a line of a file."""
+    """The syntax of a setting with a value: ``--name value``, ``name=value``, or a line of a file."""
 
     FLAG = "flag"
     OVERRIDE = "override"
@@ -42,9 +42,10 @@ class Names:
     sequence_parallel
         Name and value of "on".
     sharding_file
-        The file that ``sharding`` stands in, where it is another one than the rest.
+        The file of the ``sharding`` settings, where it is a separate one.
     computes_batch
-        Whether it computes the global batch from accumulation, so that this has to follow a change of replicas.
+        Whether the framework computes the global batch from accumulation, which then has to follow a change of
+        replicas.
     """
 
     style: Style
@@ -291,4 +292,4 @@ NAMES: Mapping[str, Names] = MappingProxyType(
         "bionemo": BIONEMO,
     }
 )
-NOTHING = Names(style=Style.FLAG, numbers={})
+NO_NAMES = Names(style=Style.FLAG, numbers={})

@@ -1,1 +1,1 @@
-"""How does each part of the advice read? Lines with a label, each with how much it matters."""
+"""Renders the parts of the advice as labelled lines, each with a weight."""

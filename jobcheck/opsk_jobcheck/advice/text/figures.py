@@ -1,4 +1,4 @@
-"""How do memory, speed and changes of a plan read?"""
+"""Renders memory, speed and plan changes as lines of advice."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.suggestions import MIN_GAIN, Suggestion
-from opsk_jobcheck.advice.text.line import Line, Weight, continued, fitting
+from opsk_jobcheck.advice.text.line import Line, Weight, continuation, fit_parts
 from opsk_jobcheck.advice.waste import Waste, WasteKind
 
 MEMORY_TERMS_SHOWN = 4
 IN_FILE = " in "
-"""What stands between settings and the file that they belong into."""
+"""Separator between settings and the file that they belong in."""
 SAME_SPEED = 0.005
 MARKS = {Verdict.FITS: "✓", Verdict.TIGHT: "!", Verdict.OOM: "✗", Verdict.UNKNOWN: "?"}
 ENDINGS = {
@@ -33,7 +33,7 @@ def prediction_of(advice: Advice) -> PredictionTable:
 
 
 def memory(advice: Advice) -> Line:
-    """Say whether it fits, and which terms decide."""
+    """Return the line on whether it fits, and on the terms that decide."""
     predicted = prediction_of(advice).memory
     total, low, high = (
         float(x) for x in (predicted.total_bytes.expected, predicted.total_bytes.low, predicted.total_bytes.high)
@@ -45,23 +45,23 @@ def memory(advice: Advice) -> Line:
     verdict += f"{as_gib(float(predicted.capacity_bytes)):.1f} GiB per GPU: {ENDINGS[advice.verdict]}"
     return Line(
         label="memory",
-        text=f"{verdict}{_chance(advice)} — {', '.join(shown)}, other {other:.1f}",
-        brief=fitting([f"{verdict}{_brief_chance(advice)} — {shown[0]}", *shown[1:]], joint=", "),
+        text=f"{verdict}{_chance_text(advice)} — {', '.join(shown)}, other {other:.1f}",
+        brief=fit_parts([f"{verdict}{_brief_chance_text(advice)} — {shown[0]}", *shown[1:]], joint=", "),
         weight=Weight.MEMORY,
         topic="memory terms",
     )
 
 
-def _brief_chance(advice: Advice) -> str:
-    """Say how likely it fits where that is in doubt."""
+def _brief_chance_text(advice: Advice) -> str:
+    """Return the probability to fit where the verdict is tight."""
     chance = float(prediction_of(advice).memory.fit_probability)
     return f" (chance to fit {format_share(chance)})" if advice.verdict is Verdict.TIGHT else ""
 
 
-def _chance(advice: Advice) -> str:
-    """Say how likely it fits; where that is in doubt, also what of the total has to.
+def _chance_text(advice: Advice) -> str:
+    """Return the probability to fit; where the verdict is tight, also the memory that must fit.
 
-    The range may lie above the capacity beside a fair chance: it holds cached blocks, which are given back first.
+    The range may exceed the capacity in spite of a fair probability: it includes cached blocks, which are freed first.
     """
     predicted = prediction_of(advice).memory
     if advice.verdict is Verdict.OOM:
@@ -74,7 +74,7 @@ def _chance(advice: Advice) -> str:
 
 
 def speed(advice: Advice) -> Line:
-    """Say how fast it will go, and where the time goes."""
+    """Return the line on the predicted speed, and on the parts of the step."""
     time = prediction_of(advice).time
     tflops = time.tflops_per_gpu
     text = (
@@ -87,94 +87,94 @@ def speed(advice: Advice) -> Line:
     return Line(
         label="speed",
         text=f"{text} — {', '.join(shown)}",
-        brief=fitting([f"{text} — {shown[0]}", *shown[1:]], joint=", ") if shown else text,
+        brief=fit_parts([f"{text} — {shown[0]}", *shown[1:]], joint=", ") if shown else text,
         weight=Weight.SPEED,
         topic="speed",
     )
 
 
 def effect(change: Suggestion) -> str:
-    """Say what a change leads to: memory of a GPU, and time of a step."""
+    """Return the effect of a change: memory of a GPU, and time of a step."""
     pace = change.step_ratio - 1
-    told = "same speed" if abs(pace) < SAME_SPEED else f"{abs(pace):.0%} {'slower' if pace > 0 else 'faster'}"
-    return f"{as_gib(change.memory_bytes):.1f} GiB, {told}"
+    speed_text = "same speed" if abs(pace) < SAME_SPEED else f"{abs(pace):.0%} {'slower' if pace > 0 else 'faster'}"
+    return f"{as_gib(change.memory_bytes):.1f} GiB, {speed_text}"
 
 
-def words_of(change: Suggestion) -> str:
-    """Return what to set, in the framework's words where opsk has them."""
+def settings_text(change: Suggestion) -> str:
+    """Return the settings of a change, in the framework's syntax where opsk knows it."""
     inline = [flag for flag in change.flags if IN_FILE not in flag]
     in_files = [flag for flag in change.flags if IN_FILE in flag]
     return " and ".join(filter(None, (" ".join(inline), *in_files))) or change.what
 
 
 def ways_out(advice: Advice) -> Iterator[Line]:
-    """Name the changes that make it fit, fastest first."""
+    """Yield the lines of changes that make the job fit, fastest first."""
     searched = advice.is_searched
     is_larger = any(change.axis == "nodes" for entry in advice.suggestions for change in entry.changes)
     if searched and (is_larger or not advice.suggestions):
         fits = "is predicted to fit" if advice.verdict is Verdict.OOM else "fits for sure"
         analysis = "" if is_larger else ": ask for more GPUs"
-        yield continued(f"→ no plan on these GPUs {fits}{analysis}", Weight.WAY_OUT)
+        yield continuation(f"→ no plan on these GPUs {fits}{analysis}", Weight.WAY_OUT)
     for index, entry in enumerate(advice.suggestions):
         weight = Weight.WAY_OUT if index == 0 else Weight.SECOND
-        text = f"→ {words_of(entry)}: {effect(entry)}"
-        yield continued(text, weight, brief=text, topic="change")
+        text = f"→ {settings_text(entry)}: {effect(entry)}"
+        yield continuation(text, weight, brief=text, topic="change")
 
 
 def improvements(advice: Advice) -> Iterator[Line]:
-    """Say what is wasted and what would be faster, greatest effect first, every change once."""
-    rows = [(_effect_of(entry), "waste", _waste_text(entry), "finding") for entry in shown_waste(advice)]
+    """Yield the lines on waste and on faster plans, greatest effect first, every change once."""
+    rows = [(_compute_effect(entry), "waste", _waste_text(entry), "finding") for entry in shown_waste(advice)]
     if advice.verdict is Verdict.FITS:
-        told = {entry.change.plan for entry in advice.waste if entry.change}
+        shown_plans = {entry.change.plan for entry in advice.waste if entry.change}
         rows += [
-            (1 - entry.step_ratio, "faster", f"→ {words_of(entry)}: {effect(entry)}", "change")
+            (1 - entry.step_ratio, "faster", f"→ {settings_text(entry)}: {effect(entry)}", "change")
             for entry in advice.suggestions
-            if entry.plan not in told
+            if entry.plan not in shown_plans
         ]
     for index, (_, label, text, topic) in enumerate(sorted(rows, key=lambda row: -row[0])):
         weight = Weight.WASTE if index == 0 else Weight.SECOND
         yield Line(label=label, text=text, brief=text, weight=weight, topic=topic)
 
 
-def _effect_of(entry: Waste) -> float:
-    """Return the share of GPU time that a finding is about."""
+def _compute_effect(entry: Waste) -> float:
+    """Return the share of GPU time that a finding costs."""
     return entry.cost_share or (1 - entry.change.step_ratio if entry.change else 0.0)
 
 
 def _waste_text(entry: Waste) -> str:
-    """Say what is wasted and what to do, with what that leads to."""
+    """Return a finding with its remedy and the effect of that."""
     if entry.change:
-        return f"{entry.what} → {words_of(entry.change)}: {effect(entry.change)}"
+        return f"{entry.what} → {settings_text(entry.change)}: {effect(entry.change)}"
     return f"{entry.what} → {entry.advice}" if entry.advice else entry.what
 
 
 def mending(advice: Advice) -> Iterator[Line]:
-    """Say what a job needs that cannot start as it is."""
+    """Yield the lines of repairs for a job that cannot start as submitted."""
     for entry in advice.waste:
         text = f"→ {entry.advice}" if entry.kind is WasteKind.BATCH else f"{entry.what} → {entry.advice}"
-        yield continued(text, Weight.WAY_OUT, brief=text, topic="finding")
+        yield continuation(text, Weight.WAY_OUT, brief=text, topic="finding")
 
 
 def shown_waste(advice: Advice) -> tuple[Waste, ...]:
-    """Return the findings that are told: where memory is short, not those whose change is told as a way out."""
-    ways = {entry.plan for entry in advice.suggestions} if advice.verdict is not Verdict.FITS else set()
-    return tuple(entry for entry in advice.waste if entry.change is None or entry.change.plan not in ways)
+    """Return the findings to show: where memory is short, without those whose change is suggested already."""
+    suggested_plans = {entry.plan for entry in advice.suggestions} if advice.verdict is not Verdict.FITS else set()
+    return tuple(entry for entry in advice.waste if entry.change is None or entry.change.plan not in suggested_plans)
 
 
 def best(advice: Advice) -> Iterator[Line]:
-    """Name the best plan on the same GPUs, when it is clearly better than all that was named."""
+    """Yield the line of the best plan on the same GPUs, when it is clearly better than all other suggestions."""
     if advice.best is None:
         return
-    found = advice.best.suggestion
+    suggestion = advice.best.suggestion
     considered = f"{advice.best.considered:,} plans"
     named = [*advice.suggestions, *(entry.change for entry in advice.waste if entry.change)]
-    if found.step_ratio > 1 - MIN_GAIN:
+    if suggestion.step_ratio > 1 - MIN_GAIN:
         if not named:
-            yield continued(f"none of {considered} on these GPUs is clearly faster", Weight.BEST)
+            yield continuation(f"none of {considered} on these GPUs is clearly faster", Weight.BEST)
         return
-    if any(entry.step_ratio <= found.step_ratio * (1 + MIN_GAIN) for entry in named):
+    if any(entry.step_ratio <= suggestion.step_ratio * (1 + MIN_GAIN) for entry in named):
         return
-    text = f"→ {found.what}: {found.tflops_per_gpu:.0f} TFLOP/s/GPU, {effect(found)}"
-    flags = f" ({' '.join(found.flags)})" if found.flags else ""
+    text = f"→ {suggestion.what}: {suggestion.tflops_per_gpu:.0f} TFLOP/s/GPU, {effect(suggestion)}"
+    flags = f" ({' '.join(suggestion.flags)})" if suggestion.flags else ""
     whole = f"{text}, best of {considered}{flags}"
     yield Line(label="best", text=whole, brief=f"{text}, best of {considered}", weight=Weight.SECOND, topic="change")

@@ -1,4 +1,4 @@
-"""What is one line of advice, and how does it fit a terminal? All of it wrapped, or one row that is cut."""
+"""Defines a line of advice, and fits it to a terminal: wrapped in full, or cut to one row."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from opsk.text import escape
 
 LABEL_WIDTH = 9
 MAX_WIDTH = 106
-"""Lines are broken here: with sbatch's prefix of 14 signs they fit a terminal of 120 columns."""
+"""Lines are wrapped here: with sbatch's prefix of 14 characters they fit a terminal of 120 columns."""
 CUTS = ("; ", " — ", " (", ", ", ": ")
-"""Where a row is cut, so that what is left reads as a whole."""
-LEAST_LEFT = 40
-MARK_OF_CUT = " …"
+"""Separators where a row is cut, so that the rest reads as a whole."""
+MIN_LEFT = 40
+CUT_MARK = " …"
 _ASCII: Mapping[str, str] = {
     "✓": "ok:",
     "✗": "NO:",
@@ -35,7 +35,7 @@ _ASCII: Mapping[str, str] = {
 
 
 class Weight(IntEnum):
-    """How much a line matters where there is room for a few: the smaller, the more."""
+    """The priority of a line where there is room for a few: smaller comes first."""
 
     HEADLINE = 0
     MEMORY = 1
@@ -57,18 +57,18 @@ class Weight(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One thing to say.
+    """One line of advice.
 
     Parameters
     ----------
     label, text
-        What stands before it, and all of it; hostile until `rows` or `row` made it harmless.
+        The label before it, and its full text; hostile until `rows` or `row` has escaped it.
     brief
-        The same in one row; left out, ``text`` is cut.
+        The text in one row; without it, ``text`` is cut.
     weight
-        How much it matters.
+        Its priority.
     topic
-        What it is counted as where it is left out: ``way out``; empty for what nobody misses.
+        The name under which it is counted where it is omitted: ``way out``; empty for lines that are not counted.
     """
 
     label: str
@@ -79,17 +79,17 @@ class Line:
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether its row says all of it."""
-        return self.row() == self._labelled(self.text)
+        """Return whether its row contains all of its text."""
+        return self.row() == self._add_label(self.text)
 
     def row(self) -> str:
-        """Return it in one row, cut where it is too long; flags that are to be pasted are never cut."""
-        line = self._labelled(self.brief or self.text)
+        """Return it in one row, cut where it is too long; flags for pasting are never cut."""
+        line = self._add_label(self.brief or self.text)
         return line if len(line) <= MAX_WIDTH or self.brief else cut(line, MAX_WIDTH)
 
     def rows(self) -> list[str]:
-        """Return all of it, broken at blanks, continued under its text; a word that is longer stays whole."""
-        line = self._labelled(self.text)
+        """Return all of it, wrapped at blanks and indented below its text; longer words stay whole."""
+        line = self._add_label(self.text)
         if len(line) <= MAX_WIDTH:
             return [line]
         start = LABEL_WIDTH if self.label or line.startswith(" ") else 0
@@ -100,19 +100,19 @@ class Line:
         indent = " " * LABEL_WIDTH
         return [line[:start] + pieces[0], *(indent + hang + piece for piece in pieces[1:])]
 
-    def _labelled(self, text: str) -> str:
-        """Return the label of fixed width before a text; a headline has none."""
+    def _add_label(self, text: str) -> str:
+        """Return a text after the label of fixed width; a headline has none."""
         label = f"{self.label:<{LABEL_WIDTH}}" if self.weight is not Weight.HEADLINE else ""
         return escape(label + text)
 
 
-def continued(text: str, weight: Weight, *, topic: str = "", brief: str = "") -> Line:
-    """Return a line that belongs to the one above."""
+def continuation(text: str, weight: Weight, *, topic: str = "", brief: str = "") -> Line:
+    """Return a line that continues the one above."""
     return Line(label="", text=text, weight=weight, topic=topic, brief=brief)
 
 
-def fitting(parts: list[str], *, joint: str) -> str:
-    """Return as many parts as fit into one row beside a label, the first in any case."""
+def fit_parts(parts: list[str], *, joint: str) -> str:
+    """Return as many parts as fit into one row after a label, and at least the first."""
     text = parts[0]
     for part in parts[1:]:
         if LABEL_WIDTH + len(text) + len(joint) + len(part) > MAX_WIDTH:
@@ -121,17 +121,17 @@ def fitting(parts: list[str], *, joint: str) -> str:
     return text
 
 
-def in_ascii(line: str) -> str:
-    """Return a line for a terminal that shows nothing but ASCII; what it has no sign for is written as its number."""
-    plain = "".join(_ASCII.get(sign, sign) for sign in line)
+def to_ascii(line: str) -> str:
+    """Return a line for an ASCII-only terminal; characters without a substitute are written as escapes."""
+    plain = "".join(_ASCII.get(char, char) for char in line)
     return plain.encode("ascii", "backslashreplace").decode("ascii")
 
 
 def is_ascii_only(environment: Mapping[str, str]) -> bool:
-    """Tell from a person's environment whether the terminal shows ASCII alone.
+    """Return whether the terminal shows ASCII only, from the user's environment.
 
-    Nothing set says nothing: then signs are shown. Python sets ``LC_CTYPE`` to ``C.UTF-8`` where it finds ``LANG=C``
-    (PEP 538), so that this one does not stand over it.
+    Without any setting, Unicode is shown. Python sets ``LC_CTYPE`` to ``C.UTF-8`` where it finds ``LANG=C`` (PEP 538),
+    so ``LANG`` takes precedence over that value.
     """
     names = [environment.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG")]
     everything, signs, language = names
@@ -142,12 +142,12 @@ def is_ascii_only(environment: Mapping[str, str]) -> bool:
 
 
 def cut(text: str, width: int) -> str:
-    """Return as much of the start of a text as makes sense alone and fits, with a mark where it goes on."""
+    """Return the longest start of a text that reads well alone and fits, with a mark where it was cut."""
     if len(text) <= width:
         return text
-    room = width - len(MARK_OF_CUT)
-    places = [text.rfind(sign, 0, room) for sign in CUTS]
-    best = max((place for place in places if place >= LEAST_LEFT), default=-1)
+    room = width - len(CUT_MARK)
+    positions = [text.rfind(separator, 0, room) for separator in CUTS]
+    best = max((position for position in positions if position >= MIN_LEFT), default=-1)
     if best < 0:
-        best = text.rfind(" ", LEAST_LEFT, room)
-    return text[: best if best >= LEAST_LEFT else room].rstrip() + MARK_OF_CUT
+        best = text.rfind(" ", MIN_LEFT, room)
+    return text[: best if best >= MIN_LEFT else room].rstrip() + CUT_MARK

@@ -1,1 +1,1 @@
-"""What does a shell script make of its variables and commands, as far as that is certain? Nothing is ever executed."""
+"""Evaluates the variables and commands of a shell script as far as they are certain; nothing is executed."""

@@ -1,11 +1,11 @@
-"""What does a variable hold after ``name=value``, ``name+=value``, ``name[index]=value`` or ``name=(...)``?"""
+"""Evaluates assignments: ``name=value``, ``name+=value``, ``name[index]=value`` and ``name=(...)``."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-from opsk_jobcheck.scripts.bash.arithmetic import assigned_names
+from opsk_jobcheck.scripts.bash.arithmetic import find_assigned_names
 from opsk_jobcheck.scripts.bash.expansion import Expander
 from opsk_jobcheck.scripts.bash.scope import Scope
 from opsk_jobcheck.scripts.bash.syntax import Arith, Assignment, Lit, Output, Param, Segment, Word
@@ -14,50 +14,50 @@ from opsk_jobcheck.scripts.bash.values import NOTHING, Array, Scalar, Text, Vari
 _DEFAULTED = re.compile(r"\$\{([A-Za-z_]\w*):?=")
 
 
-def names_in(word: Word) -> set[str]:
+def find_names_set_by_word(word: Word) -> set[str]:
     """Return the names that expanding a word may assign: ``$((x++))``, ``${x:=v}``."""
     names: set[str] = set()
     for segment in word.segments:
         if isinstance(segment, Arith):
-            names |= assigned_names(segment.text)
+            names |= find_assigned_names(segment.text)
         elif isinstance(segment, Param):
             if segment.op in ("=", ":="):
                 names.add(segment.name)
-            names |= set(_DEFAULTED.findall(segment.arg)) | assigned_names(segment.index)
+            names |= set(_DEFAULTED.findall(segment.arg)) | find_assigned_names(segment.index)
     return names
 
 
-class Expanded(NamedTuple):
+class ExpandedValue(NamedTuple):
     """The right side of an assignment: one text, or the words of an array."""
 
     text: Text
     words: tuple[Text, ...] | None = None
 
 
-def expanded(expander: Expander, assignment: Assignment) -> Expanded:
+def expand_value(expander: Expander, assignment: Assignment) -> ExpandedValue:
     """Return the right side of an assignment."""
     if assignment.words is not None:
-        return Expanded(NOTHING, tuple(expander.words(assignment.words)))
-    return Expanded(expander.text(assignment.value))
+        return ExpandedValue(NOTHING, tuple(expander.words(assignment.words)))
+    return ExpandedValue(expander.text(assignment.value))
 
 
-def assign(expander: Expander, assignment: Assignment, values: Expanded | None = None) -> None:
+def assign(expander: Expander, assignment: Assignment, values: ExpandedValue | None = None) -> None:
     """Carry out one assignment in the expander's scope; ``values`` are its right side where that is expanded."""
     scope, name = expander.scope, assignment.name
     held = scope.find(name)
     if isinstance(held, Array):
         expander.source.spend(len(held.words))  # which are copied
     # first: it may set the variable, as ${X=...} does
-    text, words = expanded(expander, assignment) if values is None else values
+    text, words = expand_value(expander, assignment) if values is None else values
     before = scope.find(name)
     if words is not None:
-        scope.set(name, _array(scope, name, words, append=assignment.append))
+        scope.set(name, _build_array(scope, name, words, append=assignment.append))
     elif assignment.index:
-        scope.set(name, _with_member(expander, assignment, before, text))
+        scope.set(name, _set_member(expander, assignment, before, text))
     elif isinstance(before, Array):
-        scope.set(name, _with_first(before, text, append=assignment.append))
+        scope.set(name, _set_first_member(before, text, append=assignment.append))
     elif (is_integer := scope.is_integer(name)) is not False:
-        scope.set(name, Scalar(_integer(expander, assignment, text, is_sure=is_integer is True)))
+        scope.set(name, Scalar(_compute_integer(expander, assignment, text, is_sure=is_integer is True)))
     elif assignment.append:
         known = scope.text(name, assignment.line)
         scope.set(name, Scalar(join((known, text))))
@@ -66,7 +66,7 @@ def assign(expander: Expander, assignment: Assignment, values: Expanded | None =
         scope.set(name, Scalar(text))
 
 
-def _with_first(before: Array, text: Text, *, append: bool) -> Variable:
+def _set_first_member(before: Array, text: Text, *, append: bool) -> Variable:
     """Return an array whose first member is set, or is added to, by its bare name."""
     if not before.words:
         return Array((), before.why) if append and before.why else Scalar(text)
@@ -74,7 +74,7 @@ def _with_first(before: Array, text: Text, *, append: bool) -> Variable:
 
 
 def runs_commands(assignment: Assignment) -> bool:
-    """Tell whether a value is what commands print: they may fail, and then the assignment does."""
+    """Return whether a value is the output of commands: if one fails, the assignment does."""
     words = [*(assignment.words or ()), *([assignment.value] if assignment.value is not None else [])]
     segments = [segment for word in words for segment in word.segments if type(segment) is not Lit]
     return any(map(_runs_commands, segments))
@@ -87,7 +87,7 @@ def _runs_commands(segment: Segment) -> bool:
     return "$(" in text or "`" in text
 
 
-def _integer(expander: Expander, assignment: Assignment, text: Text, *, is_sure: bool) -> Text:
+def _compute_integer(expander: Expander, assignment: Assignment, text: Text, *, is_sure: bool) -> Text:
     """Return what an integer variable holds after ``name=expression`` or ``name+=expression``."""
     line = assignment.line
     if not is_sure:
@@ -95,14 +95,14 @@ def _integer(expander: Expander, assignment: Assignment, text: Text, *, is_sure:
     if text.known is None:
         return text
     if not assignment.append:
-        return expander.calculated(text.known, line)
+        return expander.calculate(text.known, line)
     before = expander.scope.text(assignment.name, line)
-    return before if before.known is None else expander.calculated(f"({before.known or 0})+({text.known or 0})", line)
+    return before if before.known is None else expander.calculate(f"({before.known or 0})+({text.known or 0})", line)
 
 
-def _with_member(expander: Expander, assignment: Assignment, before: Variable | None, text: Text) -> Array:
+def _set_member(expander: Expander, assignment: Assignment, before: Variable | None, text: Text) -> Array:
     """Return the array after ``name[index]=value``; only members in a row are followed."""
-    index = expander.calculated(assignment.index, assignment.line).known
+    index = expander.calculate(assignment.index, assignment.line).known
     words = before.words if isinstance(before, Array) else (before.text,) if isinstance(before, Scalar) else ()
     is_known = not (isinstance(before, Array) and before.why) and is_countable(words) and not assignment.append
     if index is None or not is_known or not 0 <= int(index) <= len(words):
@@ -110,7 +110,7 @@ def _with_member(expander: Expander, assignment: Assignment, before: Variable | 
     return Array((*words[: int(index)], text, *words[int(index) + 1 :]))
 
 
-def _array(scope: Scope, name: str, words: tuple[Text, ...], *, append: bool) -> Array:
+def _build_array(scope: Scope, name: str, words: tuple[Text, ...], *, append: bool) -> Array:
     """Return the array of ``name=(...)`` or ``name+=(...)``."""
     if any((word.known or "").startswith("[") and "]=" in (word.known or "") for word in words):
         return Array((), f"{name} is set by index, which is not followed")

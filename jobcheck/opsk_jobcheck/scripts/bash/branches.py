@@ -1,7 +1,7 @@
-"""What holds after an ``if``, a ``case`` or a call, when not every test or name in it can be decided?
+"""Walks the branches of ``if``, ``case`` and calls whose test or name may be undecided.
 
-A branch that is certainly taken is walked alone; branches that may be taken are each walked apart, and what they
-disagree on is unknown afterwards.
+A branch that is certainly taken is walked alone. Branches that may be taken are each walked separately, and the
+values that differ between them are unknown afterwards.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from opsk_jobcheck.scripts.bash.conditions import holds
-from opsk_jobcheck.scripts.bash.loops import MAX_ALL_TURNS, some_turns
-from opsk_jobcheck.scripts.bash.scope import Scope, merged
+from opsk_jobcheck.scripts.bash.conditions import evaluate_test
+from opsk_jobcheck.scripts.bash.loops import MAX_ALL_TURNS, walk_once
+from opsk_jobcheck.scripts.bash.scope import Scope, merge_scopes
 from opsk_jobcheck.scripts.bash.syntax import Case, Command, Function, If, Lit, Loop, Simple, Word
 from opsk_jobcheck.scripts.bash.values import Scalar, Text, literal, unknown
 
@@ -27,7 +27,7 @@ def walk_if(evaluator: Evaluator, command: If) -> bool | None:
     """Walk the branches of an ``if`` that may be taken."""
     possible: list[list[Command]] = []
     for condition, body in command.branches:
-        status = _tested(evaluator, condition, command.line, is_certain=not possible)
+        status = _walk_condition(evaluator, condition, command.line, is_certain=not possible)
         if status is False:
             continue
         if status and not possible:
@@ -40,15 +40,17 @@ def walk_if(evaluator: Evaluator, command: If) -> bool | None:
     return walk_either(evaluator, possible, command.line, may_skip=True)
 
 
-def _tested(evaluator: Evaluator, condition: list[Command] | None, line: int, *, is_certain: bool) -> bool | None:
-    """Walk the condition of a branch; behind one that may be taken nobody knows whether it is walked at all."""
+def _walk_condition(
+    evaluator: Evaluator, condition: list[Command] | None, line: int, *, is_certain: bool
+) -> bool | None:
+    """Walk the condition of a branch; after a branch that may be taken it may not run."""
     if condition is None or is_certain:
         return True if condition is None else evaluator.walk(condition)
     before, was_certain = evaluator.scope.copy(), evaluator.certain
     evaluator.certain = False
     status = evaluator.walk(condition)
     evaluator.certain = was_certain
-    evaluator.scope.adopt(merged([before, evaluator.scope], line))
+    evaluator.scope.adopt(merge_scopes([before, evaluator.scope], line))
     return status
 
 
@@ -57,7 +59,7 @@ def walk_case(evaluator: Evaluator, command: Case) -> bool | None:
     word = evaluator.expander().text(command.word)
     evaluator.steps += STEPS_PER_PATTERN * sum(len(patterns) for patterns, _ in command.branches)
     if any(end != ";;" for end in command.ends):
-        return _falling_case(evaluator, command, word)
+        return _walk_fall_through(evaluator, command, word)
     possible: list[list[Command]] = []
     for patterns, body in command.branches:
         verdicts = [_pattern_matches(evaluator, word, pattern) for pattern in patterns]
@@ -71,7 +73,7 @@ def walk_case(evaluator: Evaluator, command: Case) -> bool | None:
     return walk_either(evaluator, possible, command.line, may_skip=True) if possible else True
 
 
-def _falling_case(evaluator: Evaluator, command: Case, word: Text) -> bool | None:
+def _walk_fall_through(evaluator: Evaluator, command: Case, word: Text) -> bool | None:
     """Walk a ``case`` some of whose branches go on to the next (``;&``) or test on (``;;&``)."""
     falls = False
     for index, (patterns, body) in enumerate(command.branches):
@@ -79,7 +81,7 @@ def _falling_case(evaluator: Evaluator, command: Case, word: Text) -> bool | Non
         falls = False
         if True not in verdicts and None in verdicts:
             rest = [inner for _, later in command.branches[index:] for inner in later]
-            return some_turns(evaluator, Loop("", [], rest, command.line))
+            return walk_once(evaluator, Loop("", [], rest, command.line))
         if True in verdicts:
             evaluator.walk(body)
             if command.ends[index] == ";;":
@@ -92,11 +94,11 @@ def _pattern_matches(evaluator: Evaluator, word: Text, pattern: Word) -> bool | 
     text = evaluator.expander().pattern(pattern)
     if text.known == "*":
         return True
-    return holds([word, literal("==", 0), text], extended=True)
+    return evaluate_test([word, literal("==", 0), text], extended=True)
 
 
 def walk_either(evaluator: Evaluator, bodies: list[list[Command]], line: int, *, may_skip: bool) -> bool | None:
-    """Walk each body as if it were the one; what they disagree on is unknown afterwards."""
+    """Walk each body as if it were taken; values that differ between them are unknown afterwards."""
     outer, was_certain, was_ended = evaluator.scope, evaluator.certain, evaluator.ended
     evaluator.certain = False
     results: list[Scope] = [outer.copy()] if may_skip else []
@@ -109,14 +111,14 @@ def walk_either(evaluator: Evaluator, bodies: list[list[Command]], line: int, *,
     if not results:
         evaluator.ended = True
         return None
-    outer.adopt(merged(results, line) if len(results) > 1 else results[0])
+    outer.adopt(merge_scopes(results, line) if len(results) > 1 else results[0])
     return None
 
 
-def named_like(name: Text, functions: Iterable[Function]) -> list[Function]:
+def find_functions_like(name: Text, functions: Iterable[Function]) -> list[Function]:
     """Return the functions that a command may call whose name is known in part (``setup_$SIZE``).
 
-    A name of which nothing is known is taken for that of a program, as in ``$LAUNCHER python train.py``.
+    A wholly unknown name counts as that of a program, as in ``$LAUNCHER python train.py``.
     """
     start, end = name.parts[0].text, name.parts[-1].text
     if not start and not end:
@@ -124,12 +126,12 @@ def named_like(name: Text, functions: Iterable[Function]) -> list[Function]:
     return [function for function in functions if function.name.startswith(start) and function.name.endswith(end)]
 
 
-def walk_one_of(evaluator: Evaluator, functions: list[Function], command: Simple) -> bool | None:
+def walk_possible_calls(evaluator: Evaluator, functions: list[Function], command: Simple) -> bool | None:
     """Walk the calls that a command may be, or something else."""
     line, rest = command.line, command.words[1:]
     evaluator.turns += len(functions)
     if evaluator.turns > MAX_ALL_TURNS:
-        for name in evaluator.changed_by(inner for function in functions for inner in function.body):
+        for name in evaluator.find_changed_names(inner for function in functions for inner in function.body):
             evaluator.scope.set(name, Scalar(unknown(f"the command in line {line} may set it", line)))
         return None
     calls = [Word([Lit(function.name, line, quoted=True)], line) for function in functions]

@@ -1,4 +1,7 @@
-"""Which files does a command change in a way that is not followed? What such a file says at submission says nothing."""
+"""Lists the files that a command may change in a way that is not followed.
+
+The content of such a file at submission says nothing about its content when it is read.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _FIRST = _CHANGERS | {"srun", "xargs", "sudo", "env", "nice", "timeout", "time",
 _INTERPRETERS = re.compile(r"(?:python|perl|ruby|node)[0-9.]*")
 _CODE_FLAGS = frozenset({"-c", "-e", "--eval"})
 _WRITES = re.compile(r"""dump|write|save|replace|rename|copy|["'](?:[wax]|r\+)[bt+]*["']""")
-"""What program text says that may change a file."""
+"""Words in program text that may change a file."""
 _TOKEN = re.compile(r"[\w./*-]+")
 _SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".cfg", ".conf", ".ini", ".sh")
 _FROM_ENVIRONMENT = re.compile(r"""environ[\w.]{0,8}[\[(]\s?["'](\w{1,80})["']""")
@@ -51,7 +54,7 @@ class ChangedByCode:
     variables: tuple[str, ...] = ()
 
 
-def changed_files(words: Sequence[Text], known: Sequence[str], written_to: Sequence[Text]) -> Iterator[Text]:
+def find_changed_files(words: Sequence[Text], known: Sequence[str], written_to: Sequence[Text]) -> Iterator[Text]:
     """Yield the paths that a command may change: edited in place, copied over, written to, or named as its output.
 
     Parameters
@@ -62,66 +65,68 @@ def changed_files(words: Sequence[Text], known: Sequence[str], written_to: Seque
         Targets of its redirections, those of followed here-documents left out.
     """
     yield from (path for path in written_to if path.known not in _NOWHERE)
-    at = _changer_in(known)
-    if at is not None:
-        name = known[at].rpartition("/")[2]
-        paths = _changed_by(name, words[at + 1 :])
-        is_any = "xargs" in known[:at] and (paths or name not in _IN_PLACE or _is_in_place(words[at + 1 :]))
-        yield from [literal("*", words[at].line)] if is_any else paths
+    index = _find_changing_program(known)
+    if index is not None:
+        name = known[index].rpartition("/")[2]
+        paths = _find_changed_paths(name, words[index + 1 :])
+        is_any = "xargs" in known[:index] and (paths or name not in _IN_PLACE or _is_in_place(words[index + 1 :]))
+        yield from [literal("*", words[index].line)] if is_any else paths
     if not _OUTPUTS.isdisjoint(known):
         pairs = zip(words[1:], pairwise(known), strict=True)
         yield from (word for word, (before, _) in pairs if before in _OUTPUTS and word.parts)
 
 
-def interpreter_of(known: Sequence[str]) -> int | None:
-    """Return which word of a command is a program that runs text, ``None`` where there is none."""
-    return next((at for at, word in enumerate(known) if _INTERPRETERS.fullmatch(word.rpartition("/")[2])), None)
+def find_interpreter(known: Sequence[str]) -> int | None:
+    """Return the index of the word that is a program that runs text, ``None`` where there is none."""
+    return next((index for index, word in enumerate(known) if _INTERPRETERS.fullmatch(word.rpartition("/")[2])), None)
 
 
 def may_run_text(known: Sequence[str], command: Simple) -> bool:
-    """Tell whether a command may be given program text: by a flag, or on its standard input."""
+    """Return whether a command may be given program text: by a flag, or on its standard input."""
     return any(entry.body is not None for entry in command.redirects) or not _CODE_FLAGS.isdisjoint(known)
 
 
-def changed_by_code(words: Sequence[Text], known: Sequence[str], at: int, bodies: Sequence[str]) -> ChangedByCode:
+def find_files_changed_by_code(
+    words: Sequence[Text], known: Sequence[str], index: int, bodies: Sequence[str]
+) -> ChangedByCode:
     """Return the files that program text on the command line, or in a here-document, may change.
 
     Parameters
     ----------
-    at
-        Which word is what runs the text.
+    index
+        Index of the word that runs the text.
     bodies
         Here-documents of the command.
     """
-    text = _code(known[at + 1 :], bodies)[:MAX_CODE]
+    text = _extract_code(known[index + 1 :], bodies)[:MAX_CODE]
     if not _WRITES.search(text):
         return ChangedByCode()
-    line = words[at].line
+    line = words[index].line
     named = dict.fromkeys(token for token in _TOKEN.findall(text) if _is_settings(token))
-    given = tuple(word for word, path in zip(words[at:], known[at:], strict=True) if _is_settings(path))
+    given = tuple(word for word, path in zip(words[index:], known[index:], strict=True) if _is_settings(path))
     return ChangedByCode(
         paths=(*(literal(path, line) for path in named), *given),
         variables=tuple(dict.fromkeys(_FROM_ENVIRONMENT.findall(text))),
     )
 
 
-def _changer_in(known: Sequence[str]) -> int | None:
-    """Return which word of a command is what changes files, behind what only starts it; ``None`` where none is."""
+def _find_changing_program(known: Sequence[str]) -> int | None:
+    """Return the index of the word that changes files, after launchers; ``None`` where there is none."""
     if not known or known[0].rpartition("/")[2] not in _FIRST:
         return None
-    return next((at for at, word in enumerate(known) if word.rpartition("/")[2] in _CHANGERS), None)
+    return next((index for index, word in enumerate(known) if word.rpartition("/")[2] in _CHANGERS), None)
 
 
 def _is_settings(path: str) -> bool:
-    """Tell whether a word may be the path of a file with settings."""
+    """Return whether a word may be the path of a file with settings."""
     return path.endswith(_SUFFIXES) and len(path) <= MAX_PATH_CHARS
 
 
-def _code(arguments: Sequence[str], bodies: Sequence[str]) -> str:
+def _extract_code(arguments: Sequence[str], bodies: Sequence[str]) -> str:
     """Return the program text that an interpreter is given, by a flag or on its standard input; empty for a file's."""
-    for at, word in enumerate(arguments):
+    for index, word in enumerate(arguments):
         if word in _CODE_FLAGS:
-            return "".join(arguments[at + 1 : at + 2])
+            return "".join(arguments[index + 1 : index + 2])
         if word == "-":
             break
         if not word.startswith("-"):
@@ -129,22 +134,22 @@ def _code(arguments: Sequence[str], bodies: Sequence[str]) -> str:
     return "\n".join(bodies)
 
 
-def changer(changed: Mapping[str, str], key: str) -> str:
+def find_changer(changed: Mapping[str, str], key: str) -> str:
     """Return what changes a file, by its key or by a pattern that it matches; empty where nothing does."""
-    if found := changed.get(key, ""):
-        return found
+    if program := changed.get(key, ""):
+        return program
     patterns = ((pattern, name) for pattern, name in changed.items() if not _PATTERN.isdisjoint(pattern))
     return next((name for pattern, name in patterns if _matches(key, pattern)), "")
 
 
 def _matches(key: str, pattern: str) -> bool:
-    """Tell whether a file may be meant by a pattern; by one that would take long to try, any file may."""
+    """Return whether a file may be meant by a pattern; by one that would take long to try, any file may."""
     if len(pattern) > MAX_PATH_CHARS or len(key) > MAX_PATH_CHARS or pattern.count("*") > MAX_STARS:
         return True
     return fnmatchcase(key, pattern)
 
 
-def _changed_by(name: str, words: Sequence[Text]) -> Sequence[Text]:
+def _find_changed_paths(name: str, words: Sequence[Text]) -> Sequence[Text]:
     """Return the paths that a command changes which is known for that."""
     paths = [word for word in words if word.parts and not (word.known or "").startswith("-")]
     if name in _COPIES:
@@ -160,5 +165,5 @@ def _changed_by(name: str, words: Sequence[Text]) -> Sequence[Text]:
 
 
 def _is_in_place(words: Sequence[Text]) -> bool:
-    """Tell whether an editor of streams writes into its files."""
+    """Return whether an editor of streams writes into its files."""
     return any("i" in flag for word in words if (flag := word.known or "").startswith("-"))

@@ -1,4 +1,4 @@
-"""What do the shell's own commands do to variables? Each handler returns the command's status."""
+"""Implements the shell's builtin commands; each handler returns the command's status."""
 
 from __future__ import annotations
 
@@ -7,17 +7,23 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from opsk_jobcheck.scripts.bash.assignments import assign, expanded
-from opsk_jobcheck.scripts.bash.conditions import holds
-from opsk_jobcheck.scripts.bash.directories import DIRECTORY, directory, lost, moved, stand
-from opsk_jobcheck.scripts.bash.functions import framed, undefine
-from opsk_jobcheck.scripts.bash.keeping import keep_written
-from opsk_jobcheck.scripts.bash.other_shells import export, keep_to_itself, named_source
+from opsk_jobcheck.scripts.bash.assignments import assign, expand_value
+from opsk_jobcheck.scripts.bash.conditions import evaluate_test
+from opsk_jobcheck.scripts.bash.directories import (
+    DIRECTORY,
+    change_directory,
+    forget_directory,
+    get_directory,
+    set_directory,
+)
+from opsk_jobcheck.scripts.bash.functions import run_in_frame, undefine
+from opsk_jobcheck.scripts.bash.keeping import record_written_files
+from opsk_jobcheck.scripts.bash.other_shells import export, find_source, unexport
 from opsk_jobcheck.scripts.bash.scope import ALL_EXPORTED, INTEGER, LOST
-from opsk_jobcheck.scripts.bash.source import MARK_OPEN, expanded_source
+from opsk_jobcheck.scripts.bash.source import MARK_OPEN, build_expanded_source
 from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS, read_fields, split_fields
 from opsk_jobcheck.scripts.bash.syntax import Assignment, Lit, Simple
-from opsk_jobcheck.scripts.bash.values import Array, Scalar, Text, is_countable, known_of, literal, unknown
+from opsk_jobcheck.scripts.bash.values import Array, Scalar, Text, get_known_words, is_countable, literal, unknown
 
 if TYPE_CHECKING:
     from opsk_jobcheck.scripts.bash.evaluate import Evaluator
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def leave_shell(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
-    """``exit`` and ``return`` end the branch at hand."""
+    """``exit`` and ``return`` end the current branch."""
     if words[0].known == "return":
         if not evaluator.frames:
             return None
@@ -41,14 +47,14 @@ def leave_shell(evaluator: Evaluator, command: Simple, words: list[Text]) -> boo
 
 
 def end_shell(evaluator: Evaluator) -> None:
-    """End the shell at hand: certainly, where no test stands before, nor a ``return`` that may have left a function."""
+    """End the current shell: certainly, where no test and no possible ``return`` precedes."""
     evaluator.ended = True
     is_left = any(frame.scopes for frame in evaluator.frames)
     evaluator.is_over = evaluator.is_over or (evaluator.certain and not evaluator.guards and not is_left)
 
 
 def leave_loop(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
-    """``break`` and ``continue`` end the branch at hand, in a loop that is walked turn by turn."""
+    """``break`` and ``continue`` end the current branch, in a loop that is walked one iteration at a time."""
     turn = evaluator.open_turns[-1] if evaluator.open_turns else None
     if turn is not None:
         (turn.broken if words[0].known == "break" else turn.continued).append(evaluator.scope.copy())
@@ -57,60 +63,68 @@ def leave_loop(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ODD = {"u": "its letters are made large", "l": "its letters are made small", "c": "its first letter is made large"}
+_CASE_ATTRIBUTES = {
+    "u": "its letters are made large",
+    "l": "its letters are made small",
+    "c": "its first letter is made large",
+}
 
 
 def declare(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``declare``, ``export``, ``local``, ``readonly``, ``typeset``."""
     evaluator.steps += len(command.arrays)
-    before = [expanded(evaluator.expander(), entry) for entry in command.arrays]  # bash expands all words first
+    before = [expand_value(evaluator.expander(), entry) for entry in command.arrays]  # bash expands all words first
     _hide_locals(evaluator, command, words)
     flags = "".join(known for word in words[1:] if (known := word.known or "").startswith("-"))
     ends = [known for word in words[1:] if (known := word.known or "").startswith("+")]
     if "i" in flags or any("i" in flag for flag in ends):
-        for name in _declared(command, words):
+        for name in _list_declared_names(command, words):
             evaluator.scope.make_integer(name, is_integer="i" in flags)
     is_other_name = words[0].known != "export" and "n" in flags
     for assignment, values in zip(command.arrays, before, strict=True):
         if is_other_name:
-            _another_name(evaluator, assignment)
+            _mark_nameref(evaluator, assignment)
         elif "A" in flags:
             evaluator.scope.set(assignment.name, Array((), f"{assignment.name} is an associative array, not followed"))
         else:
             assign(evaluator.expander(), assignment, values)
     for word in words[1:]:
         _set_by_word(evaluator, word, command.line)
-    _exported(evaluator, command, words)
-    _fixed(evaluator, command, words, flags)
+    _update_exports(evaluator, command, words)
+    _mark_fixed(evaluator, command, words, flags)
     return True
 
 
 def _set_by_word(evaluator: Evaluator, word: Text, line: int) -> None:
-    """``export $PAIR``: a word that turns out to be ``name=value``; of a name known in part all that fit are lost."""
+    """``export $PAIR``: a word that expands to ``name=value``; a partly known name makes all matching names unknown."""
     shown = word.parts[0].text if word.parts and not word.parts[0].why else ""
     name, sign, _ = shown.partition("=")
     if sign and _NAME.fullmatch(name):
-        value = _after(word, len(name) + 1)
+        value = _drop_prefix(word, len(name) + 1)
         if evaluator.scope.is_integer(name) and value.known is not None:
-            value = evaluator.expander().calculated(value.known, line)
+            value = evaluator.expander().calculate(value.known, line)
         evaluator.scope.set(name, Scalar(value))
     elif word.known is None and not sign and "=" in "".join(part.text for part in word.parts):
         evaluator.scope.lose_like(shown, f"a name that is not known is set in line {line}", line)
 
 
-def _fixed(evaluator: Evaluator, command: Simple, words: list[Text], flags: str) -> None:
-    """Note what cannot be set any more, or not to what it is given: ``readonly``, ``declare -r``, ``-u`` and ``-l``."""
-    why = next((reason for letter, reason in _ODD.items() if letter in flags), "") if words[0].known != "export" else ""
+def _mark_fixed(evaluator: Evaluator, command: Simple, words: list[Text], flags: str) -> None:
+    """Record names that are read-only or whose values change: ``readonly``, ``declare -r``, ``-u``, ``-l``."""
+    why = (
+        next((reason for letter, reason in _CASE_ATTRIBUTES.items() if letter in flags), "")
+        if words[0].known != "export"
+        else ""
+    )
     if why:
-        for name in _declared(command, words):
+        for name in _list_declared_names(command, words):
             evaluator.scope.fix(name, why, command.line, is_lost=True)
     if words[0].known == "readonly" or ("r" in flags and words[0].known != "export"):
-        for name in _declared(command, words):
+        for name in _list_declared_names(command, words):
             evaluator.scope.fix(name, "it is readonly, and set once more", command.line)
 
 
-def _another_name(evaluator: Evaluator, assignment: Assignment) -> None:
-    """``declare -n name=other``: what either is set to, the other is too, which is not followed."""
+def _mark_nameref(evaluator: Evaluator, assignment: Assignment) -> None:
+    """``declare -n name=other``: a value set under either name holds for both, which is not followed."""
     other = evaluator.expander().text(assignment.value).known
     for name in (assignment.name, other):
         if name is not None and _NAME.fullmatch(name):
@@ -118,22 +132,22 @@ def _another_name(evaluator: Evaluator, assignment: Assignment) -> None:
             evaluator.scope.fix(name, why, assignment.line, is_lost=True)
 
 
-def _declared(command: Simple, words: list[Text]) -> list[str]:
+def _list_declared_names(command: Simple, words: list[Text]) -> list[str]:
     """Return the names that a declaration is about, with and without a value."""
     named = [(word.known or "").partition("=")[0] for word in words[1:]]
     return [name for name in named if _NAME.fullmatch(name)] + [entry.name for entry in command.arrays]
 
 
-def _exported(evaluator: Evaluator, command: Simple, words: list[Text]) -> None:
-    """Note which variables ``export`` and ``declare -x`` hand on, and which they do not any more."""
+def _update_exports(evaluator: Evaluator, command: Simple, words: list[Text]) -> None:
+    """Record the variables that ``export`` and ``declare -x`` export or stop exporting."""
     flags = [word.known or "" for word in words[1:] if (word.known or "").startswith(("-", "+"))]
-    hands_on = words[0].known == "export" or any(flag.startswith("-") and "x" in flag for flag in flags)
-    keeps = any((flag.startswith("+") and "x" in flag) or (flag == "-n" and hands_on) for flag in flags)
-    if not (hands_on or keeps) or any("f" in flag or "p" in flag for flag in flags):
+    exports = words[0].known == "export" or any(flag.startswith("-") and "x" in flag for flag in flags)
+    unexports = any((flag.startswith("+") and "x" in flag) or (flag == "-n" and exports) for flag in flags)
+    if not (exports or unexports) or any("f" in flag or "p" in flag for flag in flags):
         return
-    for name in _declared(command, words):
-        if keeps:
-            keep_to_itself(evaluator.scope, name)
+    for name in _list_declared_names(command, words):
+        if unexports:
+            unexport(evaluator.scope, name)
         else:
             export(evaluator.scope, name)
 
@@ -160,7 +174,7 @@ def _hide_locals(evaluator: Evaluator, command: Simple, words: list[Text]) -> No
                 evaluator.scope.set(name, Scalar(unknown(f"{name} may have been local before", command.line)))
 
 
-def _after(text: Text, count: int) -> Text:
+def _drop_prefix(text: Text, count: int) -> Text:
     """Return a text without its first ``count`` characters."""
     parts = []
     for part in text.parts:
@@ -192,7 +206,7 @@ def _read(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | No
     body = next((entry.body for entry in command.redirects if entry.body is not None), None)
     if body is not None and len(names) == 1 and sorted(flags) == ["d", "r"] and Text() in words:
         text = evaluator.expander().text(body)
-        evaluator.scope.set(names[0], Scalar(_trimmed(text) if separators == DEFAULT_IFS else text))
+        evaluator.scope.set(names[0], Scalar(_strip_blanks(text) if separators == DEFAULT_IFS else text))
         return False  # it looks for a NUL character, in vain
     source = next((entry for entry in command.redirects if entry.op == "<<<"), None)
     text = evaluator.expander().text(source.target) if source else unknown("it is read when the job runs", command.line)
@@ -213,7 +227,7 @@ def _read(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | No
     return True
 
 
-def _trimmed(text: Text) -> Text:
+def _strip_blanks(text: Text) -> Text:
     """Return a text without the blanks and newlines around it, which ``read`` drops."""
     parts = list(text.parts)
     while parts and not parts[0].why and not parts[0].text.strip(DEFAULT_IFS):
@@ -257,7 +271,7 @@ def _unset(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | N
                 undefine(evaluator, name)
             if words[1].known != "-f":
                 evaluator.scope.remove(name)
-                keep_to_itself(evaluator.scope, name)
+                unexport(evaluator.scope, name)
                 _uncover(evaluator, name, command.line)
     return bool(command)
 
@@ -311,15 +325,15 @@ def _shift(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | N
 
 
 def _source(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
-    """``source``: a file that was given is read in place; a certain path is asked for."""
+    """``source``: reads a given file in place; requests a file whose path is certain."""
     if len(words) < 2:
         return None
-    evaluator.record(words, known_of(words), command.line)
-    source = named_source(evaluator, words[1])
+    evaluator.record(words, get_known_words(words), command.line)
+    source = find_source(evaluator, words[1])
     if source is None or evaluator.depth > 8:
         evaluator.scope.maybe_set_by = words[1].shown
         return None
-    if source.text[:1] == MARK_OPEN:  # the script has written it, and nobody knows what
+    if source.text[:1] == MARK_OPEN:  # the script has written it, with unknown content
         evaluator.scope.lose_like("", f"it may be set by {words[1].shown[:80]}", command.line)
         evaluator.scope.maybe_set_by = words[1].shown
         return None
@@ -327,7 +341,7 @@ def _source(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
     arguments = evaluator.scope.arguments
     if len(words) > 2:
         evaluator.scope.arguments = tuple(words[2:])
-    framed(evaluator, lambda: evaluator.read(source), command.line)
+    run_in_frame(evaluator, lambda: evaluator.read(source), command.line)
     if len(words) > 2:
         evaluator.scope.arguments = arguments
     evaluator.depth -= 4
@@ -335,27 +349,27 @@ def _source(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
 
 
 def _cd(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
-    """``cd``: whether it succeeds is not told, where it leads is."""
-    evaluator.record(words, known_of(words), command.line)
+    """``cd``: its success is unknown, its target is followed."""
+    evaluator.record(words, get_known_words(words), command.line)
     targets = [word for word in words[1:] if word.known not in ("-P", "-L", "-e", "--")]
     if not targets:
-        lost(evaluator.scope, "cd without a directory goes home", command.line)
+        forget_directory(evaluator.scope, "cd without a directory goes home", command.line)
     elif targets[0].known == "-":
-        lost(evaluator.scope, "cd - goes back", command.line)
+        forget_directory(evaluator.scope, "cd - goes back", command.line)
     else:
-        moved(evaluator.scope, targets[0], command.line)
+        change_directory(evaluator.scope, targets[0], command.line)
     return None
 
 
 def _pushd(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
-    """``pushd`` and ``popd``: the way there is followed, the way back only to where it began."""
+    """``pushd`` and ``popd``: the change is followed, and the return only to where it began."""
     if words[0].known == "pushd" and len(words) > 1 and not (words[1].known or "").startswith(("+", "-")):
-        evaluator.pushed.append(directory(evaluator.scope))
-        moved(evaluator.scope, words[1], command.line)
+        evaluator.pushed.append(get_directory(evaluator.scope))
+        change_directory(evaluator.scope, words[1], command.line)
     elif words[0].known == "popd" and len(words) == 1 and evaluator.pushed:
-        stand(evaluator.scope, evaluator.pushed.pop())
+        set_directory(evaluator.scope, evaluator.pushed.pop())
     else:
-        lost(evaluator.scope, f"{words[0].known} is not followed", command.line)
+        forget_directory(evaluator.scope, f"{words[0].known} is not followed", command.line)
     return None
 
 
@@ -363,7 +377,7 @@ def _eval(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | No
     """``eval`` and ``exec``: the words are one more command."""
     if words[0].known == "exec":
         if len(words) > 1:
-            evaluator.record(words[1:], known_of(words[1:]), command.line)
+            evaluator.record(words[1:], get_known_words(words[1:]), command.line)
             end_shell(evaluator)
         return None
     blank = literal(" ", command.line)
@@ -371,7 +385,7 @@ def _eval(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | No
     text = Text(tuple(parts))
     if evaluator.depth <= MAX_EVAL_DEPTH and text.parts:
         evaluator.depth += 4
-        evaluator.read(expanded_source(text))
+        evaluator.read(build_expanded_source(text))
         evaluator.depth -= 4
     return None
 
@@ -382,24 +396,24 @@ def _test(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | No
     if words[0].known == "[" and inside and inside[-1].known == "]":
         inside = inside[:-1]
     del evaluator, command
-    return holds(inside, extended=False)
+    return evaluate_test(inside, extended=False)
 
 
 def _let(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
-    """``let name=expression``; what an expression assigns that is not known as a whole is not known either."""
+    """``let name=expression``; the names that a partly unknown expression assigns become unknown."""
     value: str | None = None
     expander = evaluator.expander()
     for word in words[1:]:
         if word.known is not None:
-            value = expander.calculated(word.known, command.line).known
+            value = expander.calculate(word.known, command.line).known
         else:
             visible = "".join(part.text or "0" for part in word.parts)
-            value = expander.uncalculated(visible, word.why, command.line).known
+            value = expander.mark_uncalculated(visible, word.why, command.line).known
     return None if value is None else value != "0"
 
 
 def _printf(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
-    """``printf -v name`` sets a variable; any other is a command like others."""
+    """``printf -v name`` sets a variable; any other call is an ordinary command."""
     if len(words) > 2 and words[1].known == "-v" and words[2].known is None:
         evaluator.scope.lose_like("", f"a name that is not known is set in line {command.line}", command.line)
         return True
@@ -407,11 +421,11 @@ def _printf(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
         name = words[2].known.partition("[")[0]
         evaluator.scope.set(name, Scalar(unknown("it is put together by printf", command.line)))
         return True
-    keep_written(evaluator, words, known_of(words), command)
+    record_written_files(evaluator, words, get_known_words(words), command)
     return True
 
 
-def _lines_read(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _mapfile(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``mapfile`` and ``readarray``."""
     for name in [word.known for word in words[1:] if _NAME.fullmatch(word.known or "")] or ["MAPFILE"]:
         evaluator.scope.set(name or "", Array((), "it is read when the job runs"))
@@ -443,7 +457,7 @@ def _false(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | N
 
 
 RUN_TEXT = frozenset({"eval", "source", "."})
-"""Builtins that see what is assigned before them."""
+"""Builtins that see the assignments before them."""
 HANDLERS: dict[str, Callable[[Evaluator, Simple, list[Text]], bool | None]] = {
     **dict.fromkeys(("declare", "export", "local", "readonly", "typeset"), declare),
     **dict.fromkeys(("exit", "return"), leave_shell),
@@ -453,7 +467,7 @@ HANDLERS: dict[str, Callable[[Evaluator, Simple, list[Text]], bool | None]] = {
     **dict.fromkeys(("eval", "exec"), _eval),
     **dict.fromkeys(("pushd", "popd"), _pushd),
     **dict.fromkeys(("true", ":"), _true),
-    **dict.fromkeys(("mapfile", "readarray"), _lines_read),
+    **dict.fromkeys(("mapfile", "readarray"), _mapfile),
     "cd": _cd,
     "false": _false,
     "getopts": _getopts,
@@ -466,7 +480,7 @@ HANDLERS: dict[str, Callable[[Evaluator, Simple, list[Text]], bool | None]] = {
 }
 
 
-def names_set_by(command: Simple) -> set[str]:
+def find_names_set_by(command: Simple) -> set[str]:
     """Return the names that a builtin command may set, from its words before expansion."""
     words = command.words[1:] if command.words and command.words[0].bare in PREFIXES else command.words
     if not words:

@@ -1,11 +1,11 @@
-"""Is a test true, false, or not to be told? ``[ ... ]``, ``test`` and ``[[ ... ]]`` over expanded words."""
+"""Evaluates ``[ ... ]``, ``test`` and ``[[ ... ]]`` over expanded words in three-valued logic."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from opsk_jobcheck.scripts.bash.patterns import found, matches
+from opsk_jobcheck.scripts.bash.patterns import matches, search_regex
 from opsk_jobcheck.scripts.bash.values import Text
 
 MAX_WORDS = 256
@@ -23,14 +23,14 @@ _INTEGER = re.compile(r"[ \t]*[+-]?[0-9]{1,18}[ \t]*")
 _OCTAL = re.compile(r"[ \t]*[+-]?0[0-9]+[ \t]*")
 
 
-def holds(words: Sequence[Text], *, extended: bool) -> bool | None:
+def evaluate_test(words: Sequence[Text], *, extended: bool) -> bool | None:
     """Return whether a test holds, ``None`` when that is not certain.
 
     Parameters
     ----------
     words
         The words between the brackets; in ``[[ ]]`` what follows ``==`` and ``!=`` is a pattern, what follows ``=~`` a
-        regular expression, or missing where it is none that is followed.
+        regular expression, or missing where that expression is not followed.
     extended
         True for ``[[ ]]``, whose ``==`` compares with a pattern and which joins by ``&&`` and ``||``.
     """
@@ -55,13 +55,13 @@ class _Test:
         result = self._any()
         return result if self.position == len(self.words) else None
 
-    def _next(self, ahead: int = 0) -> str | None:
+    def _peek(self, ahead: int = 0) -> str | None:
         index = self.position + ahead
         return self.words[index].known if index < len(self.words) else None
 
     def _any(self) -> bool | None:
         result = self._all()
-        while self._next() == ("||" if self.extended else "-o"):
+        while self._peek() == ("||" if self.extended else "-o"):
             self.position += 1
             other = self._all()
             result = True if result or other else None if result is None or other is None else False
@@ -69,7 +69,7 @@ class _Test:
 
     def _all(self) -> bool | None:
         result = self._not()
-        while self._next() == ("&&" if self.extended else "-a"):
+        while self._peek() == ("&&" if self.extended else "-a"):
             self.position += 1
             other = self._not()
             result = False if result is False or other is False else None if result is None or other is None else True
@@ -79,20 +79,20 @@ class _Test:
         self.depth += 1
         if self.depth > MAX_WORDS:
             return None
-        if self._next() == "!" and self.position + 1 < len(self.words):
+        if self._peek() == "!" and self.position + 1 < len(self.words):
             self.position += 1
             inner = self._not()
             return None if inner is None else not inner
         return self._primary()
 
     def _primary(self) -> bool | None:
-        if self._next(1) in _BINARY and self.position + 2 < len(self.words) + (self._next(1) == "=~"):
+        if self._peek(1) in _BINARY and self.position + 2 < len(self.words) + (self._peek(1) == "=~"):
             return self._binary()
-        sign = self._next()
+        sign = self._peek()
         if sign == "(":
             self.position += 1
             inner = self._any()
-            if self._next() == ")":
+            if self._peek() == ")":
                 self.position += 1
                 return inner
             return None
@@ -115,15 +115,15 @@ class _Test:
 
     def _binary(self) -> bool | None:
         left, sign = self.words[self.position], self.words[self.position + 1].known or ""
-        if sign == "=~" and self._next(2) in _JOINS:  # the expression was stepped over
+        if sign == "=~" and self._peek(2) in _JOINS:  # the expression was skipped
             self.position += 2
             return None
         right = self.words[self.position + 2]
         self.position += 3
         if left.known is None or right.known is None:
-            return _decided_by_emptiness(left, sign, right)
+            return _compare_with_empty(left, sign, right)
         if sign == "=~" and self.extended:
-            return found(left.known, right.known)
+            return search_regex(left.known, right.known)
         if sign in _NUMERIC:
             if not _INTEGER.fullmatch(left.known) or not _INTEGER.fullmatch(right.known):
                 return None
@@ -136,9 +136,9 @@ class _Test:
         return None
 
 
-def _decided_by_emptiness(left: Text, sign: str, right: Text) -> bool | None:
+def _compare_with_empty(left: Text, sign: str, right: Text) -> bool | None:
     """Compare an unknown text with the empty string, which may be certain all the same."""
-    for one, other in ((left, right), (right, left)):
-        if other.known == "" and one.is_filled and sign in ("=", "==", "!="):
+    for operand, other in ((left, right), (right, left)):
+        if other.known == "" and operand.is_filled and sign in ("=", "==", "!="):
             return sign == "!="
     return None

@@ -1,7 +1,8 @@
-"""In which directory does a command run, and where does a path that it names lie?
+"""Tracks the directory that commands run in, and resolves paths relative to it.
 
-Both are seen from where the job starts: empty for that directory itself, absolute where that is known. A script that
-cannot be told to stay gives "cannot tell", never a file of the same name elsewhere.
+Directories and paths are relative to the directory in which the job starts: empty for that directory itself, absolute
+where that is known. If a script may have changed to an unknown directory, a path in it is unknown and never resolves
+to a file of the same name elsewhere.
 """
 
 from __future__ import annotations
@@ -18,33 +19,35 @@ START = unknown("it is the directory in which the job starts, known only when it
 """What ``$PWD`` holds there."""
 MAX_PATH_CHARS = 4096
 """PATH_MAX of Linux."""
-_ODD = "it is no name that a file would have"
+_INVALID_NAME = "it is no name that a file would have"
 _MOVES = {"srun": ("--chdir", "-D"), "env": ("--chdir", "-C"), "sudo": ("--chdir", "-D"), "make": ("--directory", "-C")}
 _OF_STEP = "--container-workdir"
-_CONTAINERS = (_OF_STEP, "--workdir", "--pwd", "--cwd", "-w")
-_STARTS = (*_CONTAINERS, *(flag for flags in _MOVES.values() for flag in flags))
-_BOXES = frozenset({"singularity", "apptainer", "docker", "podman", "enroot", "shifter", "charliecloud", "ch-run"})
+_CONTAINER_FLAGS = (_OF_STEP, "--workdir", "--pwd", "--cwd", "-w")
+_STARTS = (*_CONTAINER_FLAGS, *(flag for flags in _MOVES.values() for flag in flags))
+_CONTAINER_RUNTIMES = frozenset(
+    {"singularity", "apptainer", "docker", "podman", "enroot", "shifter", "charliecloud", "ch-run"}
+)
 
 
-def directory(scope: Scope) -> Text:
+def get_directory(scope: Scope) -> Text:
     """Return the directory that commands of a scope run in."""
     return scope.text(DIRECTORY, 0)
 
 
-def stand(scope: Scope, place: Text) -> None:
-    """Put a scope into a directory; a shell that begins there sets ``PWD`` anew, whatever it was given."""
+def set_directory(scope: Scope, place: Text) -> None:
+    """Set the directory of a scope; a shell that starts there sets ``PWD`` again, whatever it was given."""
     scope.set(DIRECTORY, Scalar(place))
-    scope.set("PWD", Scalar(whole(place)))
+    scope.set("PWD", Scalar(make_absolute(place)))
 
 
-def whole(place: Text) -> Text:
+def make_absolute(place: Text) -> Text:
     """Return a directory as the shell writes it, from the root on."""
     if not place.known:
         return place if place.parts else START
     return place if place.known.startswith("/") else join((START, literal("/" + place.known, place.line)))
 
 
-def from_start(path: Text) -> Text | None:
+def strip_start(path: Text) -> Text | None:
     """Return a path below the directory in which the job starts as seen from there; ``None`` for any other path."""
     if not path.parts or path.parts[0].why != START.why:
         return None
@@ -54,38 +57,38 @@ def from_start(path: Text) -> Text | None:
     return literal(inside.lstrip("/") or ".", path.line)
 
 
-def seen(path: Text, where: Text) -> tuple[Text, Text]:
-    """Return a path, and the directory that it is relative to: what lies below the job's directory is seen from there.
+def relate_to_start(path: Text, where: Text) -> tuple[Text, Text]:
+    """Return a path, and the directory that it is relative to: paths below the job's directory are relative to it.
 
     Parameters
     ----------
     where
         The directory of the command that names it.
     """
-    inside = from_start(path)
+    inside = strip_start(path)
     return (path, where) if inside is None else (inside, Text())
 
 
-def moved(scope: Scope, path: Text, line: int) -> None:
+def change_directory(scope: Scope, path: Text, line: int) -> None:
     """Take a scope to another directory, as ``cd`` does."""
-    stand(scope, _joined(directory(scope), path, line))
+    set_directory(scope, _join(get_directory(scope), path, line))
 
 
-def lost(scope: Scope, why: str, line: int) -> None:
-    """Say that the directory of a scope cannot be told any more."""
-    stand(scope, unknown(why, line, filled=True))
+def forget_directory(scope: Scope, why: str, line: int) -> None:
+    """Mark the directory of a scope as unknown."""
+    set_directory(scope, unknown(why, line, filled=True))
 
 
-def placed(path: str, where: Text) -> tuple[str, str]:
-    """Return a path as seen from where the job starts, and why that cannot be told where it cannot.
+def resolve_path(path: str, where: Text) -> tuple[str, str]:
+    """Return a path relative to where the job starts, and the reason where that is unknown.
 
     Parameters
     ----------
     where
-        The directory of the command that names it, as `directory` gives it.
+        The directory of the command that names it, as `get_directory` returns it.
     """
     if len(path) > MAX_PATH_CHARS or not path.isprintable():
-        return path, _ODD
+        return path, _INVALID_NAME
     if path.startswith("/"):
         return posixpath.normpath(path), ""
     if path.startswith("~"):
@@ -93,19 +96,19 @@ def placed(path: str, where: Text) -> tuple[str, str]:
     if where.known is None:
         return path, f"it is relative to a directory that is not known: {where.why}"
     place = posixpath.normpath(posixpath.join(where.known, path))
-    return (place, "") if len(place) <= MAX_PATH_CHARS and place.isprintable() else (path, _ODD)
+    return (place, "") if len(place) <= MAX_PATH_CHARS and place.isprintable() else (path, _INVALID_NAME)
 
 
-def place_key(path: Text, where: Text) -> str:
+def compute_path_key(path: Text, where: Text) -> str:
     """Return a string that is equal for paths that certainly name one file."""
-    path, where = seen(path, where)
+    path, where = relate_to_start(path, where)
     if path.known is None:
         return f"{where.key}\0{path.key}"
-    place, why = placed(path.known, where)
+    place, why = resolve_path(path.known, where)
     return f"{where.key}\0{place}" if why else place
 
 
-def command_directory(words: Sequence[Text], known: Sequence[str], where: Text) -> Text:
+def find_command_directory(words: Sequence[Text], known: Sequence[str], where: Text) -> Text:
     """Return where the last program of a command runs that may take it elsewhere (``srun --chdir``, a container)."""
     moves = _MOVES.get(known[0].rpartition("/")[2], ()) if known else ()
     for index, name in enumerate(known[:-1]):
@@ -114,15 +117,17 @@ def command_directory(words: Sequence[Text], known: Sequence[str], where: Text) 
         flag, equals, value = name.partition("=")
         if flag in moves:
             target = literal(value, words[index].line) if equals else words[index + 1]
-            return _joined(where, target, words[index].line)
-        if flag in _CONTAINERS and (flag == _OF_STEP or any(name.rpartition("/")[2] in _BOXES for name in known)):
+            return _join(where, target, words[index].line)
+        if flag in _CONTAINER_FLAGS and (
+            flag == _OF_STEP or any(name.rpartition("/")[2] in _CONTAINER_RUNTIMES for name in known)
+        ):
             return unknown("it runs in a directory of a container", words[index].line, filled=True)
     return where
 
 
-def _joined(where: Text, path: Text, line: int) -> Text:
-    path, where = seen(path, where)
+def _join(where: Text, path: Text, line: int) -> Text:
+    path, where = relate_to_start(path, where)
     if path.known is None:
         return unknown(path.why, line, filled=True)
-    place, why = placed(path.known, where)
+    place, why = resolve_path(path.known, where)
     return unknown(why, line, filled=True) if why else literal("" if place == "." else place, line)

@@ -1,12 +1,12 @@
-"""Which names may commands assign, and may they leave several loops? Told from the tree alone, without walking it."""
+"""Collects the names that commands may assign, and finds multi-level ``break``, from the syntax tree alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from opsk_jobcheck.scripts.bash.arithmetic import assigned_names
-from opsk_jobcheck.scripts.bash.assignments import names_in
-from opsk_jobcheck.scripts.bash.commands import names_set_by
+from opsk_jobcheck.scripts.bash.arithmetic import find_assigned_names
+from opsk_jobcheck.scripts.bash.assignments import find_names_set_by_word
+from opsk_jobcheck.scripts.bash.commands import find_names_set_by
 from opsk_jobcheck.scripts.bash.syntax import (
     ArithTest,
     Case,
@@ -23,14 +23,14 @@ from opsk_jobcheck.scripts.bash.syntax import (
 )
 
 
-def leaves_several(command: Command) -> bool:
+def may_leave_several_loops(command: Command) -> bool:
     """Return whether a command is, or holds, a ``break`` or ``continue`` that may leave more than one loop."""
     if isinstance(command, Simple):
         return len(command.words) > 1 and command.words[0].bare in ("break", "continue")
-    return any(leaves_several(inner) for inner in _inside(command))
+    return any(may_leave_several_loops(inner) for inner in _list_children(command))
 
 
-def names_assigned(tree: Iterable[Command]) -> tuple[set[str], set[str]]:
+def collect_assignments(tree: Iterable[Command]) -> tuple[set[str], set[str]]:
     """Return the names that a tree of commands may assign, and the names of the commands in it."""
     names: set[str] = set()
     called: set[str] = set()
@@ -40,26 +40,26 @@ def names_assigned(tree: Iterable[Command]) -> tuple[set[str], set[str]]:
         if isinstance(command, Simple):
             for entry in (*command.assignments, *command.arrays):
                 names.add(entry.name)
-                names |= assigned_names(entry.index)
-            names |= names_set_by(command)
+                names |= find_assigned_names(entry.index)
+            names |= find_names_set_by(command)
             called |= {word.bare for word in command.words[:1] if word.bare}
         elif isinstance(command, Loop):
             names.add(command.variable)
-            names |= names_counted(command)
+            names |= find_loop_counters(command)
         elif isinstance(command, ArithTest):
-            names |= assigned_names(command.text)
-        for word in _words(command):
-            names |= names_in(word)
-        waiting += _inside(command)
+            names |= find_assigned_names(command.text)
+        for word in _iterate_words(command):
+            names |= find_names_set_by_word(word)
+        waiting += _list_children(command)
     return names, called
 
 
-def names_counted(loop: Loop) -> set[str]:
+def find_loop_counters(loop: Loop) -> set[str]:
     """Return the names that the head of ``for ((...))`` assigns."""
-    return {name for expression in loop.counting.split(";") for name in assigned_names(expression)}
+    return {name for expression in loop.counting.split(";") for name in find_assigned_names(expression)}
 
 
-def _words(command: Command) -> Iterator[Word]:
+def _iterate_words(command: Command) -> Iterator[Word]:
     """Yield the words directly in a command."""
     if isinstance(command, Simple):
         yield from command.words
@@ -75,7 +75,7 @@ def _words(command: Command) -> Iterator[Word]:
         yield from command.words or ()
 
 
-def _inside(command: Command) -> list[Command]:
+def _list_children(command: Command) -> list[Command]:
     """Return the commands directly inside a compound command."""
     if isinstance(command, Chain):
         return [inner for _, inner in command.links]

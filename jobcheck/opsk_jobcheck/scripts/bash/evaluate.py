@@ -1,8 +1,8 @@
-"""What would a script's variables hold and which commands would it run, as far as that is certain without running it?
+"""Evaluates a script's variables and the commands that it would run, as far as they are certain.
 
-The evaluator walks the commands in order. A test that cannot be decided is followed both ways and what differs
-afterwards is unknown; a loop of which nobody knows how often it turns is walked once with everything that it changes
-unknown. No command is ever started: what a program would print is unknown, with the program's name as the reason.
+The evaluator walks the commands in order. Both branches of an undecided test are walked, and values that differ
+afterwards are unknown. A loop whose number of iterations is not known is walked once with everything that it changes
+unknown. No command is ever started: the output of a program is unknown, with the program's name as the reason.
 """
 
 from __future__ import annotations
@@ -10,21 +10,27 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from opsk_jobcheck.scripts.bash import commands
-from opsk_jobcheck.scripts.bash.assignments import assign, names_in, runs_commands
-from opsk_jobcheck.scripts.bash.branches import named_like, walk_case, walk_either, walk_if, walk_one_of
-from opsk_jobcheck.scripts.bash.conditions import holds
-from opsk_jobcheck.scripts.bash.directories import DIRECTORY, START, command_directory, directory
-from opsk_jobcheck.scripts.bash.effects import names_assigned
+from opsk_jobcheck.scripts.bash.assignments import assign, find_names_set_by_word, runs_commands
+from opsk_jobcheck.scripts.bash.branches import (
+    find_functions_like,
+    walk_case,
+    walk_either,
+    walk_if,
+    walk_possible_calls,
+)
+from opsk_jobcheck.scripts.bash.conditions import evaluate_test
+from opsk_jobcheck.scripts.bash.directories import DIRECTORY, START, find_command_directory, get_directory
+from opsk_jobcheck.scripts.bash.effects import collect_assignments
 from opsk_jobcheck.scripts.bash.expansion import Expander
-from opsk_jobcheck.scripts.bash.functions import MAX_DEPTH, Frame, call, define, keep_counted, prefixed
-from opsk_jobcheck.scripts.bash.keeping import keep_written, lose_written
+from opsk_jobcheck.scripts.bash.functions import MAX_DEPTH, Frame, call, define, keep_side_effects, run_with_prefix
+from opsk_jobcheck.scripts.bash.keeping import forget_written_files, record_written_files
 from opsk_jobcheck.scripts.bash.loops import Turn, walk_loop
-from opsk_jobcheck.scripts.bash.other_shells import export, input_of, walk_handed_over
+from opsk_jobcheck.scripts.bash.other_shells import expand_input, export, walk_inner_shell
 from opsk_jobcheck.scripts.bash.parser import Parser
-from opsk_jobcheck.scripts.bash.patterns import quoted, quoted_regex
+from opsk_jobcheck.scripts.bash.patterns import quote_pattern, quote_regex
 from opsk_jobcheck.scripts.bash.places import Places
-from opsk_jobcheck.scripts.bash.scope import Scope, asked_names
-from opsk_jobcheck.scripts.bash.source import ShellLimitError, Source, script_source
+from opsk_jobcheck.scripts.bash.scope import Scope, find_mentioned_variables
+from opsk_jobcheck.scripts.bash.source import ShellLimitError, Source, build_script_source
 from opsk_jobcheck.scripts.bash.syntax import (
     ArithTest,
     Case,
@@ -43,13 +49,13 @@ from opsk_jobcheck.scripts.bash.values import (
     Invocation,
     Run,
     Text,
-    known_of,
+    get_known_words,
     literal,
 )
 
 MAX_INVOCATIONS = 2500
 MAX_READ_CHARS = 3 << 18
-"""Characters of all texts that are read: the script, what it sources and starts, and what it hands to other shells."""
+"""Characters of all texts that are read: the script, what it sources and starts, and the texts for other shells."""
 CHARS_PER_COMMAND, CHARS_PER_WORD = 16, 4
 """Each of their commands and words counts as so many more."""
 
@@ -61,7 +67,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     arguments: tuple[Text, ...] | None = None,
     files: Mapping[str, str] | None = None,
-    numbers_at: Sequence[tuple[int, int]] = (),
+    number_spans: Sequence[tuple[int, int]] = (),
 ) -> Run:
     """Read a script to its end.
 
@@ -73,13 +79,15 @@ def run(
         As in `Scope`.
     files
         Texts of files that the script may source, by path.
-    numbers_at
-        As in `script_source`.
+    number_spans
+        As in `build_script_source`.
     """
-    asked = asked_names("\n".join((text, *(files or {}).values()))) if environment is not None else None
-    scope = Scope({DIRECTORY: Text(), "PWD": START, **given}, environment, arguments, asked=asked)
+    requested_names = (
+        find_mentioned_variables("\n".join((text, *(files or {}).values()))) if environment is not None else None
+    )
+    scope = Scope({DIRECTORY: Text(), "PWD": START, **given}, environment, arguments, requested_names=requested_names)
     evaluator = Evaluator(scope, files or {})
-    evaluator.read(script_source(text, numbers_at=numbers_at))
+    evaluator.read(build_script_source(text, number_spans=number_spans))
     return Run(
         invocations=tuple(evaluator.invocations),
         variables=scope.variables,
@@ -92,11 +100,11 @@ def run(
 
 
 class Evaluator:
-    """Walks commands; ``ended`` is set once the branch at hand certainly leaves the script or function.
+    """Walks commands; ``ended`` is set once the current branch certainly leaves the script or function.
 
-    ``is_over`` is set once the shell at hand has certainly ended: nothing behind that is walked. An ``exit`` that a
-    test guards does not count, decided or not: a template that stops for what is still to be filled in is read on.
-    ``guards`` are the tests and loops around the command at hand. ``doubtful`` are functions of which nobody knows
+    ``is_over`` is set once the current shell has certainly ended: nothing after that is walked. An ``exit`` that a
+    test guards does not count, decided or not: a template that stops for missing values is read on.
+    ``guards`` are the tests and loops around the current command. ``doubtful`` are functions of which nobody knows
     whether they are those defined last: a test stood before the definition.
     """
 
@@ -109,7 +117,7 @@ class Evaluator:
         self.problems: list[tuple[int, str]] = []
         self.functions: dict[str, Function] = {}
         self.doubtful: dict[str, list[Function]] = {}
-        self.source = script_source("")
+        self.source = build_script_source("")
         self.certain = True
         self.ended = False
         self.is_over = False
@@ -162,21 +170,21 @@ class Evaluator:
             if self.ended and (not self.certain or self.is_left()):
                 break
             if (self.frames or self.open_turns) and self.certain and self._may_be_left():
-                self.certain = False  # until the turn, or the function, is over
+                self.certain = False  # until the iteration, or the function, is over
         return status
 
     def is_left(self) -> bool:
-        """Return whether the function or the turn of a loop that is walked is over."""
+        """Return whether the function or the iteration of a loop that is walked is over."""
         turn = self.open_turns[-1] if self.open_turns else None
         return bool((self.frames and self.frames[-1].returned) or (turn and turn.is_left))
 
     def _may_be_left(self) -> bool:
-        """Return whether a way through the turn or the function that is walked has left it."""
+        """Return whether a path through the current iteration or function has left it."""
         turn = self.open_turns[-1] if self.open_turns else None
         return bool((self.frames and self.frames[-1].scopes) or (turn is not None and turn.is_left))
 
     def step(self, command: Command) -> bool | None:
-        """Walk one command and return its status: true, false, or ``None`` for not to be told."""
+        """Walk one command and return its status: true, false, or ``None`` for unknown."""
         self.depth += 1
         try:
             if self.depth > MAX_DEPTH * 4:
@@ -190,48 +198,50 @@ class Evaluator:
             return None
         self.steps += 1
         if isinstance(command, Simple):
-            return self._simple(command)
+            return self._walk_simple(command)
         if isinstance(command, Chain | If | Case | Loop):
             self.guards += 1
-            status = self._guarded(command)
+            status = self._walk_guarded(command)
             self.guards -= 1
             return status
         if isinstance(command, Pipeline):
-            return self._pipeline(command)
+            return self._walk_pipeline(command)
         if isinstance(command, Test):
-            result = holds(self._test_words(command.words), extended=True)
+            result = evaluate_test(self._expand_test_words(command.words), extended=True)
             self.scope.lose(
-                {name for word in command.words for name in names_in(word)}, "a test may not come to it", command.line
+                {name for word in command.words for name in find_names_set_by_word(word)},
+                "a test may not come to it",
+                command.line,
             )
             return result
         if isinstance(command, ArithTest):
-            value = self.expander().calculated(command.text, command.line).known
+            value = self.expander().calculate(command.text, command.line).known
             return None if value is None else value != "0"
         if isinstance(command, Function):
             define(self, command)
             return True
-        return self._group(command)
+        return self._walk_group(command)
 
-    def _guarded(self, command: Chain | If | Case | Loop) -> bool | None:
-        """Walk what a test, or a loop, may keep from running."""
+    def _walk_guarded(self, command: Chain | If | Case | Loop) -> bool | None:
+        """Walk a command that a test, or a loop, may prevent from running."""
         if isinstance(command, Chain):
-            return self._chain(command)
+            return self._walk_chain(command)
         if isinstance(command, If):
             return walk_if(self, command)
         return walk_case(self, command) if isinstance(command, Case) else walk_loop(self, command)
 
-    def _test_words(self, words: list[Word]) -> list[Text]:
+    def _expand_test_words(self, words: list[Word]) -> list[Text]:
         expander = self.expander()
         self.steps += len(words)
         before = ("", *(word.bare or "" for word in words))
         return [
             expander.text(word)
             if sign not in ("=", "==", "!=", "=~")
-            else expander.pattern(word, quoted_regex if sign == "=~" else quoted)
+            else expander.pattern(word, quote_regex if sign == "=~" else quote_pattern)
             for sign, word in zip(before, words, strict=False)
         ]
 
-    def _chain(self, chain: Chain) -> bool | None:
+    def _walk_chain(self, chain: Chain) -> bool | None:
         status: bool | None = None
         links = list(chain.links)
         while links:
@@ -247,24 +257,24 @@ class Evaluator:
                 status = self.step(command)
         return status
 
-    def _pipeline(self, pipeline: Pipeline) -> bool | None:
+    def _walk_pipeline(self, pipeline: Pipeline) -> bool | None:
         if len(pipeline.commands) == 1:
             status = self.step(pipeline.commands[0])
             return None if status is None else status != pipeline.negated
         for command in pipeline.commands:
-            self._apart([command])
+            self._walk_subshell([command])
         return None
 
-    def _group(self, group: Group) -> bool | None:
+    def _walk_group(self, group: Group) -> bool | None:
         status: bool | None = None
         if group.subshell:
-            self._apart(group.body)
+            self._walk_subshell(group.body)
         else:
             status = self.walk(group.body)
-        lose_written(self, group.redirects)
+        forget_written_files(self, group.redirects)
         return status
 
-    def _apart(self, commands: list[Command]) -> None:
+    def _walk_subshell(self, commands: list[Command]) -> None:
         """Walk commands whose assignments stay in a subshell."""
         outer, self.scope = self.scope, self.scope.copy()
         functions, self.functions = self.functions, dict(self.functions)
@@ -273,63 +283,67 @@ class Evaluator:
         self.scope, self.ended, self.open_turns, self.functions = outer, was_ended, turns, functions
         self.is_over = False
 
-    def _simple(self, command: Simple) -> bool | None:
+    def _walk_simple(self, command: Simple) -> bool | None:
         words = self.expander().words(command.words) if command.words else []
         if not words:
-            return self._assignments(command)
+            return self._run_assignments(command)
         name = words[0].known or ""
         if name in commands.PREFIXES and len(words) > 1 and words[1].known in commands.HANDLERS:
             words = words[1:]
             name = words[0].known or ""
         elif name in self.doubtful:
-            return walk_one_of(self, self.doubtful[name], command)
+            return walk_possible_calls(self, self.doubtful[name], command)
         if name in self.functions:
-            if command.redirects:  # what it writes is not what a program of its name would
+            if command.redirects:  # its output is not that of a program of its name
                 called = [literal(f"{name}()", words[0].line), *words[1:]]
-                keep_written(self, called, known_of(called), command)
-            return prefixed(self, command, lambda: call(self, self.functions[name], words))
+                record_written_files(self, called, get_known_words(called), command)
+            return run_with_prefix(self, command, lambda: call(self, self.functions[name], words))
         if name in commands.HANDLERS:
             if command.redirects and name != "printf":
-                keep_written(self, words, known_of(words), command)
-            return self._builtin(command, name, words)
-        if self.functions and words[0].known is None and (possible := named_like(words[0], self.functions.values())):
-            return walk_one_of(self, possible, command)
-        self._program(command, words)
+                record_written_files(self, words, get_known_words(words), command)
+            return self._run_builtin(command, name, words)
+        if (
+            self.functions
+            and words[0].known is None
+            and (possible := find_functions_like(words[0], self.functions.values()))
+        ):
+            return walk_possible_calls(self, possible, command)
+        self._record_program(command, words)
         return None
 
-    def _assignments(self, command: Simple) -> bool | None:
+    def _run_assignments(self, command: Simple) -> bool | None:
         """Carry out assignments without a command, or before words that have vanished."""
         self.steps += len(command.assignments)
         for assignment in command.assignments:
             assign(self.expander(), assignment)
         if command.redirects:
-            keep_written(self, [], (), command)
+            record_written_files(self, [], (), command)
         return None if any(map(runs_commands, command.assignments)) else True
 
-    def _builtin(self, command: Simple, name: str, words: list[Text]) -> bool | None:
-        """Run a builtin of the shell; of the assignments before it most see only what these count on the way."""
+    def _run_builtin(self, command: Simple, name: str, words: list[Text]) -> bool | None:
+        """Run a builtin of the shell; most ignore the assignments before them, except for their side effects."""
         handler = commands.HANDLERS[name]
         if command.assignments and name in commands.RUN_TEXT:
-            return prefixed(self, command, lambda: handler(self, command, words))
+            return run_with_prefix(self, command, lambda: handler(self, command, words))
         if command.assignments:
             inside = self.scope.copy()
             for assignment in command.assignments:
                 assign(Expander(inside, self.source), assignment)
-            keep_counted(self.scope, inside, command.assignments)
+            keep_side_effects(self.scope, inside, command.assignments)
         return handler(self, command, words)
 
-    def _program(self, command: Simple, words: list[Text]) -> None:
-        """Keep the start of a program, with the assignments before it in its environment alone."""
-        known = known_of(words)
-        keep_written(self, words, known, command)
-        given = input_of(self.expander(), command.redirects) if command.redirects else None
+    def _record_program(self, command: Simple, words: list[Text]) -> None:
+        """Record the start of a program, with the assignments before it in its environment only."""
+        known = get_known_words(words)
+        record_written_files(self, words, known, command)
+        given = expand_input(self.expander(), command.redirects) if command.redirects else None
         outer = self.scope
         if command.assignments:
             self.scope = outer.copy()
             for assignment in command.assignments:
                 assign(self.expander(), assignment)
                 export(self.scope, assignment.name)
-            keep_counted(outer, self.scope, command.assignments)
+            keep_side_effects(outer, self.scope, command.assignments)
         before = len(self.invocations)
         self.record(words, known, command.line, given)
         if command.assignments and len(self.invocations) > before:
@@ -338,26 +352,26 @@ class Evaluator:
         self.scope = outer
 
     def record(self, words: list[Text], known: tuple[str, ...], line: int, given: Text | None = None) -> None:
-        """Keep an invocation, and walk what it hands to another shell; ``given`` is its input where that is known."""
+        """Record an invocation, and walk what it runs in another shell; ``given`` is its input where that is known."""
         if len(self.invocations) >= MAX_INVOCATIONS:
             if not self.is_full:
                 self.problems.append((line, "the script runs more commands than opsk follows; the rest is not read"))
             self.is_full = True
             return
-        where = command_directory(words, known, directory(self.scope))
+        where = find_command_directory(words, known, get_directory(self.scope))
         invocation = Invocation(
             words=tuple(words), line=line, certain=self.certain, directory=where, facts={"known words": known}
         )
         self.invocations.append(invocation)
         if self.depth > MAX_DEPTH:
             return
-        walk_handed_over(self, words, known, where, given)
+        walk_inner_shell(self, words, known, where, given)
 
     def calls(self, tree: Iterable[Command], names: Collection[str]) -> bool:
-        """Return whether commands of a tree that `changed_by` has seen are called so, but for functions'."""
+        """Return whether a tree that `find_changed_names` has seen has commands of these names outside functions."""
         return any(name in names for command in tree for name in self.assigned[id(command)][2])
 
-    def changed_by(self, tree: Iterable[Command]) -> set[str]:
+    def find_changed_names(self, tree: Iterable[Command]) -> set[str]:
         """Return the names that commands may assign, the functions that they call included."""
         names: set[str] = set()
         called: set[str] = set()
@@ -366,7 +380,7 @@ class Evaluator:
             run: set[str] = set()
             for command in waiting:
                 if id(command) not in self.assigned:
-                    self.assigned[id(command)] = (command, *names_assigned([command]))
+                    self.assigned[id(command)] = (command, *collect_assignments([command]))
                 _, assigned, calls = self.assigned[id(command)]
                 names |= assigned
                 run |= calls

@@ -1,19 +1,27 @@
-"""What do the words of a command become once ``$`` forms are replaced and words are split?"""
+"""Expands the words of a command: replaces ``$`` forms and splits words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-from opsk_jobcheck.scripts.bash.arithmetic import ArithmeticUnknownError, assigned_names, evaluate
-from opsk_jobcheck.scripts.bash.directories import directory, whole
+from opsk_jobcheck.scripts.bash.arithmetic import ArithmeticUnknownError, evaluate_arithmetic, find_assigned_names
+from opsk_jobcheck.scripts.bash.directories import get_directory, make_absolute
 from opsk_jobcheck.scripts.bash.lexer import Lexer
-from opsk_jobcheck.scripts.bash.operators import changed, is_set, operated
-from opsk_jobcheck.scripts.bash.patterns import quoted
-from opsk_jobcheck.scripts.bash.printed import printed
+from opsk_jobcheck.scripts.bash.operators import apply_operator, apply_text_operator, is_set
+from opsk_jobcheck.scripts.bash.patterns import quote_pattern
+from opsk_jobcheck.scripts.bash.printed import compute_output
 from opsk_jobcheck.scripts.bash.scope import Scope
-from opsk_jobcheck.scripts.bash.source import MARK_OPEN, Source, line_source, unmarked
-from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS, braced, is_braced, longer, may_vanish, split_by, unsplit
+from opsk_jobcheck.scripts.bash.source import MARK_OPEN, Source, build_line_source, restore_unknown_parts
+from opsk_jobcheck.scripts.bash.splitting import (
+    DEFAULT_IFS,
+    expand_braces,
+    extend_word,
+    get_literal_text,
+    is_braced,
+    may_vanish,
+    split_at_ifs,
+)
 from opsk_jobcheck.scripts.bash.syntax import Arith, Lit, Output, Param, Segment, Word
 from opsk_jobcheck.scripts.bash.values import (
     MAX_ARRAY_WORDS,
@@ -34,7 +42,7 @@ MAX_DEPTH = 16
 _SINGLE = frozenset("@*")
 _QUOTE = re.compile(r"""["'\\]""")
 _MEMBERS = re.compile(r"\$\{[A-Za-z_]\w*\[@\]|\$@|\$\{@")
-_EACH_MEMBER = frozenset({"//", "/", "#", "##", "%", "%%", "/#", "/%", "^", "^^", ",", ",,"})
+_PER_MEMBER_OPERATORS = frozenset({"//", "/", "#", "##", "%", "%%", "/#", "/%", "^", "^^", ",", ",,"})
 
 
 class Expander:
@@ -49,7 +57,7 @@ class Expander:
         """Expand a word without splitting it, as bash does in an assignment."""
         if word is None:
             return Text()
-        return join([self._whole(segment) for segment in word.segments])
+        return join([self._expand_whole(segment) for segment in word.segments])
 
     def words(self, words: list[Word]) -> list[Text]:
         """Expand and split the words of a command."""
@@ -58,24 +66,28 @@ class Expander:
         for word in words:
             if word.plain:  # most words: nothing to be split
                 out.append(literal(word.plain, word.line))
-            elif text := unsplit(word):
+            elif text := get_literal_text(word):
                 out.append(literal(text, word.segments[0].line))
             elif is_braced(word):
-                made = braced(word)
-                out += self.words(made) if made is not None else [_some("its braces are not followed", word.line)]
+                made = expand_braces(word)
+                out += (
+                    self.words(made)
+                    if made is not None
+                    else [_make_unknown_words("its braces are not followed", word.line)]
+                )
             else:
-                out += self._split(word)
+                out += self._expand_split(word)
             if len(out) > MAX_ARRAY_WORDS:
                 return [*out[:MAX_ARRAY_WORDS], unknown("the command has too many words to be followed", word.line)]
         return out
 
-    def _whole(self, segment: Segment) -> Text:
+    def _expand_whole(self, segment: Segment) -> Text:
         """Expand one segment to one text."""
         if isinstance(segment, Lit):
             if MARK_OPEN in segment.text:
-                return Text(tuple(unmarked(self.source, segment.text, segment.line)))
+                return Text(tuple(restore_unknown_parts(self.source, segment.text, segment.line)))
             return literal(segment.text, segment.line)
-        if isinstance(segment, Param) and (members := self._members(segment)) is not None:
+        if isinstance(segment, Param) and (members := self._find_members(segment)) is not None:
             blank = literal(" ", segment.line)
             if _is_star(segment):
                 ifs = self.scope.ifs()
@@ -85,9 +97,9 @@ class Expander:
             return join(
                 [piece for index, member in enumerate(members) for piece in ((blank, member) if index else (member,))]
             )
-        return self._single(segment)
+        return self._expand_single(segment)
 
-    def _split(self, word: Word) -> list[Text]:
+    def _expand_split(self, word: Word) -> list[Text]:
         """Expand one word to the words it becomes."""
         done: list[list[Part]] = []
         current: list[Part] | None = None
@@ -97,12 +109,12 @@ class Expander:
             segment = waiting.pop()
             if isinstance(segment, Lit):
                 stays = stays or not segment.text
-                current = longer(current, self._whole(segment).parts)
+                current = extend_word(current, self._expand_whole(segment).parts)
                 continue
             if isinstance(segment, Param) and self._takes_argument(segment):
                 waiting += self.parsed(segment.arg, segment, quoted=False).segments[::-1]
                 continue
-            members = self._members(segment) if isinstance(segment, Param) else None
+            members = self._find_members(segment) if isinstance(segment, Param) else None
             if members is not None and segment.quoted and not _is_star(segment):
                 vanishes = vanishes or not members
                 is_joined = current is not None or bool(waiting)
@@ -110,112 +122,118 @@ class Expander:
                     if index and current is not None and not (is_joined and may_vanish(members, index)):
                         done.append(current)
                         current = None
-                    current = longer(current, member.parts)
+                    current = extend_word(current, member.parts)
                 continue
             if segment.quoted:
                 stays = True
-                current = longer(current, self._whole(segment).parts)
+                current = extend_word(current, self._expand_whole(segment).parts)
                 continue
-            pieces = members if members is not None else [self._single(segment)]
+            pieces = members if members is not None else [self._expand_single(segment)]
             if self.scope.ifs() != DEFAULT_IFS and members is not None and Text() in members:
-                pieces = [_some("members that are empty, split at an IFS that is not the usual one", segment.line)]
+                pieces = [
+                    _make_unknown_words(
+                        "members that are empty, split at an IFS that is not the usual one", segment.line
+                    )
+                ]
             is_joined = current is not None or bool(waiting)
             for index, piece in enumerate(pieces):
                 if index and current is not None and not (is_joined and may_vanish(pieces, index)):
                     done.append(current)
                     current = None
-                current = split_by(self.scope.ifs(), piece, done, current)
+                current = split_at_ifs(self.scope.ifs(), piece, done, current)
         if current is not None and (current or done or stays or not vanishes):
             done.append(current)
-        found = [join([Text(tuple(parts))]) for parts in done]
-        self.source.spend(16 * len(found) + sum(len(part.text) for text in found for part in text.parts))
-        return found
+        texts = [join([Text(tuple(parts))]) for parts in done]
+        self.source.spend(16 * len(texts) + sum(len(part.text) for text in texts for part in text.parts))
+        return texts
 
-    def _members(self, segment: Param) -> list[Text] | None:
+    def _find_members(self, segment: Param) -> list[Text] | None:
         """Return the members that ``$@``, ``$*`` or ``${a[@]}`` stand for, ``None`` for any other form."""
         if segment.op == "indirect" and segment.arg in _SINGLE:
-            return [_some("which names there are is not followed", segment.line)]
+            return [_make_unknown_words("which names there are is not followed", segment.line)]
         if segment.name in _SINGLE and segment.op not in ("length", "indirect"):
-            return self._arguments(segment)
+            return self._expand_arguments(segment)
         if segment.index not in ("@", "*") or segment.op == "length":
             return None
         variable = self.scope.find(segment.name)
         if segment.op == "indirect":
-            return self._indices(segment, variable)
+            return self._list_indices(segment, variable)
         if isinstance(variable, Array) and not variable.why:
             members = list(variable.words)
         elif isinstance(variable, Array):
-            return [_some(variable.why, segment.line)]
+            return [_make_unknown_words(variable.why, segment.line)]
         elif isinstance(variable, Scalar):
             if variable.text.known is None and not variable.text.is_filled:
-                return [_some(variable.text.why, segment.line)]
+                return [_make_unknown_words(variable.text.why, segment.line)]
             members = [variable.text]
         elif self.scope.is_certainly_unset(segment.name):
             members = []
         else:
-            return [_some(self.scope.text(segment.name, segment.line).why, segment.line)]
+            return [_make_unknown_words(self.scope.text(segment.name, segment.line).why, segment.line)]
         if not segment.op or (members and segment.op in (":-", "-")):
             return members
-        if segment.op in _EACH_MEMBER:
-            return [changed(self, segment, member) if is_countable([member]) else member for member in members]
+        if segment.op in _PER_MEMBER_OPERATORS:
+            return [
+                apply_text_operator(self, segment, member) if is_countable([member]) else member for member in members
+            ]
         if segment.op == ":":
-            return self._slice(segment, members)
+            return self._take_slice(segment, members)
         if segment.op in (":+", "+", ":-", "-") and len(members) < 2:
-            return [operated(self, segment, members[0] if members else None)]
-        return [_some(f"${{{segment.name}[{segment.index}]{segment.op}…}} is not followed", segment.line)]
+            return [apply_operator(self, segment, members[0] if members else None)]
+        return [_make_unknown_words(f"${{{segment.name}[{segment.index}]{segment.op}…}} is not followed", segment.line)]
 
-    def _arguments(self, segment: Param) -> list[Text]:
+    def _expand_arguments(self, segment: Param) -> list[Text]:
         """Return what ``$@`` stands for, or a slice of it."""
         held = self.scope.arguments
         if held is None or (segment.op and not is_countable(held)):
-            return [_some("the script's arguments are not known here", segment.line)]
+            return [_make_unknown_words("the script's arguments are not known here", segment.line)]
         if not segment.op:
             return list(held)
         first = self.number(segment.arg.partition(":")[0], segment.line) if segment.op == ":" else None
         if not first:  # the first of all is the script's own name
-            return [_some(f"${{{segment.name}{segment.op}…}} is not followed", segment.line)]
-        return self._slice(_from_offset(segment, first - 1 if first > 0 else first), list(held))
+            return [_make_unknown_words(f"${{{segment.name}{segment.op}…}} is not followed", segment.line)]
+        return self._take_slice(_shift_offset(segment, first - 1 if first > 0 else first), list(held))
 
-    def _indices(self, segment: Param, variable: Variable | None) -> list[Text]:
+    def _list_indices(self, segment: Param, variable: Variable | None) -> list[Text]:
         """Return the members of ``${!a[@]}``."""
         is_known = isinstance(variable, Array) and not variable.why and is_countable(variable.words)
         if isinstance(variable, Array) and is_known and self.scope.ifs() == DEFAULT_IFS:
             return [literal(str(index), segment.line) for index in range(len(variable.words))]
-        return [_some(f"the indices of {segment.name} are not known", segment.line)]
+        return [_make_unknown_words(f"the indices of {segment.name} are not known", segment.line)]
 
-    def _slice(self, segment: Param, members: list[Text]) -> list[Text]:
+    def _take_slice(self, segment: Param, members: list[Text]) -> list[Text]:
         """Return the members of ``${a[@]:offset:length}``."""
         first, colon, second = segment.arg.partition(":")
         offset = self.number(first, segment.line)
         length = self.number(second or "0", segment.line) if colon else len(members)
         if offset is None or length is None or length < 0 or not is_countable(members):
-            return [_some(f"the slice of {segment.name} is not known", segment.line)]
+            return [_make_unknown_words(f"the slice of {segment.name} is not known", segment.line)]
         start = len(members) + offset if offset < 0 else offset
         return members[start : start + length] if start >= 0 else []
 
-    def _single(self, segment: Segment) -> Text:
+    def _expand_single(self, segment: Segment) -> Text:
         """Expand a segment that stands for one text."""
         if isinstance(segment, Arith):
-            return self._arithmetic(segment)
+            return self._expand_arithmetic(segment)
         if isinstance(segment, Output):
             if segment.text.strip() in ("pwd", "pwd -P", "pwd -L"):
-                return whole(directory(self.scope))
-            said = printed(self, segment) if self.depth < MAX_DEPTH else None
-            if said is not None:
-                return said
-            return unknown(f"{PRINTED}{_brief(segment.text)}` prints when the job runs", segment.line)
+                return make_absolute(get_directory(self.scope))
+            output = compute_output(self, segment) if self.depth < MAX_DEPTH else None
+            if output is not None:
+                return output
+            return unknown(f"{PRINTED}{_shorten(segment.text)}` prints when the job runs", segment.line)
         if isinstance(segment, Lit):
-            return self._whole(segment)
+            return self._expand_whole(segment)
         if segment.op == "length":
-            return self._length(segment)
+            return self._expand_length(segment)
         if segment.op == "indirect":
-            return self._indirect(segment)
-        value = self._value(segment)
+            return self._expand_indirect(segment)
+        value = self._get_value(segment)
         if segment.op:
-            return operated(self, segment, value)
+            return apply_operator(self, segment, value)
         return value if value is not None else self.unset_text(segment)
 
-    def _value(self, segment: Param) -> Text | None:
+    def _get_value(self, segment: Param) -> Text | None:
         """Return a parameter's text, ``None`` when it is unset or nothing is known of it."""
         name, line = segment.name, segment.line
         if name.isdigit():
@@ -236,17 +254,17 @@ class Expander:
             return unknown(f"${name} is known only when the job runs", line, filled=True)
         variable = self.scope.find(name)
         if isinstance(variable, Array):
-            return self._member(segment, variable)
+            return self._get_member(segment, variable)
         if isinstance(variable, Scalar) and segment.index not in ("", "@", "*"):
             held = variable.text
-            return self._member(segment, Array((held,), held.why if held.known is None else ""))
+            return self._get_member(segment, Array((held,), held.why if held.known is None else ""))
         return variable.text if isinstance(variable, Scalar) else None
 
     def is_unset(self, segment: Param) -> bool:
-        """Return whether a parameter that `_value` does not know is certainly unset."""
+        """Return whether a parameter that `_get_value` does not know is certainly unset."""
         return self.scope.find(segment.name) is not None or self.scope.is_certainly_unset(segment.name)
 
-    def _member(self, segment: Param, array: Array) -> Text | None:
+    def _get_member(self, segment: Param, array: Array) -> Text | None:
         """Return ``${a[i]}``."""
         if array.why:
             return unknown(array.why, segment.line)
@@ -258,7 +276,7 @@ class Expander:
         return array.words[index] if -len(array.words) <= index < len(array.words) else None
 
     def _takes_argument(self, segment: Param) -> bool:
-        """Tell whether an unquoted parameter certainly becomes its argument, in which quotes keep words together."""
+        """Return whether an unquoted parameter certainly becomes its argument, in which quotes keep words together."""
         op = segment.op.removeprefix(":")
         if segment.quoted or op not in ("-", "+") or segment.name in "@*!" or not _QUOTE.search(segment.arg):
             return False
@@ -266,7 +284,7 @@ class Expander:
             variable = self.scope.find(segment.name)
             has_members = isinstance(variable, Array) and not variable.why and is_countable(variable.words)
             return has_members and segment.op == "+" and isinstance(variable, Array) and bool(variable.words)
-        value = self._value(segment)
+        value = self._get_value(segment)
         is_there = is_set(value, counts_empty=segment.op[0] == ":")
         return is_there is (op == "+") and (op == "-" or value is not None)
 
@@ -281,28 +299,28 @@ class Expander:
         if self.depth >= MAX_DEPTH:
             return unknown("expansions are nested too deeply", segment.line)
         if (segment.quoted or segment.op in ("=", ":=")) and _MEMBERS.search(text):
-            return _some("members of an array inside another expansion are not followed", segment.line)
+            return _make_unknown_words("members of an array inside another expansion are not followed", segment.line)
         word = self.parsed(text, segment, quoted=segment.quoted)
         return Expander(self.scope, self.source, self.depth + 1).text(word)
 
     def parsed(self, text: str, segment: Param, *, quoted: bool) -> Word:
         """Cut the argument of an operator into segments."""
         self.source.spend(len(text))
-        source = line_source(text, segment.line, self.source.unknown)
+        source = build_line_source(text, segment.line, self.source.unknown)
         source.work = self.source.work
         return Lexer(source).read_text(quoted=quoted)
 
-    def pattern(self, word: Word, quote: Callable[[str], str] = quoted) -> Text:
-        """Expand a word to a pattern: what was quoted in it stands for itself, by ``quote``."""
+    def pattern(self, word: Word, quote: Callable[[str], str] = quote_pattern) -> Text:
+        """Expand a word to a pattern: ``quote`` makes its quoted parts literal."""
         pieces: list[Text] = []
         for segment in word.segments:
-            text = self._whole(segment)
+            text = self._expand_whole(segment)
             if segment.quoted:
                 text = Text(tuple(part if part.why else part._replace(text=quote(part.text)) for part in text.parts))
             pieces.append(text)
         return join(pieces)
 
-    def _length(self, segment: Param) -> Text:
+    def _expand_length(self, segment: Param) -> Text:
         """Return ``${#name}`` or ``${#name[@]}``."""
         variable = self.scope.find(segment.name)
         if segment.index in ("@", "*") and isinstance(variable, Array):
@@ -312,12 +330,12 @@ class Expander:
             if may_be_files(variable.words):
                 return unknown(f"members of {segment.name} may stand for files", segment.line, filled=True)
             return literal(str(len(variable.words)), segment.line)
-        text = self._value(segment) or self.unset_text(segment)
+        text = self._get_value(segment) or self.unset_text(segment)
         if text.known is None:
             return unknown(text.why, segment.line, filled=True)
         return literal(str(len(text.known)), segment.line)
 
-    def _indirect(self, segment: Param) -> Text:
+    def _expand_indirect(self, segment: Param) -> Text:
         """Return ``${!name}``."""
         if segment.arg or segment.index:
             return unknown(f"${{!{segment.name}…}} is not followed", segment.line)
@@ -326,30 +344,30 @@ class Expander:
             return unknown(name.why or f"{segment.name} names no variable", segment.line)
         return self.scope.text(name.known, segment.line)
 
-    def _arithmetic(self, segment: Arith) -> Text:
+    def _expand_arithmetic(self, segment: Arith) -> Text:
         """Return ``$((expression))``."""
-        return self.calculated(segment.text, segment.line)
+        return self.calculate(segment.text, segment.line)
 
-    def calculated(self, expression: str, line: int) -> Text:
+    def calculate(self, expression: str, line: int) -> Text:
         """Return the value of an arithmetic expression as text."""
         if "$" in expression or "`" in expression:
             expanded = self.argument(expression, Param("", line, quoted=True))
             if expanded.known is None:
-                return self.uncalculated(expression, expanded.why, line)
+                return self.mark_uncalculated(expression, expanded.why, line)
             expression = expanded.known
         try:
-            value = evaluate(
+            value = evaluate_arithmetic(
                 expression,
-                lambda name: self._operand(name, line),
+                lambda name: self._read_operand(name, line),
                 assign=lambda name, number: self._assign(name, literal(str(number), line)),
             )
         except ArithmeticUnknownError as error:
-            return self.uncalculated(expression, str(error), line)
+            return self.mark_uncalculated(expression, str(error), line)
         return literal(str(value), line)
 
-    def uncalculated(self, expression: str, why: str, line: int) -> Text:
-        """Return that a value is unknown; so is then what the expression would assign."""
-        for name in assigned_names(expression):
+    def mark_uncalculated(self, expression: str, why: str, line: int) -> Text:
+        """Return an unknown value, and mark the names that the expression assigns as unknown."""
+        for name in find_assigned_names(expression):
             self._assign(name, unknown(why, line, filled=True))
         return unknown(why, line, filled=True)
 
@@ -361,7 +379,7 @@ class Expander:
         else:
             self.scope.set(name, Scalar(text))
 
-    def _operand(self, name: str, line: int) -> str:
+    def _read_operand(self, name: str, line: int) -> str:
         """Return the text of a variable inside arithmetic."""
         text = self.scope.text(name, line)
         if text.known is None:
@@ -370,25 +388,25 @@ class Expander:
 
     def number(self, expression: str, line: int) -> int | None:
         """Return the value of an arithmetic expression, ``None`` when it is not certain."""
-        known = self.calculated(expression, line).known
+        known = self.calculate(expression, line).known
         return None if known is None else int(known)
 
 
-def _from_offset(segment: Param, offset: int) -> Param:
+def _shift_offset(segment: Param, offset: int) -> Param:
     """Return a slice that begins elsewhere."""
     _, colon, length = segment.arg.partition(":")
     return Param(segment.name, segment.line, segment.quoted, segment.op, f"{offset}{colon}{length}", segment.index)
 
 
-def _some(why: str, line: int) -> Text:
-    """Return what may be any number of unknown words."""
+def _make_unknown_words(why: str, line: int) -> Text:
+    """Return a text that may be any number of unknown words."""
     return Text((Part("", line, why or "not known", many=True),))
 
 
-def _brief(command: str) -> str:
+def _shorten(command: str) -> str:
     """Return a command short enough for a reason."""
-    one_line = " ".join(command.split())
-    return one_line if len(one_line) <= 40 else one_line[:39] + "…"
+    joined = " ".join(command.split())
+    return joined if len(joined) <= 40 else joined[:39] + "…"
 
 
 def _is_star(segment: Segment) -> bool:

@@ -1,4 +1,4 @@
-"""What is in force while a function runs, or a sourced file: its arguments, its ``local`` variables, a prefix?"""
+"""Runs shell functions and sourced files with their arguments, ``local`` variables and prefix assignments."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from opsk_jobcheck.scripts.bash.assignments import assign, names_in
+from opsk_jobcheck.scripts.bash.assignments import assign, find_names_set_by_word
 from opsk_jobcheck.scripts.bash.other_shells import export
-from opsk_jobcheck.scripts.bash.scope import EXPORTED, Scope, merged
+from opsk_jobcheck.scripts.bash.scope import EXPORTED, Scope, merge_scopes
 from opsk_jobcheck.scripts.bash.syntax import Assignment, Function, Simple
 from opsk_jobcheck.scripts.bash.values import Scalar, Text, Variable, unknown
 
@@ -20,7 +20,7 @@ MAX_DEPTH = 24
 
 @dataclass(slots=True)
 class Frame:
-    """A function or sourced file being walked: what its ``local`` hid, and the scopes at each ``return`` so far."""
+    """A function or sourced file being walked: the variables that ``local`` hid, and the scopes at each ``return``."""
 
     hidden: list[tuple[str, Variable | None]] = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Frame:
 
 
 def define(evaluator: Evaluator, function: Function) -> None:
-    """Take a definition; where a test stands before it, the name may also mean what it did."""
+    """Record a definition; if a test precedes it, the name may still mean its earlier definitions."""
     name = function.name
     if evaluator.certain:
         evaluator.functions[name] = function
@@ -43,7 +43,7 @@ def define(evaluator: Evaluator, function: Function) -> None:
 
 
 def undefine(evaluator: Evaluator, name: str) -> None:
-    """Forget a function that is unset; where a test stands before that, it may still be there."""
+    """Forget a function that is unset; if a test precedes that, it may still exist."""
     if name not in evaluator.functions:
         return
     if evaluator.certain:
@@ -53,16 +53,16 @@ def undefine(evaluator: Evaluator, name: str) -> None:
         define(evaluator, evaluator.functions[name])
 
 
-def keep_counted(outer: Scope, inner: Scope, assignments: Iterable[Assignment]) -> None:
-    """Keep what the values before a command set on the way: ``X=$((I+=1)) command``."""
+def keep_side_effects(outer: Scope, inner: Scope, assignments: Iterable[Assignment]) -> None:
+    """Keep the side effects of the values before a command: ``X=$((I+=1)) command``."""
     words = [word for entry in assignments for word in (*(entry.words or ()), *((entry.value,) if entry.value else ()))]
-    for name in {name for word in words for name in names_in(word)}:
+    for name in {name for word in words for name in find_names_set_by_word(word)}:
         if (held := inner.find(name)) is not None:
             outer.set(name, held)
 
 
-def prefixed(evaluator: Evaluator, command: Simple, run: Callable[[], bool | None]) -> bool | None:
-    """Run something with the assignments before it in force, and no longer."""
+def run_with_prefix(evaluator: Evaluator, command: Simple, run: Callable[[], bool | None]) -> bool | None:
+    """Run something with the assignments before it in force only for that time."""
     names = [name for entry in command.assignments for name in (entry.name, EXPORTED + entry.name)]
     before = {name: evaluator.scope.variables.get(name) for name in names}
     for assignment in command.assignments:
@@ -80,20 +80,20 @@ def prefixed(evaluator: Evaluator, command: Simple, run: Callable[[], bool | Non
 def call(evaluator: Evaluator, function: Function, words: list[Text]) -> bool | None:
     """Walk a function's body with its own positional parameters and its own ``local`` variables."""
     if evaluator.depth > MAX_DEPTH:
-        for name in evaluator.changed_by(function.body):
+        for name in evaluator.find_changed_names(function.body):
             evaluator.scope.set(name, Scalar(unknown(f"{function.name} calls itself too deeply", function.line)))
         return None
     arguments = evaluator.scope.arguments
     evaluator.scope.arguments = tuple(words[1:])
     evaluator.depth += 4
-    status = framed(evaluator, lambda: evaluator.walk(function.body), function.line)
+    status = run_in_frame(evaluator, lambda: evaluator.walk(function.body), function.line)
     evaluator.depth -= 4
     evaluator.scope.arguments = arguments
     return status
 
 
-def framed(evaluator: Evaluator, body: Callable[[], bool | None], line: int) -> bool | None:
-    """Run what ``return`` ends: a function, or a sourced file; then forget its ``local`` variables."""
+def run_in_frame(evaluator: Evaluator, body: Callable[[], bool | None], line: int) -> bool | None:
+    """Run a function or a sourced file, which ``return`` ends; then forget its ``local`` variables."""
     frame, was_ended, evaluator.ended = Frame(), evaluator.ended, False
     fixed = evaluator.scope.fixed
     evaluator.frames.append(frame)
@@ -101,7 +101,7 @@ def framed(evaluator: Evaluator, body: Callable[[], bool | None], line: int) -> 
     evaluator.frames.pop()
     if frame.scopes:
         possible = frame.scopes if evaluator.ended else [*frame.scopes, evaluator.scope]
-        evaluator.scope.adopt(merged(possible, line) if len(possible) > 1 else possible[0].copy())
+        evaluator.scope.adopt(merge_scopes(possible, line) if len(possible) > 1 else possible[0].copy())
         status = None
     evaluator.ended = was_ended or (evaluator.ended and not frame.scopes)
     local = {name for name, _ in frame.hidden} - fixed.keys()

@@ -1,4 +1,4 @@
-"""How is shell text cut into words and their segments? Quotes, ``$`` forms and here-documents, by bash's rules."""
+"""Splits shell text into words and their segments: quotes, ``$`` forms and here-documents, by bash's rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEXT_PLAIN = re.compile(r"[^'\"\\$`]+")
 _BODY_PLAIN = re.compile(r"(?:[^\\$`]++|\\\n)++")
 """Quoted text that stands for itself, and lines that are joined."""
 _IDLE_LINES = re.compile(r"(?:[ \t]*+(?:#[^\n]*+)?\n)*+[ \t]*+")
-"""Empty lines and remarks."""
+"""Empty lines and comments."""
 _REGEX_WORD = re.compile(r"(?:\\.|'[^']*'|\"[^\"]*\"|\S)*")
 _BLANK = re.compile(r"(?:[ \t]|\\\n)+")
 _BLANK_STARTS = frozenset(" \t\\#")
@@ -31,7 +31,7 @@ _ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f"
 _OPERATORS = (":-", ":=", ":+", ":?", "##", "%%", "//", "/#", "/%", "^^", ",,")
 _PREFIXES = {"": "", "#": "length", "!": "indirect"}
 PLACEHOLDER = re.compile(r"<[A-Za-z][\w./-]*(?: [\w./-]+)*>(?=[\s\"'\\]|$)")
-"""What a template leaves to be filled in, ``<PATH TO DATA>``: bash takes it for redirections, which nobody means."""
+"""A placeholder of a template, ``<PATH TO DATA>``, which bash would parse as redirections."""
 _MARKS = frozenset("'\"\\$`#")
 WORD_ENDS = frozenset(" \t\n;&|<>()")
 MAX_DEPTH = 60
@@ -56,14 +56,14 @@ class Lexer:
             self._look_up_line(self.position)
         return self._line
 
-    def _line_of(self, offset: int) -> int:
+    def _find_line(self, offset: int) -> int:
         """Return the line of a character."""
         if not self._line_start <= offset < self._line_end:
             self._look_up_line(offset)
         return self._line
 
     def _look_up_line(self, offset: int) -> None:
-        """Look a character's line up; most are on the line that was asked for last."""
+        """Look a character's line up; most are on the same line as the last one."""
         starts = self._starts
         following = bisect_right(starts, offset) or 1
         self._line, self._line_start = self._lines[following - 1], starts[following - 1]
@@ -89,12 +89,12 @@ class Lexer:
             self.position += 1
 
     def skip_idle_lines(self) -> None:
-        """Skip empty lines and remarks, from the start of a line on, and the blanks behind them."""
+        """Skip empty lines and comments, from the start of a line on, and the blanks after them."""
         if match := _IDLE_LINES.match(self.text, self.position):
             self.position = match.end()
 
     def read_regex(self) -> list[Word]:
-        """Read the regular expression behind ``=~``; one that is more than a word is stepped over."""
+        """Read the regular expression after ``=~``; one that is more than a word is skipped."""
         self.skip_blank()
         match = _REGEX_WORD.match(self.text, self.position)
         word = self.read_word() if match else None
@@ -114,7 +114,7 @@ class Lexer:
         return True
 
     def read_word(self, *, is_within: bool = False) -> Word | None:
-        """Read one word, or return ``None`` when none starts here; ``is_within`` one that has begun before."""
+        """Read one word, or return ``None`` when none starts here; ``is_within`` continues one that has begun."""
         line, text = self.line(), self.text
         segments: list[Segment] = []
         while self.position < self.end:
@@ -136,10 +136,9 @@ class Lexer:
         return Word(segments, line) if segments else None
 
     def read_plain_words(self) -> list[Word]:
-        """Read the words that come next and are nothing but themselves, with the blanks between; most words are such.
+        """Read the next words that need no expansion, with the blanks between; most words are such.
 
-        They stand on one line of this text, which may have come from several of the script: a variable's value has lost
-        what joined them.
+        They are on one line of this text, which may come from several lines of the script, as a variable's value does.
         """
         match = _PLAIN_WORDS.match(self.text, self.position)
         if match is None:
@@ -172,7 +171,7 @@ class Lexer:
             if quoted and self.starts('"'):
                 self.position += 1
             elif quoted:
-                self._quoted_piece(segments, _QUOTED_PLAIN, escapes='$`"\\')
+                self._read_quoted_piece(segments, _QUOTED_PLAIN, escapes='$`"\\')
             elif match := _TEXT_PLAIN.match(self.text, self.position):
                 segments.append(Lit(match.group(), self.line()))
                 self.position = match.end()
@@ -185,7 +184,7 @@ class Lexer:
         segments: list[Segment] = []
         line = self.line()
         while self.position < self.end:
-            self._quoted_piece(segments, _BODY_PLAIN, escapes="$`\\")
+            self._read_quoted_piece(segments, _BODY_PLAIN, escapes="$`\\")
         return Word(segments, line)
 
     def matching(self, start: int, opening: str, closing: str, *, in_quotes: bool = False) -> int:
@@ -196,7 +195,7 @@ class Lexer:
         Raises
         ------
         ShellLimitError
-            When brackets nest too deeply or the search takes more work than a script is worth.
+            When brackets nest too deeply or the search exceeds the limit on work.
         """
         depth, position = 1, start
         quote = ""
@@ -205,7 +204,7 @@ class Lexer:
                 continue
             sign, position = match.group(), match.start() + 1
             if sign[0] == "<":
-                position = self._behind_body(match, "" if quote else match.group(2))
+                position = self._skip_body(match, "" if quote else match.group(2))
             elif quote == "'":
                 quote = "" if sign == "'" else quote
             elif sign == "\\":
@@ -224,8 +223,8 @@ class Lexer:
         self.source.spend(self.end - start)
         return self.end
 
-    def _behind_body(self, match: re.Match[str], end_word: str) -> int:
-        """Return the offset behind a here-document inside ``$(...)``, whose body may hold any quote or bracket."""
+    def _skip_body(self, match: re.Match[str], end_word: str) -> int:
+        """Return the offset after a here-document inside ``$(...)``, whose body may hold any quote or bracket."""
         start = self.text.find("\n", match.end())
         if not end_word or start < 0:
             return match.end()
@@ -237,27 +236,27 @@ class Lexer:
     def _read_segment(self, segments: list[Segment], sign: str) -> None:
         """Read one segment of an unquoted word."""
         if sign == "'":
-            self._single_quoted(segments)
+            self._read_single_quoted(segments)
         elif sign == '"':
-            self._double_quoted(segments)
+            self._read_double_quoted(segments)
         elif sign == "\\":
-            self._escaped(segments)
+            self._read_escaped(segments)
         elif sign == "$":
-            self._dollar(segments, quoted=False)
+            self._read_dollar(segments, quoted=False)
         elif sign == "`":
-            self._backticks(segments, quoted=False)
+            self._read_backticks(segments, quoted=False)
         else:
             segments.append(Lit(sign, self.line()))
             self.position += 1
 
-    def _single_quoted(self, segments: list[Segment]) -> None:
+    def _read_single_quoted(self, segments: list[Segment]) -> None:
         line = self.line()
         close = self.text.find("'", self.position + 1)
         close = self.end if close < 0 else close
-        self._by_lines(segments, self.position + 1, close, line)
+        self._add_by_lines(segments, self.position + 1, close, line)
         self.position = close + 1
 
-    def _by_lines(self, segments: list[Segment], start: int, stop: int, line: int) -> None:
+    def _add_by_lines(self, segments: list[Segment], start: int, stop: int, line: int) -> None:
         """Add quoted text line by line, so that each piece keeps its own line; an empty text still makes a word."""
         if start >= stop:
             segments.append(Lit("", line, quoted=True))
@@ -265,10 +264,10 @@ class Lexer:
         while start < stop:
             newline = self.text.find("\n", start, stop)
             cut = stop if newline < 0 else newline + 1
-            segments.append(Lit(self.text[start:cut], self._line_of(start), quoted=True))
+            segments.append(Lit(self.text[start:cut], self._find_line(start), quoted=True))
             start = cut
 
-    def _joined_lines(self, segments: list[Segment], run: str) -> None:
+    def _add_joined_lines(self, segments: list[Segment], run: str) -> None:
         """Add the double-quoted text that comes next line by line; a backslash before the end of one joins two."""
         start = self.position
         self.position += len(run)
@@ -277,45 +276,45 @@ class Lexer:
         for text in lines:
             piece = text[:-1] if text[-1:] == "\\" else text + "\n"
             if piece:
-                segments.append(Lit(piece, self._line_of(start), quoted=True))
+                segments.append(Lit(piece, self._find_line(start), quoted=True))
             start += len(text) + 1
         if last:
-            segments.append(Lit(last, self._line_of(start), quoted=True))
+            segments.append(Lit(last, self._find_line(start), quoted=True))
 
-    def _double_quoted(self, segments: list[Segment]) -> None:
+    def _read_double_quoted(self, segments: list[Segment]) -> None:
         before, line = len(segments), self.line()
         self.position += 1
         while self.position < self.end and self.text[self.position] != '"':
-            self._quoted_piece(segments, _QUOTED_PLAIN, escapes='$`"\\')
+            self._read_quoted_piece(segments, _QUOTED_PLAIN, escapes='$`"\\')
         self.position += 1
         if len(segments) == before:  # two quotes with nothing between make a word
             segments.append(Lit("", line, quoted=True))
 
-    def _quoted_piece(self, segments: list[Segment], plain: re.Pattern[str], *, escapes: str) -> None:
+    def _read_quoted_piece(self, segments: list[Segment], plain: re.Pattern[str], *, escapes: str) -> None:
         """Read the next piece of double-quoted text."""
         sign = self.text[self.position]
         if match := plain.match(self.text, self.position):
-            self._joined_lines(segments, match.group())
+            self._add_joined_lines(segments, match.group())
         elif sign == "\\":
             following = self.text[self.position + 1 : self.position + 2]
-            kept = following if following in escapes and following else "\\" + following
-            segments.append(Lit(kept, self.line(), quoted=True))
+            escaped = following if following in escapes and following else "\\" + following
+            segments.append(Lit(escaped, self.line(), quoted=True))
             self.position += 2
         elif sign == "$":
-            self._dollar(segments, quoted=True)
+            self._read_dollar(segments, quoted=True)
         elif sign == "`":
-            self._backticks(segments, quoted=True)
+            self._read_backticks(segments, quoted=True)
         else:
             segments.append(Lit(sign, self.line(), quoted=True))
             self.position += 1
 
-    def _escaped(self, segments: list[Segment]) -> None:
+    def _read_escaped(self, segments: list[Segment]) -> None:
         following = self.text[self.position + 1 : self.position + 2]
         if following not in ("\n", ""):
             segments.append(Lit(following, self.line(), quoted=True))
         self.position += 2
 
-    def _backticks(self, segments: list[Segment], *, quoted: bool) -> None:
+    def _read_backticks(self, segments: list[Segment], *, quoted: bool) -> None:
         line = self.line()
         close = self.position + 1
         while close < self.end and self.text[close] != "`":
@@ -324,24 +323,24 @@ class Lexer:
         segments.append(Output(self.text[self.position + 1 : close], line, quoted))
         self.position = close + 1
 
-    def _dollar(self, segments: list[Segment], *, quoted: bool) -> None:
-        """Read what a ``$`` begins."""
+    def _read_dollar(self, segments: list[Segment], *, quoted: bool) -> None:
+        """Read the expansion that a ``$`` begins."""
         line, start = self.line(), self.position
         following = self.text[start + 1 : start + 2]
         if following == "(":
-            self._command_or_arithmetic(segments, line, quoted=quoted)
+            self._read_command_or_arithmetic(segments, line, quoted=quoted)
         elif following == "[":
             close = self.text.find("]", start)
             close = self.end if close < 0 else close
             segments.append(Arith(self.text[start + 2 : close], line, quoted))
             self.position = close + 1
         elif following == "{":
-            self._braced(segments, line, quoted=quoted)
+            self._read_braced(segments, line, quoted=quoted)
         elif following == "'" and not quoted:
-            self._ansi_quoted(segments, line)
+            self._read_ansi_quoted(segments, line)
         elif following == '"' and not quoted:
             self.position += 1
-            self._double_quoted(segments)
+            self._read_double_quoted(segments)
         elif match := _NAME.match(self.text, start + 1) or _SPECIAL.match(self.text, start + 1):
             name, self.position = match.group(), match.end()
             while self.text.startswith("\\\n", self.position) and (rest := _REST.match(self.text, self.position + 2)):
@@ -351,7 +350,7 @@ class Lexer:
             segments.append(Lit("$", line, quoted))
             self.position += 1
 
-    def _command_or_arithmetic(self, segments: list[Segment], line: int, *, quoted: bool) -> None:
+    def _read_command_or_arithmetic(self, segments: list[Segment], line: int, *, quoted: bool) -> None:
         if self.text.startswith("$((", self.position):
             close = self.matching(self.position + 3, "(", ")")
             if self.text.startswith("))", close):
@@ -362,7 +361,7 @@ class Lexer:
         segments.append(Output(self.text[self.position + 2 : close], line, quoted))
         self.position = close + 1
 
-    def _braced(self, segments: list[Segment], line: int, *, quoted: bool) -> None:
+    def _read_braced(self, segments: list[Segment], line: int, *, quoted: bool) -> None:
         """Read ``${...}``."""
         start = self.position + 2
         close = self.matching(start, "{", "}", in_quotes=quoted)
@@ -380,7 +379,7 @@ class Lexer:
             segments.append(Param(name, line, quoted, operator, argument, index))
         self.position = close + 1
 
-    def _ansi_quoted(self, segments: list[Segment], line: int) -> None:
+    def _read_ansi_quoted(self, segments: list[Segment], line: int) -> None:
         """Read ``$'...'`` with its escapes."""
         out: list[str] = []
         position = self.position + 2

@@ -1,15 +1,15 @@
-"""What does ``${name op argument}`` become: a default, a part of the text, or the text with something replaced?"""
+"""Applies the operators of ``${name op argument}``: defaults, substrings, removal and replacement."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from opsk_jobcheck.scripts.bash.patterns import removed, replaced
+from opsk_jobcheck.scripts.bash.patterns import remove_match, replace_match
 from opsk_jobcheck.scripts.bash.syntax import Param
 from opsk_jobcheck.scripts.bash.values import Scalar, Text, literal, unknown
 
-CHARS_OF_ONE_TRY = 256
+CHARS_PER_TRY = 256
 """Cutting tries a pattern at each end of a text; so many characters are worth looking at all of it once more."""
 
 if TYPE_CHECKING:
@@ -19,25 +19,25 @@ _PATTERN_END = re.compile(r"""(?:\\.|'[^']*+'|"(?:[^"\\]|\\.)*+"|\$\{[^{}]*+\}|[
 _BY_PATTERN = frozenset({"#", "##", "%", "%%", "/", "//", "/#", "/%"})
 
 
-def operated(expander: Expander, segment: Param, value: Text | None) -> Text:
+def apply_operator(expander: Expander, segment: Param, value: Text | None) -> Text:
     """Apply the operator of ``${name op arg}``."""
     op = segment.op
     plain = op.lstrip(":")
     if plain in ("-", "=", "+", "?"):
-        return _defaulted(expander, segment, value, plain, counts_empty=op.startswith(":"))
+        return _apply_default(expander, segment, value, plain, counts_empty=op.startswith(":"))
     if value is None:
         if not expander.is_unset(segment):
             return expander.unset_text(segment)
         value = Text()
-    return changed(expander, segment, value)
+    return apply_text_operator(expander, segment, value)
 
 
-def _defaulted(expander: Expander, segment: Param, value: Text | None, op: str, *, counts_empty: bool) -> Text:
+def _apply_default(expander: Expander, segment: Param, value: Text | None, op: str, *, counts_empty: bool) -> Text:
     """Apply ``:-``, ``:=``, ``:+`` and ``:?``; a name that the script never set counts as unset."""
     is_there = is_set(value, counts_empty=counts_empty)
     if is_there is None and value is not None:
         if "((" in segment.arg:
-            expander.uncalculated(segment.arg, value.why, segment.line)
+            expander.mark_uncalculated(segment.arg, value.why, segment.line)
         return unknown(value.why, segment.line)
     if op == "+":
         if value is None and not expander.is_unset(segment):
@@ -53,31 +53,31 @@ def _defaulted(expander: Expander, segment: Param, value: Text | None, op: str, 
     return default
 
 
-def changed(expander: Expander, segment: Param, value: Text) -> Text:
+def apply_text_operator(expander: Expander, segment: Param, value: Text) -> Text:
     """Apply the operators that cut and replace."""
     known = value.known
     if known is None:
         return unknown(value.why, segment.line, filled=False)
     line = value.line or segment.line
     if segment.op == ":":
-        return _substring(expander, segment, known, line)
+        return _take_substring(expander, segment, known, line)
     if segment.op in ("^", "^^", ",", ",,") and not segment.arg:
-        return literal(_cased(segment.op, known), line)
+        return literal(_change_case(segment.op, known), line)
     if segment.op not in _BY_PATTERN:
         return unknown(f"${{{segment.name}{segment.op}{segment.arg[:20]}}} is not followed", segment.line)
-    new, why = _by_pattern(expander, segment, known)
+    new, why = _apply_pattern(expander, segment, known)
     if why:
         return unknown(why, segment.line)
     return unknown(f"${{{segment.name}{segment.op}…}} is not followed", line) if new is None else literal(new, line)
 
 
-def _by_pattern(expander: Expander, segment: Param, known: str) -> tuple[str | None, str]:
+def _apply_pattern(expander: Expander, segment: Param, known: str) -> tuple[str | None, str]:
     """Return a text after ``#``, ``%`` or ``/``, ``None`` when not followed; and why its pattern is unknown."""
-    tries = 1 if segment.op[0] == "/" else 1 + len(known) // CHARS_OF_ONE_TRY
+    tries = 1 if segment.op[0] == "/" else 1 + len(known) // CHARS_PER_TRY
     expander.source.spend(len(known) * tries)
     if segment.op[0] != "/":
         pattern = expander.pattern(expander.parsed(segment.arg, segment, quoted=False))
-        return (None, pattern.why) if pattern.known is None else (removed(segment.op, known, pattern.known), "")
+        return (None, pattern.why) if pattern.known is None else (remove_match(segment.op, known, pattern.known), "")
     cut = _PATTERN_END.match(segment.arg)
     split = cut.end() if cut else 0
     new_text = segment.arg[split + 1 :]
@@ -87,10 +87,10 @@ def _by_pattern(expander: Expander, segment: Param, known: str) -> tuple[str | N
     new = expander.argument(new_text, segment)
     if pattern.known is None or new.known is None or "&" in new.known:
         return None, pattern.why or new.why
-    return replaced(known, pattern.known, new.known, everywhere=segment.op == "//"), ""
+    return replace_match(known, pattern.known, new.known, everywhere=segment.op == "//"), ""
 
 
-def _substring(expander: Expander, segment: Param, known: str, line: int) -> Text:
+def _take_substring(expander: Expander, segment: Param, known: str, line: int) -> Text:
     """Return ``${name:offset:length}``."""
     first, colon, second = segment.arg.partition(":")
     offset = expander.number(first, line)
@@ -114,7 +114,7 @@ def is_set(value: Text | None, *, counts_empty: bool) -> bool | None:
     return bool(value.known) or not counts_empty
 
 
-def _cased(op: str, text: str) -> str:
+def _change_case(op: str, text: str) -> str:
     """Apply ``^``, ``^^``, ``,`` and ``,,``."""
     change = str.upper if op[0] == "^" else str.lower
     return change(text) if len(op) == 2 else change(text[:1]) + text[1:]

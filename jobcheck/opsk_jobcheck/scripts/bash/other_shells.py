@@ -1,4 +1,4 @@
-"""What does a script hand to other shells: a text (``bash -c "..."``), or another script that it starts or sources?"""
+"""Follows the texts (``bash -c "..."``) and scripts that a script runs in other shells or sources."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from opsk_jobcheck.scripts.bash.changes import changer
-from opsk_jobcheck.scripts.bash.directories import directory, from_start, place_key, placed, seen, stand
+from opsk_jobcheck.scripts.bash.changes import find_changer
+from opsk_jobcheck.scripts.bash.directories import (
+    compute_path_key,
+    get_directory,
+    relate_to_start,
+    resolve_path,
+    set_directory,
+    strip_start,
+)
 from opsk_jobcheck.scripts.bash.scope import EXPORTED, Scope
-from opsk_jobcheck.scripts.bash.source import Source, expanded_source, script_source
+from opsk_jobcheck.scripts.bash.source import Source, build_expanded_source, build_script_source
 from opsk_jobcheck.scripts.bash.syntax import Redirect
-from opsk_jobcheck.scripts.bash.values import HANDS_OVER, Scalar, Text, literal, unknown
+from opsk_jobcheck.scripts.bash.values import RUNS_SHELL_TEXT, Scalar, Text, literal, unknown
 
 if TYPE_CHECKING:
     from opsk_jobcheck.scripts.bash.evaluate import Evaluator
@@ -42,24 +49,26 @@ _STARTERS = frozenset(
 _PROGRAM = re.compile(
     r"python[0-9.]*|torchrun|accelerate|deepspeed|perl|ruby|ls|cat|cp|mv|rm|grep|sed|awk|tar|test|pip"
 )
-"""What is no starter: a script behind it is its argument."""
+"""Programs that start no script: a script after one is its argument."""
 _VALUES = frozenset({"--prolog", "--epilog", "--task-prolog", "--task-epilog", "-o", "-e", "--output", "--error"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class StartedScript:
     """A script that a command starts: its path, which word of the command that is, and its arguments."""
 
     path: Text
-    at: int
+    word_index: int
     arguments: tuple[Text, ...]
 
 
-def started_script(words: Sequence[Text], knowns: Sequence[str], is_written: Callable[[Text], bool]) -> Started | None:
-    """Return the script that a command starts, ``None`` when it starts none that can be told.
+def find_started_script(
+    words: Sequence[Text], knowns: Sequence[str], is_written: Callable[[Text], bool]
+) -> StartedScript | None:
+    """Return the script that a command starts, ``None`` when it starts none that is known.
 
-    ``knowns`` are the words as far as they are known; ``is_written`` tells of a path that is not whether the script at
-    hand has written such a file.
+    ``knowns`` are the words as far as they are known; ``is_written`` returns whether the current
+    script has written the file of an unknown path.
     """
     first = knowns[0].rpartition("/")[2] if knowns else ""
     if first not in _STARTERS and not _may_start(words[0], knowns[0], is_written):
@@ -76,7 +85,7 @@ def started_script(words: Sequence[Text], knowns: Sequence[str], is_written: Cal
                 return None
             continue
         if (after_shell and known) or _may_start(word, known, is_written):
-            return Started(path=word, at=index, arguments=tuple(words[index + 1 :]))
+            return StartedScript(path=word, word_index=index, arguments=tuple(words[index + 1 :]))
         if _PROGRAM.fullmatch(known.rpartition("/")[2]):
             return None
         if after_shell:
@@ -85,10 +94,10 @@ def started_script(words: Sequence[Text], knowns: Sequence[str], is_written: Cal
 
 
 def _may_start(word: Text, known: str, is_written: Callable[[Text], bool]) -> bool:
-    """Tell whether a word is a script's path: by its end, or since the script at hand has written that file."""
+    """Return whether a word is a script's path: by its suffix, or because the current script has written that file."""
     if known:
         return _is_script(known)
-    inside = from_start(word)
+    inside = strip_start(word)
     return (inside is not None and _is_script(inside.known or "")) or (bool(word.parts) and is_written(word))
 
 
@@ -97,20 +106,20 @@ def _is_script(name: str) -> bool:
 
 
 def export(scope: Scope, name: str) -> None:
-    """Note that a variable is handed to the commands that a script starts."""
+    """Mark a variable as exported."""
     scope.set(EXPORTED + name, Scalar(Text()))
 
 
-def keep_to_itself(scope: Scope, name: str) -> None:
-    """Note that a variable is not handed on any more (``declare +x``, ``unset``)."""
+def unexport(scope: Scope, name: str) -> None:
+    """Mark a variable as no longer exported (``declare +x``, ``unset``)."""
     if EXPORTED + name in scope.variables:
         scope.remove(EXPORTED + name)
     if name in scope.given or name in (scope.environment or ()):
         scope.set(EXPORTED + name, Scalar(unknown(f"{name} is not exported any more", 0)))
 
 
-def _from_outside(scope: Scope, inside: Scope) -> None:
-    """Hand on what the script has made of variables that were exported before it began."""
+def _copy_exported(scope: Scope, inside: Scope) -> None:
+    """Copy the values of variables that were exported before the script began."""
     for name in (*(scope.environment or ()), *scope.given):
         if name in scope.unset:
             inside.remove(name)
@@ -118,15 +127,15 @@ def _from_outside(scope: Scope, inside: Scope) -> None:
             inside.set(name, variable)
 
 
-def inherited(scope: Scope, arguments: tuple[Text, ...]) -> Scope:
+def build_inherited_scope(scope: Scope, arguments: tuple[Text, ...]) -> Scope:
     """Return the scope that a started script begins with: what is exported, and its own arguments.
 
-    What may or may not be exported is unknown there; what the script at hand does not mention comes from an environment
-    of which nothing is known.
+    Variables that may or may not be exported are unknown there; names that the current script does not mention come
+    from an unknown environment.
     """
-    inside = Scope(scope.given, scope.environment, arguments, asked=scope.asked or frozenset())
+    inside = Scope(scope.given, scope.environment, arguments, requested_names=scope.requested_names or frozenset())
     inside.maybe_set_by = scope.maybe_set_by
-    _from_outside(scope, inside)
+    _copy_exported(scope, inside)
     for name in [name for name in scope.variables if name.startswith(EXPORTED)]:
         bare = name.removeprefix(EXPORTED)
         variable = scope.find(bare)
@@ -139,20 +148,20 @@ def inherited(scope: Scope, arguments: tuple[Text, ...]) -> Scope:
             export(inside, bare)
         elif bare in scope.unset:
             inside.remove(bare)
-    stand(inside, directory(scope))
+    set_directory(inside, get_directory(scope))
     return inside
 
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_BOXES = frozenset({"singularity", "apptainer"})
-_CLOSED_BOXES = frozenset({"docker", "podman", "enroot", "sudo"})
-"""What hands on little or nothing of what is exported."""
+_CONTAINER_RUNTIMES = frozenset({"singularity", "apptainer"})
+_ISOLATING_STARTERS = frozenset({"docker", "podman", "enroot", "sudo"})
+"""Programs that pass on few or none of the exported variables."""
 _CLEARS = {
     "env": frozenset({"-i", "-", "--ignore-environment"}),
-    **dict.fromkeys(_BOXES, frozenset({"-e", "--cleanenv", "-C", "--containall"})),
+    **dict.fromkeys(_CONTAINER_RUNTIMES, frozenset({"-e", "--cleanenv", "-C", "--containall"})),
 }
 _SETS = {
-    **dict.fromkeys(_BOXES, frozenset({"--env"})),
+    **dict.fromkeys(_CONTAINER_RUNTIMES, frozenset({"--env"})),
     **dict.fromkeys(("docker", "podman"), frozenset({"-e", "--env"})),
     "enroot": frozenset({"-e", "--env"}),
     **dict.fromkeys(("mpirun", "mpiexec", "orterun"), frozenset({"-x", "-genv", "-env"})),
@@ -160,10 +169,10 @@ _SETS = {
 
 
 @dataclass(slots=True)
-class HandedOn:
-    """What becomes of variables: some are ``given`` a value; of the others nothing is known where it ``is_closed``.
+class EnvironmentChanges:
+    """Changes to the environment: ``given`` are new values; all others are unknown where it ``is_closed``.
 
-    ``by`` is what does that, for people.
+    ``by`` is the program that makes the changes, for display.
     """
 
     given: dict[str, Text] = field(default_factory=dict)
@@ -171,69 +180,69 @@ class HandedOn:
     is_closed: bool = False
 
 
-def handed_on(words: Sequence[Text], before: Sequence[str]) -> HandedOn:
-    """Return what the words of a command before the shell that it starts do to variables.
+def find_environment_changes(words: Sequence[Text], before: Sequence[str]) -> EnvironmentChanges:
+    """Return the changes to variables by the words of a command before the shell that it starts.
 
     Parameters
     ----------
     words, before
         Those words, and as far as they are known.
     """
-    found, starter = HandedOn(), ""
+    changes, starter = EnvironmentChanges(), ""
     for index, word in enumerate(before):
         if words[index].known is None:
-            _unknown_word(words[index], starter, found)
+            _apply_unknown_word(words[index], starter, changes)
             continue
         name = word.rpartition("/")[2]
-        if name in _CLOSED_BOXES:
-            found.is_closed, found.by = True, name
-        if name in ("srun", "env") or name in _SETS or name in _CLOSED_BOXES:
+        if name in _ISOLATING_STARTERS:
+            changes.is_closed, changes.by = True, name
+        if name in ("srun", "env") or name in _SETS or name in _ISOLATING_STARTERS:
             starter = name
         elif word.startswith("--export"):
-            _exported(word.partition("=")[2] or next(iter(before[index + 1 : index + 2]), ""), found)
+            _apply_export_option(word.partition("=")[2] or next(iter(before[index + 1 : index + 2]), ""), changes)
         elif word in _CLEARS.get(starter, ()):
-            found.is_closed, found.by = True, starter
+            changes.is_closed, changes.by = True, starter
         elif starter == "env" and (match := _ASSIGNED.fullmatch(word)):
-            found.given[match[1]], found.by = literal(match[2], words[index].line), starter
+            changes.given[match[1]], changes.by = literal(match[2], words[index].line), starter
         elif starter == "env" and word.startswith(("-u", "--unset")):
-            found.is_closed, found.by = True, starter
+            changes.is_closed, changes.by = True, starter
         else:
             flag, equals, value = word.partition("=")
             if flag in _SETS.get(starter, ()):
                 value = value if equals else next(iter(before[index + 1 : index + 2]), "")
-                found.given |= dict(_pairs(value, starter))
-    return found
+                changes.given |= dict(_parse_pairs(value, starter))
+    return changes
 
 
-def _unknown_word(word: Text, starter: str, found: HandedOn) -> None:
-    """Take in a word that is not known: of an assignment the value is lost, behind ``env`` it may be any."""
+def _apply_unknown_word(word: Text, starter: str, changes: EnvironmentChanges) -> None:
+    """Apply an unknown word: an assignment has an unknown value, and after ``env`` it may be any assignment."""
     start = word.parts[0].text
     if starter == "env" and (match := _ASSIGNED.fullmatch(start)):
-        found.given[match[1]], found.by = (
+        changes.given[match[1]], changes.by = (
             word._replace(parts=(*literal(match[2], word.line).parts, *word.parts[1:])),
             starter,
         )
     elif starter == "env" or start.startswith("--export"):
-        found.is_closed, found.by = True, starter
+        changes.is_closed, changes.by = True, starter
 
 
-def _exported(asked: str, found: HandedOn) -> None:
-    """Take in what ``srun --export`` says: names, ``NAME=value``, ``ALL`` or ``NONE``."""
-    parts = [part.strip() for part in asked.split(",")]
-    found.by = "srun --export"
-    found.is_closed = found.is_closed or "ALL" not in (part.upper() for part in parts)
-    found.given |= dict(_pairs(asked, "srun"))
+def _apply_export_option(option: str, changes: EnvironmentChanges) -> None:
+    """Apply ``srun --export``: names, ``NAME=value``, ``ALL`` or ``NONE``."""
+    parts = [part.strip() for part in option.split(",")]
+    changes.by = "srun --export"
+    changes.is_closed = changes.is_closed or "ALL" not in (part.upper() for part in parts)
+    changes.given |= dict(_parse_pairs(option, "srun"))
 
 
-def _pairs(text: str, starter: str) -> Iterator[tuple[str, Text]]:
-    """Yield names with their values; boxes and srun take several, parted by commas."""
-    for part in text.split(",") if starter in _BOXES or starter == "srun" else (text,):
+def _parse_pairs(text: str, starter: str) -> Iterator[tuple[str, Text]]:
+    """Yield names with their values; container runtimes and srun take several, separated by commas."""
+    for part in text.split(",") if starter in _CONTAINER_RUNTIMES or starter == "srun" else (text,):
         if match := _ASSIGNED.fullmatch(part.strip()):
             yield match[1], literal(match[2], 0)
 
 
-def hand_on(inside: Scope, changes: HandedOn, line: int) -> None:
-    """Change the variables that a shell begins with."""
+def apply_environment_changes(inside: Scope, changes: EnvironmentChanges, line: int) -> None:
+    """Apply changes to the variables that a shell starts with."""
     if changes.is_closed:
         for name in [name for name in inside.variables if name.startswith(EXPORTED)]:
             bare = name.removeprefix(EXPORTED)
@@ -246,18 +255,18 @@ def hand_on(inside: Scope, changes: HandedOn, line: int) -> None:
 MAX_STARTED = 16
 """Scripts that are followed into, of all that a script starts."""
 _INNER_SCRIPT = re.compile(r"-[a-z]*c[a-z]*")
-_TALKERS = frozenset({"echo", "printf", "which", "type", "man", "alias", "logger"})
-_HAND_INPUT_ON = frozenset(
+_PRINTERS = frozenset({"echo", "printf", "which", "type", "man", "alias", "logger"})
+_FORWARD_INPUT = frozenset(
     {"srun", "env", "time", "nohup", "exec", "numactl", "nice", "stdbuf", "singularity", "apptainer"}
 )
-"""What gives its own input to the shell that it starts."""
+"""Programs that pass their input to the shell that they start."""
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "/bin/bash", "/bin/sh", "/usr/bin/bash", "/usr/bin/env"})
 
 
-def walk_handed_over(
+def walk_inner_shell(
     evaluator: Evaluator, words: Sequence[Text], known: Sequence[str], where: Text, given: Text | None = None
 ) -> None:
-    """Walk what a command hands to another shell, where it hands over anything that can be told.
+    """Walk the text or script that a command runs in another shell, where that is known.
 
     Parameters
     ----------
@@ -266,44 +275,48 @@ def walk_handed_over(
     where
         The directory that it runs in.
     given
-        What stands behind it as its input, if anything does.
+        Its input, if there is any.
     """
 
     def is_written(path: Text) -> bool:
-        return place_key(path, where) in evaluator.written
+        return compute_path_key(path, where) in evaluator.written
 
-    if known[0] in _TALKERS or "xargs" in known or "find" in known[:1]:
-        return  # it is only said, or its words are filled in
-    if (script := started_script(words, known, is_written)) is not None:
-        _start(evaluator, script, where, handed_on(words[: script.at], known[: script.at]))
+    if known[0] in _PRINTERS or "xargs" in known or "find" in known[:1]:
+        return  # it only prints, or its words are filled in
+    if (script := find_started_script(words, known, is_written)) is not None:
+        _walk_script(
+            evaluator, script, where, find_environment_changes(words[: script.word_index], known[: script.word_index])
+        )
         return
     shell: int | None = None
-    for at, before in enumerate(known[:-1], start=1):
+    for position, before in enumerate(known[:-1], start=1):
         if shell is not None and _INNER_SCRIPT.fullmatch(before):
-            _hand_over(evaluator, words, known, words[at], shell=shell, behind=at + 2)
+            _walk_handed_text(evaluator, words, known, words[position], shell=shell, arguments_start=position + 2)
             return
         if before in _SHELLS:
-            shell = at
-    if given is not None and (rest := _reads_input(known)) is not None:
-        behind = len(words) - rest
-        _hand_over(evaluator, words, known, given, shell=behind, behind=behind)
+            shell = position
+    if given is not None and (rest := _count_input_arguments(known)) is not None:
+        arguments_start = len(words) - rest
+        _walk_handed_text(evaluator, words, known, given, shell=arguments_start, arguments_start=arguments_start)
 
 
-def _hand_over(
-    evaluator: Evaluator, words: Sequence[Text], known: Sequence[str], text: Text, *, shell: int, behind: int
+def _walk_handed_text(
+    evaluator: Evaluator, words: Sequence[Text], known: Sequence[str], text: Text, *, shell: int, arguments_start: int
 ) -> None:
-    """Walk a text that the command kept last gives to its shell, whose name ends before the word ``shell``.
+    """Walk the text that the last recorded command gives to its shell, whose name ends before the word ``shell``.
 
-    Words from ``behind`` on are that shell's arguments.
+    Words from ``arguments_start`` on are that shell's arguments.
     """
     outer, before = evaluator.invocations[-1], len(evaluator.invocations)
-    _inner(evaluator, text, tuple(words[behind:]), handed_on(words[:shell], known[:shell]))
+    _walk_inner_text(
+        evaluator, text, tuple(words[arguments_start:]), find_environment_changes(words[:shell], known[:shell])
+    )
     starts_program = "-m" in known[:shell] or any(word.endswith(".py") for word in known[:shell])
     if len(evaluator.invocations) > before and not starts_program:
-        outer.facts[HANDS_OVER] = True
+        outer.facts[RUNS_SHELL_TEXT] = True
 
 
-def input_of(expander: Expander, redirects: Sequence[Redirect]) -> Text | None:
+def expand_input(expander: Expander, redirects: Sequence[Redirect]) -> Text | None:
     """Return the text that a command is given as its input (``<<EOF``, ``<<<``), ``None`` where there is none."""
     for entry in reversed(redirects):
         if entry.op in ("<<", "<<-", "<<<"):
@@ -313,68 +326,72 @@ def input_of(expander: Expander, redirects: Sequence[Redirect]) -> Text | None:
     return None
 
 
-def _reads_input(known: Sequence[str]) -> int | None:
+def _count_input_arguments(known: Sequence[str]) -> int | None:
     """Return how many arguments a shell gets that reads its commands from its input; ``None`` where none does.
 
-    mpirun gives its input to one rank, ssh to another host: what that means for the job is not followed.
+    mpirun gives its input to one rank, ssh to another host: both are not followed.
     """
-    at = next((at for at, word in enumerate(known) if word.rpartition("/")[2] in SHELLS), None)
-    if at is None or (at and known[0].rpartition("/")[2] not in _HAND_INPUT_ON):
+    shell_index = next(
+        (shell_index for shell_index, word in enumerate(known) if word.rpartition("/")[2] in SHELLS), None
+    )
+    if shell_index is None or (shell_index and known[0].rpartition("/")[2] not in _FORWARD_INPUT):
         return None
-    if any(word.startswith(("--input", "-i")) for word in known[:at]):
+    if any(word.startswith(("--input", "-i")) for word in known[:shell_index]):
         return None
-    for place, word in enumerate(known[at + 1 :], start=at + 1):
+    for position, word in enumerate(known[shell_index + 1 :], start=shell_index + 1):
         if word in ("-s", "--", "-"):
-            behind = known[place + 1 :]
-            return len(behind) - (behind[:1] == ("--",)) if word == "-s" else (0 if not behind else None)
+            arguments = known[position + 1 :]
+            return len(arguments) - (arguments[:1] == ("--",)) if word == "-s" else (0 if not arguments else None)
         if not word.startswith(("-", "+")) or _INNER_SCRIPT.fullmatch(word) or word in ("-o", "-O", "--rcfile"):
             return None
     return 0
 
 
-def named_source(evaluator: Evaluator, path: Text, where: Text | None = None) -> Source | None:
-    """Return the source of a script that is named: written by this one, or given; else it is wanted."""
-    where = directory(evaluator.scope) if where is None else where
-    key = place_key(path, where)
-    if changer(evaluator.changed, key):
+def find_source(evaluator: Evaluator, path: Text, where: Text | None = None) -> Source | None:
+    """Return the source of a named script: written by this one, or given; else it is added to the missing files."""
+    where = get_directory(evaluator.scope) if where is None else where
+    key = compute_path_key(path, where)
+    if find_changer(evaluator.changed, key):
         return None
     if key in evaluator.written:
-        return expanded_source(evaluator.written[key])
-    path, where = seen(path, where)
+        return build_expanded_source(evaluator.written[key])
+    path, where = relate_to_start(path, where)
     if path.known is None:
         return None
-    place, why = placed(path.known, where)
+    place, why = resolve_path(path.known, where)
     if why:
         return None
     if place in evaluator.files:
         text = evaluator.files[place]
-        return script_source(text, start=evaluator.places.add(place, text.count("\n") + 1))
+        return build_script_source(text, start=evaluator.places.add(place, text.count("\n") + 1))
     evaluator.sourced.append(place)
     return None
 
 
-def _inner(evaluator: Evaluator, text: Text, arguments: tuple[Text, ...], changes: HandedOn) -> None:
-    """Walk a text that another shell would run, with what is exported to it and the words behind the text."""
+def _walk_inner_text(
+    evaluator: Evaluator, text: Text, arguments: tuple[Text, ...], changes: EnvironmentChanges
+) -> None:
+    """Walk a text that another shell would run, with what is exported to it and the words after the text."""
     if not text.parts:
         return
     evaluator.depth += 4
     outer = evaluator.scope
-    evaluator.scope = inherited(outer, arguments)
-    hand_on(evaluator.scope, changes, text.line)
+    evaluator.scope = build_inherited_scope(outer, arguments)
+    apply_environment_changes(evaluator.scope, changes, text.line)
     was_ended, turns, evaluator.open_turns = evaluator.ended, evaluator.open_turns, []
-    evaluator.read(expanded_source(text))
+    evaluator.read(build_expanded_source(text))
     evaluator.scope, evaluator.ended, evaluator.open_turns = outer, was_ended, turns
     evaluator.is_over = False
     evaluator.depth -= 4
 
 
-def _start(evaluator: Evaluator, script: Started, where: Text, changes: HandedOn) -> None:
+def _walk_script(evaluator: Evaluator, script: StartedScript, where: Text, changes: EnvironmentChanges) -> None:
     """Walk another script that is started, with what is exported to it."""
     outer = evaluator.scope, evaluator.functions, evaluator.frames, evaluator.ended, evaluator.open_turns
-    inside = inherited(evaluator.scope, script.arguments)
-    hand_on(inside, changes, script.path.line)
-    stand(inside, where)
-    source = named_source(evaluator, script.path, where) if evaluator.started < MAX_STARTED else None
+    inside = build_inherited_scope(evaluator.scope, script.arguments)
+    apply_environment_changes(inside, changes, script.path.line)
+    set_directory(inside, where)
+    source = find_source(evaluator, script.path, where) if evaluator.started < MAX_STARTED else None
     if source is None:
         return
     evaluator.started += 1

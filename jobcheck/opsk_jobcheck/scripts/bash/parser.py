@@ -1,4 +1,7 @@
-"""How do words make commands? A tolerant parser: what it cannot read it steps over, and says on which line."""
+"""Parses shell text into a tree of commands.
+
+The parser is tolerant: it skips what it cannot read, and reports the line.
+"""
 
 from __future__ import annotations
 
@@ -52,10 +55,10 @@ class Parser:
         self.count = 0
         self.words = 0
         self.depth = 0
-        self._looked_at, self._found = -1, ""
+        self._keyword_position, self._keyword_text = -1, ""
 
     def script(self) -> list[Command]:
-        """Parse to the end of the source; what is left over at the top level is stepped over."""
+        """Parse to the end of the source; unexpected text at the top level is skipped."""
         commands: list[Command] = []
         while True:
             commands += self._list(frozenset())
@@ -89,7 +92,7 @@ class Parser:
                 return commands
 
     def _skip_separators(self) -> None:
-        """Skip blanks, comments, newlines (reading here-documents that begin behind them), ``;`` and ``&``."""
+        """Skip blanks, comments, newlines (reading here-documents that begin after them), ``;`` and ``&``."""
         lexer = self.lexer
         while lexer.position < lexer.end:
             lexer.skip_blank()
@@ -105,7 +108,7 @@ class Parser:
                 lexer.position += 1
 
     def _skip_newlines(self) -> None:
-        """Skip blanks and newlines, but no ``;``: the space behind ``|``, ``&&`` and ``||``."""
+        """Skip blanks and newlines, but no ``;``: the space after ``|``, ``&&`` and ``||``."""
         while True:
             self.lexer.skip_blank()
             if not self.lexer.take("\n"):
@@ -115,18 +118,18 @@ class Parser:
     def _keyword(self) -> str:
         """Return the bare word that comes next without consuming it, else an empty string."""
         position = self.lexer.position
-        if position != self._looked_at:  # one place is asked about several times
-            self._looked_at, self._found = position, ""
+        if position != self._keyword_position:  # one place is asked about several times
+            self._keyword_position, self._keyword_text = position, ""
             if match := _BARE.match(self.lexer.text, position):
                 following = self.lexer.text[match.end() : match.end() + 1]
                 if not following or following in WORD_ENDS:
-                    self._found = match.group()
-        return self._found
+                    self._keyword_text = match.group()
+        return self._keyword_text
 
     def _chain(self) -> Command:
         """Parse pipelines joined by ``&&`` and ``||``."""
         links: list[tuple[str, Command]] = [("", self._pipeline())]
-        while True:  # blanks have been skipped behind each
+        while True:  # blanks have been skipped after each
             sign = self.lexer.text[self.lexer.position : self.lexer.position + 2]
             if sign not in ("&&", "||"):
                 return links[0][1] if len(links) == 1 else Chain(links)
@@ -171,7 +174,7 @@ class Parser:
         if reader := _COMPOUND.get(self._keyword()):
             line = self.lexer.line()
             self.lexer.read_word()
-            return self._redirected(reader(self, line))
+            return self._wrap_redirected(reader(self, line))
         if match := _FUNCTION.match(self.lexer.text, self.lexer.position):
             line, self.lexer.position = self.lexer.line(), match.end()
             return self._function_body(match.group(1), line)
@@ -188,14 +191,14 @@ class Parser:
         self.lexer.position += 1
         body = self._list(frozenset())
         self.lexer.take(")")
-        return self._redirected(Group(body, subshell=True, line=line))
+        return self._wrap_redirected(Group(body, subshell=True, line=line))
 
-    def _redirected(self, command: Command) -> Command:
-        """Read the redirections behind a compound command; of its input nothing is known."""
-        found: list[Redirect] = []
+    def _wrap_redirected(self, command: Command) -> Command:
+        """Read the redirections after a compound command; its input is unknown."""
+        redirects: list[Redirect] = []
         while redirect := self.redirections.read():
-            found.append(redirect)
-        outputs = [entry for entry in found if entry.op in _OUTPUTS]
+            redirects.append(redirect)
+        outputs = [entry for entry in redirects if entry.op in _OUTPUTS]
         return Group([command], subshell=False, line=outputs[0].target.line, redirects=outputs) if outputs else command
 
     def _expect(self, keyword: str) -> None:

@@ -1,6 +1,6 @@
-"""Does a text match a shell pattern, and what does cutting or replacing by one leave?
+"""Matches texts against shell patterns, and cuts or replaces the part that matches.
 
-A pattern is text in which a backslash takes the meaning from the character behind it; that is how quoted parts come.
+In a pattern, a backslash makes the character after it literal; quoted parts are passed in that form.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _REPEATS = re.compile(r"(?<!\\)[*+]")
 MAX_SEARCHED_CHARS, MAX_REPEATS = 128, 2
 
 
-def quoted(text: str) -> str:
+def quote_pattern(text: str) -> str:
     """Return a pattern that matches exactly ``text``."""
     return _SPECIAL.sub(r"\\\1", text)
 
 
-def quoted_regex(text: str) -> str:
+def quote_regex(text: str) -> str:
     """Return a regular expression that matches exactly ``text``."""
     return re.sub(r"([^A-Za-z0-9_\n])", r"\\\1", text)
 
 
-def found(text: str, regex: str) -> bool | None:
+def search_regex(text: str, regex: str) -> bool | None:
     """Return whether an extended regular expression is found in a text (``=~``), ``None`` when it is not tried."""
     if len(text) > MAX_SEARCHED_CHARS or len(regex) > MAX_PATTERN_CHARS or not _REGEX.fullmatch(regex):
         return None
@@ -43,25 +43,25 @@ def found(text: str, regex: str) -> bool | None:
         return None
 
 
-def plain(pattern: str) -> str | None:
+def find_exact_text(pattern: str) -> str | None:
     """Return the one text that a pattern matches, ``None`` when it may match several."""
-    found = list(_TOKEN.finditer(pattern))
-    if any(match[1] is None and match[6] is None for match in found):
+    tokens = list(_TOKEN.finditer(pattern))
+    if any(match[1] is None and match[6] is None for match in tokens):
         return None
-    return "".join(match[1] or match[6] for match in found)
+    return "".join(match[1] or match[6] for match in tokens)
 
 
 def matches(text: str, pattern: str) -> bool | None:
     """Return whether a whole text matches; ``None`` when the pattern is one that is not tried."""
-    if (exact := plain(pattern)) is not None and not _EXTENDED.search(pattern):
+    if (exact := find_exact_text(pattern)) is not None and not _EXTENDED.search(pattern):
         return text == exact
-    compiled = _compiled(text, pattern)
+    compiled = _compile(text, pattern)
     return None if compiled is None else compiled.fullmatch(text) is not None
 
 
-def removed(operator: str, text: str, pattern: str) -> str | None:
+def remove_match(operator: str, text: str, pattern: str) -> str | None:
     """Return what ``#``, ``##``, ``%`` or ``%%`` leaves of a text; ``None`` when the pattern is not tried."""
-    compiled = _compiled(text, pattern)
+    compiled = _compile(text, pattern)
     if compiled is None:
         return None
     if len(text) > MAX_TEXT_CHARS[1]:
@@ -74,28 +74,28 @@ def removed(operator: str, text: str, pattern: str) -> str | None:
     return text[: (starts[-1] if operator == "%" else starts[0])] if starts else text
 
 
-def replaced(text: str, pattern: str, new: str, *, everywhere: bool) -> str | None:
+def replace_match(text: str, pattern: str, new: str, *, everywhere: bool) -> str | None:
     """Return a text with the first, or every, longest match replaced; ``None`` when the pattern is not tried."""
     if not pattern:
         return text
-    compiled = _compiled(text, pattern)
+    compiled = _compile(text, pattern)
     if compiled is None or compiled.fullmatch(""):
         return None
     return compiled.sub(lambda _: new, text, count=0 if everywhere else 1)
 
 
-def _compiled(text: str, pattern: str) -> re.Pattern[str] | None:
+def _compile(text: str, pattern: str) -> re.Pattern[str] | None:
     """Return a pattern as a regular expression, ``None`` when it is too costly or of a kind that is not followed."""
     if len(pattern) > MAX_PATTERN_CHARS or _EXTENDED.search(pattern):
         return None
     pieces: list[str] = []
     stars = 0
     for match in _TOKEN.finditer(pattern):
-        escaped, star, any_one, negated, members, letter = match.groups()
+        escaped, star, question, negated, members, letter = match.groups()
         if star:
             stars += 1
             pieces.append(".*")
-        elif any_one:
+        elif question:
             pieces.append(".")
         elif members:
             if "[" in members:

@@ -1,4 +1,4 @@
-"""Which file and line does a line number stand for, when several files are read as one?"""
+"""Maps line numbers to file and line when several files are read as one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Places:
-    """The files that are read as one row of lines: the script first, then what it sources and starts.
+    """The files that are read as one sequence of lines: the script first, then what it sources and starts.
 
-    A line of such a file is counted from ``starts[i]`` on, so that one number tells file and line.
+    A line of such a file is counted from ``starts[i]`` on, so that one number identifies file and line.
     """
 
     starts: list[int] = field(default_factory=list)
@@ -18,14 +18,14 @@ class Places:
     end: int = 1 << 20
 
     def add(self, file: str, lines: int) -> int:
-        """Take in a file of so many lines and return what to add to its line numbers."""
+        """Add a file of so many lines and return the offset of its line numbers."""
         start = self.end
         self.starts.append(start)
         self.files.append(file)
         self.end += lines + 1
         return start
 
-    def where(self, line: int) -> tuple[str, int]:
+    def locate(self, line: int) -> tuple[str, int]:
         """Return the file and the line in it; the script itself has no name here."""
         index = bisect_right(self.starts, line) - 1
         return (self.files[index], line - self.starts[index]) if index >= 0 else ("", line)

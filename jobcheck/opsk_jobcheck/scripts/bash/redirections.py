@@ -1,4 +1,4 @@
-"""Where do a command's input and output go? Redirections, and the here-documents that begin behind their line."""
+"""Parses redirections of input and output, and the here-documents that begin after their line."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class Redirections:
         operator = match.group(2)
         if operator in ("<", ">") and self.lexer.text.startswith("(", match.end()):
             self.lexer.position = match.start(2)
-            return Redirect(PROCESS, self._process(line))
+            return Redirect(PROCESS, self._read_process(line))
         self.lexer.position = match.end()
         self.lexer.skip_blank()
         is_process = self.lexer.text.startswith(("<(", ">("), self.lexer.position)
-        target = self._process(line) if is_process else self.lexer.read_word() or Word([], line)
+        target = self._read_process(line) if is_process else self.lexer.read_word() or Word([], line)
         redirect = Redirect(operator, target, is_other=match.group(1) not in (None, "1"))
         if operator in ("<<", "<<-"):
             is_quoted = any(isinstance(piece, Lit) and piece.quoted for piece in redirect.target.segments)
             self.waiting.append((redirect, is_quoted, operator == "<<-"))
         return redirect
 
-    def _process(self, line: int) -> Word:
+    def _read_process(self, line: int) -> Word:
         """Read ``<(...)``: the name of a pipe, which only bash knows."""
         start = self.lexer.position + 2
         close = self.lexer.matching(start, "(", ")")
@@ -68,9 +68,9 @@ class Redirections:
         waiting, self.waiting = self.waiting, []
         for redirect, is_quoted, strips_tabs in waiting:
             end_word = "".join(piece.text for piece in redirect.target.segments if isinstance(piece, Lit))
-            redirect.body = self._body(end_word, is_quoted=is_quoted, strips_tabs=strips_tabs)
+            redirect.body = self._read_body(end_word, is_quoted=is_quoted, strips_tabs=strips_tabs)
 
-    def _body(self, end_word: str, *, is_quoted: bool, strips_tabs: bool) -> Word:
+    def _read_body(self, end_word: str, *, is_quoted: bool, strips_tabs: bool) -> Word:
         """Read lines up to the one that is ``end_word``."""
         text, start = self.lexer.text, self.lexer.position
         lines: list[tuple[int, str]] = []

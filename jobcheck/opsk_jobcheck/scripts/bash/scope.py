@@ -1,4 +1,4 @@
-"""What do the variables of a script hold at one moment, and what does a name mean that the script never set?"""
+"""Holds the variables of a shell scope, and resolves names that the script never sets."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from opsk_jobcheck.scripts.bash.values import (
     Text,
     Variable,
     blend,
+    find_mentions,
     is_countable,
     literal,
-    mentioned,
     unknown,
 )
 
@@ -25,7 +25,7 @@ _MENTIONED = re.compile(r"\$\{?[#!]?([A-Za-z_][A-Za-z0-9_]*)")
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
-def asked_names(text: str) -> frozenset[str]:
+def find_mentioned_variables(text: str) -> frozenset[str]:
     """Return the variables that a text mentions and that are not named like secrets; none where there are too many.
 
     The same rule as ``mentioned_variables`` of the hooks in Lua, which send those of the named files, too, once these
@@ -39,13 +39,13 @@ def asked_names(text: str) -> frozenset[str]:
 
 
 EXPORTED, ALL_EXPORTED = "export ", "export *"
-"""What stands before a variable's name under which a scope keeps whether it is exported, and of all that are set from
-now on (``set -a``). No variable of a shell can be called so."""
+"""Prefix of the names under which a scope records exported variables, and the name for ``set -a``.
+No variable of a shell can have such a name."""
 INTEGER = "integer "
-"""The same for variables that ``declare -i`` has made integers: what they are given is calculated."""
+"""The same for variables that ``declare -i`` has made integers: assigned values are evaluated."""
 
 LOST = (Text((Part("", 0, "the arguments are moved in a way that is not followed", many=True),)),)
-"""Arguments of which nothing is known any more: not even that there are none."""
+"""Unknown arguments of unknown number."""
 BY_BASH = frozenset(
     {
         *("BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_REMATCH", "BASH_SOURCE"),
@@ -73,8 +73,8 @@ class Scope:
         The script's own arguments; ``None`` when they are not known.
     maybe_set_by
         A file that the script sources and that was not read: names that nobody set may be set there.
-    asked
-        Names of which the environment was asked; of others it says nothing. ``None``: of all.
+    requested_names
+        Names that were requested from the environment; others are unknown. ``None``: all were.
     """
 
     given: Mapping[str, Text]
@@ -83,9 +83,9 @@ class Scope:
     variables: dict[str, Variable] = field(default_factory=dict)
     unset: set[str] = field(default_factory=set)
     maybe_set_by: str = ""
-    asked: frozenset[str] | None = None
+    requested_names: frozenset[str] | None = None
     fixed: dict[str, str] = field(default_factory=dict)
-    """Names that no assignment gives what it says, with the reason."""
+    """Names whose value after an assignment is unknown, with the reason."""
 
     def copy(self) -> Scope:
         """Return a scope that can be changed without changing this one."""
@@ -96,7 +96,7 @@ class Scope:
             dict(self.variables),
             set(self.unset),
             self.maybe_set_by,
-            self.asked,
+            self.requested_names,
             self.fixed,
         )
 
@@ -121,7 +121,7 @@ class Scope:
             self.variables.setdefault(EXPORTED + name, self.variables[ALL_EXPORTED])
 
     def fix(self, name: str, why: str, line: int, *, is_lost: bool = False) -> None:
-        """Note that what a name is given from now on is not what it holds; ``is_lost``: nor what it holds now."""
+        """Mark the values of future assignments to a name as unknown; ``is_lost``: the current value, too."""
         if is_lost:
             self.set(name, Scalar(unknown(why, line)))
         self.fixed = self.fixed | {name: why}
@@ -135,7 +135,7 @@ class Scope:
     def lose_like(self, start: str, why: str, line: int, *, is_slurms: bool = False) -> None:
         """Forget the variables whose names start so: one of them was set, or unset.
 
-        ``is_slurms`` tells that it may be one of Slurm's, which nobody sets, but some unset. IFS is neither.
+        ``is_slurms`` includes Slurm's variables, which scripts may unset. IFS is excluded.
         """
         names = {*self.variables, *(self.given if is_slurms else ())} - {"IFS"}
         self.lose({name for name in names if name.startswith(start) and name.isidentifier()}, why, line)
@@ -169,18 +169,18 @@ class Scope:
         """Return whether a name that `find` does not know is certainly unset."""
         if name in self.unset:
             return True
-        is_asked = self.asked is None or name in self.asked
-        return self.environment is not None and is_asked and not self.maybe_set_by
+        is_requested = self.requested_names is None or name in self.requested_names
+        return self.environment is not None and is_requested and not self.maybe_set_by
 
     def is_integer(self, name: str) -> bool | None:
-        """Return whether what a variable is given is calculated; ``None`` when that depends on a test."""
+        """Return whether values assigned to a variable are evaluated; ``None`` when that depends on a test."""
         mark = self.variables.get(INTEGER + name)
         if mark is None:
             return False
         return True if isinstance(mark, Scalar) and mark.text.known is not None else None
 
     def make_integer(self, name: str, *, is_integer: bool) -> None:
-        """Note that what a variable is given is calculated from now on, or no more."""
+        """Set whether values assigned to a variable are evaluated."""
         if is_integer:
             self.variables[INTEGER + name] = Scalar(Text())
         else:
@@ -221,14 +221,14 @@ class Scope:
         return self.arguments[number - 1] if number <= len(self.arguments) else Text()
 
 
-def merged(scopes: list[Scope], line: int) -> Scope:
-    """Return what is certain after one of several scopes, without knowing which."""
+def merge_scopes(scopes: list[Scope], line: int) -> Scope:
+    """Return the values that are certain after any one of several scopes."""
     first = scopes[0].copy()
     why = f"it depends on the test in line {line}"
     for name in {name for scope in scopes for name in (*scope.variables, *scope.unset)}:
         values = [scope.find(name) for scope in scopes]
-        if any(key(value) != key(values[0]) for value in values[1:]):
-            first.set(name, _blended(values, why, line))
+        if any(compute_value_key(value) != compute_value_key(values[0]) for value in values[1:]):
+            first.set(name, _blend_values(values, why, line))
     if any(scope.arguments != first.arguments for scope in scopes):
         first.arguments = LOST
     first.maybe_set_by = next((scope.maybe_set_by for scope in scopes if scope.maybe_set_by), "")
@@ -237,14 +237,16 @@ def merged(scopes: list[Scope], line: int) -> Scope:
     return first
 
 
-def differing(one: Scope, other: Scope) -> set[str]:
+def find_differing_names(left: Scope, right: Scope) -> set[str]:
     """Return the names that two scopes give different values."""
-    names = {*one.variables, *other.variables, *one.unset, *other.unset}
-    untouched = {name for name, held in one.variables.items() if other.variables.get(name) is held}
-    return {name for name in names - untouched if key(one.find(name)) != key(other.find(name))}
+    names = {*left.variables, *right.variables, *left.unset, *right.unset}
+    untouched = {name for name, held in left.variables.items() if right.variables.get(name) is held}
+    return {
+        name for name in names - untouched if compute_value_key(left.find(name)) != compute_value_key(right.find(name))
+    }
 
 
-def _blended(values: list[Variable | None], why: str, line: int) -> Variable:
+def _blend_values(values: list[Variable | None], why: str, line: int) -> Variable:
     """Return what several possible values have in common, with one unknown piece where they differ."""
     arrays = [value for value in values if isinstance(value, Array)]
     if arrays:
@@ -254,11 +256,11 @@ def _blended(values: list[Variable | None], why: str, line: int) -> Variable:
         common = 0
         while all(len(row) > common and row[common].key == rows[0][common].key for row in rows):
             common += 1
-        rest = mentioned(part for row in rows for word in row[common:] for part in word.parts)
+        rest = find_mentions(part for row in rows for word in row[common:] for part in word.parts)
         return Array((*rows[0][:common], Text((Part("", line, why, many=True, mentions=rest),))))
     texts = [value.text for value in values if isinstance(value, Scalar)]
     if len(texts) < len(values):
-        mentions = mentioned(part for text in texts for part in text.parts)
+        mentions = find_mentions(part for text in texts for part in text.parts)
         return Scalar(Text((Part("", line, why, mentions=mentions),)))
     common_text = texts[0]
     for text in texts[1:]:
@@ -266,7 +268,7 @@ def _blended(values: list[Variable | None], why: str, line: int) -> Variable:
     return Scalar(common_text)
 
 
-def key(variable: Variable | None) -> tuple[str, ...] | str | None:
+def compute_value_key(variable: Variable | None) -> tuple[str, ...] | str | None:
     """Return something that is equal for values that are certainly equal."""
     if isinstance(variable, Scalar):
         return variable.text.key

@@ -1,4 +1,4 @@
-"""Which line did a character of a (possibly once expanded) script text come from?"""
+"""Maps characters of a script text, expanded once or not, to the line that they come from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Source:
     """A text to be read as shell.
 
     ``starts`` and ``lines`` map offsets to line numbers; ``unknown`` are the parts that marks in the text stand for.
-    ``work`` is what is left of the number of characters that may be looked at, so that reading stays linear.
+    ``work`` is the remaining number of characters that may be looked at, so that reading stays linear.
     """
 
     text: str
@@ -48,19 +48,21 @@ class Source:
             raise ShellLimitError("the script takes more work to read than opsk spends on one")
 
 
-def script_source(text: str, *, start: int = 0, numbers_at: Sequence[tuple[int, int]] = ()) -> Source:
+def build_script_source(text: str, *, start: int = 0, number_spans: Sequence[tuple[int, int]] = ()) -> Source:
     """Return the source of a script as submitted.
 
     Parameters
     ----------
     start
         Added to its line numbers (see `Places`).
-    numbers_at
-        From where to where another number may stand, in order; each is read as a number that is not known.
+    number_spans
+        Start and end offsets of numbers that are read as unknown, in order.
     """
     clean = text.replace(MARK_OPEN, "?").replace(MARK_CLOSE, "?")
-    unknown = [Part("", 0, f"number {index} may be any", filled=True, number=True) for index in range(len(numbers_at))]
-    for index, (begin, end) in reversed(list(enumerate(numbers_at))):
+    unknown = [
+        Part("", 0, f"number {index} may be any", filled=True, number=True) for index in range(len(number_spans))
+    ]
+    for index, (begin, end) in reversed(list(enumerate(number_spans))):
         clean = f"{clean[:begin]}{MARK_OPEN}{index}{MARK_CLOSE}{clean[end:]}"
     clean = clean.replace("\r\n", "\n")
     *whole, _ = clean.split("\n")
@@ -68,12 +70,12 @@ def script_source(text: str, *, start: int = 0, numbers_at: Sequence[tuple[int, 
     return Source(clean, starts, list(range(start + 1, start + len(starts) + 1)), unknown)
 
 
-def line_source(text: str, line: int, unknown: list[Part]) -> Source:
+def build_line_source(text: str, line: int, unknown: list[Part]) -> Source:
     """Return the source of a piece of text that stands on one line of the script."""
     return Source(text, [0], [line], unknown)
 
 
-def expanded_source(text: Text) -> Source:
+def build_expanded_source(text: Text) -> Source:
     """Return the source of an expanded text, each character keeping the line that it was written on."""
     pieces: list[str] = []
     starts, lines = [0], [text.parts[0].line if text.parts else 0]
@@ -91,7 +93,7 @@ def expanded_source(text: Text) -> Source:
     return Source("".join(pieces), starts, lines, unknown)
 
 
-def unmarked(source: Source, text: str, line: int) -> list[Part]:
+def restore_unknown_parts(source: Source, text: str, line: int) -> list[Part]:
     """Return a literal piece of a source as parts, its marks turned back into the unknown parts they stand for."""
     if MARK_OPEN not in text:
         return [Part(text, line)]

@@ -1,4 +1,4 @@
-"""Where does an unquoted text end one word and begin the next, when parts of it may be unknown?"""
+"""Splits unquoted text into words at IFS; parts of the text may be unknown."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def split_fields(text: str, ifs: str) -> list[tuple[int, str]]:
     fields: list[tuple[int, str]] = []
     blank = "".join(sign for sign in ifs if sign in DEFAULT_IFS)
     start = len(text) - len(text.lstrip(blank)) if blank else 0
-    for found in _delimiters(ifs).finditer(text, start):
-        fields.append((start, text[start : found.start()]))
-        start = found.end()
+    for match in _compile_delimiters(ifs).finditer(text, start):
+        fields.append((start, text[start : match.start()]))
+        start = match.end()
     if start < len(text):
         fields.append((start, text[start:]))
     return fields
@@ -35,11 +35,11 @@ def read_fields(text: str, ifs: str, count: int) -> list[tuple[int, str]]:
     end = len(text.rstrip(blank)) if blank else len(text)
     start = min(len(text) - len(text.lstrip(blank)) if blank else 0, end)
     fields: list[tuple[int, str]] = []
-    delimiters = _delimiters(ifs)
+    delimiters = _compile_delimiters(ifs)
     while len(fields) < count - 1 and start < end:
-        found = delimiters.search(text, start, end)
-        fields.append((start, text[start : found.start() if found else end]))
-        start = found.end() if found else end
+        match = delimiters.search(text, start, end)
+        fields.append((start, text[start : match.start() if match else end]))
+        start = match.end() if match else end
     rest = text[start:end]
     only = delimiters.search(rest)
     if only and only.end() == len(rest):
@@ -48,7 +48,7 @@ def read_fields(text: str, ifs: str, count: int) -> list[tuple[int, str]]:
     return fields + [(end, "")] * (count - len(fields))
 
 
-def _delimiters(ifs: str) -> re.Pattern[str]:
+def _compile_delimiters(ifs: str) -> re.Pattern[str]:
     """Return the pattern of what stands between two fields."""
     if not ifs:
         return re.compile(r"(?!)")
@@ -64,11 +64,11 @@ MAX_WORDS = 256
 _PAIR = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 _RANGE = re.compile(r"(0|-?[1-9][0-9]{0,3})\.\.(0|-?[1-9][0-9]{0,3})")
 _ELSE = "\1"
-"""Stands for what is no plain text while a pair is looked for."""
+"""Replaces everything but plain text in the search for a pair."""
 
 
 def is_braced(word: Word) -> bool:
-    """Tell whether bash makes several words of a word."""
+    """Return whether bash makes several words of a word."""
     for piece in word.segments:
         if isinstance(piece, Lit) and "{" in piece.text and not piece.quoted:
             break
@@ -78,7 +78,7 @@ def is_braced(word: Word) -> bool:
     return _PAIR.search("".join(pieces)) is not None
 
 
-def braced(word: Word) -> list[Word] | None:
+def expand_braces(word: Word) -> list[Word] | None:
     """Return the words that bash makes of a word with braces, ``None`` where that is not followed."""
     text = word.bare or ""
     pair = _PAIR.search(text)
@@ -102,7 +102,7 @@ def braced(word: Word) -> list[Word] | None:
 _BLANKS = re.compile(r"[ \t\n]+")
 
 
-def unsplit(word: Word) -> str:
+def get_literal_text(word: Word) -> str:
     """Return the text of a word that is one piece of text, in quotes or not, and in which nothing is to be expanded."""
     segments = word.segments
     if len(segments) != 1 or not isinstance(only := segments[0], Lit):
@@ -111,7 +111,7 @@ def unsplit(word: Word) -> str:
     return text if len(text) <= MAX_VALUE_CHARS and "{" not in text and MARK_OPEN not in text else ""
 
 
-def longer(word: list[Part] | None, parts: Iterable[Part]) -> list[Part]:
+def extend_word(word: list[Part] | None, parts: Iterable[Part]) -> list[Part]:
     """Add parts to a word that may not have begun; in place, so that long words stay cheap."""
     if word is None:
         return list(parts)
@@ -120,19 +120,19 @@ def longer(word: list[Part] | None, parts: Iterable[Part]) -> list[Part]:
 
 
 def may_vanish(members: Sequence[Text], index: int) -> bool:
-    """Tell whether a member, or the one before it, may be none: what stands before and behind is then one word."""
+    """Return whether a member, or the one before it, may be empty: the text before and after is then one word."""
     pair = (member.parts for member in members[index - 1 : index + 1])
     return any(parts and all(part.many and not part.text for part in parts) for parts in pair)
 
 
-def split_by(ifs: str | None, text: Text, done: list[list[Part]], current: list[Part] | None) -> list[Part] | None:
+def split_at_ifs(ifs: str | None, text: Text, done: list[list[Part]], current: list[Part] | None) -> list[Part] | None:
     """Split a text at IFS; finished words go to ``done``, the open one is returned."""
     if ifs == DEFAULT_IFS:
         return _split_parts(text, done, current)
     known = text.known
     if ifs is None or known is None:
         why = text.why or "IFS is not known"
-        return longer(current, (Part("", text.line, why, many=True),)) if text.parts else current
+        return extend_word(current, (Part("", text.line, why, many=True),)) if text.parts else current
     fields = split_fields(known, ifs)
     if not fields:
         if known and current is not None:
@@ -146,7 +146,7 @@ def split_by(ifs: str | None, text: Text, done: list[list[Part]], current: list[
         if index:
             done.append(current or [])
             current = []
-        current = longer(current, (Part(field, text.line),) if field else ())
+        current = extend_word(current, (Part(field, text.line),) if field else ())
     offset, last = fields[-1]
     if offset + len(last) < len(known):
         done.append(current or [])
@@ -158,7 +158,7 @@ def _split_parts(text: Text, done: list[list[Part]], current: list[Part] | None)
     """Split a text at blanks; finished words go to ``done``, the open one is returned."""
     for part in text.parts:
         if part.why:
-            current = longer(current, (part._replace(many=True),))
+            current = extend_word(current, (part._replace(many=True),))
             continue
         pieces = _BLANKS.split(part.text)
         for index, piece in enumerate(pieces):
@@ -166,5 +166,5 @@ def _split_parts(text: Text, done: list[list[Part]], current: list[Part] | None)
                 done.append(current)
                 current = None
             if piece:
-                current = longer(current, (Part(piece, part.line),))
+                current = extend_word(current, (Part(piece, part.line),))
     return current

@@ -1,4 +1,4 @@
-"""The shapes of a shell script: words as segments, commands as a tree."""
+"""Defines the syntax tree of a shell script: words as segments, commands as a tree."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Arith:
 
 @dataclass(slots=True)
 class Output:
-    """``$(command)`` or backticks; of few commands it is known what they print."""
+    """``$(command)`` or backticks; the output of few commands is known."""
 
     text: str
     line: int
@@ -50,8 +50,8 @@ Segment = Lit | Param | Arith | Output
 class Word:
     """One word of a command before expansion.
 
-    ``plain`` is its text where it is nothing but itself, as most words of long commands are, and empty for any other:
-    segments of such a word are made only for who asks for them.
+    ``plain`` is its text where it needs no expansion, as most words of long commands, and empty for any other:
+    segments of such a word are made on first use.
     """
 
     __slots__ = ("_segments", "line", "plain")
@@ -94,7 +94,7 @@ class Assignment:
 class Redirect:
     """A redirection: ``op`` as written, ``target`` a word; for a here-document ``body`` holds its text.
 
-    ``is_other`` tells of one of another descriptor than those of input and output (``2>``).
+    ``is_other`` is true for descriptors other than standard input and output (``2>``).
     """
 
     op: str
@@ -155,7 +155,7 @@ class If:
 
 @dataclass(slots=True)
 class Case:
-    """``case word in``: patterns with their bodies; ``ends`` has the ``;;``, ``;&`` or ``;;&`` behind each."""
+    """``case word in``: patterns with their bodies; ``ends`` has the ``;;``, ``;&`` or ``;;&`` after each."""
 
     word: Word
     branches: list[tuple[list[Word], list[Command]]]
@@ -167,7 +167,7 @@ class Case:
 class Loop:
     """``for``, ``while``, ``until``, ``select``; ``words`` are those of a ``for name in words``.
 
-    ``counting`` are the expressions of a ``for ((...))``; ``is_until`` tells that the condition ends the loop.
+    ``counting`` are the expressions of a ``for ((...))``; ``is_until``: the condition ends the loop.
     """
 
     variable: str

@@ -1,4 +1,7 @@
-"""What can be known of a string in a script? A text is a row of parts, each a literal with its line, or unknown."""
+"""Defines the values of the shell evaluator: strings that may be partly unknown, variables and invocations.
+
+A text is a sequence of parts; each part is a literal with its line, or unknown.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,19 @@ MAX_VALUE_CHARS = 1 << 16
 MAX_VALUE_PARTS = 4096
 MAX_ARRAY_WORDS = 4096
 MAX_MENTIONS = 256
-HANDS_OVER = "hands over"
-"""The fact about a command that all it does is to give a text to a shell, in which commands were found."""
+RUNS_SHELL_TEXT = "hands over"
+"""The fact that a command only gives a text to a shell, in which commands were found."""
 PRINTED = "it is what `"
-"""How the reason begins of what a program prints: twice the same program need not print the same."""
+"""Start of the reason for an unknown output: the same program need not print the same twice."""
 
 
 class Part(NamedTuple):
     """A piece of text that was written on ``line``; when ``why`` is given the piece is unknown and ``text`` empty.
 
-    ``filled`` tells of an unknown piece that it is certainly not the empty string; ``many`` that it may be several
-    words, or none; ``mentions`` are the flags and overrides that it may hold; ``number`` tells
-    that it is a number, without a sign. A named tuple, as `Text` is: a script makes thousands of them, and a frozen
-    dataclass takes three times as long to make.
+    ``filled``: an unknown piece is certainly not the empty string; ``many``: it may be several words, or none;
+    ``mentions`` are the flags and overrides that it may hold; ``number``: it is a number, without a sign.
+    A named tuple, as `Text` is: a script makes thousands of them, and a frozen dataclass takes three times as long to
+    make.
     """
 
     text: str = ""
@@ -47,7 +50,7 @@ class Text(NamedTuple):
     def known(self) -> str | None:
         """The whole string, or ``None`` when a part of it is unknown."""
         parts = self.parts
-        if len(parts) == 1:  # nearly all texts: this is asked thousands of times a script
+        if len(parts) == 1:  # nearly all texts: this runs thousands of times a script
             only = parts[0]
             return None if only.why else only.text
         for part in parts:
@@ -72,14 +75,14 @@ class Text(NamedTuple):
 
     @property
     def is_filled(self) -> bool | None:
-        """Whether the string is not empty; ``None`` when that cannot be told."""
+        """Whether the string is not empty; ``None`` when that is unknown."""
         if any(part.text or part.filled for part in self.parts):
             return True
         return None if any(part.why for part in self.parts) else False
 
     @property
     def shown(self) -> str:
-        """The string for people, unknown parts as an ellipsis."""
+        """The string for display, unknown parts as an ellipsis."""
         parts = self.parts
         if len(parts) == 1:
             return "…" if parts[0].why else parts[0].text
@@ -118,8 +121,8 @@ class Invocation:
     """A command that the script would run: its words as far as known, in order of the script.
 
     ``certain`` is False inside a branch or loop of which it is not known whether it runs. ``directory`` is where it
-    runs, seen from where the job starts; empty for that directory itself. ``facts`` keeps what many readers ask of one
-    command (its program, its flags), so that it is worked out once.
+    runs, relative to where the job starts; empty for that directory itself. ``facts`` caches values that many readers
+    use (its program, its flags).
     """
 
     words: tuple[Text, ...]
@@ -131,24 +134,24 @@ class Invocation:
     @property
     def known_words(self) -> tuple[str, ...]:
         """The words as far as they are known, empty strings in the place of others."""
-        found: tuple[str, ...] | None = self.facts.get("known words")
-        if found is None:
-            found = self.facts["known words"] = known_of(self.words)
-        return found
+        cached: tuple[str, ...] | None = self.facts.get("known words")
+        if cached is None:
+            cached = self.facts["known words"] = get_known_words(self.words)
+        return cached
 
     @property
     def shown_words(self) -> tuple[str, ...]:
-        """The words for people, unknown parts as an ellipsis."""
-        found: tuple[str, ...] | None = self.facts.get("shown words")
-        if found is None:
+        """The words for display, unknown parts as an ellipsis."""
+        cached: tuple[str, ...] | None = self.facts.get("shown words")
+        if cached is None:
             pairs = zip(self.known_words, self.words, strict=True)
-            found = self.facts["shown words"] = tuple([known or word.shown for known, word in pairs])
-        return found
+            cached = self.facts["shown words"] = tuple([known or word.shown for known, word in pairs])
+        return cached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What reading a script to its end has shown.
+    """The result of evaluating a script to its end.
 
     ``files`` are the texts that the script itself writes (here-documents), by the ``Text.key`` of their path;
     ``sourced`` are the certain paths of files that it sources or starts and that were not given. ``changed`` are files
@@ -165,11 +168,11 @@ class Run:
 
 
 def _unknown_key(part: Part) -> str:
-    """Return what tells an unknown piece from those that may be others."""
+    """Return a key that differs for unknown pieces that may differ."""
     return f"\0{part.why}\0{part.line}\0" if part.why.startswith(PRINTED) else f"\0{part.why}\0"
 
 
-def known_of(words: Iterable[Text]) -> tuple[str, ...]:
+def get_known_words(words: Iterable[Text]) -> tuple[str, ...]:
     """Return words as far as they are known, empty strings in the place of others."""
     return tuple([word.known or "" for word in words])
 
@@ -180,7 +183,7 @@ def is_countable(words: Iterable[Text]) -> bool:
 
 
 def may_be_files(words: Iterable[Text]) -> bool:
-    """Tell whether words may be patterns, which stand for the files that they match."""
+    """Return whether words may be patterns, which stand for the files that they match."""
     return any("*" in part.text or "?" in part.text for word in words for part in word.parts)
 
 
@@ -198,7 +201,7 @@ def unknown(why: str, line: int, *, filled: bool = False) -> Text:
 
 
 def join(texts: Sequence[Text]) -> Text:
-    """Return texts one behind the other, neighbouring literals of one line joined, within the size limits."""
+    """Return the concatenation of texts, neighbouring literals of one line joined, within the size limits."""
     if len(texts) == 1 and len(texts[0].parts) == 1:  # nothing to be joined: most words
         only = texts[0].parts[0]
         if (only.text or only.why) and len(only.text) <= MAX_VALUE_CHARS:
@@ -223,66 +226,68 @@ def join(texts: Sequence[Text]) -> Text:
     return _new(Text, (tuple(parts),))
 
 
-def blend(one: Text, other: Text, why: str, line: int) -> Text:
+def blend(left: Text, right: Text, why: str, line: int) -> Text:
     """Return what two texts share at both ends, with one unknown piece between, cut at blanks.
 
     ``"a b"`` and ``"a b --more"`` give ``"a b "`` and an unknown rest: whatever is common stays certain, word by word.
     """
-    if one.key == other.key:
-        return one
-    head = _shared(list(one.parts), list(other.parts), from_end=False)
-    tail = _shared(_without(one.parts, head), _without(other.parts, head), from_end=True)
-    middle = Part("", line, why, mentions=mentioned((*_without(one.parts, head), *_without(other.parts, head))))
+    if left.key == right.key:
+        return left
+    head = _find_shared(list(left.parts), list(right.parts), from_end=False)
+    tail = _find_shared(_drop_parts(left.parts, head), _drop_parts(right.parts, head), from_end=True)
+    middle = Part(
+        "", line, why, mentions=find_mentions((*_drop_parts(left.parts, head), *_drop_parts(right.parts, head)))
+    )
     return join((Text(tuple(head)), Text((middle,)), Text(tuple(tail))))
 
 
-def mentioned(parts: Iterable[Part]) -> tuple[str, ...]:
+def find_mentions(parts: Iterable[Part]) -> tuple[str, ...]:
     """Return the words of some parts that look like flags or overrides, and what unknown ones among them may hold."""
     words = {word for part in parts for word in (*part.mentions, *part.text.split())}
     return tuple(sorted(word for word in words if word.startswith("-") or "=" in word))[:MAX_MENTIONS]
 
 
-def _shared(one: list[Part], other: list[Part], *, from_end: bool) -> list[Part]:
+def _find_shared(left: list[Part], right: list[Part], *, from_end: bool) -> list[Part]:
     """Return the parts that two rows share at their start or end, the last one cut at a blank."""
     if from_end:
-        one, other = one[::-1], other[::-1]
+        left, right = left[::-1], right[::-1]
     shared: list[Part] = []
-    for mine, theirs in zip_longest(one, other, fillvalue=Part()):
-        if (mine.text, mine.why) == (theirs.text, theirs.why):
-            shared.append(mine)
+    for left_part, right_part in zip_longest(left, right, fillvalue=Part()):
+        if (left_part.text, left_part.why) == (right_part.text, right_part.why):
+            shared.append(left_part)
             continue
-        if piece := _common_words(mine.text, theirs.text, from_end=from_end):
-            shared.append(Part(piece, mine.line))
+        if piece := _find_common_words(left_part.text, right_part.text, from_end=from_end):
+            shared.append(Part(piece, left_part.line))
         break
     return shared[::-1] if from_end else shared
 
 
-def _common_words(one: str, other: str, *, from_end: bool) -> str:
+def _find_common_words(left: str, right: str, *, from_end: bool) -> str:
     """Return the common start (or end) of two strings up to the last blank, with a blank at the open side."""
-    common = _common_start(one[::-1], other[::-1]) if from_end else _common_start(one, other)
-    whole = {len(one), len(other)}
-    if len(common) in whole and _next_is_blank(one, other, len(common), from_end=from_end):
+    common = _find_common_start(left[::-1], right[::-1]) if from_end else _find_common_start(left, right)
+    whole = {len(left), len(right)}
+    if len(common) in whole and _next_is_blank(left, right, len(common), from_end=from_end):
         return " " + common[::-1] if from_end else common + " "
     cut = max(common.rfind(sign) for sign in " \t\n") + 1
     return common[:cut][::-1] if from_end else common[:cut]
 
 
-def _common_start(one: str, other: str) -> str:
+def _find_common_start(left: str, right: str) -> str:
     """Return the characters that two strings start with."""
     length = next(
-        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+        (index for index, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
     )
-    return one[:length]
+    return left[:length]
 
 
-def _next_is_blank(one: str, other: str, length: int, *, from_end: bool) -> bool:
-    """Return whether the longer of two strings goes on with a blank behind ``length`` common characters."""
-    longer = max(one, other, key=len)
+def _next_is_blank(left: str, right: str, length: int, *, from_end: bool) -> bool:
+    """Return whether the longer of two strings goes on with a blank after ``length`` common characters."""
+    longer = max(left, right, key=len)
     following = longer[::-1][length : length + 1] if from_end else longer[length : length + 1]
     return following in (" ", "\t", "\n")
 
 
-def _without(parts: tuple[Part, ...], head: list[Part]) -> list[Part]:
+def _drop_parts(parts: tuple[Part, ...], head: list[Part]) -> list[Part]:
     """Return parts without the characters of ``head``, which they start with (but for a blank added to it)."""
     count = sum(len(part.text) for part in head)
     unknown_count = sum(bool(part.why) for part in head)

@@ -1,7 +1,7 @@
-"""What does a launch script of axolotl say about its training run?
+"""Reads the training settings from a launch script of axolotl.
 
-Source: ``src/axolotl/cli/main.py`` and ``utils/schemas/*.py`` of axolotl 0.4 to 0.13: one YAML file, and flags
-(``--micro-batch-size``) over it. ``batch_size`` is that of one rank, accumulation included.
+Source: ``src/axolotl/cli/main.py`` and ``utils/schemas/*.py`` of axolotl 0.4 to 0.13: one YAML file, which flags
+(``--micro-batch-size``) override. ``batch_size`` is that of one rank, accumulation included.
 """
 
 from __future__ import annotations
@@ -15,22 +15,28 @@ from opsk_jobcheck.scripts.frameworks.huggingface.model import name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     OPTIMIZER,
     STEPS,
-    first,
+    find_first,
     read_precision,
     read_recompute,
     read_steps,
 )
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
-from opsk_jobcheck.scripts.frameworks.recipes import before, close, read_sharding, recipe_of, values_of
-from opsk_jobcheck.scripts.launchers.accelerate import INSTANCES, launch_of, read_accelerate
-from opsk_jobcheck.scripts.launchers.programs import SURE, Program, command_of, is_open, program_of
+from opsk_jobcheck.scripts.frameworks.recipes import (
+    get_launcher_words,
+    parse_values,
+    read_recipe,
+    read_sharding,
+    state_open_fields,
+)
+from opsk_jobcheck.scripts.launchers.accelerate import INSTANCES, find_accelerate_launch, read_accelerate
+from opsk_jobcheck.scripts.launchers.programs import SURE, Program, find_command, is_open, program_of
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.given_settings import settings_in
+from opsk_jobcheck.scripts.settings.given_settings import iterate_settings
 from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import data_parallel_only, state_number, truth, whole
+from opsk_jobcheck.scripts.settings.stating import parse_boolean, parse_integer, state_data_parallel_only, state_number
 
 FRAMEWORK = "axolotl"
 _MODULES = frozenset({"axolotl.cli.train", "axolotl.cli.main"})
@@ -43,7 +49,7 @@ _SPLITS = (
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command of axolotl that trains, or ``None``."""
-    program = _program(invocation)
+    program = _find_program(invocation)
     if program is None:
         return None
     arguments = arguments_of(invocation)
@@ -51,18 +57,18 @@ def recognise(invocation: Invocation) -> Match | None:
 
 
 def read_axolotl(match: Match, reading: Reading) -> None:
-    """State what the recipe, the command line and the launcher say."""
-    program, invocation, findings = _program(match.invocation), match.invocation, reading.findings
+    """State the values of the recipe, the command line and the launcher."""
+    program, invocation, findings = _find_program(match.invocation), match.invocation, reading.findings
     if program is None:
         return
-    config = recipe_of(program, values_of(program), invocation, reading)
+    config = read_recipe(program, parse_values(program), invocation, reading)
     state_number(findings, "plan.micro_batch", config.entry("micro_batch_size"))
     state_number(findings, "model.seq", config.entry("sequence_len"))
-    _steps(config, findings)
+    _state_steps(config, findings)
     read_precision(config, findings)
     for name, precision in (("bfloat16", "bf16"), ("float16", "fp16")):
         entry = config.entry(name)
-        if entry is not None and not entry.why and truth(entry.value):
+        if entry is not None and not entry.why and parse_boolean(entry.value):
             # weights and all else in 16 bits, without autocast
             findings.options[WEIGHTS] = precision
             if is_open(findings, "plan.precision"):
@@ -73,23 +79,23 @@ def read_axolotl(match: Match, reading: Reading) -> None:
     if optimizer is not None and isinstance(optimizer.value, str):
         findings.options[OPTIMIZER] = optimizer.value.lower()[:40]
     is_unread = read_sharding(config, invocation, reading)
-    _splits(config, findings, line=invocation.line)
-    launch = launch_of(before(invocation, program), invocation, reading)
+    _state_splits(config, findings, line=invocation.line)
+    launch = find_accelerate_launch(get_launcher_words(invocation, program), invocation, reading)
     if launch:
         read_accelerate(launch, invocation, reading)
-    model = first(config, "base_model", "base_model_config")
+    model = find_first(config, "base_model", "base_model_config")
     if model is not None and not model.why and isinstance(model.value, str) and model.value:
         name_model(model, invocation, reading)
-    close(config, invocation, reading, launch=launch, doubt=is_unread)
-    read_trainable(invocation, findings, settings=settings_in(config), framework=FRAMEWORK)
+    state_open_fields(config, invocation, reading, launch=launch, doubt=is_unread)
+    read_trainable(invocation, findings, settings=iterate_settings(config), framework=FRAMEWORK)
 
 
 AXOLOTL = Reader(frameworks=(FRAMEWORK,), recognise=recognise, read=read_axolotl)
 
 
-def _program(invocation: Invocation) -> Program | None:
-    """Return what trains: ``axolotl train``, the module, or the script that older releases had."""
-    command = command_of(invocation, "axolotl")
+def _find_program(invocation: Invocation) -> Program | None:
+    """Return the program that trains: ``axolotl train``, the module, or the script that older releases had."""
+    command = find_command(invocation, "axolotl")
     if command is not None:
         is_train = bool(command.words) and command.words[0].known == "train"
         return replace(command, words=command.words[1:]) if is_train else None
@@ -104,27 +110,27 @@ def _program(invocation: Invocation) -> Program | None:
     return program if program.name.endswith(("axolotl/scripts/finetune.py", "axolotl/cli/train.py")) else None
 
 
-def _steps(config: ConfigFile, findings: Findings) -> None:
+def _state_steps(config: ConfigFile, findings: Findings) -> None:
     """Keep the accumulation steps, given as such or by the batch of one rank."""
     read_steps(config.entry(STEPS), findings)
     batch, micro = config.entry("batch_size"), findings.get("plan.micro_batch")
     if batch is None or batch.why or STEPS_OPTION in findings.options or not micro:
         return
-    count = whole(batch.value)
+    count = parse_integer(batch.value)
     if count and count % micro == 0:
         findings.options[STEPS_OPTION] = str(count // micro)
 
 
-def _splits(config: ConfigFile, findings: Findings, *, line: int) -> None:
+def _state_splits(config: ConfigFile, findings: Findings, *, line: int) -> None:
     """State how the model and sequences are split; axolotl has no pipelines."""
     if config.why:
         return
     for target, names in _SPLITS:
-        entry = first(config, *names)
-        if entry is not None and (entry.why or (whole(entry.value) or 1) > 1):
+        entry = find_first(config, *names)
+        if entry is not None and (entry.why or (parse_integer(entry.value) or 1) > 1):
             state_number(findings, target, entry)
     copies = config.entry("dp_replicate_size")
-    if copies is not None and not copies.why and (whole(copies.value) or 1) > 1:
-        findings.options[INSTANCES] = str(whole(copies.value))
-    if any(first(config, *names) is not None for _, names in _SPLITS):
-        data_parallel_only(findings, "axolotl splits nothing but what it is told to, and has no pipelines", line)
+    if copies is not None and not copies.why and (parse_integer(copies.value) or 1) > 1:
+        findings.options[INSTANCES] = str(parse_integer(copies.value))
+    if any(find_first(config, *names) is not None for _, names in _SPLITS):
+        state_data_parallel_only(findings, "axolotl splits nothing but what it is told to, and has no pipelines", line)

@@ -1,7 +1,7 @@
-"""What does a launch script of NVIDIA BioNeMo say beyond Megatron's flags? What its program has fixed in Python.
+"""Reads launch scripts of NVIDIA BioNeMo: Megatron's flags, and the settings that its programs fix in Python.
 
 Source: ``bionemo/esm2/model/model.py`` (``ESM2GenericConfig``), ``bionemo/geneformer/scripts/train_geneformer.py`` and
-``bionemo/amplify/model.py`` of BioNeMo 2. Megatron Core's ``gated_linear_unit`` is off unless a model asks for it:
+``bionemo/amplify/model.py`` of BioNeMo 2. Megatron Core's ``gated_linear_unit`` is off unless a model sets it:
 ESM-2 and Geneformer have plain MLPs with GELU, AMPLIFY has SwiGLU.
 """
 
@@ -32,9 +32,9 @@ _FIXED: Mapping[str, Mapping[str, bool | int]] = MappingProxyType(
         "amplify": {"model.gated_mlp": True, "model.learned_positions": False},
     }
 )
-"""What the program of each model has no flag for."""
+"""Settings for which the program of each model has no flag."""
 _TOKENIZER, _TOKENIZERS = "tokenizer.type", MappingProxyType({"esm2": "ESM-2's tokenizer"})
-"""How many tokens there are nobody states: that is assumed by the name."""
+"""The size of the vocabulary is not stated; it is assumed by the name."""
 
 
 def recognise(invocation: Invocation) -> Match | None:
@@ -49,18 +49,18 @@ def recognise(invocation: Invocation) -> Match | None:
 
 
 def read_bionemo(match: Match, reading: Reading) -> None:
-    """State what the flags say, and what the program has fixed."""
+    """State the values of the flags, and those that the program fixes."""
     read_megatron(match, reading)
     program = program_of(match.invocation)
     if program is not None and (named := _NAME.search(program.file.lower())):
-        _fixed(named[0], program.file, match.invocation.line, reading.findings)
+        _state_fixed(named[0], program.file, match.invocation.line, reading.findings)
 
 
 BIONEMO_READER = Reader(frameworks=(BIONEMO,), recognise=recognise, read=read_bionemo)
 
 
-def _fixed(name: str, file: str, line: int, findings: Findings) -> None:
-    """State what one program has fixed."""
+def _state_fixed(name: str, file: str, line: int, findings: Findings) -> None:
+    """State the values that one program fixes."""
     for field, value in _FIXED[name].items():
         findings.state(field, value, line, f"{file[:80]} has it so")
     if name in _TOKENIZERS:

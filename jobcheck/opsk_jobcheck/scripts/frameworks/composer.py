@@ -1,8 +1,8 @@
-"""What do a launch script of Composer with LLM Foundry, and the YAML that it names, say about the training run?
+"""Reads the training settings from a launch script of Composer with LLM Foundry, and from its YAML file.
 
 Source: ``llmfoundry`` 0.1 to 0.22 (``utils/config_utils.py``, ``models/mpt/configuration_mpt.py``, the YAMLs under
-``scripts/train``). ``composer train.py x.yaml key=value ...``: what stands behind the file beats it. Ranks shard
-data-parallel replicas (``fsdp_config``); tensors are split with a ``tp_config`` only, and there are no pipelines.
+``scripts/train``). In ``composer train.py x.yaml key=value ...``, the pairs override the file. Ranks shard
+data-parallel replicas (``fsdp_config``); only a ``tp_config`` splits tensors, and there is no pipeline parallelism.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from opsk_jobcheck.scripts.launchers.programs import (
     SHAPE,
     SURE,
     Program,
-    assigned,
-    command_of,
+    find_command,
+    parse_assignments,
     program_of,
 )
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.given_settings import settings_in
+from opsk_jobcheck.scripts.settings.given_settings import iterate_settings
 from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
 from opsk_jobcheck.scripts.settings.stating import (
-    cannot_tell_all,
-    data_parallel_only,
-    follows,
+    mark_all_unknown,
+    parse_boolean,
+    parse_integer,
+    state_data_parallel_only,
+    state_derived,
     state_number,
     state_numbers,
     state_truth,
     state_word,
-    truth,
-    whole,
 )
 
 COMPOSER = "composer"
@@ -83,63 +83,63 @@ _HF = ("hf_causal_lm", "hf_prefix_lm", "hf_t5")
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command that trains with Composer: by its launcher, or LLM Foundry's ``train.py`` with a YAML."""
-    found = _words(invocation)
-    if found is None:
+    words = _find_program_words(invocation)
+    if words is None:
         return None
     arguments = arguments_of(invocation)
-    weight = SURE if _yaml(found) is not None else 1
+    weight = SURE if _find_yaml(words) is not None else 1
     return Match(framework=COMPOSER, weight=weight, invocation=invocation, arguments=arguments)
 
 
 def read_composer(match: Match, reading: Reading) -> None:
-    """State what the file and the settings that beat it say."""
+    """State the values of the file and of the settings that override it."""
     findings, invocation = reading.findings, match.invocation
-    words = _words(invocation) or ()
-    named = _yaml(words)
+    words = _find_program_words(invocation) or ()
+    named = _find_yaml(words)
     if named is None:
         why = "this program's settings are in Python"
-        cannot_tell_all(findings, (*SHAPE, "model.seq", "plan.micro_batch"), why, invocation.line)
+        mark_all_unknown(findings, (*SHAPE, "model.seq", "plan.micro_batch"), why, invocation.line)
         return
     config = reading.config(named, invocation, form="yaml")
-    config.overrides = assigned(words)
+    config.overrides = parse_assignments(words)
     state_numbers(findings, config, _TABLE)
-    _feed_forward(config, findings)
-    _details(config, findings)
-    _parallel(config, findings, invocation.line)
-    _micro_batch(config, findings)
+    _state_feed_forward(config, findings)
+    _state_details(config, findings)
+    _state_parallelism(config, findings, invocation.line)
+    _state_micro_batch(config, findings)
     state_word(findings, "plan.precision", config.entry("precision"), _FORMATS)
     name = config.entry("model.pretrained_model_name_or_path")
     if name is not None and name.value is not None and not name.why:
         name_model(name, invocation, reading)
-    read_trainable(invocation, findings, settings=settings_in(config))
+    read_trainable(invocation, findings, settings=iterate_settings(config))
 
 
 COMPOSER_READER = Reader(frameworks=(COMPOSER,), recognise=recognise, read=read_composer)
 
 
-def _words(invocation: Invocation) -> tuple[Text, ...] | None:
-    """Return the words behind the training program, ``None`` where this is no such command."""
-    launcher, program = command_of(invocation, "composer"), program_of(invocation)
+def _find_program_words(invocation: Invocation) -> tuple[Text, ...] | None:
+    """Return the words after the training program, ``None`` where this is no such command."""
+    launcher, program = find_command(invocation, "composer"), program_of(invocation)
     if launcher is not None:
-        return _inside(launcher)
-    if (command := command_of(invocation, "llmfoundry")) is not None:
+        return _find_words_after_program(launcher)
+    if (command := find_command(invocation, "llmfoundry")) is not None:
         first = command.words[0].known if command.words else None
         return command.words[1:] if first == "train" else None
-    if program is None or program.file != "train.py" or _yaml(program.words[:1]) is None:
+    if program is None or program.file != "train.py" or _find_yaml(program.words[:1]) is None:
         return None
     is_ours = "foundry" in program.name or "/yamls/" in program.words[0].shown or "foundry" in program.words[0].shown
     return program.words if is_ours else None
 
 
-def _inside(launcher: Program) -> tuple[Text, ...] | None:
-    """Return the words behind the Python program that the launcher starts."""
+def _find_words_after_program(launcher: Program) -> tuple[Text, ...] | None:
+    """Return the words after the Python program that the launcher starts."""
     for index, word in enumerate(launcher.words):
         if word.shown.endswith(".py"):
             return launcher.words[index + 1 :]
     return None
 
 
-def _yaml(words: tuple[Text, ...]) -> Text | None:
+def _find_yaml(words: tuple[Text, ...]) -> Text | None:
     """Return the first word where it names a YAML file, or may: it is the one before all settings."""
     if not words or words[0].shown.startswith("-"):
         return None
@@ -148,7 +148,7 @@ def _yaml(words: tuple[Text, ...]) -> Text | None:
     return first if is_named else None
 
 
-def _feed_forward(config: ConfigFile, findings: Findings) -> None:
+def _state_feed_forward(config: ConfigFile, findings: Findings) -> None:
     """State the width of the MLP and of experts."""
     kind = config.entry("model.ffn_config.ffn_type")
     name = config.entry("model.name")
@@ -161,18 +161,18 @@ def _feed_forward(config: ConfigFile, findings: Findings) -> None:
     if width is not None and width.value is not None:
         state_number(findings, "model.ffn", width)
     elif ratio is not None and ratio.why:
-        findings.cannot_tell("model.ffn", ratio.why, ratio.line, file=ratio.file)
-    elif ratio is not None and hidden and (product := _product(hidden, ratio.value)):
+        findings.mark_unknown("model.ffn", ratio.why, ratio.line, file=ratio.file)
+    elif ratio is not None and hidden and (product := _compute_product(hidden, ratio.value)):
         findings.state("model.ffn", product, ratio.line, f"{ratio.text} × {hidden}"[:200], file=ratio.file)
     if (findings.get("model.experts") or 1) < 2:
         for field in ("model.experts", "model.top_k", "plan.ep"):
             findings.values.pop(field, None)
             findings.evidence.pop(field, None)
     elif ffn := findings.get("model.ffn"):
-        follows(findings, "model.expert_ffn", ffn, f"every expert is {ffn} wide", "model.ffn")
+        state_derived(findings, "model.expert_ffn", ffn, f"every expert is {ffn} wide", "model.ffn")
 
 
-def _product(hidden: int, ratio: object) -> int | None:
+def _compute_product(hidden: int, ratio: object) -> int | None:
     """Return hidden × ratio where that is a whole number."""
     try:
         product = hidden * float(str(ratio))
@@ -181,8 +181,8 @@ def _product(hidden: int, ratio: object) -> int | None:
     return int(product) if 0 < product < 10**9 and product == int(product) else None
 
 
-def _details(config: ConfigFile, findings: Findings) -> None:
-    """State what else of the model is said."""
+def _state_details(config: ConfigFile, findings: Findings) -> None:
+    """State the other settings of the model."""
     kind = config.entry("model.attn_config.attn_type")
     if kind is not None and kind.value == "multiquery_attention":
         findings.state("model.kv_heads", 1, kind.line, kind.text, file=kind.file)
@@ -193,14 +193,14 @@ def _details(config: ConfigFile, findings: Findings) -> None:
     state_truth(findings, "model.learned_positions", config.entry("model.learned_pos_emb"))
     for key in ("model.attn_config.alibi", "model.attn_config.rope"):
         entry = config.entry(key)
-        if entry is not None and not entry.why and truth(entry.value):
+        if entry is not None and not entry.why and parse_boolean(entry.value):
             findings.state("model.learned_positions", False, entry.line, entry.text, file=entry.file)
     if config.why:
-        cannot_tell_all(findings, (*SHAPE, "model.seq"), config.why, 0)
+        mark_all_unknown(findings, (*SHAPE, "model.seq"), config.why, 0)
 
 
-def _parallel(config: ConfigFile, findings: Findings, line: int) -> None:
-    """State how states are shared, and that nothing but data is split where nothing else is asked for."""
+def _state_parallelism(config: ConfigFile, findings: Findings, line: int) -> None:
+    """State how states are sharded, and data parallelism only where nothing else is requested."""
     section = next((name for name in ("parallelism_config.fsdp", "fsdp_config") if config.has(name)), "fsdp_config")
     strategy = config.entry(section, "sharding_strategy")
     state_word(findings, "plan.sharding", strategy, _SHARDING)
@@ -218,10 +218,10 @@ def _parallel(config: ConfigFile, findings: Findings, line: int) -> None:
     if config.names("tp_config") or config.names("parallelism_config.tp"):
         findings.state("plan.pp", 1, line, "composer has no pipelines")
     else:
-        data_parallel_only(findings, "no tp_config: replicas are sharded, tensors are not split", line)
+        state_data_parallel_only(findings, "no tp_config: replicas are sharded, tensors are not split", line)
 
 
-def _micro_batch(config: ConfigFile, findings: Findings) -> None:
+def _state_micro_batch(config: ConfigFile, findings: Findings) -> None:
     """State the micro-batch; ``auto`` finds it when the job runs, and one above a GPU's batch is lowered to that."""
     entry, old = config.entry("device_train_microbatch_size"), config.entry("device_train_grad_accum")
     batch, gpus = findings.get("plan.global_batch"), findings.get("plan.gpus")
@@ -229,22 +229,22 @@ def _micro_batch(config: ConfigFile, findings: Findings) -> None:
     share = batch // gpus if is_divided else None
     if entry is not None and not entry.why and str(entry.value).lower() == "auto":
         why = f"{entry.text[:80]}: composer finds it when the job runs"
-        findings.cannot_tell("plan.micro_batch", why, entry.line, file=entry.file)
+        findings.mark_unknown("plan.micro_batch", why, entry.line, file=entry.file)
     elif entry is not None:
         micro = state_number(findings, "plan.micro_batch", entry)
         if micro and share and micro > share:
             text = f"{entry.text}; lowered to {batch} / {gpus} GPUs"
             findings.state("plan.micro_batch", share, entry.line, text, file=entry.file)
     elif old is not None:
-        _by_steps(old, share, findings)
+        _state_micro_batch_from_steps(old, share, findings)
 
 
-def _by_steps(entry: Entry, share: int | None, findings: Findings) -> None:
+def _state_micro_batch_from_steps(entry: Entry, share: int | None, findings: Findings) -> None:
     """State the micro-batch from the number of steps, as releases of 2023 have it."""
-    steps = None if entry.why else whole(entry.value)
-    if share and steps and steps <= share:  # ``Tensor.chunk``: the last piece is what is left
+    steps = None if entry.why else parse_integer(entry.value)
+    if share and steps and steps <= share:  # ``Tensor.chunk``: the last piece is the remainder
         text = f"{share} a GPU / {entry.text}"
         findings.state("plan.micro_batch", -(-share // steps), entry.line, text, file=entry.file)
     else:
         why = entry.why or f"{entry.text[:80]}: what a step takes is not known"
-        findings.cannot_tell("plan.micro_batch", why, entry.line, file=entry.file)
+        findings.mark_unknown("plan.micro_batch", why, entry.line, file=entry.file)

@@ -1,8 +1,8 @@
-"""What does a launch script of the FSDP example of AWS, or of one of its descendants, say about its training run?
+"""Reads the training settings from a launch script of AWS's FSDP example, or of a program derived from it.
 
 Source: ``awsome-distributed-training/3.test_cases/pytorch/FSDP/src`` (2023 to 2026, ``model_utils/arguments.py`` and
 ``train_utils.py``; FSDP1 first, FSDP2 from 2025 on) and the SageMaker model-parallel v2 examples, which add
-``--tensor_parallel_degree`` and others. The program has no accumulation: a step is one batch on every rank.
+``--tensor_parallel_degree`` and others. There is no gradient accumulation: a step is one batch on every rank.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.launchers.programs import RECOMPUTE_WORDS, flagged, state_flags
+from opsk_jobcheck.scripts.launchers.programs import RECOMPUTE_WORDS, collect_flags, state_flags
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import data_parallel_only, follows, state_word, truth
+from opsk_jobcheck.scripts.settings.stating import parse_boolean, state_data_parallel_only, state_derived, state_word
 
 FSDP = "pytorch-fsdp"
-_OWN = frozenset(
+_KNOWN_FLAGS = frozenset(
     {
         *("--max-context-width", "--hidden-width", "--num-heads", "--model-type", "--train-batch-size"),
         *("--val-batch-size", "--sharding-strategy", "--offload-activations", "--activation-checkpointing"),
@@ -29,7 +29,7 @@ _OWN = frozenset(
     }
 )
 _NEEDED = ("--max-context-width", "--hidden-width")
-_MIN_OWN = 4
+_MIN_KNOWN_FLAGS = 4
 _NUMBERS = MappingProxyType(
     {
         "max_context_width": "model.seq",
@@ -66,31 +66,31 @@ _LLAMA_LIKE = ("llama", "mistral", "mixtral", "qwen")
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command with the flags of the example, whatever its program is called."""
     arguments = arguments_of(invocation)
-    own = len(_OWN & arguments.flags.keys())
-    if own < _MIN_OWN or not any(flag in arguments.flags for flag in _NEEDED):
+    matched = len(_KNOWN_FLAGS & arguments.flags.keys())
+    if matched < _MIN_KNOWN_FLAGS or not any(flag in arguments.flags for flag in _NEEDED):
         return None
-    return Match(framework=FSDP, weight=own, invocation=invocation, arguments=arguments)
+    return Match(framework=FSDP, weight=matched, invocation=invocation, arguments=arguments)
 
 
 def read_fsdp_example(match: Match, reading: Reading) -> None:
-    """State what the flags say."""
-    findings, given = reading.findings, flagged(match.arguments)
+    """State the values of the flags."""
+    findings, given = reading.findings, collect_flags(match.arguments)
     state_flags(findings, given, _NUMBERS)
-    _kind(given, findings)
-    _plan(given, findings)
+    _state_kind(given, findings)
+    _state_plan(given, findings)
     findings.options[STEPS_OPTION] = "1"
     if any(flag in given for flag in _SMP_FLAGS):
         if "plan.tp" in findings.values:
             findings.state("plan.pp", 1, match.invocation.line, "SageMaker model parallelism v2 has no pipelines")
         return
-    data_parallel_only(findings, "the FSDP example has data parallelism only", _line(given))
+    state_data_parallel_only(findings, "the FSDP example has data parallelism only", _find_line(given))
 
 
 AWS_FSDP = Reader(frameworks=(FSDP,), recognise=recognise, read=read_fsdp_example)
 
 
-def _kind(given: Mapping[str, Entry], findings: Findings) -> None:
-    """State what the kind of model fixes."""
+def _state_kind(given: Mapping[str, Entry], findings: Findings) -> None:
+    """State the values that the kind of model fixes."""
     entry = given.get("model_type")
     kind = str(entry.value).lower() if entry is not None and not entry.why else ""
     if entry is None or not kind:
@@ -102,17 +102,17 @@ def _kind(given: Mapping[str, Entry], findings: Findings) -> None:
         findings.evidence.pop("model.ffn", None)
         findings.state("model.gated_mlp", False, line, text)
         if hidden := findings.get("model.hidden"):
-            follows(findings, "model.ffn", 4 * hidden, f"{text}: 4 × hidden {hidden}", "model.hidden")
+            state_derived(findings, "model.ffn", 4 * hidden, f"{text}: 4 × hidden {hidden}", "model.hidden")
     elif any(name in kind for name in _LLAMA_LIKE):
         findings.state("model.gated_mlp", True, line, text)
     if "mixtral" in kind and "num_experts" not in given:
         findings.state("model.experts", 8, line, text)
         findings.state("model.top_k", 2, line, text)
         if width := findings.get("model.ffn"):
-            follows(findings, "model.expert_ffn", width, f"{text}: every expert is {width} wide", "model.ffn")
+            state_derived(findings, "model.expert_ffn", width, f"{text}: every expert is {width} wide", "model.ffn")
 
 
-def _plan(given: Mapping[str, Entry], findings: Findings) -> None:
+def _state_plan(given: Mapping[str, Entry], findings: Findings) -> None:
     """State sharding, recomputation and number format."""
     state_word(findings, "plan.sharding", given.get("sharding_strategy"), _SHARDING)
     state_word(findings, "plan.recompute", given.get("activation_checkpointing"), RECOMPUTE_WORDS)
@@ -120,23 +120,23 @@ def _plan(given: Mapping[str, Entry], findings: Findings) -> None:
         entry = given.get(name)
         if entry is None:
             continue
-        switch = None if entry.why else truth(entry.value)
+        switch = None if entry.why else parse_boolean(entry.value)
         if switch is None:
-            findings.cannot_tell("plan.precision", entry.why or f"{entry.text[:80]} is neither 0 nor 1", entry.line)
+            findings.mark_unknown("plan.precision", entry.why or f"{entry.text[:80]} is neither 0 nor 1", entry.line)
         elif switch:
             findings.state("plan.precision", precision, entry.line, entry.text)
         elif name == "bf16" and "fp16" not in given:
             findings.state("plan.precision", "fp32", entry.line, entry.text)
     state_word(findings, "plan.precision", given.get("mixed_precision"), _MIXED)
-    kept = given.get("offload_activations")
-    if kept is not None and not kept.why and truth(kept.value):
+    offload_activations = given.get("offload_activations")
+    if offload_activations is not None and not offload_activations.why and parse_boolean(offload_activations.value):
         findings.options["activations.offload"] = "cpu"
     offload = given.get("cpu_offload")
-    if offload is not None and not offload.why and truth(offload.value):
+    if offload is not None and not offload.why and parse_boolean(offload.value):
         findings.options["optimizer.offload"] = "cpu"
 
 
-def _line(given: Mapping[str, Entry]) -> int:
+def _find_line(given: Mapping[str, Entry]) -> int:
     """Return the line of the flag that says most about the plan."""
     entry = given.get("sharding_strategy") or given.get("train_batch_size") or next(iter(given.values()))
     return entry.line

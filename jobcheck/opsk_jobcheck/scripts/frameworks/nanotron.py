@@ -1,7 +1,7 @@
-"""What do a launch script of nanotron and the YAML file that it names say about the training run?
+"""Reads the training settings from a launch script of nanotron, and from its YAML file.
 
 Source: ``nanotron/config/{config,models_config,parallelism_config}.py`` (2024 to 2026). ``run_train.py`` takes
-``--config-file``, and no settings beside it; a file in Python is not followed.
+``--config-file``, and no other settings; a file in Python is not followed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from opsk_jobcheck.scripts.launchers.programs import RECOMPUTE_WORDS, SHAPE, SUR
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.given_settings import settings_in
+from opsk_jobcheck.scripts.settings.given_settings import iterate_settings
 from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
 from opsk_jobcheck.scripts.settings.stating import (
-    cannot_tell_all,
-    follows,
+    mark_all_unknown,
+    parse_integer,
+    state_derived,
     state_numbers,
     state_truth,
     state_word,
-    whole,
 )
 
 NANOTRON = "nanotron"
@@ -79,17 +79,17 @@ def recognise(invocation: Invocation) -> Match | None:
 
 
 def read_nanotron(match: Match, reading: Reading) -> None:
-    """State what the file says."""
+    """State the values of the file."""
     findings, named = reading.findings, match.arguments.flags[_FLAG].value
     config = reading.config(named, match.invocation, form="yaml")
     if (named.known or "").endswith(".py"):
         config = ConfigFile(path=named.shown, why=f"{named.shown[:80]} is a program in Python, which is not followed")
     elif not config.why and not config.has("parallelism"):
-        cannot_tell_all(findings, SHAPE, f"{config.path[:80]} holds no configuration of nanotron", 0)
+        mark_all_unknown(findings, SHAPE, f"{config.path[:80]} holds no configuration of nanotron", 0)
         return
     state_numbers(findings, config, _TABLE)
-    _experts(config, findings)
-    _steps(config, findings)
+    _state_experts(config, findings)
+    _state_steps(config, findings)
     state_word(findings, "plan.recompute", config.entry("parallelism.recompute_layer"), RECOMPUTE_WORDS)
     state_word(findings, "plan.precision", config.entry("model.dtype"), _FORMATS)
     state_word(findings, "plan.sharding", config.entry("optimizer.zero_stage"), _STAGES)
@@ -101,30 +101,30 @@ def read_nanotron(match: Match, reading: Reading) -> None:
     if activation is not None and str(activation.value).lower() in _GATED:
         state_word(findings, "model.gated_mlp", activation, _GATED)
     if config.why:
-        cannot_tell_all(findings, (*SHAPE, "model.seq", "plan.micro_batch"), config.why, match.invocation.line)
-    read_trainable(match.invocation, findings, settings=settings_in(config))
+        mark_all_unknown(findings, (*SHAPE, "model.seq", "plan.micro_batch"), config.why, match.invocation.line)
+    read_trainable(match.invocation, findings, settings=iterate_settings(config))
 
 
 NANOTRON_READER = Reader(frameworks=(NANOTRON,), recognise=recognise, read=read_nanotron)
 
 
-def _experts(config: ConfigFile, findings: Findings) -> None:
+def _state_experts(config: ConfigFile, findings: Findings) -> None:
     """One expert is a dense MLP; ``moe_num_experts`` of the examples is as wide as that."""
     if findings.get("model.experts") == 1:
         for field in ("model.experts", "model.top_k", "model.expert_ffn"):
             findings.values.pop(field, None)
             findings.evidence.pop(field, None)
     elif config.has("model.model_config.moe_num_experts") and (width := findings.get("model.ffn")):
-        follows(findings, "model.expert_ffn", width, f"every expert is {width} wide", "model.ffn")
+        state_derived(findings, "model.expert_ffn", width, f"every expert is {width} wide", "model.ffn")
 
 
-def _steps(config: ConfigFile, findings: Findings) -> None:
+def _state_steps(config: ConfigFile, findings: Findings) -> None:
     """Take over the accumulation, and state the global batch where all that it needs is stated."""
     entry = config.entry("tokens.batch_accumulation_per_replica")
-    steps = whole(entry.value) if entry is not None and not entry.why and entry.value is not None else None
+    steps = parse_integer(entry.value) if entry is not None and not entry.why and entry.value is not None else None
     if entry is None or not steps or steps < 1:
         if entry is not None:
-            findings.cannot_tell(
+            findings.mark_unknown(
                 "plan.global_batch", entry.why or f"{entry.text[:80]} is no number", entry.line, file=entry.file
             )
         return

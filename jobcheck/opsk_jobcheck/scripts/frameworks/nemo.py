@@ -1,9 +1,9 @@
-"""What does a launch script of NVIDIA NeMo say about its training run? NeMo 1 with Hydra, NeMo 2 with recipes.
+"""Reads the training settings from a launch script of NVIDIA NeMo 1 (Hydra) or NeMo 2 (recipes).
 
 NeMo 1 (``examples/nlp/language_modeling/megatron_gpt_*.py``, up to 24.12) reads a YAML file that ``--config-path`` and
-``--config-name`` name, and ``key=value`` over it. NeMo 2 (``nemo llm pretrain --factory llama3_8b``, from 24.07) takes
-what is not on its command line from a recipe in Python, which cannot be told. Source: ``conf/megatron_gpt_config.yaml``
-of NeMo 1.23, ``nemo/lightning/pytorch/strategies/megatron_strategy.py`` of NeMo 2.
+``--config-name`` name; ``key=value`` overrides it. NeMo 2 (``nemo llm pretrain --factory llama3_8b``, from 24.07) takes
+all that is not on its command line from a recipe in Python; these settings are unknown. Source:
+``conf/megatron_gpt_config.yaml`` of NeMo 1.23, ``nemo/lightning/pytorch/strategies/megatron_strategy.py`` of NeMo 2.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from types import MappingProxyType
 
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.frameworks.megatron.flags import CORE_CONFIG
-from opsk_jobcheck.scripts.launchers.programs import SURE, assigned, command_of, program_of
+from opsk_jobcheck.scripts.launchers.programs import SURE, find_command, parse_assignments, program_of
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import cannot_tell_all, state_number, state_truth, state_word
-from opsk_jobcheck.scripts.settings.uncounted import NEMO_LEFT_OUT, list_left_out
+from opsk_jobcheck.scripts.settings.stating import mark_all_unknown, state_number, state_truth, state_word
+from opsk_jobcheck.scripts.settings.uncounted import UNCOUNTED_NEMO, report_uncounted_settings
 
 NEMO = "nemo"
 PLAN_FIELDS = tuple(
@@ -76,7 +76,7 @@ _PRECISIONS: Mapping[str, object] = MappingProxyType(
 _RECOMPUTE: Mapping[str, object] = MappingProxyType({"full": "full", "selective": "selective", "none": "none"})
 _SHARDED = ("distributed_fused_adam", "mcore_distributed_optim")
 _STARTED = ("trainer.devices", "trainer.num_nodes", "exp_manager.")
-"""What every program of NeMo 1 takes beside its model's settings, whatever it is called."""
+"""Overrides that every program of NeMo 1 takes besides its model's settings."""
 _FACTORY = re.compile(r"([A-Za-z]\w*)(?:\((.*)\))?", re.DOTALL)
 
 
@@ -84,21 +84,21 @@ def recognise(invocation: Invocation) -> Match | None:
     """Return a command that trains with NeMo."""
     program = program_of(invocation)
     arguments = arguments_of(invocation)
-    own = len((_HYDRA.keys() | _NEMO2.keys()) & arguments.overrides.keys())
+    matched = len((_HYDRA.keys() | _NEMO2.keys()) & arguments.overrides.keys())
     if program and not program.is_module and _PROGRAM.fullmatch(program.file):
-        return Match(framework=NEMO, weight=SURE + 1 + own, invocation=invocation, arguments=arguments)
+        return Match(framework=NEMO, weight=SURE + 1 + matched, invocation=invocation, arguments=arguments)
     is_started = any(name.startswith(_STARTED) for name in arguments.overrides)
     if program and not program.is_module and is_started and len(_HYDRA.keys() & arguments.overrides.keys()) >= 2:
-        return Match(framework=NEMO, weight=SURE + 1 + own, invocation=invocation, arguments=arguments)
-    command = command_of(invocation, "nemo", "nemorun")
+        return Match(framework=NEMO, weight=SURE + 1 + matched, invocation=invocation, arguments=arguments)
+    command = find_command(invocation, "nemo", "nemorun")
     if command and "llm" in [word.known for word in command.words[:4]]:
-        return Match(framework=NEMO, weight=SURE + 1 + own, invocation=invocation, arguments=arguments)
+        return Match(framework=NEMO, weight=SURE + 1 + matched, invocation=invocation, arguments=arguments)
     return None
 
 
 def read_nemo(match: Match, reading: Reading) -> None:
-    """State what the command line says, and what the file below it says where there is one."""
-    command = command_of(match.invocation, "nemo", "nemorun")
+    """State the values of the command line, and of its file where there is one."""
+    command = find_command(match.invocation, "nemo", "nemorun")
     if command is None or "llm" not in [word.known for word in command.words[:4]]:
         _read_hydra(match, reading)
     else:
@@ -109,20 +109,20 @@ NEMO_READER = Reader(frameworks=(NEMO,), recognise=recognise, read=read_nemo)
 
 
 def _read_hydra(match: Match, reading: Reading) -> None:
-    """State what NeMo 1's file says, with the overrides over it."""
+    """State the values of NeMo 1's file and its overrides."""
     findings = reading.findings
-    config = _hydra_config(match, reading)
+    config = _read_hydra_config(match, reading)
     for key, field in _HYDRA.items():
         entry = config.entry(key)
-        least = 0 if field == "model.experts" else 1
+        minimum = 0 if field == "model.experts" else 1
         if not (field == "model.ffn" and entry is not None and _is_computed(entry)):
-            state_number(findings, field, entry, least=least)
+            state_number(findings, field, entry, minimum=minimum)
     if not findings.get("model.seq"):
         state_number(findings, "model.seq", config.entry("model.data.seq_length"))
     state_truth(findings, "plan.sequence_parallel", config.entry("model.sequence_parallel"))
-    _precision(findings, config.entry("trainer.precision"))
+    _state_precision(findings, config.entry("trainer.precision"))
     state_word(findings, "plan.recompute", config.entry("model.activations_checkpoint_granularity"), _RECOMPUTE)
-    list_left_out(config, NEMO_LEFT_OUT, findings)
+    report_uncounted_settings(config, UNCOUNTED_NEMO, findings)
     for key, option in _OPTIONS.items():
         entry = config.entry(key)
         if entry is not None and not entry.why and entry.value not in (None, "null"):
@@ -131,7 +131,7 @@ def _read_hydra(match: Match, reading: Reading) -> None:
     if optimizer is not None and optimizer.value in _SHARDED:
         findings.state("plan.sharding", "zero1", optimizer.line, optimizer.text, file=optimizer.file)
     elif optimizer is not None and optimizer.why:
-        findings.cannot_tell("plan.sharding", optimizer.why, optimizer.line, file=optimizer.file)
+        findings.mark_unknown("plan.sharding", optimizer.why, optimizer.line, file=optimizer.file)
     activation = config.entry("model.activation")
     if activation is not None and not activation.why and "glu" in str(activation.value).lower():
         findings.state("model.gated_mlp", True, activation.line, activation.text, file=activation.file)
@@ -140,11 +140,11 @@ def _read_hydra(match: Match, reading: Reading) -> None:
         state_truth(findings, "model.tied_embeddings", shared)
 
 
-def _hydra_config(match: Match, reading: Reading) -> ConfigFile:
+def _read_hydra_config(match: Match, reading: Reading) -> ConfigFile:
     """Return the file that Hydra composes from, as far as it is one file, with the overrides over it."""
     flags = match.arguments.flags
     folder, name = flags.get("--config-path"), flags.get("--config-name")
-    overrides = assigned(match.invocation.words)
+    overrides = parse_assignments(match.invocation.words)
     if name is None or name.value.known is None or folder is None or folder.value.known is None:
         missing = name if name is not None and name.value.known is None else folder
         why = (missing.value.why if missing else "") or "they lie in a file beside the program"
@@ -154,7 +154,7 @@ def _hydra_config(match: Match, reading: Reading) -> ConfigFile:
         path = literal(posixpath.join(folder.value.known, file), name.line)
         if folder.value.known.startswith("/"):
             config = reading.config(path, match.invocation)
-        else:  # Hydra takes it from where the program lies
+        else:  # Hydra resolves it relative to the program
             config = ConfigFile(path=path.shown, why=f"{path.shown} lies beside the program, which opsk has not read")
     config.overrides = overrides
     if config.has("defaults"):
@@ -163,27 +163,27 @@ def _hydra_config(match: Match, reading: Reading) -> ConfigFile:
 
 
 def _read_recipe(match: Match, reading: Reading) -> None:
-    """State what NeMo 2's command line says, and that the recipe decides the rest."""
-    findings, given = reading.findings, assigned(match.invocation.words)
+    """State the values of NeMo 2's command line, and mark the rest as set by the recipe."""
+    findings, given = reading.findings, parse_assignments(match.invocation.words)
     for key, field in _NEMO2.items():
         state_number(findings, field, given.get(key))
     state_truth(findings, "plan.sequence_parallel", given.get("trainer.strategy.sequence_parallel"))
     factory = match.arguments.flags.get("--factory")
     recipe = factory.value.known if factory else None
-    found = _FACTORY.fullmatch(recipe.strip()) if recipe else None
-    if found and not any(key.startswith("model.") for key in given):
-        reading.model_name = found[1]
+    named = _FACTORY.fullmatch(recipe.strip()) if recipe else None
+    if named and not any(key.startswith("model.") for key in given):
+        reading.model_name = named[1]
     if "peft" in given or (recipe and "peft" in recipe) or "finetune" in [w.known for w in match.invocation.words]:
         findings.options["trainable"] = "unknown: NeMo's fine-tuning recipes train adapters unless told otherwise"
     why = f"the recipe {recipe[:60] if recipe else ''} decides it, in Python".replace("  ", " ")
-    cannot_tell_all(findings, (*PLAN_FIELDS, *SHAPE_FIELDS), why, match.invocation.line)
+    mark_all_unknown(findings, (*PLAN_FIELDS, *SHAPE_FIELDS), why, match.invocation.line)
 
 
-def _precision(findings: Findings, entry: Entry | None) -> None:
-    """State the number format; FP8 is asked for elsewhere and cannot be told from this alone."""
+def _state_precision(findings: Findings, entry: Entry | None) -> None:
+    """State the number format; FP8 is requested elsewhere and is not known from this alone."""
     state_word(findings, "plan.precision", entry, _PRECISIONS)
 
 
 def _is_computed(entry: Entry) -> bool:
-    """Tell whether a width is an expression of NeMo's own resolver (``${multiply:4, ...}``), not a number."""
+    """Return whether a width is an expression of NeMo's own resolver (``${multiply:4, ...}``), not a number."""
     return bool(entry.why) and "put together when the job runs" in entry.why

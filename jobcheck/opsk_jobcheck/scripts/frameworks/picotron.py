@@ -1,7 +1,7 @@
-"""What do a launch script of picotron and the JSON file that it names say about the training run?
+"""Reads the training settings from a launch script of picotron, and from its JSON file.
 
 Source: ``train.py``, ``create_config.py`` and ``template/base_config.json`` of picotron (2024 to 2026). The width of
-the model comes from the HuggingFace model that the file names; layers and heads may be set beside it.
+the model comes from the HuggingFace model that the file names; the file may override layers and heads.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.launchers.programs import SURE, named_shape, program_of, state_global_batch
+from opsk_jobcheck.scripts.launchers.programs import SURE, name_shape, program_of, state_global_batch
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import state_numbers, state_truth, state_word, whole
+from opsk_jobcheck.scripts.settings.stating import parse_integer, state_numbers, state_truth, state_word
 
 PICOTRON = "picotron"
 _FLAG = "--config"
@@ -45,20 +45,20 @@ def recognise(invocation: Invocation) -> Match | None:
 
 
 def read_picotron(match: Match, reading: Reading) -> None:
-    """State what the file says."""
+    """State the values of the file."""
     findings = reading.findings
     config = reading.config(match.arguments.flags[_FLAG].value, match.invocation, form="json")
     state_numbers(findings, config, _TABLE)
     state_word(findings, "plan.precision", config.entry("model.dtype"), _FORMATS)
     state_truth(findings, "model.flash_attention", config.entry("model.use_flash_attention"))
     entry = config.entry("training.gradient_accumulation_steps")
-    steps = None if entry is None or entry.why or entry.value is None else whole(entry.value)
+    steps = None if entry is None or entry.why or entry.value is None else parse_integer(entry.value)
     if steps and steps > 0:
         state_global_batch(findings, steps)
     name = config.entry("model.name")
     known = str(name.value) if name is not None and not name.why and name.value is not None else None
     why = config.why or f"the shape of {(known or 'the model')[:80]} is not known"
-    named_shape(reading, known, why=why, line=match.invocation.line)
+    name_shape(reading, known, why=why, line=match.invocation.line)
 
 
 PICOTRON_READER = Reader(frameworks=(PICOTRON,), recognise=recognise, read=read_picotron)

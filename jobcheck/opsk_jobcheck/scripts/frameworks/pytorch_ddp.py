@@ -1,7 +1,7 @@
-"""What does a launch script of a plain PyTorch program say, where the command tells that its ranks share only data?
+"""Reads launch scripts of plain PyTorch programs whose command states that ranks are data-parallel only.
 
-Nothing is known of such a program's model. Its name (``train_ddp.py``, those of PyTorch's DDP tutorial) or a flag
-(``--strategy ddp``, ``--multiprocessing-distributed``) may tell that each rank holds a replica, or a shard of one.
+The model of such a program is unknown. Its name (``train_ddp.py``, those of PyTorch's DDP tutorial) or a flag
+(``--strategy ddp``, ``--multiprocessing-distributed``) may state that each rank holds a replica, or a shard of one.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from types import MappingProxyType
 
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.launchers.programs import SHAPE, own_flag_names, own_flags, program_of
+from opsk_jobcheck.scripts.launchers.programs import SHAPE, list_flag_names, parse_program_flags, program_of
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import cannot_tell_all, data_parallel_only, truth
+from opsk_jobcheck.scripts.settings.stating import mark_all_unknown, parse_boolean, state_data_parallel_only
 
 DDP, FSDP = "pytorch-ddp", "pytorch-fsdp"
 _NAMES = MappingProxyType(
@@ -31,23 +31,23 @@ _STRATEGIES = MappingProxyType(
 _FLAGS = ("strategy", "trainer.strategy", "distributed_strategy")
 _IMAGENET = "multiprocessing_distributed"
 _OTHERS = ("tensor", "pipeline", "deepspeed", "model_parallel", "context_parallel", "tp_", "pp_")
-"""Beginnings of flags that speak of other ways to split work: with one of them nothing is stated."""
+"""Prefixes of flags of other kinds of parallelism: with one of them nothing is stated."""
 
 
 def recognise(invocation: Invocation) -> Match | None:
-    """Return a command whose program or flags tell that ranks are data-parallel only."""
+    """Return a command whose program or flags state that ranks are data-parallel only."""
     program = program_of(invocation)
     if program is None or program.is_module:
         return None
-    names = own_flag_names(program)
+    names = list_flag_names(program)
     if any(name.rpartition(".")[2].startswith(_OTHERS) or name in ("tp", "pp", "cp") for name in names):
         return None
-    given = own_flags(program) if not names.isdisjoint((*_FLAGS, _IMAGENET)) else {}
+    given = parse_program_flags(program) if not names.isdisjoint((*_FLAGS, _IMAGENET)) else {}
     by_name = next((name for name, pattern in _NAMES.items() if pattern.fullmatch(program.file)), None)
     chosen = next((given[name] for name in _FLAGS if name in given), None)
     by_flag = _STRATEGIES.get(str(chosen.value).lower()) if chosen is not None and not chosen.why else None
     switch = given.get(_IMAGENET)
-    if switch is not None and not switch.why and truth(switch.value):
+    if switch is not None and not switch.why and parse_boolean(switch.value):
         by_flag = by_flag or DDP
     if chosen is not None and by_flag is None:
         return None
@@ -62,11 +62,11 @@ def read_pytorch(match: Match, reading: Reading) -> None:
     findings, line = reading.findings, match.invocation.line
     program = program_of(match.invocation)
     text = f"{program.file[:60] if program else 'the program'}: {match.framework}"
-    data_parallel_only(findings, text, line)
+    state_data_parallel_only(findings, text, line)
     if match.framework == DDP:
         findings.state("plan.sharding", "none", line, text)
     why = "the program and its model are in Python"
-    cannot_tell_all(findings, (*SHAPE, "model.seq", "plan.micro_batch"), why, line)
+    mark_all_unknown(findings, (*SHAPE, "model.seq", "plan.micro_batch"), why, line)
 
 
 PYTORCH = Reader(frameworks=(DDP, FSDP), recognise=recognise, read=read_pytorch)

@@ -1,4 +1,4 @@
-"""Which training framework does a script use, and how does it start its ranks? Recognised by the words it runs."""
+"""Recognises the training framework and the launcher of a script by the words of its commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.launchers.programs import MAX_PATH_CHARS, names_of, program_of
-from opsk_jobcheck.scripts.launchers.spares import OWN_LAUNCHER, is_own_launch
+from opsk_jobcheck.scripts.launchers.spares import OPSK_LAUNCHER, is_opsk_launch
 
 _FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (name, re.compile(pattern))
@@ -44,7 +44,7 @@ _RELATIVES = {
 }
 """Frameworks whose flags are read as those of others, by the name in their programs' paths."""
 NAMED_BY_WORDS = frozenset(name for name, _ in _FRAMEWORKS) | _RELATIVES.keys()
-"""The frameworks that are told by words alone, whether or not a reader knows their settings."""
+"""The frameworks that are recognised by words alone, whether or not a reader knows their settings."""
 _DEEPSPEED_HELPERS = re.compile(r"(^|/)ALCF/helpers\.sh$")
 _ANY_FRAMEWORK = re.compile("|".join(f"(?:{pattern.pattern})" for _, pattern in _FRAMEWORKS))
 _TRAINER = re.compile(
@@ -83,7 +83,7 @@ _LOOKS = frozenset(
     {"hostname", "nvidia-smi", "rocm-smi", "ip", "uname", "env", "date", "true", "sleep", "df", "ibstat"}
 )
 _CONTAINERS = ("singularity", "apptainer", "docker", "podman", "enroot")
-_TALKERS = frozenset(
+_SETUP_COMMANDS = frozenset(
     {
         *("echo", "printf", "tee", "export", "mkdir", "cd", "module", "ls", "cp", "rm", "ln", "pip", "source"),
         *("cat", "grep", "sed", "awk", "git", "scancel", "sbatch", "scontrol", "chmod", "mv", "pushd", "popd"),
@@ -91,32 +91,32 @@ _TALKERS = frozenset(
 )
 
 
-def commands(invocations: Sequence[Invocation]) -> list[Invocation]:
-    """Return the invocations that do something: not what is only said or set up, nor flags that were cut off."""
+def select_commands(invocations: Sequence[Invocation]) -> list[Invocation]:
+    """Return the invocations that do something: without output and set-up commands and cut-off flags."""
     return [
         invocation
         for invocation in invocations
         if invocation.words
-        and invocation.known_words[0].rpartition("/")[2] not in _TALKERS
+        and invocation.known_words[0].rpartition("/")[2] not in _SETUP_COMMANDS
         and not is_cut_off(invocation)
     ]
 
 
 def is_cut_off(invocation: Invocation) -> bool:
-    r"""Tell whether a command is nothing but the flags of another, from which a comment or a blank has cut them off.
+    r"""Return whether a command is nothing but the flags of another, cut off by a comment or a blank.
 
     Behind ``\\`` and a blank, or a line that is a comment, a shell begins a new command, and does not find it.
     """
     return invocation.known_words[0].startswith("--")
 
 
-def framework_of(invocations: Sequence[Invocation]) -> str | None:
+def find_framework(invocations: Sequence[Invocation]) -> str | None:
     """Return the name of the training framework, ``None`` when none is recognised."""
-    spoken = ("echo", "printf")
+    printers = ("echo", "printf")
     words = [
         word
         for invocation in invocations
-        if invocation.words and invocation.words[0].known not in spoken and "pytest" not in invocation.known_words
+        if invocation.words and invocation.words[0].known not in printers and "pytest" not in invocation.known_words
         for word in invocation.shown_words
     ]
     named = [word for word in words if len(word) <= MAX_PATH_CHARS and _ANY_FRAMEWORK.search(word)]
@@ -126,11 +126,11 @@ def framework_of(invocations: Sequence[Invocation]) -> str | None:
     return None
 
 
-def more_exactly(framework: str | None, invocations: Sequence[Invocation]) -> str | None:
+def refine_framework(framework: str | None, invocations: Sequence[Invocation]) -> str | None:
     """Return the framework that a reader recognised, or that the words of a script name.
 
-    What starts a program that cannot be told with accelerate is TRL where the script speaks of TRL elsewhere; Megatron
-    is Megatron-DeepSpeed where it loads that, and its flags cannot all be told. Others take the flags of a relative.
+    An unknown program under accelerate is TRL if the script names TRL elsewhere; Megatron is Megatron-DeepSpeed if the
+    script loads that, and not all of its flags are known. Other frameworks take the flags of a related one.
     """
     if framework == "megatron-lm" and any(
         _DEEPSPEED_HELPERS.search(word) for entry in invocations for word in entry.shown_words[1:2]
@@ -138,26 +138,26 @@ def more_exactly(framework: str | None, invocations: Sequence[Invocation]) -> st
         return "megatron-deepspeed"
     for name, others in _RELATIVES.items():
         if framework in others and any(
-            name in program.name.lower() for entry in commands(invocations) if (program := program_of(entry))
+            name in program.name.lower() for entry in select_commands(invocations) if (program := program_of(entry))
         ):
             return name
-    if framework == "accelerate" and framework_of(invocations) == "trl":
+    if framework == "accelerate" and find_framework(invocations) == "trl":
         return "trl + accelerate"
-    return framework or framework_of(invocations)
+    return framework or find_framework(invocations)
 
 
 def looks_like_training(invocations: Sequence[Invocation]) -> bool:
     """Return whether a script starts ranks by a training launcher, or a program that is named like a trainer."""
-    return training_command(invocations) is not None
+    return find_training_command(invocations) is not None
 
 
-def training_command(invocations: Sequence[Invocation]) -> Invocation | None:
+def find_training_command(invocations: Sequence[Invocation]) -> Invocation | None:
     """Return the first command with a training launcher, or a program that is named like a trainer.
 
-    A word with blanks is a text for a shell (``bash -c "..."``), whose commands come on their own where they are known.
+    A word with blanks is a text for a shell (``bash -c "..."``), whose known commands are listed separately.
     """
     shells: list[Invocation] = []
-    for invocation in commands(invocations):
+    for invocation in select_commands(invocations):
         for text in invocation.shown_words:
             if len(text) <= MAX_PATH_CHARS and (text.rpartition("/")[2] in _RUNNERS[:5] or _TRAINER.search(text)):
                 if " " not in text:
@@ -166,15 +166,15 @@ def training_command(invocations: Sequence[Invocation]) -> Invocation | None:
     return shells[0] if shells else None
 
 
-def launcher_of(invocations: Sequence[Invocation], *, ntasks_per_node: int | None) -> str | None:
-    """Return how ranks are started, in words: ``srun + torchrun``; ``None`` when it cannot be told."""
-    acting = [entry for entry in commands(invocations) if not _looks_around(entry)]
+def find_launcher(invocations: Sequence[Invocation], *, ntasks_per_node: int | None) -> str | None:
+    """Return how ranks are started, in words: ``srun + torchrun``; ``None`` when it is unknown."""
+    acting = [entry for entry in select_commands(invocations) if not _only_inspects(entry)]
     names = [name for entry in acting for name in names_of(entry)]
     known = set(names)
-    parts = [OWN_LAUNCHER] if any(map(is_own_launch, acting)) else ["srun"] if "srun" in known else []
-    starters = {name for entry in acting for name in _before_programs(entry)}
+    parts = [OPSK_LAUNCHER] if any(map(is_opsk_launch, acting)) else ["srun"] if "srun" in known else []
+    starters = {name for entry in acting for name in _list_names_before_program(entry)}
     runner = next((name for name in _RUNNERS if name in starters), None)
-    profilers = known | _profilers_in_texts(acting)
+    profilers = known | _find_profilers(acting)
     profiler = next((f", under {name}" for name in _PROFILERS if name in profilers), "")
     if "axolotl" in known and runner and f"--launcher {runner}" in " ".join(names):
         # axolotl starts the runner itself
@@ -189,20 +189,20 @@ def launcher_of(invocations: Sequence[Invocation], *, ntasks_per_node: int | Non
     return (" + ".join(parts) + profiler) if parts else None
 
 
-def _before_programs(invocation: Invocation) -> list[str]:
+def _list_names_before_program(invocation: Invocation) -> list[str]:
     """Return the names before a program of Python, whose own words name no launcher (``--strategy deepspeed``)."""
-    found: list[str] = []
+    result: list[str] = []
     names = names_of(invocation)
     for index, name in enumerate(names):
         if name not in _NEED_RUN or names[index + 1 : index + 2] == ("run",):
-            found.append(name)
+            result.append(name)
         if name.endswith(".py"):
             break
-    return found
+    return result
 
 
-def _looks_around(invocation: Invocation) -> bool:
-    """Tell whether a step only asks a node for something: ``srun -N1 hostname``."""
+def _only_inspects(invocation: Invocation) -> bool:
+    """Return whether a step only inspects a node: ``srun -N1 hostname``."""
     names = names_of(invocation)
     if "srun" not in names or _LOOKS.isdisjoint(names):
         return False
@@ -210,7 +210,7 @@ def _looks_around(invocation: Invocation) -> bool:
     return not is_shell and not any(name in names for name in _RUNNERS)
 
 
-def _profilers_in_texts(invocations: Sequence[Invocation]) -> set[str]:
+def _find_profilers(invocations: Sequence[Invocation]) -> set[str]:
     """Return the profilers that a shell's text (``bash -c "..."``) starts."""
     words = [text for entry in invocations for text in entry.shown_words]
     everything = "\n".join(words)
@@ -222,7 +222,7 @@ def _profilers_in_texts(invocations: Sequence[Invocation]) -> set[str]:
 
 
 def _starts_script(invocations: Sequence[Invocation]) -> bool:
-    """Tell whether what ``srun`` starts is a script, of which nothing more was read."""
+    """Return whether what ``srun`` starts is a script, of which nothing more was read."""
     last = invocations[-1].shown_words if invocations else ()
     is_step = bool(last) and last[0].rpartition("/")[2] == "srun"
     return is_step and any(text.endswith((".sh", ".bash")) for text in last[1:])

@@ -1,4 +1,7 @@
-"""Which readers are there? One framework a file; of several that know a command, the one that knows most reads it."""
+"""Lists the readers, one for each framework.
+
+If several readers recognise a command, the one that recognises most of its settings reads it.
+"""
 
 from __future__ import annotations
 
@@ -46,4 +49,4 @@ READERS: tuple[Reader, ...] = (
     CONNECTIVITY_READER,
 )
 FRAMEWORKS = frozenset(name for reader in READERS for name in reader.frameworks) | NAMED_BY_WORDS
-"""All names that a workload's framework can have, unless its user says another."""
+"""All names that a workload's framework can have, unless its user states another."""

@@ -1,4 +1,4 @@
-"""What do a launch script of torchtitan and the TOML file that it names say about the training run?
+"""Reads the training settings from a launch script of torchtitan, and from its TOML file.
 
 Source: ``torchtitan/config_manager.py``, ``config/job_config.py`` and ``train_configs`` (2024 to January 2026); from
 February 2026 on (``--module``, ``--config``) the settings come from Python. Sections moved: degrees of parallelism
@@ -12,14 +12,26 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar
-from opsk_jobcheck.scripts.launchers.programs import SURE, command_of, first_of, flagged, named_shape, program_of
+from opsk_jobcheck.scripts.launchers.programs import (
+    SURE,
+    collect_flags,
+    find_command,
+    find_first_entry,
+    name_shape,
+    program_of,
+)
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import follows, state_number, state_word, truth, whole
-from opsk_jobcheck.scripts.settings.uncounted import TORCHTITAN_LEFT_OUT, is_on, leave_out, list_left_out
+from opsk_jobcheck.scripts.settings.stating import parse_boolean, parse_integer, state_derived, state_number, state_word
+from opsk_jobcheck.scripts.settings.uncounted import (
+    UNCOUNTED_TORCHTITAN,
+    is_on,
+    report_uncounted,
+    report_uncounted_settings,
+)
 
 TITAN = "torchtitan"
 CONFIG_FLAG = "--job.config-file"
@@ -78,38 +90,38 @@ def recognise(invocation: Invocation) -> Match | None:
     )
     if is_program or (program is not None and CONFIG_FLAG in arguments.flags):
         return Match(framework=TITAN, weight=SURE + 1, invocation=invocation, arguments=arguments)
-    starter = command_of(invocation, _RUN)
+    starter = find_command(invocation, _RUN)
     if starter is not None and (CONFIG_FLAG in arguments.flags or "torchtitan" in starter.name):
         return Match(framework=TITAN, weight=SURE, invocation=invocation, arguments=arguments)
     return None
 
 
 def read_torchtitan(match: Match, reading: Reading) -> None:
-    """State what the file and the flags that beat it say."""
-    findings, config = reading.findings, _config(match, reading)
+    """State the values of the file and of the flags that override it."""
+    findings, config = reading.findings, _read_config(match, reading)
     for field, keys in _NUMBERS.items():
-        state_number(findings, field, first_of(config, *keys))
+        state_number(findings, field, find_first_entry(config, *keys))
     if (findings.get("plan.tp") or 1) > 1:
-        follows(
+        state_derived(
             findings, "plan.sequence_parallel", True, "torchtitan splits sequences where it splits tensors", "plan.tp"
         )
-    _replicas(config, findings)
-    _batch(config, findings)
-    _stages(config, findings)
-    _memory(config, findings)
-    _precision(config, findings)
-    _model(match, config, reading)
+    _state_replicas(config, findings)
+    _state_batch(config, findings)
+    _state_stages(config, findings)
+    _state_memory(config, findings)
+    _state_precision(config, findings)
+    _state_model(match, config, reading)
 
 
 TORCHTITAN = Reader(frameworks=(TITAN,), recognise=recognise, read=read_torchtitan)
 
 
-def _config(match: Match, reading: Reading) -> ConfigFile:
+def _read_config(match: Match, reading: Reading) -> ConfigFile:
     """Return the settings, flags on top."""
     flags = match.arguments.flags
-    overrides = {name: entry for name, entry in flagged(match.arguments).items() if "." in name}
+    overrides = {name: entry for name, entry in collect_flags(match.arguments).items() if "." in name}
     named = flags[CONFIG_FLAG].value if CONFIG_FLAG in flags else None
-    if named is None and command_of(match.invocation, _RUN):
+    if named is None and find_command(match.invocation, _RUN):
         variable = reading.run.variables.get("CONFIG_FILE")
         named = variable.text if isinstance(variable, Scalar) else None
     if named is not None and named.parts:
@@ -122,15 +134,15 @@ def _config(match: Match, reading: Reading) -> ConfigFile:
     return config
 
 
-def _replicas(config: ConfigFile, findings: Findings) -> None:
-    """State the data parallelism where it is a number (-1 is what is left), and what is sharded over it."""
-    shard, replicate = first_of(config, *_SHARD), first_of(config, *_REPLICATE)
-    copies = 1 if replicate is None else _number(replicate)
-    parts = None if shard is None else _number(shard)
+def _state_replicas(config: ConfigFile, findings: Findings) -> None:
+    """State the data parallelism where it is a number (-1 is the remainder), and what is sharded over it."""
+    shard, replicate = find_first_entry(config, *_SHARD), find_first_entry(config, *_REPLICATE)
+    copies = 1 if replicate is None else _parse_number(replicate)
+    parts = None if shard is None else _parse_number(shard)
     if shard is not None and shard.why:
-        findings.cannot_tell("plan.sharding", shard.why, shard.line, file=shard.file)
+        findings.mark_unknown("plan.sharding", shard.why, shard.line, file=shard.file)
     elif parts is not None and shard is not None:
-        sharding = "none" if parts == 1 else _sharding(config)
+        sharding = "none" if parts == 1 else _find_sharding(config)
         findings.state("plan.sharding", sharding, shard.line, shard.text, file=shard.file)
     if shard is not None and copies and parts and parts > 0:
         findings.state("plan.dp", parts * copies, shard.line, shard.text, file=shard.file)
@@ -138,19 +150,19 @@ def _replicas(config: ConfigFile, findings: Findings) -> None:
         findings.options["optimizer.instances"] = str(copies)
 
 
-def _sharding(config: ConfigFile) -> str:
+def _find_sharding(config: ConfigFile) -> str:
     """Return the stage that sharded weights amount to: a pipeline keeps them whole between its micro-batches."""
     entry = config.entry("parallelism.fsdp_reshard_after_forward")
     word = str(entry.value) if entry is not None and not entry.why else "default"
-    pipeline = first_of(config, *_NUMBERS["plan.pp"])
-    is_piped = pipeline is not None and (_number(pipeline) or 1) > 1
+    pipeline = find_first_entry(config, *_NUMBERS["plan.pp"])
+    is_piped = pipeline is not None and (_parse_number(pipeline) or 1) > 1
     return "zero2" if word == "never" or (word == "default" and is_piped) else "zero3"
 
 
-def _batch(config: ConfigFile, findings: Findings) -> None:
+def _state_batch(config: ConfigFile, findings: Findings) -> None:
     """State the micro-batch and the steps; a pipeline cuts the local batch into micro-batches of its own."""
-    local, whole_batch = first_of(config, *_LOCAL), config.entry("training.global_batch_size")
-    if whole_batch is not None and _number(whole_batch) != -1:
+    local, whole_batch = find_first_entry(config, *_LOCAL), config.entry("training.global_batch_size")
+    if whole_batch is not None and _parse_number(whole_batch) != -1:
         state_number(findings, "plan.global_batch", whole_batch)
     if local is None:
         return
@@ -159,45 +171,45 @@ def _batch(config: ConfigFile, findings: Findings) -> None:
         micro = state_number(findings, "plan.micro_batch", local)
     elif pp is None:
         why = "whether a pipeline cuts the batch of a rank is not known"
-        findings.cannot_tell("plan.micro_batch", why, local.line, file=local.file)
+        findings.mark_unknown("plan.micro_batch", why, local.line, file=local.file)
         return
     else:
-        micro = _piped(config, local, findings)
-    is_one_batch = whole_batch is None or _number(whole_batch) == -1
-    size = _number(local)
-    if micro and size and is_one_batch and size % micro == 0:
+        micro = _state_pipeline_micro_batch(config, local, findings)
+    is_single_batch = whole_batch is None or _parse_number(whole_batch) == -1
+    size = _parse_number(local)
+    if micro and size and is_single_batch and size % micro == 0:
         findings.options[STEPS_OPTION] = str(size // micro)
 
 
-def _piped(config: ConfigFile, local: Entry, findings: Findings) -> int | None:
+def _state_pipeline_micro_batch(config: ConfigFile, local: Entry, findings: Findings) -> int | None:
     """State the micro-batch of a pipeline."""
     entry = config.entry("parallelism.pipeline_parallel_microbatch_size")
     if entry is None:
         why = "the pipeline cuts the batch of a rank by the release's default"
-        findings.cannot_tell("plan.micro_batch", why, local.line, file=local.file)
+        findings.mark_unknown("plan.micro_batch", why, local.line, file=local.file)
         return None
     return state_number(findings, "plan.micro_batch", entry)
 
 
-def _stages(config: ConfigFile, findings: Findings) -> None:
-    """Say how layers lie on stages, where several chunks lie on one."""
-    schedule, per_stage = first_of(config, *_SCHEDULE), config.entry(_PER_STAGE)
+def _state_stages(config: ConfigFile, findings: Findings) -> None:
+    """State how layers are placed on stages that have several chunks."""
+    schedule, per_stage = find_first_entry(config, *_SCHEDULE), config.entry(_PER_STAGE)
     if schedule is None or schedule.why or findings.get("plan.pp") in (None, 1):
         return
     word = str(schedule.value).lower()
     if "interleaved" not in word and "looped" not in word and "zbv" not in word and "dualpipe" not in word:
         findings.state("plan.vpp", 1, schedule.line, schedule.text, file=schedule.file)
-    elif per_stage is not None and (layers := _number(per_stage)):
+    elif per_stage is not None and (layers := _parse_number(per_stage)):
         findings.options["pipeline.layers_per_chunk"] = str(layers)
     else:
-        findings.cannot_tell(
+        findings.mark_unknown(
             "plan.vpp", "the schedule decides how many chunks a stage has", schedule.line, file=schedule.file
         )
 
 
-def _memory(config: ConfigFile, findings: Findings) -> None:
-    """State recomputation and what lies in host memory."""
-    list_left_out(config, TORCHTITAN_LEFT_OUT, findings)
+def _state_memory(config: ConfigFile, findings: Findings) -> None:
+    """State recomputation and offloading to host memory."""
+    report_uncounted_settings(config, UNCOUNTED_TORCHTITAN, findings)
     for key, (name, value) in _SWITCHES.items():
         if is_on(config.entry(key)):
             findings.options[name] = value
@@ -209,25 +221,25 @@ def _memory(config: ConfigFile, findings: Findings) -> None:
     mode, option = config.entry("activation_checkpoint.mode"), config.entry("activation_checkpoint.selective_ac_option")
     if mode is not None and mode.value == _BUDGET:
         findings.state("plan.recompute", "selective", mode.line, mode.text, file=mode.file)
-        leave_out(findings, "activation_checkpoint.mode", _BUDGET, _BUDGET_WHY)
+        report_uncounted(findings, "activation_checkpoint.mode", _BUDGET, _BUDGET_WHY)
     else:
         state_word(findings, "plan.recompute", mode, _RECOMPUTE)
-    every = _number(option) if option is not None else None
+    every = _parse_number(option) if option is not None else None
     if mode is not None and mode.value == "selective" and option is not None and every is not None:
         if every == 1:
             findings.state("plan.recompute", "full", option.line, option.text, file=option.file)
         else:
             why = f"{option.text[:60]}: one layer of {every} is recomputed"
-            findings.cannot_tell("plan.recompute", why, option.line, file=option.file)
+            findings.mark_unknown("plan.recompute", why, option.line, file=option.file)
     offload = config.entry("training.enable_cpu_offload")
-    if offload is not None and not offload.why and truth(offload.value):
+    if offload is not None and not offload.why and parse_boolean(offload.value):
         findings.options["optimizer.offload"] = "cpu"
     etp = config.entry("parallelism.expert_tensor_parallel_degree")
-    if etp is not None and (degree := _number(etp)):
+    if etp is not None and (degree := _parse_number(etp)):
         findings.options["expert.tensor"] = str(degree)
 
 
-def _precision(config: ConfigFile, findings: Findings) -> None:
+def _state_precision(config: ConfigFile, findings: Findings) -> None:
     """State the number format: the parameters' format of mixed precision, or that of converters."""
     states = config.entry("training.dtype")
     if states is not None and states.value == "bfloat16":
@@ -239,29 +251,29 @@ def _precision(config: ConfigFile, findings: Findings) -> None:
         listed = converters.value if isinstance(converters.value, tuple) else str(converters.value or "").split(",")
         for word in listed:
             kinds = str(word).lower().split(".")
-            found = next((value for name, value in _CONVERTERS if name in kinds), None)
-            if found:
-                findings.state("plan.precision", found, converters.line, converters.text, file=converters.file)
+            precision = next((value for name, value in _CONVERTERS if name in kinds), None)
+            if precision:
+                findings.state("plan.precision", precision, converters.line, converters.text, file=converters.file)
     old = config.entry("float8.enable_float8_linear")
-    if old is not None and not old.why and truth(old.value):
+    if old is not None and not old.why and parse_boolean(old.value):
         findings.state("plan.precision", "fp8", old.line, old.text, file=old.file)
 
 
-def _model(match: Match, config: ConfigFile, reading: Reading) -> None:
-    """Take over which model is trained; its shape is in Python."""
+def _state_model(match: Match, config: ConfigFile, reading: Reading) -> None:
+    """Name the model that is trained; its shape is in Python."""
     name, flavour = config.entry("model.name"), config.entry("model.flavor")
-    flags, wanted = match.arguments.flags, ""
+    flags, model_key = match.arguments.flags, ""
     if name is not None and flavour is not None and not (name.why or flavour.why):
-        wanted = f"{name.value}/{flavour.value}"
+        model_key = f"{name.value}/{flavour.value}"
     elif config.why and "--module" in flags and "--config" in flags:
         module, preset = (flags[flag].value.known or "" for flag in ("--module", "--config"))
-        wanted = f"{module}/{preset.removeprefix(module + '_')}"
+        model_key = f"{module}/{preset.removeprefix(module + '_')}"
     why = config.why or "torchtitan has the shapes of its models in Python"
-    named_shape(reading, _MODELS.get(wanted.lower()), why=why, line=match.invocation.line)
+    name_shape(reading, _MODELS.get(model_key.lower()), why=why, line=match.invocation.line)
 
 
-def _number(entry: Entry) -> int | None:
+def _parse_number(entry: Entry) -> int | None:
     """Return a whole number, -1 included, where it is known."""
     if entry.why or entry.value is None:
         return None
-    return -1 if str(entry.value).strip() == "-1" else whole(entry.value)
+    return -1 if str(entry.value).strip() == "-1" else parse_integer(entry.value)

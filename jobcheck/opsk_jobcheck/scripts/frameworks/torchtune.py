@@ -1,4 +1,4 @@
-"""What do a launch script of torchtune, and the YAML that it names, say about the training run?
+"""Reads the training settings from a launch script of torchtune, and from its YAML file.
 
 Source: ``recipes/full_finetune_distributed.py`` and ``recipes/configs`` of torchtune 0.1 to 0.6. ``tune run [torchrun's
 flags] RECIPE --config X key=value ...``: X is a file, or one of the configurations inside torchtune, which opsk does
@@ -16,19 +16,19 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainabl
 from opsk_jobcheck.scripts.launchers.programs import (
     RECOMPUTE_WORDS,
     SURE,
-    assigned,
-    command_of,
-    named_shape,
+    find_command,
+    name_shape,
+    parse_assignments,
     program_of,
 )
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.given_settings import settings_in
+from opsk_jobcheck.scripts.settings.given_settings import iterate_settings
 from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import state_numbers, state_word, truth, whole
-from opsk_jobcheck.scripts.settings.uncounted import TORCHTUNE_LEFT_OUT, is_on, list_left_out
+from opsk_jobcheck.scripts.settings.stating import parse_boolean, parse_integer, state_numbers, state_word
+from opsk_jobcheck.scripts.settings.uncounted import UNCOUNTED_TORCHTUNE, is_on, report_uncounted_settings
 
 TUNE = "torchtune"
 _RECIPE = re.compile(r"(\w+_)?(finetune|qat|dpo|distillation|grpo)_(\w+_)?(distributed|single_device)(\.py)?")
@@ -74,55 +74,55 @@ _FAMILIES = MappingProxyType(
         "phi3": "phi-3-{}",
     }
 )
-_ONE_DEVICE = "single_device"
+_SINGLE_DEVICE = "single_device"
 
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command that trains with torchtune: ``tune run``, or one of its recipes under a launcher."""
-    tune, program = command_of(invocation, "tune"), program_of(invocation)
+    tune, program = find_command(invocation, "tune"), program_of(invocation)
     is_tune = tune is not None and bool(tune.words) and tune.words[0].known == "run"
-    if not is_tune and (program is None or not _RECIPE.fullmatch(program.file) or not _config_flag(invocation)):
+    if not is_tune and (program is None or not _RECIPE.fullmatch(program.file) or not _has_config_flag(invocation)):
         return None
     return Match(framework=TUNE, weight=SURE, invocation=invocation, arguments=arguments_of(invocation))
 
 
 def read_torchtune(match: Match, reading: Reading) -> None:
-    """State what the file and the settings that beat it say."""
+    """State the values of the file and of the settings that override it."""
     findings, flag = reading.findings, match.arguments.flags.get("--config")
     config = ConfigFile(path="", why="no configuration is named on the command line")
     if flag is not None and (flag.value.known is None or flag.value.known.endswith((".yaml", ".yml"))):
         config = reading.config(flag.value, match.invocation, form="yaml")
     elif flag is not None:
         config = ConfigFile(path="", why=f"the settings are inside torchtune: {flag.shown[:80]}")
-    config.overrides = assigned(match.invocation.words)
+    config.overrides = parse_assignments(match.invocation.words)
     state_numbers(findings, config, _TABLE)
-    _replicas(match, config, findings)
-    _steps(config.entry("gradient_accumulation_steps"), findings)
+    _state_replicas(match, config, findings)
+    _state_steps(config.entry("gradient_accumulation_steps"), findings)
     state_word(findings, "plan.precision", config.entry("dtype"), _FORMATS)
     recompute = config.entry("enable_activation_checkpointing")
     state_word(findings, "plan.recompute", recompute, RECOMPUTE_WORDS)
     offload = config.entry("fsdp_cpu_offload")
-    if offload is not None and not offload.why and truth(offload.value):
+    if offload is not None and not offload.why and parse_boolean(offload.value):
         findings.options["optimizer.offload"] = "cpu"
-    _memory(config, findings)
-    name = _name(config, flag.value.known if flag is not None else None)
+    _state_memory(config, findings)
+    name = _find_name(config, flag.value.known if flag is not None else None)
     why = config.why or "the shape of the model is in Python"
-    named_shape(reading, name, why=why, line=match.invocation.line)
+    name_shape(reading, name, why=why, line=match.invocation.line)
     read_trainable(
         match.invocation,
         findings,
-        settings=settings_in(config),
+        settings=iterate_settings(config),
         framework="" if config.why else TUNE,
-        adapters="qlora" if ".qlora_" in _component(config) else "",
+        adapters="qlora" if ".qlora_" in _find_component(config) else "",
     )
 
 
 TORCHTUNE = Reader(frameworks=(TUNE,), recognise=recognise, read=read_torchtune)
 
 
-def _memory(config: ConfigFile, findings: Findings) -> None:
-    """Put into options how the optimizer steps, what it keeps, how the loss is computed and what leaves the GPU."""
-    list_left_out(config, TORCHTUNE_LEFT_OUT, findings)
+def _state_memory(config: ConfigFile, findings: Findings) -> None:
+    """Set the options of optimizer step and states, loss kernel and offloading."""
+    report_uncounted_settings(config, UNCOUNTED_TORCHTUNE, findings)
     for key, (option, value) in _SWITCHES.items():
         if is_on(config.entry(key)):
             findings.options[option] = value
@@ -130,18 +130,18 @@ def _memory(config: ConfigFile, findings: Findings) -> None:
     if dtype is not None and dtype.value in ("bf16", "fp16"):
         findings.options["weights.dtype"] = str(dtype.value)
     name = str(optimizer.value).rpartition(".")[2] if optimizer is not None and not optimizer.why else ""
-    if kept := _OPTIMIZERS.get(name):
-        findings.options["optimizer.keeps"] = kept
+    if optimizer_states := _OPTIMIZERS.get(name):
+        findings.options["optimizer.keeps"] = optimizer_states
     if loss is not None and not loss.why and any(word in str(loss.value) for word in _CHUNKED):
         findings.options["loss.kernel"] = "chunked"
 
 
-def _config_flag(invocation: Invocation) -> bool:
+def _has_config_flag(invocation: Invocation) -> bool:
     return "--config" in arguments_of(invocation).flags
 
 
-def _replicas(match: Match, config: ConfigFile, findings: Findings) -> None:
-    """State what ranks do: recipes have no pipelines, and without a file that says otherwise no split tensors."""
+def _state_replicas(match: Match, config: ConfigFile, findings: Findings) -> None:
+    """State the parallelism: recipes have no pipelines, and split tensors only if the file does."""
     line = match.invocation.line
     recipe = next((word for word in match.invocation.words if _RECIPE.fullmatch(word.shown.rpartition("/")[2])), None)
     if recipe is None:
@@ -151,45 +151,45 @@ def _replicas(match: Match, config: ConfigFile, findings: Findings) -> None:
     if "plan.tp" in findings.values:
         findings.state("plan.pp", 1, recipe.line or line, f"{recipe.shown[:80]} has no pipelines")
     copies = config.entry("data_parallel_replicate_dim")
-    if copies is not None and not copies.why and (count := whole(copies.value)) and count > 1:
+    if copies is not None and not copies.why and (count := parse_integer(copies.value)) and count > 1:
         findings.options["optimizer.instances"] = str(count)
-    if _ONE_DEVICE in recipe.shown:
+    if _SINGLE_DEVICE in recipe.shown:
         findings.state("plan.sharding", "none", recipe.line or line, recipe.shown[:80])
         return
-    kept = config.entry("fsdp_reshard_after_forward")
-    if kept is not None and kept.why:
-        findings.cannot_tell("plan.sharding", kept.why, recipe.line or line)
-    elif kept is not None and str(kept.value).lower() == "false":
-        findings.state("plan.sharding", "zero2", kept.line, kept.text, file=kept.file)
+    reshard = config.entry("fsdp_reshard_after_forward")
+    if reshard is not None and reshard.why:
+        findings.mark_unknown("plan.sharding", reshard.why, recipe.line or line)
+    elif reshard is not None and str(reshard.value).lower() == "false":
+        findings.state("plan.sharding", "zero2", reshard.line, reshard.text, file=reshard.file)
     else:
         findings.state("plan.sharding", "zero3", recipe.line or line, f"{recipe.shown[:80]} shards all states")
 
 
-def _steps(entry: Entry | None, findings: Findings) -> None:
-    """Take over the accumulation."""
+def _state_steps(entry: Entry | None, findings: Findings) -> None:
+    """Set the number of accumulation steps."""
     if entry is None:
         return
-    steps = None if entry.why else whole(entry.value)
+    steps = None if entry.why else parse_integer(entry.value)
     if steps and steps > 0:
         findings.options[STEPS_OPTION] = str(steps)
     else:
         why = entry.why or f"{entry.text[:80]} is no number of steps"
-        findings.cannot_tell("plan.global_batch", why, entry.line, file=entry.file)
+        findings.mark_unknown("plan.global_batch", why, entry.line, file=entry.file)
 
 
-def _component(config: ConfigFile) -> str:
+def _find_component(config: ConfigFile) -> str:
     """Return the builder of the model, empty where none is known."""
     entry = config.entry("model._component_")
     return str(entry.value) if entry is not None and not entry.why and entry.value is not None else ""
 
 
-def _name(config: ConfigFile, preset: str | None) -> str | None:
+def _find_name(config: ConfigFile, preset: str | None) -> str | None:
     """Return the public model that the file's component, or torchtune's own configuration, is for."""
-    known = _component(config)
-    if found := _COMPONENT.fullmatch(known):
-        family, size = found[1], found[2].removeprefix(f"{found[1]}_").removesuffix("_instruct").removesuffix("_base")
-    elif config.why and preset and (found := _PRESET.fullmatch(preset)):
-        family, size = found[1].lower(), found[2].lower().replace("_", ".")
+    known = _find_component(config)
+    if match := _COMPONENT.fullmatch(known):
+        family, size = match[1], match[2].removeprefix(f"{match[1]}_").removesuffix("_instruct").removesuffix("_base")
+    elif config.why and preset and (match := _PRESET.fullmatch(preset)):
+        family, size = match[1].lower(), match[2].lower().replace("_", ".")
     else:
         return None
     form = _FAMILIES.get(family)

@@ -1,8 +1,8 @@
-"""What does ``accelerate launch`` say about the ranks that it starts, by its flags and its ``--config_file``?
+"""Reads the ranks that ``accelerate launch`` starts, from its flags and its ``--config_file``.
 
 Source: ``accelerate/commands/launch.py``, ``commands/config/config_args.py`` and ``utils/dataclasses.py`` of accelerate
-0.12 to 1.14. ``num_processes`` is the number of all ranks on all machines. Flags beat the file. A FSDP key may lack its
-``fsdp_`` in the file.
+0.12 to 1.14. ``num_processes`` is the number of all ranks on all machines. Flags override the file. In the file, an
+FSDP key may lack its prefix ``fsdp_``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from opsk_jobcheck.scripts.bash.values import Invocation, Text, literal
-from opsk_jobcheck.scripts.launchers.programs import flagged
+from opsk_jobcheck.scripts.launchers.programs import collect_flags
 from opsk_jobcheck.scripts.settings.arguments import parse_arguments
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import (
@@ -19,20 +19,20 @@ from opsk_jobcheck.scripts.settings.deepspeed_config import (
     OPTIMIZER_OFFLOAD,
     WEIGHTS_OFFLOAD,
     is_open,
-    leave_open_what_differs,
+    mark_conflicts_unknown,
     read_deepspeed,
     state_stage,
 )
 from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.scripts.settings.reading import Reading
 from opsk_jobcheck.scripts.settings.stating import (
-    cannot_tell_all,
-    data_parallel_only,
+    mark_all_unknown,
+    parse_boolean,
+    parse_integer,
+    state_data_parallel_only,
     state_fsdp_checkpointing,
     state_number,
     state_word,
-    truth,
-    whole,
 )
 
 FSDP_OPTION = "fsdp"
@@ -66,7 +66,7 @@ _MEGATRON = {"tp_degree": "plan.tp", "pp_degree": "plan.pp", "context_parallel_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What accelerate was told: its flags, and its file (with ``why`` where one is named and not read)."""
+    """The settings of accelerate: its flags, and its file (with ``why`` where one is named and not read)."""
 
     given: dict[str, Entry]
     config: ConfigFile
@@ -75,44 +75,46 @@ class Launch:
     kind: str | None = field(default=None)
 
     def find(self, name: str, section: str = "") -> Entry | None:
-        """Return what a flag says, or the file, in a section of it where its names may lack the section's start."""
+        """Return the value of a flag, or of the file, in a section whose names may lack the section's prefix."""
         if name in self.given:
             return self.given[name]
         if not section:
             return self.config.entry(name)
-        found = self.config.entry(section, name)
-        return found if found is not None else self.config.entry(section, name.removeprefix(_start(section)))
+        entry = self.config.entry(section, name)
+        return entry if entry is not None else self.config.entry(section, name.removeprefix(_find_prefix(section)))
 
 
-def launch_of(words: tuple[Text, ...], invocation: Invocation, reading: Reading) -> Launch | None:
-    """Return what accelerate was told in the words before the program; ``None`` where another launcher is used."""
+def find_accelerate_launch(words: tuple[Text, ...], invocation: Invocation, reading: Reading) -> Launch | None:
+    """Return the settings of accelerate in the words before the program; ``None`` where another launcher is used."""
     names = [word.shown.rpartition("/")[2] for word in words if len(word.shown) < 4096]
     if not any(name in ("accelerate", "accelerate-launch", "accelerate.commands.launch") for name in names):
         return None
-    given = flagged(parse_arguments(words, valueless=SWITCHES))
+    given = collect_flags(parse_arguments(words, valueless=SWITCHES))
     named = parse_arguments(words, valueless=SWITCHES).flags.get("--config-file")
     config = reading.config(named.value, invocation) if named else ConfigFile(path="")
     bare = Launch(given=given, config=config, is_file_named=named is not None, line=words[-1].line if words else 0)
-    return Launch(given=given, config=config, is_file_named=bare.is_file_named, line=invocation.line, kind=_kind(bare))
+    return Launch(
+        given=given, config=config, is_file_named=bare.is_file_named, line=invocation.line, kind=_find_kind(bare)
+    )
 
 
 def read_accelerate(launch: Launch, invocation: Invocation, reading: Reading) -> None:
-    """State what accelerate fixes and the program's own flags did not."""
+    """State the values that accelerate sets and the program's own flags did not."""
     findings = reading.findings
-    _precision(launch, findings)
+    _state_precision(launch, findings)
     if launch.kind == "DEEPSPEED":
         findings.options[DEEPSPEED_OPTION] = "true"
-        _deepspeed(launch, invocation, reading)
+        _state_deepspeed(launch, invocation, reading)
     elif launch.kind == "FSDP":
         findings.options[FSDP_OPTION] = "true"
-        _fsdp(launch, findings)
-    _ranks(launch, findings)
+        _state_fsdp(launch, findings)
+    _state_ranks(launch, findings)
     if launch.config.why:
-        cannot_tell_all(findings, ("plan.sharding", "plan.precision"), launch.config.why, launch.line)
+        mark_all_unknown(findings, ("plan.sharding", "plan.precision"), launch.config.why, launch.line)
 
 
-def _kind(launch: Launch) -> str | None:
-    """Return how accelerate distributes, by a flag or the file; ``None`` where that cannot be told."""
+def _find_kind(launch: Launch) -> str | None:
+    """Return how accelerate distributes, by a flag or the file; ``None`` where that is unknown."""
     for name, kind in _KINDS.items():
         entry = launch.given.get(name)
         if entry is not None and not entry.why:
@@ -121,24 +123,24 @@ def _kind(launch: Launch) -> str | None:
     return str(entry.value).rpartition(".")[2].upper() if entry is not None and entry.value is not None else None
 
 
-def _precision(launch: Launch, findings: Findings) -> None:
-    """State the mixed precision: "no" says nothing, as the weights may be in 16 bits themselves."""
+def _state_precision(launch: Launch, findings: Findings) -> None:
+    """State the mixed precision: "no" states nothing, as the weights may be in 16 bits themselves."""
     entry = launch.find("mixed_precision")
     if entry is not None and is_open("plan.precision", findings) and not _is(entry, "no", "auto"):
         state_word(findings, "plan.precision", entry, _PRECISIONS)
 
 
-def _deepspeed(launch: Launch, invocation: Invocation, reading: Reading) -> None:
+def _state_deepspeed(launch: Launch, invocation: Invocation, reading: Reading) -> None:
     """Read the DeepSpeed configuration that the launcher names, or its own few settings."""
     findings, section = reading.findings, "deepspeed_config"
     named = launch.find("deepspeed_config_file", section)
     if named is not None and (named.why or named.value not in (None, "none", "")):
         path = literal(str(named.value), named.line)
         config = ConfigFile(path="", why=named.why) if named.why else reading.config(path, invocation, form="json")
-        leave_open_what_differs(config, findings)
+        mark_conflicts_unknown(config, findings)
         read_deepspeed(config, findings)
         if config.why:
-            cannot_tell_all(findings, ("plan.sharding",), config.why, named.line)
+            mark_all_unknown(findings, ("plan.sharding",), config.why, named.line)
         return
     state_stage(launch.find("zero_stage", section), findings)
     for name, option in (("offload_optimizer_device", OPTIMIZER_OFFLOAD), ("offload_param_device", WEIGHTS_OFFLOAD)):
@@ -147,14 +149,14 @@ def _deepspeed(launch: Launch, invocation: Invocation, reading: Reading) -> None
             findings.options[option] = "cpu"
 
 
-def _fsdp(launch: Launch, findings: Findings) -> None:
-    """State what FSDP shards, recomputes and keeps on the host."""
+def _state_fsdp(launch: Launch, findings: Findings) -> None:
+    """State FSDP's sharding, recomputation and offloading."""
     section = "fsdp_config"
     if is_open("plan.sharding", findings):
         strategy = launch.find("fsdp_sharding_strategy", section)
         reshard = launch.find("fsdp_reshard_after_forward", section)
-        if reshard is not None and not reshard.why and truth(reshard.value) is not None:
-            stage = "zero3" if truth(reshard.value) else "zero2"
+        if reshard is not None and not reshard.why and parse_boolean(reshard.value) is not None:
+            stage = "zero3" if parse_boolean(reshard.value) else "zero2"
             findings.state("plan.sharding", stage, reshard.line, reshard.text, file=reshard.file)
         elif reshard is not None and strategy is None:
             state_word(findings, "plan.sharding", reshard, _STRATEGIES)
@@ -167,18 +169,18 @@ def _fsdp(launch: Launch, findings: Findings) -> None:
     again = launch.find("fsdp_activation_checkpointing", section)
     state_fsdp_checkpointing(findings, again)
     offload = launch.find("fsdp_offload_params", section)
-    if offload is not None and truth(offload.value):
+    if offload is not None and parse_boolean(offload.value):
         findings.options |= {OPTIMIZER_OFFLOAD: "cpu", WEIGHTS_OFFLOAD: "cpu"}
 
 
-def _ranks(launch: Launch, findings: Findings) -> None:
+def _state_ranks(launch: Launch, findings: Findings) -> None:
     """State how many ranks there are and how they are split."""
     count = launch.find("num_processes")
-    total = whole(count.value) if count is not None and not count.why else None
+    total = parse_integer(count.value) if count is not None and not count.why else None
     nodes = findings.get("plan.nodes")
     machines = launch.find("num_machines")
-    # launched on a part of the nodes: what the others have nobody says
-    is_on_all = nodes is None or machines is None or machines.why or whole(machines.value) == nodes
+    # launched on a part of the nodes: the others are unknown
+    is_on_all = nodes is None or machines is None or machines.why or parse_integer(machines.value) == nodes
     if count is not None and total and is_on_all and is_open("plan.gpus", findings):
         state_number(findings, "plan.gpus", count)
         if nodes and total % nodes == 0 and is_open("plan.gpus_per_node", findings):
@@ -190,33 +192,33 @@ def _ranks(launch: Launch, findings: Findings) -> None:
         for name, target in _MEGATRON.items():
             state_number(findings, target, launch.find(f"megatron_lm_{name}", "megatron_lm_config"))
         return
-    _split(launch, findings)
+    _state_splits(launch, findings)
     if launch.kind in ("FSDP", "DEEPSPEED", "MULTI_GPU"):
-        data_parallel_only(findings, "accelerate splits no model unless its parallelism_config does", launch.line)
+        state_data_parallel_only(findings, "accelerate splits no model unless its parallelism_config does", launch.line)
     is_whole = findings.get("plan.cp") in (None, 1) and findings.get("plan.tp") == 1
     if count is not None and total and is_whole and findings.get("plan.gpus") != total:
         findings.state("plan.dp", total, count.line, count.text, file=count.file)
 
 
-def _split(launch: Launch, findings: Findings) -> None:
+def _state_splits(launch: Launch, findings: Findings) -> None:
     """State tensor and context parallelism where a parallelism configuration asks for them."""
     section = "parallelism_config"
     for target, names in _SPLITS:
         for name in names:
             entry = launch.find(f"parallelism_config_{name}", section)
-            if entry is not None and (entry.why or (whole(entry.value) or 1) > 1):
+            if entry is not None and (entry.why or (parse_integer(entry.value) or 1) > 1):
                 state_number(findings, target, entry)
     copies = launch.find("parallelism_config_dp_replicate_size", section)
-    if copies is not None and not copies.why and (whole(copies.value) or 1) > 1:
-        findings.options[INSTANCES] = str(whole(copies.value))
+    if copies is not None and not copies.why and (parse_integer(copies.value) or 1) > 1:
+        findings.options[INSTANCES] = str(parse_integer(copies.value))
 
 
-def _start(section: str) -> str:
-    """Return what the names of a section start with: ``fsdp_`` in ``fsdp_config``, ``parallelism_config_`` in its."""
+def _find_prefix(section: str) -> str:
+    """Return the prefix of the names of a section: ``fsdp_`` in ``fsdp_config``, ``parallelism_config_`` in its."""
     return "parallelism_config_" if section == "parallelism_config" else section.removesuffix("config")
 
 
 def _is(entry: Entry, *words: str) -> bool:
-    """Tell whether an entry is one of some words; a plain ``no`` of YAML is false."""
+    """Return whether an entry is one of some words; a plain ``no`` of YAML is false."""
     value = "no" if entry.value is False else str(entry.value).lower()
     return not entry.why and value in words

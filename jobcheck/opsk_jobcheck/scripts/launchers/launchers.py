@@ -1,8 +1,8 @@
-"""How many nodes and ranks do launchers state, and does that agree with what Slurm is asked for?
+"""Reads the numbers of nodes and ranks that launchers state, and compares them with the request to Slurm.
 
-``srun`` in front of a training program, ``torchrun`` and what takes its flags (``tune run``, ``colossalai run``,
-``torch.distributed.launch``), ``accelerate launch``, ``deepspeed``, ``composer``. Launchers' flags stand before the
-program; what stands behind it is the program's own.
+Launchers are ``srun`` before a training program, ``torchrun`` and programs that take its flags (``tune run``,
+``colossalai run``, ``torch.distributed.launch``), ``accelerate launch``, ``deepspeed`` and ``composer``. The flags of
+a launcher precede the program; the words after the program are the program's.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _AGENTS = frozenset(
 )
 """Launchers of which one runs on each node, and starts the ranks there."""
 _WAITS = frozenset({"torchrun", "torchrun_jsc", "torch.distributed.run", "torch.distributed.launch"})
-"""Launchers that take one node when they are not told how many there are."""
+"""Launchers that take one node when the number of nodes is not given."""
 _DEEPSPEED, _HOSTS = "deepspeed", frozenset({"--hostfile", "-H", "--launcher", "--no-local-rank", "--no-ssh"})
-"""DeepSpeed's launcher stays where it is unless it is told of other hosts."""
+"""DeepSpeed's launcher stays on its node unless other hosts are given."""
 _SPREADS = frozenset(
     {
         *("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "jsrun", "aprun", "flux", "horovodrun"),
@@ -48,12 +48,12 @@ MAX_BACK = 4
 class Launch:
     """How a training program is started.
 
-    ``step`` is what the ``srun`` before it asks for, ``None`` without one. ``own`` are the launcher's own flags, and
-    ``agent`` its name, empty where it is none that starts several ranks. ``is_alone`` tells that nothing in the script
-    can start it on other nodes than the first one.
+    ``step`` is the request of the ``srun`` before it, ``None`` without one. ``launcher_flags`` are the launcher's
+    flags, and ``agent`` its name, empty where it does not start several ranks. ``is_alone``: nothing in the script can
+    start it on other nodes than the first one.
     """
 
-    own: Arguments
+    launcher_flags: Arguments
     agent: str = ""
     step: Resources | None = None
     line: int = 0
@@ -61,35 +61,35 @@ class Launch:
     is_alone: bool = False
 
 
-def launch_of(run: Run, invocation: Invocation | None) -> Launch | None:
+def find_launch(run: Run, invocation: Invocation | None) -> Launch | None:
     """Return how the training command of a script is started, ``None`` where there is no such command."""
     if invocation is None:
         return None
-    words = _before_program(invocation)
+    words = _find_launcher_words(invocation)
     agent = next((name for word in words if (name := word.shown.rpartition("/")[2]) in _AGENTS), "")
     return Launch(
-        own=parse_arguments(words),
+        launcher_flags=parse_arguments(words),
         agent=agent,
-        step=_step(run.invocations, invocation),
+        step=_find_step(run.invocations, invocation),
         line=invocation.line,
         words=words,
         is_alone=not any(_may_spread(entry) for entry in run.invocations),
     )
 
 
-def launcher_arguments(invocation: Invocation) -> Arguments:
+def parse_launcher_arguments(invocation: Invocation) -> Arguments:
     """Return the flags before the training program: the launcher's own."""
-    return parse_arguments(_before_program(invocation))
+    return parse_arguments(_find_launcher_words(invocation))
 
 
 def _may_spread(invocation: Invocation) -> bool:
-    """Tell whether a command may start another one on several nodes: known for it, or not known at all."""
+    """Return whether a command may start another one on several nodes: known for it, or not known at all."""
     words = invocation.words
     return not words or words[0].known is None or not _SPREADS.isdisjoint(names_of(invocation))
 
 
 def state_launch(launch: Launch | None, resources: Resources, findings: Findings) -> None:
-    """State nodes and GPUs as ``srun`` and the launcher have them, where Slurm was not asked for them, or for more."""
+    """State nodes and GPUs of ``srun`` and the launcher, where the request to Slurm has none, or more."""
     step = launch.step if launch else None
     if launch is None or step is None:
         return
@@ -103,141 +103,157 @@ def state_launch(launch: Launch | None, resources: Resources, findings: Findings
 
 
 def _state_part(launch: Launch, step: Resources, resources: Resources, findings: Findings) -> None:
-    """State what a step trains on that takes a part of the job's nodes; say so where that is left to Slurm.
+    """State the nodes and GPUs of a step on a part of the job's nodes; mark them unknown where Slurm chooses them.
 
-    A step on one node may be one of several that train together: it counts where the launcher is told of as many nodes
+    A step on one node may be one of several that train together: it counts where the launcher is given as many nodes
     as the step has, or where it starts several ranks on each by itself.
     """
-    told, nodes, tasks = _given(launch.own, NODES), resources.nodes, step.ntasks
+    stated_nodes, nodes, tasks = _find_number(launch.launcher_flags, NODES), resources.nodes, step.ntasks
     if nodes and step.nodes and step.nodes < nodes:
-        if told[1] == step.nodes if told else not launch.agent and (tasks or 0) > step.nodes:
+        if stated_nodes[1] == step.nodes if stated_nodes else not launch.agent and (tasks or 0) > step.nodes:
             findings.state("plan.nodes", step.nodes, launch.line, f"srun: nodes {step.nodes} of {nodes}")
             if step.gpus_per_node:
                 findings.state(
                     "plan.gpus_per_node", step.gpus_per_node, launch.line, f"srun: {step.gpus_per_node} GPUs"
                 )
-            each = findings.get("plan.gpus_per_node")
-            gpus = step.gpus or (step.nodes * each if each else None)
+            gpus_per_node = findings.get("plan.gpus_per_node")
+            gpus = step.gpus or (step.nodes * gpus_per_node if gpus_per_node else None)
             findings.values.pop("plan.gpus", None)
             if gpus:
-                findings.state("plan.gpus", gpus, launch.line, f"srun: nodes {step.nodes} × {each} GPUs")
-    elif nodes and tasks and resources.ntasks and not launch.agent and nodes < tasks < resources.ntasks and not told:
+                findings.state("plan.gpus", gpus, launch.line, f"srun: nodes {step.nodes} × {gpus_per_node} GPUs")
+    elif (
+        nodes
+        and tasks
+        and resources.ntasks
+        and not launch.agent
+        and nodes < tasks < resources.ntasks
+        and not stated_nodes
+    ):
         for name in ("plan.nodes", "plan.gpus"):
             why = f"srun starts {tasks} of {resources.ntasks} tasks, on which nodes is left to Slurm"
-            findings.cannot_tell(name, why, launch.line)
+            findings.mark_unknown(name, why, launch.line)
 
 
 def check_launch(launch: Launch | None, resources: Resources, findings: Findings, *, is_preset: bool = False) -> bool:
-    """Say where the launcher starts other ranks than there are GPUs, or waits for other nodes than there are.
+    """Report ranks that do not match the GPUs, and nodes that do not match the job.
 
-    ``is_preset`` tells that the environment may say how many nodes there are (``PET_NNODES``). Returns whether the
-    launcher runs on one node of several, and nobody tells it of the others.
+    ``is_preset``: the environment may state the number of nodes (``PET_NNODES``). Returns whether the launcher runs on
+    one node of several, and nothing names the others.
     """
     if launch is None or not launch.agent:
         return False
-    nodes, per_node = _given(launch.own, NODES), _given(launch.own, PER_NODE)
-    if any(_may_be_any(launch.own, name) for name in (*NODES, *PER_NODE)):
+    nodes, per_node = _find_number(launch.launcher_flags, NODES), _find_number(launch.launcher_flags, PER_NODE)
+    if any(_may_be_any(launch.launcher_flags, name) for name in (*NODES, *PER_NODE)):
         findings.options[_COMPARED] = "any"  # one that agrees with Slurm would be free, and another does not agree
     if launch.step is None or launch.step.nodes in (None, resources.nodes):
         # a step on a part of the nodes may well start fewer
-        _against(findings, nodes, resources, "nodes", "nodes")
-    _ranks(findings, launch, per_node, resources)
-    is_told = any(name in launch.own.flags for name in NODES)
-    values = [argument.value for argument in launch.own.flags.values()]
-    # what is not known and no flag's value may hold flags
-    is_open = is_preset or any(all(word is not value for value in values) for word in launch.own.opaque)
-    is_apart = launch.agent in _WAITS and not is_told and not is_open
-    if is_apart and launch.step is not None:
-        _one_node(findings, launch, resources)
+        _compare_with_slurm(findings, nodes, resources, "nodes", "nodes")
+    _compare_ranks(findings, launch, per_node, resources)
+    is_stated = any(name in launch.launcher_flags.flags for name in NODES)
+    values = [argument.value for argument in launch.launcher_flags.flags.values()]
+    # unknown words that are no flag's value may hold flags
+    is_open = is_preset or any(all(word is not value for value in values) for word in launch.launcher_flags.opaque)
+    takes_one_node = launch.agent in _WAITS and not is_stated and not is_open
+    if takes_one_node and launch.step is not None:
+        _report_one_node(findings, launch, resources)
     if launch.agent in _WAITS and launch.step is None and launch.is_alone:
-        _first_node(findings, launch, resources)
-    is_on_one = launch.is_alone if launch.step is None else launch.step.nodes == 1
-    if launch.agent == _DEEPSPEED and is_on_one and not is_told and not _HOSTS & launch.own.flags.keys():
-        return _without_hosts(findings, launch, resources)
-    return is_apart and is_on_one and (resources.nodes or 0) > 1
+        _report_first_node(findings, launch, resources)
+    runs_on_one_node = launch.is_alone if launch.step is None else launch.step.nodes == 1
+    if (
+        launch.agent == _DEEPSPEED
+        and runs_on_one_node
+        and not is_stated
+        and not _HOSTS & launch.launcher_flags.flags.keys()
+    ):
+        return _report_missing_hosts(findings, launch, resources)
+    return takes_one_node and runs_on_one_node and (resources.nodes or 0) > 1
 
 
-def one_task_per_gpu(launch: Launch | None, resources: Resources) -> int | None:
-    """Return the tasks of a node where Slurm is asked for them, or where they are as many as its GPUs."""
+def find_one_task_per_gpu(launch: Launch | None, resources: Resources) -> int | None:
+    """Return the tasks of a node where they are requested, or where they are as many as its GPUs."""
     if resources.ntasks_per_node is not None:
         return resources.ntasks_per_node
-    tasks = tasks_per_node(launch, resources)
+    tasks = compute_tasks_per_node(launch, resources)
     gpus = resources.gpus_per_node or (launch.step.gpus_per_node if launch and launch.step else None)
     return tasks if tasks and tasks == gpus else None
 
 
-def tasks_per_node(launch: Launch | None, resources: Resources) -> int | None:
+def compute_tasks_per_node(launch: Launch | None, resources: Resources) -> int | None:
     """Return how many tasks ``srun`` starts on a node, where that is known."""
-    for asked in (launch.step if launch else None, resources):
-        if asked is None:
+    for source in (launch.step if launch else None, resources):
+        if source is None:
             continue
-        if asked.ntasks_per_node is not None:
-            return asked.ntasks_per_node
-        nodes = asked.nodes or resources.nodes
-        if asked.ntasks is not None and nodes and asked.ntasks % nodes == 0:
-            return asked.ntasks // nodes
+        if source.ntasks_per_node is not None:
+            return source.ntasks_per_node
+        nodes = source.nodes or resources.nodes
+        if source.ntasks is not None and nodes and source.ntasks % nodes == 0:
+            return source.ntasks // nodes
     return None
 
 
-def _ranks(findings: Findings, launch: Launch, per_node: tuple[Argument, int] | None, resources: Resources) -> None:
+def _compare_ranks(
+    findings: Findings, launch: Launch, per_node: tuple[Argument, int] | None, resources: Resources
+) -> None:
     """Compare the ranks of a node with its GPUs; with several tasks a node each of them starts as many."""
-    asked = resources.gpus_per_node
-    if per_node is None or not asked:
+    requested = resources.gpus_per_node
+    if per_node is None or not requested:
         return
     argument, count = per_node
-    tasks = (tasks_per_node(launch, resources) or 1) if launch.step is not None else 1
-    if tasks > 1 and launch.agent in _WAITS and tasks * count > asked:
-        what = f"srun starts {tasks} tasks a node, each starts {count} ranks ({argument.shown[:60]}), for {asked} GPUs"
+    tasks = (compute_tasks_per_node(launch, resources) or 1) if launch.step is not None else 1
+    if tasks > 1 and launch.agent in _WAITS and tasks * count > requested:
+        what = (
+            f"srun starts {tasks} tasks a node, each starts {count} ranks ({argument.shown[:60]}), for {requested} GPUs"
+        )
         hint = "one task a node: --ntasks-per-node=1"
-        _problem(findings, argument.line, f"{what}{_cited(resources, findings, 'gpus_per_node')}", hint)
+        _report_problem(findings, argument.line, f"{what}{_cite(resources, findings, 'gpus_per_node')}", hint)
     elif tasks == 1:
-        _against(findings, per_node, resources, "gpus_per_node", "GPUs a node")
+        _compare_with_slurm(findings, per_node, resources, "gpus_per_node", "GPUs a node")
 
 
-def _against(
+def _compare_with_slurm(
     findings: Findings, given: tuple[Argument, int] | None, resources: Resources, name: str, what: str
 ) -> None:
-    """Say that a launcher's number is not the one that Slurm is asked for."""
-    asked = getattr(resources, name)
-    if given is None or asked is None or given[1] == asked:
+    """Report that a launcher's number differs from the request to Slurm."""
+    requested = getattr(resources, name)
+    if given is None or requested is None or given[1] == requested:
         return
     argument, count = given
-    text = f"{argument.shown[:60]} and {asked} {what} asked of Slurm do not agree{_cited(resources, findings, name)}"
-    hint = f"give {argument.written or argument.flag} {asked}, or ask Slurm for {count} {what}"
-    _problem(findings, argument.line, text, hint)
+    text = f"{argument.shown[:60]} and {requested} {what} asked of Slurm do not agree{_cite(resources, findings, name)}"
+    hint = f"give {argument.written or argument.flag} {requested}, or ask Slurm for {count} {what}"
+    _report_problem(findings, argument.line, text, hint)
 
 
-def _one_node(findings: Findings, launch: Launch, resources: Resources) -> None:
-    """Say that a launcher which is not told the number of nodes takes one."""
+def _report_one_node(findings: Findings, launch: Launch, resources: Resources) -> None:
+    """Report that a launcher without a number of nodes takes one."""
     nodes = resources.nodes
     if not nodes or nodes < 2 or (launch.step is not None and launch.step.nodes == 1):
         return
     what = f"{launch.agent} is not told how many nodes there are and takes 1; the job has {nodes}"
-    _problem(findings, launch.line, f"{what}{_cited(resources, findings, 'nodes')}", f"give --nnodes={nodes}")
+    _report_problem(findings, launch.line, f"{what}{_cite(resources, findings, 'nodes')}", f"give --nnodes={nodes}")
 
 
-def _first_node(findings: Findings, launch: Launch, resources: Resources) -> None:
-    """Say that a launcher runs where the batch script does, which is on one node."""
+def _report_first_node(findings: Findings, launch: Launch, resources: Resources) -> None:
+    """Report that a launcher runs where the batch script does, which is on one node."""
     nodes = resources.nodes
     if not nodes or nodes < 2:
         return
     what = f"no srun starts {launch.agent}: it runs on the first of the job's {nodes} nodes alone"
     hint = f"srun --ntasks-per-node=1 {launch.agent} --nnodes={nodes} …, with the first node as its master"
-    _problem(findings, launch.line, f"{what}{_cited(resources, findings, 'nodes')}", hint)
+    _report_problem(findings, launch.line, f"{what}{_cite(resources, findings, 'nodes')}", hint)
 
 
-def _without_hosts(findings: Findings, launch: Launch, resources: Resources) -> bool:
-    """Say that DeepSpeed stays on one node; tell whether there are others."""
+def _report_missing_hosts(findings: Findings, launch: Launch, resources: Resources) -> bool:
+    """Report that DeepSpeed stays on one node; return whether there are others."""
     nodes = resources.nodes
     if not nodes or nodes < 2:
         return False
     what = f"deepspeed is told of no other hosts and stays on one of the job's {nodes} nodes"
-    _problem(findings, launch.line, f"{what}{_cited(resources, findings, 'nodes')}", "give --hostfile")
+    _report_problem(findings, launch.line, f"{what}{_cite(resources, findings, 'nodes')}", "give --hostfile")
     return True
 
 
-def _cited(resources: Resources, findings: Findings, name: str) -> str:
-    """Return where Slurm was asked for a size, in brackets."""
+def _cite(resources: Resources, findings: Findings, name: str) -> str:
+    """Return the source of a size in the request to Slurm, in brackets."""
     entry = next((entry for entry in resources.evidence if entry.field == f"plan.{name}"), None)
     if entry is None or not entry.line:
         return ""
@@ -245,12 +261,12 @@ def _cited(resources: Resources, findings: Findings, name: str) -> str:
     return f" ({entry.text[:60]}, {place})"
 
 
-def _problem(findings: Findings, line: int, what: str, hint: str) -> None:
-    file, number = findings.where(line)
+def _report_problem(findings: Findings, line: int, what: str, hint: str) -> None:
+    file, number = findings.locate(line)
     findings.problems.append(Problem(what=what, file=file, line=number, hint=hint))
 
 
-def _given(arguments: Arguments, names: Sequence[str]) -> tuple[Argument, int] | None:
+def _find_number(arguments: Arguments, names: Sequence[str]) -> tuple[Argument, int] | None:
     """Return the first of these flags that is certainly a number."""
     for name in names:
         argument = arguments.flags.get(name)
@@ -261,33 +277,33 @@ def _given(arguments: Arguments, names: Sequence[str]) -> tuple[Argument, int] |
 
 
 def _may_be_any(arguments: Arguments, name: str) -> bool:
-    """Tell whether a flag holds one of the numbers that are read as if they were any; see `free_numbers`."""
+    """Return whether a flag holds one of the numbers that are read as if they were any; see `free_numbers`."""
     argument = arguments.flags.get(name)
     return argument is not None and any(part.number for part in argument.value.parts)
 
 
-def _before_program(invocation: Invocation) -> tuple[Text, ...]:
-    """Return the words before the training program; all where none is to be seen."""
+def _find_launcher_words(invocation: Invocation) -> tuple[Text, ...]:
+    """Return the words before the training program; all words where there is none."""
     program = program_of(invocation)
     return invocation.words[: len(invocation.words) - len(program.words)] if program else invocation.words
 
 
-def _step(invocations: Sequence[Invocation], invocation: Invocation) -> Resources | None:
+def _find_step(invocations: Sequence[Invocation], invocation: Invocation) -> Resources | None:
     """Return what the ``srun`` asks for that starts a command, or the shell around it."""
-    at = next((index for index, entry in enumerate(invocations) if entry is invocation), None)
-    if at is None:
+    position = next((index for index, entry in enumerate(invocations) if entry is invocation), None)
+    if position is None:
         return None
-    for index in range(at, max(-1, at - MAX_BACK - 1), -1):
+    for index in range(position, max(-1, position - MAX_BACK - 1), -1):
         words, names = invocations[index].words, names_of(invocations[index])
         if "srun" in names:
             start = names.index("srun")
-            is_around = index == at or "-c" in names or "-lc" in names
+            is_around = index == position or "-c" in names or "-lc" in names
             is_around = is_around or any(word.shown.endswith((".sh", ".bash")) for word in words[start + 1 :])
-            return merge(_asked(words[start + 1 :]), None) if is_around else None
+            return merge(_parse_srun_request(words[start + 1 :]), None) if is_around else None
     return None
 
 
-def _asked(words: tuple[Text, ...]) -> Directives:
+def _parse_srun_request(words: tuple[Text, ...]) -> Directives:
     """Return what the options of an ``srun`` ask for; nothing where wholly unknown words stand among them."""
     row: list[str] = []
     if words and words[0].known and not words[0].known.startswith("-"):

@@ -1,6 +1,6 @@
-"""Does a command do other work than training: prepare data, convert weights, evaluate, serve, or test the network?
+"""Recognises commands that do not train: data preparation, conversion, evaluation, serving, network tests.
 
-Told by the name of its program; one that is called after training (``train_eval.py``) trains.
+Commands are recognised by the names of their programs; a name that mentions training (``train_eval.py``) trains.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.launchers.programs import SURE, names_of, program_of
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading, best_match
-from opsk_jobcheck.scripts.settings.stating import data_parallel_only
+from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading, find_best_match
+from opsk_jobcheck.scripts.settings.stating import state_data_parallel_only
 
 MAX_OTHERS = 8
 """Other commands that are read for this."""
@@ -26,7 +26,7 @@ _GROUPS = ("model.", "plan.")
 def doubt_what_differs(
     chosen: Match, readers: Sequence[Reader], invocations: Sequence[Invocation], reading: Reading
 ) -> None:
-    """Take back what another command that may train says otherwise, where the one that was read may not run.
+    """Mark values as unknown where another command that may train differs and the chosen one may not run.
 
     Parameters
     ----------
@@ -38,21 +38,23 @@ def doubt_what_differs(
     if chosen.invocation.certain:
         return
     others = [entry for entry in invocations if entry is not chosen.invocation][:MAX_OTHERS]
-    for found in filter(None, (best_match(readers, [entry]) for entry in others)):
-        reader, match = found
-        apart = replace(reading, findings=Findings(reading.findings.file, places=reading.findings.places), wanted=[])
-        reader.read(match, apart)
-        _take_back(apart.findings, reading.findings)
+    for pair in filter(None, (find_best_match(readers, [entry]) for entry in others)):
+        reader, match = pair
+        separate = replace(
+            reading, findings=Findings(reading.findings.file, places=reading.findings.places), missing_files=[]
+        )
+        reader.read(match, separate)
+        _take_back(separate.findings, reading.findings)
 
 
 def _take_back(other: Findings, findings: Findings) -> None:
-    """Take back the values that another command has otherwise."""
+    """Mark the values as unknown that differ in another command."""
     for field, value in other.values.items():
         if field.startswith(_GROUPS) and field in findings.values and findings.values[field] != value:
             entry = other.evidence.get(field)
-            said = f", another has {entry.text[:80]}" if entry is not None else ""
-            at = findings.evidence[field].line if field in findings.evidence else 0
-            findings.cannot_tell(field, f"it depends on which command runs{said}", at)
+            alternative = f", another has {entry.text[:80]}" if entry is not None else ""
+            line = findings.evidence[field].line if field in findings.evidence else 0
+            findings.mark_unknown(field, f"it depends on which command runs{alternative}", line)
 
 
 CONNECTIVITY = "none: a connectivity test"
@@ -68,8 +70,8 @@ def recognise(invocation: Invocation) -> Match | None:
 
 
 def read_connectivity(match: Match, reading: Reading) -> None:
-    """State that ranks are split in no way."""
-    data_parallel_only(reading.findings, "all ranks meet in the same barriers", match.invocation.line)
+    """State that ranks are data-parallel only."""
+    state_data_parallel_only(reading.findings, "all ranks meet in the same barriers", match.invocation.line)
 
 
 CONNECTIVITY_READER = Reader(frameworks=(CONNECTIVITY,), recognise=recognise, read=read_connectivity)
@@ -102,11 +104,11 @@ _CONTAINERS = frozenset({"docker", "podman", "enroot", "singularity", "apptainer
 
 
 def does_other_work(invocation: Invocation) -> bool:
-    """Return whether a command's program is certainly not a trainer, by its name; worked out once."""
-    found: bool | None = invocation.facts.get("other work")
-    if found is None:
-        found = invocation.facts["other work"] = _does_other_work(invocation)
-    return found
+    """Return whether a command's program is certainly not a trainer, by its name; computed once."""
+    cached: bool | None = invocation.facts.get("other work")
+    if cached is None:
+        cached = invocation.facts["other work"] = _does_other_work(invocation)
+    return cached
 
 
 def _does_other_work(invocation: Invocation) -> bool:
@@ -121,7 +123,7 @@ def _does_other_work(invocation: Invocation) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_other(name: str, *, is_module: bool) -> bool:
-    """Tell whether a program of this name, or a module, does other work; scripts start the same ones."""
+    """Return whether a program of this name, or a module, does other work; scripts start the same ones."""
     if _HARNESS.search(name):
         return True
     names = name.split(".") if is_module else [name.rpartition("/")[2].removesuffix(".py")]
@@ -129,6 +131,6 @@ def _is_other(name: str, *, is_module: bool) -> bool:
     return is_other and not _TRAINS.search(names[-1])
 
 
-def training_only(invocations: Sequence[Invocation]) -> list[Invocation]:
+def filter_training(invocations: Sequence[Invocation]) -> list[Invocation]:
     """Return the commands without those that do other work."""
     return [invocation for invocation in invocations if not does_other_work(invocation)]

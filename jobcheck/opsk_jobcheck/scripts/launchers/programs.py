@@ -1,4 +1,4 @@
-"""Which program does a command start, under launchers and containers, and which words are that program's own?"""
+"""Finds the program that a command starts, under launchers and containers, and that program's arguments."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from types import MappingProxyType
 from typing import Any
 
 from opsk.workload.public_models.lookup import public_model
-from opsk_jobcheck.scripts.bash.values import Invocation, Text, known_of
-from opsk_jobcheck.scripts.settings.arguments import Arguments, after, arguments_of, behind, parse_arguments
+from opsk_jobcheck.scripts.bash.values import Invocation, Text, get_known_words
+from opsk_jobcheck.scripts.settings.arguments import (
+    Arguments,
+    arguments_of,
+    drop_prefix,
+    parse_arguments,
+    select_arguments_from,
+)
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, Findings
-from opsk_jobcheck.scripts.settings.reading import Reading, entry_of
-from opsk_jobcheck.scripts.settings.stating import cannot_tell_all, follows, state_number
+from opsk_jobcheck.scripts.settings.reading import Reading, make_entry
+from opsk_jobcheck.scripts.settings.stating import mark_all_unknown, state_derived, state_number
 
 MAX_PROGRAM_CHARS = 4096
 MAX_NAME_CHARS = 255
@@ -28,7 +34,7 @@ SHAPE = ("model.layers", "model.hidden", "model.heads")
 RECOMPUTE_WORDS: Mapping[str, str] = MappingProxyType(
     {**dict.fromkeys(("1", "true", "yes", "on"), "full"), **dict.fromkeys(("0", "false", "no", "off"), "none")}
 )
-"""What a switch says that recomputes all layers, or none."""
+"""Values of a switch that recomputes all layers, or none."""
 _LAUNCHERS = re.compile(
     r"torch\.distributed(\.(run|launch))?|accelerate\.commands\.\w+|deepspeed\.launcher\.\w+|mpi4py(\.\w+)?"
     r"|torchrun|pdb|cProfile|torch_xla\.distributed\.xla_dist"
@@ -38,10 +44,10 @@ _ASSIGNED = re.compile(r"\+{0,2}([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)=")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program of a command: its path or module as far as known, and the words behind it.
+    """A program of a command: its path or module as far as known, and the words after it.
 
-    ``invocation`` is the command that they are the last words of. ``facts`` keeps what many readers ask of it, as those
-    of `Invocation` do.
+    ``invocation`` is the command that they are the last words of. ``facts`` caches values that many readers use, as in
+    `Invocation`.
     """
 
     name: str
@@ -54,7 +60,7 @@ class Program:
     def known_words(self) -> tuple[str, ...]:
         """Its words as far as they are known, empty strings in the place of others."""
         if self.invocation is None:
-            return known_of(self.words)
+            return get_known_words(self.words)
         return self.invocation.known_words[len(self.invocation.words) - len(self.words) :]
 
     @property
@@ -68,27 +74,30 @@ def names_of(invocation: Invocation) -> tuple[str, ...]:
     names: tuple[str, ...] | None = invocation.facts.get("names")
     if names is None:
         names = tuple(
-            [_last_part(text) if "/" in text or len(text) > MAX_NAME_CHARS else text for text in invocation.shown_words]
+            [
+                _get_last_part(text) if "/" in text or len(text) > MAX_NAME_CHARS else text
+                for text in invocation.shown_words
+            ]
         )
         invocation.facts["names"] = names
     return names
 
 
-def _last_part(text: str) -> str:
+def _get_last_part(text: str) -> str:
     """Return the last part of a path, nothing where it is too long for one."""
     name = text.rpartition("/")[2] if len(text) <= MAX_PROGRAM_CHARS else ""
     return name if len(name) <= MAX_NAME_CHARS else ""
 
 
 def program_of(invocation: Invocation) -> Program | None:
-    """Return the Python program or module that a command trains with, ``None`` where there is none to be seen."""
+    """Return the Python program or module that a command trains with, ``None`` where there is none."""
     if "program" not in invocation.facts:
-        invocation.facts["program"] = _program_of(invocation)
+        invocation.facts["program"] = _find_program(invocation)
     program: Program | None = invocation.facts["program"]
     return program
 
 
-def _program_of(invocation: Invocation) -> Program | None:
+def _find_program(invocation: Invocation) -> Program | None:
     previous = ""
     for index, (name, known) in enumerate(zip(names_of(invocation), invocation.known_words, strict=True)):
         is_module, previous = previous in ("-m", "--module"), known
@@ -102,55 +111,55 @@ def _program_of(invocation: Invocation) -> Program | None:
     return None
 
 
-def own_arguments(program: Program) -> Arguments:
-    """Return the flags and overrides of a program's own words, worked out once."""
-    found: Arguments | None = program.facts.get("arguments")
-    if found is None:
-        found = program.facts["arguments"] = _own_arguments(program)
-    return found
+def parse_program_arguments(program: Program) -> Arguments:
+    """Return the flags and overrides of a program's own words, computed once."""
+    cached: Arguments | None = program.facts.get("arguments")
+    if cached is None:
+        cached = program.facts["arguments"] = _parse_program_arguments(program)
+    return cached
 
 
-def _own_arguments(program: Program) -> Arguments:
+def _parse_program_arguments(program: Program) -> Arguments:
     if program.invocation is None:
         return parse_arguments(program.words)
     words = program.invocation.words
-    return behind(arguments_of(program.invocation), words, len(words) - len(program.words))
+    return select_arguments_from(arguments_of(program.invocation), words, len(words) - len(program.words))
 
 
-def own_names(program: Program) -> frozenset[str]:
-    """Return the names that a program's own words set, as flags or ``key=value``; worked out once."""
-    found: frozenset[str] | None = program.facts.get("names")
-    if found is None:
-        found = own_flag_names(program)
+def list_setting_names(program: Program) -> frozenset[str]:
+    """Return the names that a program's own words set, as flags or ``key=value``; computed once."""
+    cached: frozenset[str] | None = program.facts.get("names")
+    if cached is None:
+        cached = list_flag_names(program)
         if program.invocation is None or "=" in "".join(program.invocation.shown_words):  # few commands have any
-            found |= assigned(program.words).keys()
-        program.facts["names"] = found
-    return found
+            cached |= parse_assignments(program.words).keys()
+        program.facts["names"] = cached
+    return cached
 
 
-def own_flag_names(program: Program) -> frozenset[str]:
-    """Return the names of the flags of a program's own words, as `own_flags` has them; worked out once."""
-    found: frozenset[str] | None = program.facts.get("flag names")
-    if found is None:
-        found = frozenset([flag[2:].replace("-", "_") for flag in own_arguments(program).flags])
-        program.facts["flag names"] = found
-    return found
+def list_flag_names(program: Program) -> frozenset[str]:
+    """Return the names of the flags of a program's own words, as in `parse_program_flags`; computed once."""
+    cached: frozenset[str] | None = program.facts.get("flag names")
+    if cached is None:
+        cached = frozenset([flag[2:].replace("-", "_") for flag in parse_program_arguments(program).flags])
+        program.facts["flag names"] = cached
+    return cached
 
 
-def own_flags(program: Program) -> Mapping[str, Entry]:
-    """Return the flags of a program's own words by name, as `flagged` does, worked out once."""
-    found: Mapping[str, Entry] | None = program.facts.get("flags")
-    if found is None:
-        found = program.facts["flags"] = MappingProxyType(flagged(own_arguments(program)))
-    return found
+def parse_program_flags(program: Program) -> Mapping[str, Entry]:
+    """Return the flags of a program's own words by name, as `collect_flags` does, computed once."""
+    cached: Mapping[str, Entry] | None = program.facts.get("flags")
+    if cached is None:
+        cached = program.facts["flags"] = MappingProxyType(collect_flags(parse_program_arguments(program)))
+    return cached
 
 
-def command_of(invocation: Invocation, *names: str) -> Program | None:
-    """Return the first command with one of these names (the last part of its path), and the words behind it."""
-    found: frozenset[str] | None = invocation.facts.get("set of names")
-    if found is None:
-        found = invocation.facts["set of names"] = frozenset(names_of(invocation))
-    if found.isdisjoint(names):
+def find_command(invocation: Invocation, *names: str) -> Program | None:
+    """Return the first command with one of these names (the last part of its path), and the words after it."""
+    cached: frozenset[str] | None = invocation.facts.get("set of names")
+    if cached is None:
+        cached = invocation.facts["set of names"] = frozenset(names_of(invocation))
+    if cached.isdisjoint(names):
         return None
     for index, name in enumerate(names_of(invocation)):
         if name in names:
@@ -159,31 +168,31 @@ def command_of(invocation: Invocation, *names: str) -> Program | None:
     return None
 
 
-def assigned(words: Iterable[Text]) -> dict[str, Entry]:
+def parse_assignments(words: Iterable[Text]) -> dict[str, Entry]:
     """Return the words ``key=value`` and ``key.sub=value``, those with dashes before left out; the last one counts."""
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for word in words:
         head = word.parts[0].text if word.parts and not word.parts[0].why else ""
         if "=" in head and (match := _ASSIGNED.match(head)):
-            found[match[1]] = _entry(after(word, match.end()), shown=word.shown, line=word.line)
-    return found
+            entries[match[1]] = _make_entry(drop_prefix(word, match.end()), shown=word.shown, line=word.line)
+    return entries
 
 
-def flagged(arguments: Arguments) -> dict[str, Entry]:
+def collect_flags(arguments: Arguments) -> dict[str, Entry]:
     """Return the flags by name, dashes within written as underscores; one that has no value is switched on."""
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for argument in arguments.flags.values():
-        entry = entry_of(argument)
+        entry = make_entry(argument)
         if argument.certain and not argument.value.parts:
             entry = Entry(value="true", line=argument.line, text=argument.flag)
-        found[argument.flag[2:].replace("-", "_")] = entry
-    return found
+        entries[argument.flag[2:].replace("-", "_")] = entry
+    return entries
 
 
-def settings(words: Iterable[Text]) -> dict[str, Entry]:
-    """Return what a program's words set by name, ``key=value`` and ``--key value`` alike."""
+def parse_settings(words: Iterable[Text]) -> dict[str, Entry]:
+    """Return the settings of a program's words by name, ``key=value`` and ``--key value`` alike."""
     row = tuple(words)
-    return flagged(parse_arguments(row)) | assigned(row)
+    return collect_flags(parse_arguments(row)) | parse_assignments(row)
 
 
 def state_flags(findings: Findings, given: Mapping[str, Entry], table: Mapping[str, str]) -> None:
@@ -193,26 +202,26 @@ def state_flags(findings: Findings, given: Mapping[str, Entry], table: Mapping[s
 
 
 def is_open(findings: Findings, *fields: str) -> bool:
-    """Tell whether nothing has been said about any of these fields."""
+    """Return whether nothing has been stated about any of these fields."""
     return all(field not in findings.values and field not in findings.unknown for field in fields)
 
 
-def _entry(value: Text, *, shown: str, line: int) -> Entry:
+def _make_entry(value: Text, *, shown: str, line: int) -> Entry:
     known = value.known
     return Entry(value=known, line=value.line or line, text=shown, why="" if known is not None else value.why)
 
 
-def named_shape(reading: Reading, name: str | None, *, why: str, line: int) -> None:
-    """Take over the name of the model; where no public model has that name, say why the shape cannot be told."""
+def name_shape(reading: Reading, name: str | None, *, why: str, line: int) -> None:
+    """Set the name of the model; if no public model has it, mark the shape as unknown."""
     reading.model_name = name or reading.model_name
     if not name or public_model(name) is None:
-        cannot_tell_all(reading.findings, SHAPE, why, line)
+        mark_all_unknown(reading.findings, SHAPE, why, line)
 
 
-def first_of(config: ConfigFile, *keys: str) -> Entry | None:
-    """Return the first of these keys that a file or its overrides hold: the same setting by its names over the years.
+def find_first_entry(config: ConfigFile, *keys: str) -> Entry | None:
+    """Return the first of these keys that a file or its overrides hold: the names of one setting over the years.
 
-    Where the file was not read, that is said by the entry.
+    Where the file was not read, the entry has the reason.
     """
     return next((config.entry(key) for key in keys if config.has(key)), config.entry(keys[0]))
 
@@ -223,4 +232,4 @@ def state_global_batch(findings: Findings, steps: int) -> None:
     micro, dp = findings.get("plan.micro_batch"), findings.get("plan.dp")
     if micro and dp and micro * steps * dp <= MAX_NUMBER:
         text = f"{micro} × {steps} × dp {dp}"
-        follows(findings, "plan.global_batch", micro * steps * dp, text, "plan.micro_batch")
+        state_derived(findings, "plan.global_batch", micro * steps * dp, text, "plan.micro_batch")

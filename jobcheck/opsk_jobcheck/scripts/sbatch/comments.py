@@ -1,4 +1,4 @@
-"""What does a script ask of Slurm, and what does its user say to opsk? Comments only."""
+"""Reads the comments of a script: its ``#SBATCH`` directives and its user's ``#OPSK`` lines."""
 
 from __future__ import annotations
 

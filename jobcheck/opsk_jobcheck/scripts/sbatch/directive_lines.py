@@ -1,4 +1,4 @@
-"""Which lines at the top of a script are directives, and into which words does sbatch cut them?"""
+"""Finds the directive lines at the top of a script, and splits them into words as sbatch does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ArgumentKind(Enum):
     NONE = "none"
     REQUIRED = "required"
     OPTIONAL = "optional"
-    """Only behind ``=``, or for a short option only without a blank."""
+    """Only after ``=``, or for a short option only without a blank."""
 
 
 _NONE = """
@@ -47,7 +47,7 @@ _SHORT = {
 }  # fmt: skip
 
 
-def long_option(name: str) -> tuple[str, ArgumentKind] | None:
+def find_long_option(name: str) -> tuple[str, ArgumentKind] | None:
     """Return the full name and kind of a long option, or ``None`` when sbatch itself has none such."""
     if name not in _LONG:
         starts = [full for full in _LONG if full.startswith(name)] if name else []
@@ -57,7 +57,7 @@ def long_option(name: str) -> tuple[str, ArgumentKind] | None:
     return _SAME.get(name, name), _LONG[name]
 
 
-def short_option(letter: str) -> tuple[str, ArgumentKind] | None:
+def find_short_option(letter: str) -> tuple[str, ArgumentKind] | None:
     """Return the full name and kind of a one-letter option, or ``None`` when sbatch itself has none such."""
     name = _SHORT.get(letter)
     return (name, _LONG[name]) if name else None
@@ -69,71 +69,71 @@ SEPARATORS = ("hetjob", "packjob")
 SPACE = " \t\r\v\f"
 """What C's ``isspace`` takes, but for the end of a line."""
 
-_SIGNS = re.compile(r"[\\\"'#]")
-_FIRST_SIGN = re.compile(rf"[{SPACE}]*(?=[#\n]|\Z)")
-"""A line that is blank or a comment, up to its sign."""
+_SPECIAL_CHARACTERS = re.compile(r"[\\\"'#]")
+_LINE_START = re.compile(rf"[{SPACE}]*(?=[#\n]|\Z)")
+"""A line that is blank or a comment, up to its ``#``."""
 _WORD = re.compile(rf"[^{SPACE}]+")
-_OTHERS = (("#PBS", "pbs"), ("#BSUB", "lsf"), ("#COBALT", "cobalt"))
+_OTHER_SCHEDULERS = (("#PBS", "pbs"), ("#BSUB", "lsf"), ("#COBALT", "cobalt"))
 
 
-def sbatch_words(line: str) -> tuple[tuple[str, ...], str]:
+def split_sbatch_words(line: str) -> tuple[tuple[str, ...], str]:
     """Return the words that sbatch makes of a directive line, and the quote that it does not close (or nothing).
 
     Quotes group; a backslash takes the next character as it is; an unquoted ``#`` ends the line wherever it stands;
     so do an empty word and a separator of components. Nothing is expanded. An escaped blank belongs to the word, as in
     Slurm 26.05; 22.05 ends the word there.
     """
-    if _SIGNS.search(line) is None:
-        return _blank_separated(line), ""
+    if _SPECIAL_CHARACTERS.search(line) is None:
+        return _split_at_blanks(line), ""
     words: list[str] = []
-    at, size = 0, len(line)
+    position, size = 0, len(line)
     while True:
-        while at < size and line[at] in SPACE:
-            at += 1
+        while position < size and line[position] in SPACE:
+            position += 1
         word: list[str] = []
         quote = ""
-        while at < size and (quote or line[at] not in SPACE):
-            character = line[at]
-            at += 1
+        while position < size and (quote or line[position] not in SPACE):
+            character = line[position]
+            position += 1
             if character == "\\":
-                if at < size and (line[at] == " " or line[at] not in SPACE):
-                    word.append(line[at])
-                    at += 1
+                if position < size and (line[position] == " " or line[position] not in SPACE):
+                    word.append(line[position])
+                    position += 1
             elif quote and character == quote:
                 quote = ""
             elif not quote and character in "\"'":
                 quote = character
             elif not quote and character == "#":
-                at = size
+                position = size
             else:
                 word.append(character)
         if quote:
             return (), quote
-        found = "".join(word)
-        if not found or found.lower() in SEPARATORS or len(words) >= MAX_WORDS:
+        text = "".join(word)
+        if not text or text.lower() in SEPARATORS or len(words) >= MAX_WORDS:
             return tuple(words), ""
-        words.append(found)
+        words.append(text)
 
 
-def _blank_separated(line: str) -> tuple[str, ...]:
-    """Return the words of a line that has no sign of quoting: most have none."""
+def _split_at_blanks(line: str) -> tuple[str, ...]:
+    """Return the words of a line without quoting characters: most have none."""
     words = _WORD.findall(line)[:MAX_WORDS]
-    end = next((at for at, word in enumerate(words) if word.lower() in SEPARATORS), len(words))
+    end = next((index for index, word in enumerate(words) if word.lower() in SEPARATORS), len(words))
     return tuple(words[:end])
 
 
-def head_end(text: str) -> int:
+def find_head_end(text: str) -> int:
     """Return where the first command of a script begins, the length of the text where there is none."""
     start = 0
-    while found := _FIRST_SIGN.match(text, start):
-        newline = text.find("\n", found.end())
+    while match := _LINE_START.match(text, start):
+        newline = text.find("\n", match.end())
         if newline < 0:
             return len(text)
         start = newline + 1
     return start
 
 
-def head_lines(head: str) -> Iterator[str]:
+def iterate_head_lines(head: str) -> Iterator[str]:
     """Return the lines of a script up to its first command."""
     start = 0
     while start < len(head):
@@ -146,10 +146,10 @@ def head_lines(head: str) -> Iterator[str]:
         start = end + 1
 
 
-def other_scheduler(head: str) -> str | None:
+def find_other_scheduler(head: str) -> str | None:
     """Return the scheduler whose directives a script has that has none for Slurm."""
-    for line in head_lines(head):
-        for magic, name in _OTHERS:
+    for line in iterate_head_lines(head):
+        for magic, name in _OTHER_SCHEDULERS:
             if line.startswith(magic) and line[len(magic) : len(magic) + 1] in ("", " ", "\t"):
                 return name
     return None

@@ -1,4 +1,4 @@
-"""How many nodes, tasks and GPUs will a job have, after Slurm has merged the script's lines with what came on top?"""
+"""Computes the nodes, tasks and GPUs of a job from the script's directives and the request to Slurm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opsk_jobcheck.scripts.sbatch.directives import Directives
 from opsk_jobcheck.submission.request import SlurmRequest
 
 REQUEST = "Slurm request"
-"""What stands as ``file`` in the evidence of a value that came with the request."""
+"""``file`` in the evidence of a value that came with the request."""
 
 HETEROGENEOUS = "the job is heterogeneous (hetjob): every component has its own nodes and GPUs"
 NOT_IN_FORCE = "Slurm was not asked for what this line says: something else beats it, or it was never read"
@@ -32,10 +32,10 @@ _SIZES = tuple(name for name in _FIELDS if name not in ("partition", "constraint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What a job will get; ``None`` is "not asked for, or cannot be told".
+    """The resources of a job; ``None`` is "not requested, or unknown".
 
     Every value has one entry of evidence; one fixed by arithmetic carries the formula and the place of its last input.
-    ``unknown`` holds what was asked for and cannot be told; ``problems`` what sbatch refuses, changes or cannot mean.
+    ``unknown`` holds requested values that are unknown; ``problems`` what sbatch refuses, changes or cannot mean.
     """
 
     scheduler: str | None = None
@@ -56,27 +56,27 @@ class Resources:
 
 
 def merge(directives: Directives, request: SlurmRequest | None, *, is_for_one_node: bool = False) -> Resources:
-    """Return what the job will get, with what follows by arithmetic; never raises.
+    """Return the resources of the job, with those that follow by arithmetic; never raises.
 
     Parameters
     ----------
     directives
         The script's own lines.
     request
-        What Slurm was really asked for (command line, environment and script merged); it beats the script.
+        The request that Slurm received (command line, environment and script merged); it overrides the script.
     is_for_one_node
-        Whether the script asks nothing about its nodes: without ``--nodes`` it then runs on the one that Slurm gives.
+        Whether the script does not read its nodes: without ``--nodes`` it then runs on the one that Slurm gives.
     """
-    merged = _Merged(directives)
+    merged = _Merger(directives)
     if request is not None:
         merged.override(request)
     if directives.is_heterogeneous or (request is not None and request.is_heterogeneous):
         merged.forget_sizes()
     if is_for_one_node and not (request is not None and request.is_merged):
         merged.take_one_node()
-    merged.follow()
+    merged.derive_values()
     if request is not None and request.is_merged:
-        merged.left_to_slurm()
+        merged.report_open_node_count()
     return Resources(
         scheduler=directives.scheduler,
         evidence=tuple(merged.evidence.values()),
@@ -86,7 +86,7 @@ def merge(directives: Directives, request: SlurmRequest | None, *, is_for_one_no
     )
 
 
-class _Merged:
+class _Merger:
     """The values while they are put together."""
 
     def __init__(self, directives: Directives) -> None:
@@ -98,11 +98,11 @@ class _Merged:
         self.problems = list(directives.problems)
 
     def override(self, request: SlurmRequest) -> None:
-        """Put what was really asked for in the place of what the script says."""
+        """Replace the script's values by those that were requested."""
         for name, field in _FIELDS.items():
             value = getattr(request, name, None)
             if value is None and request.is_merged and hasattr(request, name):
-                self._not_in_force(name)
+                self._drop_unused(name)
             if value is None or value == self.values.get(name):
                 continue
             self.values[name] = value
@@ -110,22 +110,22 @@ class _Merged:
             self.evidence[field] = Evidence(field=field, value=value, file=REQUEST, line=0, text=text)
             self.unknown.pop(field, None)
 
-    def _not_in_force(self, name: str) -> None:
-        """Drop what a line of the script asks for and Slurm was not asked for."""
+    def _drop_unused(self, name: str) -> None:
+        """Drop a value of the script that the request to Slurm does not have."""
         if self.values.pop(name, None) is None:
             return
         entry = self.evidence.pop(_FIELDS[name])
         self.unknown[entry.field] = Unknown(field=entry.field, why=NOT_IN_FORCE, file=entry.file, line=entry.line)
 
-    def left_to_slurm(self) -> None:
-        """Say why the number of GPUs cannot be told, where only the number of nodes is missing."""
+    def report_open_node_count(self) -> None:
+        """Report why the number of GPUs is unknown, where only the number of nodes is missing."""
         if "gpus" in self.values or "nodes" in self.values or "gpus_per_node" not in self.values:
             return
         why = "how many nodes the job gets is left to Slurm"
         self.unknown.setdefault("plan.gpus", Unknown(field="plan.gpus", why=why, file=REQUEST, line=0))
 
     def take_one_node(self) -> None:
-        """Take the one node that Slurm gives where neither nodes, tasks nor GPUs of the whole job are asked for.
+        """Take the one node that Slurm gives where neither nodes, tasks nor GPUs of the whole job are requested.
 
         Source: sbatch's man page, ``--nodes``: enough nodes for the resources per job, of which there are none.
         """
@@ -139,7 +139,7 @@ class _Merged:
         self.evidence["plan.nodes"] = Evidence(field="plan.nodes", value=1, file=entry.file, line=entry.line, text=text)
 
     def forget_sizes(self) -> None:
-        """Drop every size: a heterogeneous job has several components, and a hook sees one at a time."""
+        """Drop every size: a heterogeneous job has several components, and a hook receives one at a time."""
         place = next((entry for entry in self.unknown.values() if HETEROGENEOUS in entry.why), None)
         file, line = (place.file, place.line) if place else (REQUEST, 0)
         for name in _SIZES:
@@ -148,43 +148,43 @@ class _Merged:
         for name in ("nodes", "gpus_per_node", "gpus", "gpu_type"):
             self.unknown[_FIELDS[name]] = Unknown(field=_FIELDS[name], why=HETEROGENEOUS, file=file, line=line)
 
-    def follow(self) -> None:
+    def derive_values(self) -> None:
         """Add what follows from the rest."""
-        self._fewer_tasks_than_nodes()
-        self._contradiction()
-        product: Callable[[int, int], int | None] = lambda one, other: one * other  # noqa: E731
+        self._limit_nodes_to_tasks()
+        self._report_contradiction()
+        product: Callable[[int, int], int | None] = lambda left, right: left * right  # noqa: E731
         if "plan.nodes" not in self.unknown:
-            self._one_task()
-            self._derive("nodes", ("ntasks", "ntasks_per_node"), "/", _quotient)
-        self._derive("nodes", ("gpus", "gpus_per_node"), "/", _quotient)
+            self._derive_one_node()
+            self._derive("nodes", ("ntasks", "ntasks_per_node"), "/", _divide_exactly)
+        self._derive("nodes", ("gpus", "gpus_per_node"), "/", _divide_exactly)
         self._derive("ntasks", ("nodes", "ntasks_per_node"), "x", product)
-        self._derive("ntasks", ("gpus", "gpus_per_task"), "/", _quotient)
+        self._derive("ntasks", ("gpus", "gpus_per_task"), "/", _divide_exactly)
         self._derive("gpus_per_node", ("gpus_per_task", "ntasks_per_node"), "x", product)
         self._derive("gpus", ("gpus_per_task", "ntasks"), "x", product)
-        self._derive("gpus", ("ntasks", "ntasks_per_gpu"), "/", _quotient)
+        self._derive("gpus", ("ntasks", "ntasks_per_gpu"), "/", _divide_exactly)
         self._derive("gpus", ("nodes", "gpus_per_node"), "x", product)
-        self._derive("gpus_per_node", ("gpus", "nodes"), "/", _quotient)
-        self._derive("nodes", ("gpus", "gpus_per_node"), "/", _quotient)
+        self._derive("gpus_per_node", ("gpus", "nodes"), "/", _divide_exactly)
+        self._derive("nodes", ("gpus", "gpus_per_node"), "/", _divide_exactly)
         self._derive("ntasks", ("nodes", "ntasks_per_node"), "x", product)
 
     def _derive(self, name: str, inputs: tuple[str, str], sign: str, rule: Callable[[int, int], int | None]) -> None:
         """Set ``name`` from two others where both are known and it is not."""
         if name in self.values:
             return
-        one, other = self.values.get(inputs[0]), self.values.get(inputs[1])
-        if not isinstance(one, int) or not isinstance(other, int):
+        left, right = self.values.get(inputs[0]), self.values.get(inputs[1])
+        if not isinstance(left, int) or not isinstance(right, int):
             return
-        value = rule(one, other)
+        value = rule(left, right)
         if value is None:
             return
         field = _FIELDS[name]
         last = max((self.evidence[_FIELDS[part]] for part in inputs), key=lambda entry: entry.line)
-        text = f"{inputs[0]} {one} {sign} {inputs[1]} {other}"
+        text = f"{inputs[0]} {left} {sign} {inputs[1]} {right}"
         self.values[name] = value
         self.evidence[field] = Evidence(field=field, value=value, file=last.file, line=last.line, text=text)
         self.unknown.pop(field, None)
 
-    def _fewer_tasks_than_nodes(self) -> None:
+    def _limit_nodes_to_tasks(self) -> None:
         """Do as sbatch does when there are fewer tasks than nodes: take that many nodes."""
         nodes, tasks = self.values.get("nodes"), self.values.get("ntasks")
         if not isinstance(nodes, int) or not isinstance(tasks, int) or tasks >= nodes:
@@ -199,8 +199,8 @@ class _Merged:
             field="plan.nodes", value=tasks, file=entry.file, line=entry.line, text=text
         )
 
-    def _one_task(self) -> None:
-        """Take one node for the one task that a script asks for; a step's one task says nothing of the job."""
+    def _derive_one_node(self) -> None:
+        """Take one node for the one task that a script asks for; a step's one task states nothing about the job."""
         entry = self.evidence.get("slurm.ntasks")
         if "nodes" in self.values or self.values.get("ntasks") != 1 or entry is None or not entry.line:
             return
@@ -208,8 +208,8 @@ class _Merged:
         text = "one task runs on one node"
         self.evidence["plan.nodes"] = Evidence(field="plan.nodes", value=1, file=entry.file, line=entry.line, text=text)
 
-    def _contradiction(self) -> None:
-        """Say so when the number of GPUs is given twice and differently, and drop it."""
+    def _report_contradiction(self) -> None:
+        """Report two different numbers of GPUs, and drop both."""
         nodes, per_node, in_all = (self.values.get(name) for name in ("nodes", "gpus_per_node", "gpus"))
         if not (isinstance(nodes, int) and isinstance(per_node, int) and isinstance(in_all, int)):
             return
@@ -225,6 +225,6 @@ class _Merged:
             self.unknown[_FIELDS[name]] = Unknown(field=_FIELDS[name], why=what, file=entry.file, line=entry.line)
 
 
-def _quotient(one: int, other: int) -> int | None:
+def _divide_exactly(dividend: int, divisor: int) -> int | None:
     """Return the exact quotient, or ``None`` when there is none."""
-    return one // other if other and one % other == 0 else None
+    return dividend // divisor if divisor and dividend % divisor == 0 else None

@@ -1,4 +1,4 @@
-"""What does the user say explicitly, in ``#OPSK key=value`` lines of the script?
+"""Parses the explicit settings of the user in ``#OPSK key=value`` lines of the script.
 
 ::
 
@@ -7,7 +7,7 @@
     #OPSK off                        # no advice
 
 Keys are the fields of `StatedModel` and `StatedPlan`, with or without ``model.`` and ``plan.``, and the names in
-`OTHER_KEYS` and `OPTION_NAMES`. What is said here beats what a reader finds elsewhere in the script.
+`OTHER_KEYS` and `OPTION_NAMES`. These settings override the values that a reader finds elsewhere in the script.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ _TRUTH = {
 }
 
 
-def _types() -> dict[str, type]:
+def _build_types() -> dict[str, type]:
     """Return the type of the value of every key, by dotted name."""
-    found: dict[str, type] = dict.fromkeys((*OTHER_KEYS, *OPTION_NAMES), str)
+    types: dict[str, type] = dict.fromkeys((*OTHER_KEYS, *OPTION_NAMES), str)
     for prefix, owner in (("model", StatedModel), ("plan", StatedPlan)):
         for name, hint in get_type_hints(owner).items():
-            found[f"{prefix}.{name}"] = next(kind for kind in get_args(hint) if kind is not NoneType)
-    return found
+            types[f"{prefix}.{name}"] = next(kind for kind in get_args(hint) if kind is not NoneType)
+    return types
 
 
-_TYPES = _types()
+_TYPES = _build_types()
 _SHORT = {name.partition(".")[2]: name for name in _TYPES if name.startswith(("model.", "plan."))} | _SHORTER
 KEYS = tuple(sorted({*_TYPES, *_SHORT}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statements:
-    """What the ``#OPSK`` lines of one script say; ``None`` is "nothing said"."""
+    """The settings of the ``#OPSK`` lines of one script; ``None`` is "not stated"."""
 
     opted_out: bool = False
     framework: str | None = None
@@ -80,45 +80,45 @@ class Statements:
     problems: tuple[Problem, ...] = ()
 
 
-_NOTHING_SAID = Statements()
+_NO_STATEMENTS = Statements()
 
 
 def read_opsk_lines(text: str, *, file: str) -> Statements:
-    """Return what the ``#OPSK`` lines of a script say; the last word on a key counts.
+    """Return the settings of the ``#OPSK`` lines of a script; the last value of a key counts.
 
     Raises nothing: an unknown key or a bad value is a problem with its line and what to write instead.
     """
     if _MAGIC not in text:
-        return _NOTHING_SAID  # most scripts
+        return _NO_STATEMENTS  # most scripts
     values: dict[str, object] = {}
     evidence: dict[str, Evidence] = {}
     problems: list[Problem] = []
     opted_out = False
-    at, line = 0, 1
-    for index, found in enumerate(_LINE.finditer(text)):
-        line += text.count("\n", at, found.start())
-        at = found.start()
+    offset, line = 0, 1
+    for index, match in enumerate(_LINE.finditer(text)):
+        line += text.count("\n", offset, match.start())
+        offset = match.start()
         if index >= MAX_LINES:
             problems.append(
                 Problem(what=f"more than {MAX_LINES} #OPSK lines; the rest is not read", file=file, line=line)
             )
             break
-        words = (found[1] or "").strip()[:MAX_LINE]
+        words = (match[1] or "").strip()[:MAX_LINE]
         if words == "off":
             opted_out = True
             continue
-        for key, value, problem in _pairs(words):
+        for key, value, problem in _parse_pairs(words):
             if problem:
                 problems.append(Problem(what=problem, file=file, line=line, hint="write #OPSK key=value, or #OPSK off"))
                 continue
-            shown = found[0].rstrip()[:MAX_VALUE]
+            shown = match[0].rstrip()[:MAX_VALUE]
             values[key] = value
             evidence.pop(key, None)
             evidence[key] = Evidence(field=key, value=value, file=file, line=line, text=shown)
     return Statements(
         opted_out=opted_out,
-        model=StatedModel(**_under("model.", values)),
-        plan=StatedPlan(**_under("plan.", values)),
+        model=StatedModel(**_select_prefix("model.", values)),
+        plan=StatedPlan(**_select_prefix("plan.", values)),
         options=tuple((name, str(values[name])) for name in OPTION_NAMES if name in values),
         evidence=tuple(evidence.values()),
         problems=tuple(problems),
@@ -127,41 +127,45 @@ def read_opsk_lines(text: str, *, file: str) -> Statements:
 
 
 def apply_statements(workload: Workload, statements: Statements) -> Workload:
-    """Return the workload with what the user says in the place of what a reader found.
+    """Return the workload with the user's settings in place of those that a reader found.
 
-    What a reader computed from a value that is now another one is computed again: ``plan.gpus`` and ``plan.dp``.
+    Values that a reader computed from replaced ones are computed again: ``plan.gpus`` and ``plan.dp``.
     """
     if not statements.evidence and not statements.problems and not statements.opted_out:
         return workload
-    said = {entry.field for entry in statements.evidence}
-    changed = {name for name in said if name.startswith("plan.") and _of(workload, name) != _of(statements, name)}
+    stated = {entry.field for entry in statements.evidence}
+    changed = {
+        name
+        for name in stated
+        if name.startswith("plan.") and _get_plan_value(workload, name) != _get_plan_value(statements, name)
+    }
     result = replace(
         workload,
         framework=statements.framework or workload.framework,
         launcher=statements.launcher or workload.launcher,
         gpu=statements.gpu or workload.gpu,
-        is_training=workload.is_training or bool(said),
+        is_training=workload.is_training or bool(stated),
         opted_out=workload.opted_out or statements.opted_out,
-        model=_over(workload.model, statements.model),
-        plan=_over(workload.plan, statements.plan),
+        model=_override(workload.model, statements.model),
+        plan=_override(workload.plan, statements.plan),
         options=tuple(dict((*workload.options, *statements.options)).items()),
-        evidence=(*(entry for entry in workload.evidence if entry.field not in said), *statements.evidence),
-        unknown=tuple(entry for entry in workload.unknown if entry.field not in said),
+        evidence=(*(entry for entry in workload.evidence if entry.field not in stated), *statements.evidence),
+        unknown=tuple(entry for entry in workload.unknown if entry.field not in stated),
         problems=(*workload.problems, *statements.problems),
     )
-    return _computed_again(result, said, changed)
+    return _recompute_derived(result, stated, changed)
 
 
-def _computed_again(workload: Workload, said: set[str], changed: set[str]) -> Workload:
-    """Return the workload with GPU count and data-parallel size that fit what was said."""
+def _recompute_derived(workload: Workload, stated: set[str], changed: set[str]) -> Workload:
+    """Return the workload with GPU count and data-parallel size that fit the user's settings."""
     plan, last = workload.plan, None
     formulas: dict[str, tuple[int | None, str]] = {}
-    if changed & {"plan.nodes", "plan.gpus_per_node"} and "plan.gpus" not in said:
+    if changed & {"plan.nodes", "plan.gpus_per_node"} and "plan.gpus" not in stated:
         gpus = plan.nodes * plan.gpus_per_node if plan.nodes and plan.gpus_per_node else None
         formulas["plan.gpus"] = (gpus, f"nodes {plan.nodes} x gpus_per_node {plan.gpus_per_node}")
         plan = replace(plan, gpus=gpus)
     inputs = {"plan.tp", "plan.pp", "plan.cp", "plan.gpus"}
-    if (changed & inputs or formulas) and "plan.dp" not in said and (plan.dp is not None or formulas):
+    if (changed & inputs or formulas) and "plan.dp" not in stated and (plan.dp is not None or formulas):
         ranks = (plan.tp or 0) * (plan.pp or 0) * (plan.cp or 1)
         dp = plan.gpus // ranks if plan.gpus and ranks and plan.gpus % ranks == 0 else None
         formulas["plan.dp"] = (dp, f"gpus {plan.gpus} / (tp {plan.tp} x pp {plan.pp} x cp {plan.cp or 1})")
@@ -169,33 +173,33 @@ def _computed_again(workload: Workload, said: set[str], changed: set[str]) -> Wo
     if not formulas:
         return workload
     last = next(entry for entry in reversed(workload.evidence) if entry.field in changed)
-    kept = tuple(entry for entry in workload.evidence if entry.field not in formulas)
+    remaining = tuple(entry for entry in workload.evidence if entry.field not in formulas)
     added = tuple(
         Evidence(field=name, value=value, file=last.file, line=last.line, text=text)
         for name, (value, text) in formulas.items()
         if value is not None
     )
-    told = {entry.field for entry in added}
-    unknown = tuple(entry for entry in workload.unknown if entry.field not in told)
-    return replace(workload, plan=plan, evidence=(*kept, *added), unknown=unknown)
+    restated = {entry.field for entry in added}
+    unknown = tuple(entry for entry in workload.unknown if entry.field not in restated)
+    return replace(workload, plan=plan, evidence=(*remaining, *added), unknown=unknown)
 
 
-def _pairs(words: str) -> list[tuple[str, object, str]]:
+def _parse_pairs(words: str) -> list[tuple[str, object, str]]:
     """Return key, value and problem of every word of a line; the problem is empty where there is none."""
     result: list[tuple[str, object, str]] = []
-    for found in _PAIR.finditer(words):
-        if found[0].startswith("#"):
+    for match in _PAIR.finditer(words):
+        if match[0].startswith("#"):
             break
-        if found[3] is not None:
-            shown = found[3][:MAX_VALUE]
+        if match[3] is not None:
+            shown = match[3][:MAX_VALUE]
             more = ": stands alone on its line" if shown == "off" else " is no key=value"
             result.append(("", None, f"#OPSK: {shown!r}{more}"))
             continue
-        result.append(_pair(found[1], found[2]))
+        result.append(_parse_pair(match[1], match[2]))
     return result
 
 
-def _pair(written: str, text: str) -> tuple[str, object, str]:
+def _parse_pair(written: str, text: str) -> tuple[str, object, str]:
     """Return the dotted key, the typed value and the problem of one pair."""
     short = written.lower().replace("-", "_")[:MAX_VALUE]
     key = short if short in _TYPES else _SHORT.get(short, "")
@@ -205,22 +209,22 @@ def _pair(written: str, text: str) -> tuple[str, object, str]:
         return "", None, f"#OPSK: no key {written[:MAX_VALUE]!r}{more}"
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         text = text[1:-1]
-    value, wanted = _typed(key, text)
+    value, expected = _parse_value(key, text)
     if value is None:
-        return "", None, f"#OPSK: {key} is {text[:MAX_VALUE]!r}, must be {wanted}"
+        return "", None, f"#OPSK: {key} is {text[:MAX_VALUE]!r}, must be {expected}"
     return key, value, ""
 
 
-def _typed(key: str, text: str) -> tuple[object, str]:
+def _parse_value(key: str, text: str) -> tuple[object, str]:
     """Return the value that a text is for a key, or ``None`` and what it should be."""
     kind = _TYPES[key]
     if kind is bool:
         return _TRUTH.get(text.lower()), "true or false"
     if kind is int:
-        least = 0 if key in _MAY_BE_ZERO else 1
+        minimum = 0 if key in _MAY_BE_ZERO else 1
         digits = text.replace("_", "").replace(",", "")
         count = int(digits) if re.fullmatch(r"[0-9]{1,13}", digits) else -1
-        return (count if least <= count < MAX_COUNT else None), f"a whole number from {least} on"
+        return (count if minimum <= count < MAX_COUNT else None), f"a whole number from {minimum} on"
     if issubclass(kind, StrEnum):
         names = [str(member) for member in kind]
         return (kind(text.lower()) if text.lower() in names else None), "one of " + ", ".join(names)
@@ -229,17 +233,17 @@ def _typed(key: str, text: str) -> tuple[object, str]:
     return (text if is_plain else None), f"a text of 1 to {MAX_VALUE} characters; nothing is expanded in it"
 
 
-def _under(prefix: str, values: dict[str, object]) -> dict[str, Any]:
+def _select_prefix(prefix: str, values: dict[str, object]) -> dict[str, Any]:
     """Return the values whose key starts with a prefix, without it."""
     return {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
 
 
-def _of(owner: Workload | Statements, name: str) -> object:
+def _get_plan_value(owner: Workload | Statements, name: str) -> object:
     """Return the value of a dotted plan field."""
     return getattr(owner.plan, name.removeprefix("plan."))
 
 
-def _over(found: _Stated, said: _Stated) -> _Stated:
-    """Return what was found with everything on top that was said."""
-    stated = {item.name: value for item in fields(said) if (value := getattr(said, item.name)) is not None}
-    return replace(found, **stated)
+def _override(read: _Stated, statements: _Stated) -> _Stated:
+    """Return the read values, overridden by the stated ones."""
+    stated = {item.name: value for item in fields(statements) if (value := getattr(statements, item.name)) is not None}
+    return replace(read, **stated)

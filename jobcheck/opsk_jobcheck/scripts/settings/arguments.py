@@ -1,4 +1,4 @@
-"""Which flags does a command pass, and where was each value written? The last one wins, as argparse has it."""
+"""Parses the flags of a command, with the line of each value. The last one wins, as in argparse."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Argument(NamedTuple):
     """One flag with its value; ``line`` is where the value was written, or the flag when it takes none.
 
     ``certain`` is False for a flag of which it is not known whether it is passed; its value is then unknown.
-    ``written`` is the flag as the script has it, with its underscores: what somebody pastes must be spelled like that.
-    ``at`` is the index of its word in the command.
+    ``written`` is the flag as the script writes it, with its underscores, for suggestions that users paste.
+    ``word_index`` is the index of its word in the command.
     """
 
     flag: str
@@ -30,7 +30,7 @@ class Argument(NamedTuple):
     line: int
     certain: bool = True
     written: str = ""
-    at: int = 0
+    word_index: int = 0
 
     @property
     def shown(self) -> str:
@@ -40,7 +40,7 @@ class Argument(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """The flags and overrides of one command by name, and the words of which nothing is known."""
+    """The flags and overrides of one command by name, and the wholly unknown words."""
 
     flags: dict[str, Argument]
     overrides: dict[str, Argument]
@@ -48,11 +48,11 @@ class Arguments:
 
 
 def arguments_of(invocation: Invocation) -> Arguments:
-    """Return the flags and overrides of a command, as `parse_arguments` does; worked out once."""
-    found: Arguments | None = invocation.facts.get("arguments")
-    if found is None:
-        found = invocation.facts["arguments"] = parse_arguments(invocation.words)
-    return found
+    """Return the flags and overrides of a command, as `parse_arguments` does; computed once."""
+    cached: Arguments | None = invocation.facts.get("arguments")
+    if cached is None:
+        cached = invocation.facts["arguments"] = parse_arguments(invocation.words)
+    return cached
 
 
 def parse_arguments(words: Iterable[Text], *, valueless: frozenset[str] = frozenset()) -> Arguments:
@@ -73,7 +73,7 @@ def parse_arguments(words: Iterable[Text], *, valueless: frozenset[str] = frozen
             written = mark.group()
             name, size = _flag_name(written), len(written)
             if head[size : size + 1] == "=":
-                value = after(word, size + 1)
+                value = drop_prefix(word, size + 1)
             elif size == len(head) and len(word.parts) == 1:
                 takes_next = index + 1 < len(row) and marks[index + 1] is None and name not in valueless
                 value = row[index + 1] if takes_next else NO_VALUE
@@ -81,9 +81,9 @@ def parse_arguments(words: Iterable[Text], *, valueless: frozenset[str] = frozen
                 continue
             flags[name] = _new(Argument, (name, value, value.line or word.line, True, written, index))
         elif "=" in head and (match := _OVERRIDE.match(head)):
-            value = after(word, match.end())
+            value = drop_prefix(word, match.end())
             line = value.line or word.line
-            overrides[match.group(1)] = Argument(flag=match.group(1), value=value, line=line, at=index)
+            overrides[match.group(1)] = Argument(flag=match.group(1), value=value, line=line, word_index=index)
         elif not head and word.known is None and not word.parts[0].number:
             opaque.append(word)
             for part in word.parts:
@@ -97,32 +97,32 @@ def _flag_name(written: str) -> str:
     return "--" + written.lstrip("-").replace("_", "-")
 
 
-def behind(arguments: Arguments, words: Sequence[Text], start: int) -> Arguments:
-    """Return what `parse_arguments` makes of the words from ``start`` on, from what it made of all of them.
+def select_arguments_from(arguments: Arguments, words: Sequence[Text], start: int) -> Arguments:
+    """Return the result of `parse_arguments` for the words from ``start`` on, from that for all words.
 
-    The last of equal flags counts, so that one before those words is none of theirs only where none of them is its own.
+    The last of equal flags counts; one before those words is left out only where it is the last.
     """
-    own = {id(word) for word in words[start:]} if arguments.opaque else set()
+    selected_ids = {id(word) for word in words[start:]} if arguments.opaque else set()
     return Arguments(
-        flags={name: argument for name, argument in arguments.flags.items() if argument.at >= start},
-        overrides={name: argument for name, argument in arguments.overrides.items() if argument.at >= start},
-        opaque=tuple(word for word in arguments.opaque if id(word) in own),
+        flags={name: argument for name, argument in arguments.flags.items() if argument.word_index >= start},
+        overrides={name: argument for name, argument in arguments.overrides.items() if argument.word_index >= start},
+        opaque=tuple(word for word in arguments.opaque if id(word) in selected_ids),
     )
 
 
 def _doubt(part: Part, flags: dict[str, Argument], overrides: dict[str, Argument], index: int) -> None:
-    """Make unknown what an unknown part of the command may set."""
+    """Mark the settings that an unknown part of the command may hold as unknown."""
     value = unknown(part.why, part.line)
     for mention in part.mentions:
         if match := _FLAG.match(mention):
             name = _flag_name(match.group())
-            flags[name] = Argument(flag=name, value=value, line=part.line, certain=False, at=index)
+            flags[name] = Argument(flag=name, value=value, line=part.line, certain=False, word_index=index)
         elif match := _OVERRIDE.match(mention):
             name = match.group(1)
-            overrides[name] = Argument(flag=name, value=value, line=part.line, certain=False, at=index)
+            overrides[name] = Argument(flag=name, value=value, line=part.line, certain=False, word_index=index)
 
 
-def after(text: Text, count: int) -> Text:
+def drop_prefix(text: Text, count: int) -> Text:
     """Return a text without its first ``count`` characters, which are known."""
     first = text.parts[0]
     rest = literal(first.text[count:], first.line)

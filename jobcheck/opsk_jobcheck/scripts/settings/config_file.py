@@ -1,7 +1,7 @@
-"""What does a configuration file say that a script names or writes, and on which line? YAML, JSON and TOML alike.
+"""Reads YAML, JSON and TOML configuration files that a script names or writes, with the line of each value.
 
-A file is text from anywhere: nothing in it is run, YAML tags construct nothing, aliases and merges are followed one at
-a time when something is looked up, never unfolded.
+The content of a file is untrusted: nothing in it is run, YAML tags construct nothing, aliases and merges are followed
+one at a time on look-up, never unfolded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Node:
     line: int
 
 
-def parsed(text: str, form: str, *, mark: re.Pattern[str]) -> Node:
+def parse_tree(text: str, form: str, *, mark: re.Pattern[str]) -> Node:
     """Return the tree of a text in one of the formats ``yaml``, ``json``, ``toml``.
 
     Words that ``mark`` matches stand for unknown pieces; where a format wants quotes around words they get them.
@@ -51,21 +51,21 @@ def parsed(text: str, form: str, *, mark: re.Pattern[str]) -> Node:
         The text is not of that format, or nested too deep.
     """
     if form == "json":
-        return _json(_with_quotes(text, mark))
+        return _parse_json(_quote_marks(text, mark))
     if form == "toml":
-        return _toml(_with_quotes(text, mark))
-    return _yaml(text)
+        return _parse_toml(_quote_marks(text, mark))
+    return _parse_yaml(text)
 
 
-def _with_quotes(text: str, mark: re.Pattern[str]) -> str:
+def _quote_marks(text: str, mark: re.Pattern[str]) -> str:
     """Quote marks that stand outside quotes."""
     if not mark.search(text):
         return text
     pattern = re.compile(f"{_QUOTED}|({mark.pattern})", re.DOTALL)
-    return pattern.sub(lambda found: f'"{found[1]}"' if found[1] else found[0], text)
+    return pattern.sub(lambda match: f'"{match[1]}"' if match[1] else match[0], text)
 
 
-def _yaml(text: str) -> Node:
+def _parse_yaml(text: str) -> Node:
     text = text.encode("utf-8", "replace").decode().expandtabs()  # halves of characters have no place in YAML
     if len(text) > MAX_EXPANDED_CHARS:
         raise InputError("longer than opsk reads once its tabs are expanded")
@@ -73,7 +73,7 @@ def _yaml(text: str) -> Node:
     loader = _LOADER(text)
     try:
         root = loader.get_single_node()
-        return Node({}, 0) if root is None else _of_yaml(root, loader, {}, 0)
+        return Node({}, 0) if root is None else _convert_yaml(root, loader, {}, 0)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise InputError(f"no YAML: line {line}: {str(error.problem)[:120]}") from error
@@ -84,7 +84,7 @@ def _yaml(text: str) -> Node:
 
 
 def _check_bounds(text: str) -> None:
-    """Refuse what is nested too deep or has too many values, before libyaml's composer overruns its stack on it."""
+    """Refuse a text that is nested too deep or too large, before libyaml's composer overruns its stack on it."""
     depth = 0
     try:
         for number, event in enumerate(yaml.parse(text, Loader=_LOADER)):
@@ -97,42 +97,42 @@ def _check_bounds(text: str) -> None:
             if number > MAX_NODES:
                 raise InputError("holds more values than opsk reads")
     except (yaml.YAMLError, ValueError):
-        return  # said by the composer, which finds the same
+        return  # reported by the composer, which finds the same
 
 
-def _of_yaml(node: Any, loader: Any, seen: dict[int, Node], depth: int) -> Node:
-    """Return a YAML node as ours; what an anchor names is made once and shared."""
+def _convert_yaml(node: Any, loader: Any, seen: dict[int, Node], depth: int) -> Node:
+    """Convert a YAML node to a `Node`; the node of an anchor is made once and shared."""
     if id(node) in seen:
         return seen[id(node)]
     if depth > MAX_DEPTH:
         raise InputError("nested too deep")
-    ours = seen[id(node)] = Node(None, node.start_mark.line + 1)
+    result = seen[id(node)] = Node(None, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
-        ours.value = {}
+        result.value = {}
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
-                ours.value[str(key.value)] = _of_yaml(value, loader, seen, depth + 1)
+                result.value[str(key.value)] = _convert_yaml(value, loader, seen, depth + 1)
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and not isinstance(value, yaml.MappingNode):
-                ours.value[str(key.value)] = Node(ours.value[str(key.value)].value, key.start_mark.line + 1)
+                result.value[str(key.value)] = Node(result.value[str(key.value)].value, key.start_mark.line + 1)
     elif isinstance(node, yaml.SequenceNode):
-        ours.value = [_of_yaml(member, loader, seen, depth + 1) for member in node.value]
+        result.value = [_convert_yaml(member, loader, seen, depth + 1) for member in node.value]
     elif node.tag in _PLAIN_TAGS:
-        ours.value = _bounded(loader.construct_object(node))
+        result.value = _bound_integer(loader.construct_object(node))
     else:
-        ours.value = str(node.value)
-    return ours
+        result.value = str(node.value)
+    return result
 
 
 _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("bool", "int", "float", "null", "str"))
 
 
-def _bounded(value: Any) -> Any:
+def _bound_integer(value: Any) -> Any:
     """Return a scalar; in the place of a whole number beyond 64 bits, which Python may refuse to print, a word."""
     return "a number of more than 64 bits" if isinstance(value, int) and value.bit_length() > MAX_BITS else value
 
 
-def _json(text: str) -> Node:
+def _parse_json(text: str) -> Node:
     document = read_object(text)
 
     def node(value: Any, path: tuple[str, ...]) -> Node:
@@ -141,7 +141,7 @@ def _json(text: str) -> Node:
             return Node({key: node(member, (*path, key)) for key, member in value.items()}, line)
         if isinstance(value, list):
             return Node([node(member, ()) for member in value], line)
-        return Node(_bounded(value), line)
+        return Node(_bound_integer(value), line)
 
     try:
         return node(document.values, ())
@@ -149,14 +149,14 @@ def _json(text: str) -> Node:
         raise InputError("nested too deep") from error
 
 
-def _toml(text: str) -> Node:
+def _parse_toml(text: str) -> Node:
     if any(piece.count(".") > MAX_DEPTH for piece in _BETWEEN_KEYS.split(text)):
-        raise InputError("nested too deep")  # tomllib keeps every beginning of a dotted key
+        raise InputError("nested too deep")  # tomllib stores every prefix of a dotted key
     try:
         values = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise InputError(f"no TOML: {str(error)[:120]}") from error
-    lines = _toml_lines(text)
+    lines = _find_toml_lines(text)
 
     def node(value: Any, path: tuple[str, ...]) -> Node:
         line = lines.get(path, 0)
@@ -164,7 +164,7 @@ def _toml(text: str) -> Node:
             return Node({key: node(member, (*path, key)) for key, member in value.items()}, line)
         if isinstance(value, list):
             return Node([node(member, path) for member in value], line)
-        return Node(_bounded(value), line)
+        return Node(_bound_integer(value), line)
 
     try:
         return node(values, ())
@@ -172,20 +172,20 @@ def _toml(text: str) -> Node:
         raise InputError("nested too deep") from error
 
 
-def _toml_lines(text: str) -> dict[tuple[str, ...], int]:
+def _find_toml_lines(text: str) -> dict[tuple[str, ...], int]:
     """Return the line of each key; of a key in several tables of an array, the last."""
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.split("\n"), start=1):
-        if found := _TABLE.match(line):
-            table = _toml_path(found[1])
+        if match := _TABLE.match(line):
+            table = _split_toml_path(match[1])
             lines[table] = number
-        elif found := _KEY.match(line):
-            lines[(*table, *_toml_path(found[1]))] = number
+        elif match := _KEY.match(line):
+            lines[(*table, *_split_toml_path(match[1]))] = number
     return lines
 
 
-def _toml_path(text: str) -> tuple[str, ...]:
+def _split_toml_path(text: str) -> tuple[str, ...]:
     return tuple(piece.strip("\"'") for piece in _PIECE.findall(text))
 
 
@@ -193,11 +193,11 @@ MAX_CONFIG_CHARS = 1 << 18
 MAX_REFERENCES = 8
 """How many ``${other.key}`` are followed for one value, one after the other."""
 MAX_MEMBERS = 4096
-"""Longest list that is looked into."""
+"""Longest list that is read."""
 MAX_MERGED = 64
 """How many mappings ``<<`` merges into one, directly and through others, that are looked into."""
 _ONE_SCALAR, _NO_MORE = -1, -2
-"""What members of a list may still refer to: one scalar, and nothing behind that."""
+"""What members of a list may still refer to: one scalar, and nothing after that."""
 _MARK = re.compile("opsk([0-9]{1,6})unknown")
 _REFERENCE = re.compile(r"\$\{\s*([A-Za-z_][\w.]*)\s*\}")
 _SUFFIXES = {".json": "json", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}
@@ -207,8 +207,8 @@ _SUFFIXES = {".json": "json", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}
 class Entry:
     """One value of a file: a scalar, or a tuple of scalars for a list of them.
 
-    ``why`` says why it cannot be told, and then ``value`` is ``None``; a value that is given as null is ``None`` with
-    no ``why``. ``line`` and ``text`` are for evidence, ``file`` is the path as the script has it.
+    ``why`` is the reason where it is unknown, and then ``value`` is ``None``; a null is ``None`` with no ``why``.
+    ``line`` and ``text`` are for evidence, ``file`` is the path as the script has it.
     """
 
     value: Any = None
@@ -222,9 +222,9 @@ class Entry:
 class ConfigFile:
     """The settings of one file, looked up by path (``("model", "n_layers")`` or ``"model.n_layers"``).
 
-    ``why`` says why nothing of it can be told: then every look-up answers with that. ``overrides`` are values that the
-    command line sets over those of the file, by dotted name. ``written`` is the text of a file that the script itself
-    writes: its values are cited where the script has them.
+    ``why`` is the reason where the whole file is unknown: every look-up then returns it. ``overrides`` are values
+    of the command line that override those of the file, by dotted name. ``written`` is the text of a file that
+    the script itself writes: its values are cited at their place in the script.
     """
 
     path: str
@@ -236,7 +236,7 @@ class ConfigFile:
     written: Text = field(default_factory=Text)
 
     def entry(self, *path: str) -> Entry | None:
-        """Return what stands at a path; ``None`` when the file was read and has no such key."""
+        """Return the entry at a path; ``None`` when the file was read and has no such key."""
         keys = tuple(key for part in path for key in part.split("."))
         return self._entry(keys, MAX_REFERENCES)
 
@@ -248,7 +248,7 @@ class ConfigFile:
     def names(self, *path: str) -> tuple[str, ...]:
         """Return the keys of the mapping at a path, none when there is no mapping."""
         node = self._node(tuple(key for part in path for key in part.split(".")))
-        return tuple(_merged_keys(node)) if node is not None and isinstance(node.value, dict) else ()
+        return tuple(_iterate_merged_keys(node)) if node is not None and isinstance(node.value, dict) else ()
 
     def under(self, *path: str) -> ConfigFile:
         """Return the part of the file below a path as a file of its own; an empty one when there is none."""
@@ -278,35 +278,35 @@ class ConfigFile:
         if node is None:
             return None
         shown = self.lines[node.line - 1].strip()[:200] if 0 < node.line <= len(self.lines) else ""
-        file, line = self._cited(node.line, keys[-1])
+        file, line = self._find_source(node.line, keys[-1])
         if isinstance(node.value, dict):
             return Entry(file=file, line=line, text=shown, why=f"{name} holds settings of its own")
         values = node.value if isinstance(node.value, list) else [node]
         if isinstance(node.value, list) and (references < 0 or len(values) > MAX_MEMBERS):
-            # lists of references to lists of references grow beyond all bounds
+            # lists of references to lists of references grow without bound
             return Entry(file=file, line=line, text=shown, why=f"{name[:80]} holds more than opsk follows")
-        found: list[Any] = []
+        scalars: list[Any] = []
         for member in values:
-            value, why = self._scalar(member, _ONE_SCALAR if isinstance(node.value, list) else references)
+            value, why = self._resolve_scalar(member, _ONE_SCALAR if isinstance(node.value, list) else references)
             if why:
                 return Entry(file=file, line=line, text=shown, why=why)
-            found.append(value)
-        value = tuple(found) if isinstance(node.value, list) else found[0]
+            scalars.append(value)
+        value = tuple(scalars) if isinstance(node.value, list) else scalars[0]
         return Entry(value=value, file=file, line=line, text=shown)
 
-    def _cited(self, line: int, key: str) -> tuple[str, int]:
+    def _find_source(self, line: int, key: str) -> tuple[str, int]:
         """Return file and line to cite for a value: in the script, with no file, where the script writes this one."""
         if not self.written.parts or not 0 < line <= len(self.lines):
             return self.path, line
         start = sum(len(row) + 1 for row in self.lines[: line - 1])
         source = "\n".join(self.lines)
-        found = source.find(key, start)
-        start = found + len(key) if found >= 0 else start
+        offset = source.find(key, start)
+        start = offset + len(key) if offset >= 0 else start
         start += len(source[start:]) - len(source[start:].lstrip("\"' \t\r\n:=[{"))
-        return "", _line_at(self.written, start)
+        return "", _find_line(self.written, start)
 
-    def _scalar(self, node: Node, references: int) -> tuple[Any, str]:
-        """Return a scalar's value, or why it cannot be told."""
+    def _resolve_scalar(self, node: Node, references: int) -> tuple[Any, str]:
+        """Return a scalar's value, or the reason where it is unknown."""
         value = node.value
         if isinstance(value, dict | list):
             return None, "it holds settings of its own"
@@ -327,7 +327,7 @@ class ConfigFile:
     def _node(self, keys: tuple[str, ...]) -> Node | None:
         node: Node | None = self.root
         for key in keys:
-            node = _member(node, key) if node is not None else None
+            node = _get_member(node, key) if node is not None else None
         return node
 
 
@@ -337,23 +337,23 @@ def read_config_file(text: str | Text, *, path: str, form: str = "") -> ConfigFi
     Parameters
     ----------
     text
-        The file's text, or what the script writes into it, unknown pieces included.
+        The file's text, or the text that the script writes into it, unknown pieces included.
     path
-        As the script has it; its suffix tells the format unless ``form`` (``yaml``, ``json``, ``toml``) does.
+        As the script has it; its suffix gives the format unless ``form`` (``yaml``, ``json``, ``toml``) does.
     """
-    source, reasons = _marked(text)
+    source, reasons = _mark_unknown(text)
     if len(source) > MAX_CONFIG_CHARS:
         return ConfigFile(path=path, why=f"{path[:120]} is longer than opsk reads")
     suffix = path[path.rfind(".") :].lower() if "." in path.rpartition("/")[2] else ""
     try:
-        root = parsed(source, form or _SUFFIXES.get(suffix, "yaml"), mark=_MARK)
+        root = parse_tree(source, form or _SUFFIXES.get(suffix, "yaml"), mark=_MARK)
     except InputError as error:
         return ConfigFile(path=path, why=f"{path[:120]}: {error.message}")
     written = Text() if isinstance(text, str) else text
     return ConfigFile(path=path, root=root, lines=tuple(source.split("\n")), reasons=reasons, written=written)
 
 
-def _line_at(text: Text, offset: int) -> int:
+def _find_line(text: Text, offset: int) -> int:
     """Return the line of the script that wrote a character of a text in which unknown pieces are marked."""
     reasons = 0
     for part in text.parts:
@@ -364,7 +364,7 @@ def _line_at(text: Text, offset: int) -> int:
     return text.line
 
 
-def _marked(text: str | Text) -> tuple[str, tuple[str, ...]]:
+def _mark_unknown(text: str | Text) -> tuple[str, tuple[str, ...]]:
     """Return a text with a word in the place of each unknown piece, and why each is unknown."""
     if isinstance(text, str):
         return _MARK.sub("opsk?unknown", text), ()
@@ -379,26 +379,26 @@ def _marked(text: str | Text) -> tuple[str, tuple[str, ...]]:
     return "".join(pieces), tuple(reasons)
 
 
-def _member(node: Node, key: str) -> Node | None:
-    """Return what a mapping holds under a key, its own entries before those that ``<<`` merges in."""
+def _get_member(node: Node, key: str) -> Node | None:
+    """Return the value of a key in a mapping, its own entries before those that ``<<`` merges in."""
     if isinstance(node.value, list) and key.isdigit() and len(key) < 5 and int(key) < len(node.value):
         member = node.value[int(key)]
         return member if isinstance(member, Node) else None
-    for mapping in _with_merged(node):
+    for mapping in _iterate_merged(node):
         if key in mapping:
-            found = mapping[key]
-            return found if isinstance(found, Node) else None
+            value = mapping[key]
+            return value if isinstance(value, Node) else None
     return None
 
 
-def _merged_keys(node: Node) -> Iterator[str]:
+def _iterate_merged_keys(node: Node) -> Iterator[str]:
     """Yield the keys of a mapping and of those merged into it."""
-    for mapping in _with_merged(node):
+    for mapping in _iterate_merged(node):
         yield from (key for key in mapping if key != MERGE)
 
 
-def _with_merged(node: Node) -> Iterator[dict[str, Any]]:
-    """Yield a mapping and those merged into it, each once: what merges what may grow beyond all bounds."""
+def _iterate_merged(node: Node) -> Iterator[dict[str, Any]]:
+    """Yield a mapping and those merged into it, each once: nested merges may grow without bound."""
     waiting, seen = [node], set[int]()
     while waiting and len(seen) < MAX_MERGED:
         this = waiting.pop()

@@ -1,21 +1,21 @@
-"""What does a DeepSpeed configuration say about a training run, in a file or written by the script itself?
+"""Reads the training settings of a DeepSpeed configuration, from a file or written by the script itself.
 
-Source: ``docs/_pages/config-json.md`` and ``deepspeed/runtime/config.py`` of DeepSpeed 0.3 to 0.18. Values ``"auto"``
-are filled by HuggingFace's Trainer from its own flags, and say nothing here.
+Source: ``docs/_pages/config-json.md`` and ``deepspeed/runtime/config.py`` of DeepSpeed 0.3 to 0.18. HuggingFace's
+Trainer fills values ``"auto"`` from its own flags; they state nothing here.
 """
 
 from __future__ import annotations
 
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, Findings
-from opsk_jobcheck.scripts.settings.stating import whole
-from opsk_jobcheck.scripts.settings.uncounted import DEEPSPEED_LEFT_OUT, is_on, list_left_out
+from opsk_jobcheck.scripts.settings.stating import parse_integer
+from opsk_jobcheck.scripts.settings.uncounted import UNCOUNTED_DEEPSPEED, is_on, report_uncounted_settings
 
 STEPS_OPTION = "deepspeed.accumulation_steps"
 DEEPSPEED_OPTION = "deepspeed"
 """``true`` where DeepSpeed's engine trains, whichever framework starts it."""
 PARTLY, ELSEWHERE = "offload.partly", "offload.to"
-"""Options that say that a part stays on the GPU, and that what leaves it does not go into host memory."""
+"""Options for partial offload, and for offload to elsewhere than host memory."""
 OPTIMIZER_OFFLOAD, WEIGHTS_OFFLOAD = "optimizer.offload", "weights.offload"
 FRACTION = "optimizer.offload_fraction"
 _STAGES = ("none", "zero1", "zero2", "zero3")
@@ -30,7 +30,7 @@ _STEPS = "gradient_accumulation_steps"
 
 
 def read_deepspeed(config: ConfigFile, findings: Findings) -> None:
-    """State what the configuration says and no flag has said before; nothing of one that could not be read."""
+    """State the values of the configuration that no flag has stated; none where it could not be read."""
     if config.why:
         return
     state_stage(config.entry("zero_optimization.stage"), findings)
@@ -39,7 +39,7 @@ def read_deepspeed(config: ConfigFile, findings: Findings) -> None:
         if entry is not None and entry.value is True and is_open("plan.precision", findings):
             findings.state("plan.precision", precision, entry.line, f'"{name}": {{"enabled": true}}', file=entry.file)
     for key, field in _NUMBERS.items():
-        _number(config.entry(key), field, findings)
+        _state_number(config.entry(key), field, findings)
     for key, option in _OFFLOADS.items():
         entry = config.entry("zero_optimization", key, "device")
         if entry is not None and entry.value in ("cpu", "nvme"):
@@ -50,28 +50,28 @@ def read_deepspeed(config: ConfigFile, findings: Findings) -> None:
             if ratio is not None and ratio.value != 1:
                 is_share = option == OPTIMIZER_OFFLOAD and isinstance(ratio.value, float) and 0 <= ratio.value < 1
                 findings.options[FRACTION if is_share else PARTLY] = str(ratio.value) if is_share else "true"
-    _formats(config, findings)
+    _state_formats(config, findings)
     if is_on(config.entry("activation_checkpointing.cpu_checkpointing")):
         findings.options["activations.offload"] = "cpu"
-    list_left_out(config, DEEPSPEED_LEFT_OUT, findings)
+    report_uncounted_settings(config, UNCOUNTED_DEEPSPEED, findings)
     steps = config.entry(_STEPS)
-    if steps is not None and STEPS_OPTION not in findings.options and (count := _count(steps)):
+    if steps is not None and STEPS_OPTION not in findings.options and (count := _parse_count(steps)):
         findings.options[STEPS_OPTION] = str(count)
 
 
-def _formats(config: ConfigFile, findings: Findings) -> None:
-    """Put formats of states into options: those of ZeRO's 16-bit states, and that of accumulated gradients."""
-    kept = config.entry("data_types.grad_accum_dtype")
-    if kept is not None and kept.value in ("fp32", "bf16", "fp16"):
-        findings.options["optimizer.grad_accum"] = str(kept.value)
+def _state_formats(config: ConfigFile, findings: Findings) -> None:
+    """Set the options of state formats: those of ZeRO's 16-bit states, and that of accumulated gradients."""
+    dtype = config.entry("data_types.grad_accum_dtype")
+    if dtype is not None and dtype.value in ("fp32", "bf16", "fp16"):
+        findings.options["optimizer.grad_accum"] = str(dtype.value)
     if is_on(config.entry("bf16.bf16_master_weights_and_grads")):
         findings.options |= {"optimizer.main_params": "bf16", "optimizer.grad_accum": "bf16"}
     if is_on(config.entry("bf16.bf16_optimizer_states")):
         findings.options["optimizer.exp_avg"] = "bf16"
 
 
-def leave_open_what_differs(config: ConfigFile, findings: Findings) -> None:
-    """Leave open what the configuration says otherwise than flags do: transformers refuses it, accelerate warns.
+def mark_conflicts_unknown(config: ConfigFile, findings: Findings) -> None:
+    """Mark values as unknown where the configuration and flags differ: transformers refuses that, accelerate warns.
 
     Source: ``HfTrainerDeepSpeedConfig.trainer_config_finalize`` of transformers, ``_prepare_deepspeed`` of accelerate.
     """
@@ -79,58 +79,58 @@ def leave_open_what_differs(config: ConfigFile, findings: Findings) -> None:
         return
     micro, steps = config.entry("train_micro_batch_size_per_gpu"), config.entry(_STEPS)
     why = "flags and the DeepSpeed configuration do not agree"
-    if micro is not None and (count := _count(micro)) and findings.get("plan.micro_batch") not in (None, count):
+    if micro is not None and (count := _parse_count(micro)) and findings.get("plan.micro_batch") not in (None, count):
         for field in ("plan.micro_batch", "plan.global_batch"):
-            findings.cannot_tell(field, f"{why} ({micro.text[:60]})", micro.line, file=micro.file)
-    kept = findings.options.get(STEPS_OPTION)
-    if steps is not None and (count := _count(steps)) and kept not in (None, str(count)):
+            findings.mark_unknown(field, f"{why} ({micro.text[:60]})", micro.line, file=micro.file)
+    stated_steps = findings.options.get(STEPS_OPTION)
+    if steps is not None and (count := _parse_count(steps)) and stated_steps not in (None, str(count)):
         del findings.options[STEPS_OPTION]
-        findings.cannot_tell("plan.global_batch", f"{why} ({steps.text[:60]})", steps.line, file=steps.file)
+        findings.mark_unknown("plan.global_batch", f"{why} ({steps.text[:60]})", steps.line, file=steps.file)
     for name, precision in (("fp16", "fp16"), ("bf16", "bf16")):
         entry = config.entry(name, "enabled")
         stated = findings.get("plan.precision")
         if entry is not None and entry.value is True and stated in ("fp16", "bf16") and stated != precision:
-            findings.cannot_tell("plan.precision", f"{why} ({name} is enabled there)", entry.line, file=entry.file)
+            findings.mark_unknown("plan.precision", f"{why} ({name} is enabled there)", entry.line, file=entry.file)
 
 
 def state_stage(entry: Entry | None, findings: Findings) -> None:
     """State the ZeRO stage, unless sharding is known."""
     if entry is None or not is_open("plan.sharding", findings):
         return
-    stage = whole(entry.value)
+    stage = parse_integer(entry.value)
     if entry.why:
-        findings.cannot_tell("plan.sharding", entry.why, entry.line, file=entry.file)
+        findings.mark_unknown("plan.sharding", entry.why, entry.line, file=entry.file)
     elif stage is not None and 0 <= stage < len(_STAGES):
         findings.state("plan.sharding", _STAGES[stage], entry.line, entry.text, file=entry.file)
 
 
-def follow_accumulation(findings: Findings, dp: int) -> None:
+def derive_global_batch(findings: Findings, dp: int) -> None:
     """State the global batch as micro-batch × accumulation × DP where only those are given."""
     steps, micro = findings.options.get(STEPS_OPTION), findings.get("plan.micro_batch")
     if steps and micro and is_open("plan.global_batch", findings):
         batch = micro * int(steps) * dp
-        file, line = findings.cited("plan.micro_batch")
+        file, line = findings.find_source("plan.micro_batch")
         if batch <= MAX_NUMBER:
             findings.state("plan.global_batch", batch, line, f"{micro} × {steps} × dp {dp}", file=file)
 
 
 def is_open(field: str, findings: Findings) -> bool:
-    """Return whether nothing has been said about a field."""
+    """Return whether nothing has been stated about a field."""
     return field not in findings.values and field not in findings.unknown
 
 
-def _number(entry: Entry | None, field: str, findings: Findings) -> None:
-    """State a number unless a flag has said it."""
+def _state_number(entry: Entry | None, field: str, findings: Findings) -> None:
+    """State a number unless a flag has stated it."""
     if entry is None or not is_open(field, findings):
         return
     if entry.why:
-        findings.cannot_tell(field, entry.why, entry.line, file=entry.file)
-    elif count := _count(entry):
+        findings.mark_unknown(field, entry.why, entry.line, file=entry.file)
+    elif count := _parse_count(entry):
         findings.state(field, count, entry.line, entry.text, file=entry.file)
 
 
-def _count(entry: Entry) -> int | None:
-    """Return a positive whole number of believable size."""
+def _parse_count(entry: Entry) -> int | None:
+    """Return a positive whole number of valid size."""
     value = entry.value
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return value if is_whole and 0 < value <= MAX_NUMBER else None

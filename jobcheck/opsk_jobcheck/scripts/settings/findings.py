@@ -1,4 +1,4 @@
-"""How are the values that a reader finds collected, each with the place it was read at?"""
+"""Collects the values that a reader finds, each with the file and line that it was read from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OF_PLAN = tuple((key, f"plan.{key}") for key in PLAN_FIELDS)
 
 @dataclass(slots=True)
 class Findings:
-    """What has been found so far, by dotted field name; ``places`` tells which file a line belongs to."""
+    """The values found so far, by dotted field name; ``places`` maps lines to files."""
 
     file: str
     values: dict[str, Any] = field(default_factory=dict)
@@ -36,20 +36,20 @@ class Findings:
     problems: list[Problem] = field(default_factory=list)
     places: Places = field(default_factory=Places)
 
-    def where(self, line: int) -> tuple[str, int]:
-        """Return the file and the line in it of a line of the whole that was read."""
+    def locate(self, line: int) -> tuple[str, int]:
+        """Return the file, and the line in it, of a line of all text that was read."""
         if not self.places.starts:  # nothing but the script was read
             return self.file, line
-        file, number = self.places.where(line)
+        file, number = self.places.locate(line)
         return file or self.file, number
 
-    def cited(self, *names: str) -> tuple[str, int]:
+    def find_source(self, *names: str) -> tuple[str, int]:
         """Return file and line of the last of these fields that was stated; no file and 0 when none was."""
-        found = [entry for name, entry in self.evidence.items() if name in names]
-        return max(((entry.file, entry.line) for entry in found), key=lambda place: place[1], default=("", 0))
+        entries = [entry for name, entry in self.evidence.items() if name in names]
+        return max(((entry.file, entry.line) for entry in entries), key=lambda place: place[1], default=("", 0))
 
     def get(self, name: str) -> Any:
-        """Return a value that was stated, ``None`` for "cannot tell"."""
+        """Return a value that was stated, ``None`` for "unknown"."""
         return self.values.get(name)
 
     def state(self, name: str, value: object, line: int, text: str, *, file: str = "") -> None:
@@ -60,31 +60,31 @@ class Findings:
         else:
             self.values[name] = typed = kind(str(value))
             shown = typed.value
-        at, number = self.where(line)
+        source_file, number = self.locate(line)
         self.evidence[name] = Evidence(
-            field=name, value=shown, file=file or at, line=line if file else number, text=text[:200]
+            field=name, value=shown, file=file or source_file, line=line if file else number, text=text[:200]
         )
         self.unknown.pop(name, None)
 
-    def cannot_tell(self, name: str, why: str, line: int, *, file: str = "") -> None:
-        """Say that a field is set somewhere, but to what cannot be told."""
+    def mark_unknown(self, name: str, why: str, line: int, *, file: str = "") -> None:
+        """Mark a field as unknown: it is set somewhere, to an unknown value."""
         self.values.pop(name, None)
         self.evidence.pop(name, None)
-        at, number = self.where(line)
-        self.unknown[name] = Unknown(field=name, why=why, file=file or at, line=line if file else number)
+        source_file, number = self.locate(line)
+        self.unknown[name] = Unknown(field=name, why=why, file=file or source_file, line=line if file else number)
 
     def state_number(self, name: str, value: Text, line: int, shown: str) -> None:
-        """State a positive whole number, or say why it cannot be told."""
+        """State a positive whole number, or mark it as unknown."""
         known = value.known
         if known is None:
-            self.cannot_tell(name, value.why, line)
+            self.mark_unknown(name, value.why, line)
         elif not _INTEGER.fullmatch(known) or not 0 < int(known) <= MAX_NUMBER:
-            self.cannot_tell(name, f"{shown[:80]} is no positive whole number", line)
+            self.mark_unknown(name, f"{shown[:80]} is no positive whole number", line)
             self.problems.append(
                 Problem(
                     what=f"{shown[:80]}: {known[:40]!r} is no positive whole number",
-                    file=self.where(line)[0],
-                    line=self.where(line)[1],
+                    file=self.locate(line)[0],
+                    line=self.locate(line)[1],
                     hint="give a number",
                 )
             )

@@ -25,7 +25,7 @@ class Setting:
     file: str = ""
 
 
-def settings_in(config: ConfigFile) -> Iterator[Setting]:
+def iterate_settings(config: ConfigFile) -> Iterator[Setting]:
     """Yield the settings of a configuration file."""
     waiting: list[tuple[str, ...]] = [(key,) for key in config.names()]
     for _ in range(MAX_SETTINGS):
@@ -41,11 +41,13 @@ def settings_in(config: ConfigFile) -> Iterator[Setting]:
             yield Setting(name=".".join(path), value=value, line=entry.line, file=entry.file)
 
 
-def settings_of_command(invocation: Invocation, *, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[Setting]:
-    """Yield the flags and overrides of a command whose names are wanted, and its ``key=value`` words."""
-    found = arguments_of(invocation)
-    for argument in (*found.flags.values(), *found.overrides.values()):
-        if argument.certain and wanted(argument.written or argument.flag):
+def iterate_command_settings(
+    invocation: Invocation, *, is_relevant: Callable[[str], bool] = lambda _: True
+) -> Iterator[Setting]:
+    """Yield the flags and overrides of a command whose names are relevant, and its ``key=value`` words."""
+    parsed = arguments_of(invocation)
+    for argument in (*parsed.flags.values(), *parsed.overrides.values()):
+        if argument.certain and is_relevant(argument.written or argument.flag):
             # a flag that takes no value is on
             value = argument.value.known if argument.value.parts else "true"
             yield Setting(name=argument.written or argument.flag, value=value, line=argument.line)
@@ -57,11 +59,11 @@ def settings_of_command(invocation: Invocation, *, wanted: Callable[[str], bool]
             yield Setting(name=name.lstrip("+"), value=value, line=word.line)
 
 
-def plain_name(name: str) -> str:
-    """Return the last part of a dotted name in the one spelling that the rules have."""
+def normalise_name(name: str) -> str:
+    """Return the last part of a dotted name in the format that the rules use."""
     return name.lstrip("-").rpartition(".")[2].replace("-", "_").lower()
 
 
 def is_off(value: str | None) -> bool:
-    """Tell whether a setting is switched off; one that cannot be told is taken for on."""
+    """Return whether a setting is switched off; an unknown one counts as on."""
     return value is not None and value.strip().lower() in _OFF

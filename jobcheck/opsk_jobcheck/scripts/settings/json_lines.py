@@ -1,4 +1,4 @@
-"""What does a JSON file hold, and on which line does each key stand?"""
+"""Parses JSON files with the line of each key."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def read_object(text: str) -> LinedObject:
         raise InputError("no JSON that can be read: nested too deep, or a number too long", hint=hint) from error
     if not isinstance(values, dict):
         raise InputError("holds no JSON object", hint=hint)
-    return LinedObject(values, _lines(text))
+    return LinedObject(values, _find_lines(text))
 
 
-def _lines(text: str) -> dict[tuple[str, ...], int]:
+def _find_lines(text: str) -> dict[tuple[str, ...], int]:
     """Return the line of every key outside lists, in a text that is valid JSON."""
     lines: dict[tuple[str, ...], int] = {}
     path: list[str | None] = []
     line, last, last_line = 1, "", 1
-    for found in _TOKEN.finditer(text):
-        token = found[0]
+    for match in _TOKEN.finditer(text):
+        token = match[0]
         if token == "\n":
             line += 1
         elif token[0] == '"':

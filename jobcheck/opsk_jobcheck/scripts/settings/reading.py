@@ -1,12 +1,12 @@
-"""How does a reader of one framework fit into the others? What it is given, and what it answers."""
+"""Defines the interface of a framework's reader: its input, its matches and the state that readers share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opsk_jobcheck.scripts.bash.changes import changer
-from opsk_jobcheck.scripts.bash.directories import place_key, placed, seen
+from opsk_jobcheck.scripts.bash.changes import find_changer
+from opsk_jobcheck.scripts.bash.directories import compute_path_key, relate_to_start, resolve_path
 from opsk_jobcheck.scripts.bash.values import Invocation, Run, Text
 from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry, read_config_file
@@ -20,9 +20,9 @@ class Match:
     Parameters
     ----------
     framework
-        The framework's name, as the ``workload`` of the document has it.
+        The framework's name, as in the document's ``workload``.
     weight
-        How many of its settings are this framework's own: of several commands and readers the one with the largest
+        Number of its settings that are this framework's own: of several commands and readers the one with the largest
         weight is read. A program that can be nothing else (``torchtitan.train``) counts 3.
     arguments
         The flags and overrides of the command, as this reader parses them.
@@ -36,37 +36,37 @@ class Match:
 
 @dataclass(slots=True, kw_only=True)
 class Reading:
-    """What readers share while one script is read.
+    """State that readers share while one script is read.
 
-    ``files`` are texts of files by the path that was wanted; paths that were wanted are in ``wanted``. ``model_name``
-    is the name of a public model that the script trains (``meta-llama/Llama-3.1-8B``), stated by a reader;
-    ``few_ranks`` is why fewer ranks may train than there are GPUs.
+    ``files`` are texts of files by their requested path; ``missing_files`` are paths whose text is missing.
+    ``model_name`` is the name of a public model that the script trains (``meta-llama/Llama-3.1-8B``), stated by a
+    reader; ``few_ranks`` is why fewer ranks may train than there are GPUs.
     """
 
     run: Run
     findings: Findings
     files: Mapping[str, str] = field(default_factory=dict)
-    wanted: list[str] = field(default_factory=list)
+    missing_files: list[str] = field(default_factory=list)
     model_name: str | None = None
     few_ranks: str = ""
 
     def written(self, path: Text, where: Text) -> Text | None:
         """Return the text that the script itself writes into a file (a here-document), ``None`` if it writes none."""
-        key = place_key(path, where)
-        return None if changer(self.run.changed, key) else self.run.files.get(key)
+        key = compute_path_key(path, where)
+        return None if find_changer(self.run.changed, key) else self.run.files.get(key)
 
     def config(self, path: Text, invocation: Invocation, *, form: str = "") -> ConfigFile:
-        """Return the settings of a file that a command names; where they cannot be told, that says why.
+        """Return the settings of a file that a command names; where they are unknown, it has the reason.
 
-        The text is what the script itself writes (a here-document), or what was read with the user's rights.
+        The text is written by the script itself (a here-document), or was read with the user's rights.
         """
-        path, where = seen(path, invocation.directory)
+        path, where = relate_to_start(path, invocation.directory)
         if path.known is None:
             if (text := self.written(path, where)) is not None:
                 return read_config_file(text, path=path.shown, form=form)
             return ConfigFile(path=path.shown, why=f"the settings lie in {path.shown[:120]}: {path.why}")
-        place, why = placed(path.known, where)
-        if changed := changer(self.run.changed, place_key(path, where)):
+        place, why = resolve_path(path.known, where)
+        if changed := find_changer(self.run.changed, compute_path_key(path, where)):
             return ConfigFile(path=path.known, why=f"{path.known[:120]} is changed by {changed} before it is read")
         if (text := self.written(path, where)) is not None:
             return read_config_file(text, path=path.known, form=form)
@@ -74,7 +74,7 @@ class Reading:
             return ConfigFile(path=path.known, why=f"the settings lie in {path.known[:120]}: {why}")
         if place in self.files:
             return read_config_file(self.files[place], path=place, form=form)
-        self.wanted.append(place)
+        self.missing_files.append(place)
         return ConfigFile(path=path.known, why=f"the settings lie in {path.known[:120]}, which opsk has not read")
 
 
@@ -82,9 +82,9 @@ class Reading:
 class Reader:
     """One framework's reader.
 
-    ``frameworks`` are the names that its matches have. ``recognise`` tells whether a command is one that it reads;
-    ``read`` states in ``Reading.findings`` what the command and the files that it names say. Neither raises for what a
-    script holds.
+    ``frameworks`` are the names that its matches have. ``recognise`` returns a match for commands that it reads;
+    ``read`` states the values of the command and its files in ``Reading.findings``. Neither raises for the content of
+    a script.
     """
 
     frameworks: tuple[str, ...]
@@ -92,7 +92,7 @@ class Reader:
     read: Callable[[Match, Reading], None]
 
 
-def best_match(readers: Sequence[Reader], invocations: Sequence[Invocation]) -> tuple[Reader, Match] | None:
+def find_best_match(readers: Sequence[Reader], invocations: Sequence[Invocation]) -> tuple[Reader, Match] | None:
     """Return the command that states most and its reader; among equals a certain one, then the first."""
     best: tuple[tuple[int, bool, int], Reader, Match] | None = None
     for index, invocation in enumerate(invocations):
@@ -106,8 +106,8 @@ def best_match(readers: Sequence[Reader], invocations: Sequence[Invocation]) -> 
     return best[1:] if best else None
 
 
-def entry_of(argument: Argument) -> Entry:
-    """Return the value of a flag as an entry like those of files, so that both are stated alike."""
+def make_entry(argument: Argument) -> Entry:
+    """Return the value of a flag as an entry like those of files, so that both are stated the same way."""
     known = argument.value.known
     return Entry(
         value=known, line=argument.line, text=argument.shown, why="" if known is not None else argument.value.why

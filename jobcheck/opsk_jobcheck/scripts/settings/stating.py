@@ -1,4 +1,4 @@
-"""How do entries of configuration files and flags become findings? Tables say which key states which field."""
+"""Converts entries of configuration files and flags to findings; tables map keys to fields."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _TRUTH = {
 _ABSENT = ("null", "none", "")
 
 
-def state_number(findings: Findings, field: str, entry: Entry | None, *, least: int = 1) -> int | None:
-    """State a whole number and return it; null and what is not there state nothing, nonsense is "cannot tell"."""
+def state_number(findings: Findings, field: str, entry: Entry | None, *, minimum: int = 1) -> int | None:
+    """State a whole number and return it; null and missing values state nothing, an invalid value is unknown."""
     if entry is None or _is_absent(entry):
         return None
-    number = whole(entry.value)
-    if entry.why or number is None or not least <= number <= MAX_NUMBER:
-        why = entry.why or f"{entry.text[:80]} is no whole number from {least} on"
-        findings.cannot_tell(field, why, entry.line, file=entry.file)
+    number = parse_integer(entry.value)
+    if entry.why or number is None or not minimum <= number <= MAX_NUMBER:
+        why = entry.why or f"{entry.text[:80]} is no whole number from {minimum} on"
+        findings.mark_unknown(field, why, entry.line, file=entry.file)
         return None
     findings.state(field, number, entry.line, entry.text, file=entry.file)
     return number
@@ -34,9 +34,9 @@ def state_truth(findings: Findings, field: str, entry: Entry | None) -> bool | N
     """State yes or no and return it."""
     if entry is None or _is_absent(entry):
         return None
-    value = truth(entry.value)
+    value = parse_boolean(entry.value)
     if entry.why or value is None:
-        findings.cannot_tell(
+        findings.mark_unknown(
             field, entry.why or f"{entry.text[:80]} is neither yes nor no", entry.line, file=entry.file
         )
         return None
@@ -45,22 +45,22 @@ def state_truth(findings: Findings, field: str, entry: Entry | None) -> bool | N
 
 
 def state_word(findings: Findings, field: str, entry: Entry | None, values: Mapping[str, object]) -> object | None:
-    """State what a word stands for and return that; words are compared in lower case."""
+    """State the value that a word stands for and return it; words are compared in lower case."""
     if entry is None or (_is_absent(entry) and "none" not in values):
         return None
     word = "none" if entry.value is None and not entry.why else str(entry.value).strip().lower()
     if entry.why or word not in values:
         why = entry.why or f"{entry.text[:80]} is no value that opsk knows"
-        findings.cannot_tell(field, why, entry.line, file=entry.file)
+        findings.mark_unknown(field, why, entry.line, file=entry.file)
         return None
     findings.state(field, values[word], entry.line, entry.text, file=entry.file)
     return values[word]
 
 
 def state_fsdp_checkpointing(findings: Findings, entry: Entry | None) -> None:
-    """State that FSDP recomputes all layers; a switch of the Trainer's that is off says nothing against that."""
+    """State that FSDP recomputes all layers; a switch of the Trainer's that is off does not contradict it."""
     is_open = "plan.recompute" not in findings.values and "plan.recompute" not in findings.unknown
-    if entry is None or not truth(entry.value):
+    if entry is None or not parse_boolean(entry.value):
         return
     if is_open or findings.get("plan.recompute") == Recompute.NONE:
         findings.state("plan.recompute", "full", entry.line, entry.text, file=entry.file)
@@ -72,27 +72,27 @@ def state_numbers(findings: Findings, config: ConfigFile, table: Mapping[str, st
         state_number(findings, field, config.entry(key))
 
 
-def follows(findings: Findings, field: str, value: object, why: str, *of: str) -> None:
-    """State what follows by arithmetic from other fields, cited where the last of those was read."""
-    file, line = findings.cited(*of)
+def state_derived(findings: Findings, field: str, value: object, why: str, *inputs: str) -> None:
+    """State a value that follows by arithmetic from other fields, cited at the last of those."""
+    file, line = findings.find_source(*inputs)
     findings.state(field, value, line, why, file=file)
 
 
-def data_parallel_only(findings: Findings, why: str, line: int) -> None:
-    """State that ranks are data-parallel only, for a framework, or a use of it, that knows nothing else."""
+def state_data_parallel_only(findings: Findings, why: str, line: int) -> None:
+    """State that ranks are data-parallel only, for a framework, or a use of it, that has nothing else."""
     for field in ("plan.tp", "plan.pp"):
         if field not in findings.values and field not in findings.unknown:
             findings.state(field, 1, line, why)
 
 
-def cannot_tell_all(findings: Findings, fields: Iterable[str], why: str, line: int) -> None:
-    """Say of fields that nobody has stated that they cannot be told."""
+def mark_all_unknown(findings: Findings, fields: Iterable[str], why: str, line: int) -> None:
+    """Mark unstated fields as unknown."""
     for field in fields:
         if field not in findings.values and field not in findings.unknown:
-            findings.cannot_tell(field, why, line)
+            findings.mark_unknown(field, why, line)
 
 
-def whole(value: object) -> int | None:
+def parse_integer(value: object) -> int | None:
     """Return a whole number that a file or a flag gives; ``None`` for anything else, yes and no included."""
     if isinstance(value, bool):
         return None
@@ -104,7 +104,7 @@ def whole(value: object) -> int | None:
     return int(text) if _INTEGER.fullmatch(text) else None
 
 
-def truth(value: object) -> bool | None:
+def parse_boolean(value: object) -> bool | None:
     """Return yes or no as files and flags write it."""
     return value if isinstance(value, bool) else _TRUTH.get(str(value).strip().lower())
 

@@ -1,1 +1,1 @@
-"""What can a job lose time to? One file a cause; `opsk.diagnosis.losses.losses` lists them."""
+"""Detects the causes of lost time, one module each; `opsk.diagnosis.losses.losses` lists them."""

@@ -1,4 +1,4 @@
-"""Are activations computed twice though memory would do without? By prediction: less recomputation that surely fits."""
+"""Estimates the time that needless recomputation costs, from the prediction of plans that recompute less and fit."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ SURE_TO_FIT = 0.9
 _NOTICED = 0.03
 
 
-def recompute(situation: Situation) -> Suspicion | None:
-    """Return what needless recomputation takes."""
+def find_recompute(situation: Situation) -> Suspicion | None:
+    """Return the time lost to needless recomputation."""
     predicted = situation.seen.prediction
-    other = None if predicted is None else leaner(predicted)
+    other = None if predicted is None else find_leaner_plan(predicted)
     if predicted is None or other is None:
         return None
     saved = predicted.step_s - other.step_s
@@ -31,7 +31,7 @@ def recompute(situation: Situation) -> Suspicion | None:
     )
 
 
-def leaner(predicted: Prediction) -> OtherPlan | None:
+def find_leaner_plan(predicted: Prediction) -> OtherPlan | None:
     """Return the job's own plan with the least recomputation that surely fits, where that is clearly faster."""
     fitting = [
         other

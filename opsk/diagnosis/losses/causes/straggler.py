@@ -1,14 +1,14 @@
-"""Is one GPU or node slower than its equals, so that all wait for it?
+"""Finds the GPU or node that is slower than its peers, so that all wait for it.
 
-All ranks of a synchronous job end a step together, so step times of ranks tell nothing, and the direction of the rest
-is easily got wrong. Who waits for others sits in a collective's kernel: *busy*, but with few multiprocessors and no
+All ranks of a synchronous job end a step together, so step times of ranks reveal nothing, and the direction of the rest
+is easily reversed. A GPU that waits for others runs a collective's kernel: *busy*, but with few multiprocessors and no
 tensor cores at work. So the slow one is the GPU
 
-- whose own computation takes longer (where a framework's timers tell),
-- whose clock is lower than its equals', for no reason that is told as heat or power,
+- whose own computation takes longer (where a framework's timers report it),
+- whose clock is lower than its peers', for no reason that is reported as heat or power,
 - whose multiprocessors and tensor cores are active for *more* of the time: it never waits,
-- that is busier than all of its equals, where these wait for a collective without polling,
-- or, where its host keeps it waiting, that is *less* busy: its equals spin in a collective, it has no kernel at all.
+- that is busier than all of its peers, where these wait for a collective without polling,
+- or, where its host keeps it waiting, that is *less* busy: its peers spin in a collective, it runs no kernel at all.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from opsk.diagnosis.losses.clocks import hot, low_clocks, short_of_power
-from opsk.diagnosis.losses.robust import odd_groups, outliers
-from opsk.diagnosis.losses.situation import Gpu, Situation, Suspicion, by_node, place_of
+from opsk.diagnosis.losses.clocks import find_hot, find_low_clocks, find_power_limited
+from opsk.diagnosis.losses.robust import find_odd_groups, find_outliers
+from opsk.diagnosis.losses.situation import Gpu, Situation, Suspicion, format_place, group_by_node
 from opsk.diagnosis.losses.values import Cause
 
-_LEAST, _LEAST_OF_ACTIVITY = 0.03, 0.04
-_LEAST_CLOCK, _LEAST_OF_NODES = 0.03, 0.04
+_MIN_EXCESS, _MIN_ACTIVITY = 0.03, 0.04
+_MIN_CLOCK, _MIN_NODE_EXCESS = 0.03, 0.04
 _HEAT = 0.03
-_ALIKE = 0.6
+_SIMILAR = 0.6
 """GPUs that lose at least this part of what the slowest one loses are named with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sign:
+class _Evidence:
     """One kind of evidence: how much longer than its equals' a GPU's step is by it, and how sure that is."""
 
     what: str
@@ -39,58 +39,58 @@ class _Sign:
     excess: Mapping[Gpu, float]
 
 
-def straggler(situation: Situation) -> Suspicion | None:
-    """Return what waiting for the slowest takes; GPUs that heat or power holds down are left to those causes."""
-    known = {*hot(situation, _HEAT), *short_of_power(situation)}
-    signs = [_without(sign, known) for sign in _signs(situation)]
-    signs = [sign for sign in signs if sign.excess]
-    if not signs:
+def find_straggler(situation: Situation) -> Suspicion | None:
+    """Return the time lost to the slowest GPU; GPUs that heat or power holds down belong to those causes."""
+    known = {*find_hot(situation, _HEAT), *find_power_limited(situation)}
+    evidence = [_exclude(item, known) for item in _collect_evidence(situation)]
+    evidence = [item for item in evidence if item.excess]
+    if not evidence:
         return None
     seconds = {
-        key: max(situation.slowed_s(sign.excess[key]) for sign in signs if key in sign.excess)
-        for key in {key for sign in signs for key in sign.excess}
+        key: max(situation.slowed_s(item.excess[key]) for item in evidence if key in item.excess)
+        for key in {key for item in evidence for key in item.excess}
     }
     worst = max(seconds, key=lambda key: (seconds[key], key))
-    alike = {key: value for key, value in seconds.items() if value >= _ALIKE * seconds[worst]}
-    telling = [sign for sign in signs if worst in sign.excess]
+    similar = {key: value for key, value in seconds.items() if value >= _SIMILAR * seconds[worst]}
+    supporting = [item for item in evidence if worst in item.excess]
     confidence = 1.0
-    for sign in telling:
-        confidence *= 1.0 - sign.confidence
-    said = max(telling, key=lambda sign: sign.confidence)
+    for item in supporting:
+        confidence *= 1.0 - item.confidence
+    strongest = max(supporting, key=lambda item: item.confidence)
     return Suspicion(
         cause=Cause.STRAGGLER,
         seconds=seconds[worst],
         confidence=min(1.0 - confidence, 0.97),
-        where=place_of(situation, alike),
-        text=f"all wait for it: {said.what.format(said.excess[worst])}",
+        where=format_place(situation, similar),
+        text=f"all wait for it: {strongest.what.format(strongest.excess[worst])}",
         numbers={
-            "gpus": float(len(alike)),
-            **{f"{sign.name}_excess_ratio": sign.excess[worst] for sign in telling},
+            "gpus": float(len(similar)),
+            **{f"{item.name}_excess_ratio": item.excess[worst] for item in supporting},
         },
         is_slowest=True,
     )
 
 
-def _signs(situation: Situation) -> list[_Sign]:
-    """Return all evidence there is; timers of the ranks beat what is told from activity."""
-    computed = _odd(situation, situation.values(lambda gpu: gpu.compute_s), high=True, least=_LEAST)
-    clocks = {**_odd(situation, situation.values(lambda gpu: gpu.clock), high=False, least=_LEAST_CLOCK)}
-    clocks |= low_clocks(situation)
-    idle = _idle(situation)
-    signs = [
-        _Sign(
+def _collect_evidence(situation: Situation) -> list[_Evidence]:
+    """Return all evidence; timers of the ranks take precedence over activity."""
+    computed = _find_outliers(situation, situation.values(lambda gpu: gpu.compute_s), high=True, minimum=_MIN_EXCESS)
+    clocks = {**_find_outliers(situation, situation.values(lambda gpu: gpu.clock), high=False, minimum=_MIN_CLOCK)}
+    clocks |= find_low_clocks(situation)
+    idle = _compute_idle_excess(situation)
+    evidence = [
+        _Evidence(
             what="its own computation takes {:.0%} longer than that of its equals",
             name="compute",
             confidence=0.9,
             excess=computed,
         ),
-        _Sign(
+        _Evidence(
             what="its clock is lower, for {:.0%} more time",
             name="clock",
             confidence=0.8,
             excess={key: below / (1.0 - below) for key, below in clocks.items() if below < 1.0},
         ),
-        _Sign(
+        _Evidence(
             what="it stands without a kernel while others wait, for {:.0%} more time",
             name="idle",
             confidence=0.75,
@@ -98,63 +98,69 @@ def _signs(situation: Situation) -> list[_Sign]:
         ),
     ]
     if not computed:
-        signs.append(
-            _Sign(
+        evidence.append(
+            _Evidence(
                 what="it is busy while its equals wait, for {:.0%} more time",
                 name="busy",
                 confidence=0.6,
-                excess={} if idle else _busier(situation),
+                excess={} if idle else _compute_busy_excess(situation),
             )
         )
-        active = _odd(situation, situation.values(lambda gpu: gpu.sm_active), high=True, least=_LEAST_OF_ACTIVITY)
-        tensor = _odd(situation, situation.values(lambda gpu: gpu.tensor_active), high=True, least=_LEAST_OF_ACTIVITY)
-        signs.append(
-            _Sign(
+        active = _find_outliers(
+            situation, situation.values(lambda gpu: gpu.sm_active), high=True, minimum=_MIN_ACTIVITY
+        )
+        tensor = _find_outliers(
+            situation, situation.values(lambda gpu: gpu.tensor_active), high=True, minimum=_MIN_ACTIVITY
+        )
+        evidence.append(
+            _Evidence(
                 what="it is active for {:.0%} longer than its equals, who wait",
                 name="active",
                 confidence=0.7,
                 excess=active,
             )
         )
-        signs.append(
-            _Sign(
+        evidence.append(
+            _Evidence(
                 what="its tensor cores are active for {:.0%} longer than its equals'",
                 name="tensor",
                 confidence=0.6,
                 excess=tensor,
             )
         )
-    return signs
+    return evidence
 
 
-def _odd(situation: Situation, values: Mapping[Gpu, float], *, high: bool, least: float) -> dict[Gpu, float]:
+def _find_outliers(
+    situation: Situation, values: Mapping[Gpu, float], *, high: bool, minimum: float
+) -> dict[Gpu, float]:
     """Return the odd GPUs among those with the same work, and all GPUs of nodes that are odd as a whole."""
-    groups = situation.of_equals(values)
-    found = outliers(groups, high=high, least=least)
-    odd = odd_groups([by_node(group) for group in groups], high=high, least=max(least, _LEAST_OF_NODES))
-    found |= {key: max(odd[key[0]], found.get(key, 0.0)) for key in values if key[0] in odd}
-    return found if 2 * len(found) <= len(values) else {}
+    groups = situation.group_peers(values)
+    outliers = find_outliers(groups, high=high, minimum=minimum)
+    odd = find_odd_groups([group_by_node(group) for group in groups], high=high, minimum=max(minimum, _MIN_NODE_EXCESS))
+    outliers |= {key: max(odd[key[0]], outliers.get(key, 0.0)) for key in values if key[0] in odd}
+    return outliers if 2 * len(outliers) <= len(values) else {}
 
 
-def _idle(situation: Situation) -> dict[Gpu, float]:
+def _compute_idle_excess(situation: Situation) -> dict[Gpu, float]:
     """Return how much longer its host makes a GPU's work: the time without a kernel that its equals do not have."""
     values = situation.values(lambda gpu: gpu.busy)
-    below = _odd(situation, values, high=False, least=_LEAST)
+    below = _find_outliers(situation, values, high=False, minimum=_MIN_EXCESS)
     share = situation.computing_s / situation.steps.typical_s
-    found: dict[Gpu, float] = {}
+    excess: dict[Gpu, float] = {}
     for key, part in below.items():
         lost = min(part, 0.9 * share)
-        found[key] = lost / (share - lost) if share > lost else 0.0
-    return found
+        excess[key] = lost / (share - lost) if share > lost else 0.0
+    return excess
 
 
-def _busier(situation: Situation) -> dict[Gpu, float]:
+def _compute_busy_excess(situation: Situation) -> dict[Gpu, float]:
     """Return how much longer a GPU works than equals that wait without a kernel.
 
-    Collectives of GPUs poll, as a rule: where somebody could as well be kept waiting by his host, that is taken.
+    Collectives of GPUs poll, as a rule: where the host may as well be the reason, that takes precedence.
     """
     values = situation.values(lambda gpu: gpu.busy)
-    above = _odd(situation, values, high=True, least=_LEAST_OF_ACTIVITY)
+    above = _find_outliers(situation, values, high=True, minimum=_MIN_ACTIVITY)
     if not above:
         return {}
     share = situation.computing_s / situation.steps.typical_s
@@ -162,7 +168,7 @@ def _busier(situation: Situation) -> dict[Gpu, float]:
     return {key: part * usual / share for key, part in above.items()}
 
 
-def _without(sign: _Sign, known: set[Gpu]) -> _Sign:
+def _exclude(item: _Evidence, known: set[Gpu]) -> _Evidence:
     """Return the evidence on GPUs that nothing else explains."""
-    excess = {key: value for key, value in sign.excess.items() if key not in known}
-    return _Sign(what=sign.what, name=sign.name, confidence=sign.confidence, excess=excess)
+    excess = {key: value for key, value in item.excess.items() if key not in known}
+    return _Evidence(what=item.what, name=item.name, confidence=item.confidence, excess=excess)

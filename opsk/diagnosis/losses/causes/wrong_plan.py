@@ -1,18 +1,18 @@
-"""Is another plan predicted to be faster by more than the error of the prediction?"""
+"""Compares the job's plan with other plans that are predicted faster by more than the prediction's error."""
 
 from __future__ import annotations
 
-from opsk.diagnosis.losses.causes.recompute import SURE_TO_FIT, leaner
+from opsk.diagnosis.losses.causes.recompute import SURE_TO_FIT, find_leaner_plan
 from opsk.diagnosis.losses.situation import Situation, Suspicion
 from opsk.diagnosis.losses.values import Cause
 
 
-def wrong_plan(situation: Situation) -> Suspicion | None:
-    """Return what the plan takes against the best other one, without what less recomputation alone brings."""
+def find_wrong_plan(situation: Situation) -> Suspicion | None:
+    """Return the time lost to the plan against the best other one, beyond the gain of less recomputation alone."""
     predicted = situation.seen.prediction
     if predicted is None:
         return None
-    lean = leaner(predicted)
+    lean = find_leaner_plan(predicted)
     own_s = predicted.step_s if lean is None else lean.step_s
     error = predicted.step_s / predicted.low_s if 0 < predicted.low_s < predicted.step_s else 1.0
     better = [

@@ -1,1 +1,1 @@
-"""In which steps did the tables come to be what they are?"""
+"""Holds the migrations of the database tables."""

@@ -1,4 +1,4 @@
-"""How does Alembic reach the database? Through the connection that ``opsk.store.database.engine`` hands it."""
+"""Runs Alembic migrations on the connection that ``opsk.store.database.engine`` provides."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What do the AMD GPUs of this node say of themselves? Reads ``class/drm`` of a sysfs tree, no library and no root.
+"""Reads the AMD GPUs of this node from ``class/drm`` of a sysfs tree, without a library and without root.
 
-A GPU that sleeps is not woken: only what the kernel knows without asking the hardware is read. Samples are those of
+A GPU that sleeps is not woken: only what the kernel knows without accessing the hardware is read. Samples are those of
 `opsk.telemetry.gpu.samples`, so that AMD's and NVIDIA's GPUs have the same metrics where the meaning is the same; what
-only AMD has stands beside them. The UUID is ``GPU-`` and the chip's unique id, as ROCm writes it, or the PCI address of
-a GPU without one. ``pcie_bw`` is left alone: reading it takes the driver a second.
+only AMD has is kept separately. The UUID is ``GPU-`` and the chip's unique id, as ROCm writes it, or the PCI address of
+a GPU without one. ``pcie_bw`` is not read: it takes the driver a second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from opsk.telemetry.gpu.amd.files import RasCount, read_bad_pages, read_hardware, read_ras
 from opsk.telemetry.gpu.amd.table import MetricsTable, parse_table
 from opsk.telemetry.gpu.samples import GpuDriverMissingError, GpuReading, GpuSample, LostGpu, Unreadable, normalise_pci
-from opsk.telemetry.host.value_files import ERROR, ValueFiles, by_number, names_in
+from opsk.telemetry.host.value_files import ERROR, ValueFiles, list_names, natural_sort_key
 from opsk.units import KIB
 
 _CARD = re.compile(r"card([0-9]+)")
@@ -42,9 +42,9 @@ class AmdGpuSample:
     device_id
         PCI ids of vendor and device (``1002:74a1``).
     runtime_status
-        Word of the kernel's power management (``active``, ``suspended``); ``None`` where it does not say.
+        State of the kernel's power management (``active``, ``suspended``); ``None`` if unknown.
     asleep
-        Whether the GPU sleeps: nothing was asked of its hardware.
+        Whether the GPU sleeps: its hardware was not accessed.
     ras, bad_pages
         Errors by block, and pages of memory out of use by state (``reserved``, ``pending``, ``unreservable``).
     hive, xgmi_node
@@ -59,7 +59,7 @@ class AmdGpuSample:
     host_memory_total_bytes, host_memory_used_bytes
         Memory of the host that the GPU can map (GTT), and what it maps [bytes].
     table_version
-        Version of the firmware's table that was understood.
+        Version of the firmware's table that was parsed.
     """
 
     gpu: GpuSample
@@ -92,7 +92,7 @@ class AmdGpuReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Card:
-    """One GPU before its hardware is asked."""
+    """One GPU before its hardware is read."""
 
     card: str
     device: str
@@ -119,7 +119,7 @@ class SysfsAmdGpus:
         self._xgmi_errors: dict[str, int] = {}
 
     def gpus(self) -> GpuReading:
-        """Return what all GPUs have in common; raises what `read` raises."""
+        """Return the common part of all GPUs; raises what `read` raises."""
         return self.read().gpus
 
     def read(self) -> AmdGpuReading:
@@ -137,7 +137,7 @@ class SysfsAmdGpus:
             return self._reading(cards)
 
     def _reading(self, cards: list[_Card]) -> AmdGpuReading:
-        """Read the cards; what does not answer, or is gone, is lost."""
+        """Read the cards; those that do not answer, or are gone, are lost."""
         devices: list[AmdGpuSample] = []
         lost: list[LostGpu] = []
         unreadable: list[Unreadable] = []
@@ -148,7 +148,7 @@ class SysfsAmdGpus:
                 uuid=card.uuid, index=index, pci=card.pci, minor=sample.gpu.minor, model=sample.gpu.model, why="is gone"
             )
             self._known[card.uuid] = remembered
-            if not sample.asleep and _silent(sample.gpu) and ERROR in files.unreadable.values():
+            if not sample.asleep and _is_silent(sample.gpu) and ERROR in files.unreadable.values():
                 lost.append(replace(remembered, why="answers no question"))
                 continue
             devices.append(sample)
@@ -165,42 +165,42 @@ class SysfsAmdGpus:
 
     def _cards(self) -> list[_Card]:
         """Return the cards of AMD's driver, in order of PCI address."""
-        found: list[_Card] = []
+        cards: list[_Card] = []
         taken: set[str] = set()
-        for card in sorted(filter(_CARD.fullmatch, names_in(self._root)), key=by_number):
+        for card in sorted(filter(_CARD.fullmatch, list_names(self._root)), key=natural_sort_key):
             device = f"{self._root}/{card}/device"
             files = ValueFiles(device)
             uevent = dict(line.split("=", 1) for line in (files.text("uevent") or "").splitlines() if "=" in line)
-            driver = _link_name(f"{device}/driver") or uevent.get("DRIVER")
+            driver = _read_link_name(f"{device}/driver") or uevent.get("DRIVER")
             if driver != _DRIVER and (driver is not None or files.text("vendor") != _VENDOR):
                 continue
-            pci = normalise_pci(uevent.get("PCI_SLOT_NAME") or _link_name(device) or "")
+            pci = normalise_pci(uevent.get("PCI_SLOT_NAME") or _read_link_name(device) or "")
             unique = _UNIQUE_ID.fullmatch(files.text("unique_id") or "")
             named = f"GPU-{unique[1].lower():0>16}" if unique and int(unique[1], 16) else None
             uuid = next(name for name in (named, pci, card) if name is not None and name not in taken)
             taken.add(uuid)
-            found.append(_Card(card=card, device=device, uuid=uuid, pci=pci))
-        return sorted(found, key=lambda card: (card.pci or "~", by_number(card.card)))
+            cards.append(_Card(card=card, device=device, uuid=uuid, pci=pci))
+        return sorted(cards, key=lambda card: (card.pci or "~", natural_sort_key(card.card)))
 
     def _device(self, card: _Card, index: int, files: ValueFiles) -> AmdGpuSample:
         """Read one GPU; ``files`` remembers what its hardware did not answer."""
         device = card.device
-        asleep = _without_waking(card, index)
+        asleep = _read_without_waking(card, index)
         if asleep.asleep:
             return asleep
         table = parse_table(files.read("gpu_metrics", _LONGEST_TABLE_BYTES) or b"")
-        told = table or MetricsTable(version="")
+        metrics = table or MetricsTable(version="")
         ras = read_ras(files, f"{device}/ras")
         return replace(
             asleep,
-            gpu=read_hardware(asleep.gpu, files, device, told, ras),
+            gpu=read_hardware(asleep.gpu, files, device, metrics, ras),
             ras=ras,
             bad_pages=read_bad_pages(files),
             hive=files.text("xgmi_hive_info/xgmi_hive_id"),
             xgmi_node=files.text("xgmi_device_id"),
             xgmi_errors=self._xgmi(card.uuid, files, ras),
-            xgmi_read_bytes=told.xgmi_read_bytes,
-            xgmi_written_bytes=told.xgmi_written_bytes,
+            xgmi_read_bytes=metrics.xgmi_read_bytes,
+            xgmi_written_bytes=metrics.xgmi_written_bytes,
             compute_partition=files.text("current_compute_partition"),
             memory_partition=files.text("current_memory_partition"),
             host_memory_total_bytes=files.count("mem_info_gtt_total"),
@@ -218,8 +218,8 @@ class SysfsAmdGpus:
         return self._xgmi_errors.get(uuid)
 
 
-def _without_waking(card: _Card, index: int) -> AmdGpuSample:
-    """Return what the kernel knows of a GPU without asking its hardware."""
+def _read_without_waking(card: _Card, index: int) -> AmdGpuSample:
+    """Read what the kernel knows of a GPU without accessing its hardware."""
     files = ValueFiles(card.device)
     status = files.text("power/runtime_status")
     vendor, device = files.text("vendor"), files.text("device")
@@ -234,20 +234,20 @@ def _without_waking(card: _Card, index: int) -> AmdGpuSample:
             vbios=files.text("vbios_version"),
         ),
         card=card.card,
-        render=next((name for name in names_in(f"{card.device}/drm") if name.startswith("renderD")), None),
+        render=next((name for name in list_names(f"{card.device}/drm") if name.startswith("renderD")), None),
         device_id=f"{vendor.removeprefix('0x')}:{device.removeprefix('0x')}" if vendor and device else None,
         runtime_status=status,
         asleep=status in _ASLEEP,
     )
 
 
-def _silent(gpu: GpuSample) -> bool:
-    """Return whether the hardware told nothing: sizes of memory and such come from the driver, chip or no chip."""
+def _is_silent(gpu: GpuSample) -> bool:
+    """Return whether the hardware reported nothing: memory sizes come from the driver even without a chip."""
     power = gpu.power
     return not (gpu.utilisation or gpu.temperatures_c or gpu.clocks_hz or power.instant_w or power.average_w)
 
 
-def _link_name(path: str) -> str | None:
+def _read_link_name(path: str) -> str | None:
     """Return the name that a link points to; the target need not be there."""
     try:
         return Path(path).readlink().name or None

@@ -1,8 +1,8 @@
-"""What does an AMD GPU's firmware say in its table ``gpu_metrics``?
+"""Parses ``gpu_metrics``, the binary table of an AMD GPU's firmware.
 
-A binary table whose header tells size and version. Of the versions for discrete GPUs (1.3 to 1.8) the fields whose unit
-the kernel documents are read here (``drivers/gpu/drm/amd/include/kgd_pp_interface.h``). Other versions are not guessed
-at. A field of all ones is one that the GPU does not have.
+Its header has size and version. Of the versions for discrete GPUs (1.3 to 1.8) the fields whose unit the kernel
+documents are read here (``drivers/gpu/drm/amd/include/kgd_pp_interface.h``). Other versions are not parsed. A field of
+all ones is one that the GPU does not have.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ENERGY_UNIT_J = 2.0**-16
 Fields = tuple[tuple[str, str, int], ...]
 
 
-def _layout(*parts: str) -> Fields:
+def _parse_layout(*parts: str) -> Fields:
     """Read ``H hotspot``, ``Q received 8``: type, name, and how many there are."""
     fields = []
     for part in parts:
@@ -30,7 +30,7 @@ def _layout(*parts: str) -> Fields:
     return tuple(fields)
 
 
-_V1_3 = _layout(
+_V1_3 = _parse_layout(
     *("H edge", "H hotspot", "H memory", "H vrgfx", "H vrsoc", "H vrmem", "H gfx_activity", "H umc_activity"),
     *(
         "H mm_activity",
@@ -58,12 +58,12 @@ _V1_4_TAIL = (
     "H other_clocks 8",
     "H uclk",
 )
-_V1_4 = _layout(*_V1_4_HEAD, *_V1_4_ENERGY, *_V1_4_LINKS, *_V1_4_PCIE, *_V1_4_TAIL)
-_V1_5 = _layout(
+_V1_4 = _parse_layout(*_V1_4_HEAD, *_V1_4_ENERGY, *_V1_4_LINKS, *_V1_4_PCIE, *_V1_4_TAIL)
+_V1_5 = _parse_layout(
     *_V1_4_HEAD, "H jpeg 32", *_V1_4_ENERGY, *_V1_4_LINKS, *_V1_4_PCIE, "I nak_sent", "I nak_received", *_V1_4_TAIL
 )
-_V1_6 = _layout("H hotspot", "H memory", "H vrsoc", "H power", "H gfx_activity", "H umc_activity", "Q energy")
-_V1_7 = _layout(
+_V1_6 = _parse_layout("H hotspot", "H memory", "H vrsoc", "H power", "H gfx_activity", "H umc_activity", "Q energy")
+_V1_7 = _parse_layout(
     "H hotspot", "H memory", "H vrsoc", "H power", "H gfx_activity", "H umc_activity", "Q memory_bandwidth", "Q energy"
 )
 _LAYOUTS = {(1, 3): _V1_3, (1, 4): _V1_4, (1, 5): _V1_5, (1, 6): _V1_6, (1, 7): _V1_7, (1, 8): _V1_7}
@@ -81,7 +81,7 @@ THROTTLE_CAUSES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsTable:
-    """What a table says.
+    """The values of a table.
 
     Parameters
     ----------
@@ -125,32 +125,34 @@ def parse_table(data: bytes) -> MetricsTable | None:
         return None
     size, revision, content = _HEADER.unpack_from(data)
     layout = _LAYOUTS.get((revision, content))
-    values = None if layout is None or size > len(data) else _values(data[:size], layout)
+    values = None if layout is None or size > len(data) else _unpack_values(data[:size], layout)
     if values is None:
         return None
-    one = {name: found[0] for name, found in values.items() if found and found[0] is not None}
+    scalars = {name: found[0] for name, found in values.items() if found and found[0] is not None}
     return MetricsTable(
         version=f"{revision}.{content}",
-        temperatures_c=_temperatures(values, one),
-        power_w=float(one["power"]) if one.get("power") else None,
-        energy_j=_energy_j(values, one, content),
-        gpu_ratio=_ratio(one.get("gfx_activity")),
-        memory_ratio=_ratio(one.get("umc_activity")),
-        clocks_hz=_clocks_hz(values),
-        throttle=_throttle(one.get("throttle_causes")),
-        pcie_counters={name: one[name] for name in ("replays", "replay_rollovers", "recoveries") if name in one},
-        pcie_width=one.get("pcie_width") or None,
-        xgmi_read_bytes=_links(values.get("xgmi_read", ())),
-        xgmi_written_bytes=_links(values.get("xgmi_write", ())),
+        temperatures_c=_build_temperatures(values, scalars),
+        power_w=float(scalars["power"]) if scalars.get("power") else None,
+        energy_j=_compute_energy_j(values, scalars, content),
+        gpu_ratio=_compute_ratio(scalars.get("gfx_activity")),
+        memory_ratio=_compute_ratio(scalars.get("umc_activity")),
+        clocks_hz=_build_clocks_hz(values),
+        throttle=_decode_throttle(scalars.get("throttle_causes")),
+        pcie_counters={
+            name: scalars[name] for name in ("replays", "replay_rollovers", "recoveries") if name in scalars
+        },
+        pcie_width=scalars.get("pcie_width") or None,
+        xgmi_read_bytes=_build_links(values.get("xgmi_read", ())),
+        xgmi_written_bytes=_build_links(values.get("xgmi_write", ())),
     )
 
 
 Values = dict[str, tuple[int | None, ...]]
 
 
-def _values(data: bytes, layout: Fields) -> Values | None:
-    """Return fields by name, each aligned to its size as a C compiler does; ``None`` for a table that ends before."""
-    found: Values = {}
+def _unpack_values(data: bytes, layout: Fields) -> Values | None:
+    """Unpack the fields by name, each aligned to its size as in C; ``None`` for a table that is too short."""
+    values: Values = {}
     offset = _HEADER.size
     for name, kind, many in layout:
         size = _SIZES[kind]
@@ -159,48 +161,48 @@ def _values(data: bytes, layout: Fields) -> Values | None:
             return None
         blank = (1 << units.BITS_PER_BYTE * size) - 1
         raw = struct.unpack_from(f"<{many}{kind}", data, offset)
-        found[name] = tuple(None if value == blank else value for value in raw)
+        values[name] = tuple(None if value == blank else value for value in raw)
         offset += size * many
-    return found
+    return values
 
 
-def _temperatures(values: Values, one: Mapping[str, int]) -> dict[str, float]:
+def _build_temperatures(values: Values, scalars: Mapping[str, int]) -> dict[str, float]:
     """Return temperatures; each HBM stack has its own in 1.3, of which the hottest counts."""
-    found = {"gpu": one.get("edge"), "junction": one.get("hotspot"), "memory": one.get("memory")}
+    temperatures = {"gpu": scalars.get("edge"), "junction": scalars.get("hotspot"), "memory": scalars.get("memory")}
     stacks = [value for value in values.get("hbm", ()) if value]
     if stacks:
-        found["memory"] = max(stacks)
-    return {name: float(value) for name, value in found.items() if value}
+        temperatures["memory"] = max(stacks)
+    return {name: float(value) for name, value in temperatures.items() if value}
 
 
-def _energy_j(values: Values, one: Mapping[str, int], content: int) -> float | None:
+def _compute_energy_j(values: Values, scalars: Mapping[str, int], content: int) -> float | None:
     """Return the energy where its unit is known."""
     unit_known = content >= 4 or any(values.get("hbm", ()))
-    return one["energy"] * _ENERGY_UNIT_J if unit_known and one.get("energy") else None
+    return scalars["energy"] * _ENERGY_UNIT_J if unit_known and scalars.get("energy") else None
 
 
-def _ratio(percent: int | None) -> float | None:
+def _compute_ratio(percent: int | None) -> float | None:
     """Return a share; some firmware counts a little past 100."""
     return None if percent is None else min(1.0, units.percent(percent))
 
 
-def _clocks_hz(values: Values) -> dict[str, float]:
+def _build_clocks_hz(values: Values) -> dict[str, float]:
     """Return clocks now; of several dies the fastest."""
-    found = {}
+    clocks_hz = {}
     for name, clock in (("graphics", "gfxclk"), ("memory", "uclk"), ("soc", "socclk")):
         known = [value for value in values.get(clock, ()) if value]
         if known:
-            found[name] = units.megahertz(max(known))
-    return found
+            clocks_hz[name] = units.megahertz(max(known))
+    return clocks_hz
 
 
-def _throttle(bits: int | None) -> frozenset[str] | None:
+def _decode_throttle(bits: int | None) -> frozenset[str] | None:
     """Return why clocks are held down."""
     if bits is None:
         return None
     return frozenset(cause for cause, places in THROTTLE_CAUSES if any(bits >> place & 1 for place in places))
 
 
-def _links(kilobytes: tuple[int | None, ...]) -> dict[int, int]:
+def _build_links(kilobytes: tuple[int | None, ...]) -> dict[int, int]:
     """Return bytes by link, from the firmware's KiB."""
     return {link: value * units.KIB for link, value in enumerate(kilobytes) if value is not None}

@@ -1,8 +1,8 @@
-"""How busy were the parts of a GPU since the last reading? NVML's GPM counters (Hopper and newer).
+"""Reads how busy the parts of a GPU were since the last reading, from NVML's GPM counters (Hopper and newer).
 
-GPM gives what happened between two looks at the hardware's counters. The look of the last reading is kept, one a GPU
-or MIG GPU instance: a reading costs one new look, and nothing waits. Looks closer than ``_SHORTEST_S`` to each other
-would say little; the older one is kept then, and gives the answer of the longer window.
+GPM gives the difference between two samples of the hardware's counters. The sample of the last reading is kept, one a
+GPU or MIG GPU instance: a reading costs one new sample, and nothing waits. Samples closer than ``_SHORTEST_S`` to each
+other are not meaningful; the older one is kept then, and gives the result of the longer window.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opsk import units
-from opsk.telemetry.gpu.nvml.calls import Asker, code_of, present
+from opsk.telemetry.gpu.nvml.calls import NvmlCaller, drop_blank, get_error_code
 from opsk.telemetry.gpu.samples import GpuActivity
 
 _SHORTEST_S = 0.1
@@ -53,14 +53,14 @@ class ActivityReader:
     Parameters
     ----------
     ask
-        Asks about the GPU.
+        Calls NVML for the GPU.
     handle
         NVML's handle of the GPU.
     clock
         Monotonic seconds.
     """
 
-    def __init__(self, ask: Asker, handle: object, clock: Callable[[], float]) -> None:
+    def __init__(self, ask: NvmlCaller, handle: object, clock: Callable[[], float]) -> None:
         self._ask = ask
         self._nvml = ask.nvml
         self._handle = handle
@@ -76,7 +76,7 @@ class ActivityReader:
         Raises
         ------
         GpuLostError, SessionLostError
-            As ``Asker``.
+            As ``NvmlCaller``.
         """
         if not self.supported:
             return None
@@ -103,18 +103,18 @@ class ActivityReader:
             self.forget(gone)
 
     def forget(self, instance: int) -> None:
-        """Free the look that is kept of an instance."""
+        """Free the sample that is kept of an instance."""
         look = self._looks.pop(instance, None)
         if look is not None:
             self._free(look[1])
 
     def close(self) -> None:
-        """Free all looks."""
+        """Free all samples."""
         for instance in list(self._looks):
             self.forget(instance)
 
     def _look(self, instance: int) -> Any:
-        """Look at the counters now; ``None`` when they cannot be had."""
+        """Sample the counters now; ``None`` when they cannot be read."""
         what = "gpm" if instance == WHOLE_GPU else f"gpm of GPU instance {instance}"
         look = self._ask(f"{what} sample", "nvmlGpmSampleAlloc")
         if look is None:
@@ -132,7 +132,7 @@ class ActivityReader:
         return taken
 
     def _between(self, before: Any, now: Any, window_s: float) -> GpuActivity | None:
-        """Return what happened between two looks."""
+        """Return the activity between two samples."""
         request = self._request
         if request is None:
             request = self._request = self._nvml.c_nvmlGpmMetricsGet_t()
@@ -144,23 +144,23 @@ class ActivityReader:
         try:
             self._nvml.nvmlGpmMetricsGet(request)
         except Exception as error:  # noqa: BLE001 - whatever pynvml raises
-            self._ask.failed("gpm metrics", code_of(error))
+            self._ask.failed("gpm metrics", get_error_code(error))
             return None
         start = ctypes.addressof(request) + type(request).metrics.offset
-        return _activity(ctypes.string_at(start, len(_METRICS) * _METRIC.size), window_s)
+        return _parse_activity(ctypes.string_at(start, len(_METRICS) * _METRIC.size), window_s)
 
     def _free(self, look: Any) -> None:
-        """Give a look back to NVML, which may have gone in the meantime."""
+        """Free a sample in NVML, which may have gone in the meantime."""
         with contextlib.suppress(Exception):
             self._nvml.nvmlGpmSampleFree(look)
 
 
-def _activity(answers: bytes, window_s: float) -> GpuActivity | None:
-    """Return what NVML's metrics say; ``None`` when it gave none."""
+def _parse_activity(answers: bytes, window_s: float) -> GpuActivity | None:
+    """Parse NVML's metrics; ``None`` when there are none."""
     ratios: dict[str, float] = {}
     rates: dict[str, float] = {}
     for metric, code, answer, *_names in _METRIC.iter_unpack(answers):
-        value = present(answer) if code == 0 else None
+        value = drop_blank(answer) if code == 0 else None
         if value is None or value < 0:
             continue
         if metric in _RATIOS:

@@ -1,8 +1,8 @@
-"""How is NVML asked, so that one answer that fails costs that answer only?
+"""Calls NVML so that a call that fails costs only its own value.
 
-The library is ``nvidia-ml-py`` (``pynvml``). "Not supported" is an answer, and is not asked again for a while; a lost
-GPU and a driver that went away end the reading of that GPU, or of all; every other error is noted and the next
-question asked.
+The library is ``nvidia-ml-py`` (``pynvml``). "Not supported" is a valid answer, and is not requested again for a while;
+a lost GPU and a driver that went away end the reading of that GPU, or of all; any other error is recorded and the next
+call made.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ ERRORS = {
 
 NOT_SUPPORTED, TIMEOUT, GPU_IS_LOST, VERSION_MISMATCH = 3, 10, 15, 25
 UNSUPPORTED = frozenset({3, 13, 22, 26})
-"""The GPU, the driver or this version of NVML does not have it: an answer, and the same one next time."""
+"""The GPU, the driver or this version of NVML does not have it: a valid answer, and the same one next time."""
 NO_ANSWER_NOW = frozenset({6, 21})
-"""There is nothing of the kind just now: an answer, to be asked again."""
+"""There is no value at the moment: a valid answer, to be requested again."""
 _GPU_LOST = frozenset({GPU_IS_LOST, 28})
 SESSION_LOST = frozenset({1, 9, 18})
 """The driver went away, or another one came: NVML must be initialised again."""
@@ -64,11 +64,11 @@ _FLOAT_BLANK = float(2**47)
 
 
 class GpuLostError(Exception):
-    """The GPU that was asked has gone."""
+    """The GPU that was called has gone."""
 
 
 class SessionLostError(Exception):
-    """NVML must be initialised again before anything answers."""
+    """NVML must be initialised again before any call can succeed."""
 
 
 def load() -> Any:
@@ -87,8 +87,8 @@ def load() -> Any:
         ) from error
 
 
-def code_of(error: BaseException) -> int:
-    """Return NVML's return code behind an exception of ``pynvml``; 999 (unknown) for any other."""
+def get_error_code(error: BaseException) -> int:
+    """Return NVML's return code of an exception of ``pynvml``; 999 (unknown) for any other."""
     value = getattr(error, "value", None)
     if isinstance(value, int):
         return value
@@ -96,27 +96,27 @@ def code_of(error: BaseException) -> int:
     return 13 if type(error).__name__ == "NVMLLibraryMismatchError" else 999
 
 
-def word_of(code: int) -> str:
+def format_error_code(code: int) -> str:
     """Return a return code of NVML as a word."""
     return ERRORS.get(code, f"error_{code}")
 
 
-def present(value: float | None) -> float | None:
+def drop_blank(value: float | None) -> float | None:
     """Return a value unless it is one that NVML and DCGM write for "blank"."""
     if value is None or value in BLANKS or not math.isfinite(value):
         return None
     return None if isinstance(value, float) and _FLOAT_BLANK <= value <= _FLOAT_BLANK + 8 else value
 
 
-def whole(value: Any) -> int | None:
+def clean_whole(value: Any) -> int | None:
     """Return an unsigned whole number; ``None`` for a blank and for anything else."""
     if not isinstance(value, int) or value < 0 or value in BLANKS:
         return None
     return value
 
 
-def text(value: Any) -> str | None:
-    """Return a text of NVML, stripped; ``None`` when it is empty or says that it is not available."""
+def clean_text(value: Any) -> str | None:
+    """Return a text of NVML, stripped; ``None`` when it is empty or "not available"."""
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if not isinstance(value, str):
@@ -125,8 +125,8 @@ def text(value: Any) -> str | None:
     return None if value.upper() in ("", "N/A", "[N/A]", "UNKNOWN") else value
 
 
-class Asker:
-    """Asks NVML about one GPU (or the node), and keeps what failed.
+class NvmlCaller:
+    """Calls NVML for one GPU (or the node), and records what failed.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class Asker:
         self._failed: list[Unreadable] = []
 
     def __call__(self, what: str, function: str, *args: Any) -> Any:
-        """Return what NVML's ``function`` answers; ``None`` when it does not support it, or fails.
+        """Return the result of NVML's ``function``; ``None`` when it is not supported, or fails.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class Asker:
         try:
             return call(*args)
         except Exception as error:  # noqa: BLE001 - pynvml raises NVMLError, and UnicodeDecodeError for odd texts
-            self.failed(what, code_of(error))
+            self.failed(what, get_error_code(error))
             return None
 
     def failed(self, what: str, code: int) -> None:
@@ -177,11 +177,11 @@ class Asker:
         if code in UNSUPPORTED:
             self._unsupported.add(what)
         elif code in _GPU_LOST:
-            raise GpuLostError(word_of(code))
+            raise GpuLostError(format_error_code(code))
         elif code in SESSION_LOST:
-            raise SessionLostError(word_of(code))
+            raise SessionLostError(format_error_code(code))
         elif code not in NO_ANSWER_NOW:
-            self._failed.append(Unreadable(gpu=self.gpu, what=what, error=word_of(code)))
+            self._failed.append(Unreadable(gpu=self.gpu, what=what, error=format_error_code(code)))
 
     def ask_all_again(self) -> None:
         """Forget what was not supported: a mode of the GPU has changed."""

@@ -1,4 +1,4 @@
-"""What does one GPU say now? Puts the answers of NVML together as one sample."""
+"""Builds the sample of one GPU from NVML's answers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from typing import Any
 from opsk import units
 from opsk.telemetry.gpu.nvml import fields as nvml_fields
 from opsk.telemetry.gpu.nvml.activity import ActivityReader
-from opsk.telemetry.gpu.nvml.calls import Asker, GpuLostError, SessionLostError, present, text, whole
+from opsk.telemetry.gpu.nvml.calls import (
+    GpuLostError,
+    NvmlCaller,
+    SessionLostError,
+    clean_text,
+    clean_whole,
+    drop_blank,
+)
 from opsk.telemetry.gpu.nvml.fabric import FabricReader
 from opsk.telemetry.gpu.nvml.fields import DEVICE_FIELDS, MEMORY_TEMPERATURE, FieldReader
 from opsk.telemetry.gpu.nvml.links import NvLinkReader
-from opsk.telemetry.gpu.nvml.mig import MigReader, memory_of, processes_of
+from opsk.telemetry.gpu.nvml.mig import MigReader, read_memory, read_processes
 from opsk.telemetry.gpu.samples import EccCount, GpuSample, PcieSample, Unreadable, normalise_pci
 
 CLOCKS = {0: "graphics", 1: "sm", 2: "memory", 3: "video"}
@@ -50,7 +57,7 @@ THROTTLE_REASONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFacts:
-    """What does not change of a GPU."""
+    """The constant properties of a GPU."""
 
     uuid: str
     minor: int | None
@@ -66,67 +73,67 @@ class GpuFacts:
     throttle_reasons: frozenset[str] | None
 
 
-def read_facts(ask: Asker, handle: object, uuid: str) -> GpuFacts:
-    """Read what does not change of a GPU.
+def read_facts(ask: NvmlCaller, handle: object, uuid: str) -> GpuFacts:
+    """Read the constant properties of a GPU.
 
     Raises
     ------
     GpuLostError, SessionLostError
-        As ``Asker``.
+        As ``NvmlCaller``.
     """
-    architecture = whole(ask("architecture", "nvmlDeviceGetArchitecture", handle))
+    architecture = clean_whole(ask("architecture", "nvmlDeviceGetArchitecture", handle))
     return GpuFacts(
         uuid=uuid,
-        minor=whole(ask("minor", "nvmlDeviceGetMinorNumber", handle)),
-        pci=pci_of(ask, handle),
-        model=text(ask("model", "nvmlDeviceGetName", handle)),
+        minor=clean_whole(ask("minor", "nvmlDeviceGetMinorNumber", handle)),
+        pci=read_pci(ask, handle),
+        model=clean_text(ask("model", "nvmlDeviceGetName", handle)),
         architecture=None if architecture is None else _ARCHITECTURES.get(architecture),
-        serial=text(ask("serial", "nvmlDeviceGetSerial", handle)),
-        vbios=text(ask("vbios", "nvmlDeviceGetVbiosVersion", handle)),
-        clocks_max_hz=clocks(ask, "nvmlDeviceGetMaxClockInfo", handle),
-        temperature_limits_c=_temperature_limits(ask, handle),
-        pcie_generation_max=whole(ask("pcie generation", "nvmlDeviceGetMaxPcieLinkGeneration", handle)),
-        pcie_width_max=whole(ask("pcie width", "nvmlDeviceGetMaxPcieLinkWidth", handle)),
-        throttle_reasons=_known_reasons(ask, handle),
+        serial=clean_text(ask("serial", "nvmlDeviceGetSerial", handle)),
+        vbios=clean_text(ask("vbios", "nvmlDeviceGetVbiosVersion", handle)),
+        clocks_max_hz=read_clocks(ask, "nvmlDeviceGetMaxClockInfo", handle),
+        temperature_limits_c=_read_temperature_limits(ask, handle),
+        pcie_generation_max=clean_whole(ask("pcie generation", "nvmlDeviceGetMaxPcieLinkGeneration", handle)),
+        pcie_width_max=clean_whole(ask("pcie width", "nvmlDeviceGetMaxPcieLinkWidth", handle)),
+        throttle_reasons=_read_known_reasons(ask, handle),
     )
 
 
-def pci_of(ask: Asker, handle: object) -> str | None:
+def read_pci(ask: NvmlCaller, handle: object) -> str | None:
     """Return a GPU's PCI address in the kernel's form."""
     info = ask("pci", "nvmlDeviceGetPciInfo", handle)
-    return normalise_pci(text(getattr(info, "busId", None)) or "")
+    return normalise_pci(clean_text(getattr(info, "busId", None)) or "")
 
 
-def clocks(ask: Asker, function: str, handle: object) -> dict[str, float]:
+def read_clocks(ask: NvmlCaller, function: str, handle: object) -> dict[str, float]:
     """Return clocks by domain [Hz]; NVML has MHz."""
-    found = {name: whole(ask(f"{function} {name}", function, handle, kind)) for kind, name in CLOCKS.items()}
+    found = {name: clean_whole(ask(f"{function} {name}", function, handle, kind)) for kind, name in CLOCKS.items()}
     return {name: units.megahertz(value) for name, value in found.items() if value is not None}
 
 
-def throttle_reasons(bits: int | None) -> frozenset[str] | None:
+def decode_throttle_reasons(bits: int | None) -> frozenset[str] | None:
     """Return the reasons that are set; a bit without a name is left out."""
     return None if bits is None else frozenset(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
 
 
-def _known_reasons(ask: Asker, handle: object) -> frozenset[str] | None:
-    """Return the reasons that the GPU can give at all."""
+def _read_known_reasons(ask: NvmlCaller, handle: object) -> frozenset[str] | None:
+    """Read the reasons that the GPU can report at all."""
     bits = ask("known throttle reasons", "nvmlDeviceGetSupportedClocksEventReasons", handle)
     if bits is None:
         bits = ask("known throttle reasons (old)", "nvmlDeviceGetSupportedClocksThrottleReasons", handle)
-    return throttle_reasons(whole(bits))
+    return decode_throttle_reasons(clean_whole(bits))
 
 
-def _temperature_limits(ask: Asker, handle: object) -> dict[str, float]:
-    """Return the temperatures at which something happens; from Ada on GPUs tell their margin instead."""
+def _read_temperature_limits(ask: NvmlCaller, handle: object) -> dict[str, float]:
+    """Read the temperature limits; from Ada on GPUs report their margin instead."""
     limits = {
-        name: present(ask(f"{name} temperature", "nvmlDeviceGetTemperatureThreshold", handle, kind))
+        name: drop_blank(ask(f"{name} temperature", "nvmlDeviceGetTemperatureThreshold", handle, kind))
         for kind, name in _LIMITS.items()
     }
     return {name: float(value) for name, value in limits.items() if value}
 
 
 _ASK_AGAIN_S = 300.0
-"""What was not supported is asked again this seldom: a mode may have changed."""
+"""Interval at which unsupported values are requested again: a mode may have changed."""
 _BANKS = ("max", "high", "partial", "low", "none")
 _SRAM = (
     ("uncorrected", "aggregate", "sram_parity", "aggregateUncParity"),
@@ -157,12 +164,12 @@ class NvmlDevice:
     Raises
     ------
     GpuLostError, SessionLostError
-        The GPU went away while it was asked.
+        The GPU went away while it was read.
     """
 
     def __init__(self, nvml: Any, handle: object, uuid: str, clock: Callable[[], float]) -> None:
         self.handle = handle
-        self._ask = Asker(nvml, uuid)
+        self._ask = NvmlCaller(nvml, uuid)
         self._clock = clock
         self.facts: GpuFacts = read_facts(self._ask, handle, uuid)
         self._fields = FieldReader(self._ask, DEVICE_FIELDS)
@@ -194,9 +201,9 @@ class NvmlDevice:
         mig_mode = self._note_mode(self._mig.mode())
         values = self._fields.read(handle)
         sram, exceeded = self._sram()
-        ecc_enabled = nvml_fields.flag(values, nvml_fields.ECC_MODE)
-        mode = whole(ask("compute mode", "nvmlDeviceGetComputeMode", handle))
-        persistence = whole(ask("persistence mode", "nvmlDeviceGetPersistenceMode", handle))
+        ecc_enabled = nvml_fields.get_flag(values, nvml_fields.ECC_MODE)
+        mode = clean_whole(ask("compute mode", "nvmlDeviceGetComputeMode", handle))
+        persistence = clean_whole(ask("persistence mode", "nvmlDeviceGetPersistenceMode", handle))
         return GpuSample(
             uuid=facts.uuid,
             index=index,
@@ -206,47 +213,47 @@ class NvmlDevice:
             architecture=facts.architecture,
             serial=facts.serial,
             vbios=facts.vbios,
-            memory=memory_of(ask, "memory", handle),
+            memory=read_memory(ask, "memory", handle),
             utilisation=self._utilisation(),
             activity=None if mig_mode else self._activity.activity(),
-            clocks_hz=clocks(ask, "nvmlDeviceGetClockInfo", handle),
+            clocks_hz=read_clocks(ask, "nvmlDeviceGetClockInfo", handle),
             clocks_max_hz=facts.clocks_max_hz,
-            power=nvml_fields.power(values),
+            power=nvml_fields.build_power(values),
             temperatures_c=self._temperatures(values),
             temperature_limits_c=facts.temperature_limits_c,
-            throttle_reasons=throttle_reasons(self._reasons()),
+            throttle_reasons=decode_throttle_reasons(self._reasons()),
             throttle_reasons_known=facts.throttle_reasons,
-            violation_s=nvml_fields.violations(values),
+            violation_s=nvml_fields.build_violations(values),
             ecc_enabled=ecc_enabled,
-            ecc=() if ecc_enabled is False else nvml_fields.ecc(values) + sram,
+            ecc=() if ecc_enabled is False else nvml_fields.build_ecc(values) + sram,
             sram_threshold_exceeded=exceeded,
-            row_remap=nvml_fields.row_remap(values, self._banks()),
-            retired_pages=nvml_fields.retired_pages(values),
+            row_remap=nvml_fields.build_row_remap(values, self._banks()),
+            retired_pages=nvml_fields.build_retired_pages(values),
             nvlinks=self._links.links(values),
             pcie=self._pcie(values),
             mig_mode=mig_mode,
             mig=self._mig.devices() if mig_mode else (),
             # With MIG on each MIG device has its own processes; the GPU as a whole answers administrators only.
-            processes=None if mig_mode else processes_of(ask, "processes", handle),
-            recovery_action=nvml_fields.recovery_action(values),
+            processes=None if mig_mode else read_processes(ask, "processes", handle),
+            recovery_action=nvml_fields.get_recovery_action(values),
             fabric=self._fabric.fabric(),
             persistence=None if persistence is None else persistence == 1,
             compute_mode=COMPUTE_MODES[mode] if mode is not None and mode < len(COMPUTE_MODES) else None,
         )
 
     def _check(self) -> None:
-        """See whether the handle is still good: one that is stale may fail in any way, or be another GPU's."""
-        uuid = text(self._ask("uuid", "nvmlDeviceGetUUID", self.handle))
+        """Check that the handle is still valid: a stale one may fail in any way, or belong to another GPU."""
+        uuid = clean_text(self._ask("uuid", "nvmlDeviceGetUUID", self.handle))
         if uuid is None:
             raise GpuLostError(next((fault.error for fault in self._ask.failures()), "no_uuid"))
         if uuid != self.facts.uuid:
             raise SessionLostError("handles have moved")
 
     def _note_mode(self, mig_mode: bool | None) -> bool | None:
-        """Ask for everything again when MIG was switched, and now and then."""
+        """Request everything again when MIG was switched, and at an interval."""
         now = self._clock()
         if mig_mode != self._mig_mode:
-            # What was seen of the whole GPU before says nothing of its time afterwards.
+            # The samples of the whole GPU from before are not valid afterwards.
             self._activity.close()
         if mig_mode != self._mig_mode or now - self._asked_all_at >= _ASK_AGAIN_S:
             self._mig_mode, self._asked_all_at = mig_mode, now
@@ -258,34 +265,36 @@ class NvmlDevice:
         """Return the shares of the last sample period."""
         rates = self._ask("utilisation", "nvmlDeviceGetUtilizationRates", self.handle)
         found = {"gpu": getattr(rates, "gpu", None), "memory": getattr(rates, "memory", None)}
-        return {name: units.percent(share) for name, value in found.items() if (share := whole(value)) is not None}
+        return {
+            name: units.percent(share) for name, value in found.items() if (share := clean_whole(value)) is not None
+        }
 
     def _temperatures(self, values: dict[nvml_fields.Field, float]) -> dict[str, float]:
         """Return the temperatures; 0 from the memory sensor is "there is none"."""
         function = "nvmlDeviceGetTemperatureV" if hasattr(self._ask.nvml, "nvmlDeviceGetTemperatureV") else ""
-        gpu = present(self._ask("temperature", function, self.handle, 0)) if function else None
+        gpu = drop_blank(self._ask("temperature", function, self.handle, 0)) if function else None
         if gpu is None:
-            gpu = present(self._ask("temperature (old)", "nvmlDeviceGetTemperature", self.handle, 0))
-        margin = present(self._ask("temperature margin", "nvmlDeviceGetMarginTemperature", self.handle))
+            gpu = drop_blank(self._ask("temperature (old)", "nvmlDeviceGetTemperature", self.handle, 0))
+        margin = drop_blank(self._ask("temperature margin", "nvmlDeviceGetMarginTemperature", self.handle))
         memory = values.get((MEMORY_TEMPERATURE, 0)) or None
         found = {"gpu": gpu, "memory": memory, "margin": margin}
         return {name: float(value) for name, value in found.items() if value is not None}
 
     def _reasons(self) -> int | None:
-        """Return the bits that say why clocks are low."""
+        """Return the bits of the throttle reasons."""
         name = "nvmlDeviceGetCurrentClocksEventReasons"
         if not hasattr(self._ask.nvml, name):
             name = "nvmlDeviceGetCurrentClocksThrottleReasons"
-        bits = whole(self._ask("throttle reasons", name, self.handle))
+        bits = clean_whole(self._ask("throttle reasons", name, self.handle))
         if bits is None:
             old = "nvmlDeviceGetCurrentClocksThrottleReasons"
-            bits = whole(self._ask("throttle reasons (old)", old, self.handle))
+            bits = clean_whole(self._ask("throttle reasons (old)", old, self.handle))
         return bits
 
     def _banks(self) -> dict[str, int]:
         """Return how many banks of memory have how many spare rows left."""
         found = self._ask("row remap banks", "nvmlDeviceGetRowRemapperHistogram", self.handle)
-        counts = {name: whole(getattr(found, name, None)) for name in _BANKS}
+        counts = {name: clean_whole(getattr(found, name, None)) for name in _BANKS}
         return {name: value for name, value in counts.items() if value is not None}
 
     def _sram(self) -> tuple[tuple[EccCount, ...], bool | None]:
@@ -296,7 +305,7 @@ class NvmlDevice:
         counts = tuple(
             EccCount(kind=kind, span=span, location=location, count=value)
             for kind, span, location, name in _SRAM
-            if (value := whole(getattr(status, name))) is not None
+            if (value := clean_whole(getattr(status, name))) is not None
         )
         return counts, bool(status.bThresholdExceeded)
 
@@ -315,7 +324,7 @@ class NvmlDevice:
         counts = []
         for span_number, span in enumerate(_SPANS):
             for kind_number, kind in enumerate(_KINDS):
-                value = whole(
+                value = clean_whole(
                     self._ask(
                         f"sram {span} {kind}",
                         "nvmlDeviceGetMemoryErrorCounter",
@@ -331,14 +340,16 @@ class NvmlDevice:
 
     def _pcie(self, values: dict[nvml_fields.Field, float]) -> PcieSample:
         """Return the PCIe link."""
-        counters = nvml_fields.pcie_counters(values)
+        counters = nvml_fields.build_pcie_counters(values)
         if "replays" not in counters:
-            replays = whole(self._ask("pcie replays", "nvmlDeviceGetPcieReplayCounter", self.handle))
+            replays = clean_whole(self._ask("pcie replays", "nvmlDeviceGetPcieReplayCounter", self.handle))
             counters |= {} if replays is None else {"replays": replays}
         return PcieSample(
-            generation=whole(self._ask("pcie generation now", "nvmlDeviceGetCurrPcieLinkGeneration", self.handle)),
+            generation=clean_whole(
+                self._ask("pcie generation now", "nvmlDeviceGetCurrPcieLinkGeneration", self.handle)
+            ),
             generation_max=self.facts.pcie_generation_max,
-            width=whole(self._ask("pcie width now", "nvmlDeviceGetCurrPcieLinkWidth", self.handle)),
+            width=clean_whole(self._ask("pcie width now", "nvmlDeviceGetCurrPcieLinkWidth", self.handle)),
             width_max=self.facts.pcie_width_max,
             counters=counters,
         )

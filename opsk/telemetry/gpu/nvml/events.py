@@ -1,8 +1,8 @@
-"""Which XID errors do the GPUs report while we listen? NVML's events, without any right on the kernel log.
+"""Listens for XID errors of the GPUs through NVML's events, which need no right to read the kernel log.
 
-A thread of its own waits in NVML and hands each event to a callback. It registers all GPUs anew when the driver went
-away, when a GPU was lost (the others go on), and when it is told to let go of NVML for a while. GPUs that come back are
-added to those that are listened to: nobody stops listening for them.
+A thread of its own waits in NVML and passes each event to a callback. It registers all GPUs again when the driver went
+away, when a GPU was lost (the others continue), and after it was told to release NVML for a while. GPUs that come back
+are added to those that are registered, without interrupting the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from opsk.telemetry.gpu.nvml.calls import TIMEOUT, code_of, load, text, whole
+from opsk.telemetry.gpu.nvml.calls import TIMEOUT, clean_text, clean_whole, get_error_code, load
 from opsk.telemetry.gpu.samples import GpuDriverMissingError, normalise_pci
 
 _XID = 0x8
@@ -24,12 +24,12 @@ _WAIT_MS = 500
 _PAUSE_S = 3.0
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 1.0, 60.0
 _LOOK_AGAIN_S = 600.0
-"""This seldom it is asked whether a GPU has come back that could not be registered."""
+"""Interval at which GPUs that could not be registered are tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XidEvent:
-    """One XID; ``gpu`` and ``pci`` are ``None`` when NVML does not tell whose it is."""
+    """One XID; ``gpu`` and ``pci`` are ``None`` when NVML does not report the GPU."""
 
     code: int
     at_unix_s: float
@@ -38,11 +38,11 @@ class XidEvent:
 
 
 class _End(Enum):
-    """How a listening ended."""
+    """Why listening ended."""
 
     NOTHING_THERE = auto()
     NVML_FAILED = auto()
-    WANTED = auto()
+    REQUESTED = auto()
 
 
 class NvmlEvents:
@@ -50,7 +50,7 @@ class NvmlEvents:
 
     Parameters
     ----------
-    saw
+    on_event
         Called with each event, in the listener's thread.
     nvml
         The ``pynvml`` module; loaded when it is not given.
@@ -59,9 +59,9 @@ class NvmlEvents:
     """
 
     def __init__(
-        self, saw: Callable[[XidEvent], None], nvml: Any = None, clock: Callable[[], float] = time.time
+        self, on_event: Callable[[XidEvent], None], nvml: Any = None, clock: Callable[[], float] = time.time
     ) -> None:
-        self._saw = saw
+        self._on_event = on_event
         self._nvml = nvml
         self._clock = clock
         self._paused = threading.Event()
@@ -80,12 +80,12 @@ class NvmlEvents:
             self._thread.start()
 
     def close(self) -> None:
-        """End listening: the thread ends when NVML lets it go."""
+        """End listening: the thread ends when NVML returns."""
         for each in (self._stopped, self._paused, self._resumed):
             each.set()
 
     def pause(self) -> bool:
-        """Let go of NVML until ``resume``; return whether that is done: a hanging NVML lets nobody go."""
+        """Release NVML until ``resume``; return whether that succeeded: it cannot while NVML hangs."""
         self._resumed.clear()
         self._paused.set()
         return self._idle.wait(_PAUSE_S)
@@ -110,14 +110,14 @@ class NvmlEvents:
             finally:
                 self._idle.set()
             backoff_s = min(2 * backoff_s, _LONGEST_BACKOFF_S) if end is _End.NOTHING_THERE else _FIRST_BACKOFF_S
-            # Nobody hears the events of a pause: there is none where nothing is wrong.
-            if end is not _End.WANTED and not self._paused.is_set():
+            # Events during a pause are lost: there is no pause where nothing is wrong.
+            if end is not _End.REQUESTED and not self._paused.is_set():
                 self._stopped.wait(backoff_s)
 
     def _listen(self) -> _End:
-        """Listen until something ends it; return what."""
+        """Listen until something ends it; return the reason."""
         if self._paused.is_set():
-            return _End.WANTED
+            return _End.REQUESTED
         if self._nvml is None:
             self._nvml = load()
         nvml, events = self._nvml, None
@@ -128,7 +128,7 @@ class NvmlEvents:
         try:
             events, self._owners = nvml.nvmlEventSetCreate(), {}
             return self._wait(events) if self._register(events) else _End.NOTHING_THERE
-        except Exception:  # noqa: BLE001 - the reader of the GPUs tells what is wrong with NVML; here it is begun anew
+        except Exception:  # noqa: BLE001 - the reader of the GPUs reports errors of NVML; the listener just restarts
             return _End.NOTHING_THERE
         finally:
             with contextlib.suppress(Exception):
@@ -143,22 +143,22 @@ class NvmlEvents:
         for index in range(int(nvml.nvmlDeviceGetCount())):
             with contextlib.suppress(Exception):
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                if _address(handle) not in self._owners:
+                if _get_address(handle) not in self._owners:
                     nvml.nvmlDeviceRegisterEvents(handle, _XID, events)
-                    self._owners[_address(handle)] = self._owner(handle)
+                    self._owners[_get_address(handle)] = self._owner(handle)
         return bool(self._owners)
 
     def _owner(self, handle: Any) -> tuple[str | None, str | None]:
-        """Return UUID and PCI address of a GPU: asked while it is well, since a lost one tells neither."""
+        """Read UUID and PCI address of a GPU while it is healthy, since a lost one reports neither."""
         uuid = pci = None
         with contextlib.suppress(Exception):
-            uuid = text(self._nvml.nvmlDeviceGetUUID(handle))
+            uuid = clean_text(self._nvml.nvmlDeviceGetUUID(handle))
         with contextlib.suppress(Exception):
-            pci = normalise_pci(text(self._nvml.nvmlDeviceGetPciInfo(handle).busId) or "")
+            pci = normalise_pci(clean_text(self._nvml.nvmlDeviceGetPciInfo(handle).busId) or "")
         return uuid, pci
 
     def _wait(self, events: Any) -> _End:
-        """Hand on events until NVML fails or somebody wants it."""
+        """Pass on events until NVML fails or its release is requested."""
         look_at = time.monotonic() + _LOOK_AGAIN_S
         while not (self._paused.is_set() or self._stopped.is_set()):
             try:
@@ -167,17 +167,17 @@ class NvmlEvents:
                     look_at = time.monotonic() + _LOOK_AGAIN_S
                 event = self._nvml.nvmlEventSetWait_v2(events, _WAIT_MS)
             except Exception as error:  # noqa: BLE001 - whatever pynvml raises
-                if code_of(error) == TIMEOUT:
+                if get_error_code(error) == TIMEOUT:
                     continue
                 return _End.NVML_FAILED
-            code = whole(int(event.eventData))
+            code = clean_whole(int(event.eventData))
             if int(event.eventType) & _XID and code is not None:
-                gpu, pci = self._owners.get(_address(event.device), (None, None))
-                self._saw(XidEvent(code=code, at_unix_s=self._clock(), gpu=gpu, pci=pci))
-        return _End.WANTED
+                gpu, pci = self._owners.get(_get_address(event.device), (None, None))
+                self._on_event(XidEvent(code=code, at_unix_s=self._clock(), gpu=gpu, pci=pci))
+        return _End.REQUESTED
 
 
-def _address(handle: Any) -> int:
+def _get_address(handle: Any) -> int:
     """Return what identifies a handle: the pointer behind it."""
     contents = getattr(handle, "contents", None)
     if contents is None:

@@ -1,8 +1,8 @@
-"""Which numbers does NVML give in one call, and what are they in SI units?
+"""Reads many NVML fields of a GPU in one call and converts them to SI units.
 
-``nvmlDeviceGetFieldValues`` answers any list of (field, scope): one call a GPU and scrape gives energy, power, ECC,
-remapped rows, violation times, PCIe and NVLink counters. Field numbers are those of nvml.h, which never change. What a
-GPU does not support is learned at the first call and not asked again.
+``nvmlDeviceGetFieldValues`` takes any list of (field, scope): one call a GPU and scrape gives energy, power, ECC,
+remapped rows, violation times, PCIe and NVLink counters. Field numbers are those of nvml.h, which never change. Fields
+that a GPU does not support are found at the first call and not requested again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from opsk import units
-from opsk.telemetry.gpu.nvml.calls import BLANKS, Asker, present
+from opsk.telemetry.gpu.nvml.calls import BLANKS, NvmlCaller, drop_blank
 from opsk.telemetry.gpu.samples import EccCount, GpuPower, RetiredPages, RowRemap
 
 Field = tuple[int, int]
@@ -22,15 +22,15 @@ Field = tuple[int, int]
 _RECORD = struct.Struct("=IIqqiIQ")
 """nvmlFieldValue_t: field, scope, timestamp, latency, value type, return code, value."""
 _READERS = {0: struct.Struct("=d"), 4: struct.Struct("=q"), 5: struct.Struct("=i4x"), 6: struct.Struct("=H6x")}
-"""How values lie in the union (nvmlValueType_t): double, signed long, signed int, unsigned short."""
+"""Layout of values in the union (nvmlValueType_t): double, signed long, signed int, unsigned short."""
 _PLAIN, _UINT = (2, 3), 1
 """Value types that fill the union (unsigned long, unsigned long long), and unsigned int, which fills half of it."""
 
 _UNSUPPORTED = frozenset({2, 3, 13})
 """A field that an older NVML does not know is an invalid argument to it."""
 _NO_VALUE_NOW = frozenset({6, 21})
-_MOST_AT_ONCE = 256
-"""nvml.h states no limit; more than this is asked for only once, before what is not supported is known."""
+_MAX_PER_CALL = 256
+"""nvml.h states no limit; more than this is requested only once, before unsupported fields are known."""
 
 ECC_MODE, RETIRED_SINGLE, RETIRED_DOUBLE, RETIRED_PENDING = 1, 29, 30, 31
 MEMORY_TEMPERATURE, ENERGY = 82, 83
@@ -124,43 +124,43 @@ DEVICE_FIELDS: tuple[Field, ...] = tuple(
 
 
 class FieldReader:
-    """Reads a list of fields of one GPU in one call, and asks only for what the GPU supports.
+    """Reads a list of fields of one GPU in one call, and requests only those that the GPU supports.
 
     Parameters
     ----------
     ask
-        Asks about the GPU.
+        Calls NVML for the GPU.
     fields
-        What to read.
+        The fields to read.
     """
 
-    def __init__(self, ask: Asker, fields: Iterable[Field]) -> None:
+    def __init__(self, ask: NvmlCaller, fields: Iterable[Field]) -> None:
         self._ask = ask
-        self._wanted = tuple(dict.fromkeys(fields))
-        self.fields = self._wanted
+        self._requested = tuple(dict.fromkeys(fields))
+        self.fields = self._requested
         self._request: ctypes.Array[ctypes.c_char] | None = None
 
     def add(self, fields: Iterable[Field]) -> None:
         """Read these too."""
-        self._wanted = tuple(dict.fromkeys((*self._wanted, *fields)))
+        self._requested = tuple(dict.fromkeys((*self._requested, *fields)))
         self.ask_all_again()
 
     def ask_all_again(self) -> None:
-        """Ask for everything next time: a mode of the GPU has changed."""
-        self.fields, self._request = self._wanted, None
+        """Request everything next time: a mode of the GPU has changed."""
+        self.fields, self._request = self._requested, None
 
     def read(self, handle: object) -> dict[Field, float]:
-        """Return the values that the GPU gives; blanks are left out.
+        """Return the values that the GPU reports; blanks are left out.
 
         Raises
         ------
         GpuLostError, SessionLostError
-            As ``Asker``.
+            As ``NvmlCaller``.
         """
         values: dict[Field, float] = {}
         supported: list[Field] = []
-        for start in range(0, len(self.fields), _MOST_AT_ONCE):
-            part = self.fields[start : start + _MOST_AT_ONCE]
+        for start in range(0, len(self.fields), _MAX_PER_CALL):
+            part = self.fields[start : start + _MAX_PER_CALL]
             answers = self._answers(handle, part)
             supported += part if answers is None else self._take(answers, values)
         if len(supported) != len(self.fields):
@@ -170,7 +170,7 @@ class FieldReader:
     def _answers(self, handle: object, fields: tuple[Field, ...]) -> bytes | None:
         """Return the filled-in records of fields.
 
-        ``pynvml`` makes its array anew at each call, record by record, which costs more than all else of a scrape. So
+        ``pynvml`` builds its array again at each call, record by record, which costs more than all else of a scrape. So
         its library is called with records that were made once; where the module has none (a fake), its function.
         """
         function = getattr(getattr(self._ask.nvml, "nvmlLib", None), "nvmlDeviceGetFieldValues", None)
@@ -189,11 +189,11 @@ class FieldReader:
         return buffer.raw
 
     def _take(self, answers: bytes, values: dict[Field, float]) -> list[Field]:
-        """Read answers into ``values``; return the fields to ask for next time."""
+        """Read answers into ``values``; return the fields to request next time."""
         supported = []
         for number, scope, _at, _latency, kind, code, raw in _RECORD.iter_unpack(answers):
             if code == 0:
-                value = raw if kind in _PLAIN else raw & 0xFFFFFFFF if kind == _UINT else _value(kind, raw)
+                value = raw if kind in _PLAIN else raw & 0xFFFFFFFF if kind == _UINT else _unpack_value(kind, raw)
                 if value is not None and value not in BLANKS:
                     values[number, scope] = value
             elif code in _UNSUPPORTED:
@@ -204,36 +204,36 @@ class FieldReader:
         return supported
 
 
-def _value(kind: int, raw: int) -> float | None:
+def _unpack_value(kind: int, raw: int) -> float | None:
     """Read the union of a field value that is neither unsigned int nor unsigned long."""
     reader = _READERS.get(kind)
-    return None if reader is None else present(reader.unpack(raw.to_bytes(8, sys.byteorder))[0])
+    return None if reader is None else drop_blank(reader.unpack(raw.to_bytes(8, sys.byteorder))[0])
 
 
-def count(values: Mapping[Field, float], number: int, scope: int = 0) -> int | None:
+def get_count(values: Mapping[Field, float], number: int, scope: int = 0) -> int | None:
     """Return a field that counts; ``None`` where it is not there or negative."""
     value = values.get((number, scope))
     return None if value is None or value < 0 else int(value)
 
 
-def flag(values: Mapping[Field, float], number: int) -> bool | None:
+def get_flag(values: Mapping[Field, float], number: int) -> bool | None:
     """Return a field that is 1 for yes and 0 for no."""
     value = values.get((number, 0))
     return None if value is None else value != 0
 
 
-def power(values: Mapping[Field, float]) -> GpuPower:
+def build_power(values: Mapping[Field, float]) -> GpuPower:
     """Return power and energy, which the fields have in mW and mJ."""
     return GpuPower(
-        instant_w=_milli(count(values, POWER_INSTANT)),
-        average_w=_milli(count(values, POWER_AVERAGE)),
-        limit_w=_milli(count(values, POWER_LIMIT)),
-        default_limit_w=_milli(count(values, POWER_DEFAULT_LIMIT)),
-        energy_j=_milli(count(values, ENERGY)),
+        instant_w=_milli(get_count(values, POWER_INSTANT)),
+        average_w=_milli(get_count(values, POWER_AVERAGE)),
+        limit_w=_milli(get_count(values, POWER_LIMIT)),
+        default_limit_w=_milli(get_count(values, POWER_DEFAULT_LIMIT)),
+        energy_j=_milli(get_count(values, ENERGY)),
     )
 
 
-def ecc(values: Mapping[Field, float]) -> tuple[EccCount, ...]:
+def build_ecc(values: Mapping[Field, float]) -> tuple[EccCount, ...]:
     """Return the ECC counts by kind, span and location."""
     return tuple(
         EccCount(kind=kind, span=span, location=location, count=int(values[number, 0]))
@@ -242,7 +242,7 @@ def ecc(values: Mapping[Field, float]) -> tuple[EccCount, ...]:
     )
 
 
-def violations(values: Mapping[Field, float]) -> dict[str, float]:
+def build_violations(values: Mapping[Field, float]) -> dict[str, float]:
     """Return the time with clocks held down, by cause [s]."""
     return {
         name: units.nanoseconds(value)
@@ -251,36 +251,36 @@ def violations(values: Mapping[Field, float]) -> dict[str, float]:
     }
 
 
-def pcie_counters(values: Mapping[Field, float]) -> dict[str, int]:
+def build_pcie_counters(values: Mapping[Field, float]) -> dict[str, int]:
     """Return the counters of the PCIe link."""
-    return {name: value for number, name in PCIE_COUNTERS.items() if (value := count(values, number)) is not None}
+    return {name: value for number, name in PCIE_COUNTERS.items() if (value := get_count(values, number)) is not None}
 
 
-def row_remap(values: Mapping[Field, float], banks: Mapping[str, int]) -> RowRemap | None:
+def build_row_remap(values: Mapping[Field, float], banks: Mapping[str, int]) -> RowRemap | None:
     """Return the state of the row remapper; ``None`` for a GPU that has none (before Ampere)."""
     remap = RowRemap(
-        corrected=count(values, REMAP_CORRECTED),
-        uncorrected=count(values, REMAP_UNCORRECTED),
-        pending=flag(values, REMAP_PENDING),
-        failure=flag(values, REMAP_FAILURE),
+        corrected=get_count(values, REMAP_CORRECTED),
+        uncorrected=get_count(values, REMAP_UNCORRECTED),
+        pending=get_flag(values, REMAP_PENDING),
+        failure=get_flag(values, REMAP_FAILURE),
         banks=banks,
     )
     return None if remap == RowRemap() else remap
 
 
-def retired_pages(values: Mapping[Field, float]) -> RetiredPages | None:
+def build_retired_pages(values: Mapping[Field, float]) -> RetiredPages | None:
     """Return the retired pages; ``None`` for a GPU that retires none (Ampere and newer)."""
     pages = RetiredPages(
-        single_bit=count(values, RETIRED_SINGLE),
-        double_bit=count(values, RETIRED_DOUBLE),
-        pending=flag(values, RETIRED_PENDING),
+        single_bit=get_count(values, RETIRED_SINGLE),
+        double_bit=get_count(values, RETIRED_DOUBLE),
+        pending=get_flag(values, RETIRED_PENDING),
     )
     return None if pages == RetiredPages() else pages
 
 
-def recovery_action(values: Mapping[Field, float]) -> str | None:
-    """Return what the driver wants done to bring the GPU back."""
-    action = count(values, RECOVERY_ACTION)
+def get_recovery_action(values: Mapping[Field, float]) -> str | None:
+    """Return the recovery action that the driver requests."""
+    action = get_count(values, RECOVERY_ACTION)
     if action is None:
         return None
     return RECOVERY_ACTIONS[action] if action < len(RECOVERY_ACTIONS) else f"action_{action}"

@@ -1,7 +1,7 @@
-"""What do the NVLinks of a GPU say? States, speeds, bytes and errors of all links, in the one call for fields.
+"""Reads the NVLinks of a GPU: states, speeds, bytes and errors of all links, in the one call for fields.
 
-Hopper and newer have one field a counter, with the link as its scope; before, each link has fields of its own numbers
-(and no state, version or bytes among them). NVLink 5 counts packets and bytes as InfiniBand ports do.
+Hopper and newer have one field a counter, with the link as its scope; older GPUs have field numbers for each link (and
+no state, version or bytes among them). NVLink 5 counts packets and bytes as InfiniBand ports do.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 from opsk import units
-from opsk.telemetry.gpu.nvml.calls import Asker, text, whole
-from opsk.telemetry.gpu.nvml.fields import LINK_COUNT, Field, FieldReader, count
+from opsk.telemetry.gpu.nvml.calls import NvmlCaller, clean_text, clean_whole
+from opsk.telemetry.gpu.nvml.fields import LINK_COUNT, Field, FieldReader, get_count
 from opsk.telemetry.gpu.samples import NvLinkSample, normalise_pci
 
-MOST_LINKS = 36
+MAX_LINKS = 36
 _SENT_KIB, _RECEIVED_KIB, _REMOTE_LINK = 138, 139, 146
 _SPEED, _STATE, _VERSION = 164, 165, 166
 _SENT_BYTES, _RECEIVED_BYTES = 202, 204
@@ -45,12 +45,12 @@ _REMOTE_KINDS = {0: "gpu", 1: "npu", 2: "switch"}
 _MOVING = (_SENT_KIB, _RECEIVED_KIB, _STATE, _SENT_BYTES, _RECEIVED_BYTES, *_ERRORS)
 _STILL = (_REMOTE_LINK, _SPEED, _VERSION)
 _STILL_S = 60.0
-"""What hardly changes is read this seldom."""
+"""Interval at which properties that hardly change are read."""
 _BYTES_PER_MB = 10**6
 
 
 class _LinkFacts(TypedDict):
-    """What hardly changes of a link, as ``NvLinkSample`` has it."""
+    """Properties of a link that hardly change, as in ``NvLinkSample``."""
 
     version: str | None
     bytes_per_s: float | None
@@ -65,7 +65,7 @@ class NvLinkReader:
     Parameters
     ----------
     ask
-        Asks about the GPU.
+        Calls NVML for the GPU.
     handle
         NVML's handle of the GPU.
     fields
@@ -74,14 +74,14 @@ class NvLinkReader:
         Monotonic seconds.
     """
 
-    def __init__(self, ask: Asker, handle: object, fields: FieldReader, clock: Callable[[], float]) -> None:
+    def __init__(self, ask: NvmlCaller, handle: object, fields: FieldReader, clock: Callable[[], float]) -> None:
         self._ask = ask
         self._handle = handle
-        self._links = range(_links(ask, handle))
+        self._links = range(_count_links(ask, handle))
         self._moving = fields
         self._clock = clock
         fields.add((number, link) for link in self._links for number in _MOVING)
-        fields.add((number, 0) for link in self._links for number in _old_errors(link).values())
+        fields.add((number, 0) for link in self._links for number in _list_old_error_fields(link).values())
         still = [(number, link) for link in self._links for number in _STILL]
         self._still = FieldReader(ask, [*still, (_SPEED_COMMON, 0)] if still else [])
         self._facts: list[_LinkFacts] = []
@@ -91,7 +91,7 @@ class NvLinkReader:
         self._errors_of: tuple[Field, ...] = ()
 
     def links(self, values: Mapping[Field, float]) -> tuple[NvLinkSample, ...]:
-        """Return the links in order; a link whose state nobody knows is left out: the GPU does not have it."""
+        """Return the links in order; a link without a state is left out: the GPU does not have it."""
         if not self._links:
             return ()
         now = self._clock()
@@ -101,59 +101,61 @@ class NvLinkReader:
         if self._errors_of is not self._moving.fields:
             self._errors_of = self._moving.fields
             known = frozenset(self._errors_of)
-            self._errors = [_error_fields(link, known) for link in self._links]
+            self._errors = [_select_error_fields(link, known) for link in self._links]
         return tuple(sample for link in self._links if (sample := self._link(values, link)) is not None)
 
     def _link(self, values: Mapping[Field, float], link: int) -> NvLinkSample | None:
         """Return one link."""
-        state = count(values, _STATE, link)
+        state = get_count(values, _STATE, link)
         if state is None:
-            state = whole(self._ask(f"nvlink {link} state", "nvmlDeviceGetNvLinkState", self._handle, link))
+            state = clean_whole(self._ask(f"nvlink {link} state", "nvmlDeviceGetNvLinkState", self._handle, link))
         if state is None:
             return None
         return NvLinkSample(
             link=link,
             state=_STATES[state] if state < len(_STATES) else f"state_{state}",
-            received_bytes=_bytes(values, _RECEIVED_KIB, _RECEIVED_BYTES, link),
-            transmitted_bytes=_bytes(values, _SENT_KIB, _SENT_BYTES, link),
+            received_bytes=_read_bytes(values, _RECEIVED_KIB, _RECEIVED_BYTES, link),
+            transmitted_bytes=_read_bytes(values, _SENT_KIB, _SENT_BYTES, link),
             errors={kind: int(values[field]) for kind, field in self._errors[link] if field in values},
             **self._facts[link],
         )
 
     def _read_facts(self, still: Mapping[Field, float], link: int) -> _LinkFacts:
-        """Return what hardly changes of a link."""
+        """Return the properties of a link that hardly change."""
         kind, pci = self._remote(link)
         return {
-            "version": _VERSIONS.get(count(still, _VERSION, link) or 0),
-            "bytes_per_s": _speed(still, link),
+            "version": _VERSIONS.get(get_count(still, _VERSION, link) or 0),
+            "bytes_per_s": _read_speed(still, link),
             "remote_kind": kind,
             "remote_pci": pci,
-            "remote_link": count(still, _REMOTE_LINK, link),
+            "remote_link": get_count(still, _REMOTE_LINK, link),
         }
 
     def _remote(self, link: int) -> tuple[str | None, str | None]:
-        """Return kind and PCI address of what is at the other end; asked once, since cables do not move."""
+        """Return kind and PCI address of the other end; read once, since cables do not move."""
         known = self._remotes.get(link)
         if known is None:
-            kind = whole(self._ask(f"nvlink {link} kind", "nvmlDeviceGetNvLinkRemoteDeviceType", self._handle, link))
+            kind = clean_whole(
+                self._ask(f"nvlink {link} kind", "nvmlDeviceGetNvLinkRemoteDeviceType", self._handle, link)
+            )
             info: Any = self._ask(f"nvlink {link} remote", "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link)
-            address = text(getattr(info, "busId", None)) or ""
+            address = clean_text(getattr(info, "busId", None)) or ""
             known = self._remotes[link] = (_REMOTE_KINDS.get(-1 if kind is None else kind), normalise_pci(address))
         return known
 
 
-def _links(ask: Asker, handle: object) -> int:
-    """Return how many links the GPU has; where the driver does not count them, as many as it can tell the state of."""
+def _count_links(ask: NvmlCaller, handle: object) -> int:
+    """Return how many links the GPU has; where the driver does not count them, as many as have a state."""
     counted = FieldReader(ask, [(LINK_COUNT, 0)]).read(handle).get((LINK_COUNT, 0))
     if counted is not None:
-        return max(0, min(int(counted), MOST_LINKS))
+        return max(0, min(int(counted), MAX_LINKS))
     links = 0
-    while links < MOST_LINKS and ask(f"nvlink {links} state", "nvmlDeviceGetNvLinkState", handle, links) is not None:
+    while links < MAX_LINKS and ask(f"nvlink {links} state", "nvmlDeviceGetNvLinkState", handle, links) is not None:
         links += 1
     return links
 
 
-def _old_errors(link: int) -> dict[str, int]:
+def _list_old_error_fields(link: int) -> dict[str, int]:
     """Return the numbers of the fields that count the errors of a link before Hopper."""
     if link >= _OLD_LINKS:
         return {}
@@ -161,28 +163,28 @@ def _old_errors(link: int) -> dict[str, int]:
     return {kind: starts[half] + place for kind, starts in _OLD_ERRORS.items()}
 
 
-def _speed(values: Mapping[Field, float], link: int) -> float | None:
+def _read_speed(values: Mapping[Field, float], link: int) -> float | None:
     """Return a link's speed in one direction; fields have MB/s."""
-    speed = count(values, _SPEED, link)
+    speed = get_count(values, _SPEED, link)
     if speed is None:
-        speed = count(values, _SPEED_COMMON)
+        speed = get_count(values, _SPEED_COMMON)
     return None if speed is None else float(speed * _BYTES_PER_MB)
 
 
-def _bytes(values: Mapping[Field, float], kib: int, plain: int, link: int) -> int | None:
+def _read_bytes(values: Mapping[Field, float], kib: int, plain: int, link: int) -> int | None:
     """Return bytes moved since the driver was loaded: counted in KiB before NVLink 5, in bytes from it on."""
-    moved = count(values, kib, link)
-    return count(values, plain, link) if moved is None else moved * units.KIB
+    moved = get_count(values, kib, link)
+    return get_count(values, plain, link) if moved is None else moved * units.KIB
 
 
-def _error_fields(link: int, known: frozenset[Field]) -> list[tuple[str, Field]]:
+def _select_error_fields(link: int, known: frozenset[Field]) -> list[tuple[str, Field]]:
     """Return which fields count the errors of a link, by kind: old ones only where there is no newer of that kind."""
     fields: dict[str, Field] = {}
     for number, kind in _ERRORS.items():
         if (number, link) in known:
             fields.setdefault(kind, (number, link))
     crc = "crc" in fields
-    for kind, number in _old_errors(link).items():
+    for kind, number in _list_old_error_fields(link).items():
         if (number, 0) in known and not (crc and kind.startswith("crc_")):
             fields.setdefault(kind, (number, 0))
     return list(fields.items())

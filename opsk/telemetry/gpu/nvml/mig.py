@@ -1,7 +1,7 @@
-"""Which MIG devices does a GPU hold, and what do they say?
+"""Reads the MIG devices of a GPU.
 
-Handles of MIG devices may be given to other instances when the layout changes: the UUID is asked each time, and what
-belongs to a UUID (its instances, its profile) once.
+Handles of MIG devices may move to other instances when the layout changes: the UUID is read each time, and the
+properties of a UUID (its instances, its profile) once.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 
 from opsk import units
 from opsk.telemetry.gpu.nvml.activity import ActivityReader
-from opsk.telemetry.gpu.nvml.calls import Asker, text, whole
+from opsk.telemetry.gpu.nvml.calls import NvmlCaller, clean_text, clean_whole
 from opsk.telemetry.gpu.samples import GpuMemory, GpuProcess, MigSample
 
-_MOST = 64
+_MAX_DEVICES = 64
 _PROFILE = re.compile(r"\bMIG\s+([0-9]+[cg]\.\S+)", re.IGNORECASE)
 _MEMORY_V2 = 0x02000028
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """What does not change of a MIG device."""
+    """The constant properties of a MIG device."""
 
     gi: int
     ci: int
@@ -36,14 +36,14 @@ class MigReader:
     Parameters
     ----------
     ask
-        Asks about the GPU.
+        Calls NVML for the GPU.
     handle
         NVML's handle of the GPU.
     activity
         Activity of the GPU's instances.
     """
 
-    def __init__(self, ask: Asker, handle: object, activity: ActivityReader) -> None:
+    def __init__(self, ask: NvmlCaller, handle: object, activity: ActivityReader) -> None:
         self._ask = ask
         self._handle = handle
         self._activity = activity
@@ -60,11 +60,11 @@ class MigReader:
         Raises
         ------
         GpuLostError, SessionLostError
-            As ``Asker``.
+            As ``NvmlCaller``.
         """
-        most = whole(self._ask("mig devices", "nvmlDeviceGetMaxMigDeviceCount", self._handle)) or 0
+        most = clean_whole(self._ask("mig devices", "nvmlDeviceGetMaxMigDeviceCount", self._handle)) or 0
         samples = []
-        for index in range(min(most, _MOST)):
+        for index in range(min(most, _MAX_DEVICES)):
             handle = self._ask(f"mig {index}", "nvmlDeviceGetMigDeviceHandleByIndex", self._handle, index)
             sample = None if handle is None else self._device(handle, index)
             if sample is not None:
@@ -78,7 +78,7 @@ class MigReader:
 
     def _device(self, handle: object, index: int) -> MigSample | None:
         """Read one MIG device."""
-        uuid = text(self._ask(f"mig {index} uuid", "nvmlDeviceGetUUID", handle))
+        uuid = clean_text(self._ask(f"mig {index} uuid", "nvmlDeviceGetUUID", handle))
         facts = None if uuid is None else self._facts.get(uuid) or self._read_facts(handle, index)
         if uuid is None or facts is None:
             return None
@@ -90,66 +90,66 @@ class MigReader:
             ci=facts.ci,
             profile=facts.profile,
             multiprocessors=facts.multiprocessors,
-            memory=memory_of(self._ask, f"mig {index} memory", handle),
-            processes=processes_of(self._ask, f"mig {index} processes", handle),
+            memory=read_memory(self._ask, f"mig {index} memory", handle),
+            processes=read_processes(self._ask, f"mig {index} processes", handle),
         )
 
     def _read_facts(self, handle: object, index: int) -> _Facts | None:
-        """Read what does not change of a MIG device."""
-        gi = whole(self._ask(f"mig {index} gpu instance", "nvmlDeviceGetGpuInstanceId", handle))
-        ci = whole(self._ask(f"mig {index} compute instance", "nvmlDeviceGetComputeInstanceId", handle))
+        """Read the constant properties of a MIG device."""
+        gi = clean_whole(self._ask(f"mig {index} gpu instance", "nvmlDeviceGetGpuInstanceId", handle))
+        ci = clean_whole(self._ask(f"mig {index} compute instance", "nvmlDeviceGetComputeInstanceId", handle))
         if gi is None or ci is None:
             return None
         attributes = self._ask(f"mig {index} attributes", "nvmlDeviceGetAttributes_v2", handle)
-        name = text(self._ask(f"mig {index} name", "nvmlDeviceGetName", handle)) or ""
-        found = _PROFILE.search(name)
+        name = clean_text(self._ask(f"mig {index} name", "nvmlDeviceGetName", handle)) or ""
+        match = _PROFILE.search(name)
         return _Facts(
             gi=gi,
             ci=ci,
-            profile=found[1].lower() if found else profile_of(attributes),
-            multiprocessors=whole(getattr(attributes, "multiprocessorCount", None)),
+            profile=match[1].lower() if match else format_profile(attributes),
+            multiprocessors=clean_whole(getattr(attributes, "multiprocessorCount", None)),
         )
 
 
-def profile_of(attributes: Any) -> str | None:
+def format_profile(attributes: Any) -> str | None:
     """Return the name of a profile from its slices and memory: ``1g.10gb``, or ``1c.2g.20gb`` for a part of it."""
-    slices = whole(getattr(attributes, "gpuInstanceSliceCount", None))
-    part = whole(getattr(attributes, "computeInstanceSliceCount", None))
-    mebibytes = whole(getattr(attributes, "memorySizeMB", None))
+    slices = clean_whole(getattr(attributes, "gpuInstanceSliceCount", None))
+    part = clean_whole(getattr(attributes, "computeInstanceSliceCount", None))
+    mebibytes = clean_whole(getattr(attributes, "memorySizeMB", None))
     if not slices or not part or not mebibytes:
         return None
     name = f"{slices}g.{-(-mebibytes * units.MIB // units.GIB)}gb"
     return name if part == slices else f"{part}c.{name}"
 
 
-def memory_of(ask: Asker, what: str, handle: object) -> GpuMemory | None:
-    """Return the memory of a GPU or MIG device; the reserved part where NVML tells it apart."""
+def read_memory(ask: NvmlCaller, what: str, handle: object) -> GpuMemory | None:
+    """Return the memory of a GPU or MIG device; the reserved part where NVML reports it separately."""
     info = ask(what, "nvmlDeviceGetMemoryInfo", handle, _MEMORY_V2)
-    reserved = None if info is None else whole(info.reserved)
+    reserved = None if info is None else clean_whole(info.reserved)
     if info is None:
         info = ask(f"{what} (version 1)", "nvmlDeviceGetMemoryInfo", handle)
     if info is None:
         return None
-    total, used, free = whole(info.total), whole(info.used), whole(info.free)
+    total, used, free = clean_whole(info.total), clean_whole(info.used), clean_whole(info.free)
     if total is None or used is None or free is None:
         return None
     return GpuMemory(total_bytes=total, used_bytes=used, free_bytes=free, reserved_bytes=reserved)
 
 
-def processes_of(ask: Asker, what: str, handle: object) -> tuple[GpuProcess, ...] | None:
-    """Return the compute processes; ``None`` when the driver does not tell them."""
+def read_processes(ask: NvmlCaller, what: str, handle: object) -> tuple[GpuProcess, ...] | None:
+    """Return the compute processes; ``None`` when the driver does not report them."""
     function = "nvmlDeviceGetComputeRunningProcesses_v3"
     if not hasattr(ask.nvml, function):
         function = "nvmlDeviceGetComputeRunningProcesses"
-    found = ask(what, function, handle)
-    if found is None:
+    processes = ask(what, function, handle)
+    if processes is None:
         return None
     return tuple(
         GpuProcess(
             pid=int(process.pid),
-            used_bytes=whole(process.usedGpuMemory),
-            gpu_instance=whole(getattr(process, "gpuInstanceId", None)),
-            compute_instance=whole(getattr(process, "computeInstanceId", None)),
+            used_bytes=clean_whole(process.usedGpuMemory),
+            gpu_instance=clean_whole(getattr(process, "gpuInstanceId", None)),
+            compute_instance=clean_whole(getattr(process, "computeInstanceId", None)),
         )
-        for process in found
+        for process in processes
     )

@@ -1,8 +1,8 @@
-"""What do NVIDIA GPUs say? The ``GpuSource`` on the real NVML, through ``nvidia-ml-py``.
+"""Reads NVIDIA GPUs through NVML: the ``GpuSource`` on the real library, ``nvidia-ml-py``.
 
-One GPU that is lost ends its own reading only; it stays in the reading as lost until it answers again or the process
-ends. A driver that went away (reloaded, upgraded) makes NVML be initialised again. Nothing here knows how long NVML
-takes: a caller that must answer wraps this in ``opsk.telemetry.gpu.shared``.
+A lost GPU ends its own reading only; it stays in the reading as lost until it answers again or the process ends. When
+the driver goes away (reloaded, upgraded), NVML is initialised again. There are no timeouts here: a caller with a
+deadline wraps this in ``opsk.telemetry.gpu.shared``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from opsk.errors import TelemetryError
-from opsk.telemetry.gpu.nvidia_pci import answers
-from opsk.telemetry.gpu.nvml.calls import Asker, GpuLostError, SessionLostError, code_of, load, text, whole, word_of
+from opsk.telemetry.gpu.nvidia_pci import is_responding
+from opsk.telemetry.gpu.nvml.calls import (
+    GpuLostError,
+    NvmlCaller,
+    SessionLostError,
+    clean_text,
+    clean_whole,
+    format_error_code,
+    get_error_code,
+    load,
+)
 from opsk.telemetry.gpu.nvml.device import NvmlDevice
 from opsk.telemetry.gpu.samples import GpuDriverMissingError, GpuReading, GpuSample, LostGpu, Unreadable
 
@@ -25,20 +34,20 @@ _FIRST_RETRY_S, _LONGEST_RETRY_S = 10.0, 600.0
 
 
 class Events(Protocol):
-    """Whoever waits for events of NVML besides, and must let go of it before it can be initialised again."""
+    """A listener for NVML's events, which must release NVML before it can be initialised again."""
 
     def pause(self) -> bool:
-        """Let go of NVML; return whether that is done."""
+        """Release NVML; return whether that succeeded."""
         ...
 
     def resume(self) -> None:
-        """Go on."""
+        """Resume."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """What is remembered of a GPU that has answered once."""
+    """The properties of a GPU that has answered once."""
 
     index: int
     pci: str | None
@@ -96,7 +105,7 @@ class NvmlGpus:
         try:
             return self._read()
         except SessionLostError:
-            self._let_go(of_no_use=True)
+            self._release(of_no_use=True)
         try:
             return self._read()
         except SessionLostError as error:
@@ -104,7 +113,7 @@ class NvmlGpus:
             raise TelemetryError(f"NVML lost its driver while it was read: {error}") from error
 
     def close(self) -> None:
-        """Let go of NVML."""
+        """Release NVML."""
         self._stop()
 
     def _read(self) -> GpuReading:
@@ -138,19 +147,19 @@ class NvmlGpus:
         try:
             self._nvml.nvmlInit()
         except Exception as error:
-            raise _why_not(code_of(error)) from error
+            raise _build_init_error(get_error_code(error)) from error
         self._started = True
-        ask = Asker(self._nvml)
+        ask = NvmlCaller(self._nvml)
         self._versions = {
-            "driver": text(ask("driver version", "nvmlSystemGetDriverVersion")),
-            "nvml": text(ask("nvml version", "nvmlSystemGetNVMLVersion")),
-            "cuda": _cuda(whole(ask("cuda version", "nvmlSystemGetCudaDriverVersion_v2"))),
+            "driver": clean_text(ask("driver version", "nvmlSystemGetDriverVersion")),
+            "nvml": clean_text(ask("nvml version", "nvmlSystemGetNVMLVersion")),
+            "cuda": _format_cuda(clean_whole(ask("cuda version", "nvmlSystemGetCudaDriverVersion_v2"))),
         }
         self._failed = list(ask.failures())
         self._list()
 
     def _stop(self) -> None:
-        """Let go of NVML as far as it lets us."""
+        """Shut NVML down as far as possible."""
         for device in self._devices.values():
             device.close()
         self._devices, self._gone, self._without_handle = {}, {}, {}
@@ -159,8 +168,8 @@ class NvmlGpus:
             with contextlib.suppress(Exception):
                 self._nvml.nvmlShutdown()
 
-    def _let_go(self, *, of_no_use: bool) -> None:
-        """Shut NVML down so that it begins anew: it counts its users, and the listener must let go of it too.
+    def _release(self, *, of_no_use: bool) -> None:
+        """Shut NVML down so that it restarts: it counts its users, and the listener must release it too.
 
         When the listener hangs, NVML is shut down only if it is of no use as it is.
         """
@@ -171,10 +180,10 @@ class NvmlGpus:
             self._events.resume()
 
     def _list_again_if_needed(self) -> None:
-        """List the GPUs again when their number changed; start NVML anew, seldom, when GPUs are lost.
+        """List the GPUs again when their number changed; restart NVML, seldom, when GPUs are lost.
 
         A GPU that was reset or came back keeps answering "lost" to a process that has NVML open. One that had fallen
-        off the bus and answers there again is asked for at once.
+        off the bus and answers there again is tried at once.
         """
         count = self._count()
         if count != len(self._devices) + len(self._gone) + len(self._without_handle):
@@ -185,19 +194,19 @@ class NvmlGpus:
             self._retry_s = _FIRST_RETRY_S
         elif is_back or self._clock() - self._listed_at >= self._retry_s:
             self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
-            self._let_go(of_no_use=False)
+            self._release(of_no_use=False)
             self._start()
             self._listed_at = self._clock()
 
     def _is_back(self) -> bool:
-        """Tell whether a lost GPU that did not answer on the bus does so again."""
+        """Return whether a lost GPU that did not answer on the bus does so again."""
         lost = {known.pci for uuid, known in self._known.items() if uuid not in self._devices and known.pci}
-        off = {pci for pci in lost if answers(pci, self._sysfs) is False}
+        off = {pci for pci in lost if is_responding(pci, self._sysfs) is False}
         back, self._off_bus = (self._off_bus & lost) - off, off
         return bool(back)
 
     def _list(self) -> None:
-        """Get a handle of each GPU; one without an answer is kept by its index."""
+        """Get a handle of each GPU; one without an answer is recorded by its index."""
         for device in self._devices.values():
             device.close()
         self._devices, self._gone, self._without_handle = {}, {}, {}
@@ -214,17 +223,17 @@ class NvmlGpus:
 
     def _device(self, index: int) -> tuple[str, NvmlDevice]:
         """Return UUID and reader of the GPU with an index."""
-        ask = Asker(self._nvml)
+        ask = NvmlCaller(self._nvml)
         handle = ask("handle", "nvmlDeviceGetHandleByIndex", index)
-        uuid = None if handle is None else text(ask("uuid", "nvmlDeviceGetUUID", handle))
+        uuid = None if handle is None else clean_text(ask("uuid", "nvmlDeviceGetUUID", handle))
         if uuid is None:
             raise GpuLostError(next((fault.error for fault in ask.failures()), "no_handle"))
         return uuid, NvmlDevice(self._nvml, handle, uuid, self._clock)
 
     def _count(self) -> int:
         """Return how many GPUs NVML counts."""
-        ask = Asker(self._nvml)
-        count = whole(ask("count", "nvmlDeviceGetCount"))
+        ask = NvmlCaller(self._nvml)
+        count = clean_whole(ask("count", "nvmlDeviceGetCount"))
         if count is None:
             why = next((fault.error for fault in ask.failures()), "no answer")
             raise TelemetryError(f"NVML cannot count the GPUs: {why}", hint="try nvidia-smi; see the kernel log")
@@ -248,8 +257,8 @@ class NvmlGpus:
         return (*lost, *(LostGpu(uuid=None, index=index, why=reason) for index, reason in sorted(reasons.items())))
 
 
-def _why_not(code: int) -> TelemetryError:
-    """Return what it means that NVML cannot be initialised."""
+def _build_init_error(code: int) -> TelemetryError:
+    """Build the error for a failed initialisation of NVML."""
     if code == _LIBRARY_NOT_FOUND:
         return GpuDriverMissingError("NVML is not installed: no libnvidia-ml.so.1 on this node")
     if code == _DRIVER_NOT_LOADED:
@@ -259,9 +268,11 @@ def _why_not(code: int) -> TelemetryError:
             "NVML and the loaded driver are of different versions: the driver was upgraded under a running system",
             hint="reload the driver or reboot the node, then restart the exporter",
         )
-    return TelemetryError(f"NVML cannot be initialised: {word_of(code)}", hint="try nvidia-smi; see the kernel log")
+    return TelemetryError(
+        f"NVML cannot be initialised: {format_error_code(code)}", hint="try nvidia-smi; see the kernel log"
+    )
 
 
-def _cuda(version: int | None) -> str | None:
+def _format_cuda(version: int | None) -> str | None:
     """Return ``12.8`` for 12080."""
     return None if version is None else f"{version // 1000}.{version % 1000 // 10}"

@@ -1,1 +1,1 @@
-"""Parses progress lines, one module a framework."""
+"""Parses progress lines; each framework has a module."""

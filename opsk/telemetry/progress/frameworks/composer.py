@@ -1,11 +1,11 @@
-"""What do Composer's and LLM Foundry's blocks say? ``[batch=100/4800]:`` and lines ``Train NAME: VALUE`` below it."""
+"""Parses the blocks of Composer and LLM Foundry: ``[batch=100/4800]:`` and lines ``Train NAME: VALUE`` below it."""
 
 from __future__ import annotations
 
 import re
 
-from opsk.telemetry.progress.records import EventKind, Part, Reader, Seen
-from opsk.telemetry.progress.values import NUMBER, known, number, positive
+from opsk.telemetry.progress.records import EventKind, ParsedLine, Part, Reader
+from opsk.telemetry.progress.values import NUMBER, drop_missing, parse_number, parse_positive
 
 _HEAD = re.compile(r"\[(Eval )?batch=(\d+)/(\d+)\]", re.ASCII)
 _VALUE = re.compile(rf"\bTrain ([\w./-]+):\s*({NUMBER})", re.ASCII)
@@ -19,33 +19,33 @@ class ComposerReader(Reader):
     rank = 20
     hints = ("batch=", "Train ")
 
-    def read(self, text: str) -> Seen | None:
-        """Return what one line says."""
+    def read(self, text: str) -> ParsedLine | None:
+        """Parse one line."""
         head = _HEAD.search(text)
         if head is not None and head[1]:
-            return Seen(part=Part.EVENT, event=EventKind.VALIDATION) if head[2] == head[3] else None
-        values = _values({found[1].lower(): found[2] for found in _VALUE.finditer(text)})
+            return ParsedLine(part=Part.EVENT, event=EventKind.VALIDATION) if head[2] == head[3] else None
+        values = _parse_values({found[1].lower(): found[2] for found in _VALUE.finditer(text)})
         if head is not None:
-            return Seen(part=Part.OPEN, iteration=int(head[2]), total_iterations=int(head[3]), values=values)
-        return Seen(part=Part.MORE, values=values) if values else None
+            return ParsedLine(part=Part.OPEN, iteration=int(head[2]), total_iterations=int(head[3]), values=values)
+        return ParsedLine(part=Part.MORE, values=values) if values else None
 
 
-def _values(said: dict[str, str]) -> dict[str, float]:
-    """Return what the names of Composer's metrics stand for."""
-    batches = positive(said.get("throughput/batches_per_sec", ""))
-    flops = positive(said.get("throughput/device/flops_per_sec", ""))
-    peak = positive(said.get("memory/peak_allocated_mem", said.get("memory/peak_reserved_mem", "")))
-    rate = next((value for name, value in said.items() if name.startswith("lr-")), "")
+def _parse_values(metrics: dict[str, str]) -> dict[str, float]:
+    """Convert Composer's metrics to values of a record."""
+    batches = parse_positive(metrics.get("throughput/batches_per_sec", ""))
+    flops = parse_positive(metrics.get("throughput/device/flops_per_sec", ""))
+    peak = parse_positive(metrics.get("memory/peak_allocated_mem", metrics.get("memory/peak_reserved_mem", "")))
+    rate = next((value for name, value in metrics.items() if name.startswith("lr-")), "")
     return dict(
-        known(
+        drop_missing(
             step_s=1 / batches if batches else None,
-            tokens_per_s=positive(said.get("throughput/tokens_per_sec", "")),
-            tokens_per_s_per_gpu=positive(said.get("throughput/device/tokens_per_sec", "")),
-            samples_per_s=positive(said.get("throughput/samples_per_sec", "")),
+            tokens_per_s=parse_positive(metrics.get("throughput/tokens_per_sec", "")),
+            tokens_per_s_per_gpu=parse_positive(metrics.get("throughput/device/tokens_per_sec", "")),
+            samples_per_s=parse_positive(metrics.get("throughput/samples_per_sec", "")),
             tflops_per_gpu=flops / 1e12 if flops else None,
             memory_bytes=peak * _GB if peak else None,
-            loss=number(said.get("loss/train/total", "")),
-            grad_norm=number(said.get("l2_norm/grad/global", "")),
-            lr=number(rate),
+            loss=parse_number(metrics.get("loss/train/total", "")),
+            grad_norm=parse_number(metrics.get("l2_norm/grad/global", "")),
+            lr=parse_number(rate),
         )
     )

@@ -1,15 +1,15 @@
-"""What do DeepSpeed's own timer and pipeline lines say?
+"""Parses DeepSpeed's own timer and pipeline lines.
 
 ``RunningAvgSamplesPerSec`` is a mean over the run, so the current rate counts; both are of the whole job. Memory is of
-the rank that prints, in what it calls GB and is GIB bytes.
+the rank that prints it; its GB are GIB bytes.
 """
 
 from __future__ import annotations
 
 import re
 
-from opsk.telemetry.progress.records import Part, Reader, Seen
-from opsk.telemetry.progress.values import known, number, positive, size_bytes, whole
+from opsk.telemetry.progress.records import ParsedLine, Part, Reader
+from opsk.telemetry.progress.values import drop_missing, parse_number, parse_positive, parse_size_bytes, parse_whole
 
 _TIMER = re.compile(
     r"global_step=(\d+), RunningAvgSamplesPerSec=([^,\s]+)(?:, CurrSamplesPerSec=([^,\s]+))?"
@@ -27,16 +27,20 @@ class DeepSpeedReader(Reader):
     rank = 40
     hints = ("RunningAvgSamplesPerSec=", " iter time (s): ", "] step=")
 
-    def read(self, text: str) -> Seen | None:
-        """Return what one line says."""
-        if (found := _PIPELINE.search(text)) is not None:
-            values = known(loss=number(found[2]), step_s=positive(found[3]), samples_per_s=positive(found[4]))
-            return Seen(part=Part.STEP, iteration=int(found[1]), values=values)
-        if (found := _TIMER.search(text)) is not None:
-            peak = size_bytes(found[5] or found[4] or "")
-            rate = positive(found[3] or found[2])
-            values = known(samples_per_s=rate, memory_bytes=peak)
-            return Seen(part=Part.OPEN, iteration=int(found[1]), values=values)
-        if (found := _STEP.search(text)) is not None and found[1] != "0":
-            return Seen(part=Part.OPEN, iteration=whole(found[1]), values=known(lr=number(found[2])))
+    def read(self, text: str) -> ParsedLine | None:
+        """Parse one line."""
+        if (match := _PIPELINE.search(text)) is not None:
+            values = drop_missing(
+                loss=parse_number(match[2]), step_s=parse_positive(match[3]), samples_per_s=parse_positive(match[4])
+            )
+            return ParsedLine(part=Part.STEP, iteration=int(match[1]), values=values)
+        if (match := _TIMER.search(text)) is not None:
+            peak = parse_size_bytes(match[5] or match[4] or "")
+            rate = parse_positive(match[3] or match[2])
+            values = drop_missing(samples_per_s=rate, memory_bytes=peak)
+            return ParsedLine(part=Part.OPEN, iteration=int(match[1]), values=values)
+        if (match := _STEP.search(text)) is not None and match[1] != "0":
+            return ParsedLine(
+                part=Part.OPEN, iteration=parse_whole(match[1]), values=drop_missing(lr=parse_number(match[2]))
+            )
         return None

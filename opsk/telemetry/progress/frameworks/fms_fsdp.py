@@ -1,11 +1,11 @@
-"""What do the blocks of fms-fsdp say? ``step: 100`` and lines ``current step time: 1.2`` below it."""
+"""Parses the blocks of fms-fsdp: ``step: 100`` and lines ``current step time: 1.2`` below it."""
 
 from __future__ import annotations
 
 import re
 
-from opsk.telemetry.progress.records import Part, Reader, Seen
-from opsk.telemetry.progress.values import known, number, positive
+from opsk.telemetry.progress.records import ParsedLine, Part, Reader
+from opsk.telemetry.progress.values import drop_missing, parse_number, parse_positive
 
 _HEAD = re.compile(r"^\s*step: (\d+)\s*$", re.ASCII)
 _LINE = re.compile(
@@ -29,17 +29,17 @@ class FmsFsdpReader(Reader):
     hints = ("step: ", "loss: ", "LR: ", "norm: ", "memory: ", "step time: ", "per sec: ")
 
     def __init__(self) -> None:
-        self._begun = False
+        self._started = False
 
-    def read(self, text: str) -> Seen | None:
-        """Return what one line says."""
+    def read(self, text: str) -> ParsedLine | None:
+        """Parse one line."""
         head = _HEAD.match(text)
         if head is not None:
-            self._begun = True
-            return Seen(part=Part.OPEN, iteration=int(head[1]))
-        found = _LINE.match(text) if self._begun else None
-        if found is None:
+            self._started = True
+            return ParsedLine(part=Part.OPEN, iteration=int(head[1]))
+        match = _LINE.match(text) if self._started else None
+        if match is None:
             return None
-        name = _NAMES[found[1]]
-        value = number(found[2]) if name in ("loss", "lr", "grad_norm") else positive(found[2])
-        return Seen(part=Part.MORE, values=known(**{name: value}))
+        name = _NAMES[match[1]]
+        value = parse_number(match[2]) if name in ("loss", "lr", "grad_norm") else parse_positive(match[2])
+        return ParsedLine(part=Part.MORE, values=drop_missing(**{name: value}))

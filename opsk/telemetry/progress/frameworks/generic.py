@@ -1,14 +1,14 @@
-"""What does a line of an unknown training loop say? A step, a loss, and a time or a rate with its unit.
+"""Parses lines of unknown training loops: a step, a loss, and a time or a rate with its unit.
 
-Believed only where no framework's own lines are in the log.
+They are used only where a log has no lines of a known framework.
 """
 
 from __future__ import annotations
 
 import re
 
-from opsk.telemetry.progress.records import Part, Reader, Seen
-from opsk.telemetry.progress.values import NUMBER, known, number, positive, whole
+from opsk.telemetry.progress.records import ParsedLine, Part, Reader
+from opsk.telemetry.progress.values import NUMBER, drop_missing, parse_number, parse_positive, parse_whole
 
 _STEP = re.compile(
     r"\b(?:global_step|global step|train_step|num_updates|step|iteration|iter|it)\b[\"']?\s*[:=#\[]?\s*[\"']?"
@@ -36,50 +36,52 @@ _NO_TRAINING = re.compile(r"\b(?:val|valid|validation|eval|evaluation|test)(?:\b
 
 
 class GenericReader(Reader):
-    """``key=value`` and ``key: value`` lines, and JSON lines, of loops that nobody has told us of."""
+    """``key=value`` and ``key: value`` lines, and JSON lines, of unknown training loops."""
 
     name = "generic"
     rank = 80
     hints = ("loss", "Loss", "LOSS")
 
-    def read(self, text: str) -> Seen | None:
-        """Return what one line says."""
+    def read(self, text: str) -> ParsedLine | None:
+        """Parse one line."""
         step, loss = _STEP.search(text), _LOSS.search(text)
         if step is None or loss is None or _NO_TRAINING.search(text):
             return None
         tokens = _TOKENS.search(text)
-        each = tokens is not None and tokens["each"] is not None
-        rate = _scaled(tokens) if tokens else None
-        values = known(
-            loss=number(loss[1]),
-            step_s=_time_s(text),
-            tokens_per_s=None if each else rate,
-            tokens_per_s_per_gpu=rate if each else None,
-            grad_norm=_first(_NORM, text),
-            lr=_first(_RATE, text),
+        is_per_gpu = tokens is not None and tokens["each"] is not None
+        rate = _parse_scaled(tokens) if tokens else None
+        values = drop_missing(
+            loss=parse_number(loss[1]),
+            step_s=_parse_time_s(text),
+            tokens_per_s=None if is_per_gpu else rate,
+            tokens_per_s_per_gpu=rate if is_per_gpu else None,
+            grad_norm=_search_number(_NORM, text),
+            lr=_search_number(_RATE, text),
         )
-        return Seen(part=Part.STEP, iteration=whole(step[1]), total_iterations=whole(step[2] or ""), values=values)
+        return ParsedLine(
+            part=Part.STEP, iteration=parse_whole(step[1]), total_iterations=parse_whole(step[2] or ""), values=values
+        )
 
 
-def _first(pattern: re.Pattern[str], text: str) -> float | None:
-    found = pattern.search(text)
-    return number(found[1]) if found else None
+def _search_number(pattern: re.Pattern[str], text: str) -> float | None:
+    match = pattern.search(text)
+    return parse_number(match[1]) if match else None
 
 
-def _scaled(found: re.Match[str]) -> float | None:
-    """Return a rate of tokens with what stands behind it."""
-    if found["after"] is not None:
-        return positive(f"{found['after']}{found['scale'].upper()}")
-    return positive(f"{found['before']}{found['scale2'].upper()}")
+def _parse_scaled(match: re.Match[str]) -> float | None:
+    """Return a token rate with its suffix applied."""
+    if match["after"] is not None:
+        return parse_positive(f"{match['after']}{match['scale'].upper()}")
+    return parse_positive(f"{match['before']}{match['scale2'].upper()}")
 
 
-def _time_s(text: str) -> float | None:
-    """Return the time of a step, where its unit is told: a bare ``time`` could be anything."""
-    for found in _TIME.finditer(text):
-        unit = (found[1] or found[2] or found[4] or "").lower()
-        value = positive(found[3])
+def _parse_time_s(text: str) -> float | None:
+    """Return the time of a step, where it has a unit: a bare ``time`` could be anything."""
+    for match in _TIME.finditer(text):
+        unit = (match[1] or match[2] or match[4] or "").lower()
+        value = parse_positive(match[3])
         if value is not None and unit in ("ms", "s", "sec"):
             return value / 1e3 if unit == "ms" else value
     bare = _BARE_MS.search(text)
-    value = positive(bare[1]) if bare else None
+    value = parse_positive(bare[1]) if bare else None
     return value / 1e3 if value else None

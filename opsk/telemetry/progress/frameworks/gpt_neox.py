@@ -1,9 +1,9 @@
-"""What do the iteration lines of GPT-NeoX say? Megatron's fields, behind ``samples/sec:``, FLOP/s with their unit."""
+"""Parses the iteration lines of GPT-NeoX: Megatron's fields after ``samples/sec:``, FLOP/s with their unit."""
 
 from __future__ import annotations
 
-from opsk.telemetry.progress.frameworks.megatron import ITERATION, iteration_values
-from opsk.telemetry.progress.records import Part, Reader, Seen
+from opsk.telemetry.progress.frameworks.megatron import ITERATION, parse_iteration_values
+from opsk.telemetry.progress.records import ParsedLine, Part, Reader
 
 
 class GptNeoxReader(Reader):
@@ -13,10 +13,10 @@ class GptNeoxReader(Reader):
     rank = 9
     hints = ("approx flops per GPU",)
 
-    def read(self, text: str) -> Seen | None:
-        """Return what one line says."""
-        found = ITERATION.search(text)
-        if found is None or "approx flops per GPU" not in text:
+    def read(self, text: str) -> ParsedLine | None:
+        """Parse one line."""
+        match = ITERATION.search(text)
+        if match is None or "approx flops per GPU" not in text:
             return None
-        values = iteration_values(text)
-        return Seen(part=Part.STEP, iteration=int(found[1]), total_iterations=int(found[2]), values=values)
+        values = parse_iteration_values(text)
+        return ParsedLine(part=Part.STEP, iteration=int(match[1]), total_iterations=int(match[2]), values=values)

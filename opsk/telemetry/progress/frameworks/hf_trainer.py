@@ -1,7 +1,7 @@
-"""What do HuggingFace's Trainer, and what is built on it (TRL, axolotl, LLaMA-Factory), say?
+"""Parses the output of HuggingFace's Trainer and what is built on it (TRL, axolotl, LLaMA-Factory).
 
 Losses come as Python dicts, ``{'loss': 2.3, 'grad_norm': 1.2, 'learning_rate': 4.9e-05, 'epoch': 0.12}``, without step
-and speed; the bar drawn before them tells both. Numbers may be quoted. The last line sums the run up.
+and speed; the progress bar before them has both. Numbers may be quoted. The last line is a summary of the run.
 """
 
 from __future__ import annotations
@@ -9,8 +9,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from opsk.telemetry.progress.records import EventKind, Part, Reader, Seen
-from opsk.telemetry.progress.values import NUMBER, known, number, positive, size_bytes, whole
+from opsk.telemetry.progress.records import EventKind, ParsedLine, Part, Reader
+from opsk.telemetry.progress.values import (
+    NUMBER,
+    drop_missing,
+    parse_number,
+    parse_positive,
+    parse_size_bytes,
+    parse_whole,
+)
 
 _BAR = re.compile(
     r"(\d{1,12})/(\d{1,12}) \[([\d:]+|\d+ days?, [\d:]+)<[^,\]]{0,40},\s*([\d.?]+)\s?"
@@ -46,34 +53,36 @@ class BarReader(Reader):
         self._epoch: int | None = None
         self._first_epoch = 0
 
-    def read(self, text: str) -> Seen | None:
-        """Return what one line says; where several bars were drawn on it the last counts."""
+    def read(self, text: str) -> ParsedLine | None:
+        """Parse one line; where several bars were drawn on it the last counts."""
         bars = list(_BAR.finditer(text))
         if not bars:
             return None
-        found = bars[-1]
+        match = bars[-1]
         head = _HEAD.match(text)
-        title = (head[1] if head else text[: found.start()]).strip(" :|\t")
-        place, total = int(found[1]), int(found[2])
-        if total == 0 or place > total or not self._counts(title, place, total):
+        title = (head[1] if head else text[: match.start()]).strip(" :|\t")
+        position, total = int(match[1]), int(match[2])
+        if total == 0 or position > total or not self._is_training_bar(title, position, total):
             return None
-        speed = positive(found[4])
-        values = known(step_s=(speed if found[5].startswith("s/") else 1 / speed) if speed else None)
-        said = {name[1]: name[2] for name in _POSTFIX.finditer(found[6] or "")}
+        speed = parse_positive(match[4])
+        values = drop_missing(step_s=(speed if match[5].startswith("s/") else 1 / speed) if speed else None)
+        postfix = {name[1]: name[2] for name in _POSTFIX.finditer(match[6] or "")}
         before = _LOSS_BEFORE.search(title)
-        loss = number(said.get("loss", said.get("train_loss", before[1] if before else "")))
+        loss = parse_number(postfix.get("loss", postfix.get("train_loss", before[1] if before else "")))
         values = {
             **values,
-            **known(loss=loss, lr=number(said.get("lr", "")), grad_norm=number(said.get("grad_norm", ""))),
+            **drop_missing(
+                loss=loss, lr=parse_number(postfix.get("lr", "")), grad_norm=parse_number(postfix.get("grad_norm", ""))
+            ),
         }
-        iteration = self._iteration(title, place, total)
+        iteration = self._compute_iteration(title, position, total)
         if iteration == 0:
             return None
         whole_run = total if self._epoch is None and not self._offset else None
-        return Seen(part=Part.OPEN, iteration=iteration, total_iterations=whole_run, values=values)
+        return ParsedLine(part=Part.OPEN, iteration=iteration, total_iterations=whole_run, values=values)
 
-    def _counts(self, title: str, place: int, total: int) -> bool:
-        """Tell whether this is the training's bar."""
+    def _is_training_bar(self, title: str, position: int, total: int) -> bool:
+        """Return whether this is the training's bar."""
         if title and _OTHER.search(title) and not re.search(r"train", title, re.IGNORECASE):
             return False
         if self._total in (None, total) or total == self.declared:
@@ -81,22 +90,22 @@ class BarReader(Reader):
         done = self._place >= (self._total or 0)
         return done if not title else _TRAINS.search(title) is not None
 
-    def _iteration(self, title: str, place: int, total: int) -> int:
-        """Return the step since the beginning of the run: bars that begin anew each epoch are added up."""
+    def _compute_iteration(self, title: str, position: int, total: int) -> int:
+        """Return the step since the beginning of the run: bars that restart each epoch are added up."""
         if total != self._total:
             self._total, self._place = total, 0
-        found = _EPOCH.search(title)
-        if found is not None:
-            epoch = int(found[1])
+        match = _EPOCH.search(title)
+        if match is not None:
+            epoch = int(match[1])
             if self._epoch is None:
                 self._first_epoch = epoch
             self._epoch = epoch
             self._offset = max(epoch - self._first_epoch, 0) * total
-        elif place < self._place:
+        elif position < self._place:
             done = self._place >= total and not self.spans_run
             self._offset = self._offset + total if done else 0
-        self._place = place
-        return self._offset + place
+        self._place = position
+        return self._offset + position
 
 
 _DICT = re.compile(r"\{\s*'[^{}]*\}")
@@ -108,63 +117,68 @@ _SUMMARY = ("train_runtime", "train_samples_per_second", "train_steps_per_second
 
 
 class HfTrainerReader(BarReader):
-    """Dicts and bars of HuggingFace's Trainer; without a dict it is just somebody's bar."""
+    """Dicts and bars of HuggingFace's Trainer; without a dict it is a bar of any program."""
 
     hints = (*BarReader.hints, "'loss'", "'train_runtime'", "'eval_loss'", "'eval_runtime'", "Total optimization steps")
 
-    def read(self, text: str) -> Seen | None:
-        """Return what one line says."""
-        found = _DICT.search(text) if "{" in text else None
-        said = {each[1]: each[2] for each in _VALUE.finditer(found[0])} if found else {}
-        if "loss" in said:
-            self._is_hf(said)
-            bar = super().read(text[: found.start()]) if found else None
+    def read(self, text: str) -> ParsedLine | None:
+        """Parse one line."""
+        match = _DICT.search(text) if "{" in text else None
+        metrics = {pair[1]: pair[2] for pair in _VALUE.finditer(match[0])} if match else {}
+        if "loss" in metrics:
+            self._is_hf(metrics)
+            bar = super().read(text[: match.start()]) if match else None
             if bar is not None:
-                return replace(bar, values={**bar.values, **_values(said)})
-            return Seen(part=Part.MORE, values=_values(said), alone=True, iteration=whole(said.get("step", "")))
-        if "train_runtime" in said:
-            self._is_hf(said)
-            run_s = positive(said["train_runtime"])
-            values = known(**{name: number(said[name]) for name in _SUMMARY if name in said})
-            return Seen(part=Part.EVENT, event=EventKind.SUMMARY, seconds=run_s, values=values)
-        if "eval_loss" in said or "eval_runtime" in said:
-            values = known(loss=number(said.get("eval_loss", "")))
-            took = positive(said.get("eval_runtime", ""))
-            return Seen(part=Part.EVENT, event=EventKind.VALIDATION, seconds=took, values=values)
+                return replace(bar, values={**bar.values, **_parse_values(metrics)})
+            return ParsedLine(
+                part=Part.MORE,
+                values=_parse_values(metrics),
+                alone=True,
+                iteration=parse_whole(metrics.get("step", "")),
+            )
+        if "train_runtime" in metrics:
+            self._is_hf(metrics)
+            run_s = parse_positive(metrics["train_runtime"])
+            values = drop_missing(**{name: parse_number(metrics[name]) for name in _SUMMARY if name in metrics})
+            return ParsedLine(part=Part.EVENT, event=EventKind.SUMMARY, seconds=run_s, values=values)
+        if "eval_loss" in metrics or "eval_runtime" in metrics:
+            values = drop_missing(loss=parse_number(metrics.get("eval_loss", "")))
+            took = parse_positive(metrics.get("eval_runtime", ""))
+            return ParsedLine(part=Part.EVENT, event=EventKind.VALIDATION, seconds=took, values=values)
         if (total := _TOTAL.search(text)) is not None:
             self._is_hf({})
-            self.declared = whole(total[1])
+            self.declared = parse_whole(total[1])
             return None
         return super().read(text)
 
-    def _is_hf(self, said: dict[str, str]) -> None:
-        """Settle what was a bar only so far: the Trainer's bar spans the whole run."""
+    def _is_hf(self, metrics: dict[str, str]) -> None:
+        """Switch from a plain bar to the Trainer, whose bar spans the whole run."""
         self.spans_run = self.sure = True
         if self.rank != _RANK:
             self.name, self.rank = "hf-trainer", _RANK
-        if any(name.startswith(_TRL) for name in said):
+        if any(name.startswith(_TRL) for name in metrics):
             self.name = "trl"
-        elif any(name.startswith(_AXOLOTL) for name in said):
+        elif any(name.startswith(_AXOLOTL) for name in metrics):
             self.name = "axolotl"
-        elif "throughput" in said and "num_input_tokens_seen" in said:
+        elif "throughput" in metrics and "num_input_tokens_seen" in metrics:
             self.name = "llama-factory"
 
 
 _RANK = 30
 
 
-def _values(said: dict[str, str]) -> dict[str, float]:
-    """Return what a dict of the Trainer says."""
-    peak = next((value for name, value in said.items() if name.startswith("memory/max_")), "")
-    each = said.get("tokens/train_per_sec_per_gpu", said.get("tokens_per_second_per_gpu", ""))
+def _parse_values(metrics: dict[str, str]) -> dict[str, float]:
+    """Convert a dict of the Trainer to values of a record."""
+    peak = next((value for name, value in metrics.items() if name.startswith("memory/max_")), "")
+    per_gpu = metrics.get("tokens/train_per_sec_per_gpu", metrics.get("tokens_per_second_per_gpu", ""))
     return dict(
-        known(
-            loss=number(said["loss"]),
-            grad_norm=number(said.get("grad_norm", "")),
-            lr=number(said.get("learning_rate", "")),
-            step_s=positive(said.get("step_time", "")),
-            tokens_per_s_per_gpu=positive(each),
-            tokens_per_s=positive(said.get("throughput", "")),
-            memory_bytes=size_bytes(f"{peak}GiB") if peak else None,
+        drop_missing(
+            loss=parse_number(metrics["loss"]),
+            grad_norm=parse_number(metrics.get("grad_norm", "")),
+            lr=parse_number(metrics.get("learning_rate", "")),
+            step_s=parse_positive(metrics.get("step_time", "")),
+            tokens_per_s_per_gpu=parse_positive(per_gpu),
+            tokens_per_s=parse_positive(metrics.get("throughput", "")),
+            memory_bytes=parse_size_bytes(f"{peak}GiB") if peak else None,
         )
     )

@@ -1,16 +1,22 @@
-"""What do the iteration lines of Megatron-LM say, from 2019 to today, in all of its forks?
+"""Parses the iteration lines of Megatron-LM, from 2019 to today, and of all of its forks.
 
 ``iteration 100/ 500000 | consumed samples: … | elapsed time per iteration (ms): … | throughput per GPU
-(TFLOP/s/GPU): … | …``: fields come and go and are renamed, so each is told by the words of its name. AMD's forks print
-``now/mean``, of which the first counts. The elapsed time is the mean since the last such line.
+(TFLOP/s/GPU): … | …``: fields come and go and are renamed, so each is recognised by the words of its name. AMD's forks
+print ``now/mean``, of which the first counts. The elapsed time is the mean since the last such line.
 """
 
 from __future__ import annotations
 
 import re
 
-from opsk.telemetry.progress.records import EventKind, Part, Reader, Seen
-from opsk.telemetry.progress.values import known, number, piped, positive, size_bytes
+from opsk.telemetry.progress.records import EventKind, ParsedLine, Part, Reader
+from opsk.telemetry.progress.values import (
+    drop_missing,
+    parse_number,
+    parse_positive,
+    parse_size_bytes,
+    split_piped_fields,
+)
 from opsk.units import MIB
 
 ITERATION = re.compile(r"\biteration\s+(\d{1,15})\s*/\s*(\d{1,15})", re.ASCII)
@@ -31,86 +37,86 @@ class MegatronReader(Reader):
     def __init__(self) -> None:
         self._tflops: float | None = None
 
-    def read(self, text: str) -> Seen | None:
-        """Return what one line says."""
-        found = ITERATION.search(text)
-        if found is None or not (_ELAPSED.search(text) or "| consumed samples:" in text):
+    def read(self, text: str) -> ParsedLine | None:
+        """Parse one line."""
+        match = ITERATION.search(text)
+        if match is None or not (_ELAPSED.search(text) or "| consumed samples:" in text):
             return self._other(text)
-        values = iteration_values(text)
+        values = parse_iteration_values(text)
         if "samples per second" in text and "TFLOPs:" in text:
             self.name = "megatron-deepspeed"
         if self._tflops is not None:
             values.setdefault("tflops_per_gpu", self._tflops)
             self._tflops = None
-        return Seen(part=Part.STEP, iteration=int(found[1]), total_iterations=int(found[2]), values=values)
+        return ParsedLine(part=Part.STEP, iteration=int(match[1]), total_iterations=int(match[2]), values=values)
 
-    def _other(self, text: str) -> Seen | None:
+    def _other(self, text: str) -> ParsedLine | None:
         """Read the lines around: memory, and what Megatron-Bridge prints before the iteration."""
         if (speed := _UTILISATION.search(text)) is not None:
-            self.name, self._tflops = "megatron-bridge", positive(speed[1])
+            self.name, self._tflops = "megatron-bridge", parse_positive(speed[1])
             return None
         memory = _MEMORY.search(text)
         if memory is None:
             return None
         unit = _MIB if memory[2] == "MB" else _GB
-        said = {name.replace("-", " "): positive(value) for name, value in piped(text)}
-        peak = said.get("max allocated") or said.get("mem max allocated gigabytes") or said.get("allocated")
-        values = known(memory_bytes=peak * unit if peak else None)
-        return Seen(part=Part.EVENT, event=EventKind.MEMORY, iteration=int(memory[1]), values=values)
+        fields = {name.replace("-", " "): parse_positive(value) for name, value in split_piped_fields(text)}
+        peak = fields.get("max allocated") or fields.get("mem max allocated gigabytes") or fields.get("allocated")
+        values = drop_missing(memory_bytes=peak * unit if peak else None)
+        return ParsedLine(part=Part.EVENT, event=EventKind.MEMORY, iteration=int(memory[1]), values=values)
 
 
-def iteration_values(text: str) -> dict[str, float]:
-    """Return what the fields of an iteration line say; of a name that comes twice the first counts."""
+def parse_iteration_values(text: str) -> dict[str, float]:
+    """Parse the fields of an iteration line; of a name that comes twice the first counts."""
     values: dict[str, float] = {}
-    for name, value in piped(text):
-        key, found = _field(name, value)
-        if key is not None and found is not None:
-            values.setdefault(key, found)
+    for name, value in split_piped_fields(text):
+        key, parsed = _parse_field(name, value)
+        if key is not None and parsed is not None:
+            values.setdefault(key, parsed)
     return values
 
 
-def _field(name: str, value: str) -> tuple[str | None, float | None]:
+def _parse_field(name: str, value: str) -> tuple[str | None, float | None]:
     """Return which value a field states, in SI."""
     first = value.partition("/")[0]
     if name.endswith("elapsed time per iteration (ms)"):
-        elapsed_ms = positive(first)
+        elapsed_ms = parse_positive(first)
         return "step_s", elapsed_ms and elapsed_ms / 1e3
     if name.endswith("elapsed time per iteration (s)"):
-        return "step_s", positive(first)
+        return "step_s", parse_positive(first)
     if "flop" in name:
-        return ("tflops_per_gpu", _tflops(first)) if "total" not in name else (None, None)
+        return ("tflops_per_gpu", _parse_tflops(first)) if "total" not in name else (None, None)
     if "token" in name and ("sec" in name or "/s" in name or "tgs" in name):
-        each = "gpu" in name or "device" in name or "tgs" in name
-        return "tokens_per_s_per_gpu" if each else "tokens_per_s", positive(first)
+        is_per_gpu = "gpu" in name or "device" in name or "tgs" in name
+        return "tokens_per_s_per_gpu" if is_per_gpu else "tokens_per_s", parse_positive(first)
     if name in ("samples per second", "samples/sec"):
-        return "samples_per_s", positive(first)
-    if "mem usage" in name and size_bytes(first):
-        return "memory_bytes", size_bytes(first)
-    return _training_field(name, value)
+        return "samples_per_s", parse_positive(first)
+    if "mem usage" in name and parse_size_bytes(first):
+        return "memory_bytes", parse_size_bytes(first)
+    return _parse_training_field(name, value)
 
 
-def _training_field(name: str, value: str) -> tuple[str | None, float | None]:
+def _parse_training_field(name: str, value: str) -> tuple[str | None, float | None]:
     """Return which value of the training itself a field states."""
     if name in ("global batch size", "global_batch_size"):
-        return "batch", positive(value)
+        return "batch", parse_positive(value)
     if name == "actual seqlen":
-        return "seq", positive(value)
+        return "seq", parse_positive(value)
     if name == "consumed tokens":
-        return "consumed_tokens", positive(value)
+        return "consumed_tokens", parse_positive(value)
     if name == "learning rate":
-        return "lr", number(value)
+        return "lr", parse_number(value)
     if name in ("grad norm", "grad_norm"):
-        return "grad_norm", number(value)
+        return "grad_norm", parse_number(value)
     if name.endswith("loss") and not any(word in name for word in _OTHER_LOSSES):
-        return "loss", number(value)
+        return "loss", parse_number(value)
     return None, None
 
 
-def _tflops(text: str) -> float | None:
-    """Return TFLOP/s; GPT-NeoX writes the unit behind the number."""
-    found = re.match(r"\s*([\d.]+)\s*([KMGTP]?)FLOP", text, re.ASCII)
-    if found is None:
-        return positive(text)
-    scale = {"": 1e-12, "K": 1e-9, "M": 1e-6, "G": 1e-3, "T": 1.0, "P": 1e3}[found[2]]
-    value = positive(found[1])
+def _parse_tflops(text: str) -> float | None:
+    """Return TFLOP/s; GPT-NeoX writes the unit after the number."""
+    match = re.match(r"\s*([\d.]+)\s*([KMGTP]?)FLOP", text, re.ASCII)
+    if match is None:
+        return parse_positive(text)
+    scale = {"": 1e-12, "K": 1e-9, "M": 1e-6, "G": 1e-3, "T": 1.0, "P": 1e3}[match[2]]
+    value = parse_positive(match[1])
     return value and value * scale

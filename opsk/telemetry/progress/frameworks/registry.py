@@ -1,4 +1,4 @@
-"""Which frameworks' progress lines can be read?"""
+"""Lists the readers of all frameworks whose progress lines are supported."""
 
 from __future__ import annotations
 
@@ -46,4 +46,4 @@ READERS: tuple[Callable[[], Reader], ...] = (
     FmsFsdpReader,
     GenericReader,
 )
-"""In the order in which they are asked; the first that knows a line has it."""
+"""In the order in which they are tried; the first that parses a line takes it."""

@@ -1,11 +1,11 @@
-"""What do torchtune's loggers print? ``Step 33 | loss:1.54 lr:9.9e-05 tokens_per_second_per_gpu:101 …``."""
+"""Parses the lines of torchtune's loggers: ``Step 33 | loss:1.54 lr:9.9e-05 tokens_per_second_per_gpu:101 …``."""
 
 from __future__ import annotations
 
 import re
 
-from opsk.telemetry.progress.records import Part, Reader, Seen
-from opsk.telemetry.progress.values import NUMBER, known, number, positive
+from opsk.telemetry.progress.records import ParsedLine, Part, Reader
+from opsk.telemetry.progress.values import NUMBER, drop_missing, parse_number, parse_positive
 from opsk.units import GIB
 
 _STEP = re.compile(r"^\s*Step (\d+)\s*\|", re.ASCII)
@@ -19,22 +19,22 @@ class TorchtuneReader(Reader):
     rank = 20
     hints = ("Step ",)
 
-    def read(self, text: str) -> Seen | None:
-        """Return what one line says."""
+    def read(self, text: str) -> ParsedLine | None:
+        """Parse one line."""
         step = _STEP.match(text)
         if step is None:
             return None
-        said = {found[1]: found[2] for found in _VALUE.finditer(text, step.end())}
-        if "loss" not in said:
+        fields = {found[1]: found[2] for found in _VALUE.finditer(text, step.end())}
+        if "loss" not in fields:
             return None
-        peak = next((value for name, value in said.items() if name.startswith("peak_memory")), "")
-        peak_gib = positive(peak)
-        values = known(
-            loss=number(said["loss"]),
-            lr=number(said.get("lr", "")),
-            grad_norm=number(said.get("grad_norm", "")),
-            step_s=positive(said.get("time_per_step_s", "")),
-            tokens_per_s_per_gpu=positive(said.get("tokens_per_second_per_gpu", "")),
+        peak = next((value for name, value in fields.items() if name.startswith("peak_memory")), "")
+        peak_gib = parse_positive(peak)
+        values = drop_missing(
+            loss=parse_number(fields["loss"]),
+            lr=parse_number(fields.get("lr", "")),
+            grad_norm=parse_number(fields.get("grad_norm", "")),
+            step_s=parse_positive(fields.get("time_per_step_s", "")),
+            tokens_per_s_per_gpu=parse_positive(fields.get("tokens_per_second_per_gpu", "")),
             memory_bytes=peak_gib * GIB if peak_gib else None,
         )
-        return Seen(part=Part.STEP, iteration=int(step[1]), values=values)
+        return ParsedLine(part=Part.STEP, iteration=int(step[1]), values=values)

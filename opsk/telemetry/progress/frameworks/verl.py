@@ -1,11 +1,11 @@
-"""What do verl's lines say? ``step:1 - actor/pg_loss:1 - timing_s/step:93 - perf/throughput:1234.5`` (one GPU's)."""
+"""Parses verl's lines: ``step:1 - actor/pg_loss:1 - timing_s/step:93 - perf/throughput:1234.5`` (of one GPU)."""
 
 from __future__ import annotations
 
 import re
 
-from opsk.telemetry.progress.records import Part, Reader, Seen
-from opsk.telemetry.progress.values import known, number, piped, positive
+from opsk.telemetry.progress.records import ParsedLine, Part, Reader
+from opsk.telemetry.progress.values import drop_missing, parse_number, parse_positive, split_piped_fields
 from opsk.units import GIB
 
 _STEP = re.compile(r"\bstep:(\d+) - ", re.ASCII)
@@ -18,19 +18,19 @@ class VerlReader(Reader):
     rank = 20
     hints = ("timing_s/step:",)
 
-    def read(self, text: str) -> Seen | None:
-        """Return what one line says."""
+    def read(self, text: str) -> ParsedLine | None:
+        """Parse one line."""
         step = _STEP.search(text)
         if step is None:
             return None
-        said = dict(piped(text[step.start() :].replace(" - ", "|")))
-        peak_gib = positive(said.get("perf/max_memory_allocated_gb", ""))
-        values = known(
-            step_s=positive(said.get("timing_s/step", "")),
-            tokens_per_s_per_gpu=positive(said.get("perf/throughput", "")),
-            loss=number(said.get("actor/pg_loss", "")),
-            grad_norm=number(said.get("actor/grad_norm", "")),
-            lr=number(said.get("actor/lr", "")),
+        fields = dict(split_piped_fields(text[step.start() :].replace(" - ", "|")))
+        peak_gib = parse_positive(fields.get("perf/max_memory_allocated_gb", ""))
+        values = drop_missing(
+            step_s=parse_positive(fields.get("timing_s/step", "")),
+            tokens_per_s_per_gpu=parse_positive(fields.get("perf/throughput", "")),
+            loss=parse_number(fields.get("actor/pg_loss", "")),
+            grad_norm=parse_number(fields.get("actor/grad_norm", "")),
+            lr=parse_number(fields.get("actor/lr", "")),
             memory_bytes=peak_gib * GIB if peak_gib else None,
         )
-        return Seen(part=Part.STEP, iteration=int(step[1]), values=values)
+        return ParsedLine(part=Part.STEP, iteration=int(step[1]), values=values)

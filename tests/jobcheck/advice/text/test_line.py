@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk_jobcheck.advice.text.line import LABEL_WIDTH, MARK_OF_CUT, MAX_WIDTH, Line, Weight, cut, fitting, in_ascii
+from opsk_jobcheck.advice.text.line import CUT_MARK, LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, fit_parts, to_ascii
 
 
 @given(st.text(max_size=300), st.integers(min_value=60, max_value=120))
@@ -13,8 +13,8 @@ def test_a_cut_text_fits_and_says_that_it_goes_on(text: str, width: int) -> None
     found = cut(text, width)
     assert len(found) <= max(width, 0)
     if found != text:
-        assert found.endswith(MARK_OF_CUT)
-        assert text.startswith(found.removesuffix(MARK_OF_CUT))
+        assert found.endswith(CUT_MARK)
+        assert text.startswith(found.removesuffix(CUT_MARK))
 
 
 def test_a_text_is_cut_between_its_parts() -> None:
@@ -24,7 +24,7 @@ def test_a_text_is_cut_between_its_parts() -> None:
 
 @given(st.lists(st.text(alphabet="abc", min_size=1, max_size=30), min_size=1, max_size=12))
 def test_as_many_parts_as_fit_are_said(parts: list[str]) -> None:
-    found = fitting(parts, joint=", ")
+    found = fit_parts(parts, joint=", ")
     count = found.count(", ") + 1
     assert found == ", ".join(parts[:count])
     assert LABEL_WIDTH + len(found) <= MAX_WIDTH
@@ -42,9 +42,9 @@ def test_nothing_is_lost_when_a_line_is_wrapped(words: list[str]) -> None:
 
 @given(st.text(max_size=100))
 def test_any_line_becomes_ascii(text: str) -> None:
-    assert in_ascii(text).isascii()
-    assert in_ascii("abc 123") == "abc 123"
+    assert to_ascii(text).isascii()
+    assert to_ascii("abc 123") == "abc 123"
 
 
 def test_signs_have_words_in_ascii() -> None:
-    assert in_ascii("✗ 96 GiB → 64 × h100 · 3–4 …") == "NO: 96 GiB -> 64 x h100 | 3-4 ..."
+    assert to_ascii("✗ 96 GiB → 64 × h100 · 3–4 …") == "NO: 96 GiB -> 64 x h100 | 3-4 ..."

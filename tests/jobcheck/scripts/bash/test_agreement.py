@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsk_jobcheck.scripts.bash.arithmetic import ArithmeticUnknownError, evaluate
+from opsk_jobcheck.scripts.bash.arithmetic import ArithmeticUnknownError, evaluate_arithmetic
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.bash.values import Array, Scalar
 from opsk_jobcheck.scripts.free_numbers import Numbered
@@ -197,10 +197,10 @@ def told_by_bash(script: str) -> dict[str, list[str]] | None:
     return {name: [next(fields) for _ in range(int(next(fields)))] for name in fields}
 
 
-def told_by_opsk(script: str, *, numbers_at: Sequence[tuple[int, int]] = ()) -> dict[str, list[str]]:
+def told_by_opsk(script: str, *, number_spans: Sequence[tuple[int, int]] = ()) -> dict[str, list[str]]:
     """Return the variables whose values are known at the end."""
     held: dict[str, list[str]] = {}
-    result = run(script, given={}, environment={}, arguments=(), numbers_at=numbers_at)
+    result = run(script, given={}, environment={}, arguments=(), number_spans=number_spans)
     for name, variable in result.variables.items():
         words = (variable.text,) if isinstance(variable, Scalar) else variable.words
         if all(word.known is not None for word in words) and not (isinstance(variable, Array) and variable.why):
@@ -227,7 +227,7 @@ def test_what_is_known_with_any_number_in_some_places_is_what_bash_holds_with_ea
     choice = random.Random(seed)
     writer = Writer(choice)
     script = HEAD + "\n".join(writer.statement() for _ in range(count))
-    cut = Numbered.of(script)
+    cut = Numbered.parse(script)
     assert cut is not None
     free = [index for index in range(len(cut.numbers)) if cut.may_be_any(index) and choice.random() < 0.3]
     pieces = list(cut.pieces)
@@ -236,7 +236,7 @@ def test_what_is_known_with_any_number_in_some_places_is_what_bash_holds_with_ea
     held = told_by_bash("".join(pieces))
     if held is None:
         return
-    told = told_by_opsk(script, numbers_at=cut.spans(free))
+    told = told_by_opsk(script, number_spans=cut.spans(free))
     known = {name: words for name, words in told.items() if name in WATCHED}
     assert known == {name: held.get(name, []) for name in known}, (free, script)
 
@@ -248,7 +248,9 @@ def test_arithmetic_has_the_value_and_the_effects_that_bash_gives_it(seed: int) 
     held = told_by_bash(f"I=5 J=2; A=$(({expression}))")
     own = {"I": "5", "J": "2"}
     try:
-        value = evaluate(expression, own.__getitem__, assign=lambda name, number: own.update({name: str(number)}))
+        value = evaluate_arithmetic(
+            expression, own.__getitem__, assign=lambda name, number: own.update({name: str(number)})
+        )
     except ArithmeticUnknownError:
         return
     assert held is not None, expression

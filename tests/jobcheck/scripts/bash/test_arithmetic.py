@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from opsk_jobcheck.scripts.bash.arithmetic import ArithmeticUnknownError, assigned_names, evaluate
+from opsk_jobcheck.scripts.bash.arithmetic import ArithmeticUnknownError, evaluate_arithmetic, find_assigned_names
 
 
 def value(expression: str, **variables: str) -> int:
-    return evaluate(expression, lambda name: variables.get(name, ""))
+    return evaluate_arithmetic(expression, lambda name: variables.get(name, ""))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_bash_refuses_or_needs_more_for_is_unknown(expression: str) -> None
 
 def test_assignments_are_reported_once_the_whole_value_is_certain() -> None:
     held = {"I": "5", "J": "2"}
-    result = evaluate(
+    result = evaluate_arithmetic(
         "I++ + (J *= 3) + I", held.__getitem__, assign=lambda name, number: held.update({name: str(number)})
     )
     assert (result, held) == (17, {"I": "6", "J": "6"})
@@ -57,12 +57,12 @@ def test_assignments_are_reported_once_the_whole_value_is_certain() -> None:
 def test_nothing_is_assigned_by_an_expression_without_a_value() -> None:
     held = {"I": "5"}
     with pytest.raises(ArithmeticUnknownError):
-        evaluate("I=3, 1/0", held.__getitem__, assign=lambda name, number: held.update({name: str(number)}))
+        evaluate_arithmetic("I=3, 1/0", held.__getitem__, assign=lambda name, number: held.update({name: str(number)}))
     assert held == {"I": "5"}
 
 
 def test_names_that_an_expression_may_assign_are_found_without_evaluating_it() -> None:
-    assert assigned_names("a++ + --b, c <<= $d, e == f, g[1]=2") == {"a", "b", "c", "g"}
+    assert find_assigned_names("a++ + --b, c <<= $d, e == f, g[1]=2") == {"a", "b", "c", "g"}
 
 
 def test_deep_nesting_is_given_up_not_followed() -> None:

@@ -37,7 +37,7 @@ def read(script: str, files: Mapping[str, str] | None = None, environment: dict[
     ],
 )
 def test_a_started_script_is_wanted_and_read(start: str) -> None:
-    assert "train.sh" in read(f"export LAYERS=12 TP=2\n{start}\n").wanted_files
+    assert "train.sh" in read(f"export LAYERS=12 TP=2\n{start}\n").missing_files
     workload = read(f"export LAYERS=12 TP=2\n{start}\n", {"train.sh": TRAIN})
     assert (workload.model.layers, workload.plan.tp, workload.plan.micro_batch) == (12, 2, 4)
     assert workload.framework == "megatron-lm"
@@ -45,10 +45,10 @@ def test_a_started_script_is_wanted_and_read(start: str) -> None:
 
 def test_lines_of_the_other_script_are_cited_as_its_own() -> None:
     workload = read("export TP=2\nsrun bash train.sh\n", {"train.sh": TRAIN})
-    cited = {entry.field: (entry.file, entry.line) for entry in workload.evidence}
-    assert cited["model.hidden"] == ("train.sh", 2)
-    assert cited["model.seq"] == ("train.sh", 3)
-    assert cited["plan.tp"] == ("job.sh", 3), "where the value was written"
+    sources = {entry.field: (entry.file, entry.line) for entry in workload.evidence}
+    assert sources["model.hidden"] == ("train.sh", 2)
+    assert sources["model.seq"] == ("train.sh", 3)
+    assert sources["plan.tp"] == ("job.sh", 3), "where the value was written"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_script_that_the_job_writes_itself_is_read() -> None:
     script = "export TP=2 LAYERS=3\ncat > run.sh <<'EOF'\n" + TRAIN + "EOF\nchmod +x run.sh\nsrun ./run.sh 2\n"
     workload = read(script)
     assert (workload.model.layers, workload.plan.micro_batch) == (3, 2)
-    assert "run.sh" not in workload.wanted_files
+    assert "run.sh" not in workload.missing_files
 
 
 @pytest.mark.parametrize("change", ["sed -i s/8/4/ train.sh", "cp other.sh train.sh", "python gen.py > train.sh"])
@@ -126,14 +126,14 @@ def test_a_script_that_starts_itself_ends() -> None:
 
 def test_a_job_directory_is_followed() -> None:
     script = "export TP=2\ncd runs\ncd ../code\nbash train.sh\n"
-    assert read(script).wanted_files == ("code/train.sh",)
+    assert read(script).missing_files == ("code/train.sh",)
     assert read(script, {"code/train.sh": TRAIN}).plan.tp == 2
-    assert read("pushd a\npopd\nbash train.sh\n").wanted_files == ("train.sh",)
-    assert read("cd -\nbash train.sh\n").wanted_files == ()
-    assert read("cd\nbash train.sh\n").wanted_files == ()
-    assert read("[ -d a ] && cd a\nbash train.sh\n").wanted_files == ()
-    assert read("(cd a)\nbash train.sh\n").wanted_files == ("train.sh",)
-    assert read("cd /abs\nbash $(pwd)/train.sh $PWD\n").wanted_files == ("/abs/train.sh",)
+    assert read("pushd a\npopd\nbash train.sh\n").missing_files == ("train.sh",)
+    assert read("cd -\nbash train.sh\n").missing_files == ()
+    assert read("cd\nbash train.sh\n").missing_files == ()
+    assert read("[ -d a ] && cd a\nbash train.sh\n").missing_files == ()
+    assert read("(cd a)\nbash train.sh\n").missing_files == ("train.sh",)
+    assert read("cd /abs\nbash $(pwd)/train.sh $PWD\n").missing_files == ("/abs/train.sh",)
 
 
 def test_a_real_file_is_read_with_the_users_rights(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_real_file_is_read_with_the_users_rights(tmp_path: Path) -> None:
 def test_where_the_job_starts_is_known_at_submission() -> None:
     request = SlurmRequest(directory="/home/a/run", submit_directory="/home/a/run")
     script = HEAD + "export TP=2\ncd $SLURM_SUBMIT_DIR/code\nbash train.sh\nbash $(pwd)/b.sh\nbash $PWD/../c.sh\n"
-    wanted = read_script(script, file="job.sh", request=request).wanted_files
+    wanted = read_script(script, file="job.sh", request=request).missing_files
     assert wanted == ("/home/a/run/code/train.sh", "/home/a/run/code/b.sh", "/home/a/run/c.sh")
 
 

@@ -73,7 +73,7 @@ def test_flags_of_the_runner_are_not_axolotls() -> None:
 
 def test_a_recipe_that_was_not_read_is_the_reason_for_all() -> None:
     workload = read_script(HEAD + TRAIN + "\n", file="job.sh")
-    assert workload.wanted_files == ("conf.yaml",)
+    assert workload.missing_files == ("conf.yaml",)
     for field in ("model.layers", "plan.micro_batch", "model.seq", "plan.tp", "plan.sharding"):
         assert "conf.yaml" in why(workload, field)
     assert (workload.plan.tp, workload.plan.dp) == (None, None)

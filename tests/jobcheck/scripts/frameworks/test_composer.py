@@ -130,7 +130,7 @@ def test_a_model_of_the_hub_is_named() -> None:
 
 def test_a_file_that_was_not_read_is_wanted_and_settings_are_read_all_the_same() -> None:
     workload = trained("max_seq_len=512 global_train_batch_size=64", file=None)
-    assert workload.wanted_files == ("yamls/x.yaml",)
+    assert workload.missing_files == ("yamls/x.yaml",)
     assert (workload.model.seq, workload.plan.global_batch, workload.plan.tp) == (512, 64, None)
     assert "yamls/x.yaml" in why(workload, "model.layers")
 

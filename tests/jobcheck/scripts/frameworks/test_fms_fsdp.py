@@ -61,7 +61,7 @@ def test_a_second_script_is_followed_where_it_is_given() -> None:
 
 def test_a_second_script_that_is_not_given_is_wanted() -> None:
     workload = read_script(f"{HEAD}srun ./scripts/train.sh\n", file="job.sh")
-    assert (workload.launcher, workload.wanted_files) == ("srun of a second script", ("scripts/train.sh",))
+    assert (workload.launcher, workload.missing_files) == ("srun of a second script", ("scripts/train.sh",))
     assert workload.plan.tp is None
 
 

@@ -38,15 +38,15 @@ COMMAND = "python ./deepy.py train.py configs/20B.yml configs/slurm.yml"
 
 
 def test_files_are_wanted_and_joined() -> None:
-    assert read(COMMAND).wanted_files == ("configs/20B.yml", "configs/slurm.yml")
+    assert read(COMMAND).missing_files == ("configs/20B.yml", "configs/slurm.yml")
     workload = read(COMMAND, {"configs/20B.yml": MODEL, "configs/slurm.yml": '{"launcher": "slurm"}'})
     model, plan = workload.model, workload.plan
     assert workload.framework == "gpt-neox"
     assert (model.layers, model.hidden, model.heads, model.seq, model.tied_embeddings) == (44, 6144, 64, 2048, False)
     assert (plan.tp, plan.pp, plan.dp, plan.micro_batch, plan.global_batch) == (2, 4, 12, 4, 4 * 32 * 12)
     assert (plan.sharding, plan.precision, plan.recompute) == (Sharding.ZERO1, Precision.FP16, Recompute.FULL)
-    cited = {entry.field: (entry.file, entry.line) for entry in workload.evidence}
-    assert cited["model.layers"] == ("configs/20B.yml", 5)
+    sources = {entry.field: (entry.file, entry.line) for entry in workload.evidence}
+    assert sources["model.layers"] == ("configs/20B.yml", 5)
 
 
 def test_a_file_that_was_not_read_may_hold_what_the_other_does_not() -> None:

@@ -125,7 +125,7 @@ def test_a_shape_of_its_own_is_read() -> None:
 
 def test_a_file_that_was_not_read_is_wanted() -> None:
     workload = trained(file=None)
-    assert workload.wanted_files == ("x.yaml",)
+    assert workload.missing_files == ("x.yaml",)
     assert (workload.plan.micro_batch, workload.plan.tp, workload.plan.dp) == (None, None, None)
 
 

@@ -91,4 +91,4 @@ def test_a_folder_of_a_model_is_read() -> None:
     body = f"{HEAD}{RUN} --model_name ./mine/small\n"
     workload = read_script(body, file="job.sh", files={"mine/small/config.json": config})
     assert (workload.model.layers, workload.model.hidden) == (4, 512)
-    assert read_script(body, file="job.sh").wanted_files == ("mine/small/config.json",)
+    assert read_script(body, file="job.sh").missing_files == ("mine/small/config.json",)

@@ -86,7 +86,7 @@ def test_a_recipe_in_a_here_document_is_read_with_its_variables() -> None:
 
 def test_a_recipe_that_is_not_known_is_the_reason_for_all() -> None:
     workload = read_script(HEAD + "llamafactory-cli train conf/a.yaml bf16=true\n", file="job.sh")
-    assert workload.wanted_files == ("conf/a.yaml",)
+    assert workload.missing_files == ("conf/a.yaml",)
     assert (workload.plan.tp, workload.plan.dp, workload.plan.precision) == (None, None, Precision.BF16)
     for field in ("model.layers", "plan.micro_batch", "model.seq", "plan.tp"):
         assert "conf/a.yaml" in why(workload, field)
@@ -120,7 +120,7 @@ def test_deepspeed_is_read_where_it_can_be() -> None:
     assert (seen.plan.sharding, seen.plan.dp) == (Sharding.ZERO3, 16)
     blind = read(TRAIN, recipe=recipe)
     assert (blind.plan.sharding, blind.plan.tp) == (None, None)
-    assert blind.wanted_files == ("ds3.json",)
+    assert blind.missing_files == ("ds3.json",)
 
 
 @pytest.mark.parametrize("kind", ["freeze", "oft", "hydralora", "$KIND"])

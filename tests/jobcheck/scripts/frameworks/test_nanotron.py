@@ -99,7 +99,7 @@ def test_replicas_that_contradict_the_gpus_are_a_problem() -> None:
 
 def test_a_file_that_was_not_read_is_wanted() -> None:
     workload = trained(None)
-    assert workload.wanted_files == ("conf/x.yaml",)
+    assert workload.missing_files == ("conf/x.yaml",)
     assert workload.plan.tp is None
     assert "conf/x.yaml" in why(workload, "plan.tp")
     assert why(workload, "model.layers")

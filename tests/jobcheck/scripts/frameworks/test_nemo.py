@@ -46,7 +46,7 @@ NAMED = f"{PROGRAM} --config-path=/cfg --config-name=llama.yaml"
 
 
 def test_the_file_is_wanted_and_read() -> None:
-    assert read(NAMED).wanted_files == ("/cfg/llama.yaml",)
+    assert read(NAMED).missing_files == ("/cfg/llama.yaml",)
     workload = read(NAMED, {"/cfg/llama.yaml": CONFIG})
     model, plan = workload.model, workload.plan
     assert workload.framework == "nemo"
@@ -55,8 +55,8 @@ def test_the_file_is_wanted_and_read() -> None:
     assert (plan.tp, plan.pp, plan.vpp, plan.dp) == (4, 2, None, 4)
     assert (plan.micro_batch, plan.global_batch, plan.sequence_parallel) == (2, 128, True)
     assert (plan.precision, plan.recompute, plan.sharding) == (Precision.BF16, Recompute.SELECTIVE, Sharding.ZERO1)
-    cited = {entry.field: (entry.file, entry.line, entry.text) for entry in workload.evidence}
-    assert cited["plan.tp"] == ("/cfg/llama.yaml", 8, "tensor_model_parallel_size: 4")
+    sources = {entry.field: (entry.file, entry.line, entry.text) for entry in workload.evidence}
+    assert sources["plan.tp"] == ("/cfg/llama.yaml", 8, "tensor_model_parallel_size: 4")
 
 
 @pytest.mark.parametrize("name", ["llama", "llama.yaml"])
@@ -82,7 +82,7 @@ def test_without_the_file_only_overrides_are_told() -> None:
 
 def test_a_file_beside_the_program_is_not_looked_for() -> None:
     workload = read(f"{PROGRAM} --config-path=conf --config-name=llama")
-    assert workload.wanted_files == ()
+    assert workload.missing_files == ()
     assert workload.plan.tp is None
 
 

@@ -77,7 +77,7 @@ def test_a_ratio_gives_the_width() -> None:
 
 def test_a_file_that_was_not_read_is_wanted() -> None:
     workload = trained(file=None)
-    assert workload.wanted_files == ("configs/OLMo-7B.yaml",)
+    assert workload.missing_files == ("configs/OLMo-7B.yaml",)
     assert (workload.model.layers, workload.plan.tp) == (None, None)
 
 

@@ -70,7 +70,7 @@ def test_a_layout_that_the_gpus_do_not_fit_is_a_problem() -> None:
 
 def test_a_file_that_was_not_read_is_wanted() -> None:
     workload = trained(None)
-    assert workload.wanted_files == ("conf/config.json",)
+    assert workload.missing_files == ("conf/config.json",)
     assert (workload.plan.tp, workload.plan.dp) == (None, None)
 
 

@@ -6,7 +6,12 @@ import pytest
 
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.frameworks.recognition import framework_of, launcher_of, looks_like_training, more_exactly
+from opsk_jobcheck.scripts.frameworks.recognition import (
+    find_framework,
+    find_launcher,
+    looks_like_training,
+    refine_framework,
+)
 
 
 def invocations(script: str) -> tuple[Invocation, ...]:
@@ -40,11 +45,11 @@ def invocations(script: str) -> tuple[Invocation, ...]:
     ],
 )
 def test_a_framework_is_known_by_its_words(script: str, name: str | None) -> None:
-    assert framework_of(invocations(script)) == name
+    assert find_framework(invocations(script)) == name
 
 
 def test_what_is_only_said_names_no_framework() -> None:
-    assert framework_of(invocations("echo torchtitan; printf axolotl.cli; hostname")) is None
+    assert find_framework(invocations("echo torchtitan; printf axolotl.cli; hostname")) is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +88,7 @@ def test_other_work_does_not(script: str) -> None:
     ],
 )
 def test_the_launcher_is_named_in_words(script: str, ntasks_per_node: int | None, launcher: str | None) -> None:
-    assert launcher_of(invocations(script), ntasks_per_node=ntasks_per_node) == launcher
+    assert find_launcher(invocations(script), ntasks_per_node=ntasks_per_node) == launcher
 
 
 @pytest.mark.parametrize(
@@ -96,4 +101,4 @@ def test_the_launcher_is_named_in_words(script: str, ntasks_per_node: int | None
     ],
 )
 def test_who_takes_the_flags_of_another_is_called_by_his_own_name(framework: str, script: str, name: str) -> None:
-    assert more_exactly(framework, invocations(script)) == name
+    assert refine_framework(framework, invocations(script)) == name

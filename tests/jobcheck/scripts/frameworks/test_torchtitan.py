@@ -136,7 +136,7 @@ def test_evidence_cites_the_file_that_was_read() -> None:
 
 def test_a_file_that_was_not_read_is_wanted_and_leaves_all_open() -> None:
     workload = trained(file=None)
-    assert workload.wanted_files == ("conf/x.toml",)
+    assert workload.missing_files == ("conf/x.toml",)
     assert (workload.plan.tp, workload.plan.dp, workload.plan.micro_batch) == (None, None, None)
     assert "conf/x.toml" in why(workload, "plan.tp")
     assert workload.framework == "torchtitan"

@@ -64,7 +64,7 @@ def test_a_configuration_inside_torchtune_cannot_be_told_but_its_model_can() -> 
     workload = trained("batch_size=1", run=run)
     assert (workload.model.name, workload.plan.micro_batch, workload.plan.tp) == ("llama-3-70b", 1, None)
     assert "inside torchtune" in why(workload, "plan.tp")
-    assert workload.wanted_files == ()
+    assert workload.missing_files == ()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_recipe_may_run_under_torchrun() -> None:
 
 def test_a_file_that_was_not_read_is_wanted() -> None:
     workload = trained(file=None)
-    assert workload.wanted_files == ("conf/x.yaml",)
+    assert workload.missing_files == ("conf/x.yaml",)
     assert (workload.plan.tp, workload.plan.pp, workload.plan.micro_batch) == (None, None, None)
 
 

@@ -1,4 +1,4 @@
-"""Does a script that starts its ranks by ``opsk launch`` count the nodes that are used, and not the spares?"""
+"""Tests that a script with ``opsk launch`` counts the nodes that are used, without the spares."""
 
 from __future__ import annotations
 

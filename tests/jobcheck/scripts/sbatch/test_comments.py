@@ -1,4 +1,4 @@
-"""Do the readers of comments stand any text, and do they read as the real sbatch does?"""
+"""Tests that the readers of comments accept any text, and read as the real sbatch does."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ HOSTILE = st.text() | st.lists(
 @given(HOSTILE)
 @settings(max_examples=300)
 def test_no_text_makes_the_readers_raise(text: str) -> None:
-    asked = merge(read_directives(text, file="x"), SlurmRequest(nodes=2))
-    assert asked.nodes == 2, "what is said at the command line counts, whatever stands in the script"
+    requested = merge(read_directives(text, file="x"), SlurmRequest(nodes=2))
+    assert requested.nodes == 2, "what is said at the command line counts, whatever stands in the script"
     apply_statements(Workload(framework=None), read_opsk_lines(text, file="x"))
 
 

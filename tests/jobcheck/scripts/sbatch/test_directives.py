@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from opsk.workload.workload import Evidence
 from opsk_jobcheck.scripts.sbatch.comments import Directives, read_directives
-from opsk_jobcheck.scripts.sbatch.directive_lines import head_end, head_lines, sbatch_words
-from opsk_jobcheck.scripts.sbatch.directives import late_directives, read_words
+from opsk_jobcheck.scripts.sbatch.directive_lines import find_head_end, iterate_head_lines, split_sbatch_words
+from opsk_jobcheck.scripts.sbatch.directives import find_late_directives, read_words
 
 
 def read(*lines: str) -> Directives:
@@ -149,7 +149,7 @@ def test_dos_line_ends_are_a_problem() -> None:
 
 def test_an_empty_word_ends_the_line() -> None:
     # get_argument returns nothing for "", which its caller takes for the end of the line
-    assert sbatch_words('-N 4 "" -n 8') == (("-N", "4"), "")
+    assert split_sbatch_words('-N 4 "" -n 8') == (("-N", "4"), "")
 
 
 @pytest.mark.parametrize("line", ["<SLURM OPTIONS> --nodes=128 --ntasks-per-node=8", "-p { partition } -N 128 -n 1024"])
@@ -177,13 +177,13 @@ LINES = ["#!/bin/bash", "#SBATCH -N4", " \t# a", "", "  ", "\r", "\v", "srun x",
 @given(st.lists(st.sampled_from(LINES)))
 def test_the_head_of_a_script_ends_where_its_first_command_begins(lines: list[str]) -> None:
     for text in ("\n".join(lines), "\n".join(lines) + "\n"):
-        assert head_end(text) == min(sum(len(line) + 1 for line in head_lines(text)), len(text))
+        assert find_head_end(text) == min(sum(len(line) + 1 for line in iterate_head_lines(text)), len(text))
 
 
 def test_the_same_head_is_cited_with_each_scripts_own_name() -> None:
     text = "#!/bin/bash\n#SBATCH --nodes=4\nsrun true\n"
-    cited = [read_directives(text, file=file).evidence[0].file for file in ("one.sh", "other.sh", "one.sh")]
-    assert cited == ["one.sh", "other.sh", "one.sh"]
+    sources = [read_directives(text, file=file).evidence[0].file for file in ("one.sh", "other.sh", "one.sh")]
+    assert sources == ["one.sh", "other.sh", "one.sh"]
 
 
 def test_a_head_that_is_longer_than_is_kept_is_read_all_the_same() -> None:
@@ -202,6 +202,6 @@ def test_a_head_that_is_longer_than_is_kept_is_read_all_the_same() -> None:
     ],
 )
 def test_lines_below_the_first_command_are_said_not_to_be_read(body: str, line: int | None) -> None:
-    found = late_directives(f"#!/bin/bash\n{body}", file="job.sh")
+    found = find_late_directives(f"#!/bin/bash\n{body}", file="job.sh")
     assert [problem.line for problem in found] == ([] if line is None else [line])
     assert all("sbatch does not read it" in problem.what for problem in found)

@@ -124,13 +124,13 @@ def test_contradicting_gpu_counts_are_a_problem() -> None:
 
 @given(
     script=st.integers(1, 64),
-    asked=st.integers(1, 64) | st.none(),
+    requested=st.integers(1, 64) | st.none(),
     per_node=st.integers(1, 16),
 )
-def test_merged_counts_always_multiply(script: int, asked: int | None, per_node: int) -> None:
-    found = merged(f"#SBATCH -N {script} --gpus-per-node={per_node}", nodes=asked)
-    assert found.nodes == (asked or script)
-    assert found.gpus == (asked or script) * per_node
+def test_merged_counts_always_multiply(script: int, requested: int | None, per_node: int) -> None:
+    found = merged(f"#SBATCH -N {script} --gpus-per-node={per_node}", nodes=requested)
+    assert found.nodes == (requested or script)
+    assert found.gpus == (requested or script) * per_node
 
 
 def test_a_steps_one_task_says_nothing_of_the_job() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk_jobcheck.scripts.bash.values import Part, Text, literal, unknown
-from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, after, parse_arguments
+from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, drop_prefix, parse_arguments
 
 
 def parsed(*words: str | Text, valueless: frozenset[str] = frozenset()) -> Arguments:
@@ -76,7 +76,7 @@ def test_what_is_shown_is_what_a_person_types() -> None:
 @given(st.text(min_size=1, max_size=30), st.data())
 def test_cutting_known_characters_leaves_the_rest(text: str, data: st.DataObject) -> None:
     count = data.draw(st.integers(0, len(text)))
-    assert after(literal(text, 1), count).known == text[count:]
+    assert drop_prefix(literal(text, 1), count).known == text[count:]
 
 
 @given(st.lists(st.text(max_size=12), max_size=12))

@@ -12,7 +12,7 @@ from opsk_jobcheck.scripts.settings.deepspeed_config import (
     OPTIMIZER_OFFLOAD,
     STEPS_OPTION,
     WEIGHTS_OFFLOAD,
-    follow_accumulation,
+    derive_global_batch,
     read_deepspeed,
 )
 from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, Findings
@@ -69,13 +69,13 @@ def test_offloading_is_an_option() -> None:
 def test_steps_make_the_global_batch() -> None:
     findings = found({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 8})
     assert findings.options[STEPS_OPTION] == "8"
-    follow_accumulation(findings, 4)
+    derive_global_batch(findings, 4)
     assert findings.get("plan.global_batch") == 64
 
 
 def test_a_batch_beyond_belief_is_not_stated() -> None:
     findings = found({"train_micro_batch_size_per_gpu": MAX_NUMBER, "gradient_accumulation_steps": MAX_NUMBER})
-    follow_accumulation(findings, 4)
+    derive_global_batch(findings, 4)
     assert findings.get("plan.global_batch") is None
 
 

@@ -11,7 +11,7 @@ from opsk.workload.workload import Workload
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.scripts.settings.config_file import read_config_file
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.uncounted import DEEPSPEED_LEFT_OUT, list_left_out
+from opsk_jobcheck.scripts.settings.uncounted import UNCOUNTED_DEEPSPEED, report_uncounted_settings
 from tests.jobcheck.scripts.frameworks.test_torchtune import FILE, trained
 from tests.jobcheck.scripts.settings.test_deepspeed_config import found
 
@@ -42,7 +42,7 @@ def titan(more: str) -> Workload:
 )
 def test_settings_other_than_those_that_are_counted_are_named(text: str, names: list[str]) -> None:
     findings = Findings("job.sh")
-    list_left_out(read_config_file(text, path="ds.json"), DEEPSPEED_LEFT_OUT, findings)
+    report_uncounted_settings(read_config_file(text, path="ds.json"), UNCOUNTED_DEEPSPEED, findings)
     assert [name.rpartition(".")[2] for name in findings.options] == names
 
 

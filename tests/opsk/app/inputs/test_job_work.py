@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from opsk.app.inputs import job_work as module
-from opsk.app.inputs.job_work import work_of_document, work_of_job
+from opsk.app.inputs.job_work import find_job_work, parse_job_work
 from opsk.config import SiteConfig
 from opsk.errors import SlurmError
 from opsk.slurm.commands import job_script
-from opsk.slurm.commands.job_script import checked_script
+from opsk.slurm.commands.job_script import check_script
 from opsk.slurm.records import JobRecord
 from opsk.store.database.engine import open_store
 from opsk.store.records.advice import AdviceGiven
@@ -47,7 +47,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def document() -> dict[str, Any]:
-    found = checked_script(SCRIPT, 2)
+    found = check_script(SCRIPT, 2)
     assert isinstance(found, dict)
     return found
 
@@ -57,12 +57,12 @@ def no_script(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> bytes:
         raise SlurmError("Access denied", hint="")
 
-    monkeypatch.setattr(job_script, "batch_script", refuse)
+    monkeypatch.setattr(job_script, "read_batch_script", refuse)
 
 
 def test_the_script_tells_model_plan_and_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_script, "batch_script", lambda *_, **__: SCRIPT)
-    found = work_of_job(job())
+    monkeypatch.setattr(job_script, "read_batch_script", lambda *_, **__: SCRIPT)
+    found = find_job_work(job())
     assert found is not None
     assert (found.model.name, found.model.layers, found.model.hidden) == ("gpt", 24, 2048)
     assert (found.plan.tp, found.plan.pp, found.plan.dp, found.plan.global_batch) == (4, 2, 2, 128)
@@ -75,8 +75,8 @@ def test_files_that_the_script_names_are_looked_for_in_the_jobs_folder(
     script = SCRIPT.replace(b"torchrun", b". ./sizes.sh\ntorchrun", 1).replace(
         b"--num-layers 24", b"--num-layers $LAYERS"
     )
-    monkeypatch.setattr(job_script, "batch_script", lambda *_, **__: script)
-    found = work_of_job(job(work_dir=str(tmp_path)))
+    monkeypatch.setattr(job_script, "read_batch_script", lambda *_, **__: script)
+    found = find_job_work(job(work_dir=str(tmp_path)))
     assert found is not None
     assert found.model.layers == 30
 
@@ -96,17 +96,17 @@ def test_the_store_tells_what_was_predicted(
         )  # fmt: skip
         DirectWriter(open_store(url)).write([given])
     monkeypatch.setattr(module, "load_site", lambda: SiteConfig.model_validate({"store": {"url": url}}))
-    monkeypatch.setattr(module, "site_store", lambda **_: open_store(url, writing=False))
-    found = work_of_job(job(admin_comment=RECORD))
+    monkeypatch.setattr(module, "open_site_store", lambda **_: open_store(url, writing=False))
+    found = find_job_work(job(admin_comment=RECORD))
     assert found is not None
     assert found.model.layers == 24
-    nothing = work_of_job(job(admin_comment=RECORD.replace("abc123", "other")))
+    nothing = find_job_work(job(admin_comment=RECORD.replace("abc123", "other")))
     assert nothing is None
 
 
 @pytest.mark.usefixtures("no_script")
 def test_where_neither_tells_nothing_is_made_up() -> None:
-    assert work_of_job(job(admin_comment=RECORD)) is None
+    assert find_job_work(job(admin_comment=RECORD)) is None
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_where_neither_tells_nothing_is_made_up() -> None:
 )
 def test_a_document_that_says_too_little_or_nonsense_is_none(document: dict[str, Any], change: Any) -> None:
     damaged = {**document, "workload": None if change is None else {**document["workload"], **change}}
-    assert work_of_document(damaged, job()) is None
+    assert parse_job_work(damaged, job()) is None
 
 
 def test_a_plan_of_more_gpus_than_the_job_has_is_not_this_jobs(document: dict[str, Any]) -> None:
     document["workload"]["plan"]["dp"] = 16
     document["workload"]["plan"]["gpus"] = 128
-    assert work_of_document(document, job()) is None
+    assert parse_job_work(document, job()) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -134,4 +134,4 @@ def test_root_reads_a_users_script_as_that_user(monkeypatch: pytest.MonkeyPatch)
         python.chmod(0o755)
         monkeypatch.setattr("sys.executable", str(python))
         nobody = pwd.getpwnam("nobody")
-        assert checked_script(SCRIPT, 2, owner=nobody) == {"uid": nobody.pw_uid, "script": len(SCRIPT)}
+        assert check_script(SCRIPT, 2, owner=nobody) == {"uid": nobody.pw_uid, "script": len(SCRIPT)}

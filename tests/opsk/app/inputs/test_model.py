@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.app.inputs.model import named_model
+from opsk.app.inputs.model import load_model
 from opsk.errors import InputError
 
 CONFIG = {
@@ -16,19 +16,19 @@ CONFIG = {
 
 
 def test_names_are_those_of_the_field():
-    shape, assumed = named_model("meta-llama/Meta-Llama-3-8B")
+    shape, assumed = load_model("meta-llama/Meta-Llama-3-8B")
     assert (shape.layers, shape.hidden) == (32, 4096)
     assert [entry.field for entry in assumed] == ["model.seq"]
-    assert named_model("llama-3-8b", seq=512)[1] == ()
+    assert load_model("llama-3-8b", seq=512)[1] == ()
 
 
 def test_a_config_file_is_read(tmp_path: Path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIG))
-    shape, assumed = named_model(str(path), seq=2048)
+    shape, assumed = load_model(str(path), seq=2048)
     assert (shape.layers, shape.kv_heads, shape.ffn) == (32, 8, 14336)
     assert "model.seq" not in {entry.field for entry in assumed}
-    assert "model.seq" in {entry.field for entry in named_model(str(path))[1]}
+    assert "model.seq" in {entry.field for entry in load_model(str(path))[1]}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_config_file_is_read(tmp_path: Path):
 )
 def test_what_is_no_model_is_told_in_one_printable_line(name: str, says: str):
     with pytest.raises(InputError) as caught:
-        named_model(name)
+        load_model(name)
     assert says in caught.value.message
     assert caught.value.message.isprintable()
     assert caught.value.hint
@@ -53,5 +53,5 @@ def test_what_is_no_config_is_told_with_its_name(tmp_path: Path, content: bytes)
     path = tmp_path / "config.json"
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
-        named_model(str(path))
+        load_model(str(path))
     assert str(path) in caught.value.message

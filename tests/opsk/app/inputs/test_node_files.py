@@ -17,7 +17,7 @@ import pytest
 from opsk.app.inputs.node_files import is_node_file, read_node_files
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from tests.fakes.node_dumps import FakeNode, nccl_xml, smi_query, sysfs_files, topo_matrix, ttar
 
 RACK = "5f1a2b3c-0000-4000-8000-0123456789ab"
@@ -134,7 +134,7 @@ def test_nodes_alone_are_an_answer_without_a_fabric(tmp_path: Path) -> None:
 
 def test_nodes_and_fabric_are_joined(tmp_path: Path) -> None:
     dump = tmp_path / "fabric.topo"
-    dump.write_text(as_ibnetdiscover(rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2)))
+    dump.write_text(render_ibnetdiscover(rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2)))
     (tmp_path / "n1.topo-m").write_text(topo_matrix(SMALL))
     (tmp_path / "elsewhere.topo-m").write_text(topo_matrix(SMALL))
     document = answer(dump, tmp_path / "n1.topo-m", tmp_path / "elsewhere.topo-m")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from opsk.app.inputs.plan_examination import examined
+from opsk.app.inputs.plan_examination import examine_plan
 from opsk.costmodel.efficiency.efficiency import Spread
 from opsk.costmodel.uncertainty.spread import USUAL_ASSUMED
-from opsk.costmodel.uncertainty.widening import assumed_inputs, widened
+from opsk.costmodel.uncertainty.widening import assumed_inputs, widen_spread
 from opsk.workload.plan import Precision, Sharding, Software, States
 
 STATED: dict[str, Any] = {
@@ -29,7 +29,7 @@ def assumed(**less: set[str]) -> dict[str, Any]:
         table: {key: value for key, value in content.items() if key not in less.get(table, set())}
         for table, content in STATED.items()
     }
-    found = examined(tables)
+    found = examine_plan(tables)
     assert found.wrong == ()
     return {entry.field: entry.value for entry in found.assumed}
 
@@ -68,24 +68,24 @@ def test_what_is_left_out_is_filled_in_and_told():
 )
 def test_states_and_sharding_follow_the_software(software: str, states: States, sharding: Sharding):
     plan = {"software": software, "precision": "bf16", "dp": 8}
-    found = {entry.field: entry.value for entry in examined({**STATED, "plan": plan}).assumed}
+    found = {entry.field: entry.value for entry in examine_plan({**STATED, "plan": plan}).assumed}
     assert (found["plan.states"], found["plan.sharding"]) == (states, sharding)
 
 
 def test_a_public_model_states_all_but_the_length_of_its_sequences():
-    found = examined({"model": {"like": "llama-3-8b"}, "plan": STATED["plan"]})
+    found = examine_plan({"model": {"like": "llama-3-8b"}, "plan": STATED["plan"]})
     assert found.wrong == ()
     assert found.model is not None
     assert (found.model.hidden, found.model.vocab) == (4096, 128256)
     assert [entry.field for entry in found.assumed] == ["model.seq"]
-    stated = examined({"model": {"like": "Meta-Llama-3-8B", "seq": 1024}, "plan": STATED["plan"]})
+    stated = examine_plan({"model": {"like": "Meta-Llama-3-8B", "seq": 1024}, "plan": STATED["plan"]})
     assert stated.assumed == ()
     assert stated.model is not None
     assert stated.model.seq == 1024
 
 
 def test_every_assumed_input_widens_the_range_of_what_depends_on_it():
-    fields = examined({**STATED, "plan": {"software": "pytorch"}}).assumed
+    fields = examine_plan({**STATED, "plan": {"software": "pytorch"}}).assumed
     assert {entry.field for entry in fields} == {
         f"plan.{key}" for key in ("precision", "micro_batch", "global_batch", "recompute", "states")
     }
@@ -96,9 +96,9 @@ def test_every_assumed_input_widens_the_range_of_what_depends_on_it():
 
 def test_the_spread_grows_from_that_of_stated_inputs_to_that_of_assumed_ones():
     spread = Spread(time_log_sigma=0.1, time_assumed_log_sigma=0.2, memory_log_sigma=0.05, memory_assumed_log_sigma=0.1)
-    none = widened(spread, time_inputs=0, memory_inputs=0)
-    usual = widened(spread, time_inputs=USUAL_ASSUMED, memory_inputs=USUAL_ASSUMED)
-    more = widened(spread, time_inputs=USUAL_ASSUMED + 1, memory_inputs=0)
+    none = widen_spread(spread, time_inputs=0, memory_inputs=0)
+    usual = widen_spread(spread, time_inputs=USUAL_ASSUMED, memory_inputs=USUAL_ASSUMED)
+    more = widen_spread(spread, time_inputs=USUAL_ASSUMED + 1, memory_inputs=0)
     assert (none.time_log_sigma, none.memory_log_sigma) == pytest.approx((0.1, 0.05))
     assert (usual.time_log_sigma, usual.memory_log_sigma) == pytest.approx((0.2, 0.1))
     assert more.time_log_sigma > 0.2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opsk.app.inputs.plan_examination import examined, names_in
+from opsk.app.inputs.plan_examination import examine_plan, find_keys
 
 GOOD: dict[str, Any] = {
     "nodes": 2,
@@ -22,7 +22,7 @@ def wrong(**changes: Any) -> tuple[str, ...]:
     for key, value in changes.items():
         table, _, name = key.rpartition("__")
         (tables.setdefault(table, {}) if table else tables)[name] = value
-    return examined(tables).wrong
+    return examine_plan(tables).wrong
 
 
 def test_a_good_plan_has_nothing_wrong():
@@ -92,7 +92,7 @@ def test_a_table_that_is_none_is_told():
 
 
 def test_what_no_default_can_stand_for_is_missing():
-    told = examined({"plan": {}}).wrong
+    told = examine_plan({"plan": {}}).wrong
     assert told == ("model.layers: missing", "model.hidden: missing", "model.heads: missing")
 
 
@@ -101,14 +101,18 @@ def test_a_run_has_one_length():
 
 
 def test_violations_are_about_the_key_that_they_name_first():
-    assert names_in("global batch 4 is not a multiple of micro batch 3 x dp 1") == ["global_batch", "micro_batch", "dp"]
-    assert names_in("vpp 3 needs micro-batches (8)") == ["vpp", "global_batch"]
+    assert find_keys("global batch 4 is not a multiple of micro batch 3 x dp 1") == [
+        "global_batch",
+        "micro_batch",
+        "dp",
+    ]
+    assert find_keys("vpp 3 needs micro-batches (8)") == ["vpp", "global_batch"]
 
 
 def test_stand_ins_keep_every_other_rule_testable():
     tables = deepcopy(GOOD)
     tables["model"]["layers"] = "eight"
-    found = examined(tables)
+    found = examine_plan(tables)
     assert found.model is not None
     assert found.without_doubt(["layers 1 is not a multiple of pp 2", "heads 8 is not a multiple of tp 3"]) == [
         "heads 8 is not a multiple of tp 3"

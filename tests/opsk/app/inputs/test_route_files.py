@@ -14,7 +14,7 @@ from opsk.app.inputs.route_files import read_routes, split_routes
 from opsk.cli.fabric.command import fabric
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from tests.fakes.forwarding import as_dump_fts, shortest_paths, with_lids
 
 FABRIC = with_lids(rail_optimized_fabric(nodes=4, hcas=2, leaves=4, spines=2))
@@ -24,7 +24,7 @@ TABLES = as_dump_fts(FABRIC, shortest_paths(FABRIC))
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
     dump, tables = tmp_path / "fabric.topo", tmp_path / "tables.fts"
-    dump.write_text(as_ibnetdiscover(FABRIC))
+    dump.write_text(render_ibnetdiscover(FABRIC))
     tables.write_text(TABLES)
     return dump, tables
 

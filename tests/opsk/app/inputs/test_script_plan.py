@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from opsk.app.inputs import script_plan as module
-from opsk.app.inputs.script_plan import plan_of_check, plan_of_script
+from opsk.app.inputs.script_plan import parse_checked_plan, read_script_plan
 from opsk.slurm.commands import job_script
 from opsk.slurm.records import JobRecord
 
@@ -28,31 +28,31 @@ def checked(plan: dict[str, Any], assumed: dict[str, Any], framework: str | None
 
 
 def test_replicas_are_what_the_gpus_leave() -> None:
-    found = plan_of_check(checked({"tp": 4}, {"pp": 2, "cp": 1}, "megatron-lm"), 16)
+    found = parse_checked_plan(checked({"tp": 4}, {"pp": 2, "cp": 1}, "megatron-lm"), 16)
     assert found is not None
     assert (found.tp, found.pp, found.dp) == (4, 2, 2)
 
 
 @pytest.mark.parametrize(("plan", "assumed"), [({}, {"tp": 1, "pp": 1}), ({"tp": 2}, {}), ({}, {})])
 def test_what_no_framework_says_is_no_plan(plan: dict[str, Any], assumed: dict[str, Any]) -> None:
-    assert plan_of_check(checked(plan, assumed, None), 16) is None
+    assert parse_checked_plan(checked(plan, assumed, None), 16) is None
 
 
 def test_a_real_script_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setattr(module, "batch_script", lambda *_, **__: SCRIPT)
+    monkeypatch.setattr(module, "read_batch_script", lambda *_, **__: SCRIPT)
     monkeypatch.setattr(job_script, "_READING_S", 60.0)  # on a busy machine even the start of a process takes seconds
-    found = plan_of_script(JOB)
+    found = read_script_plan(JOB)
     assert found is not None
     assert (found.tp, found.pp, found.dp) == (4, 2, 2)
 
 
 def test_the_script_of_another_job_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "8")
-    assert plan_of_script(JOB) is None
+    assert read_script_plan(JOB) is None
 
 
 def test_a_script_that_cannot_be_read_is_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setattr(module, "batch_script", lambda *_, **__: b"\0\xff" * 100)
-    assert plan_of_script(JOB) is None
+    monkeypatch.setattr(module, "read_batch_script", lambda *_, **__: b"\0\xff" * 100)
+    assert read_script_plan(JOB) is None

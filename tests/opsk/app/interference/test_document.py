@@ -13,7 +13,7 @@ from opsk.cli.main import opsk
 from opsk.cli.place import command as place_module
 from opsk.errors import SlurmError
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
 
@@ -43,7 +43,7 @@ FABRIC = rail_optimized_fabric(nodes=20, hcas=8, leaves=40, spines=1, names=NAME
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     (tmp_path / "plan.toml").write_text(PLAN)
-    (tmp_path / "fabric.ib").write_text(as_ibnetdiscover(FABRIC))
+    (tmp_path / "fabric.ib").write_text(render_ibnetdiscover(FABRIC))
     (tmp_path / "opsk.toml").write_text("")
     monkeypatch.setenv("OPSK_CONFIG", str(tmp_path / "opsk.toml"))
     return [str(tmp_path / "plan.toml"), "--fabric", str(tmp_path / "fabric.ib"), "--nodes", "n[0,4]"]

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.calibration.accuracy.predictions import Interval
-from opsk.calibration.accuracy.reliability import Event, chance_below, reliability_of
+from opsk.calibration.accuracy.reliability import Event, chance_below, compute_reliability
 
 EVENTS = st.lists(st.builds(Event, probability=st.floats(0, 1), happened=st.booleans()), min_size=1, max_size=50)
 
 
 def test_certain_and_right_scores_zero() -> None:
-    found = reliability_of([Event(probability=1.0, happened=True), Event(probability=0.0, happened=False)])
+    found = compute_reliability([Event(probability=1.0, happened=True), Event(probability=0.0, happened=False)])
     assert found is not None
     assert found.brier == 0
     assert found.skill == 1
@@ -21,7 +21,7 @@ def test_certain_and_right_scores_zero() -> None:
 
 def test_a_hand_calculated_table() -> None:
     events = [Event(probability=0.8, happened=True), Event(probability=0.8, happened=False)]
-    found = reliability_of(events)
+    found = compute_reliability(events)
     assert found is not None
     # (0.2^2 + 0.8^2) / 2, and half of the events happened
     assert found.brier == pytest.approx(0.34)
@@ -32,7 +32,7 @@ def test_a_hand_calculated_table() -> None:
 
 @given(EVENTS)
 def test_every_event_is_in_one_bin(events: list[Event]) -> None:
-    found = reliability_of(events)
+    found = compute_reliability(events)
     assert found is not None
     assert sum(entry.events for entry in found.bins) == len(events)
     assert 0 <= found.brier <= 1
@@ -46,4 +46,4 @@ def test_a_range_holds_nine_tenths() -> None:
 
 
 def test_no_events_give_no_table() -> None:
-    assert reliability_of([]) is None
+    assert compute_reliability([]) is None

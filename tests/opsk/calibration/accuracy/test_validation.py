@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opsk.calibration.accuracy.scoring import Score, error_summary, quantile
+from opsk.calibration.accuracy.scoring import Score, quantile, summarise_errors
 from opsk.calibration.accuracy.validation import Validation, validate_runs, validation_document
 from opsk.calibration.runs.runs import parse_runs
 from opsk.costmodel.predict import predict
@@ -122,7 +122,7 @@ def test_a_run_that_died_far_below_its_memory_counts_as_fragmentation() -> None:
 
 
 def test_a_summary_by_hand() -> None:
-    found = error_summary([score(error) for error in (-0.3, -0.1, 0.0, 0.1, 0.2)])
+    found = summarise_errors([score(error) for error in (-0.3, -0.1, 0.0, 0.1, 0.2)])
     assert found is not None
     assert found.median_absolute_error == pytest.approx(0.1)
     # between the 4th (0.2) and 5th (0.3) of five sorted values, 0.6 of the way

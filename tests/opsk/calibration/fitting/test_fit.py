@@ -17,7 +17,7 @@ from opsk.calibration.fitting.fit import (
     TimedRuns,
     fit_time,
 )
-from opsk.calibration.fitting.free_parameters import IDENTIFIED, MOST_FITTED, all_free
+from opsk.calibration.fitting.free_parameters import IDENTIFIED, MAX_FITTED, free_all
 from opsk.costmodel.efficiency.efficiency import SoftwareEfficiency
 from opsk.errors import InputError
 from opsk.workload.plan import Software
@@ -83,13 +83,13 @@ def test_families_without_runs_get_what_the_others_share(fit: Fit) -> None:
 
 def test_a_parameter_is_fitted_only_where_runs_halve_its_width(fit: Fit) -> None:
     space = fit.space
-    before = all_free(space).prior_widths()
+    before = free_all(space).prior_widths()
     for place, item in enumerate(fit.parameters):
         if item.is_identified:
             assert item.width <= IDENTIFIED * before[place] * 1.05  # a shared value that stays adds to its width
         elif space.parents[place] < 0:
             assert item.value == pytest.approx(item.prior)
-    assert 0 < len(fit.free) <= MOST_FITTED
+    assert 0 < len(fit.free) <= MAX_FITTED
 
 
 def test_what_a_source_has_in_common_is_its_offset_and_moves_no_parameter(runs: list[TimedRun], fit: Fit) -> None:

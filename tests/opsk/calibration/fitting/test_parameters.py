@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.calibration.fitting.parameters import MEMBER_WIDTH, ParameterSpace, Prior, Scale, prior_of
+from opsk.calibration.fitting.parameters import MEMBER_WIDTH, ParameterSpace, Prior, Scale, build_prior
 from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareEfficiency
 from opsk.workload.plan import Software
 
@@ -19,13 +19,13 @@ SPACE = ParameterSpace.over(["ampere", "hopper"], [Software.PYTORCH])
 
 @given(st.sampled_from([Scale.LOGIT, Scale.LOG]), st.floats(1e-6, 1 - 1e-6))
 def test_a_scale_undoes_itself(scale: Scale, value: float) -> None:
-    assert scale.at(scale.coordinate(value)) == pytest.approx(value, rel=1e-9)
+    assert scale.value_at(scale.coordinate(value)) == pytest.approx(value, rel=1e-9)
 
 
 @given(st.sampled_from(list(Scale)), st.floats(-5, 5))
 def test_the_slope_of_a_scale_is_its_derivative(scale: Scale, coordinate: float) -> None:
     step = 1e-6
-    numeric = (scale.at(coordinate + step) - scale.at(coordinate - step)) / (2 * step)
+    numeric = (scale.value_at(coordinate + step) - scale.value_at(coordinate - step)) / (2 * step)
     assert scale.slope(coordinate) == pytest.approx(numeric, rel=1e-5, abs=1e-9)
 
 
@@ -39,14 +39,14 @@ def test_every_field_that_decides_the_time_has_a_parameter_and_a_rule() -> None:
 
 def test_a_field_without_a_rule_is_named() -> None:
     with pytest.raises(KeyError, match="no rule for the prior of temperature"):
-        prior_of("temperature", 20.0)
+        build_prior("temperature", 20.0)
 
 
 @given(st.lists(st.floats(-1, 1), min_size=len(SPACE), max_size=len(SPACE)))
 def test_a_vector_and_its_efficiencies_say_the_same(moves: list[float]) -> None:
     low, high = SPACE.bounds()
     vector = np.clip(SPACE.centre() + np.array(moves) * 0.3, low, high)
-    back = SPACE.vector_of(SPACE.efficiency(vector))
+    back = SPACE.to_vector(SPACE.efficiency(vector))
     own = [index for index, item in enumerate(SPACE.parameters) if item.name.split(".")[:2] != ["software", "other"]]
     # the shared value of the families of software is not part of the efficiencies: families without runs carry it
     assert back[own] == pytest.approx(vector[own], abs=1e-9)

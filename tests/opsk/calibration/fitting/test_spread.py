@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from opsk.calibration.fitting.spread import (
     COVERAGE,
-    LEAST_LOG_SIGMA,
+    MIN_LOG_SIGMA,
     FittedSpread,
     Residuals,
     coverage,
     coverage_unseen,
-    fitted_spread,
+    fit_spread,
 )
 from opsk.costmodel.efficiency.nearness import ASPECTS
-from opsk.costmodel.uncertainty.spread import COVERED_SIGMAS, USUAL_ASSUMED, share_of_added_variance, widened_log_sigma
+from opsk.costmodel.uncertainty.spread import COVERED_SIGMAS, USUAL_ASSUMED, share_of_added_variance, widen_log_sigma
 
 COVERED_OF_NORMAL = NormalDist().inv_cdf((1 + COVERAGE) / 2)
 """Half of the interval, in standard deviations, that holds that share of a normal distribution."""
@@ -32,14 +32,14 @@ NOTHING_NEW = dict.fromkeys(ASPECTS, 0.0)
 def test_normal_errors_give_their_own_standard_deviation() -> None:
     errors = Residuals.plain(np.random.default_rng(3).normal(0.0, 0.2, 4000), [0] * 4000)
     # the base is told in steps of 0.02, and of 4,000 draws that quantile is known to about 2 %
-    assert fitted_spread(errors).log_sigma == pytest.approx(0.2 * COVERED_OF_NORMAL / COVERED_SIGMAS, abs=0.02)
+    assert fit_spread(errors).log_sigma == pytest.approx(0.2 * COVERED_OF_NORMAL / COVERED_SIGMAS, abs=0.02)
 
 
 def test_errors_that_grow_with_assumed_inputs_are_told_from_those_that_do_not() -> None:
     generator = np.random.default_rng(4)
     assumed = generator.integers(0, 6, 4000)
-    errors = Residuals.plain(generator.normal(0.0, widened_log_sigma(0.1, 0.4, assumed)), assumed)
-    found, narrower = fitted_spread(errors), COVERED_OF_NORMAL / COVERED_SIGMAS
+    errors = Residuals.plain(generator.normal(0.0, widen_log_sigma(0.1, 0.4, assumed)), assumed)
+    found, narrower = fit_spread(errors), COVERED_OF_NORMAL / COVERED_SIGMAS
     assert found.log_sigma == pytest.approx(0.1 * narrower, abs=0.04)  # two steps of the grid
     assert found.assumed_log_sigma == pytest.approx(0.4 * narrower, abs=0.04)
 
@@ -51,7 +51,7 @@ def test_runs_that_nothing_is_near_to_get_wider_ranges() -> None:
     plain = Residuals.plain(generator.normal(0.0, sigma), [0] * 4000)
     lacks = np.zeros((4000, len(ASPECTS)), dtype=np.bool_)
     lacks[:, ASPECTS.index("gpu")] = is_new
-    found, narrower = fitted_spread(replace(plain, lacks=lacks)), COVERED_OF_NORMAL / COVERED_SIGMAS
+    found, narrower = fit_spread(replace(plain, lacks=lacks)), COVERED_OF_NORMAL / COVERED_SIGMAS
     assert found.log_sigma == pytest.approx(0.1 * narrower, abs=0.03)
     assert found.new["gpu"] == pytest.approx(0.3 * narrower, abs=0.05)
 
@@ -62,8 +62,7 @@ def test_no_class_of_many_runs_is_held_much_less_often_than_all() -> None:
     plain = Residuals.plain(generator.normal(0.0, np.where(is_rough, 0.3, 0.05)), [0] * 400)
     classes = {"kind": np.where(is_rough, "rough", "fine").astype(object)}
     without, held = (
-        coverage(replace(plain, classes=classes), fitted_spread(replace(plain, classes=known)))
-        for known in ({}, classes)
+        coverage(replace(plain, classes=classes), fit_spread(replace(plain, classes=known))) for known in ({}, classes)
     )
     assert without["rough"] < AIM <= held["rough"]
 
@@ -73,8 +72,8 @@ def test_a_large_source_does_not_decide_alone() -> None:
     sources = np.array(["large"] * 900 + [f"small-{place}" for place in range(30)], dtype=object)
     plain = Residuals.plain(generator.normal(0.0, np.where(sources == "large", 0.03, 0.3)), [0] * 930)
     # the large one weighs as 30 runs: as much as the thirty small ones
-    assert fitted_spread(replace(plain, sources=sources)).log_sigma > 0.1
-    assert fitted_spread(plain).log_sigma < 0.1
+    assert fit_spread(replace(plain, sources=sources)).log_sigma > 0.1
+    assert fit_spread(plain).log_sigma < 0.1
 
 
 def test_widths_can_be_tried_on_sources_that_they_did_not_see() -> None:
@@ -87,18 +86,18 @@ def test_widths_can_be_tried_on_sources_that_they_did_not_see() -> None:
 
 
 def test_a_perfect_model_still_has_the_spread_of_repeated_runs() -> None:
-    assert fitted_spread(Residuals.plain([0.0] * 5, [0] * 5)).log_sigma == LEAST_LOG_SIGMA
+    assert fit_spread(Residuals.plain([0.0] * 5, [0] * 5)).log_sigma == MIN_LOG_SIGMA
 
 
 @given(st.floats(0.01, 1), st.floats(0.01, 1), st.integers(0, 20))
 def test_a_range_never_narrows_with_more_assumed_inputs(stated: float, assumed: float, inputs: int) -> None:
-    now, more = widened_log_sigma(stated, assumed, [inputs, inputs + 1])
+    now, more = widen_log_sigma(stated, assumed, [inputs, inputs + 1])
     assert more >= now >= stated * (1 - 1e-12)
 
 
 def test_the_spread_of_assumed_runs_holds_at_the_usual_number_of_assumed_inputs() -> None:
-    assert widened_log_sigma(0.1, 0.3, USUAL_ASSUMED) == pytest.approx(0.3)
-    assert widened_log_sigma(0.1, 0.3, 0) == pytest.approx(0.1)
+    assert widen_log_sigma(0.1, 0.3, USUAL_ASSUMED) == pytest.approx(0.3)
+    assert widen_log_sigma(0.1, 0.3, 0) == pytest.approx(0.1)
 
 
 def test_half_of_the_added_variance_comes_with_the_first_assumed_input() -> None:

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from opsk.calibration.runs.runs import parse_runs, read_runs
-from opsk.calibration.runs.written_runs import COLUMNS, RunOfJob, append_run, run_row
+from opsk.calibration.runs.written_runs import COLUMNS, JobRun, append_run, build_run_row
 from opsk.errors import InputError
 from opsk.hardware import catalog
 from opsk.workload.plan import Loss, Plan, Precision, Recompute, Sharding, Software, StateFormat, States
 from opsk.workload.public_models.lookup import public_model
 
 
-def job(name: str = "llama3-70b", **changes: object) -> RunOfJob:
+def job(name: str = "llama3-70b", **changes: object) -> JobRun:
     model = public_model(name)
     assert model is not None
     plan = Plan(
         tp=4, pp=4, dp=4, global_batch=512, sharding=Sharding.ZERO1, recompute=Recompute.SELECTIVE,
         sequence_parallel=True,
     )  # fmt: skip
-    return RunOfJob(
+    return JobRun(
         name="own-1", model=model, plan=replace(plan, **changes), cluster=catalog.cluster("superpod-h100"), step_s=12.5
     )
 
@@ -50,7 +50,7 @@ def job(name: str = "llama3-70b", **changes: object) -> RunOfJob:
 )
 def test_model_plan_and_time_come_back(name: str, changes: dict[str, Any]) -> None:
     asked = job(name, **changes)
-    row = run_row(asked)
+    row = build_run_row(asked)
     (run,) = parse_runs(",".join(COLUMNS) + "\n" + ",".join(f'"{row[each]}"' for each in COLUMNS)).runs
     assert run.plan == asked.plan
     assert run.measured.step_s == 12.5
@@ -59,7 +59,7 @@ def test_model_plan_and_time_come_back(name: str, changes: dict[str, Any]) -> No
 
 def test_what_no_column_can_say_is_refused() -> None:
     with pytest.raises(InputError, match="frozen_fraction"):
-        run_row(job(frozen_fraction=0.5))
+        build_run_row(job(frozen_fraction=0.5))
 
 
 def test_rows_go_below_the_columns_that_are_there(tmp_path: Path) -> None:

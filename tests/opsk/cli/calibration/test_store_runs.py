@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from opsk.calibration.runs.advised_runs import Stretch, steady_step_s
+from opsk.calibration.runs.advised_runs import MeasuredInterval, compute_steady_step_s
 from opsk.calibration.runs.runs import parse_runs
 from opsk.calibration.runs.written_runs import COLUMNS
-from opsk.cli.calibration.store_runs import rows_of
+from opsk.cli.calibration.store_runs import select_rows
 from opsk.store.database.engine import open_store
 from opsk.store.records.advice import AdviceGiven
 from opsk.store.writing import DirectWriter
@@ -53,7 +53,7 @@ def given(document: object = DOCUMENT) -> AdviceGiven:
 
 def test_a_steady_job_with_its_advice_is_a_run(engine: Engine) -> None:
     DirectWriter(engine).write([given(), *advised("7")])  # type: ignore[list-item]
-    (row,) = rows_of(engine)
+    (row,) = select_rows(engine)
     text = ",".join(COLUMNS) + "\n" + ",".join(f'"{row.get(name, "")}"' for name in COLUMNS)
     (run,) = parse_runs(text).runs
     assert (run.id, run.source, run.measured.step_s) == ("titan-7", "titan", 10.1)
@@ -65,19 +65,21 @@ def test_a_steady_job_with_its_advice_is_a_run(engine: Engine) -> None:
 def test_jobs_that_failed_or_of_which_no_advice_was_kept_are_none(engine: Engine) -> None:
     broken = failure(job="8", at=later(minutes=3))
     DirectWriter(engine).write([given(), *advised("8"), broken, job("9", started_at=NOON)])  # type: ignore[list-item]
-    assert rows_of(engine) == []
+    assert select_rows(engine) == []
 
 
 @pytest.mark.parametrize("document", [None, [], {"cluster": 3, "workload": []}, {"cluster": {"name": "no such"}}])
 def test_odd_documents_are_passed_over(engine: Engine, document: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opsk.cli.calibration.store_runs.chosen_cluster", lambda named, wrong: None)
+    monkeypatch.setattr("opsk.cli.calibration.store_runs.resolve_cluster", lambda named, wrong: None)
     DirectWriter(engine).write([given(document), *advised("7")])  # type: ignore[list-item]
-    assert rows_of(engine) == []
+    assert select_rows(engine) == []
 
 
 def test_steady_is_long_and_alike() -> None:
-    alike = [Stretch(steps=50, step_s=99.0), *[Stretch(steps=50, step_s=10.0)] * 4]
-    assert steady_step_s(alike) == 10.0
-    assert steady_step_s(alike[:3]) is None
-    assert steady_step_s([Stretch(steps=5, step_s=10.0)] * 10) is None
-    assert steady_step_s([Stretch(steps=50, step_s=step_s) for step_s in (9, 10, 12, 10, 8, 14)]) is None
+    alike = [MeasuredInterval(steps=50, step_s=99.0), *[MeasuredInterval(steps=50, step_s=10.0)] * 4]
+    assert compute_steady_step_s(alike) == 10.0
+    assert compute_steady_step_s(alike[:3]) is None
+    assert compute_steady_step_s([MeasuredInterval(steps=5, step_s=10.0)] * 10) is None
+    assert (
+        compute_steady_step_s([MeasuredInterval(steps=50, step_s=step_s) for step_s in (9, 10, 12, 10, 8, 14)]) is None
+    )

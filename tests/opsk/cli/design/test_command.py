@@ -188,11 +188,11 @@ def test_ctrl_c_keeps_what_was_found():
         yield 1
         raise KeyboardInterrupt
 
-    walk = design_run.Walk("numbers")
-    assert walk.collected(walk(_Sequence(entries))) == [1]
+    walk = design_run.ProgressIterator("numbers")
+    assert walk.collect(walk(_Sequence(entries))) == [1]
     assert walk.interrupted
     with pytest.raises(KeyboardInterrupt):
-        design_run.Walk("numbers").collected(iter(_raising()))
+        design_run.ProgressIterator("numbers").collect(iter(_raising()))
 
 
 def _raising():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from opsk.app.doctor.finding import Finding, Level, Site
-from opsk.cli.doctor.evidence import LEFT_AFTER_S, evidence_checks
+from opsk.cli.doctor.evidence import OVERDUE_AFTER_S, check_evidence
 from opsk.config import SiteConfig
 
 
@@ -17,7 +17,7 @@ def looked(folder: Path | None, spool: Path, *, later_s: float = 0.0) -> list[Fi
     named = {} if folder is None else {"folder": str(folder)}
     config = SiteConfig.model_validate({"postmortem": {**named, "spool": str(spool)}})
     now_s = time.time() + later_s
-    return list(evidence_checks(Site(config=config, config_path=Path("/etc/opsk/opsk.toml"), slurm=None, now_s=now_s)))
+    return list(check_evidence(Site(config=config, config_path=Path("/etc/opsk/opsk.toml"), slurm=None, now_s=now_s)))
 
 
 def levels(found: list[Finding]) -> list[Level]:
@@ -79,7 +79,7 @@ def test_jobs_that_nobody_takes_are_named_after_an_hour(folder: Path, spool: Pat
     (spool / "reports").mkdir()
     (spool / "reports" / "4712@17").touch()
     assert Level.WRONG not in levels(looked(folder, spool)), "it has ended just now"
-    _, taken, reported = looked(folder, spool, later_s=LEFT_AFTER_S + 1)
+    _, taken, reported = looked(folder, spool, later_s=OVERDUE_AFTER_S + 1)
     assert (taken.level, taken.what) == (Level.WRONG, "of 1 job (4711) none is taken yet, an hour after the end")
     assert "opsk-collector.timer" in taken.hint
     assert (reported.level, reported.what) == (Level.WRONG, "no report yet on 1 job (4712)")

@@ -13,17 +13,17 @@ import pytest
 from click.testing import CliRunner
 
 from opsk.app.doctor.finding import Finding, Level, Site
-from opsk.app.doctor.slurm import skew
+from opsk.app.doctor.slurm import check_skew
 from opsk.app.doctor.slurm_installation import InstalledSlurm
-from opsk.cli.doctor.command import doctor, lua_checks
-from opsk.cli.doctor.exporters import exporter_checks, exporter_urls, hear
+from opsk.cli.doctor.command import check_lua, doctor
+from opsk.cli.doctor.exporters import check_exporters, find_exporter_urls, scrape_exporters
 from opsk.cli.doctor.fetching import fetch
-from opsk.cli.doctor.prometheus import prometheus_checks
-from opsk.cli.doctor.store import store_checks
+from opsk.cli.doctor.prometheus import check_prometheus
+from opsk.cli.doctor.store import check_store
 from opsk.config import SiteConfig
 from opsk.errors import InputError
 from opsk.store.database.engine import open_store
-from opsk.store.database.schema import revisions
+from opsk.store.database.schema import list_revisions
 from tests.fakes import database_servers
 
 Serve = Callable[..., str]
@@ -76,7 +76,7 @@ def serve() -> Iterator[Serve]:
     ("theirs_s", "level"), [(1000.0, Level.SOUND), (995.2, Level.SOUND), (1010.0, Level.WRONG), (900.0, Level.WRONG)]
 )
 def test_a_clock_in_whole_seconds_may_be_off_by_five(theirs_s: float, level: Level) -> None:
-    assert skew("clock", "theirs", theirs_s, 1000.2, 1001.0).level is level
+    assert check_skew("clock", "theirs", theirs_s, 1000.2, 1001.0).level is level
 
 
 def test_collectors_that_fail_or_are_missing_are_named_by_node(serve: Serve) -> None:
@@ -84,7 +84,7 @@ def test_collectors_that_fail_or_are_missing_are_named_by_node(serve: Serve) -> 
     urls = {name: f"{serve({'/metrics': blind})}/metrics" for name in ("n0", "n1")}
     poor = 'opsk_collector_missing{collector="gpu"} 1\nopsk_kernel_log_readable 0\n'
     urls["n2"] = serve({"/metrics": poor}) + "/metrics"
-    found = list(exporter_checks(hear(site(urls))))
+    found = list(check_exporters(scrape_exporters(site(urls))))
     told = [each.what for each in found if each.level is Level.WRONG]
     assert told == [
         "collector power is blind on n[0-1]: it fails or is too slow",
@@ -95,19 +95,19 @@ def test_collectors_that_fail_or_are_missing_are_named_by_node(serve: Serve) -> 
 
 def test_exporters_that_refuse_or_lead_elsewhere(serve: Serve) -> None:
     urls = {"a": serve({}, status=401), "b": serve({}, status=302)}
-    found = wrong(exporter_checks(hear(site(urls))))
+    found = wrong(check_exporters(scrape_exporters(site(urls))))
     assert found.keys() == {"exporter"}
 
 
 def test_a_server_whose_clock_is_off(serve: Serve) -> None:
     url = serve({"/metrics": ""}, ahead_s=-400.0)
-    assert wrong(exporter_checks(hear(site({"n0": f"{url}/metrics"})))).keys() == {"clock"}
+    assert wrong(check_exporters(scrape_exporters(site({"n0": f"{url}/metrics"})))).keys() == {"clock"}
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"status":"success","data":[]}', "<html>", "[" * 9999])
 def test_what_is_no_prometheus_is_said_so(serve: Serve, text: str) -> None:
     url = serve({"/api/v1/targets": text})
-    assert wrong(prometheus_checks(site(top={"prometheus": url}), ())).keys() == {"prometheus"}
+    assert wrong(check_prometheus(site(top={"prometheus": url}), ())).keys() == {"prometheus"}
 
 
 def test_the_password_is_sent_to_the_server_alone(serve: Serve, tmp_path: Path) -> None:
@@ -122,47 +122,47 @@ def test_targets_are_read_as_prometheus_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "targets.yml"
     path.write_text('- targets: ["n0:9876", "n1:9876"]\n  labels: {cluster: "c"}\n')
     top = SiteConfig.model_validate({"top": {"exporter_targets": str(path), "tls": True}}).top
-    assert exporter_urls((), top)[0] == {"n0": "https://n0:9876/metrics", "n1": "https://n1:9876/metrics"}
+    assert find_exporter_urls((), top)[0] == {"n0": "https://n0:9876/metrics", "n1": "https://n1:9876/metrics"}
     path.write_text('[{"targets": ["h:1"], "labels": {"node": "n0"}}, {"targets": ["h:2"]}, {"targets": ["h:3"]}]')
-    assert list(exporter_urls((), top)[0]) == ["n0", "h", "h:3"], "all are asked, whatever they are called"
+    assert list(find_exporter_urls((), top)[0]) == ["n0", "h", "h:3"], "all are asked, whatever they are called"
     path.write_text("- targets: 3\n  - x")
-    urls, found = exporter_urls((), top)
+    urls, found = find_exporter_urls((), top)
     assert (urls, [each.check for each in found]) == ({}, ["targets"])
 
 
 def test_exporters_are_named_by_lists_and_urls() -> None:
     top = SiteConfig().top
-    urls, _ = exporter_urls(["n[0-1]", "x=https://x:1"], top)
+    urls, _ = find_exporter_urls(["n[0-1]", "x=https://x:1"], top)
     assert urls == {
         "n0": "http://n0:9876/metrics", "n1": "http://n1:9876/metrics", "x": "https://x:1/metrics",
     }  # fmt: skip
     with pytest.raises(InputError, match="is no URL"):
-        exporter_urls(["x=ftp://x"], top)
+        find_exporter_urls(["x=ftp://x"], top)
 
 
 def test_a_store_of_another_form_or_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "opsk.db"
     here = site(store={"url": f"sqlite:///{path}"})
-    assert [each.level for each in store_checks(here)] == [Level.NOTE]
+    assert [each.level for each in check_store(here)] == [Level.NOTE]
     engine = open_store(f"sqlite:///{path}")
-    assert [each.level for each in store_checks(here)] == [Level.SOUND]
-    for revision, words in ((revisions()[0], "this opsk needs"), ("9999", "a newer opsk")):
+    assert [each.level for each in check_store(here)] == [Level.SOUND]
+    for revision, words in ((list_revisions()[0], "this opsk needs"), ("9999", "a newer opsk")):
         with engine.begin() as connection:
             connection.exec_driver_sql("update alembic_version set version_num = ?", (revision,))
-        (finding,) = store_checks(here)
+        (finding,) = check_store(here)
         assert finding.level is Level.WRONG
         assert words in finding.what
     engine.dispose()
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"1 0 0:1 / {tmp_path} rw - nfs4 server:/home rw\n")
     monkeypatch.setattr("opsk.store.database.network_files._MOUNTS", mounts)
-    assert "is on a network file system (nfs4" in "".join(each.what for each in store_checks(here))
+    assert "is on a network file system (nfs4" in "".join(each.what for each in check_store(here))
 
 
 def test_a_store_that_does_not_answer() -> None:
     for kind in ("postgresql", "mariadb"):
         pytest.importorskip("psycopg" if kind == "postgresql" else "pymysql")
-        found = wrong(store_checks(site(store={"url": f"{kind}://opsk:s3cret@127.0.0.1:1/opsk"})))
+        found = wrong(check_store(site(store={"url": f"{kind}://opsk:s3cret@127.0.0.1:1/opsk"})))
         assert found.keys() == {"store"}
         assert "s3cret" not in found["store"]
 
@@ -173,15 +173,15 @@ def test_a_server_without_tables(request: pytest.FixtureRequest) -> None:
     pytest.importorskip("psycopg")
     with database_servers.postgresql() as server:
         url = database_servers.new_database(server, "postgres")
-        assert wrong(store_checks(site(store={"url": url}))) == {"store": "has no tables yet"}
+        assert wrong(check_store(site(store={"url": url}))) == {"store": "has no tables yet"}
 
 
 def test_lua_socket_that_is_missing_shows_at_a_running_site(monkeypatch: pytest.MonkeyPatch) -> None:
     plugins = {"job_submit_lua.so": Path("/usr/lib/slurm/job_submit_lua.so")}
     for lua, level in (((), Level.NOTE), (("5.4",), Level.WRONG)):
         found = InstalledSlurm(release=(24, 11), plugins=plugins, lua=lua)
-        monkeypatch.setattr("opsk.cli.doctor.command.installed_slurm", lambda _root, found=found: found)
-        assert [each.level for each in lua_checks()] == [level]
+        monkeypatch.setattr("opsk.cli.doctor.command.find_installed_slurm", lambda _root, found=found: found)
+        assert [each.level for each in check_lua()] == [level]
 
 
 def test_nothing_at_all_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from opsk.cli.events import command
-from opsk.cli.events.pages import address_of, read_pages
+from opsk.cli.events.pages import parse_exporter, read_pages
 from opsk.cli.main import opsk
-from opsk.diagnosis.events.exposition import samples_of_lines
+from opsk.diagnosis.events.exposition import read_line_samples
 from opsk.diagnosis.events.from_samples import NAMES
 from opsk.errors import InputError, SlurmError, UnavailableError
 from opsk.slurm.records import JobRecord, NodeRecord
@@ -168,17 +168,17 @@ def test_exporters_are_those_of_the_sites_targets(
 @pytest.mark.parametrize("word", ["n0=ftp://x", "n0=", "n0=file:///etc/passwd", "n0=http://"])
 def test_what_is_no_exporter_is_refused(word: str) -> None:
     with pytest.raises(InputError):
-        address_of(word)
+        parse_exporter(word)
 
 
 def test_addresses() -> None:
-    assert address_of("n0=http://h:1") == ("n0", "http://h:1/metrics")
-    assert address_of("https://h:1/x?y=z") == ("h", "https://h:1/x?y=z")
+    assert parse_exporter("n0=http://h:1") == ("n0", "http://h:1/metrics")
+    assert parse_exporter("https://h:1/x?y=z") == ("h", "https://h:1/x?y=z")
     assert not read_pages({}, NAMES)
 
 
 def test_lines_that_are_none_are_passed_over() -> None:
     lines = [b"", b"opsk_gpu_up", b"opsk_gpu_up{", b'opsk_gpu_up{gpu="a"} x', b"\xff\xfe 1", b"opsk_gpu_up 1 2 3"]
-    assert not list(samples_of_lines(lines, NAMES))
-    (found,) = samples_of_lines([b'opsk_gpu_up{gpu="a\\"b",x="\xff"} 1 1700000000'], NAMES)
+    assert not list(read_line_samples(lines, NAMES))
+    (found,) = read_line_samples([b'opsk_gpu_up{gpu="a\\"b",x="\xff"} 1 1700000000'], NAMES)
     assert found.labels["gpu"] == 'a"b'

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.slurm.topology.conf import read_topology_conf
 
 KEYS = {"summary", "rails", "leaves", "hb_domains", "oversubscription", "faults"}
@@ -36,7 +36,7 @@ def answer(*arguments: str | Path, **options: Any) -> dict[str, Any]:
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
     path = tmp_path / "fabric.topo"
-    path.write_text(as_ibnetdiscover(rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2, cables_per_pair=2)))
+    path.write_text(render_ibnetdiscover(rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2, cables_per_pair=2)))
     return path
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from opsk.app.inputs.fabric_dump import read_dump
-from opsk.cli.fabric.command import port_places
+from opsk.cli.fabric.command import build_port_places
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.graph import hca_links
+from opsk.fabric.graph import find_hca_links
 from opsk.fabric.rails import find_rails
 from opsk.telemetry.network.rails_file import PortPlace, RailsFile
 
@@ -30,7 +30,7 @@ def opsk(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_writes_what_a_node_reads(tmp_path: Path) -> None:
-    (tmp_path / "a.topo").write_text(as_ibnetdiscover(FABRIC))
+    (tmp_path / "a.topo").write_text(render_ibnetdiscover(FABRIC))
     done = opsk(tmp_path, "a.topo", "--rails-file", "rails.json", "--json")
     assert done.returncode == 0, done.stderr
     # 4 nodes of 2 HCAs with one port each.
@@ -44,7 +44,7 @@ def test_the_command_writes_what_a_node_reads(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
-    (tmp_path / "a.topo").write_text(as_ibnetdiscover(FABRIC))
+    (tmp_path / "a.topo").write_text(render_ibnetdiscover(FABRIC))
     done = opsk(tmp_path, "a.topo", "--rails-file", "no/rails.json")
     assert done.returncode == 2
     assert "no/rails.json" in done.stderr
@@ -62,11 +62,11 @@ def test_a_topology_of_slurm_tells_no_cables(tmp_path: Path) -> None:
 def check(fabric: Fabric) -> int:
     """Compare every place with the cables and rails that it must be of; return how many there were."""
     rails = find_rails(fabric)
-    places = {(place.guid, place.port): place for place in port_places(fabric, rails)}
+    places = {(place.guid, place.port): place for place in build_port_places(fabric, rails)}
     # A GUID that someone has blacked out is no GUID of any node.
     links = {
         (link.hca.zfill(16), link.hca_port): link
-        for link in hca_links(fabric)
+        for link in find_hca_links(fabric)
         if not set(link.hca) - set(string.hexdigits)
     }
     assert places.keys() == links.keys()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from opsk.cli.fabric.fault_costs import priced_faults
+from opsk.cli.fabric.fault_costs import price_faults
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.fabric import Cable, Fabric
 from opsk.fabric.rails import find_rails
@@ -20,7 +20,7 @@ def no_site(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
 
 def priced(fabric: Fabric, kind: str, **options):
     rails = find_rails(fabric)
-    shown, assumed = priced_faults(fabric, rails, rails.faults, None, **options)
+    shown, assumed = price_faults(fabric, rails, rails.faults, None, **options)
     return [fault for fault in shown if fault["kind"] == kind], assumed
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 
 BOTH = rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2)
 SLOWER = rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2, speed="HDR")
@@ -19,8 +19,8 @@ SLOWER = rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2, speed="HDR")
 
 @pytest.fixture
 def dumps(tmp_path: Path) -> Path:
-    (tmp_path / "a.topo").write_text(as_ibnetdiscover(BOTH))
-    (tmp_path / "b.topo").write_text(as_ibnetdiscover(SLOWER))
+    (tmp_path / "a.topo").write_text(render_ibnetdiscover(BOTH))
+    (tmp_path / "b.topo").write_text(render_ibnetdiscover(SLOWER))
     return tmp_path
 
 

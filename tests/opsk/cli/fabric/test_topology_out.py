@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.slurm.topology.yaml_file import read_topology
 from tests.fakes.node_dumps import FakeNode, smi_query
 
@@ -35,7 +35,7 @@ def answer(*arguments: str | Path, status: int = 0, path: str = NO_SLURM) -> dic
 def dump(tmp_path: Path) -> Path:
     """Two units of four nodes, two rails."""
     path = tmp_path / "fabric.topo"
-    path.write_text(as_ibnetdiscover(rail_optimized_fabric(nodes=8, hcas=2, leaves=4, spines=2)))
+    path.write_text(render_ibnetdiscover(rail_optimized_fabric(nodes=8, hcas=2, leaves=4, spines=2)))
     return path
 
 

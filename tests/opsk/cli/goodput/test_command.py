@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from opsk.cli.goodput.picture import picture
-from opsk.cli.goodput.words import ordinal, percent
+from opsk.cli.goodput.picture import print_goodput
+from opsk.cli.goodput.words import format_ordinal, format_percent
 from opsk.cli.main import opsk
 from opsk.errors import OpskError
 
@@ -94,8 +94,8 @@ def test_people_get_the_share_the_spares_and_what_to_do(plan_file: str):
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_the_picture_fits_the_terminal(plan_file: str, width: int):
     console = Console(width=width, record=True, file=io.StringIO())
-    picture(document(plan_file), console)
-    picture(document(*RACKS), console)
+    print_goodput(document(plan_file), console)
+    print_goodput(document(*RACKS), console)
     assert max(len(line) for line in console.export_text().splitlines()) <= width
 
 
@@ -242,7 +242,13 @@ def test_any_times_give_shares_or_an_error(
 
 
 def test_words():
-    assert [ordinal(number) for number in (1, 3, 11, 12, 13, 21, 22, 23, 57)] == [
+    assert [format_ordinal(number) for number in (1, 3, 11, 12, 13, 21, 22, 23, 57)] == [
         "first", "third", "11th", "12th", "13th", "21st", "22nd", "23rd", "57th",
     ]  # fmt: skip
-    assert [percent(share) for share in (0.0, 1e-5, 0.0012, 0.031, 0.5)] == ["0.0%", "< 0.1%", "0.1%", "3.1%", "50%"]
+    assert [format_percent(share) for share in (0.0, 1e-5, 0.0012, 0.031, 0.5)] == [
+        "0.0%",
+        "< 0.1%",
+        "0.1%",
+        "3.1%",
+        "50%",
+    ]

@@ -62,10 +62,10 @@ def test_a_spoilt_record_is_one_line_and_no_traceback(tmp_path: Path):
     ],
 )
 def test_a_lab_that_cannot_be_is_refused_in_one_line(words: tuple[str, ...], status: int, text: str, tmp_path: Path):
-    from opsk.lab.programs import missing
+    from opsk.lab.programs import find_missing
 
-    if missing():
-        pytest.skip("not installed: " + ", ".join(missing()))
+    if find_missing():
+        pytest.skip("not installed: " + ", ".join(find_missing()))
     (tmp_path / "thesis.tex").write_text("somebody's work")
     said = opsk("up", *words, cwd=tmp_path)
     assert said.returncode == status

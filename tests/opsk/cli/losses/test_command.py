@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from opsk.calibration.calibration import timed_runs
+from opsk.calibration.calibration import select_timed_runs
 from opsk.calibration.runs.runs import read_runs
 from opsk.cli.main import opsk
-from opsk.diagnosis.losses.step_times import FEWEST_STEPS
+from opsk.diagnosis.losses.step_times import MIN_STEPS
 from opsk.errors import InputError
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
@@ -75,7 +75,7 @@ def test_a_log_without_steps_says_so(tmp_path: Path) -> None:
     result = run("--log", path)
     assert result.return_value == 0
     assert "waits for the first progress line" in result.stdout
-    assert document("--log", path)["awaits"] == {"step_times": 0, "needed": FEWEST_STEPS}
+    assert document("--log", path)["awaits"] == {"step_times": 0, "needed": MIN_STEPS}
 
 
 @pytest.mark.parametrize("lines", [1, 2, 5, 6, 7])
@@ -85,12 +85,12 @@ def test_it_is_said_how_many_step_times_an_answer_waits_for(tmp_path: Path, line
     line = " iteration {step:8d}/ 900 | elapsed time per iteration (ms): 1500.0 | lm loss: 3.1E+00 |\n"
     path.write_text("".join(line.format(step=step) for step in range(1, lines + 1)))
     step_times = max(lines - 1, 1)
-    is_enough = step_times >= FEWEST_STEPS
+    is_enough = step_times >= MIN_STEPS
     found = document("--log", path)
-    assert found["awaits"] == (None if is_enough else {"step_times": step_times, "needed": FEWEST_STEPS})
+    assert found["awaits"] == (None if is_enough else {"step_times": step_times, "needed": MIN_STEPS})
     assert (found["measured_step_s"] is not None) == is_enough
     shown = run("--log", path).stdout
-    assert (f"measuring: {step_times} of {FEWEST_STEPS} step times" in shown) != is_enough
+    assert (f"measuring: {step_times} of {MIN_STEPS} step times" in shown) != is_enough
 
 
 def test_a_file_that_is_no_scrape_is_refused(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_sound_job_becomes_a_run_to_calibrate_with_and_a_held_up_one_does_not(
     assert run(*files_of(tmp_path, sound), "--as-run", table).exception is None
     held_up = run(*files_of(tmp_path, simulated(21, "thermal_cap")), "--as-run", table)
     assert held_up.return_value == 1
-    runs = timed_runs(read_runs(table).runs)
+    runs = select_timed_runs(read_runs(table).runs)
     assert len(runs) == 2
     assert runs[0].plan == sound.kind.plan
     typical = sorted(seconds for _, seconds, _ in sound.steps)[len(sound.steps) // 2]

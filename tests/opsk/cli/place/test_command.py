@@ -11,7 +11,7 @@ from opsk.cli.main import opsk
 from opsk.cli.place import command as place_module
 from opsk.errors import InputError, OpskError, PlanInfeasibleError, SlurmError
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.slurm.records import JobRecord
 from tests.fakes.small_plans import small_plan
 
@@ -29,7 +29,7 @@ def plan_file(tmp_path: Path) -> str:
 def dump(tmp_path: Path) -> str:
     """Eight nodes of 8 HCAs under two units of four, as ibnetdiscover shows them."""
     path = tmp_path / "fabric.ibnetdiscover"
-    path.write_text(as_ibnetdiscover(rail_optimized_fabric(nodes=8, hcas=8, leaves=16, spines=4)))
+    path.write_text(render_ibnetdiscover(rail_optimized_fabric(nodes=8, hcas=8, leaves=16, spines=4)))
     return str(path)
 
 

@@ -14,7 +14,7 @@ from opsk.cli.main import opsk
 from opsk.cli.place import launch as place_launch
 from opsk.errors import InputError, SlurmError
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.planning.placement.rank_map import RankMap
 from opsk.slurm.records import JobRecord
 from opsk.workload.plan import Plan
@@ -46,7 +46,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fabric = rail_optimized_fabric(
         nodes=6, hcas=2, leaves=4, spines=1, cables_per_pair=1, names=[*NODES[::2], *NODES[1::2]]
     )
-    (tmp_path / "dump").write_text(as_ibnetdiscover(fabric))
+    (tmp_path / "dump").write_text(render_ibnetdiscover(fabric))
     (tmp_path / "opsk.toml").write_text(f'fabric = ["{tmp_path}/dump"]\n')
     monkeypatch.setenv("OPSK_CONFIG", str(tmp_path / "opsk.toml"))
     for name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_HET_SIZE", "OPSK_MAP", "SLURM_JOB_NODELIST"):
@@ -162,7 +162,7 @@ def test_a_task_of_an_array_asks_for_itself(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_without_a_record_the_jobs_own_script_tells_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     use_job(monkeypatch, admin_comment=None)
-    monkeypatch.setattr(place_inputs, "plan_of_script", lambda _: Plan(tp=2, dp=6, global_batch=6))
+    monkeypatch.setattr(place_inputs, "read_script_plan", lambda _: Plan(tp=2, dp=6, global_batch=6))
     assert mapped(run()).world_size == 12
 
 

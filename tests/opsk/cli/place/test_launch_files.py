@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from opsk.cli.main import opsk
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from tests.fakes.small_plans import small_plan
 
 PLAN = small_plan(gpus_per_node=2, tp=2, dp=2, global_batch=4)
@@ -19,7 +19,7 @@ PLAN = small_plan(gpus_per_node=2, tp=2, dp=2, global_batch=4)
 def run(folder: Path, *arguments: str) -> Result:
     (folder / "plan.toml").write_text(PLAN)
     dump = folder / "fabric.ibnetdiscover"
-    dump.write_text(as_ibnetdiscover(rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=1)))
+    dump.write_text(render_ibnetdiscover(rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=1)))
     command = ["place", str(folder / "plan.toml"), "--nodes", "n[2-3]", "--fabric", str(dump), *arguments]
     return CliRunner().invoke(opsk, command)
 

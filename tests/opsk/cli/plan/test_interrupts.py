@@ -12,7 +12,7 @@ import pytest
 
 from opsk.cli.plan import answer as best_plan_answer
 from opsk.cli.plan import spread as best_plan_spread
-from opsk.cli.plan.run import run as run_search
+from opsk.cli.plan.run import run_search as run_search
 from tests.opsk.cli.plan.asking import HELD, JOB, document, run
 
 
@@ -26,7 +26,7 @@ def test_an_interrupted_search_gives_the_best_so_far(monkeypatch: pytest.MonkeyP
 
         return run_search(some())
 
-    monkeypatch.setattr(best_plan_spread, "run", interrupted_after_some)
+    monkeypatch.setattr(best_plan_spread, "run_search", interrupted_after_some)
     found = document(*JOB, "--what-if")
     assert found["interrupted"]
     assert found["best"]
@@ -44,20 +44,20 @@ def test_a_search_that_is_interrupted_before_any_plan_has_no_answer(monkeypatch:
 
         return run_search(none())
 
-    monkeypatch.setattr(best_plan_spread, "run", interrupted)
+    monkeypatch.setattr(best_plan_spread, "run_search", interrupted)
     result = run(*JOB, "--json")
     assert result.exception is not None  # click's Abort, which main() turns into status 130
     assert result.stdout == ""
 
 
 def test_what_was_answered_before_ctrl_c_is_kept(monkeypatch: pytest.MonkeyPatch):
-    asked = best_plan_answer.what_if_documents
+    asked = best_plan_answer.build_what_if_documents
 
     def one_then_interrupted(*arguments: Any) -> Any:
         yield next(asked(*arguments))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(best_plan_answer, "what_if_documents", one_then_interrupted)
+    monkeypatch.setattr(best_plan_answer, "build_what_if_documents", one_then_interrupted)
     found = document(*JOB, *HELD, "--what-if")
     assert found["interrupted"]
     assert found["evaluated"] + found["bounded"] == found["space"]

@@ -10,8 +10,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from opsk.cli.plan.picture import picture
-from opsk.cli.plan.table import words_of
+from opsk.cli.plan.picture import print_answer
+from opsk.cli.plan.table import format_plan
 from tests.golden.compare import assert_as_golden
 
 GIB = 2**30
@@ -137,7 +137,7 @@ def nothing_fits() -> dict[str, Any]:
 
 def drawn(width: int, shown: dict[str, Any]) -> str:
     console = Console(width=width, file=io.StringIO(), highlight=False)
-    picture(shown, console)
+    print_answer(shown, console)
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
@@ -225,4 +225,4 @@ def test_no_framework_that_can_is_told_with_reasons():
     ],
 )
 def test_a_plan_is_a_few_words(axes: dict[str, Any], words: str):
-    assert words_of(plan(**axes)) == words
+    assert format_plan(plan(**axes)) == words

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from opsk.app.inputs.plan_examination import examined
+from opsk.app.inputs.plan_examination import examine_plan
 from opsk.app.inputs.plan_fields import KINDS
 from opsk.cli.main import opsk
-from opsk.cli.predict.command import answer, possible
+from opsk.cli.predict.command import build_answer, validate_plan
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.errors import OpskError
 from opsk.text import to_json_values
@@ -81,7 +81,7 @@ def check(tables: dict[str, Any]) -> None:
     """Predict, and accept an answer in finite numbers or one printable line of refusal."""
     refusal, document = None, None
     try:
-        document = answer(*possible(tables, source="a.toml"), DEFAULT)
+        document = build_answer(*validate_plan(tables, source="a.toml"), DEFAULT)
     except OpskError as error:
         refusal = error
     if refusal is not None:
@@ -103,7 +103,7 @@ def _numbers(value: Any, where: str) -> list[tuple[str, Any]]:
 
 
 def test_the_plan_that_is_spoilt_works():
-    possible(WHOLE, source="a.toml")
+    validate_plan(WHOLE, source="a.toml")
 
 
 @given(spoilt_tables())
@@ -121,7 +121,7 @@ def test_strange_sizes_are_answered_in_finite_numbers_or_refused(tables: dict[st
 @given(spoilt_tables())
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_is_wrong_is_told_with_its_key(tables: dict[str, Any]):
-    told = examined(tables).wrong
+    told = examine_plan(tables).wrong
     assert len(told) == len(set(told))
     assert all(line and line.isprintable() for line in told)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.cli.plan.request import Asked, Wishes, asked_of, margin_bytes_of
+from opsk.cli.plan.request import ParsedRequest, PlanOptions, parse_margin, parse_request
 from opsk.errors import InputError
 from opsk.planning.search.request import AXES
 from opsk.workload.plan import Recompute, Sharding, Software
@@ -17,9 +17,9 @@ TABLES = {
 }
 
 
-def asked(plan: dict[str, object] | None = None, *, wishes: Wishes | None = None, **top: object) -> Asked:
+def asked(plan: dict[str, object] | None = None, *, wishes: PlanOptions | None = None, **top: object) -> ParsedRequest:
     tables = {**TABLES, **top, "plan": {**TABLES["plan"], **(plan or {})}}
-    return asked_of(tables, wishes or Wishes(), source="here")
+    return parse_request(tables, wishes or PlanOptions(), source="here")
 
 
 def test_what_is_stated_is_held_fixed_and_all_else_is_free():
@@ -33,8 +33,8 @@ def test_what_is_stated_is_held_fixed_and_all_else_is_free():
 def test_nodes_are_as_good_as_gpus():
     tables = {**TABLES, "nodes": 4}
     del tables["gpus"]
-    assert asked_of(tables, Wishes(), source="here").request.gpus == 32
-    assert asked_of({**tables, "gpus_per_node": 4}, Wishes(), source="here").request.gpus == 16
+    assert parse_request(tables, PlanOptions(), source="here").request.gpus == 32
+    assert parse_request({**tables, "gpus_per_node": 4}, PlanOptions(), source="here").request.gpus == 16
 
 
 def test_nothing_is_assumed_of_what_is_searched():
@@ -49,14 +49,14 @@ def test_a_cluster_that_is_too_small_is_taken_larger_and_that_is_told():
 
 
 def test_every_number_of_gpus_is_a_case_its_own_first():
-    found = asked(wishes=Wishes(gpu_counts="8, 64,16"))
+    found = asked(wishes=PlanOptions(gpu_counts="8, 64,16"))
     assert [case.gpus for case in found.cases] == [16, 8, 64]
     for case in found.cases:
         assert case.cluster.gpus >= case.gpus
 
 
 def test_a_plan_belongs_to_the_case_with_its_gpus_and_batch():
-    found = asked({"global_batch": 31}, wishes=Wishes(gpu_counts="8", keep_batch=False))
+    found = asked({"global_batch": 31}, wishes=PlanOptions(gpu_counts="8", keep_batch=False))
     for case in found.cases:
         plan = case.plan(dp=case.gpus, micro_batches=1)
         from_case = found.case_of(plan)
@@ -67,23 +67,23 @@ def test_a_plan_belongs_to_the_case_with_its_gpus_and_batch():
 
 
 def test_the_framework_brings_its_software():
-    assert asked(wishes=Wishes(framework="deepspeed")).request.template.software is Software.DEEPSPEED
-    assert asked(wishes=Wishes(framework="fsdp")).request.template.software is Software.PYTORCH
+    assert asked(wishes=PlanOptions(framework="deepspeed")).request.template.software is Software.DEEPSPEED
+    assert asked(wishes=PlanOptions(framework="fsdp")).request.template.software is Software.PYTORCH
     with pytest.raises(InputError, match="give one of them"):
-        asked({"software": "pytorch"}, wishes=Wishes(framework="megatron"))
+        asked({"software": "pytorch"}, wishes=PlanOptions(framework="megatron"))
 
 
 @pytest.mark.parametrize("software", [3, ["megatron"], "\x1b[31m"])
 def test_a_software_that_is_none_is_told_and_harmless(software: object):
     with pytest.raises(InputError) as told:
-        asked({"software": software}, wishes=Wishes(framework="megatron"))
+        asked({"software": software}, wishes=PlanOptions(framework="megatron"))
     assert told.value.message.isprintable()
 
 
 @pytest.mark.parametrize("plan", [3, [], "tp", None])
 def test_a_plan_that_is_no_table_is_told(plan: object):
     with pytest.raises(InputError):
-        asked_of({**TABLES, "plan": plan}, Wishes(), source="here")
+        parse_request({**TABLES, "plan": plan}, PlanOptions(), source="here")
 
 
 GIB = 2**30
@@ -106,13 +106,13 @@ GIB = 2**30
     ],
 )
 def test_a_margin_is_a_share_or_a_size(text: str, size_bytes: float | None):
-    found = margin_bytes_of(text, 100.0 * GIB)
+    found = parse_margin(text, 100.0 * GIB)
     assert found == (size_bytes if size_bytes is None else pytest.approx(size_bytes))
 
 
 @given(st.text())
 def test_any_margin_is_taken_or_not(text: str):
-    found = margin_bytes_of(text, 100.0)
+    found = parse_margin(text, 100.0)
     assert found is None or 0.0 <= found < 100.0
 
 
@@ -120,7 +120,7 @@ def test_any_margin_is_taken_or_not(text: str):
 def test_any_gpu_counts_are_taken_or_told(text: str):
     told = None
     try:
-        found = asked(wishes=Wishes(gpu_counts=text))
+        found = asked(wishes=PlanOptions(gpu_counts=text))
     except InputError as error:
         told = error.message
     if told is None:

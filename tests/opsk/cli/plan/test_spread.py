@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from opsk.cli.main import opsk
-from opsk.cli.plan.array import own_command
+from opsk.cli.plan.array import find_command
 from opsk.errors import OpskError
 
 REQUEST = (
@@ -55,7 +55,7 @@ def answer(*words: str | Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def search_space(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an array whose parts are all there; tests that change it take a copy."""
     folder = written(tmp_path_factory.mktemp("array") / "searched")
     for number in range(PARTS):
@@ -64,12 +64,12 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(searched: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(searched, tmp_path / "folder"))
+def folder(search_space: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(search_space, tmp_path / "folder"))
 
 
-def test_parts_merged_are_the_answer_of_one_search(searched: Path) -> None:
-    whole, merged = answer(*REQUEST), answer("--merge", searched)
+def test_parts_merged_are_the_answer_of_one_search(search_space: Path) -> None:
+    whole, merged = answer(*REQUEST), answer("--merge", search_space)
     parts = merged.pop("parts")
     assert (parts["parts"], parts["joined"], parts["missing"]) == (PARTS, PARTS, [])
     assert parts["longest_s"] <= parts["seconds"] == merged["seconds"]
@@ -269,9 +269,11 @@ def test_a_folder_without_a_request_is_no_folder_to_merge(tmp_path: Path) -> Non
     assert "holds no request.toml" in refusal("--merge", tmp_path)
 
 
-def test_a_part_needs_a_folder_that_can_be_written(searched: Path, tmp_path: Path) -> None:
+def test_a_part_needs_a_folder_that_can_be_written(search_space: Path, tmp_path: Path) -> None:
     with pytest.raises(OpskError, match="No such file or directory"):
-        raise run(searched / "request.toml", "--part", "0/3", "--output", tmp_path / "no" / "x").exception or OSError
+        raise (
+            run(search_space / "request.toml", "--part", "0/3", "--output", tmp_path / "no" / "x").exception or OSError
+        )
 
 
 def test_the_script_is_submitted_with_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,32 +303,32 @@ class TestScript:
         )
 
     def test_it_runs_the_opsk_that_wrote_it(self, tmp_path: Path) -> None:
-        if not own_command():
+        if not find_command():
             pytest.skip("opsk is not installed as a command")
         folder = written(tmp_path / "a folder's $name")
         done = self.bash(folder)
         assert done.returncode == 0, done.stderr
         assert json.loads((folder / "part-1.json").read_text())["part"] == 1
 
-    def test_another_opsk_can_be_named(self, searched: Path) -> None:
-        done = self.bash(searched, OPSK_COMMAND="echo")
-        request, output = searched / "request.toml", searched / "part-1.json"
+    def test_another_opsk_can_be_named(self, search_space: Path) -> None:
+        done = self.bash(search_space, OPSK_COMMAND="echo")
+        request, output = search_space / "request.toml", search_space / "part-1.json"
         assert done.stdout == f"plan {request} --part 1/3 --output {output}\n"
 
-    def test_an_opsk_that_is_not_there_is_said(self, searched: Path) -> None:
-        done = self.bash(searched, OPSK_COMMAND="/nowhere/opsk")
+    def test_an_opsk_that_is_not_there_is_said(self, search_space: Path) -> None:
+        done = self.bash(search_space, OPSK_COMMAND="/nowhere/opsk")
         assert done.returncode == 3
         assert "no command /nowhere/opsk on" in done.stderr
         assert "OPSK_MODULE" in done.stderr
 
-    def test_a_module_brings_opsk(self, searched: Path, tmp_path: Path) -> None:
+    def test_a_module_brings_opsk(self, search_space: Path, tmp_path: Path) -> None:
         (tmp_path / "init").mkdir()
         (tmp_path / "opsk").write_text('#!/bin/sh\necho module "$@"\n')
         (tmp_path / "opsk").chmod(0o755)
         (tmp_path / "init" / "bash").write_text(f'module() {{ [ "$2" = opsk/0.1 ] && PATH={tmp_path}:$PATH; }}\n')
-        done = self.bash(searched, OPSK_MODULE="opsk/0.1", MODULESHOME=str(tmp_path))
+        done = self.bash(search_space, OPSK_MODULE="opsk/0.1", MODULESHOME=str(tmp_path))
         assert done.stdout.startswith("module plan ")
-        done = self.bash(searched, OPSK_MODULE="other", MODULESHOME=str(tmp_path))
+        done = self.bash(search_space, OPSK_MODULE="other", MODULESHOME=str(tmp_path))
         assert done.returncode == 3
         assert "module load other brings no opsk" in done.stderr
 

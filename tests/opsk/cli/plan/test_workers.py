@@ -18,12 +18,12 @@ import pytest
 from click.testing import CliRunner
 
 from opsk.cli.main import opsk
-from opsk.cli.plan.workers import _Others, shared_search
+from opsk.cli.plan.workers import _WorkerPool, shared_search
 from opsk.errors import UnavailableError
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.hardware.catalog import cluster
-from opsk.planning.search.cases import searched_cases
-from opsk.planning.search.found import Found
+from opsk.planning.search.cases import search_cases
+from opsk.planning.search.found import SearchResult
 from opsk.planning.search.request import PlanRequest
 from opsk.workload.plan import Plan
 from opsk.workload.public_models.lookup import public_model
@@ -38,7 +38,7 @@ def llama(gpus: int = 64, **fields: Any) -> PlanRequest:
     return PlanRequest(model=model, cluster=machine, template=plan, gpus=gpus, global_batch=512, **fields)
 
 
-def last(found: Any) -> Found:
+def last(found: Any) -> SearchResult:
     return deque(found, maxlen=1)[0]
 
 
@@ -53,8 +53,8 @@ def alive(pid: int) -> bool:
 @pytest.fixture
 def waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others get their tasks however fast this process is."""
-    are_up = _Others.are_up
-    monkeypatch.setattr(_Others, "are_up", lambda self: eventually(lambda: are_up(self), bool, within_s=120))
+    are_up = _WorkerPool.are_up
+    monkeypatch.setattr(_WorkerPool, "are_up", lambda self: eventually(lambda: are_up(self), bool, within_s=120))
 
 
 @pytest.mark.usefixtures("waited_for")
@@ -64,7 +64,7 @@ def test_processes_find_what_one_finds(walk: bool | None) -> None:
     request = llama(256, limits=framework.limits, refuses=framework.refuses)
     if walk:
         request = llama(64, fixed={"schedule": ("1f1b",), "cp": (1,)})
-    whole, shared = last(searched_cases([request], walk=walk)), last(shared_search([request], 2, walk=walk))
+    whole, shared = last(search_cases([request], walk=walk)), last(shared_search([request], 2, walk=walk))
     assert [one.plan for one in shared.best] == [one.plan for one in whole.best]
     assert [one.plan for one in shared.best_fitting] == [one.plan for one in whole.best_fitting]
     assert (shared.space, shared.is_whole) == (whole.space, True)

@@ -10,9 +10,9 @@ from click import ClickException
 from click.testing import CliRunner
 
 from opsk.cli.main import opsk
-from opsk.cli.postmortem.document import postmortem_document
+from opsk.cli.postmortem.document import build_postmortem_document
 from opsk.errors import ExitStatus, OpskError
-from opsk.postmortem.values import Evidence, Origin, Report, Role, Sign
+from opsk.postmortem.values import Evidence, Finding, Origin, Report, Role
 
 HUNG = (
     "[rank{rank}]:[E822 15:25:1{second}.408271257 ProcessGroupNCCL.cpp:607] [Rank {rank}] Watchdog caught collective "
@@ -115,10 +115,10 @@ def test_without_job_and_logs_it_says_what_to_name() -> None:
 
 
 def test_of_too_much_evidence_what_the_kernel_says_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = tuple(Sign(signature="x.y", role=Role.CASCADE, origin=Origin.JOB_LOG, order=at) for at in range(9))
-    xid = Sign(signature="kernel.xid", role=Role.ROOT, origin=Origin.KERNEL, fields={"code": "79"})
-    monkeypatch.setattr("opsk.cli.postmortem.document.MOST_EVIDENCE", 3)
-    document = postmortem_document(Report(state="failed", evidence=Evidence(signs=(*waits, xid))))
+    waits = tuple(Finding(signature="x.y", role=Role.CASCADE, origin=Origin.JOB_LOG, order=at) for at in range(9))
+    xid = Finding(signature="kernel.xid", role=Role.ROOT, origin=Origin.KERNEL, fields={"code": "79"})
+    monkeypatch.setattr("opsk.cli.postmortem.document.MAX_EVIDENCE", 3)
+    document = build_postmortem_document(Report(state="failed", evidence=Evidence(findings=(*waits, xid))))
     assert [row["kind"] for row in document["evidence"]] == ["x.y", "x.y", "xid"]
     assert document["evidence_left_out"] == 7
 

@@ -181,7 +181,7 @@ def test_the_site_names_the_cluster_where_nobody_else_does(tmp_path: Path, monke
 def test_a_cluster_file_is_read(tmp_path: Path):
     path = tmp_path / "site.toml"
     path.write_text('name = "vega"\nlike = "titan"\nnodes = 3\n')
-    assert cluster_choice.named_cluster(str(path)).nodes == 3
+    assert cluster_choice.load_cluster(str(path)).nodes == 3
 
 
 def test_memory_time_and_energy_come_in_parts(plan_file: str):

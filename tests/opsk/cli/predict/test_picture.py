@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from opsk.cli.predict.picture import picture
+from opsk.cli.predict.picture import print_prediction
 from tests.golden.compare import assert_as_golden
 
 GIB = 2**30
@@ -91,7 +91,7 @@ def document() -> dict[str, Any]:
 
 def drawn(width: int, shown: dict[str, Any]) -> str:
     console = Console(width=width, file=io.StringIO(), highlight=False)
-    picture(shown, console)
+    print_prediction(shown, console)
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 

@@ -16,7 +16,7 @@ from opsk.cli.main import opsk
 from opsk.cli.remap import command as remap_module
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.job_key import JobKey
 from opsk.remapping import execution
 from opsk.remapping.journal import FileJournal
@@ -56,7 +56,7 @@ def plan_file(tmp_path: Path) -> str:
 def dump(tmp_path: Path) -> str:
     """Sixteen nodes of 8 HCAs under two units of eight, as ibnetdiscover shows them."""
     path = tmp_path / "fabric.ibnetdiscover"
-    path.write_text(as_ibnetdiscover(rail_optimized_fabric(nodes=16, hcas=8, leaves=16, spines=4)))
+    path.write_text(render_ibnetdiscover(rail_optimized_fabric(nodes=16, hcas=8, leaves=16, spines=4)))
     return str(path)
 
 
@@ -305,7 +305,7 @@ def test_apply_resume_and_journal_from_the_command_line(
 ) -> None:
     use_slurm(monkeypatch, FakeSlurm(None))
     monkeypatch.setattr(remap_apply, "run_command", Recorder(refuse="starttime"))
-    monkeypatch.setattr(remap_apply, "caller_rights", lambda job, run: (Who.USER,))
+    monkeypatch.setattr(remap_apply, "find_caller_rights", lambda job, run: (Who.USER,))
     ranks = ["--rank-file", str(tmp_path / "ranks")]
     arguments = ["4711", "--failed", "node:n0", *files, *ranks, "--apply", "spare_node", "--yes", "--json"]
     assert opsk.main(["remap", *arguments], standalone_mode=False) == 3
@@ -385,7 +385,7 @@ def remap_on(
     """Begin a remap of job 4711 of a cluster, which Slurm then refuses in part; return its id."""
     use_slurm(monkeypatch, FakeSlurm(replace(JOB, restarts=0), cluster=cluster))
     monkeypatch.setattr(remap_apply, "run_command", Recorder(refuse=refuse))
-    monkeypatch.setattr(remap_apply, "caller_rights", lambda job, run: tuple(Who))
+    monkeypatch.setattr(remap_apply, "find_caller_rights", lambda job, run: tuple(Who))
     plan, fabric = files[:2], files[2:4]
     arguments = ["4711", "--failed", "gpu:n2/5", *plan, *fabric, "--rank-file", str(ranks), "--apply", "spare_node"]
     document = json.loads(CliRunner().invoke(opsk, ["remap", *arguments, "--yes", "--json"]).stdout)
@@ -418,7 +418,7 @@ def test_two_clusters_have_jobs_of_one_number_in_one_journal(
 def test_a_remap_of_one_cluster_does_not_wait_for_another(
     files: list[str], own_journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with FileJournal(own_journal).held(JobKey(cluster="east", job="4711")):
+    with FileJournal(own_journal).lock(JobKey(cluster="east", job="4711")):
         assert remap_on("west", files, tmp_path / "ranks", monkeypatch)
         use_slurm(monkeypatch, FakeSlurm(replace(JOB, restarts=0), cluster="east"))
         arguments = ["4711", "--failed", "gpu:n2/5", *files[:4], "--apply", "spare_node", "--yes"]

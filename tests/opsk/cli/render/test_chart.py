@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from opsk.cli.render.chart import Bars, Box, Dot, Line, Lines, Path, Picture, Word, laid_out
+from opsk.cli.render.chart import Bars, Box, Chart, Dot, Line, Lines, Path, Word, lay_out_chart
 from opsk.cli.render.chart_png import chart_png
-from opsk.cli.render.chart_svg import chart_svg
+from opsk.cli.render.chart_svg import render_chart_svg
 from opsk.errors import InputError, UnavailableError
 
 NUMBERS = st.floats(1e-6, 1e9)
@@ -27,7 +27,7 @@ def pixels_of(png: bytes) -> np.ndarray:
 
 
 def test_shapes_are_where_they_were_put():
-    picture = Picture(
+    picture = Chart(
         width=40,
         height=20,
         shapes=[
@@ -45,7 +45,7 @@ def test_shapes_are_where_they_were_put():
 
 
 def test_dashes_leave_gaps():
-    picture = Picture(
+    picture = Chart(
         width=40, height=10, shapes=[Path(points=((0, 5), (40, 5)), colour="#000000", width=3, dashed=True)]
     )
     line = pixels_of(chart_png(picture, scale=1.0))[5, :, 0]
@@ -58,7 +58,7 @@ def test_words_begin_and_end_where_they_should(turned: bool):
     inked = {}
     for anchor in ("start", "middle", "end"):
         word = Word(x=60, y=60, text="rail-only", anchor=anchor, turned=turned)
-        dark = pixels_of(chart_png(Picture(width=120, height=120, shapes=[word]), scale=1.0))[..., 0] < 200
+        dark = pixels_of(chart_png(Chart(width=120, height=120, shapes=[word]), scale=1.0))[..., 0] < 200
         places = np.flatnonzero(dark.any(axis=1 if turned else 0))
         inked[anchor] = (places[0], places[-1])
     if turned:  # it reads upwards
@@ -72,7 +72,7 @@ def test_words_begin_and_end_where_they_should(turned: bool):
 def test_without_pillow_the_hint_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(UnavailableError) as caught:
-        chart_png(Picture(width=10, height=10))
+        chart_png(Chart(width=10, height=10))
     assert "opsk[png]" in str(caught.value.hint)
 
 
@@ -94,24 +94,24 @@ def test_any_numbers_and_names_make_whole_pictures(
         Lines(title="a", x_label="b", y_label="c", log_x=log_x, lines=[Line(name=n, points=p) for n, p in lines]),
         Bars(title="d", bars=bars),
     ]
-    picture = laid_out(panels)
+    picture = lay_out_chart(panels)
     for shape in picture.shapes:
         if isinstance(shape, Dot):
             assert -1 <= shape.x <= picture.width + 1
             assert -1 <= shape.y <= picture.height + 1
-    ElementTree.fromstring(chart_svg(picture))  # no text can break it
+    ElementTree.fromstring(render_chart_svg(picture))  # no text can break it
     assert pixels_of(chart_png(picture, scale=0.5)).shape[2] == 3
 
 
 def test_a_picture_larger_than_any_screen_is_refused():
     with pytest.raises(InputError, match="pixels"):
-        chart_png(Picture(width=50_000, height=50_000))
+        chart_png(Chart(width=50_000, height=50_000))
 
 
 def test_on_a_logarithmic_axis_a_tenfold_rise_is_as_high_everywhere():
     points = [(1.0, 0.02), (10.0, 0.2), (100.0, 2.0)]
     panel = Lines(title="t", x_label="x", y_label="y", lines=[Line(name="l", points=points)], log_x=True, log_y=True)
-    shapes = laid_out([panel]).shapes
+    shapes = lay_out_chart([panel]).shapes
     (first, second, third) = (shape.y for shape in shapes if isinstance(shape, Dot))
     assert first - second == pytest.approx(second - third)
     said = [shape.text for shape in shapes if isinstance(shape, Word)]
@@ -122,4 +122,4 @@ def test_on_a_logarithmic_axis_a_tenfold_rise_is_as_high_everywhere():
 def test_what_is_not_above_zero_is_drawn_on_a_plain_axis(lowest: float):
     points = [(1.0, lowest), (2.0, 5.0)]
     panel = Lines(title="t", x_label="x", y_label="y", lines=[Line(name="l", points=points)], log_y=True)
-    assert sum(isinstance(shape, Dot) for shape in laid_out([panel]).shapes) == 2
+    assert sum(isinstance(shape, Dot) for shape in lay_out_chart([panel]).shapes) == 2

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.app.inputs.fabric_dump import read_dump
-from opsk.cli.render.fabric_svg import KINDS, fabric_svg
+from opsk.cli.render.fabric_svg import KINDS, render_fabric_svg
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.rails import find_rails
 from opsk.fabric.views.marks import Loads
@@ -34,7 +34,7 @@ _HOSTILE = st.text(
 
 def drawn(fabric: Fabric, kind: str = "both", loads: Loads | None = None) -> str:
     faults = findings(fabric) if any(hca.node == "ufm" for hca in fabric.hcas.values()) else ()
-    return fabric_svg(fabric, replace(find_rails(fabric), faults=faults), loads, kind=kind)
+    return render_fabric_svg(fabric, replace(find_rails(fabric), faults=faults), loads, kind=kind)
 
 
 def read(svg: str) -> ElementTree.Element:
@@ -100,7 +100,7 @@ def test_no_text_of_a_dump_breaks_the_document(switch: str, node: str, source: s
     }
     hostile = replace(fabric, switches=switches, hcas=hcas, source=source)
     found = find_rails(hostile, compute_nodes=[f"{node}n{index}" for index in range(16)])
-    root = read(fabric_svg(hostile, found, some_loads(fabric)))
+    root = read(render_fabric_svg(hostile, found, some_loads(fabric)))
     assert {element.tag.removeprefix(SVG) for element in root.iter()} <= _ELEMENTS
 
 
@@ -114,7 +114,7 @@ def test_any_cabling_can_be_drawn(damage: random.Random) -> None:
         if damage.random() < 0.8
     )
     broken = replace(fabric, cables=cables)
-    assert read(fabric_svg(broken, find_rails(broken))).tag == f"{SVG}svg"
+    assert read(render_fabric_svg(broken, find_rails(broken))).tag == f"{SVG}svg"
 
 
 @pytest.mark.parametrize("fabric", [replace(clean(), cables=()), replace(clean(), switches={}, cables=(), hcas={})])
@@ -125,8 +125,8 @@ def test_a_fabric_of_nothing_is_a_picture_all_the_same(fabric: Fabric):
 def test_two_thousand_nodes_make_a_small_picture():
     fabric = rail_optimized_fabric(nodes=2048, hcas=8, leaves=512, spines=32, pods=8, cores_per_spine=4)
     loads = {(leaf, spine): 0.1 * (index % 9) for index, (leaf, spine) in enumerate(_up(fabric))}
-    assert len(fabric_svg(fabric, find_rails(fabric))) < 100_000
-    assert len(fabric_svg(fabric, find_rails(fabric), loads)) < 5_000_000
+    assert len(render_fabric_svg(fabric, find_rails(fabric))) < 100_000
+    assert len(render_fabric_svg(fabric, find_rails(fabric), loads)) < 5_000_000
 
 
 def _up(fabric: Fabric) -> list[tuple[str, str]]:
@@ -136,7 +136,7 @@ def _up(fabric: Fabric) -> list[tuple[str, str]]:
 
 def test_the_command_writes_what_was_asked_for(tmp_path: Path, run_opsk):  # type: ignore[no-untyped-def]
     dump = tmp_path / "dump"
-    dump.write_text(as_ibnetdiscover(miswired()))
+    dump.write_text(render_ibnetdiscover(miswired()))
     out = tmp_path / "out.svg"
     done = run_opsk("fabric", str(dump), "--svg", str(out), "--svg-kind", "tree")
     assert done.returncode == 0
@@ -151,7 +151,7 @@ def test_the_command_writes_what_was_asked_for(tmp_path: Path, run_opsk):  # typ
 
 
 def test_the_example_is_the_miswired_fabric(root: Path):
-    assert (root / "examples/miswired.ibnetdiscover").read_text() == as_ibnetdiscover(miswired())
+    assert (root / "examples/miswired.ibnetdiscover").read_text() == render_ibnetdiscover(miswired())
 
 
 def test_a_real_browser_draws_it(tmp_path: Path):
@@ -177,7 +177,7 @@ def test_every_open_fabric_can_be_drawn(shared: Path):
             continue
         rails = find_rails(fabric)
         for kind in KINDS:
-            drawn_kind = fabric_svg(fabric, rails, kind=kind)
+            drawn_kind = render_fabric_svg(fabric, rails, kind=kind)
             assert read(drawn_kind).tag == f"{SVG}svg", path.name
             assert len(drawn_kind) < 500_000
 
@@ -185,7 +185,7 @@ def test_every_open_fabric_can_be_drawn(shared: Path):
 @pytest.mark.shared
 def test_the_swapped_hcas_of_the_dgx_cluster_are_seen(shared: Path):
     fabric = read_dump(shared / "data/real/ib_fabric/ndr_dgx_rail_40sw.ibnetdiscover")
-    said = [element.text or "" for element in read(fabric_svg(fabric, find_rails(fabric))).iter(f"{SVG}text")]
+    said = [element.text or "" for element in read(render_fabric_svg(fabric, find_rails(fabric))).iter(f"{SVG}text")]
     assert [text for text in said if text.startswith("⇄ ") and "LEAF" in text] == [
         "⇄ B09-P1-IBLEAF-04-08",
         "⇄ B09-P1-IBLEAF-03-08",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from opsk.cli.fabric.picture import show_pictures
+from opsk.cli.fabric.picture import print_views
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.rails import find_rails
@@ -27,7 +27,7 @@ def shown(fabric: Fabric, width: int, loads: Loads | None = None, *, colour: boo
         width=width, file=io.StringIO(), highlight=False, force_terminal=colour, color_system="256" if colour else None
     )
     faults = findings(fabric) if any(hca.node == "ufm" for hca in fabric.hcas.values()) else ()
-    show_pictures(console, fabric, replace(find_rails(fabric), faults=faults), loads)
+    print_views(console, fabric, replace(find_rails(fabric), faults=faults), loads)
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 

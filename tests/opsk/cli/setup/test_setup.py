@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from opsk.app.doctor.slurm_installation import InstalledSlurm, installed_slurm, slurm_findings, slurm_lines, snippets
+from opsk.app.doctor.slurm_installation import (
+    InstalledSlurm,
+    check_installed_slurm,
+    find_installed_slurm,
+    find_snippets,
+    read_slurm_lines,
+)
 from opsk.cli.setup.command import setup
-from opsk.cli.setup.site_file import SiteFacts, site_text, write_site
+from opsk.cli.setup.site_file import SiteFacts, format_site, write_site
 from opsk.config import load_site
 from opsk.errors import ConfigError, InputError
 from opsk.telemetry.gpu.samples import LostGpu
@@ -22,8 +28,8 @@ from tests.fakes.gpus import FixedGpus, h100, reading
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A root without anything, and a PATH without programs."""
-    monkeypatch.setattr("opsk.app.doctor.slurm_installation.search_path", lambda: str(tmp_path / "bin"))
-    monkeypatch.setattr("opsk.cli.setup.host.search_path", lambda: str(tmp_path / "bin"))
+    monkeypatch.setattr("opsk.app.doctor.slurm_installation.build_search_path", lambda: str(tmp_path / "bin"))
+    monkeypatch.setattr("opsk.cli.setup.host.build_search_path", lambda: str(tmp_path / "bin"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     (tmp_path / "bin").mkdir()
     (tmp_path / "root").mkdir()
@@ -89,12 +95,12 @@ def test_slurm_its_plugins_and_their_lua_are_found(empty: Path) -> None:
 @pytest.mark.parametrize("socket_of", [None, "5.1"])
 def test_lua_socket_of_another_lua_does_not_help(empty: Path, socket_of: str | None) -> None:
     site_with_slurm(empty, socket_of=socket_of)
-    (said,) = [each for each in slurm_findings(installed_slurm(empty)) if each.check == "lua-socket"]
+    (said,) = [each for each in check_installed_slurm(find_installed_slurm(empty)) if each.check == "lua-socket"]
     assert said.what.startswith("lua-socket is missing for Lua 5.4")
 
 
 def test_a_slurm_that_is_too_old(empty: Path) -> None:
-    found = list(slurm_findings(InstalledSlurm(release=(21, 8), program="/usr/sbin/slurmctld")))
+    found = list(check_installed_slurm(InstalledSlurm(release=(21, 8), program="/usr/sbin/slurmctld")))
     assert "older than what opsk knows" in found[0].what
 
 
@@ -167,7 +173,7 @@ def test_the_file_is_read_by_opsk_and_has_what_was_said(empty: Path) -> None:
 
 
 def test_every_key_that_stands_there_as_a_comment_is_one_that_opsk_knows(tmp_path: Path) -> None:
-    text = site_text(SiteFacts())
+    text = format_site(SiteFacts())
     uncommented = "\n".join(
         line.removeprefix("# ") if "=" in line or "[[" in line else line for line in text.splitlines()
     )
@@ -203,7 +209,7 @@ def test_what_opsk_would_not_read_is_not_put_in_place(tmp_path: Path) -> None:
 
 def test_a_hostile_name_of_a_gpu_stays_a_comment(tmp_path: Path) -> None:
     path = tmp_path / "opsk.toml"
-    path.write_text(site_text(SiteFacts(gpus=('x\n[store]\nurl = "sqlite:///evil"\n',))))
+    path.write_text(format_site(SiteFacts(gpus=('x\n[store]\nurl = "sqlite:///evil"\n',))))
     assert load_site(path).store.url is None
 
 
@@ -218,7 +224,7 @@ def test_what_cannot_be_used_is_refused(empty: Path, words: tuple[str, str]) -> 
 
 
 def test_each_release_gets_the_newest_lines_up_to_it() -> None:
-    known = snippets()
+    known = find_snippets()
     assert list(known) == [(22, 5), (24, 11), (25, 11), (26, 5)]
     for release, of in (((21, 8), (22, 5)), ((23, 11), (22, 5)), ((25, 5), (24, 11)), ((27, 5), (26, 5))):
-        assert slurm_lines(release) == tuple(known[of].read_text().splitlines())
+        assert read_slurm_lines(release) == tuple(known[of].read_text().splitlines())

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from opsk.cli.store.command import store
 from opsk.store.database.engine import connect, open_store
-from opsk.store.database.schema import newest, revisions, upgrade
-from opsk.store.records.jobs import jobs
+from opsk.store.database.schema import list_revisions, newest_revision, upgrade
+from opsk.store.records.jobs import find_jobs
 from opsk.store.writing import DirectWriter
 from tests.fakes.store_records import job, later, one_of_each
 
@@ -127,14 +127,14 @@ def test_a_store_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> Non
 
 def test_an_upgrade_makes_a_store_and_brings_up_an_old_one(tmp_path: Path) -> None:
     told = answer(tmp_path, "upgrade")
-    assert (told["before"], told["now"]) == (None, newest())
+    assert (told["before"], told["now"]) == (None, newest_revision())
     assert "nothing to do" in opsk(tmp_path, "upgrade").stdout
     old = tmp_path / "old"
     old.mkdir()
-    upgrade(connect(url_of(old)), revisions()[0])
+    upgrade(connect(url_of(old)), list_revisions()[0])
     assert "opsk store upgrade" in opsk(old, "size").stderr
-    assert answer(old, "upgrade")["before"] == revisions()[0]
-    assert jobs(open_store(url_of(old), writing=False)) == []
+    assert answer(old, "upgrade")["before"] == list_revisions()[0]
+    assert find_jobs(open_store(url_of(old), writing=False)) == []
 
 
 def test_a_server_that_is_not_there_ends_with_3_and_without_a_password(tmp_path: Path) -> None:

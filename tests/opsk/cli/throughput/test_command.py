@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from opsk.cli.main import opsk
-from opsk.cli.throughput.picture import sparkline
+from opsk.cli.throughput.picture import render_sparkline
 from opsk.errors import InputError
 from tests.fakes.progress_logs import megatron_line
 
@@ -114,6 +114,6 @@ def test_a_run_that_only_sums_itself_up(tmp_path: Path) -> None:
 
 
 def test_the_sparkline() -> None:
-    assert sparkline([1.0]) == ""
-    assert sparkline([1.0, 2.0, float("nan"), 8.0]) == "▃▆ █", "one and a half times the median is the top"
-    assert len(sparkline([1.0] * 1000)) == 60
+    assert render_sparkline([1.0]) == ""
+    assert render_sparkline([1.0, 2.0, float("nan"), 8.0]) == "▃▆ █", "one and a half times the median is the top"
+    assert len(render_sparkline([1.0] * 1000)) == 60

@@ -16,13 +16,13 @@ from opsk.costmodel.collectives.hierarchical import (
     all_gather_s,
     all_reduce_s,
     all_to_all_s,
-    group_of,
+    build_group,
     hops_inside,
     point_to_point_s,
 )
 from opsk.costmodel.collectives.rail_only import rail_only_all_to_all_s, rail_optimized_all_to_all_s
 from opsk.costmodel.efficiency.efficiency import Efficiency, LinkEfficiency
-from opsk.costmodel.machine import Machine, machine_of
+from opsk.costmodel.machine import Machine, build_machine
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from tests.fakes.training_runs import a100_cluster
@@ -34,7 +34,7 @@ POWERS = st.integers(0, 10).map(lambda power: 2**power)
 
 
 def _machine(links: LinkEfficiency = IDEAL, cluster: ClusterSpec | None = None) -> Machine:
-    return machine_of(cluster or a100_cluster(), np.array([2]), Efficiency(links=links))
+    return build_machine(cluster or a100_cluster(), np.array([2]), Efficiency(links=links))
 
 
 def _nvl72() -> ClusterSpec:
@@ -49,7 +49,7 @@ def _ranks(count: float) -> np.ndarray:
 
 
 def _all_reduce(machine: Machine, ranks: float, *, stride: float = 1.0, algorithm: Algorithm = Algorithm.AUTO) -> float:
-    group = group_of(machine, stride=stride, size=_ranks(ranks))
+    group = build_group(machine, stride=stride, size=_ranks(ranks))
     return float(all_reduce_s(machine, group, SIZE, 1.0, algorithm)[0])
 
 
@@ -66,12 +66,12 @@ def _all_reduce(machine: Machine, ranks: float, *, stride: float = 1.0, algorith
     ],
 )
 def test_a_group_lies_over_as_few_domains_as_hold_it(stride: float, ranks: float, inside: float, across: float) -> None:
-    group = group_of(_machine(), stride=stride, size=_ranks(ranks))
+    group = build_group(_machine(), stride=stride, size=_ranks(ranks))
     assert (group.inside[0], group.across[0]) == (inside, across)
 
 
 def test_128_ranks_are_two_racks_of_64_on_nvl72() -> None:
-    group = group_of(_machine(cluster=_nvl72()), stride=1.0, size=_ranks(128))
+    group = build_group(_machine(cluster=_nvl72()), stride=1.0, size=_ranks(128))
     assert (group.inside[0], group.across[0]) == (64, 2)
 
 
@@ -125,7 +125,7 @@ def test_a_tree_on_two_nodes_beats_the_nics_and_on_three_no_more() -> None:
 def test_small_arrays_on_many_domains_take_the_tree() -> None:
     # latency: ring 2 ((512 - 64) 1 us + 63 x 10 us), tree 2 (7 x 1 us + 6 x 10 us)
     machine = _machine(SLOW)
-    group = group_of(machine, stride=1.0, size=_ranks(512))
+    group = build_group(machine, stride=1.0, size=_ranks(512))
     nothing = np.zeros(1)
     assert all_reduce_s(machine, group, nothing, 1.0, Algorithm.RING)[0] == pytest.approx(2 * (448e-6 + 630e-6))
     assert all_reduce_s(machine, group, nothing, 1.0)[0] == pytest.approx(2 * (7e-6 + 60e-6))
@@ -138,13 +138,13 @@ def test_switches_that_reduce_halve_the_bytes_of_the_nics() -> None:
     assert ring / _all_reduce(machine, 64, stride=8.0, algorithm=Algorithm.SHARP) == pytest.approx(2 * 63 / 64)
     slow, nothing = _machine(SLOW), np.zeros(1)
     for ranks in (2, 512):
-        group = group_of(slow, stride=8.0, size=_ranks(ranks))
+        group = build_group(slow, stride=8.0, size=_ranks(ranks))
         assert all_reduce_s(slow, group, nothing, 1.0, Algorithm.SHARP)[0] == pytest.approx(1e-5)
 
 
 def test_auto_takes_the_switches_only_in_the_rows_that_have_them() -> None:
     machine = _machine()
-    group = group_of(machine, stride=8.0, size=np.full(2, 64.0))
+    group = build_group(machine, stride=8.0, size=np.full(2, 64.0))
     times = all_reduce_s(machine, group, SIZE, 1.0, in_network=np.array([False, True]))
     ring, sharp = (_all_reduce(machine, 64, stride=8.0, algorithm=name) for name in (Algorithm.RING, Algorithm.SHARP))
     np.testing.assert_allclose(times, [ring, sharp])
@@ -153,7 +153,7 @@ def test_auto_takes_the_switches_only_in_the_rows_that_have_them() -> None:
 def test_groups_of_one_axis_share_the_nics_of_their_node() -> None:
     # tp 8: eight groups of 16 run at once, each rank with its own NIC; with four NICs each rank has half of one
     gather = [
-        all_gather_s(machine, group_of(machine, stride=8.0, size=_ranks(16)), SIZE, 1.0)[0]
+        all_gather_s(machine, build_group(machine, stride=8.0, size=_ranks(16)), SIZE, 1.0)[0]
         for machine in (_machine(), _machine(cluster=a100_cluster(nics=4)))
     ]
     assert gather == [pytest.approx(15 / 16 * 8e9 / 25e9), pytest.approx(15 / 16 * 8e9 / 12.5e9)]
@@ -174,7 +174,7 @@ def test_latency_inside_a_domain_walks_a_node_and_then_doubles(ranks: int) -> No
 def test_a_large_domain_has_little_latency_and_the_same_bandwidth() -> None:
     # 64 ranks of one NVL72, 14 hops a turn; two turns
     machine = _machine(SLOW, _nvl72())
-    group = group_of(machine, stride=1.0, size=_ranks(64))
+    group = build_group(machine, stride=1.0, size=_ranks(64))
     assert all_reduce_s(machine, group, np.zeros(1), 1.0)[0] == pytest.approx(2 * 14e-6)
     expected = 2 * 63 / 64 * 8e9 / 300e9 + 2 * 14e-6
     assert all_reduce_s(machine, group, SIZE, 1.0)[0] == pytest.approx(expected)
@@ -183,7 +183,7 @@ def test_a_large_domain_has_little_latency_and_the_same_bandwidth() -> None:
 @pytest.mark.parametrize("algorithm", [Algorithm.AUTO, Algorithm.RING, Algorithm.TREE, Algorithm.SHARP, Algorithm.NVLS])
 def test_one_rank_has_nothing_to_say(algorithm: Algorithm) -> None:
     machine = _machine(SLOW)
-    group = group_of(machine, stride=8.0, size=_ranks(1))
+    group = build_group(machine, stride=8.0, size=_ranks(1))
     assert all_reduce_s(machine, group, SIZE, 5, algorithm)[0] == 0
     assert all_gather_s(machine, group, SIZE, 5)[0] == 0
     for forwarding in Forwarding:
@@ -199,7 +199,7 @@ def test_an_algorithm_that_nccl_lacks_is_refused() -> None:
 @given(ranks=POWERS, stride=st.sampled_from([1.0, 2.0, 8.0, 64.0]), growth=st.floats(1.0, 100.0))
 def test_time_grows_with_bytes_and_ranks(algorithm: Algorithm, ranks: int, stride: float, growth: float) -> None:
     machine = _machine(SLOW)
-    few, many = (group_of(machine, stride=stride, size=_ranks(count)) for count in (ranks, 2 * ranks))
+    few, many = (build_group(machine, stride=stride, size=_ranks(count)) for count in (ranks, 2 * ranks))
     less, more = (all_reduce_s(machine, few, SIZE * factor, 3.0, algorithm)[0] for factor in (1.0, growth))
     assert more >= less
     if stride >= 8 or 2 * ranks * stride <= 8:  # on one level: more domains bring more NICs
@@ -209,7 +209,7 @@ def test_time_grows_with_bytes_and_ranks(algorithm: Algorithm, ranks: int, strid
 @given(ranks=POWERS, stride=st.sampled_from([1.0, 4.0, 16.0]), size=st.floats(0.0, 1e12))
 def test_an_all_reduce_ring_is_two_turns(ranks: int, stride: float, size: float) -> None:
     machine = _machine(SLOW)
-    group = group_of(machine, stride=stride, size=_ranks(ranks))
+    group = build_group(machine, stride=stride, size=_ranks(ranks))
     whole = all_reduce_s(machine, group, np.array([size]), 2.0, Algorithm.RING)
     assert whole[0] == pytest.approx(2 * all_gather_s(machine, group, np.array([size]), 2.0)[0])
 
@@ -218,17 +218,17 @@ def test_an_all_reduce_ring_is_two_turns(ranks: int, stride: float, size: float)
 def test_a_table_says_what_its_rows_say(rows: list[tuple[int, float]]) -> None:
     machine = _machine(SLOW)
     sizes, strides = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
-    table = group_of(machine, stride=strides, size=sizes)
+    table = build_group(machine, stride=strides, size=sizes)
     many = all_reduce_s(machine, table, np.full(len(rows), 1e6), 1.0)
     for index, (size, stride) in enumerate(rows):
-        group = group_of(machine, stride=stride, size=_ranks(size))
+        group = build_group(machine, stride=stride, size=_ranks(size))
         assert many[index] == pytest.approx(all_reduce_s(machine, group, np.array([1e6]), 1.0)[0])
 
 
 @given(st.integers(2, 64))
 def test_all_to_alls_are_equations_2_and_3_of_the_rail_only_paper(across: int) -> None:
     machine = _machine()
-    group = group_of(machine, stride=1.0, size=_ranks(8 * across))
+    group = build_group(machine, stride=1.0, size=_ranks(8 * across))
     grid = {"inside": 8, "across": across, "hb_bytes_per_s": 300e9, "nic_bytes_per_s": 25e9}
     pair_bytes = SIZE[0] / (8 * across)
     direct, streamed, phased = (all_to_all_s(machine, group, SIZE, 1.0, way)[0] for way in Forwarding)
@@ -240,7 +240,7 @@ def test_all_to_alls_are_equations_2_and_3_of_the_rail_only_paper(across: int) -
 def test_forwarding_puts_messages_to_one_domain_together() -> None:
     # 4 domains of 8: 7 neighbours; 24 messages to strangers, or one to each of 3 domains
     machine, nothing = _machine(SLOW), np.zeros(1)
-    group = group_of(machine, stride=1.0, size=_ranks(32))
+    group = build_group(machine, stride=1.0, size=_ranks(32))
     assert all_to_all_s(machine, group, nothing, 1.0, Forwarding.DIRECT)[0] == pytest.approx(7e-6 + 24e-5)
     assert all_to_all_s(machine, group, nothing, 1.0, Forwarding.PXN)[0] == pytest.approx(7e-6 + 3e-5)
 
@@ -280,7 +280,7 @@ def test_half_the_nics_give_half_the_fabric() -> None:
     ],
 )
 def test_groups_that_do_not_divide_a_node_lie_astride(size: int, ranks: int, domains: int) -> None:
-    group = group_of(_machine(), stride=1.0, size=_ranks(size), ranks=float(ranks))
+    group = build_group(_machine(), stride=1.0, size=_ranks(size), ranks=float(ranks))
     assert group.across[0] == domains
     starts = range(0, ranks - size + 1, size)
     spans = max((start + size - 1) // 8 - start // 8 + 1 for start in starts)  # counted one by one
@@ -289,5 +289,5 @@ def test_groups_that_do_not_divide_a_node_lie_astride(size: int, ranks: int, dom
 
 def test_neighbours_on_racks_need_not_lie_astride() -> None:
     # 64 of 72 GPUs of a rack are allocated, so groups of 16 divide what is used of it
-    group = group_of(_machine(cluster=_nvl72()), stride=1.0, size=_ranks(16), ranks=128.0)
+    group = build_group(_machine(cluster=_nvl72()), stride=1.0, size=_ranks(16), ranks=128.0)
     assert group.across[0] == 1

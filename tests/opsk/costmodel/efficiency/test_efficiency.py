@@ -104,4 +104,4 @@ def test_what_is_shipped_can_be() -> None:
 def test_megatron_alone_reduces_beside_weight_gradients(changes: dict[str, Any], share: float) -> None:
     plan = replace(Plan(tp=8, global_batch=8), **changes)
     assert DEFAULT.for_software(PlanTable.of([plan])).tp_async_share[0] == share
-    assert DEFAULT.for_software(PlanTable.one(plan)).tp_async_share == share
+    assert DEFAULT.for_software(PlanTable.single(plan)).tp_async_share == share

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opsk.costmodel.efficiency.kernel_rates import generation_of, generations, rates_of_kernels
+from opsk.costmodel.efficiency.kernel_rates import find_generation, generations, load_kernel_rates
 from opsk.costmodel.machine import USUAL_SHARES
 from opsk.costmodel.table import ATTENTIONS, SOFTWARE
 from opsk.hardware.catalog import gpu, names
@@ -18,7 +18,7 @@ USUAL = {
 
 
 def test_every_kernel_has_rates_on_every_chip() -> None:
-    rates = rates_of_kernels()
+    rates = load_kernel_rates()
     assert rates.shape == (9, len(generations()), len(ATTENTIONS), len(SOFTWARE))
     assert np.isfinite(rates).all()
     assert (rates[:6] > 0).all()
@@ -30,7 +30,7 @@ def test_every_generation_of_the_catalogue_is_in_the_table() -> None:
 
 
 def test_an_unknown_chip_is_taken_for_an_a100() -> None:
-    assert generation_of("rubin") == generation_of("ampere")
+    assert find_generation("rubin") == find_generation("ampere")
 
 
 @pytest.mark.parametrize("generation", USUAL_SHARES)

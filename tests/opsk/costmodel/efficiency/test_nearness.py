@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from opsk.costmodel.efficiency.nearness import Case, case_of, missing
+from opsk.costmodel.efficiency.nearness import Case, build_case, find_missing_aspects
 from opsk.hardware.catalog import cluster
 from opsk.workload.plan import Plan, Precision
 from tests.fakes.training_runs import gpt
@@ -28,22 +28,22 @@ OTHER = Case(architecture="hopper", software="megatron-core", kind="moe", precis
     ],
 )
 def test_what_no_run_is_near_in(changes: dict[str, str], lacks: set[str]) -> None:
-    assert missing(replace(KNOWN, **changes), [KNOWN, OTHER]) == lacks
+    assert find_missing_aspects(replace(KNOWN, **changes), [KNOWN, OTHER]) == lacks
 
 
 def test_where_nobody_says_what_was_measured_nothing_is_lacked() -> None:
-    assert missing(OTHER, []) == frozenset()
+    assert find_missing_aspects(OTHER, []) == frozenset()
 
 
 def test_a_combination_of_an_older_file_stands_for_every_kind_and_format() -> None:
-    old = Case.named("ampere/pytorch")
-    assert missing(replace(KNOWN, kind="moe", precision="fp8"), [old]) == frozenset()
+    old = Case.parse("ampere/pytorch")
+    assert find_missing_aspects(replace(KNOWN, kind="moe", precision="fp8"), [old]) == frozenset()
     assert old.name == "ampere/pytorch"
-    assert Case.named(KNOWN.name) == KNOWN
+    assert Case.parse(KNOWN.name) == KNOWN
 
 
 def test_adapters_and_formats_make_the_case() -> None:
     machine = cluster("superpod-h100")
     plan = Plan(lora_rank=8, precision=Precision.MXFP8, global_batch=8)
-    found = case_of(gpt(layers=2, hidden=256, heads=4, seq=128), plan, machine)
+    found = build_case(gpt(layers=2, hidden=256, heads=4, seq=128), plan, machine)
     assert found.name == "hopper/megatron-core/adapters/fp8"

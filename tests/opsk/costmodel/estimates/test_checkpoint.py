@@ -14,7 +14,7 @@ from opsk.costmodel.estimates.checkpoint import (
     CheckpointOptions,
     best_interval_s,
     checkpoint_bytes,
-    checkpoint_of,
+    compute_checkpoint,
     lost_fraction,
 )
 from opsk.costmodel.sizes.parameters import total_parameters
@@ -70,20 +70,20 @@ def test_writing_takes_the_slower_of_file_system_and_nodes(gpt3: ModelShape):
     cluster = catalogue_cluster("superpod-h100")
     plan = Plan(tp=8, pp=8, dp=2, global_batch=64)
     size = checkpoint_bytes(gpt3, plan)
-    slow = checkpoint_of(gpt3, plan, cluster, CheckpointOptions(write_bytes_per_s=10e9))
+    slow = compute_checkpoint(gpt3, plan, cluster, CheckpointOptions(write_bytes_per_s=10e9))
     assert slow.write_s == slow.stall_s == pytest.approx(size / 10e9)
-    fast = checkpoint_of(gpt3, plan, cluster, CheckpointOptions(write_bytes_per_s=1e15))
+    fast = compute_checkpoint(gpt3, plan, cluster, CheckpointOptions(write_bytes_per_s=1e15))
     # 16 nodes, 2 storage ports of 50 GB/s each, of which 80 % are reached
     assert fast.write_s == pytest.approx(size / (16 * 2 * 50e9 * 0.8))
-    stated = checkpoint_of(gpt3, plan, cluster, CheckpointOptions(node_write_bytes_per_s=1e9))
+    stated = compute_checkpoint(gpt3, plan, cluster, CheckpointOptions(node_write_bytes_per_s=1e9))
     assert stated.write_s == pytest.approx(size / 16e9)
 
 
 def test_an_asynchronous_checkpoint_stalls_for_its_copy_alone(gpt3: ModelShape, cluster: ClusterSpec):
     plan = Plan(tp=8, pp=8, dp=2, global_batch=64)
     options = CheckpointOptions(write_bytes_per_s=10e9, asynchronous=True)
-    behind = checkpoint_of(gpt3, plan, cluster, options)
-    aside = checkpoint_of(gpt3, plan, cluster, replace(options, asynchronous=False))
+    behind = compute_checkpoint(gpt3, plan, cluster, options)
+    aside = compute_checkpoint(gpt3, plan, cluster, replace(options, asynchronous=False))
     # 128 GPUs copy their shares at 80 % of 32 GB/s
     assert behind.stall_s == pytest.approx(behind.size_bytes / 128 / (0.8 * 32e9))
     assert behind.write_s == aside.write_s

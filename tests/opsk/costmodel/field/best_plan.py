@@ -16,7 +16,7 @@ import numpy as np
 
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.predict import predict
-from opsk.costmodel.rules import violations
+from opsk.costmodel.rules import find_violations
 from opsk.costmodel.table import PlanTable
 from opsk.hardware import catalog
 from opsk.hardware.spec import ClusterSpec
@@ -76,7 +76,7 @@ def legal_plans(model: ModelShape, gpus: int, batch: int) -> PlanTable:
             sequence_parallel=tp > 1,
             tp_async=False,  # the paper's model shows all tensor-parallel communication
         )
-        if not violations(model, plan):
+        if not find_violations(model, plan):
             plans.append(plan)
     return PlanTable.of(plans)
 

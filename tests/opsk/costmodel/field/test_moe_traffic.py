@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.time import volumes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision
@@ -21,7 +21,7 @@ def test_all_to_all_is_about_a_quarter_of_the_traffic():
     # figure 5, printed: 27 % on 16 DGX A100, the dense part data-parallel, an expert a GPU. The batch is not printed:
     # 512 sequences of 2,048 here, DeepSpeed-MoE's (from memory), in fp16. Allowed: 20 to 35 %
     plan = Plan(dp=128, ep=128, micro_batch=4, global_batch=512, precision=Precision.FP16)
-    model, (shares, _, count) = shape_of(DEEPSPEED_MOE_1_3B), parts(DEEPSPEED_MOE_1_3B, plan)
+    model, (shares, _, count) = build_shape(DEEPSPEED_MOE_1_3B), parts(DEEPSPEED_MOE_1_3B, plan)
     moe_layers = DEEPSPEED_MOE_1_3B.layers - DEEPSPEED_MOE_1_3B.dense_layers
     ring = volumes.ring_share(shares.dp)
     # dispatch and combine, forward and backward; the dense part's gradients in one all-reduce

@@ -9,12 +9,12 @@ from opsk.costmodel.estimates import closed_forms as forms
 from opsk.costmodel.memory.activations import (
     Activations,
     LayerBytes,
-    activations_of,
-    kept_layer_bytes,
+    compute_activations,
     layer_bytes,
     scores_bytes,
+    stored_layer_bytes,
 )
-from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.table import PlanTable
 from opsk.units import as_gib
 from opsk.workload.model import ModelShape
@@ -41,12 +41,12 @@ SEPARATE, PACKED = QkvLayout.SEPARATE, QkvLayout.PACKED
 
 
 def _layer(model: ModelShape, plan: Plan) -> LayerBytes:
-    return layer_bytes(shape_of(model), PlanTable.of([plan]), parts(model, plan)[0])
+    return layer_bytes(build_shape(model), PlanTable.of([plan]), parts(model, plan)[0])
 
 
 def _activations(model: ModelShape, plan: Plan) -> Activations:
     shares, stages, _ = parts(model, plan)
-    return activations_of(shape_of(model), PlanTable.of([plan]), shares, stages)
+    return compute_activations(build_shape(model), PlanTable.of([plan]), shares, stages)
 
 
 @pytest.mark.parametrize(("hidden", "heads", "micro_batch"), SHAPES)
@@ -56,7 +56,7 @@ class TestKorthikantiTable2:
     def _kept(self, hidden: int, heads: int, plan: Plan) -> float:
         model = gpt(layers=4, hidden=hidden, heads=heads)
         layer = _layer(model, plan)
-        return float(kept_layer_bytes(shape_of(model), PlanTable.of([plan]), parts(model, plan)[0], layer)[0][0])
+        return float(stored_layer_bytes(build_shape(model), PlanTable.of([plan]), parts(model, plan)[0], layer)[0][0])
 
     def test_no_parallelism(self, hidden: int, heads: int, micro_batch: int):
         shape = {"seq": 2048, "micro_batch": micro_batch, "hidden": hidden, "heads": heads}
@@ -111,14 +111,14 @@ def test_first_stage_of_figure_1(hidden: int, heads: int, layers: int, plan: Pla
     # estimator, which has it too: 9.79, 12.38, 23.30, 26.95 GiB)
     model = gpt(layers=layers, hidden=hidden, heads=heads)
     found = _activations(model, replace(plan, recompute=Recompute.SELECTIVE, sequence_parallel=True))
-    assert as_gib(float(found.kept[0, 0])) == pytest.approx(figure_gib, rel=0.025)
+    assert as_gib(float(found.stored[0, 0])) == pytest.approx(figure_gib, rel=0.025)
 
 
 def test_the_backward_brings_back_what_was_recomputed():
     model = gpt(layers=4, hidden=6144, heads=64)
     plan = Plan(tp=8, recompute=Recompute.SELECTIVE, global_batch=4)
-    scores = scores_bytes(shape_of(model), parts(model, plan)[0])
-    assert _activations(model, plan).again[0] == pytest.approx(scores[0], rel=1e-12)
+    scores = scores_bytes(build_shape(model), parts(model, plan)[0])
+    assert _activations(model, plan).restored[0] == pytest.approx(scores[0], rel=1e-12)
 
 
 def test_fused_attention_keeps_statistics_instead_of_scores():
@@ -269,7 +269,7 @@ def test_latent_attention_keeps_latents_and_heads():
 def test_recomputing_some_layers_keeps_the_others(llama3_8b: ModelShape):
     plan = Plan(recompute=Recompute.FULL, global_batch=1)
     everything, half, nothing = (
-        _activations(llama3_8b, each).kept[0, 0]
+        _activations(llama3_8b, each).stored[0, 0]
         for each in (plan, replace(plan, recompute_layers=16), replace(plan, recompute=Recompute.NONE))
     )
     assert half == pytest.approx((everything + nothing) / 2, rel=1e-12)
@@ -281,16 +281,16 @@ def test_selective_checkpointing_of_pytorch_keeps_every_second_product(llama3_8b
     # gate 14336, down 4096, which a compiler leaves out
     kept = 2 * (4096 + 4096 + 4096 + 1024 + 14336 + 4096) + 4 * 32
     head = 2 * 2 * 4096
-    assert _activations(llama3_8b, plan).kept[0, 0] == (32 * kept + head) * 8192
+    assert _activations(llama3_8b, plan).stored[0, 0] == (32 * kept + head) * 8192
     compiled = _activations(llama3_8b, replace(plan, compiled=True))
-    assert compiled.kept[0, 0] == (32 * (kept - 2 * 4096) + head) * 8192
+    assert compiled.stored[0, 0] == (32 * (kept - 2 * 4096) + head) * 8192
 
 
 def test_offloaded_activations_leave_two_layers(llama3_8b: ModelShape):
     plan = Plan(offload=Offload.ACTIVATIONS, global_batch=1)
     layer = _layer(llama3_8b, plan).plain[0]
     head = 2 * 2 * 4096 * 8192
-    assert _activations(llama3_8b, plan).kept[0, 0] == 2 * layer + head
+    assert _activations(llama3_8b, plan).stored[0, 0] == 2 * layer + head
 
 
 def test_offloaded_inputs_of_recomputed_layers_leave_two_of_them(llama3_8b: ModelShape):
@@ -298,12 +298,12 @@ def test_offloaded_inputs_of_recomputed_layers_leave_two_of_them(llama3_8b: Mode
         offload=Offload.ACTIVATIONS, recompute=Recompute.FULL, software=Software.PYTORCH, micro_batch=4, global_batch=4
     )
     inputs, head = 2 * 4096, 2 * 2 * 4096
-    assert _activations(llama3_8b, plan).kept[0, 0] == (2 * inputs + head) * 4 * 8192
+    assert _activations(llama3_8b, plan).stored[0, 0] == (2 * inputs + head) * 4 * 8192
 
 
 def test_zero_bubble_keeps_what_waits_for_weight_gradients(gpt3: ModelShape):
     plain, split = (
-        _activations(gpt3, Plan(tp=8, pp=8, schedule=schedule, global_batch=64)).kept[2, 0]
+        _activations(gpt3, Plan(tp=8, pp=8, schedule=schedule, global_batch=64)).stored[2, 0]
         for schedule in (Schedule.ONE_F_ONE_B, Schedule.ZERO_BUBBLE)
     )
     assert split > 7 * plain
@@ -312,7 +312,7 @@ def test_zero_bubble_keeps_what_waits_for_weight_gradients(gpt3: ModelShape):
 def test_deepspeed_keeps_the_output_of_a_stage_for_every_micro_batch_in_flight(gpt3: ModelShape):
     plan = Plan(tp=8, pp=8, recompute=Recompute.FULL, global_batch=64)
     megatron, deepspeed = (
-        _activations(gpt3, replace(plan, software=software)).kept[0, 0]
+        _activations(gpt3, replace(plan, software=software)).stored[0, 0]
         for software in (Software.MEGATRON, Software.DEEPSPEED)
     )
     assert deepspeed - megatron == 8 * 2 * 2048 * 12288

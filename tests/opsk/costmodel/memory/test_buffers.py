@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opsk.costmodel.memory.buffers import Buffers, buffers_of, communicators, logits_bytes
-from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.memory.buffers import Buffers, communicators, compute_buffers, logits_bytes
+from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.table import FloatColumn, PlanTable
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Loss, Plan, Sharding, Software, States
@@ -15,12 +15,12 @@ from tests.fakes.training_runs import gpt, parts
 
 def _logits(model: ModelShape, plan: Plan) -> FloatColumn:
     shares, stages, _ = parts(model, plan)
-    return logits_bytes(shape_of(model), PlanTable.of([plan]), shares, stages)
+    return logits_bytes(build_shape(model), PlanTable.of([plan]), shares, stages)
 
 
 def _buffers(model: ModelShape, plan: Plan) -> Buffers:
     shares, _, counted = parts(model, plan)
-    return buffers_of(shape_of(model), PlanTable.of([plan]), shares, counted)
+    return compute_buffers(build_shape(model), PlanTable.of([plan]), shares, counted)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def _buffers(model: ModelShape, plan: Plan) -> Buffers:
 )
 def test_communicators(gpt3: ModelShape, plan: Plan, expected: int):
     shares, _, _ = parts(gpt3, plan)
-    assert communicators(shape_of(gpt3), PlanTable.of([plan]), shares)[0] == expected
+    assert communicators(build_shape(gpt3), PlanTable.of([plan]), shares)[0] == expected
 
 
 def test_logits_lie_on_the_last_stage_only(gpt3: ModelShape):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opsk.calibration.accuracy.predictions import Prediction, predictions_of
+from opsk.calibration.accuracy.predictions import Prediction, predict_runs
 from opsk.calibration.runs.runs import Run, read_runs
 from opsk.costmodel.uncertainty.verdict import Verdict
 
@@ -28,7 +28,7 @@ def pairs(runs_of_the_fit: Path) -> list[Pair]:
         for run in read_runs(runs_of_the_fit).runs
         if (run.measured.peak_mem_bytes or run.measured.is_oom) and not run.tags & CONTRADICTORY
     ]
-    predictions, _ = predictions_of(runs)
+    predictions, _ = predict_runs(runs)
     return [(run, found) for run, found in zip(runs, predictions, strict=True) if found is not None]
 
 

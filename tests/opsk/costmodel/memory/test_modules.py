@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from opsk.costmodel.memory.activations import activations_of, kept_layer_bytes, layer_bytes
-from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.memory.activations import compute_activations, layer_bytes, stored_layer_bytes
+from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.table import PlanTable
 from opsk.workload.model import ModelShape
 from opsk.workload.modules import OffloadModule, RecomputeModule
@@ -30,8 +30,8 @@ NORM = 2 * TOKENS * HIDDEN
 
 def kept(model: ModelShape, plan: Plan) -> tuple[float, float]:
     shares, _, _ = parts(model, plan)
-    shape, table = shape_of(model), PlanTable.of([plan])
-    plain, sparse = kept_layer_bytes(shape, table, shares, layer_bytes(shape, table, shares))
+    shape, table = build_shape(model), PlanTable.of([plan])
+    plain, sparse = stored_layer_bytes(shape, table, shares, layer_bytes(shape, table, shares))
     return float(plain[0]), float(sparse[0])
 
 
@@ -102,12 +102,12 @@ def test_full_recomputation_leaves_nothing_to_offload():
 
 def test_two_layers_of_what_waits_are_on_the_gpu():
     plan = replace(PLAN, recompute=Recompute.NONE, offload_modules="core_attn", software=Software.MEGATRON_CORE)
-    shape, table = shape_of(LLAMA), PlanTable.of([plan])
+    shape, table = build_shape(LLAMA), PlanTable.of([plan])
     shares, stages, _ = parts(LLAMA, plan)
     # query, key and value of 64 and 8 heads of 128
     waiting = 2 * TOKENS * 128 * (64 + 2 * 8)
     ends = 2 * 2 * TOKENS * 8192
-    found = float(activations_of(shape, table, shares, stages).kept[0, 0])
+    found = float(compute_activations(shape, table, shares, stages).stored[0, 0])
     assert found == 80 * kept(LLAMA, plan)[0] + 2 * waiting + ends
 
 

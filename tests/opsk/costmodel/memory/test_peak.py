@@ -7,7 +7,7 @@ import pytest
 
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.memory.peak import VARIED_LENGTHS_FRACTION, peak_memory
-from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.table import MOMENTS, MemoryTable, PlanTable
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Loss, Plan, Precision, Recompute, Sharding, Software, States
@@ -19,7 +19,7 @@ ALLOCATED = ("weights", "gradients", "optimizer", "activations", "logits", "buff
 def _memory(model: ModelShape, *plans: Plan, capacity_bytes: float = 85e9) -> MemoryTable:
     shares, stages, counted = parts(model, *plans)
     return peak_memory(
-        shape_of(model),
+        build_shape(model),
         PlanTable.of(plans),
         shares,
         stages,

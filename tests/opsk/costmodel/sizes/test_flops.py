@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from opsk.costmodel.estimates.closed_forms import gpt_model_flop, gpt_step_flop
 from opsk.costmodel.sizes.flops import ATTENTION_SHARES, hardware_flop, model_flop, token_flop
 from opsk.costmodel.sizes.parameters import active_parameters
-from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.sizes.shape import build_shape
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute
 from opsk.workload.public_models.lookup import public_model
@@ -22,7 +22,7 @@ GPT3 = {"global_batch": 1024, "seq": 2048, "layers": 96, "hidden": 12288, "vocab
 def gflop_per_token(model: ModelShape, attention: str) -> float:
     """Return forward and backward of one token, as published rates count it [GFLOP]."""
     one_sequence = np.ones(1)
-    return float(model_flop(shape_of(model), one_sequence, ATTENTION_SHARES[attention])[0]) / model.seq / 1e9
+    return float(model_flop(build_shape(model), one_sequence, ATTENTION_SHARES[attention])[0]) / model.seq / 1e9
 
 
 def published(name: str, **changes: int) -> ModelShape:
@@ -34,17 +34,17 @@ def published(name: str, **changes: int) -> ModelShape:
 
 def test_full_recomputation_of_gpt3_is_the_closed_form(gpt3: ModelShape):
     shares, _, _ = parts(gpt3, Plan(recompute=Recompute.FULL, global_batch=1024))
-    assert hardware_flop(shape_of(gpt3), shares)[0] == pytest.approx(gpt_step_flop(**GPT3), rel=1e-12)
-    assert hardware_flop(shape_of(gpt3), shares)[0] == pytest.approx(3.0073e18, rel=1e-4)
+    assert hardware_flop(build_shape(gpt3), shares)[0] == pytest.approx(gpt_step_flop(**GPT3), rel=1e-12)
+    assert hardware_flop(build_shape(gpt3), shares)[0] == pytest.approx(3.0073e18, rel=1e-4)
 
 
 def test_without_recomputation_gpt3_is_the_closed_form(gpt3: ModelShape):
-    assert model_flop(shape_of(gpt3), np.array([1024.0]))[0] == pytest.approx(gpt_model_flop(**GPT3), rel=1e-12)
+    assert model_flop(build_shape(gpt3), np.array([1024.0]))[0] == pytest.approx(gpt_model_flop(**GPT3), rel=1e-12)
 
 
 def test_selective_recomputation_repeats_the_attention_products_once(gpt3: ModelShape):
     shares, _, _ = parts(gpt3, Plan(recompute=Recompute.SELECTIVE, global_batch=1024))
-    shape = shape_of(gpt3)
+    shape = build_shape(gpt3)
     # 4 B s^2 h a layer
     again = 4 * 1024 * 2048**2 * 12288 * 96
     difference = hardware_flop(shape, shares)[0] - model_flop(shape, shares.global_batch)[0]
@@ -54,7 +54,7 @@ def test_selective_recomputation_repeats_the_attention_products_once(gpt3: Model
 def test_recomputing_a_few_layers_of_each_stage_repeats_their_forward_only(gpt3: ModelShape):
     whole = Plan(pp=8, recompute=Recompute.FULL, global_batch=1024)
     shares, _, _ = parts(gpt3, whole, replace(whole, recompute_layers=3), replace(whole, recompute_layers=99))
-    again = hardware_flop(shape_of(gpt3), shares) - model_flop(shape_of(gpt3), shares.global_batch)
+    again = hardware_flop(build_shape(gpt3), shares) - model_flop(build_shape(gpt3), shares.global_batch)
     # 12 layers a stage, 3 of them; more than there are is all of them
     assert again[1] / again[0] == pytest.approx(3 / 12, rel=1e-9)
     assert again[2] == again[0]
@@ -82,18 +82,18 @@ def test_a_token_takes_the_flop_of_published_rates(
 
 def test_a_token_passes_top_k_and_shared_experts(mixtral: ModelShape):
     dense = replace(mixtral, experts=0, top_k=0)
-    sparse = token_flop(shape_of(mixtral)).mlp - token_flop(shape_of(dense)).mlp
+    sparse = token_flop(build_shape(mixtral)).mlp - token_flop(build_shape(dense)).mlp
     # one more expert of three 4096 x 14336 matrices
     assert sparse == 2 * 3 * 4096 * 14336
-    shared = token_flop(shape_of(replace(mixtral, shared_experts=1))).mlp - token_flop(shape_of(mixtral)).mlp
+    shared = token_flop(build_shape(replace(mixtral, shared_experts=1))).mlp - token_flop(build_shape(mixtral)).mlp
     assert shared == 2 * 3 * 4096 * 14336
-    assert token_flop(shape_of(mixtral)).router == 2 * 4096 * 8
+    assert token_flop(build_shape(mixtral)).router == 2 * 4096 * 8
 
 
 def test_a_sliding_window_leaves_the_pairs_that_it_sees(mixtral: ModelShape):
     # a causal window of w sees w (s - w/2) pairs; the causal convention counts s^2/2 of a full square
     model = replace(mixtral, seq=4096, attention_window=1024, windowed_layers=32)
-    flop = token_flop(shape_of(model)).attention
+    flop = token_flop(build_shape(model)).attention
     pairs = 1024 * (4096 - 1024 / 2)
     assert 0.5 * flop * 4096 == pytest.approx(4 * 4096 * pairs, rel=1e-12)
 
@@ -101,7 +101,7 @@ def test_a_sliding_window_leaves_the_pairs_that_it_sees(mixtral: ModelShape):
 def test_latent_attention_is_the_sum_of_its_matrices():
     # DeepSeek-V3's config.json: 7168 x 1536, 1536 x 128·192, 7168 x (512 + 64), 512 x 128·(128 + 128), 128·128 x 7168
     matrices = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168
-    flop = token_flop(shape_of(published("deepseek-v3")))
+    flop = token_flop(build_shape(published("deepseek-v3")))
     assert flop.attention_projections == 2 * matrices
     # scores over heads of 192, values of 128
     assert flop.attention == 2 * 4096 * 128 * (192 + 128)

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from opsk.costmodel.efficiency.default import DEFAULT
-from opsk.costmodel.machine import machine_of
+from opsk.costmodel.machine import build_machine
 from opsk.costmodel.memory.activations import layer_bytes
 from opsk.costmodel.predict import predict, predict_one
-from opsk.costmodel.rules import violations
+from opsk.costmodel.rules import find_violations
 from opsk.costmodel.sizes.flops import model_flop, token_flop
 from opsk.costmodel.sizes.mixers import mixer_flop, mixer_parameters, mixer_passes
 from opsk.costmodel.sizes.parameters import total_parameters
-from opsk.costmodel.sizes.shape import ShapeColumns, attended_tokens, shape_of, shapes_of
-from opsk.costmodel.sizes.shares import Shares, shares_of
-from opsk.costmodel.sizes.widths import whole
+from opsk.costmodel.sizes.shape import ShapeColumns, attended_tokens, build_shape, build_shapes
+from opsk.costmodel.sizes.shares import Shares, compute_shares
+from opsk.costmodel.sizes.widths import build_model_widths
 from opsk.costmodel.table import PlanTable
 from opsk.costmodel.time.layer_time import layer_time
 from opsk.costmodel.time.volumes import mixer_context_bytes
@@ -70,37 +70,40 @@ def one_layer(mixer: Mixer, *, heads: int, groups: int, width: int, state: int, 
 
 def columns(model: ModelShape, plan: Plan) -> tuple[ShapeColumns, Shares]:
     """Return what the cost model computes with."""
-    shape = shape_of(model)
-    return shape, shares_of(shape, PlanTable.of([plan]))
+    shape = build_shape(model)
+    return shape, compute_shares(shape, PlanTable.of([plan]))
 
 
 def test_a_mamba2_layer_of_nemotron_h_has_the_parameters_of_its_modules():
     # in_proj 4096 x (2·8192 + 2·8·128 + 128), conv 10240 x (4 + 1), three of 128, norm 8192, out_proj 8192 x 4096
-    shape = shape_of(published("nemotron-h-8b"))
+    shape = build_shape(published("nemotron-h-8b"))
     expected = 4096 * 18560 + 10240 * 5 + 3 * 128 + 8192 + 8192 * 4096
-    assert mixer_parameters(shape, whole(shape)) == expected
+    assert mixer_parameters(shape, build_model_widths(shape)) == expected
 
 
 def test_a_layer_of_qwen3_next_has_the_parameters_of_its_modules():
     # in_proj_qkvz 2048 x 12288, in_proj_ba 2048 x 64, conv 8192 x 4 without a bias, dt_bias and A of 32, norm of 128,
     # out_proj 4096 x 2048
-    shape = shape_of(published("qwen3-next-80b-a3b"))
-    assert mixer_parameters(shape, whole(shape)) == 2048 * 12288 + 2048 * 64 + 8192 * 4 + 2 * 32 + 128 + 4096 * 2048
+    shape = build_shape(published("qwen3-next-80b-a3b"))
+    assert (
+        mixer_parameters(shape, build_model_widths(shape))
+        == 2048 * 12288 + 2048 * 64 + 8192 * 4 + 2 * 32 + 128 + 4096 * 2048
+    )
 
 
 def test_a_layer_of_kimi_linear_has_the_parameters_of_its_modules():
     # q, k, v 2304 x 4096 each with conv of 4; decay and gate 2304 x 128 and 128 x 4096 each; b 2304 x 32; A 32,
     # dt_bias 4096, norm 128, o 4096 x 2304
-    shape = shape_of(published("kimi-linear-48b-a3b"))
+    shape = build_shape(published("kimi-linear-48b-a3b"))
     expected = 3 * (2304 * 4096 + 4096 * 4) + 2 * (2304 * 128 + 128 * 4096) + 2304 * 32 + 32 + 4096 + 128
-    assert mixer_parameters(shape, whole(shape)) == expected + 4096 * 2304
+    assert mixer_parameters(shape, build_model_widths(shape)) == expected + 4096 * 2304
 
 
 def test_a_lone_block_has_one_norm_and_no_mlp_beside_it():
     # Nemotron-H 8B: 24 Mamba-2, 24 MLP of 4096 x 21504, 4 attention of 32 and 8 heads; 52 norms and the last one
-    shape = shape_of(published("nemotron-h-8b"))
+    shape = build_shape(published("nemotron-h-8b"))
     attention = 2 * 4096 * (4096 + 1024)
-    mamba = mixer_parameters(shape, whole(shape))
+    mamba = mixer_parameters(shape, build_model_widths(shape))
     expected = 24 * mamba + 24 * 2 * 4096 * 21504 + 4 * attention + 53 * 4096 + 2 * 131072 * 4096
     assert total_parameters(published("nemotron-h-8b")) == expected
 
@@ -128,14 +131,14 @@ def test_tensor_parallel_ranks_split_a_mixer_but_for_what_no_rank_can_do_without
 
 def test_flop_of_a_mamba2_layer_are_those_that_megatron_counts():
     # megatron/training/training.py, mamba_layer_flops: 2 h (2 d + 2 G N + H) + 7 d N + 2 d h a token
-    shape = shape_of(published("nemotron-h-8b"))
+    shape = build_shape(published("nemotron-h-8b"))
     expected = 2 * 4096 * (2 * 8192 + 2 * 8 * 128 + 128) + 7 * 8192 * 128 + 2 * 8192 * 4096
     assert mixer_flop(shape) + shape.mixer_scan_flop == expected
 
 
 def test_flop_of_a_gated_delta_layer_are_those_that_megatron_counts():
     # gdn_layer_flops: 2 (h (2 qk + 2 v + 2 H) + 4 (2 qk + v) + 4 H 128^2 + h v) a token, with qk 2048 and v 4096
-    shape = shape_of(published("qwen3-next-80b-a3b"))
+    shape = build_shape(published("qwen3-next-80b-a3b"))
     expected = 2 * (2048 * (2 * 2048 + 2 * 4096 + 64) + 4 * 8192 + 4 * 32 * 128**2 + 2048 * 4096)
     assert mixer_flop(shape) + shape.mixer_scan_flop == expected
 
@@ -146,7 +149,7 @@ def test_flop_of_a_hybrid_are_the_sum_over_its_layers():
     mamba = 2 * 4096 * 18560 + 7 * 8192 * 128 + 2 * 8192 * 4096
     attention = 4 * 4096 * (4096 + 1024) + 4 * 8192 * 4096 / 2
     forward = 24 * mamba + 24 * 4 * 4096 * 21504 + 4 * attention + 2 * 4096 * 131072
-    found = model_flop(shape_of(model), np.array([1.0]), 0.5)[0] / model.seq
+    found = model_flop(build_shape(model), np.array([1.0]), 0.5)[0] / model.seq
     assert found == pytest.approx(3 * forward, rel=1e-12)
 
 
@@ -162,7 +165,7 @@ def test_kernels_take_as_long_as_they_were_measured():
         model = one_layer(Mixer(row["kernel"]), **sizes, state=int(row["state"]), seq=int(row["tokens"]))
         machine_name = {"H100": "superpod-h100", "H200": "superpod-h200"}[row["gpu"]]
         shape, shares = columns(model, Plan(global_batch=1))
-        machine = machine_of(cluster(machine_name), PlanTable.of([Plan(global_batch=1)]).precision, DEFAULT)
+        machine = build_machine(cluster(machine_name), PlanTable.of([Plan(global_batch=1)]).precision, DEFAULT)
         inner = sizes["heads"] * sizes["width"]
         around = 2 * (5 * inner + 4 * sizes["groups"] * int(row["state"])) * model.seq / machine.hbm_bytes_per_s
         found = mixer_passes(shape, shares, machine).forward[0] - around
@@ -192,20 +195,20 @@ def test_a_window_counts_among_the_layers_with_attention():
         attention_window=512,
         windowed_layers=1,
     )
-    assert attended_tokens(shape_of(model)) == pytest.approx((2048 + 896) / 2)
+    assert attended_tokens(build_shape(model)) == pytest.approx((2048 + 896) / 2)
 
 
 def test_chunks_see_their_own_tokens_only():
     # Llama 4 at 32k: 36 of 48 layers see chunks of 8,192
     model = replace(published("llama-4-scout"), seq=32768)
-    assert attended_tokens(shape_of(model)) == (36 * 8192 + 12 * 32768) / 48
-    assert attended_tokens(shape_of(published("llama-4-scout"))) == 8192
+    assert attended_tokens(build_shape(model)) == (36 * 8192 + 12 * 32768) / 48
+    assert attended_tokens(build_shape(published("llama-4-scout"))) == 8192
 
 
 def test_sparse_attention_sees_the_chosen_tokens_and_its_indexer_all_of_them():
     # DeepSeek-V3.2 at 32k: 2,048 chosen, a side of 2048 (2 - 1/16) = 3,968; the indexer's 64 x 128 of 128 (192 + 128);
     # kernels multiply latents of 576 and 512 in place of 192 and 128
-    shape = shape_of(replace(published("deepseek-v3.2"), seq=32768))
+    shape = build_shape(replace(published("deepseek-v3.2"), seq=32768))
     indexer = 32768 * 64 * 128 / (128 * 320)
     assert attended_tokens(shape, as_run=False) == pytest.approx(3968 + indexer)
     assert attended_tokens(shape) == pytest.approx(3968 * 1088 / 320 + indexer)
@@ -223,7 +226,7 @@ def test_sparse_attention_is_worth_it_for_long_sequences_only():
 
 def test_time_of_a_hybrid_grows_in_proportion_to_the_sequence_but_for_its_attention():
     plan = Plan(tp=2, dp=4, global_batch=4)
-    machine = machine_of(a100_cluster(), PlanTable.of([plan]).precision, DEFAULT)
+    machine = build_machine(a100_cluster(), PlanTable.of([plan]).precision, DEFAULT)
     model = replace(published("nemotron-h-8b"), mixer_layers=28)
     assert model.attention_layers == 0
     seconds = []
@@ -236,9 +239,9 @@ def test_time_of_a_hybrid_grows_in_proportion_to_the_sequence_but_for_its_attent
 
 def test_models_of_several_kinds_are_predicted_together_as_alone():
     models = [published(name) for name in ("llama-3-8b", *HYBRIDS)]
-    together = token_flop(shapes_of(models))
+    together = token_flop(build_shapes(models))
     for index, model in enumerate(models):
-        alone = token_flop(shape_of(model))
+        alone = token_flop(build_shape(model))
         assert np.asarray(together.projections)[index] == pytest.approx(alone.projections, rel=1e-12)
         assert np.asarray(together.encoder_attention)[index] == alone.encoder_attention
 
@@ -267,11 +270,11 @@ def test_context_parallel_mixers_change_between_tokens_and_heads():
 def test_heads_of_a_mixer_must_divide_over_tensor_parallel_ranks():
     model = published("falcon-h1-34b")
     wrong = replace(model, mixer_heads=30, mixer_groups=2, heads=32)
-    assert any("mixer_heads 30" in what for what in violations(wrong, Plan(tp=4, global_batch=1)))
-    assert not any("mixer_heads" in what for what in violations(model, Plan(tp=4, global_batch=1)))
+    assert any("mixer_heads 30" in what for what in find_violations(wrong, Plan(tp=4, global_batch=1)))
+    assert not any("mixer_heads" in what for what in find_violations(model, Plan(tp=4, global_batch=1)))
 
 
 def test_dense_models_have_nothing_of_a_mixer():
-    shape = shape_of(published("llama-3-8b"))
+    shape = build_shape(published("llama-3-8b"))
     assert not any((shape.has_mixers, shape.has_index, shape.has_attention_gate))
     assert (shape.attention_share, shape.mixer_share, shape.mlp_share) == (1.0, 0.0, 1.0)

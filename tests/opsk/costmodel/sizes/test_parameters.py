@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from opsk.costmodel.estimates.closed_forms import gpt_parameters
 from opsk.costmodel.sizes.parameters import active_parameters, total_parameters
-from opsk.costmodel.sizes.shape import shape_of, shapes_of
+from opsk.costmodel.sizes.shape import build_shape, build_shapes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 from opsk.workload.public_models.lookup import public_model, public_models
@@ -174,9 +174,9 @@ def test_one_gpu_alone_holds_the_whole_model():
 def test_many_models_at_once_count_as_each_alone():
     names = sorted(public_models())
     models = [public_models()[name].shape for name in names]
-    table = shapes_of(models)
+    table = build_shapes(models)
     for index, model in enumerate(models):
-        alone = shape_of(model)
+        alone = build_shape(model)
         assert (table.moe_layers[index], table.hidden[index]) == (alone.moe_layers, alone.hidden)
 
 

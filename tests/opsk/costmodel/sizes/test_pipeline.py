@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from opsk.costmodel.estimates.closed_forms import interleaving_factor
 from opsk.costmodel.sizes.pipeline import Stages, bubble_micro_batches, bubble_s, messages_per_micro_batch
-from opsk.costmodel.sizes.shape import shapes_of
+from opsk.costmodel.sizes.shape import build_shapes
 from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import SCHEDULES
 from opsk.workload.model import ModelShape
@@ -159,7 +159,7 @@ def test_a_dense_model_has_no_layer_with_experts():
 
 def test_models_of_their_own_get_the_stages_of_their_own():
     models, plans = [_small(24), _moe(61, 3)], [_plan(4), _plan(16)]
-    together = shares_and_stages(shapes_of(models), *plans)[1]
+    together = shares_and_stages(build_shapes(models), *plans)[1]
     for column, (model, plan) in enumerate(zip(models, plans, strict=True)):
         alone = _of(model, plan)[1]
         for name in ("layers", "moe_layers", "plain_layers", "in_flight"):

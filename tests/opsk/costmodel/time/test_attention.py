@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency
-from opsk.costmodel.machine import Machine, machine_of
-from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.machine import Machine, build_machine
+from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.table import PlanTable
 from opsk.costmodel.time.attention import attention_s
 from opsk.hardware.catalog import cluster as catalog_cluster
@@ -24,14 +24,14 @@ AS_BENCHMARKED = Efficiency(gpu={"": GpuEfficiency(matmul_fraction=0.70)})
 
 
 def on(cluster: str, plan: Plan) -> Machine:
-    return machine_of(catalog_cluster(cluster), PlanTable.of([plan]).precision, AS_BENCHMARKED)
+    return build_machine(catalog_cluster(cluster), PlanTable.of([plan]).precision, AS_BENCHMARKED)
 
 
 def reached(model: ModelShape, cluster: str = "superpod-h100", **plan: object) -> tuple[float, float]:
     """Return TFLOP/s of the forward and the backward pass, causal attention counted half."""
     planned = Plan(**{"global_batch": 1, **plan})  # type: ignore[arg-type]
     shares, _ = shares_and_stages(model, planned)
-    times = attention_s(shape_of(model), PlanTable.of([planned]), shares, on(cluster, planned))
+    times = attention_s(build_shape(model), PlanTable.of([planned]), shares, on(cluster, planned))
     flop = 2.0 * float(shares.tokens[0]) * model.seq * model.heads * model.head_dim
     forward, backward = (float(np.ravel(time)[0]) for time in times)
     return flop / forward / 1e12, 2.5 * flop / backward / 1e12
@@ -87,7 +87,7 @@ def test_a_card_with_a_lower_power_cap_is_slower() -> None:
     plan = Plan(global_batch=1)
     pcie = replace(cluster, node=replace(cluster.node, gpu=catalog_gpu("h100-pcie")))
     rates = [
-        machine_of(each, PlanTable.of([plan]).precision, AS_BENCHMARKED).attention_flop_per_s[0]
+        build_machine(each, PlanTable.of([plan]).precision, AS_BENCHMARKED).attention_flop_per_s[0]
         for each in (cluster, pcie)
     ]
     assert rates[1] / rates[0] == pytest.approx(756 * 0.62 / (989.4 * 0.70))

@@ -9,7 +9,7 @@ import pytest
 
 from opsk.costmodel.efficiency.efficiency import SoftwareColumns
 from opsk.costmodel.machine import Machine
-from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.table import PlanTable
 from opsk.costmodel.time.communication import (
     LAYER_TENSORS,
@@ -46,7 +46,7 @@ SHARDED = Plan(
 
 
 def _times(model: ModelShape, plan: Plan, on: Machine) -> LayerTime:
-    return layer_time(shape_of(model), PlanTable.of([plan]), shares_and_stages(model, plan)[0], on, software())
+    return layer_time(build_shape(model), PlanTable.of([plan]), shares_and_stages(model, plan)[0], on, software())
 
 
 def _layer(
@@ -54,7 +54,7 @@ def _layer(
 ) -> LayerCommunication:
     on = on or machine()
     shares, _ = shares_and_stages(model, plan)
-    return layer_communication(shape_of(model), shares, _times(model, plan, on), on, using or software())
+    return layer_communication(build_shape(model), shares, _times(model, plan, on), on, using or software())
 
 
 def _data(
@@ -70,7 +70,7 @@ def _data(
     shares, _, count = parts(model, plan)
     stages = np.ones((3, 1))
     traffic = data_parallel(
-        shape_of(model), PlanTable.of([plan]), shares, count, trained_parameters(shares, count), on or machine(),
+        build_shape(model), PlanTable.of([plan]), shares, count, trained_parameters(shares, count), on or machine(),
         using or software(), compute_s * stages, backward_s * stages,
     )  # fmt: skip
     return float(traffic.total[0, 0]), float(traffic.exposed[0, 0])
@@ -186,7 +186,7 @@ def test_an_axis_of_one_says_nothing() -> None:
     for traffic in (layer.tp, layer.cp, layer.ep):
         assert _both(traffic) == (0, 0)
     shares, _ = shares_and_stages(MODEL, Plan(global_batch=1))
-    assert _both(pipeline(shape_of(MODEL), shares, machine(), software())) == (0, 0)
+    assert _both(pipeline(build_shape(MODEL), shares, machine(), software())) == (0, 0)
     assert _data(Plan(global_batch=1)) == (0, 0)
 
 
@@ -199,7 +199,7 @@ def test_stages_send_an_activation_on_and_a_gradient_back_for_each_chunk(
 ) -> None:
     plan = Plan(**{"tp": 2, "pp": 2, "global_batch": 8, **axes})  # type: ignore[arg-type]
     shares, _ = shares_and_stages(MODEL, plan)
-    traffic = pipeline(shape_of(MODEL), shares, machine(), software(pp_overlap=0.25))
+    traffic = pipeline(build_shape(MODEL), shares, machine(), software(pp_overlap=0.25))
     # each of the two ranks of tp sends its half over NVLink; a quarter is hidden
     expected = messages * STREAM_BYTES / 2 / HB_BYTES_PER_S
     assert _both(traffic) == (pytest.approx(expected), pytest.approx(0.75 * expected))
@@ -207,7 +207,7 @@ def test_stages_send_an_activation_on_and_a_gradient_back_for_each_chunk(
 
 def test_stages_on_other_nodes_use_nics() -> None:
     shares, _ = shares_and_stages(MODEL, Plan(tp=8, pp=2, global_batch=8))
-    total, _ = _both(pipeline(shape_of(MODEL), shares, machine(), software()))
+    total, _ = _both(pipeline(build_shape(MODEL), shares, machine(), software()))
     assert total == pytest.approx(2 * STREAM_BYTES / 8 / NIC_BYTES_PER_S)
 
 
@@ -321,8 +321,8 @@ def test_pipeline_stages_of_pytorch_gather_and_scatter_once_a_step() -> None:
 def test_a_tied_embedding_crosses_the_whole_pipeline_once() -> None:
     # 1,024 rows of fp32 gradients to a rank 8 x 3 further on
     shares, _ = shares_and_stages(MODEL, Plan(tp=8, pp=4, global_batch=8))
-    assert _s(tied_embedding(shape_of(MODEL), shares, machine()).total) == pytest.approx(
+    assert _s(tied_embedding(build_shape(MODEL), shares, machine()).total) == pytest.approx(
         1024 * 1024 / 8 * 4 / NIC_BYTES_PER_S
     )
     alone, _ = shares_and_stages(MODEL, Plan(tp=8, global_batch=8))
-    assert _s(tied_embedding(shape_of(MODEL), alone, machine()).total) == 0
+    assert _s(tied_embedding(build_shape(MODEL), alone, machine()).total) == 0

@@ -9,7 +9,7 @@ import pytest
 
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.passes import Passes
-from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.time.experts import (
     GRAPH_KERNEL_S,
     KERNELS,
@@ -34,7 +34,7 @@ VECTOR_BYTES = TOKENS * HIDDEN * 2
 
 def _times(model: ModelShape = MODEL, on: Machine | None = None, gap_s: float = 0.0, **plan: object) -> Passes:
     shares, _ = shares_and_stages(model, Plan(**{"global_batch": 8, **plan}))  # type: ignore[arg-type]
-    return expert_time(shape_of(model), shares, on or machine(), software(kernel_gap_s=gap_s))
+    return expert_time(build_shape(model), shares, on or machine(), software(kernel_gap_s=gap_s))
 
 
 def _s(column: np.ndarray) -> float:

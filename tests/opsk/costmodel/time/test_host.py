@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from opsk.costmodel.efficiency.default import DEFAULT
-from opsk.costmodel.machine import Machine, machine_of
+from opsk.costmodel.machine import Machine, build_machine
 from opsk.costmodel.table import PRECISIONS
 from opsk.costmodel.time.host import host_link_bytes_per_s, host_optimizer_bytes_per_s
 from opsk.hardware.catalog import cluster
 from opsk.workload.plan import Precision
 
-H100 = machine_of(cluster("superpod-h100"), PRECISIONS.index(Precision.BF16), DEFAULT)  # type: ignore[arg-type]
+H100 = build_machine(cluster("superpod-h100"), PRECISIONS.index(Precision.BF16), DEFAULT)  # type: ignore[arg-type]
 
 
 def with_link(bytes_per_s: float, gpus: float) -> Machine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.table import PlanTable
 from opsk.costmodel.time.launches import launches_s
 from opsk.costmodel.time.layer_time import layer_time
@@ -46,7 +46,9 @@ def test_a_layer_is_never_faster_than_its_launches_and_a_large_one_does_not_wait
         model = gpt(layers=2, hidden=512, heads=8, vocab=512, seq=seq, flash=True)
         shares, _ = shares_and_stages(model, EAGER)
         with_host, without = (
-            layer_time(shape_of(model), PlanTable.of([EAGER]), shares, machine(launch_factor=factor), software()).plain
+            layer_time(
+                build_shape(model), PlanTable.of([EAGER]), shares, machine(launch_factor=factor), software()
+            ).plain
             for factor in (1.0, 0.0)
         )
         assert with_host.total[0] >= without.total[0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from opsk.costmodel.efficiency.efficiency import SoftwareColumns
 from opsk.costmodel.machine import Machine
-from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.table import PlanTable
 from opsk.costmodel.time.experts import SYNC_S
 from opsk.costmodel.time.layer_time import LayerTime, layer_time
@@ -31,7 +31,7 @@ def _times(
     model: ModelShape, plan: Plan = ONE, *, on: Machine | None = None, using: SoftwareColumns | None = None
 ) -> LayerTime:
     shares, _ = shares_and_stages(model, plan)
-    return layer_time(shape_of(model), PlanTable.of([plan]), shares, on or machine(), using or software())
+    return layer_time(build_shape(model), PlanTable.of([plan]), shares, on or machine(), using or software())
 
 
 def _s(column: np.ndarray) -> float:

@@ -13,7 +13,7 @@ from opsk.costmodel.efficiency.efficiency import Efficiency, SoftwareColumns, Sp
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.memory.activations import layer_bytes
 from opsk.costmodel.sizes.pipeline import bubble_s
-from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.table import PlanTable, TimeTable
 from opsk.costmodel.time.host import PCIE_FRACTION
 from opsk.costmodel.time.layer_time import LayerTime, layer_time
@@ -49,7 +49,7 @@ def _time(
 ) -> TimeTable:
     shares, stages, count = parts(model, *plans)
     return step_time(
-        shape_of(model), PlanTable.of(plans), shares, stages, count, on or machine(), using or software(len(plans)),
+        build_shape(model), PlanTable.of(plans), shares, stages, count, on or machine(), using or software(len(plans)),
         spread or Efficiency().spread,
     )  # fmt: skip
 
@@ -61,7 +61,7 @@ def _parts(model: ModelShape, plan: Plan, **how: Machine | SoftwareColumns) -> d
 
 def _layer(model: ModelShape, plan: Plan, on: Machine | None = None) -> LayerTime:
     return layer_time(
-        shape_of(model), PlanTable.of([plan]), shares_and_stages(model, plan)[0], on or machine(), software()
+        build_shape(model), PlanTable.of([plan]), shares_and_stages(model, plan)[0], on or machine(), software()
     )
 
 
@@ -81,7 +81,7 @@ def test_one_gpu_computes_its_layers_its_ends_and_its_optimizer() -> None:
 def test_the_seconds_that_a_fit_asks_for_are_those_of_the_table() -> None:
     plans = (PLAN, Plan(pp=4, vpp=2, tp=2, global_batch=8, recompute=Recompute.FULL))
     shares, stages, count = parts(MODEL, *plans)
-    alone = step_seconds(shape_of(MODEL), PlanTable.of(plans), shares, stages, count, machine(), software(2))
+    alone = step_seconds(build_shape(MODEL), PlanTable.of(plans), shares, stages, count, machine(), software(2))
     np.testing.assert_allclose(alone, _time(MODEL, *plans).step_s.expected)
 
 
@@ -277,7 +277,7 @@ def test_an_offloaded_optimizer_is_slower_the_fewer_gpus_share_the_states() -> N
 def test_offloaded_activations_wait_for_pcie_as_far_as_computing_does_not_hide_them() -> None:
     plan = replace(PLAN, offload=Offload.ACTIVATIONS)
     shares, _ = shares_and_stages(MODEL, plan)
-    kept = _s(layer_bytes(shape_of(MODEL), PlanTable.of([plan]), shares).plain)
+    kept = _s(layer_bytes(build_shape(MODEL), PlanTable.of([plan]), shares).plain)
     times = _layer(MODEL, PLAN)
     forward, backward = _s(times.plain.forward), _s(times.plain.by_input + times.plain.by_weight)
     copied = kept / (PCIE_FRACTION * PCIE_BYTES_PER_S)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from opsk.costmodel.estimates.closed_forms import gpt_parameters
-from opsk.costmodel.sizes.shape import shape_of
-from opsk.costmodel.sizes.shares import shares_of
+from opsk.costmodel.sizes.shape import build_shape
+from opsk.costmodel.sizes.shares import compute_shares
 from opsk.costmodel.table import PlanTable
-from opsk.costmodel.time.traffic import AxisTraffic, axis_traffic, talking_pair_share
+from opsk.costmodel.time.traffic import AxisTraffic, axis_traffic, compute_active_pair_share
 from opsk.workload.plan import Plan, Precision
 from tests.fakes.training_runs import gpt
 
@@ -24,9 +24,9 @@ MODELS = {
 
 def _traffic(name: str) -> AxisTraffic:
     layers, hidden, heads, pp, dp, batch = MODELS[name]
-    model = shape_of(gpt(layers=layers, hidden=hidden, heads=heads))
+    model = build_shape(gpt(layers=layers, hidden=hidden, heads=heads))
     plan = Plan(tp=8, pp=pp, dp=dp, micro_batch=1, global_batch=batch, precision=Precision.FP16)
-    shares = shares_of(model, PlanTable.of([plan]))
+    shares = compute_shares(model, PlanTable.of([plan]))
     parameters = gpt_parameters(layers=layers, hidden=hidden, vocab=51200, seq=2048) / (8 * pp)
     return axis_traffic(model, shares, np.array([parameters]))
 
@@ -51,11 +51,11 @@ def test_tensor_parallelism_moves_more_than_three_quarters_of_the_bytes(name: st
 def test_more_than_99_percent_of_pairs_never_talk(name: str) -> None:
     # figure 2b; a GPU sends to one other for each of TP, PP and DP
     gpus = 8.0 * MODELS[name][3] * MODELS[name][4]
-    assert 1 - talking_pair_share(np.array([gpus]), 3.0)[0] > 0.99
+    assert 1 - compute_active_pair_share(np.array([gpus]), 3.0)[0] > 0.99
 
 
 @pytest.mark.parametrize(("name", "share"), [("146B", 0.00065), ("310B", 0.00052), ("530B", 0.00040), ("1T", 0.00033)])
 def test_pairs_that_carry_tensor_parallel_traffic(name: str, share: float) -> None:
     # 1/(N - 1) with 1,536, 1,920, 2,520 and 3,072 GPUs; the paper prints < 0.04 % for all four: 530B and 1T hold
     gpus = 8.0 * MODELS[name][3] * MODELS[name][4]
-    assert talking_pair_share(np.array([gpus]))[0] == pytest.approx(share, abs=0.000005)
+    assert compute_active_pair_share(np.array([gpus]))[0] == pytest.approx(share, abs=0.000005)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.time import volumes
 from opsk.workload.model import ModelShape
@@ -43,13 +43,13 @@ def test_a_micro_batch_passes_forward_and_backward_and_forward_again_if_recomput
 @pytest.mark.parametrize("sequence_parallel", [True, False])
 def test_tensor_parallelism_all_reduces_two_arrays_a_layer_and_pass(sequence_parallel: bool) -> None:
     shares = _shares(MODEL, tp=4, micro_batch=2, sequence_parallel=sequence_parallel)
-    assert volumes.tensor_parallel_bytes(shape_of(MODEL), shares)[0] == 2 * 2 * STREAM_BYTES
+    assert volumes.tensor_parallel_bytes(build_shape(MODEL), shares)[0] == 2 * 2 * STREAM_BYTES
 
 
 def test_an_encoder_adds_its_own_arrays_and_those_of_cross_attention() -> None:
     # 2 + 1 of the decoder, 2 of each of twice as many encoder layers with half of the tokens
     model = replace(MODEL, encoder_layers=8, encoder_seq=1024)
-    assert volumes.tensor_parallel_bytes(shape_of(model), _shares(model, tp=4))[0] == (3 + 2) * STREAM_BYTES
+    assert volumes.tensor_parallel_bytes(build_shape(model), _shares(model, tp=4))[0] == (3 + 2) * STREAM_BYTES
 
 
 def test_context_parallelism_passes_the_few_keys_of_grouped_queries() -> None:
@@ -64,10 +64,10 @@ def test_context_parallelism_passes_the_few_keys_of_grouped_queries() -> None:
 
 def test_a_token_is_sent_to_each_of_its_experts() -> None:
     model = replace(MODEL, experts=8, top_k=2, expert_ffn=512)
-    assert volumes.expert_parallel_bytes(shape_of(model), _shares(model, ep=8, dp=8))[0] == 2 * STREAM_BYTES
+    assert volumes.expert_parallel_bytes(build_shape(model), _shares(model, ep=8, dp=8))[0] == 2 * STREAM_BYTES
     # sequence parallelism leaves each rank its part of the tokens
     split = _shares(model, ep=8, dp=8, tp=4, sequence_parallel=True)
-    assert volumes.expert_parallel_bytes(shape_of(model), split)[0] == 2 * STREAM_BYTES / 4
+    assert volumes.expert_parallel_bytes(build_shape(model), split)[0] == 2 * STREAM_BYTES / 4
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_a_token_is_sent_to_each_of_its_experts() -> None:
 def test_the_busiest_rank_decides_the_all_to_all(fields: dict[str, float], load: float) -> None:
     # capacity pads what is sent to it, and drops what exceeds it
     model = replace(MODEL, experts=8, top_k=2, expert_ffn=512, **fields)  # type: ignore[arg-type]
-    sent = volumes.expert_parallel_bytes(shape_of(model), _shares(model, ep=8, dp=8))[0]
+    sent = volumes.expert_parallel_bytes(build_shape(model), _shares(model, ep=8, dp=8))[0]
     assert sent == pytest.approx(load * 2 * STREAM_BYTES)
 
 
 def test_a_message_between_stages_is_the_part_of_a_tensor_parallel_rank() -> None:
-    message = volumes.pipeline_bytes(shape_of(MODEL), _shares(MODEL, pp=2, tp=4, micro_batch=2))
+    message = volumes.pipeline_bytes(build_shape(MODEL), _shares(MODEL, pp=2, tp=4, micro_batch=2))
     assert message[0] == 2 * STREAM_BYTES / 4
 
 
@@ -117,9 +117,9 @@ def test_only_zero_3_brings_weights_together_for_every_micro_batch() -> None:
 
 def test_a_tied_embedding_is_summed_between_the_ends_of_a_pipeline_only() -> None:
     # 51,200 rows are a multiple of 128 x 4
-    shape, whole = shape_of(MODEL), 51200 * 1024 * 4
+    shape, whole = build_shape(MODEL), 51200 * 1024 * 4
     assert volumes.tied_embedding_bytes(shape, _shares(MODEL, pp=2))[0] == whole
     assert volumes.tied_embedding_bytes(shape, _shares(MODEL, pp=2, tp=4))[0] == whole / 4
     assert volumes.tied_embedding_bytes(shape, _shares(MODEL))[0] == 0
-    untied = shape_of(replace(MODEL, tied_embeddings=False))
+    untied = build_shape(replace(MODEL, tied_embeddings=False))
     assert volumes.tied_embedding_bytes(untied, _shares(MODEL, pp=2))[0] == 0

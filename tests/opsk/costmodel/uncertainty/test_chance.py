@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from opsk.costmodel.efficiency.efficiency import Spread
-from opsk.costmodel.uncertainty.chance import fit_probability, range_of
-from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO, Verdict, verdict_of
+from opsk.costmodel.uncertainty.chance import compute_memory_range, fit_probability
+from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO, Verdict, compute_verdict
 
 SPREAD = Spread(memory_log_sigma=0.06, memory_fit_log_sigma=0.08)
 """Together 0.1."""
@@ -36,7 +36,7 @@ def test_a_need_of_the_whole_capacity_fits_as_often_as_not():
 
 
 def test_a_range_widens_with_the_spread():
-    narrow, wide = (range_of(np.array([1e9]), Spread(memory_log_sigma=sigma)) for sigma in (0.06, 0.2))
+    narrow, wide = (compute_memory_range(np.array([1e9]), Spread(memory_log_sigma=sigma)) for sigma in (0.06, 0.2))
     assert wide.low[0] < narrow.low[0] < 1e9 < narrow.high[0] < wide.high[0]
     # 90 % of a normal distribution within 1.645 standard deviations
     assert narrow.high[0] == pytest.approx(1e9 * math.exp(1.645 * 0.06))
@@ -55,4 +55,4 @@ def test_a_range_widens_with_the_spread():
     ],
 )
 def test_verdicts(chance: float, verdict: Verdict):
-    assert verdict_of(chance) is verdict
+    assert compute_verdict(chance) is verdict

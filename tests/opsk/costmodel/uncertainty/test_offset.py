@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opsk.costmodel.efficiency.efficiency import Efficiency
-from opsk.costmodel.efficiency.software_offset import SoftwareOffset, offset_of
+from opsk.costmodel.efficiency.software_offset import SoftwareOffset, find_offset
 from opsk.costmodel.predict import predict, predict_one
 from opsk.costmodel.table import PlanTable
 from opsk.workload.plan import Plan, Software
@@ -39,6 +39,6 @@ def test_other_families_are_left_alone() -> None:
 
 def test_the_one_of_all_others_holds_where_a_family_has_none() -> None:
     both = {"": SoftwareOffset(time_log=0.1), "pytorch": SoftwareOffset(time_log=0.2)}
-    assert offset_of(both, "pytorch") == both["pytorch"]
-    assert offset_of(both, "deepspeed") == both[""]
-    assert offset_of({}, "deepspeed") is None
+    assert find_offset(both, "pytorch") == both["pytorch"]
+    assert find_offset(both, "deepspeed") == both[""]
+    assert find_offset({}, "deepspeed") is None

@@ -9,7 +9,7 @@ import pytest
 from opsk.costmodel.efficiency.efficiency import Efficiency, Spread
 from opsk.costmodel.efficiency.nearness import Case
 from opsk.costmodel.efficiency.software_offset import SoftwareOffset
-from opsk.costmodel.uncertainty.widening import assumed_inputs, narrowed, widened, with_assumed
+from opsk.costmodel.uncertainty.widening import apply_case_spread, assumed_inputs, narrow_log_sigma, widen_spread
 
 SPREAD = Spread(
     time_log_sigma=0.1,
@@ -24,18 +24,18 @@ MEASURED = Efficiency(spread=SPREAD, fitted=frozenset({KNOWN}))
 
 
 def test_what_is_stated_keeps_its_spread() -> None:
-    assert widened(SPREAD, time_inputs=0, memory_inputs=0) == SPREAD
+    assert widen_spread(SPREAD, time_inputs=0, memory_inputs=0) == SPREAD
 
 
 def test_three_assumed_inputs_are_the_spread_of_rows_with_assumed_inputs() -> None:
-    found = widened(SPREAD, time_inputs=3, memory_inputs=3)
+    found = widen_spread(SPREAD, time_inputs=3, memory_inputs=3)
     assert (found.time_log_sigma, found.memory_log_sigma) == (pytest.approx(0.3), pytest.approx(0.2))
 
 
 def test_half_of_what_is_added_comes_with_the_first() -> None:
     # shares of the added variance 0.3^2 - 0.1^2 = 0.08: 2/3 with one input, 5/6 with two
     for inputs, share in ((1, 2 / 3), (2, 5 / 6)):
-        found = widened(SPREAD, time_inputs=inputs, memory_inputs=0)
+        found = widen_spread(SPREAD, time_inputs=inputs, memory_inputs=0)
         assert found.time_log_sigma == pytest.approx((0.01 + share * 0.08) ** 0.5)
         assert found.memory_log_sigma == pytest.approx(0.05)
 
@@ -49,28 +49,28 @@ def test_only_inputs_that_decide_are_counted() -> None:
 
 def test_each_aspect_without_a_near_run_adds_its_variance() -> None:
     elsewhere = replace(KNOWN, architecture="cdna3", kind="moe")
-    found = with_assumed(MEASURED, [], elsewhere).spread
+    found = apply_case_spread(MEASURED, [], elsewhere).spread
     # 0.1^2 + 0.2^2 of the new GPU + 0.05^2 of the new kind; where memory was measured nobody says, so nothing is new
     assert found.time_log_sigma == pytest.approx((0.01 + 0.04 + 0.0025) ** 0.5)
     assert found.memory_log_sigma == 0.05
 
 
 def test_assumed_fields_widen_the_efficiencies_own_spread() -> None:
-    found = with_assumed(MEASURED, ["plan.recompute", "plan.tp", "plan.pp"], KNOWN)
+    found = apply_case_spread(MEASURED, ["plan.recompute", "plan.tp", "plan.pp"], KNOWN)
     assert found.spread.time_log_sigma == pytest.approx(0.3)
     assert found.gpu == MEASURED.gpu
-    assert with_assumed(MEASURED, [], KNOWN) == MEASURED
+    assert apply_case_spread(MEASURED, [], KNOWN) == MEASURED
 
 
 def test_what_a_site_knows_of_itself_narrows_its_ranges() -> None:
     spread = replace(SPREAD, time_log_sigma=0.25, time_offset_log_sigma=0.15)
     site = replace(MEASURED, spread=spread, offset={"megatron-core": SoftwareOffset(time_log=0.1, time_log_sigma=0.05)})
     # 0.25^2 - (0.15^2 - 0.05^2)
-    assert with_assumed(site, [], KNOWN).spread.time_log_sigma == pytest.approx((0.0625 - 0.02) ** 0.5)
+    assert apply_case_spread(site, [], KNOWN).spread.time_log_sigma == pytest.approx((0.0625 - 0.02) ** 0.5)
     other = replace(KNOWN, software="pytorch")
-    assert with_assumed(site, [], other).spread.time_log_sigma > 0.25
+    assert apply_case_spread(site, [], other).spread.time_log_sigma > 0.25
 
 
 def test_a_known_offset_leaves_what_differs_between_runs() -> None:
-    assert narrowed(0.1, 0.2, 0.01) == pytest.approx(0.07)  # seven tenths stay
-    assert narrowed(0.1, 0.2, 0.3) == 0.1  # what is known worse narrows nothing
+    assert narrow_log_sigma(0.1, 0.2, 0.01) == pytest.approx(0.07)  # seven tenths stay
+    assert narrow_log_sigma(0.1, 0.2, 0.3) == 0.1  # what is known worse narrows nothing

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.diagnosis.events.actions import actions
-from opsk.diagnosis.events.detection import NOTHING, Known, detect, events_of, told
+from opsk.diagnosis.events.detection import NOTHING, Known, detect, detect_events, sort_events
 from opsk.diagnosis.events.observations import GpuSeen, JobSeen, Observations, SxidSeen, XidSeen
 from opsk.diagnosis.events.values import Event, Part, Severity
 from tests.fakes.seen_hardware import GPUS, RATE, looked, with_gpu, with_node, with_port, without_exporter
@@ -29,7 +29,7 @@ def after(*looks: Observations) -> Known:
 
 
 def open_events(known: Known) -> dict[str, Event]:
-    return {event.failed: event for event in told(known) if not event.is_over}
+    return {event.failed: event for event in sort_events(known) if not event.is_over}
 
 
 def every_five_s(first_s: float, count: int, change: Change = lambda seen: seen, nodes: int = 4) -> list[Observations]:
@@ -75,12 +75,12 @@ def leaf_down(leaf: int, nodes: Iterable[int]) -> Change:
 
 
 def test_a_sound_cluster_has_no_event() -> None:
-    assert not events_of(looked(T))
-    assert not told(after(*every_five_s(T, 20)))
+    assert not detect_events(looked(T))
+    assert not sort_events(after(*every_five_s(T, 20)))
 
 
 def test_a_lost_gpu_shows_in_the_first_look_with_its_jobs_and_what_to_do() -> None:
-    (event,) = events_of(broken(looked(T), lost("n2", 3)))
+    (event,) = detect_events(broken(looked(T), lost("n2", 3)))
     assert (event.failed, event.part, event.severity) == ("gpu:n2/3", Part.GPU, Severity.FATAL)
     assert event.jobs == (7,)
     assert event.nodes == ("n2",)
@@ -107,7 +107,7 @@ def test_what_the_first_look_shows_may_be_older_than_that_look() -> None:
 
 def test_a_gpu_that_another_job_holds_is_none_of_this_ones() -> None:
     seen = replace(looked(T), jobs=(JobSeen(id=7, nodes=("n2",), gpus={"n2": (0, 1)}), JobSeen(id=8, nodes=("n2",))))
-    (event,) = events_of(broken(seen, xid("n2", 3, 48)))
+    (event,) = detect_events(broken(seen, xid("n2", 3, 48)))
     assert event.jobs == (8,)
 
 
@@ -116,18 +116,18 @@ def test_a_gpu_that_another_job_holds_is_none_of_this_ones() -> None:
 )
 def test_what_an_xid_means_is_its_class(code: int, severity: str) -> None:
     """Classes as the catalogue of XIDs has them: 63 resets when idle, 92 is to be watched."""
-    (event,) = events_of(broken(looked(T), xid("n0", 0, code)))
+    (event,) = detect_events(broken(looked(T), xid("n0", 0, code)))
     assert event.severity.value == severity
     assert f"XID {code}" in event.text
 
 
 @pytest.mark.parametrize("code", [13, 31, 43, 45])
 def test_what_the_application_did_is_no_event(code: int) -> None:
-    assert not events_of(broken(looked(T), xid("n0", 0, code)))
+    assert not detect_events(broken(looked(T), xid("n0", 0, code)))
 
 
 def test_the_same_gpu_again_and_again_is_worth_a_look() -> None:
-    (event,) = events_of(broken(looked(T), xid("n0", 0, 31, count=3)))
+    (event,) = detect_events(broken(looked(T), xid("n0", 0, 31, count=3)))
     assert event.severity is Severity.WATCH
 
 
@@ -135,9 +135,9 @@ def test_an_old_xid_is_over_once_the_driver_calls_the_gpu_well() -> None:
     known = after(broken(looked(T), xid("n0", 0, 95)))
     for at in range(1, 20):
         known = detect(broken(looked(T + 5 * at), xid("n0", 0, 95, at_s=T)), known)
-    (event,) = told(known)
+    (event,) = sort_events(known)
     assert event.is_over
-    assert events_of(broken(looked(T + 60), xid("n0", 0, 95, at_s=T))) == ()
+    assert detect_events(broken(looked(T + 60), xid("n0", 0, 95, at_s=T))) == ()
 
 
 def test_an_xid_counts_for_long_where_the_driver_does_not_tell_of_recovery() -> None:
@@ -172,13 +172,13 @@ def test_an_xid_without_a_time_counts_when_its_number_grows() -> None:
     ],
 )
 def test_each_sign_of_a_gpu(changes: dict[str, object], severity: str) -> None:
-    (event,) = events_of(with_gpu(looked(T), "n1", 2, **changes))
+    (event,) = detect_events(with_gpu(looked(T), "n1", 2, **changes))
     assert (event.failed, event.severity.value) == ("gpu:n1/2", severity)
 
 
 def test_gpus_without_nvlink_miss_none() -> None:
     seen = looked(T)
-    assert not events_of(replace(seen, gpus=tuple(replace(gpu, links_active=0) for gpu in seen.gpus)))
+    assert not detect_events(replace(seen, gpus=tuple(replace(gpu, links_active=0) for gpu in seen.gpus)))
 
 
 def test_a_gpu_that_vanished_is_missed_after_a_while() -> None:
@@ -201,12 +201,12 @@ def test_fewer_gpus_than_slurm_has_configured_from_the_start_is_told_of_the_node
 
 
 def test_one_port_down_is_a_nic() -> None:
-    (event,) = events_of(broken(looked(T), leaf_down(1, [2])))
+    (event,) = detect_events(broken(looked(T), leaf_down(1, [2])))
     assert (event.failed, event.severity) == ("nic:n2/mlx5_1", Severity.FATAL)
 
 
 def test_ports_of_one_leaf_are_the_leaf() -> None:
-    (event,) = events_of(broken(looked(T), leaf_down(1, [0, 1, 2, 3])))
+    (event,) = detect_events(broken(looked(T), leaf_down(1, [0, 1, 2, 3])))
     assert (event.failed, event.part) == ("leaf:leaf1", Part.LEAF)
     assert event.nodes == ("n0", "n1", "n2", "n3")
     assert "4 of 4 ports" in event.text
@@ -218,18 +218,18 @@ def test_a_leaf_whose_ports_are_seen_to_fall_one_after_the_other_becomes_one_eve
 
 
 def test_fewer_than_half_of_a_leafs_ports_are_nics() -> None:
-    found = events_of(broken(looked(T, 8), leaf_down(0, [0, 1, 2])))
+    found = detect_events(broken(looked(T, 8), leaf_down(0, [0, 1, 2])))
     assert {event.failed for event in found} == {"nic:n0/mlx5_0", "nic:n1/mlx5_0", "nic:n2/mlx5_0"}
 
 
 def test_no_port_left_is_the_node() -> None:
-    (event,) = events_of(broken(looked(T), leaf_down(0, [2]), leaf_down(1, [2])))
+    (event,) = detect_events(broken(looked(T), leaf_down(0, [2]), leaf_down(1, [2])))
     assert event.failed == "node:n2"
 
 
 def test_a_port_that_never_was_cabled_is_no_event() -> None:
     empty = with_port(looked(T), "n0", "mlx5_1", is_up=False, leaf="", role="", rate_bytes_per_s=None)
-    assert not events_of(empty)
+    assert not detect_events(empty)
 
 
 def test_a_slow_link_is_told_when_it_stays_slow() -> None:
@@ -261,14 +261,14 @@ def test_a_flapping_fault_is_one_event() -> None:
 
 
 def test_all_nvlinks_of_a_node_are_its_domain() -> None:
-    (event,) = events_of(broken(looked(T), domain_down("n2")))
+    (event,) = detect_events(broken(looked(T), domain_down("n2")))
     assert (event.failed, event.part) == ("hb:n2", Part.HB_DOMAIN)
     assert "4 of 4 GPUs" in event.text
 
 
 def test_half_of_a_rack_is_the_rack() -> None:
     domains = ["rack0", "rack0", "rack1", "rack1"]
-    (event,) = events_of(broken(looked(T, domains=domains), domain_down("n2")))
+    (event,) = detect_events(broken(looked(T, domains=domains), domain_down("n2")))
     assert event.failed == "hb:rack1"
     assert event.nodes == ("n2", "n3")
 
@@ -277,12 +277,12 @@ def test_nodes_of_one_rack_that_are_down_are_the_rack() -> None:
     seen = looked(T, domains=["rack0", "rack0", "rack1", "rack1"])
     for node in ("n2", "n3"):
         seen = with_node(without_exporter(seen, node), node, is_down=True, state="DOWN+NOT_RESPONDING")
-    assert {event.failed for event in events_of(seen)} == {"hb:rack1"}
+    assert {event.failed for event in detect_events(seen)} == {"hb:rack1"}
 
 
 def test_an_nvswitch_that_fails_is_the_domain() -> None:
     seen = with_node(looked(T), "n1", sxids=(SxidSeen(code=20034, severity="always_fatal", last_s=T),))
-    (event,) = events_of(seen)
+    (event,) = detect_events(seen)
     assert (event.failed, event.severity) == ("hb:n1", Severity.FATAL)
     assert "SXid 20034" in event.text
 
@@ -297,7 +297,7 @@ def test_peers_that_miss_links_to_a_dead_gpu_are_not_dead_themselves() -> None:
 
 
 def test_all_gpus_lost_is_the_node() -> None:
-    (event,) = events_of(broken(looked(T), *(lost("n1", gpu) for gpu in range(GPUS))))
+    (event,) = detect_events(broken(looked(T), *(lost("n1", gpu) for gpu in range(GPUS))))
     assert event.failed == "node:n1"
 
 
@@ -331,8 +331,8 @@ def test_an_event_ends_when_its_part_has_been_well_for_a_while_and_is_forgotten_
     assert open_events(known)
     known = detect(looked(T + 5 + SLACK.settle_s), known)
     assert not open_events(known)
-    assert [event.is_over for event in told(known)] == [True]
-    assert not told(detect(looked(T + SLACK.forget_s + 60), known))
+    assert [event.is_over for event in sort_events(known)] == [True]
+    assert not sort_events(detect(looked(T + SLACK.forget_s + 60), known))
 
 
 def test_what_comes_back_after_long_is_a_new_event() -> None:
@@ -344,8 +344,8 @@ def test_what_comes_back_after_long_is_a_new_event() -> None:
 
 def test_one_look_alone_does_not_wait() -> None:
     seen = with_port(looked(T), "n0", "mlx5_1", rate_bytes_per_s=RATE / 2)
-    assert not told(detect(seen))
-    assert [event.failed for event in told(detect(seen, is_only_look=True))] == ["nic:n0/mlx5_1"]
+    assert not sort_events(detect(seen))
+    assert [event.failed for event in sort_events(detect(seen, is_single_round=True))] == ["nic:n0/mlx5_1"]
 
 
 CHANGES = st.lists(
@@ -376,7 +376,7 @@ def test_order_says_nothing(first: list[Change], second: list[Change], seed: int
             ports=tuple(shuffle.sample(seen.ports, len(seen.ports))),
         )
 
-    assert told(after(*looks)) == told(after(*map(mixed, looks)))
+    assert sort_events(after(*looks)) == sort_events(after(*map(mixed, looks)))
 
 
 @given(first=CHANGES, second=CHANGES)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from opsk.diagnosis.events.signs import of_the_same
+from opsk.diagnosis.events.signs import cache_last_call
 
 
 def test_it_is_worked_out_once_and_for_others_anew() -> None:
     asked: list[tuple[int, ...]] = []
 
-    @of_the_same
+    @cache_last_call
     def total(numbers: tuple[int, ...], more: tuple[int, ...] = ()) -> int:
         asked.append(numbers)
         return sum(numbers) + sum(more)
@@ -24,7 +24,7 @@ def test_it_is_worked_out_once_and_for_others_anew() -> None:
 def test_no_other_object_takes_the_place_of_the_last_one() -> None:
     """Its arguments are kept: else a new tuple could lie where the last one was, and be taken for it."""
 
-    @of_the_same
+    @cache_last_call
     def length(numbers: tuple[int, ...]) -> int:
         return len(numbers)
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.costmodel.estimates.checkpoint import CheckpointOptions
-from opsk.diagnosis.goodput.goodput import GoodputRequest, SpareRow, goodput_of
-from opsk.diagnosis.goodput.parts import causes_of, job_mtbf_s, node_mtbf_s, parts_of
-from opsk.diagnosis.goodput.spares import seatings_of, shrunk_share, units_of
+from opsk.diagnosis.goodput.goodput import GoodputRequest, SpareRow, compute_goodput
+from opsk.diagnosis.goodput.parts import compute_job_mtbf_s, compute_node_mtbf_s, count_parts, list_causes
+from opsk.diagnosis.goodput.spares import build_units, list_placements, share_shrunk
 from opsk.errors import InputError
 from opsk.hardware.catalog import cluster as catalogue_cluster
 from opsk.hardware.failure_rates import FailureRates, failure_rates
@@ -35,7 +35,7 @@ def request(
     rates: FailureRates | None = None,
     checkpoint: CheckpointOptions | None = None,
     cluster: ClusterSpec = H100,
-    most_spares: int | None = None,
+    max_spares: int | None = None,
     shrinks: bool = False,
 ) -> GoodputRequest:
     return GoodputRequest(
@@ -45,13 +45,13 @@ def request(
         rates=rates or failure_rates(),
         step_s=10.0,
         checkpoint=checkpoint or CheckpointOptions(),
-        most_spares=most_spares,
+        max_spares=max_spares,
         shrinks=shrinks,
     )
 
 
 def rows(asked: GoodputRequest) -> list[SpareRow]:
-    return list(goodput_of(asked).rows)
+    return list(compute_goodput(asked).rows)
 
 
 # --- against a played cluster -----------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def repairs(kind: str):
 @pytest.mark.parametrize("spares", [0, 1, 2, 4])
 @pytest.mark.parametrize("kind", ["always the same", "exponential", "mostly short"])
 def test_goodput_is_that_of_a_played_cluster_whatever_repairs_look_like(spares: int, kind: str):
-    found = goodput_of(request(rates=FLAKY, checkpoint=SLOW, most_spares=spares))
+    found = compute_goodput(request(rates=FLAKY, checkpoint=SLOW, max_spares=spares))
     row = found.rows[-1]
     job = FailingJob(
         needed=20, spares=spares, mtbf_h=500, repair=repairs(kind), interval_h=1.0,
@@ -90,8 +90,8 @@ def test_goodput_is_that_of_a_played_cluster_whatever_repairs_look_like(spares: 
 def test_a_job_that_goes_on_with_fewer_replicas_is_played_as_well(spares: int):
     # 20 nodes with 10 replicas of two nodes
     plan = Plan(tp=8, pp=2, dp=10, global_batch=160)
-    asked = replace(request(rates=FLAKY, checkpoint=SLOW, most_spares=spares, shrinks=True), plan=plan, model=MODEL)
-    found = goodput_of(asked)
+    asked = replace(request(rates=FLAKY, checkpoint=SLOW, max_spares=spares, shrinks=True), plan=plan, model=MODEL)
+    found = compute_goodput(asked)
     job = FailingJob(
         needed=20, spares=spares, mtbf_h=500, repair=repairs("exponential"), interval_h=1.0,
         stall_h=found.saving.stall_s / HOUR_S, restart_h=0.5, replicas_of=lambda nodes: nodes // 2,
@@ -106,9 +106,9 @@ def test_a_job_that_goes_on_with_fewer_replicas_is_played_as_well(spares: int):
 
 def mtbf_h(name: str, nodes: int, leaves: int = 0) -> float:
     """Return the mean time between interruptions on nodes of 8 GPUs and 8 NICs, in hours."""
-    parts = parts_of(Plan(dp=8 * nodes, global_batch=8 * nodes), replace(H100, nodes=nodes), nodes=nodes)
+    parts = count_parts(Plan(dp=8 * nodes, global_batch=8 * nodes), replace(H100, nodes=nodes), nodes=nodes)
     parts = replace(parts, leaves=leaves, upper_switches=0)
-    return job_mtbf_s(causes_of(parts, failure_rates(name), domains=nodes)) / HOUR_S
+    return compute_job_mtbf_s(list_causes(parts, failure_rates(name), domains=nodes)) / HOUR_S
 
 
 def test_llama_3_is_interrupted_as_often_as_it_was():
@@ -125,8 +125,8 @@ def test_the_clusters_of_meta_are_projected_as_their_owners_do(gpus: int, hours:
 def test_nodes_of_the_published_trace_are_out_for_as_long_as_they_were():
     """InfiniteHBD trace: 583 faults on 139,592 node days, 5.51 days each: out for 2.30 % of the time."""
     rates = failure_rates("infinitehbd")
-    parts = parts_of(Plan(dp=800, global_batch=800), H100)
-    mtbf_s = node_mtbf_s(parts, rates)
+    parts = count_parts(Plan(dp=800, global_batch=800), H100)
+    mtbf_s = compute_node_mtbf_s(parts, rates)
     assert mtbf_s / HOUR_S == pytest.approx(5746, rel=0.01)
     assert rates.node_repair_s / (mtbf_s + rates.node_repair_s) == pytest.approx(0.0230, rel=0.03)
 
@@ -141,14 +141,14 @@ def test_llama_3_trains_for_more_than_nine_tenths_of_the_time():
         request(nodes=2048, cluster=cluster, checkpoint=CheckpointOptions(write_bytes_per_s=2e12)),
         model=gpt(layers=126, hidden=16384, heads=128),
     )
-    found = goodput_of(asked)
+    found = compute_goodput(asked)
     assert found.mtbf_s / HOUR_S == pytest.approx(3.09, rel=0.01)
     assert 0.90 < found.best.goodput < 0.95
     assert found.best.held_nodes < 3072
     # what docs/explanation/goodput.md prints
     assert (found.best.spares, round(found.best.goodput, 3)) == (56, 0.925)
     of_repairs = {
-        hours: goodput_of(replace(asked, rates=replace(asked.rates, node_repair_s=hours * HOUR_S))).best.spares
+        hours: compute_goodput(replace(asked, rates=replace(asked.rates, node_repair_s=hours * HOUR_S))).best.spares
         for hours in (132, 72, 24)
     }
     assert of_repairs == {132: 56, 72: 35, 24: 16}
@@ -171,20 +171,20 @@ def test_small_jobs_of_meta_end_more_often_than_the_rate_of_nodes_says():
 def test_more_failures_and_longer_repairs_never_give_more(nodes: int, gpu_h: float, repair_h: float, worse: float):
     options = CheckpointOptions(interval_s=1800.0)
     rates = replace(failure_rates(), gpu_mtbf_s=gpu_h * HOUR_S, node_repair_s=repair_h * HOUR_S)
-    fair = rows(request(nodes=nodes, rates=rates, checkpoint=options, most_spares=5))
+    fair = rows(request(nodes=nodes, rates=rates, checkpoint=options, max_spares=5))
     for changed in (
         replace(rates, gpu_mtbf_s=rates.gpu_mtbf_s / worse),
         replace(rates, node_repair_s=rates.node_repair_s * worse),
         replace(rates, switch_mtbf_s=rates.switch_mtbf_s / worse),
     ):
-        bad = rows(request(nodes=nodes, rates=changed, checkpoint=options, most_spares=5))
+        bad = rows(request(nodes=nodes, rates=changed, checkpoint=options, max_spares=5))
         assert all(b.waits <= f.waits + 1e-12 for f, b in zip(fair, bad, strict=True))
 
 
 @given(nodes=st.integers(1, 120), gpu_h=st.floats(1e3, 1e7), repair_h=st.floats(0, 500))
 def test_another_spare_never_gives_less_before_its_own_cost(nodes: int, gpu_h: float, repair_h: float):
     rates = replace(failure_rates(), gpu_mtbf_s=gpu_h * HOUR_S, node_repair_s=repair_h * HOUR_S)
-    found = goodput_of(request(nodes=nodes, rates=rates, most_spares=12))
+    found = compute_goodput(request(nodes=nodes, rates=rates, max_spares=12))
     assert all(row.gain >= -1e-12 for row in found.rows)
     assert all(0 <= row.waits <= row.shrinks + 1e-12 <= 1 + 1e-9 for row in found.rows)
     assert found.best.per_held == max(row.per_held for row in found.rows)
@@ -192,7 +192,7 @@ def test_another_spare_never_gives_less_before_its_own_cost(nodes: int, gpu_h: f
 
 
 def test_without_failures_all_of_the_time_is_useful():
-    found = goodput_of(request(rates=FailureRates(name="ideal")))
+    found = compute_goodput(request(rates=FailureRates(name="ideal")))
     assert found.best.goodput == 1
     assert found.best.spares == 0
     assert math.isinf(found.mtbf_s)
@@ -201,16 +201,16 @@ def test_without_failures_all_of_the_time_is_useful():
 
 def test_a_stated_time_between_failures_of_the_job_scales_all_rates():
     asked = request(checkpoint=CheckpointOptions(mtbf_s=50_000.0))
-    found = goodput_of(asked)
+    found = compute_goodput(asked)
     assert found.mtbf_s == pytest.approx(50_000.0)
-    plain = goodput_of(request())
+    plain = compute_goodput(request())
     assert found.scaled_by == pytest.approx(50_000.0 / plain.mtbf_s)
     # nodes are out more often with it
     assert found.rows[0].availability < plain.rows[0].availability
 
 
 def test_half_a_restart_is_worth_what_the_formula_says():
-    found = goodput_of(request(rates=replace(failure_rates(), node_repair_s=0.0, switch_mtbf_s=math.inf)))
+    found = compute_goodput(request(rates=replace(failure_rates(), node_repair_s=0.0, switch_mtbf_s=math.inf)))
     lever = next(lever for lever in found.levers if lever.name == "restart in half the time")
     # goodput is proportional to e^(-R/M)
     expected = found.best.goodput * math.expm1(300.0 / found.mtbf_s)
@@ -223,13 +223,13 @@ def test_half_a_restart_is_worth_what_the_formula_says():
 
 def test_a_wide_tensor_axis_leaves_two_trays_of_a_rack_as_spares():
     # 72 GPUs hold four groups of 16 and a rest of 8: 64 of 72, 16 of 18 trays
-    parts = parts_of(Plan(tp=16, dp=32, global_batch=32), GB200)
-    first = seatings_of(parts, Plan(tp=16, dp=32, global_batch=32))[0]
+    parts = count_parts(Plan(tp=16, dp=32, global_batch=32), GB200)
+    first = list_placements(parts, Plan(tp=16, dp=32, global_batch=32))[0]
     assert (first.used_nodes, first.spare_nodes, first.units, first.unit_gpus) == (16, 2, 8, 64)
 
 
 def test_a_dead_tray_costs_nothing_where_trays_are_spare():
-    found = goodput_of(request(nodes=128, tp=8, cluster=GB200, most_spares=0))
+    found = compute_goodput(request(nodes=128, tp=8, cluster=GB200, max_spares=0))
     assert found.kind == "hb_domain"
     by_spare = {row.spare_nodes_inside: row for row in found.rows}
     # 7.11 racks in full or eight with 16 of 18 trays: eight racks are held either way
@@ -241,11 +241,11 @@ def test_a_dead_tray_costs_nothing_where_trays_are_spare():
 def test_the_last_domain_may_be_used_in_part():
     # 128 trays: seven racks in full and two trays of the eighth, which sixteen others can replace
     rates = replace(failure_rates(), switch_mtbf_s=math.inf)
-    asked = request(nodes=128, cluster=GB200, rates=rates, most_spares=1)
-    row, more = goodput_of(asked).rows[:2]
-    parts = parts_of(asked.plan, GB200)
-    units = units_of(seatings_of(parts, asked.plan)[0], parts, rates)
-    assert (row.units, units.seating.last_nodes) == (8, 2)
+    asked = request(nodes=128, cluster=GB200, rates=rates, max_spares=1)
+    row, more = compute_goodput(asked).rows[:2]
+    parts = count_parts(asked.plan, GB200)
+    units = build_units(list_placements(parts, asked.plan)[0], parts, rates)
+    assert (row.units, units.placement.last_nodes) == (8, 2)
     assert units.last_out < 0.003 < units.out
     assert row.availability == pytest.approx((1 - units.out) ** 7 * (1 - units.last_out))
     seven = (1 - units.out) ** 8 + 8 * units.out * (1 - units.out) ** 7
@@ -256,16 +256,16 @@ def test_the_last_domain_may_be_used_in_part():
 
 def test_a_job_inside_of_one_domain_holds_only_its_trays():
     plan = Plan(tp=8, dp=4, global_batch=32)
-    seatings = seatings_of(parts_of(plan, GB200), plan)
-    assert [seating.held_nodes for seating in seatings] == [8, 9, 10, 11, 12, 13]
-    assert all(seating.units == 1 for seating in seatings)
+    placements = list_placements(count_parts(plan, GB200), plan)
+    assert [placement.held_nodes for placement in placements] == [8, 9, 10, 11, 12, 13]
+    assert all(placement.units == 1 for placement in placements)
 
 
 def test_domains_are_interrupted_by_what_takes_all_of_them():
-    found = goodput_of(request(nodes=128, cluster=GB200))
+    found = compute_goodput(request(nodes=128, cluster=GB200))
     cause = next(cause for cause in found.causes if cause.name == "hb_domain")
     assert cause.count == found.best.units
-    small = goodput_of(request(nodes=64))
+    small = compute_goodput(request(nodes=64))
     assert not any(cause.per_s for cause in small.causes if cause.name == "hb_domain")
 
 
@@ -274,34 +274,34 @@ def test_domains_are_interrupted_by_what_takes_all_of_them():
 
 def test_switches_are_those_of_the_units_that_the_job_spans():
     # 32 leaves in four units of 32 nodes, 16 spines
-    within = parts_of(Plan(dp=256, global_batch=256), H100)
-    across = parts_of(Plan(dp=512, global_batch=512), H100)
+    within = count_parts(Plan(dp=256, global_batch=256), H100)
+    across = count_parts(Plan(dp=512, global_batch=512), H100)
     assert (within.leaves, within.upper_switches) == (8, 0)
     assert (across.leaves, across.upper_switches) == (16, 16)
 
 
 def test_switches_are_estimated_where_nobody_counts_them():
     bare = replace(H100, leaves=None, spines=None, cores=None, nodes_per_unit=None)
-    parts = parts_of(Plan(dp=512, global_batch=512), bare, radix=64)
+    parts = count_parts(Plan(dp=512, global_batch=512), bare, radix=64)
     # 512 ports on 64: two tiers, 16 leaves and 8 spines; a rail-optimised unit of 32 nodes has eight leaves
     assert (parts.leaves, parts.upper_switches) == (16, 8)
     assert (parts.leaf_group_nodes, parts.group_leaves) == (32, 8)
-    tree = parts_of(Plan(dp=512, global_batch=512), replace(bare, fabric="fat-tree"), radix=64)
+    tree = count_parts(Plan(dp=512, global_batch=512), replace(bare, fabric="fat-tree"), radix=64)
     assert (tree.leaf_group_nodes, tree.group_leaves) == (4, 1)
     with pytest.raises(InputError):
-        parts_of(Plan(dp=512, global_batch=512), bare, radix=5)
+        count_parts(Plan(dp=512, global_batch=512), bare, radix=5)
 
 
 def test_one_node_needs_no_network():
-    parts = parts_of(Plan(tp=4, global_batch=1), H100)
+    parts = count_parts(Plan(tp=4, global_batch=1), H100)
     assert (parts.nodes, parts.gpus_per_node, parts.nics, parts.leaves) == (1, 4, 0, 0)
 
 
 def test_replicas_that_need_more_than_is_left_wait():
     # one replica over all nodes: going on with fewer is waiting
     plan = Plan(tp=8, pp=20, global_batch=20)
-    parts = parts_of(plan, H100)
-    units = units_of(seatings_of(parts, plan)[0], parts, replace(failure_rates(), switch_mtbf_s=math.inf))
-    share = shrunk_share(units, 0, plan, useful=1.0, restart_s=0.0)
+    parts = count_parts(plan, H100)
+    units = build_units(list_placements(parts, plan)[0], parts, replace(failure_rates(), switch_mtbf_s=math.inf))
+    share = share_shrunk(units, 0, plan, useful=1.0, restart_s=0.0)
     assert share == pytest.approx((1 - units.out) ** 20)
     assert np.isfinite(share)

@@ -10,7 +10,7 @@ from itertools import combinations
 
 import pytest
 
-from opsk.diagnosis.losses.losses import losses_of
+from opsk.diagnosis.losses.losses import compute_losses
 from opsk.diagnosis.losses.values import Cause, Finding, Losses
 from tests.fakes.losing_causes import HURT, simulated
 from tests.fakes.losing_jobs import Injected, Simulated
@@ -42,7 +42,7 @@ def test_the_injected_cause_is_found_first_and_at_its_place(cause: str) -> None:
     right = placed = 0
     for seed in range(JOBS):
         job = simulated(seed, cause)
-        found = named(losses_of(observed(job)))
+        found = named(compute_losses(observed(job)))
         if found and found[0].cause.value == cause:
             right += 1
             placed += found[0].where == place(job, job.truth[0])
@@ -52,7 +52,7 @@ def test_the_injected_cause_is_found_first_and_at_its_place(cause: str) -> None:
 
 def test_of_sound_jobs_nothing_is_blamed() -> None:
     """With throttling by their own power limit, rare stalls, short checkpoints and hidden congestion: at most 2 %."""
-    blamed = [seed for seed in range(SOUND_JOBS) if named(losses_of(observed(simulated(seed))))]
+    blamed = [seed for seed in range(SOUND_JOBS) if named(compute_losses(observed(simulated(seed))))]
     assert len(blamed) <= 0.02 * SOUND_JOBS, blamed
 
 
@@ -62,7 +62,8 @@ def test_of_two_causes_one_is_first_and_mostly_both_are_found() -> None:
     for number, pair in enumerate(combinations(sorted(HURT), 2)):
         for seed in range(3):
             found = [
-                finding.cause.value for finding in named(losses_of(observed(simulated(1000 * number + seed, *pair))))
+                finding.cause.value
+                for finding in named(compute_losses(observed(simulated(1000 * number + seed, *pair))))
             ]
             count += 1
             first += bool(found) and found[0] in pair
@@ -77,7 +78,7 @@ def test_what_a_cause_is_said_to_take_is_near_what_it_takes(cause: str) -> None:
     near = 0
     for seed in range(JOBS):
         job = simulated(seed, cause)
-        losses = losses_of(observed(job))
+        losses = compute_losses(observed(job))
         found = [finding for finding in named(losses) if finding.cause.value == cause]
         assert losses.mean_step_s is not None
         near += bool(found) and abs(found[0].share * losses.mean_step_s / job.truth[0].seconds - 1) < 1 / 3
@@ -88,5 +89,5 @@ def test_without_activity_of_multiprocessors_nothing_wrong_is_blamed_for_a_slow_
     """Older GPUs do not tell it: a GPU slow at a sound clock is then not found, but nobody else is blamed."""
     hidden = ("sm_active", "tensor_active")
     for seed in range(JOBS):
-        found = named(losses_of(observed(simulated(seed, "straggler"), without=hidden)))
+        found = named(compute_losses(observed(simulated(seed, "straggler"), without=hidden)))
         assert {finding.cause for finding in found} <= {Cause.STRAGGLER}

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from opsk.fabric.checks.repair import repaired
+from opsk.fabric.checks.repair import repair_fault
 from opsk.fabric.fabric import Fault
 from opsk.fabric.rails import find_rails
 from tests.fakes.faulty_fabrics import DGX_DEVICES, Site, Workshop
@@ -53,7 +53,7 @@ def test_the_device_and_the_leaf_of_a_lost_hca_are_named(lost: int, style: str) 
     assert f"{found.site.devices[lost]} is missing, 11 other nodes of the unit have it on {found.name(leaf)}" in (
         fault.evidence
     )
-    mended = repaired(found.fabric(), fault)
+    mended = repair_fault(found.fabric(), fault)
     assert mended is not None
     assert find_rails(mended).faults == ()
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opsk.fabric.cabling import read_cabling
-from opsk.fabric.checks.repair import repaired
-from opsk.fabric.dumps.assembly import adapter
+from opsk.fabric.checks.repair import repair_fault
+from opsk.fabric.dumps.assembly import parse_adapter
 from opsk.fabric.dumps.ibnetdiscover import read_ibnetdiscover
 from opsk.fabric.fabric import Cable, Fabric, Fault, Switch
 from opsk.fabric.link_speed import link_bytes_per_s
@@ -32,7 +32,7 @@ def told(fault: Fault) -> tuple[object, ...]:
 def repaired_well(fabric: Fabric, fault: Fault) -> Fabric | None:
     """Return the repaired fabric after checking that the finding is gone and no other has come."""
     before = Counter(map(told, find_rails(fabric).faults))
-    sound = repaired(fabric, fault, cabling=read_cabling(fabric))
+    sound = repair_fault(fabric, fault, cabling=read_cabling(fabric))
     if sound is None:
         assert fault.kind in UNREPAIRABLE
         return None
@@ -66,7 +66,7 @@ def test_repairs_one_after_the_other_leave_nothing_to_repair(messy: bool, seed: 
         fault = next((fault for fault in find_rails(fabric).faults if fault.kind not in UNREPAIRABLE), None)
         if fault is None:
             break
-        fabric = repaired(fabric, fault) or pytest.fail(f"not repaired: {fault}")
+        fabric = repair_fault(fabric, fault) or pytest.fail(f"not repaired: {fault}")
     assert {fault.kind for fault in find_rails(fabric).faults} <= UNREPAIRABLE
 
 
@@ -75,7 +75,7 @@ def test_a_unit_that_was_cut_off_joins_the_rest_again() -> None:
     broken.isolate(1)
     fabric = broken.fabric()
     fault = next(fault for fault in find_rails(fabric).faults if fault.kind == "isolated_part")
-    assert "isolated_part" not in {fault.kind for fault in find_rails(repaired(fabric, fault) or fabric).faults}
+    assert "isolated_part" not in {fault.kind for fault in find_rails(repair_fault(fabric, fault) or fabric).faults}
 
 
 def test_swapped_hcas_change_places_and_nothing_else_moves() -> None:
@@ -83,7 +83,7 @@ def test_swapped_hcas_change_places_and_nothing_else_moves() -> None:
     sound = set(broken.cables)
     broken.swap(broken.node(5), 1, 4, 6)
     fabric = broken.fabric()
-    assert set((repaired(fabric, find_rails(fabric).faults[0]) or fabric).cables) == sound
+    assert set((repair_fault(fabric, find_rails(fabric).faults[0]) or fabric).cables) == sound
 
 
 @st.composite
@@ -98,7 +98,8 @@ def any_fabrics(draw: st.DrawFn) -> Fabric:
         for index in range(draw(st.integers(0, 6)))
     }
     hcas = {
-        f"b{index}": adapter(f"b{index}", draw(st.sampled_from(texts)), 0) for index in range(draw(st.integers(0, 12)))
+        f"b{index}": parse_adapter(f"b{index}", draw(st.sampled_from(texts)), 0)
+        for index in range(draw(st.integers(0, 12)))
     }
     ends = [(guid, port) for guid in (*switches, *hcas) for port in range(1, 9 if guid in switches else 3)]
     order = draw(st.permutations(ends))[: draw(st.integers(0, 60))]
@@ -119,7 +120,7 @@ def any_fabrics(draw: st.DrawFn) -> Fabric:
 def test_no_fabric_whatever_stops_the_search_or_a_repair(fabric: Fabric) -> None:
     for fault in find_rails(fabric).faults:
         assert fault.where
-        find_rails(repaired(fabric, fault) or fabric)
+        find_rails(repair_fault(fabric, fault) or fabric)
 
 
 @pytest.mark.shared

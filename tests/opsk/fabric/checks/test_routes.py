@@ -12,7 +12,7 @@ from opsk.fabric.checks.routes import RouteReport, check_routes
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.forwarding_tables import read_forwarding_tables
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.forwarding import next_hops
+from opsk.fabric.forwarding import resolve_next_hops
 from tests.fakes.forwarding import Tables, as_dump_fts, shortest_paths, with_lids
 
 FABRIC = with_lids(rail_optimized_fabric(nodes=4, hcas=2, leaves=4, spines=2))
@@ -22,7 +22,9 @@ SPINES = [guid for guid, switch in FABRIC.switches.items() if switch.description
 
 
 def check(fabric: Fabric, tables: Tables) -> RouteReport:
-    return check_routes(next_hops(read_forwarding_tables(as_dump_fts(FABRIC, tables), source="dump"), fabric), fabric)
+    return check_routes(
+        resolve_next_hops(read_forwarding_tables(as_dump_fts(FABRIC, tables), source="dump"), fabric), fabric
+    )
 
 
 def planted(switch: str, changes: dict[int, int | None]) -> Tables:
@@ -48,13 +50,13 @@ SHAPES = st.builds(
 @given(SHAPES)
 def test_shortest_paths_lead_everywhere(fabric: Fabric) -> None:
     dump = as_dump_fts(fabric, shortest_paths(fabric))
-    report = check_routes(next_hops(read_forwarding_tables(dump, source="dump"), fabric), fabric)
+    report = check_routes(resolve_next_hops(read_forwarding_tables(dump, source="dump"), fabric), fabric)
     assert (report.switches, report.destinations) == (len(fabric.switches), len(fabric.hcas))
     assert (report.unreachable, report.loops, report.faults) == (0, 0, ())
 
 
 def test_a_next_hop_is_the_cable_that_the_table_names() -> None:
-    hops = next_hops(read_forwarding_tables(as_dump_fts(FABRIC, shortest_paths(FABRIC)), source="d"), FABRIC)
+    hops = resolve_next_hops(read_forwarding_tables(as_dump_fts(FABRIC, shortest_paths(FABRIC)), source="d"), FABRIC)
     hca, port = min(FABRIC.port_lids)
     cable = hops.cable(LEAVES[0], hca)
     assert cable is not None
@@ -120,5 +122,5 @@ def test_a_table_of_a_switch_that_the_fabric_lacks_is_named() -> None:
 @pytest.mark.parametrize("lids", [{}, {("unheard of", 1): 3}])
 def test_without_any_destination_there_is_nothing_to_follow(lids: dict[tuple[str, int], int]) -> None:
     tables = read_forwarding_tables(as_dump_fts(FABRIC, shortest_paths(FABRIC), owners=False), source="dump")
-    report = check_routes(next_hops(tables, replace(FABRIC, port_lids=lids)), FABRIC)
+    report = check_routes(resolve_next_hops(tables, replace(FABRIC, port_lids=lids)), FABRIC)
     assert (report.destinations, report.unreachable, report.loops) == (0, 0, 0)

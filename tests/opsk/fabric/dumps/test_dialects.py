@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.fabric.dumps.dialects import merge, read_fabric
-from opsk.fabric.dumps.render import as_ibnetdiscover, as_ibsim_net
+from opsk.fabric.dumps.dialects import merge_fabrics, read_fabric
+from opsk.fabric.dumps.render import render_ibnetdiscover, render_ibsim_net
 from opsk.fabric.fabric import Cable, Fabric
-from opsk.fabric.graph import summary
+from opsk.fabric.graph import summarise_fabric
 from opsk.fabric.rails import find_rails
 from tests.fakes.dump_writers import as_iblinkinfo, as_lst, as_ports_report
 from tests.fakes.forwarding import with_lids
@@ -24,12 +24,12 @@ from tests.fakes.forwarding import with_lids
 Writer = Callable[[Fabric], str]
 
 WRITERS: dict[str, Writer] = {
-    "ibnetdiscover": as_ibnetdiscover,
+    "ibnetdiscover": render_ibnetdiscover,
     "ports report": as_ports_report,
     "iblinkinfo": partial(as_iblinkinfo, lines=False),
     "iblinkinfo -l": partial(as_iblinkinfo, lines=True),
     "ibdiagnet2.lst": as_lst,
-    "ibsim": as_ibsim_net,
+    "ibsim": render_ibsim_net,
 }
 SHAPES = st.builds(
     rail_optimized_fabric,
@@ -62,7 +62,7 @@ def test_what_a_program_prints_is_the_fabric(writer: str, fabric: Fabric) -> Non
         guid: hca.description for guid, hca in fabric.hcas.items()
     }
     assert {switch.description for switch in got.switches.values()} == {s.description for s in fabric.switches.values()}
-    assert summary(got) == summary(fabric)
+    assert summarise_fabric(got) == summarise_fabric(fabric)
 
 
 @pytest.mark.parametrize("writer", list(WRITERS))
@@ -107,7 +107,7 @@ def test_a_dump_that_was_scribbled_over_is_read_or_refused(writer: str, seed: in
         return
     known = {*got.switches, *got.hcas, *got.routers}
     assert {guid for cable in got.cables for guid in (cable.a_guid, cable.b_guid)} <= known
-    assert sum(summary(got).components) == len(known)
+    assert sum(summarise_fabric(got).components) == len(known)
     assert find_rails(got).leaves.keys() <= got.switches.keys()
 
 
@@ -121,17 +121,17 @@ def test_the_order_of_lines_does_not_matter_where_each_line_stands_alone(order: 
 
 @given(fabric=SHAPES)
 def test_halves_of_a_dump_make_the_whole(fabric: Fabric) -> None:
-    blocks = as_ibnetdiscover(fabric).strip().split("\n\n")
+    blocks = render_ibnetdiscover(fabric).strip().split("\n\n")
     half = len(blocks) // 2
     parts = [read_fabric("\n\n".join(part), source="half") for part in (blocks[:half], blocks[half:])]
-    whole = merge(parts)
+    whole = merge_fabrics(parts)
     assert cables(whole) == cables(fabric)
     assert whole.port_lids == fabric.port_lids
 
 
 @pytest.mark.parametrize("speed", ["NDR", "XDR", "???"])
 def test_ids_in_any_case_and_indented_lines_are_one_fabric(speed: str) -> None:
-    text = as_ibnetdiscover(SMALL).replace("HDR", speed)
+    text = render_ibnetdiscover(SMALL).replace("HDR", speed)
     upper = "\n".join(f"  {line}" for line in text.split("\n"))
     for number in range(3):
         guid = list(SMALL.hcas)[number]

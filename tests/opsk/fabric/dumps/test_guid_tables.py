@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError
 from opsk.fabric.dumps.dialects import read_fabric
-from opsk.fabric.dumps.guid_tables import is_guid_tree, read_guid_names, with_names
-from opsk.fabric.graph import summary
+from opsk.fabric.dumps.guid_tables import add_host_names, is_guid_tree, read_guid_names
+from opsk.fabric.graph import summarise_fabric
 from opsk.fabric.rails import find_rails
 
 TREE = """SwitchName=sw1 Nodes=0x155dfffd33ff01,0x155dfffd33ff11,0x155dfffd33ff21
@@ -21,11 +21,16 @@ NAMES = "".join(f"vm-{host}: 0x155dfffd33ff{host}{port}\n" for host in range(3) 
 
 def test_the_tree_and_the_table_give_nodes_rails_and_a_unit() -> None:
     tree = read_fabric(TREE, source="tree")
-    assert (summary(tree).switches, summary(tree).hcas, summary(tree).nodes, summary(tree).tiers) == (3, 6, 0, 2)
+    assert (
+        summarise_fabric(tree).switches,
+        summarise_fabric(tree).hcas,
+        summarise_fabric(tree).nodes,
+        summarise_fabric(tree).tiers,
+    ) == (3, 6, 0, 2)
     names = read_guid_names(NAMES, source="table")
     assert names is not None
-    fabric = with_names(tree, names)
-    assert summary(fabric).nodes == 3
+    fabric = add_host_names(tree, names)
+    assert summarise_fabric(fabric).nodes == 3
     rails = find_rails(fabric)
     assert (rails.rail_count, rails.units) == (2, (("vm-0", "vm-1", "vm-2"),))
     assert [fault.kind for fault in fabric.faults] == ["rates_not_told"]
@@ -36,7 +41,7 @@ def test_ports_without_a_device_name_are_in_the_order_of_their_guids() -> None:
     tree = "".join(f"SwitchName=s{port} Nodes=0x1{port:x},0x2{port:x},0x3{port:x}\n" for port in range(3, 11))
     names = read_guid_names("".join(f"vm{h}: 0x{h}{p:x}\n" for h in (1, 2, 3) for p in range(3, 11)), source="table")
     assert names is not None
-    rails = find_rails(with_names(read_fabric(tree, source="tree"), names))
+    rails = find_rails(add_host_names(read_fabric(tree, source="tree"), names))
     for ports in rails.attachments.values():
         assert [port.rail for port in ports] == list(range(8))
         assert [port.guid for port in ports] == sorted(port.guid for port in ports)
@@ -50,7 +55,7 @@ def test_leaves_of_many_guids_have_as_many_ports() -> None:
 def test_a_guid_on_no_switch_and_one_of_two_hosts_are_findings() -> None:
     names = read_guid_names(NAMES + "vm-9: 0x155dfffd33ff99\nvm-8: 0x155dfffd33ff01\n", source="table")
     assert names is not None
-    fabric = with_names(read_fabric(TREE, source="tree"), names)
+    fabric = add_host_names(read_fabric(TREE, source="tree"), names)
     assert [fault.kind for fault in fabric.faults][1:] == ["duplicate_guid", "guid_not_in_fabric"]
     assert fabric.faults[-1].nodes == ("vm-9",)
 
@@ -63,7 +68,7 @@ def test_names_of_the_dump_itself_are_kept() -> None:
     )
     names = read_guid_names("vm-0: 0x1\nvm-1: 0x2\n", source="table")
     assert names is not None
-    hcas = with_names(read_fabric(dump, source="dump"), names).hcas
+    hcas = add_host_names(read_fabric(dump, source="dump"), names).hcas
     assert [hca.node for hca in hcas.values()] == ["n0", "vm-1"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from opsk.fabric.dumps.dialects import read_fabric
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.graph import summary
+from opsk.fabric.graph import summarise_fabric
 
 HCA = (
     "{{ CA Ports:02 SystemGUID:00000000000000b0 NodeGUID:00000000000000B0 PortGUID:00000000000000b1 VenID:000002c9 "
@@ -37,12 +37,12 @@ def test_numbers_are_hexadecimal_and_both_ends_count() -> None:
     leaf = got.switches["00000000000000a1"]
     assert (leaf.ports, leaf.lid, leaf.description) == (36, 18, "leaf1")
     assert got.port_lids == {("00000000000000b0", 1): 5}
-    assert summary(got).nodes == 1
+    assert summarise_fabric(got).nodes == 1
 
 
 def test_an_adapter_without_a_description_is_an_unnamed_one() -> None:
     got = read(HCA.format(text="") + " " + LEAF.format(port="14") + TAIL)
-    assert (summary(got).hcas, summary(got).nodes) == (1, 0)
+    assert (summarise_fabric(got).hcas, summarise_fabric(got).nodes) == (1, 0)
 
 
 @pytest.mark.parametrize(

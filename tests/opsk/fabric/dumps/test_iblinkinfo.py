@@ -6,7 +6,7 @@ import pytest
 
 from opsk.fabric.dumps.dialects import read_fabric
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.graph import summary
+from opsk.fabric.graph import summarise_fabric
 
 BLOCKS = """CA: n1 HCA-1:
       0x00000000000000b1      4    1[  ] ==( 4X      25.78125 Gbps Active/  LinkUp)==>       2    1[  ] "leaf1" ( )
@@ -91,13 +91,13 @@ def test_every_rate_is_understood(printed: str, width: int, speed: str) -> None:
 
 def test_switches_only_name_their_hosts_as_far_ends() -> None:
     got = read(BLOCKS.split("Switch:", 1)[1].join(("Switch:", "")))
-    assert (summary(got).switches, summary(got).hcas, summary(got).nodes) == (2, 1, 1)
+    assert (summarise_fabric(got).switches, summarise_fabric(got).hcas, summarise_fabric(got).nodes) == (2, 1, 1)
     assert kinds(got) == ["hca_only_named"]
 
 
 def test_a_far_end_on_a_high_port_is_a_switch() -> None:
     got = read(BLOCKS.split("Switch: 0x00000000000000a2")[0])
-    assert summary(got).switches == 2
+    assert summarise_fabric(got).switches == 2
     assert kinds(got) == ["switch_only_named"]
 
 
@@ -125,7 +125,7 @@ def test_a_subnet_without_lids_is_told_by_port_guids_and_by_names() -> None:
 
 def test_a_router_is_a_router() -> None:
     got = read(BLOCKS.replace("CA: n1 HCA-1:", "Router: edge1:").replace('"n1 HCA-1"', '"edge1"'))
-    assert (summary(got).routers, summary(got).hcas) == (1, 0)
+    assert (summarise_fabric(got).routers, summarise_fabric(got).hcas) == (1, 0)
 
 
 def test_links_that_carry_nothing_yet_or_give_no_answer_are_findings() -> None:

@@ -13,9 +13,9 @@ from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.dialects import read_fabric
 from opsk.fabric.dumps.ibnetdiscover import read_ibnetdiscover
-from opsk.fabric.dumps.render import as_ibnetdiscover, as_ibsim_net
+from opsk.fabric.dumps.render import render_ibnetdiscover, render_ibsim_net
 from opsk.fabric.fabric import Cable, Fabric
-from opsk.fabric.graph import summary
+from opsk.fabric.graph import summarise_fabric
 from opsk.fabric.rails import find_rails
 
 SMALL = rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2)
@@ -49,7 +49,7 @@ def kinds(fabric: Fabric) -> list[str]:
 
 @given(SHAPES)
 def test_what_is_written_is_read_back(fabric: Fabric) -> None:
-    got = read(as_ibnetdiscover(fabric))
+    got = read(render_ibnetdiscover(fabric))
     assert cables(got) == cables(fabric)
     assert {hca.description for hca in got.hcas.values()} == {hca.description for hca in fabric.hcas.values()}
     assert {guid: switch.ports for guid, switch in got.switches.items()} == {
@@ -60,7 +60,7 @@ def test_what_is_written_is_read_back(fabric: Fabric) -> None:
 
 @given(SHAPES)
 def test_an_ibsim_net_describes_the_same_fabric_up_to_the_fastest_rate_it_knows(fabric: Fabric) -> None:
-    got = read_fabric(as_ibsim_net(fabric), source="net")
+    got = read_fabric(render_ibsim_net(fabric), source="net")
     assert connections(got) == connections(fabric)
     if fabric.cables[0].speed not in ("FDR10", "NDR", "XDR"):
         assert cables(got) == cables(fabric)
@@ -68,17 +68,17 @@ def test_an_ibsim_net_describes_the_same_fabric_up_to_the_fastest_rate_it_knows(
 
 @given(st.randoms(use_true_random=False), SHAPES)
 def test_the_order_of_blocks_does_not_matter(order: random.Random, fabric: Fabric) -> None:
-    blocks = as_ibnetdiscover(fabric).strip().split("\n\n")
+    blocks = render_ibnetdiscover(fabric).strip().split("\n\n")
     order.shuffle(blocks)
     got = read("\n\n".join(blocks))
     assert cables(got) == cables(fabric)
-    assert summary(got) == summary(fabric)
+    assert summarise_fabric(got) == summarise_fabric(fabric)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False), st.floats(0.01, 0.6))
 def test_lost_lines_never_invent_a_cable_and_never_raise(order: random.Random, share: float) -> None:
-    lines = as_ibnetdiscover(SMALL).split("\n")
+    lines = render_ibnetdiscover(SMALL).split("\n")
     kept = [line for line in lines if not line or order.random() > share]
     try:
         got = read("\n".join(kept))
@@ -90,7 +90,7 @@ def test_lost_lines_never_invent_a_cable_and_never_raise(order: random.Random, s
 
 @given(st.integers(0, 5000))
 def test_a_dump_that_was_cut_keeps_what_came_before_the_cut(length: int) -> None:
-    text = as_ibnetdiscover(SMALL)[:length]
+    text = render_ibnetdiscover(SMALL)[:length]
     try:
         got = read(text)
     except InputError:
@@ -109,19 +109,19 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 @given(st.text(alphabet='[]()"#-SHR 0123456789abcdefx\n\tlidmcEDR', max_size=300))
 def test_text_made_of_the_signs_of_the_format_is_read_or_refused(text: str) -> None:
     try:
-        find_rails(read(as_ibnetdiscover(SMALL) + text))
+        find_rails(read(render_ibnetdiscover(SMALL) + text))
     except InputError:
         pytest.fail("a text with a switch in it must be read")
 
 
 def test_rubbish_is_counted_not_listed() -> None:
-    got = read(as_ibnetdiscover(SMALL) + "\x00\x01\n" * 10_000)
+    got = read(render_ibnetdiscover(SMALL) + "\x00\x01\n" * 10_000)
     assert kinds(got).count("damaged_line") == 21
     assert "9980 more lines" in got.faults[-1].evidence
 
 
 def test_a_damaged_line_is_named_and_its_neighbours_are_kept() -> None:
-    lines = as_ibnetdiscover(SMALL).split("\n")
+    lines = render_ibnetdiscover(SMALL).split("\n")
     at = next(number for number, line in enumerate(lines) if "mlx5_0" in line)
     lines[at] = lines[at][:8]
     got = read("\n".join(lines))
@@ -187,30 +187,30 @@ def test_a_header_that_is_broken_still_owns_its_ports() -> None:
     )
     got = read(text)
     assert got.switches["00000000000000a1"].description == "edge"  # named so by its neighbour
-    assert summary(got).hcas == 1
+    assert summarise_fabric(got).hcas == 1
 
 
 def test_a_switch_known_only_as_far_end_counts_and_is_reported() -> None:
     got = read(block().split("\n\n")[0])
-    assert summary(got).switches == 2
+    assert summarise_fabric(got).switches == 2
     assert kinds(got) == ["switch_only_named"]
 
 
 def test_an_aggregation_node_is_no_hca_and_makes_no_leaf() -> None:
     got = read(block('[37]\t"H-00000000000000c1"[1](c1)\t# "Mellanox Technologies Aggregation Node" lid 3 4xHDR'))
-    assert (summary(got).hcas, summary(got).sharp_nodes, summary(got).leaves) == (0, 1, 0)
+    assert (summarise_fabric(got).hcas, summarise_fabric(got).sharp_nodes, summarise_fabric(got).leaves) == (0, 1, 0)
 
 
 def test_a_router_is_neither_switch_nor_hca_but_part_of_the_fabric() -> None:
     got = read(block('[9]\t"R-00000000000000d1"[1](d1)\t# "router" lid 3 4xHDR'))
-    assert (summary(got).switches, summary(got).hcas, summary(got).routers) == (2, 0, 1)
-    assert summary(got).components == (3,)
+    assert (summarise_fabric(got).switches, summarise_fabric(got).hcas, summarise_fabric(got).routers) == (2, 0, 1)
+    assert summarise_fabric(got).components == (3,)
 
 
 def test_a_loop_is_one_cable() -> None:
     loop = ['[{}]\t"S-00000000000000a1"[{}]\t# "edge" lid 1 4xHDR'.format(*ends) for ends in ((20, 21), (21, 20))]
     got = read(block(*loop))
-    assert (summary(got).isl_cables, summary(got).self_loops) == (2, 1)
+    assert (summarise_fabric(got).isl_cables, summarise_fabric(got).self_loops) == (2, 1)
     assert "loop_cable" in [fault.kind for fault in find_rails(got).faults]
 
 
@@ -248,7 +248,7 @@ def test_ends_that_disagree_on_the_rate_are_reported_and_the_faster_counts() -> 
 
 def test_a_link_that_one_end_does_not_know_is_reported() -> None:
     got = read(block().replace(UP, ""))
-    assert summary(got).isl_cables == 1
+    assert summarise_fabric(got).isl_cables == 1
     assert kinds(got) == ["one_sided_link"]
 
 
@@ -266,15 +266,19 @@ def test_one_guid_with_two_descriptions_is_reported() -> None:
 
 def test_a_switch_and_an_adapter_of_one_guid_stay_two_things() -> None:
     got = read(block('[1]\t"H-00000000000000a1"[1](b2)\t# "n1 HCA-1" lid 9 4xEDR'))
-    assert (summary(got).switches, summary(got).hcas, summary(got).components) == (2, 1, (3,))
+    assert (summarise_fabric(got).switches, summarise_fabric(got).hcas, summarise_fabric(got).components) == (
+        2,
+        1,
+        (3,),
+    )
 
 
 @pytest.mark.parametrize("rubbish", ["[1]" + " " * 900, '[1]\t"S-1"[1] # "' + '" lid ' * 200, "[1] " + "(" * 900])
 def test_lines_made_to_be_slow_are_not(rubbish: str) -> None:
-    got = read(as_ibnetdiscover(SMALL) + "\n".join(['Switch\t4 "S-1"\t# "s"', *[rubbish] * 2000]))
+    got = read(render_ibnetdiscover(SMALL) + "\n".join(['Switch\t4 "S-1"\t# "s"', *[rubbish] * 2000]))
     assert "damaged_line" in kinds(got)
     assert connections(got) >= connections(SMALL)
 
 
 def test_one_endless_line_is_one_damaged_line() -> None:
-    assert kinds(read(as_ibnetdiscover(SMALL) + "x" * 10_000_000)) == ["damaged_line"]
+    assert kinds(read(render_ibnetdiscover(SMALL) + "x" * 10_000_000)) == ["damaged_line"]

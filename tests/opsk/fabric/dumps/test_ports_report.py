@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsk.fabric.dumps.dialects import read_fabric
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.graph import summary
+from opsk.fabric.graph import summarise_fabric
 
 LEAF = "0x00000000000000a1"
 REPORT = f"""CA     5  1 0x00000000000000b1 4x HDR - SW     2  9 {LEAF} ( 'n1 mlx4_0' - 'leaf1' )
@@ -23,14 +23,14 @@ def read(text: str) -> Fabric:
 def test_two_ports_of_one_adapter_are_told_by_their_guids() -> None:
     got = read(REPORT)
     assert got.faults == ()
-    assert (summary(got).hcas, summary(got).nodes, summary(got).switches) == (1, 1, 1)
+    assert (summarise_fabric(got).hcas, summarise_fabric(got).nodes, summarise_fabric(got).switches) == (1, 1, 1)
     assert got.switches["00000000000000a1"].ports == 12
     assert got.port_lids == {("00000000000000b1", 1): 5, ("00000000000000b1", 2): 6}
     assert [(cable.b_guid, cable.b_port) for cable in got.cables] == [("00000000000000b1", 1), ("00000000000000b1", 2)]
 
 
 def test_adapters_of_one_name_with_guids_apart_stay_two() -> None:
-    assert summary(read(REPORT.replace("00b2", "00f2"))).hcas == 2
+    assert summarise_fabric(read(REPORT.replace("00b2", "00f2"))).hcas == 2
 
 
 def test_a_speed_that_the_program_did_not_know_is_reported_once() -> None:
@@ -41,7 +41,7 @@ def test_a_speed_that_the_program_did_not_know_is_reported_once() -> None:
 
 def test_names_may_hold_quotes_and_parentheses() -> None:
     got = read(REPORT.replace("n1 mlx4_0", "n'1 (old) - 'x' mlx4_0"))
-    assert summary(got).hcas == 1
+    assert summarise_fabric(got).hcas == 1
 
 
 def test_lines_that_cannot_be_read_are_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from opsk.app.inputs.node_files import is_node_file, read_node_files
 from opsk.errors import InputError
-from opsk.fabric.node.affinity import gpu_nics
+from opsk.fabric.node.affinity import assign_nics
 from opsk.fabric.node.dialects import holds_node, read_node
 from opsk.fabric.node.node_topology import NodeTopology
 
@@ -92,7 +92,7 @@ def test_nvlink_and_xgmi_join_what_the_files_say(shared: Path) -> None:
 
 def test_a_vms_file_without_elements_pairs_by_its_bridges(shared: Path) -> None:
     topology = read(shared, "nccl_topo", "azure_ndv5_h100.xml")
-    served = gpu_nics(topology)
+    served = assign_nics(topology)
     # each bridge holds GPU 000N: and NIC 010M: in the order of the file
     assert [served[gpu] for gpu in range(8)] == [f"010{place}:00:00.0" for place in range(1, 9)]
     unclear = read(shared, "nccl_topo", "aws_g5_48xl.xml")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from opsk.fabric.views.marks import heaviest, percent, step
+from opsk.fabric.views.marks import format_percent, max_load, scale_step
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ from opsk.fabric.views.marks import heaviest, percent, step
     ],
 )
 def test_a_load_has_a_step_and_words(load: float, at: int, said: str):
-    assert (step(load), percent(load)) == (at, said)
+    assert (scale_step(load), format_percent(load)) == (at, said)
 
 
 def test_the_heaviest_of_links_leaves_out_what_is_unknown():
     loads = {("a", "b"): 0.4, ("b", "a"): math.nan, ("a", "c"): -1.0}
-    assert heaviest(loads, [("a", "b"), ("b", "a"), ("x", "y")]) == 0.4
-    assert heaviest(loads, [("a", "c")]) == 0.0
-    assert heaviest(loads, [("x", "y")]) is None
-    assert heaviest(None, [("a", "b")]) is None
+    assert max_load(loads, [("a", "b"), ("b", "a"), ("x", "y")]) == 0.4
+    assert max_load(loads, [("a", "c")]) == 0.0
+    assert max_load(loads, [("x", "y")]) is None
+    assert max_load(None, [("a", "b")]) is None

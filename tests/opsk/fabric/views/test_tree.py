@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.graph import isl_cables
+from opsk.fabric.graph import find_isl_cables
 from opsk.fabric.rails import find_rails
 from opsk.fabric.views.tree import Tree, build_tree
 from tests.fakes.miswired import clean, findings, miswired, some_loads
@@ -63,9 +63,9 @@ def test_loads_are_those_of_each_direction():
 
 def test_a_wide_tier_is_folded_by_unit_and_then_by_pod():
     fabric = rail_optimized_fabric(nodes=64, hcas=4, leaves=32, spines=2, pods=4, cores_per_spine=2)
-    by_unit = drawn_clean(fabric, most=8)
+    by_unit = drawn_clean(fabric, max_leaves=8)
     assert [len(tier.boxes) for tier in by_unit.tiers] == [4, 8, 8]
-    by_pod = drawn_clean(fabric, most=4, most_above=4)
+    by_pod = drawn_clean(fabric, max_leaves=4, max_above=4)
     assert [len(tier.boxes) for tier in by_pod.tiers] == [4, 4, 4]
     assert {(line.cables, line.pairs) for line in by_pod.lines if by_pod.boxes[line.low].tier == 0} == {(16, 16)}
 
@@ -79,17 +79,19 @@ def drawn_clean(fabric: Fabric, **options: int) -> Tree:
     hcas=st.integers(1, 4),
     spines=st.integers(0, 3),
     pods=st.integers(1, 3),
-    most=st.integers(1, 9),
+    max_leaves=st.integers(1, 9),
     above=st.integers(1, 9),
 )
 def test_however_it_folds_no_switch_and_no_cable_is_lost(
-    units: int, hcas: int, spines: int, pods: int, most: int, above: int
+    units: int, hcas: int, spines: int, pods: int, max_leaves: int, above: int
 ):
     fabric = rail_optimized_fabric(
         nodes=units * 3, hcas=hcas, leaves=units * hcas, spines=spines, pods=pods, cores_per_spine=2
     )
-    tree = drawn_clean(fabric, most=most, most_above=above)
+    tree = drawn_clean(fabric, max_leaves=max_leaves, max_above=above)
     shown = [guid for box in tree.boxes for guid in box.switches]
     assert sorted(shown) == sorted(fabric.switches)
     assert sorted(box for tier in tree.tiers for box in tier.boxes) == list(range(len(tree.boxes)))
-    assert sum(line.cables for line in tree.lines) + sum(box.inside for box in tree.boxes) == len(isl_cables(fabric))
+    assert sum(line.cables for line in tree.lines) + sum(box.inside for box in tree.boxes) == len(
+        find_isl_cables(fabric)
+    )

@@ -41,7 +41,7 @@ def submit(folders: tuple[MachineFolder, ...], job: str, log: Path, record: str 
 
 def turn(loads: JobLoads, folders: tuple[MachineFolder, ...], now_unix_s: float = NOW) -> dict[str, GpuLoad | None]:
     """Let a second pass; return what job 7 asks of each node."""
-    work = loads.written(folders, find_work(folders, Path("/nowhere/slurm.conf"), now_unix_s), now_unix_s)
+    work = loads.write_loads(folders, find_work(folders, Path("/nowhere/slurm.conf"), now_unix_s), now_unix_s)
     for thread in threading.enumerate():
         if thread.name == "prediction":
             thread.join()

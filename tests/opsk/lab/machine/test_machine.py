@@ -11,12 +11,12 @@ import pytest
 
 from opsk.errors import InputError, LabError
 from opsk.lab.folder import LabFolder
-from opsk.lab.machine.clock import change, machine_folders, moved_on, with_draw
-from opsk.lab.machine.faults import break_domain, break_gpu, break_leaf, break_nic, faults_of, repair
+from opsk.lab.machine.clock import advance, change, list_machine_folders, update_draw
+from opsk.lab.machine.faults import break_domain, break_gpu, break_leaf, break_nic, list_faults, repair
 from opsk.lab.machine.gpu_load import GpuLoad
-from opsk.lab.machine.gpus import gpu_state
+from opsk.lab.machine.gpus import build_gpu_state
 from opsk.lab.machine.machine import Fault, Hca, Machine, MachineFolder, load_machine, new_machine, save_machine
-from opsk.lab.machine.sysfs import RAPL_RANGE_UJ, lay_out_sysfs
+from opsk.lab.machine.sysfs import RAPL_RANGE_UJ, create_sysfs
 from opsk.lab.machine.work import NodeJob, Work, find_work
 from opsk.telemetry.host.cgroups import CgroupReader
 from opsk.telemetry.kernel_log import FallenOffBusEvent, NicEvent, XidEvent, read_kernel_log
@@ -46,7 +46,7 @@ def lab(tmp_path: Path) -> LabFolder:
         folder.jobs.mkdir(parents=True)
         folder.kernel_log.touch()
         machine = fresh(node, number)
-        lay_out_sysfs(folder, machine)
+        create_sysfs(folder, machine)
         save_machine(folder, replace(machine, at_unix_s=time.time()))
         change(folder, Work())
     return found
@@ -63,34 +63,34 @@ def value(lab: LabFolder, key: str, node: str = "n0") -> str | None:
 
 
 def test_a_node_is_what_was_written(lab: LabFolder) -> None:
-    for folder in machine_folders(lab.nodes):
+    for folder in list_machine_folders(lab.nodes):
         machine = load_machine(folder)
         save_machine(folder, machine)
         assert load_machine(folder) == machine
 
 
 def test_counters_grow_by_what_was_drawn_until_then() -> None:
-    busy = with_draw(fresh("n0", 0), BUSY)
-    later = moved_on(busy, BUSY, 1010.0)
+    busy = update_draw(fresh("n0", 0), BUSY)
+    later = advance(busy, BUSY, 1010.0)
     assert later.energy_j == pytest.approx([10 * watts for watts in busy.power_w])
     assert later.processors_j == pytest.approx(10 * busy.processors_w)
     assert later.port_bytes == pytest.approx([10 * rate for rate in busy.port_bytes_per_s])
     assert later.job_cpu_s == pytest.approx({"7": 10 * 6.0 * 2})
     # A clock that is set back stops the counters; it does not turn them.
-    assert moved_on(later, BUSY, 900.0).energy_j == later.energy_j
+    assert advance(later, BUSY, 900.0).energy_j == later.energy_j
 
 
 def test_energy_never_falls_when_a_job_ends() -> None:
     # The stand-in goes on by the rate that it was told: what follows must begin where it was.
-    busy = moved_on(with_draw(fresh("n0", 0), BUSY), BUSY, 1010.0)
-    told = gpu_state(busy, BUSY).gpus[0].keys
+    busy = advance(update_draw(fresh("n0", 0), BUSY), BUSY, 1010.0)
+    told = build_gpu_state(busy, BUSY).gpus[0].keys
     at_end_mj = float(told["energy_mj"]) + 5.0 * float(told["energy_mj.rate"])
-    after = with_draw(moved_on(busy, Work(), 1015.0), Work())
-    assert float(gpu_state(after, Work()).gpus[0].keys["energy_mj"]) == pytest.approx(at_end_mj, rel=1e-6)
+    after = update_draw(advance(busy, Work(), 1015.0), Work())
+    assert float(build_gpu_state(after, Work()).gpus[0].keys["energy_mj"]) == pytest.approx(at_end_mj, rel=1e-6)
 
 
 def test_gpus_of_a_job_work_and_the_others_idle() -> None:
-    gpus = gpu_state(with_draw(fresh("n0", 0), BUSY), BUSY).gpus
+    gpus = build_gpu_state(update_draw(fresh("n0", 0), BUSY), BUSY).gpus
     assert [int(gpu.keys["utilization.gpu_percent"]) > 90 for gpu in gpus] == [True, False, True, False]
     assert [[process.pid for process in gpu.processes] for gpu in gpus] == [[102], [], [101], []]
 
@@ -101,8 +101,8 @@ def planned(pace: float = 1.0, memory_bytes: float = 53.6e9) -> Work:
 
 
 def test_gpus_hold_and_draw_what_their_jobs_plan_does() -> None:
-    machine = with_draw(fresh("n0", 0), planned())
-    gpus = gpu_state(machine, planned()).gpus
+    machine = update_draw(fresh("n0", 0), planned())
+    gpus = build_gpu_state(machine, planned()).gpus
     gib = 1 << 30
     assert [gpu.keys["memory.used_bytes"] for gpu in gpus] == [53.6e9, gib, 40e9, gib]
     # A process holds all but what the driver does: what is in use on a GPU that idles.
@@ -113,7 +113,7 @@ def test_gpus_hold_and_draw_what_their_jobs_plan_does() -> None:
 
 
 def test_gpus_of_a_slow_job_wait_in_between_and_send_less() -> None:
-    whole, half, still = (with_draw(fresh("n0", 0), planned(pace)) for pace in (1.0, 0.5, 0.0))
+    whole, half, still = (update_draw(fresh("n0", 0), planned(pace)) for pace in (1.0, 0.5, 0.0))
     # A GPU that waits draws a quarter of its 700 W (`StateFractions.waiting`).
     assert half.power_w[0] == pytest.approx((620.0 + 175.0) / 2, rel=0.02)
     assert still.power_w[0] == pytest.approx(175.0, rel=0.02)
@@ -124,15 +124,15 @@ def test_gpus_of_a_slow_job_wait_in_between_and_send_less() -> None:
 
 def test_no_gpu_holds_more_than_it_has_or_draws_more_than_its_limit() -> None:
     work = planned(memory_bytes=120e9)
-    card = gpu_state(with_draw(fresh("n0", 0), work), work).gpus[0].keys
+    card = build_gpu_state(update_draw(fresh("n0", 0), work), work).gpus[0].keys
     assert card["memory.used_bytes"] == int(card["memory.total_bytes"]) - int(card["memory.reserved_bytes"])
     greedy = Work(jobs={"7": NodeJob(gpus=(0,), steps={"0": (101,)}, load=GpuLoad(power_w=(900.0,)))})
-    assert with_draw(fresh("n0", 0), greedy).power_w[0] == 700.0
+    assert update_draw(fresh("n0", 0), greedy).power_w[0] == 700.0
 
 
 def test_gpus_of_a_job_without_a_plan_are_as_they_always_were() -> None:
-    machine = with_draw(fresh("n0", 0), BUSY)
-    gpu = gpu_state(machine, BUSY).gpus[0]
+    machine = update_draw(fresh("n0", 0), BUSY)
+    gpu = build_gpu_state(machine, BUSY).gpus[0]
     assert (gpu.keys["memory.used_bytes"], gpu.processes[0].memory_used_bytes) == (68 << 30, 67 << 30)
     assert machine.power_w[0] == pytest.approx(640.0, abs=30.0)
 
@@ -140,7 +140,7 @@ def test_gpus_of_a_job_without_a_plan_are_as_they_always_were() -> None:
 def test_a_job_without_a_process_on_the_node_leaves_its_gpus_idle() -> None:
     work = Work(jobs={"7": NodeJob(gpus=(0,), steps={"extern": (100,)})})
     assert not work.is_busy(0)
-    assert gpu_state(with_draw(fresh("n0", 0), work), work).gpus[0].processes == ()
+    assert build_gpu_state(update_draw(fresh("n0", 0), work), work).gpus[0].processes == ()
 
 
 def test_readers_of_the_exporter_read_the_tree_whole(lab: LabFolder) -> None:
@@ -210,7 +210,7 @@ def test_an_xid_brings_with_it_what_it_means(lab: LabFolder, code: int, told: di
 def test_each_xid_is_told_once_more_when_it_comes_again(lab: LabFolder) -> None:
     break_gpu(lab, "n0", 1, 94)
     break_gpu(lab, "n0", 1, 94)
-    assert len(faults_of(lab)) == 1
+    assert len(list_faults(lab)) == 1
     assert (value(lab, "event.1"), value(lab, "event.2")) == ("xid 1 94", "xid 1 94")
 
 
@@ -250,10 +250,10 @@ def test_what_is_repaired_is_sound_and_the_rest_stays_broken(lab: LabFolder) -> 
     break_gpu(lab, "n0", 2)
     break_gpu(lab, "n1", 2)
     assert [each.node for each in repair(lab, "gpu", "n0", "2")] == ["n0"]
-    assert [(each.node, each.fault.what) for each in faults_of(lab)] == [("n0", "1"), ("n1", "2")]
+    assert [(each.node, each.fault.what) for each in list_faults(lab)] == [("n0", "1"), ("n1", "2")]
     assert value(lab, "gpu.2.lost") is None
     assert len(repair(lab)) == 2
-    assert faults_of(lab) == () == repair(lab)
+    assert list_faults(lab) == () == repair(lab)
 
 
 def test_what_is_not_there_cannot_be_broken(lab: LabFolder, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_what_is_not_there_cannot_be_broken(lab: LabFolder, tmp_path: Path) -> N
             attempt()
         assert said in caught.value.message
     down = LabFolder(path=tmp_path / "down", base=tmp_path / "down")
-    assert faults_of(down) == ()
+    assert list_faults(down) == ()
     with pytest.raises(LabError, match="no node of this lab has devices"):
         break_gpu(down, "n0", 0)
 
@@ -277,7 +277,7 @@ def test_what_is_not_there_cannot_be_broken(lab: LabFolder, tmp_path: Path) -> N
 def test_jobs_are_those_that_the_prolog_wrote_down(lab: LabFolder, tmp_path: Path) -> None:
     text = "opsk-job 1\njob=12\nnode=n0\ngpus=1,3\nwhole\n"
     (folder_of(lab).jobs / "12").write_text(text, encoding="ascii")
-    work = find_work(machine_folders(lab.nodes), tmp_path / "slurm.conf", time.time())
+    work = find_work(list_machine_folders(lab.nodes), tmp_path / "slurm.conf", time.time())
     assert work["n1"] == Work()
     assert work["n0"].jobs["12"].gpus == (1, 3)
     # No process on this machine has yet this lab's slurm.conf in its environment.
@@ -298,7 +298,7 @@ def test_processes_of_a_job_are_those_with_its_number_node_and_cluster(lab: LabF
     )
     running = [(subprocess.Popen(["/bin/sleep", "60"], env=environment), step) for environment, step in told]
     try:
-        work = find_work(machine_folders(lab.nodes), conf, time.time())
+        work = find_work(list_machine_folders(lab.nodes), conf, time.time())
     finally:
         for process, _step in running:
             process.kill()

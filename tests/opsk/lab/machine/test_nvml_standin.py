@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import LabError
-from opsk.lab.machine.nvml_gpus import a100, gpu_uuid, h100, h100_node
-from opsk.lab.machine.nvml_standin import LIBRARY, STATE_VARIABLE, environment, load_here
+from opsk.lab.machine.nvml_gpus import gpu_uuid, make_a100, make_h100, make_h100_node
+from opsk.lab.machine.nvml_standin import LIBRARY, STATE_VARIABLE, build_environment, load_into_process
 from opsk.lab.machine.nvml_state import StandInProcess, StandInState
 from tests.fakes.nvml import Nvml
 
@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 
 def test_gpus_are_counted_named_and_found_by_index_uuid_and_bus_address(tmp_path: Path) -> None:
-    nvml = Nvml(tmp_path, h100_node(3))
+    nvml = Nvml(tmp_path, make_h100_node(3))
     found = nvml.ask(
         "[pynvml.nvmlDeviceGetCount(), pynvml.nvmlSystemGetDriverVersion(), pynvml.nvmlSystemGetNVMLVersion(),"
         " pynvml.nvmlSystemGetCudaDriverVersion_v2()]"
@@ -64,7 +64,7 @@ def test_readings_are_those_of_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_values_that_have_a_kind_are_told_by_kind(tmp_path: Path, call: str, expected: object) -> None:
-    state = h100_node(2)
+    state = make_h100_node(2)
     errors = {"ecc.aggregate.uncorrected.dram": 5, "ecc.aggregate.uncorrected.sram": 2}
     nvml = Nvml(tmp_path, state.with_gpu(1, state.gpus[1].with_keys(errors)))
     assert nvml.ask(f"attempt({call})") == expected
@@ -76,7 +76,7 @@ def test_processes_are_listed_by_kind(tmp_path: Path) -> None:
         StandInProcess(pid=4243, kind="graphics", memory_used_bytes=GIB),
         StandInProcess(pid=4244),
     )
-    gpu = h100(0)
+    gpu = make_h100(0)
     state = StandInState(gpus=(type(gpu)(uuid=gpu.uuid, keys=gpu.keys, processes=processes),))
     found = Nvml(tmp_path, state).ask(
         "[[(each.pid, each.usedGpuMemory) for each in listed(gpu(0))]"
@@ -86,7 +86,7 @@ def test_processes_are_listed_by_kind(tmp_path: Path) -> None:
 
 
 def test_a_gpu_does_not_support_what_the_file_does_not_name(tmp_path: Path) -> None:
-    nvml = Nvml(tmp_path, StandInState(gpus=(a100(0).without("energy_mj"),)))
+    nvml = Nvml(tmp_path, StandInState(gpus=(make_a100(0).without("energy_mj"),)))
     assert nvml.ask("attempt('nvmlDeviceGetTotalEnergyConsumption', gpu(0))") == {"error": 3}
 
 
@@ -97,15 +97,17 @@ def test_without_a_state_file_no_driver_is_loaded(tmp_path: Path) -> None:
 
 
 def test_a_program_finds_the_library_before_others_and_keeps_its_own_variables() -> None:
-    variables = environment(Path("/lab/nvml") / LIBRARY, Path("/lab/state"), {"LD_LIBRARY_PATH": "/opt", "HOME": "/x"})
+    variables = build_environment(
+        Path("/lab/nvml") / LIBRARY, Path("/lab/state"), {"LD_LIBRARY_PATH": "/opt", "HOME": "/x"}
+    )
     assert variables == {"LD_LIBRARY_PATH": "/lab/nvml:/opt", "HOME": "/x", STATE_VARIABLE: "/lab/state"}
 
 
 def test_a_process_can_load_it_before_it_asks_for_nvml(tmp_path: Path) -> None:
-    nvml = Nvml(tmp_path, h100_node(2))
+    nvml = Nvml(tmp_path, make_h100_node(2))
     program = (
-        "from pathlib import Path\nfrom opsk.lab.machine.nvml_standin import load_here\nimport pynvml\n"
-        f"load_here(Path({str(nvml.library)!r}), Path({str(nvml.path)!r}))\n"
+        "from pathlib import Path\nfrom opsk.lab.machine.nvml_standin import load_into_process\nimport pynvml\n"
+        f"load_into_process(Path({str(nvml.library)!r}), Path({str(nvml.path)!r}))\n"
         "pynvml.nvmlInit()\nprint(pynvml.nvmlDeviceGetCount())"
     )
     variables = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
@@ -118,4 +120,4 @@ def test_a_process_can_load_it_before_it_asks_for_nvml(tmp_path: Path) -> None:
 def test_a_file_that_is_no_library_is_told(tmp_path: Path) -> None:
     (tmp_path / LIBRARY).write_text("no library")
     with pytest.raises(LabError):
-        load_here(tmp_path / LIBRARY, tmp_path / "state")
+        load_into_process(tmp_path / LIBRARY, tmp_path / "state")

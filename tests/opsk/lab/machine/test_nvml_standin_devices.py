@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import a100, cut_up, gpu_uuid, h100, h100_node, mig_device
+from opsk.lab.machine.nvml_gpus import enable_mig, gpu_uuid, make_a100, make_h100, make_h100_node, make_mig_device
 from opsk.lab.machine.nvml_state import StandInEvent, StandInGpu, StandInProcess, StandInState
 from tests.fakes.nvml import Nvml
 
@@ -18,13 +18,13 @@ GIB = 1 << 30
 def mig_nvml(tmp_path: Path) -> Nvml:
     """An A100 cut into devices 0 and 2 (1 is not there), each with a process, beside a whole one."""
     cut = replace(
-        cut_up(a100(0), {0: mig_device(0), 2: mig_device(2)}).with_keys({"mig.2.profile": 19}),
+        enable_mig(make_a100(0), {0: make_mig_device(0), 2: make_mig_device(2)}).with_keys({"mig.2.profile": 19}),
         processes=(
             StandInProcess(pid=100, memory_used_bytes=GIB, gpu_instance=7, compute_instance=0),
             StandInProcess(pid=102, memory_used_bytes=2 * GIB, gpu_instance=9, compute_instance=0),
         ),
     )
-    return Nvml(tmp_path, StandInState(gpus=(cut, a100(1))))
+    return Nvml(tmp_path, StandInState(gpus=(cut, make_a100(1))))
 
 
 class TestMig:
@@ -36,7 +36,7 @@ class TestMig:
             " attempt('nvmlDeviceGetMigDeviceHandleByIndex', gpu(1), 0)]",
             before=_MIG,
         )
-        uuids = [mig_device(index).uuid for index in (0, 2)]
+        uuids = [make_mig_device(index).uuid for index in (0, 2)]
         assert found == [7, [1, 1], uuids[0], {"error": 6}, uuids[1], {"error": 2}, {"error": 3}]
 
     def test_a_device_knows_its_instances_its_gpu_and_its_memory(self, mig_nvml: Nvml) -> None:
@@ -81,17 +81,17 @@ class TestMig:
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(f"{mig_device(2).uuid}\n")
+        process.stdin.write(f"{make_mig_device(2).uuid}\n")
         process.stdin.flush()
         assert int(process.stdout.readline()) == 5 * GIB
-        mig_nvml.write(StandInState(gpus=(a100(0), a100(1))))
+        mig_nvml.write(StandInState(gpus=(make_a100(0), make_a100(1))))
         printed, _ = process.communicate("\n", timeout=30)
         assert printed.split() == ["2"]
 
 
 class TestNvlink:
     def test_links_tell_state_version_remote_and_errors(self, tmp_path: Path) -> None:
-        gpu = h100(0).with_keys({"nvlink.3.state": 0, "nvlink.3.error.replay": 12})
+        gpu = make_h100(0).with_keys({"nvlink.3.state": 0, "nvlink.3.error.replay": 12})
         found = Nvml(tmp_path, StandInState(gpus=(gpu,))).ask(
             "[pynvml.nvmlDeviceGetNvLinkState(gpu(0), 2), pynvml.nvmlDeviceGetNvLinkState(gpu(0), 3),"
             " attempt('nvmlDeviceGetNvLinkState', gpu(0), 18), attempt('nvmlDeviceGetNvLinkState', gpu(0), 99),"
@@ -104,7 +104,7 @@ class TestNvlink:
     def test_the_fabric_is_told_in_every_version(self, tmp_path: Path) -> None:
         uuid = "0a5c0000-0000-4000-8000-0000000000ff"
         keys = {"fabric.cluster_uuid": uuid, "fabric.clique": 5, "fabric.health_mask": "0x4102"}
-        state = StandInState(gpus=(h100(0).with_keys({**keys, "fabric.health_summary": 2}), a100(1)))
+        state = StandInState(gpus=(make_h100(0).with_keys({**keys, "fabric.health_summary": 2}), make_a100(1)))
         found = Nvml(tmp_path, state).ask(
             "[told(pynvml.nvmlDeviceGetGpuFabricInfo, pynvml.c_nvmlGpuFabricInfo_t()),"
             " told(pynvml.nvmlDeviceGetGpuFabricInfoV, pynvml.c_nvmlGpuFabricInfo_v2_t()),"
@@ -151,7 +151,7 @@ class TestFields:
             "recovery_action": 1,
             "field.172": 44,
         }
-        state = h100_node(2)
+        state = make_h100_node(2)
         nvml = Nvml(tmp_path, state.with_gpu(1, state.gpus[1].with_keys(own)))
         asked = field if field.startswith("(") else f"pynvml.{field}"
         found = nvml.ask(
@@ -174,15 +174,15 @@ class TestPerformanceCounters:
         assert found == [[0, 53.0], [0, 43.0], [0, 23.0], [3, 0.0], [2, 0.0]]
 
     def test_a_mig_instance_has_its_own(self, tmp_path: Path) -> None:
-        device = replace(mig_device(1), keys={"gpm.2": 12.5, "gpm.supported": 1})
-        gpu = replace(h100(0).with_keys({"mig.mode": 1}), mig={1: device})
+        device = replace(make_mig_device(1), keys={"gpm.2": 12.5, "gpm.supported": 1})
+        gpu = replace(make_h100(0).with_keys({"mig.mode": 1}), mig={1: device})
         found = Nvml(tmp_path, StandInState(gpus=(gpu,))).ask(
             "metrics(gpu(0), [2], lambda device, sample: pynvml.nvmlGpmMigSampleGet(device, 8, sample))", before=_GPM
         )
         assert found == [[0, 12.5]]
 
     def test_a_gpu_without_counters_says_so(self, tmp_path: Path) -> None:
-        found = Nvml(tmp_path, StandInState(gpus=(a100(0), h100(1)))).ask(
+        found = Nvml(tmp_path, StandInState(gpus=(make_a100(0), make_h100(1)))).ask(
             "[pynvml.nvmlGpmQueryDeviceSupport(gpu(index)).isSupportedDevice for index in (0, 1)]"
             " + [attempt('nvmlGpmSampleGet', gpu(0), pynvml.nvmlGpmSampleAlloc())]"
         )
@@ -202,7 +202,7 @@ class TestPerformanceCounters:
 
 class TestEvents:
     def test_xids_since_registration_are_handed_out_once_and_in_order(self, tmp_path: Path) -> None:
-        state = replace(h100_node(2), events=(StandInEvent(number=1, gpu=0, datum=31),))
+        state = replace(make_h100_node(2), events=(StandInEvent(number=1, gpu=0, datum=31),))
         nvml = Nvml(tmp_path, state)
         process = nvml.start(
             "pynvml.nvmlInit()\n"
@@ -232,17 +232,17 @@ class TestEvents:
         assert printed.splitlines() == ["0 8 63 7", "1 8 79 4294967295", "no more"]
 
     def test_events_from_before_are_handed_out_where_the_file_says_so(self, tmp_path: Path) -> None:
-        state = replace(h100_node(1), events=(StandInEvent(number=4, gpu=0, datum=48),), keys={"events.replay": 1})
+        state = replace(make_h100_node(1), events=(StandInEvent(number=4, gpu=0, datum=48),), keys={"events.replay": 1})
         found = Nvml(tmp_path, state).ask("pynvml.nvmlEventSetWait_v2(listen(8), 1000).eventData", before=_LISTEN)
         assert found == 48
 
     def test_what_a_gpu_does_not_support_cannot_be_listened_for(self, tmp_path: Path) -> None:
-        state = h100_node(1)
+        state = make_h100_node(1)
         nvml = Nvml(tmp_path, state.with_gpu(0, state.gpus[0].with_keys({"events.supported": 8})))
         assert nvml.ask("listen(1 | 8)", before=_LISTEN) == {"error": 3}
 
     def test_a_lost_gpu_ends_the_waiting(self, tmp_path: Path) -> None:
-        nvml = Nvml(tmp_path, h100_node(1))
+        nvml = Nvml(tmp_path, make_h100_node(1))
         process = nvml.start(
             f"{_LISTEN}\npynvml.nvmlInit()\n"
             "events = listen(8)\nprint('listening', flush=True)\n"
@@ -252,7 +252,7 @@ class TestEvents:
         )
         assert process.stdout is not None
         process.stdout.readline()
-        lost = h100_node(1)
+        lost = make_h100_node(1)
         lost = lost.with_gpu(0, lost.gpus[0].with_keys({"lost": 1}))
         nvml.write(replace(lost, events=(StandInEvent(number=1, gpu=0, datum=79),)))
         printed, _ = process.communicate(timeout=60)
@@ -260,7 +260,7 @@ class TestEvents:
 
 
 def test_topology_is_told_by_level_and_else_by_numa_node(tmp_path: Path) -> None:
-    state = replace(h100_node(8), keys={"topology.0.1": 10})
+    state = replace(make_h100_node(8), keys={"topology.0.1": 10})
     found = Nvml(tmp_path, state).ask(
         "[[pynvml.nvmlDeviceGetTopologyCommonAncestor(gpu(one), gpu(other)) for one, other in"
         " ((0, 0), (0, 1), (1, 0), (0, 2), (0, 4))], len(pynvml.nvmlDeviceGetTopologyNearestGpus(gpu(0), 40))]"
@@ -287,7 +287,7 @@ def test_health_of_memory_is_that_of_the_file(tmp_path: Path) -> None:
         "ecc.sram.threshold_exceeded": 1,
         "ecc.sram.bucket.sm": 4,
     }
-    gpu = h100(0).with_keys(keys)
+    gpu = make_h100(0).with_keys(keys)
     found = Nvml(tmp_path, StandInState(gpus=(gpu,))).ask(
         "[pynvml.nvmlDeviceGetRemappedRows(gpu(0)), plain(pynvml.nvmlDeviceGetRowRemapperHistogram(gpu(0)))['max'],"
         " pynvml.nvmlDeviceGetRetiredPages(gpu(0), 0), pynvml.nvmlDeviceGetRetiredPages_v2(gpu(0), 0),"
@@ -301,8 +301,8 @@ def test_health_of_memory_is_that_of_the_file(tmp_path: Path) -> None:
 
 
 def test_processes_tell_their_share_of_time(tmp_path: Path) -> None:
-    gpu = StandInGpu(uuid=gpu_uuid(0), keys=h100(0).keys, processes=(StandInProcess(pid=7, sm_percent=83),))
-    nvml = Nvml(tmp_path, StandInState(gpus=(gpu, h100(1)), now_s=1000.5))
+    gpu = StandInGpu(uuid=gpu_uuid(0), keys=make_h100(0).keys, processes=(StandInProcess(pid=7, sm_percent=83),))
+    nvml = Nvml(tmp_path, StandInState(gpus=(gpu, make_h100(1)), now_s=1000.5))
     found = nvml.ask(
         "[[(each.pid, each.smUtil, each.timeStamp) for each in pynvml.nvmlDeviceGetProcessUtilization(gpu(0), 0)],"
         " attempt('nvmlDeviceGetProcessUtilization', gpu(0), 1000500000),"

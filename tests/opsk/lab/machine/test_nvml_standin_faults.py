@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import gpu_uuid, h100, h100_node
+from opsk.lab.machine.nvml_gpus import gpu_uuid, make_h100, make_h100_node
 from opsk.lab.machine.nvml_state import StandInState, Value
 from tests.fakes.nvml import Nvml
 
 
 def _with(index: int, keys: dict[str, Value]) -> StandInState:
-    state = h100_node(2)
+    state = make_h100_node(2)
     return state.with_gpu(index, state.gpus[index].with_keys(keys))
 
 
@@ -31,7 +31,7 @@ def _with(index: int, keys: dict[str, Value]) -> StandInState:
     ],
 )
 def test_init_fails_as_the_file_says(tmp_path: Path, keys: dict[str, Value], error: int) -> None:
-    assert Nvml(tmp_path, h100_node(1).with_keys(keys)).ask("1") == {"error": error}
+    assert Nvml(tmp_path, make_h100_node(1).with_keys(keys)).ask("1") == {"error": error}
 
 
 def test_nothing_answers_before_init_nor_after_shutdown(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_lost_gpu_is_counted_and_answers_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_gpu_is_lost_to_handles_that_were_there_before(tmp_path: Path) -> None:
-    nvml = Nvml(tmp_path, h100_node(2))
+    nvml = Nvml(tmp_path, make_h100_node(2))
     process = nvml.start(
         "pynvml.nvmlInit()\n"
         "handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(2)]\n"
@@ -75,7 +75,7 @@ def test_a_gpu_is_lost_to_handles_that_were_there_before(tmp_path: Path) -> None
 
 
 def test_after_a_driver_reload_only_a_new_init_helps(tmp_path: Path) -> None:
-    nvml = Nvml(tmp_path, h100_node(2))
+    nvml = Nvml(tmp_path, make_h100_node(2))
     process = nvml.start(
         "def say():\n"
         "    try: print(pynvml.nvmlDeviceGetCount(), flush=True)\n"
@@ -88,11 +88,11 @@ def test_after_a_driver_reload_only_a_new_init_helps(tmp_path: Path) -> None:
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stdout.readline() == "2\n"
-    nvml.write(h100_node(2).with_keys({"driver.loaded": 0}))
+    nvml.write(make_h100_node(2).with_keys({"driver.loaded": 0}))
     process.stdin.write("\n")
     process.stdin.flush()
     assert [process.stdout.readline(), process.stdout.readline()] == ["error 1\n", "error 9\n"]
-    nvml.write(h100_node(1).with_keys({"driver.generation": 1}))
+    nvml.write(make_h100_node(1).with_keys({"driver.generation": 1}))
     assert process.communicate("\n", timeout=30)[0].splitlines() == ["error 1", "1"]
 
 
@@ -114,7 +114,7 @@ def test_after_a_driver_reload_only_a_new_init_helps(tmp_path: Path) -> None:
     ],
 )
 def test_errors_come_by_key_by_function_and_by_gpu(tmp_path: Path, keys: dict[str, Value], found: list[int]) -> None:
-    nvml = Nvml(tmp_path, h100_node(2).with_keys(keys))
+    nvml = Nvml(tmp_path, make_h100_node(2).with_keys(keys))
     answers = nvml.ask(
         "[attempt('nvmlDeviceGetPowerUsage', gpus[0]), attempt('nvmlDeviceGetPowerUsage', gpus[1]),"
         " attempt('nvmlDeviceGetMemoryInfo', gpus[0], pynvml.nvmlMemory_v2)]",
@@ -150,7 +150,7 @@ def test_one_gpu_can_be_kept_from_a_program(tmp_path: Path) -> None:
 
 class TestHangs:
     def test_a_call_sleeps_and_then_answers(self, tmp_path: Path) -> None:
-        nvml = Nvml(tmp_path, h100_node(1).with_keys({"hang.nvmlDeviceGetPowerUsage": 0.5}))
+        nvml = Nvml(tmp_path, make_h100_node(1).with_keys({"hang.nvmlDeviceGetPowerUsage": 0.5}))
         began_s, power_mw, ended_s = nvml.ask(
             "[clock(), pynvml.nvmlDeviceGetPowerUsage(gpu(0)), clock()]",
             before="import time\nclock = time.monotonic",
@@ -165,7 +165,7 @@ class TestHangs:
         assert process.stdout.readline() == "other 110000\n"
         time.sleep(0.3)
         assert process.poll() is None
-        nvml.write(h100_node(2))
+        nvml.write(make_h100_node(2))
         assert process.communicate(timeout=30)[0].splitlines() == ["hung 100000"]
 
     def test_it_does_not_answer_signals(self, tmp_path: Path) -> None:
@@ -180,29 +180,29 @@ class TestHangs:
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
         assert process.poll() is None
-        nvml.write(h100_node(2))
+        nvml.write(make_h100_node(2))
         process.communicate(timeout=30)
         assert process.returncode != 0
 
     def test_one_that_holds_the_driver_holds_every_other_call(self, tmp_path: Path) -> None:
         keys: dict[str, Value] = {"gpu.0.hang.nvmlDeviceGetPowerUsage": "forever", "hang.holds_driver": 1}
-        nvml = Nvml(tmp_path, h100_node(2).with_keys(keys))
+        nvml = Nvml(tmp_path, make_h100_node(2).with_keys(keys))
         process = nvml.start(_TWO_READ)
         assert process.stdout is not None
         said_something, _, _ = select.select([process.stdout], [], [], 1.5)
         assert not said_something
-        nvml.write(h100_node(2))
+        nvml.write(make_h100_node(2))
         printed, _ = process.communicate(timeout=30)
         assert sorted(printed.splitlines()) == ["hung 100000", "other 110000"]
 
     def test_init_itself_can_hang(self, tmp_path: Path) -> None:
-        nvml = Nvml(tmp_path, h100_node(1).with_keys({"hang.nvmlInitWithFlags": "forever"}))
+        nvml = Nvml(tmp_path, make_h100_node(1).with_keys({"hang.nvmlInitWithFlags": "forever"}))
         process = nvml.start("print('calling', flush=True)\npynvml.nvmlInit()\nprint('done')")
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(0.2)
         assert process.poll() is None
-        nvml.write(h100_node(1))
+        nvml.write(make_h100_node(1))
         assert process.communicate(timeout=30)[0] == "done\n"
 
 
@@ -214,7 +214,7 @@ class TestTime:
             "pcie.replays": 50,
             "pcie.replays.rate": -10,
         }
-        state = replace(StandInState(gpus=(h100(0).with_keys(keys),)), since_s=100.0)
+        state = replace(StandInState(gpus=(make_h100(0).with_keys(keys),)), since_s=100.0)
         ask = "[pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu(0)), pynvml.nvmlDeviceGetPcieReplayCounter(gpu(0))]"
         nvml = Nvml(tmp_path, replace(state, now_s=100.0))
         assert nvml.ask(ask) == [1000, 50]
@@ -224,13 +224,13 @@ class TestTime:
         assert nvml.ask(ask) == [630_001_000, 0]
 
     def test_without_a_clock_of_its_own_it_grows_from_when_the_file_was_written(self, tmp_path: Path) -> None:
-        gpu = h100(0).with_keys({"energy_mj": 0, "energy_mj.rate": 1_000_000})
+        gpu = make_h100(0).with_keys({"energy_mj": 0, "energy_mj.rate": 1_000_000})
         before_s = time.time()
         energy_mj = Nvml(tmp_path, StandInState(gpus=(gpu,))).ask("pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu(0))")
         assert 0 < energy_mj <= 1_000_000 * (time.time() - before_s + 0.1)
 
     def test_the_time_of_a_field_is_the_clocks(self, tmp_path: Path) -> None:
-        found = Nvml(tmp_path, replace(h100_node(1), now_s=1234.5)).ask(
+        found = Nvml(tmp_path, replace(make_h100_node(1), now_s=1234.5)).ask(
             "pynvml.nvmlDeviceGetFieldValues(gpu(0), [82])[0].timestamp"
         )
         assert found == 1_234_500_000

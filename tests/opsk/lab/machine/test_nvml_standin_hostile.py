@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError, LabError
-from opsk.lab.machine.nvml_gpus import a100, cut_up, h100, h100_node, mig_device
-from opsk.lab.machine.nvml_standin import build, source_texts
-from opsk.lab.machine.nvml_state import StandInEvent, StandInProcess, StandInState, state_lines, write_state
+from opsk.lab.machine.nvml_gpus import enable_mig, make_a100, make_h100, make_h100_node, make_mig_device
+from opsk.lab.machine.nvml_standin import build, read_sources
+from opsk.lab.machine.nvml_state import StandInEvent, StandInProcess, StandInState, format_state, write_state
 from tests.fakes.nvml import Nvml
 
-GOOD = "".join(f"{line}\n" for line in state_lines(h100_node(2)))
+GOOD = "".join(f"{line}\n" for line in format_state(make_h100_node(2)))
 # Every function about a device, with every kind of handle and with junk; but for those that believe the caller's size.
 CALL_EVERYTHING = """
 import ctypes, re
@@ -88,7 +88,7 @@ def test_the_last_line_that_names_a_key_counts_and_others_are_passed_over(tmp_pa
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "too large", "gone", "unreadable"])
 def test_a_file_that_cannot_be_read_leaves_what_was_known(tmp_path: Path, kind: str) -> None:
-    nvml = Nvml(tmp_path, h100_node(1))
+    nvml = Nvml(tmp_path, make_h100_node(1))
     process = nvml.start(
         "pynvml.nvmlInit()\nhandle = pynvml.nvmlDeviceGetHandleByIndex(0)\nprint('ready', flush=True)\ninput()\n"
         "print(pynvml.nvmlDeviceGetPowerUsage(handle))"
@@ -112,7 +112,7 @@ def test_a_state_in_the_making_of_another_shows_one_or_the_other(tmp_path: Path)
     """Eight threads read while the file changes three hundred times; every answer is of one state or the other."""
     states = [
         StandInState(
-            gpus=tuple(h100(index).having(power__usage_mw=watts, name=f"GPU of {watts}") for index in range(4))
+            gpus=tuple(make_h100(index).having(power__usage_mw=watts, name=f"GPU of {watts}") for index in range(4))
         )
         for watts in (11, 22)
     ]
@@ -131,19 +131,19 @@ class TestWriter:
     @pytest.mark.parametrize(
         "state",
         [
-            h100_node(1).with_keys({"two words": 1}),
-            h100_node(1).with_keys({"": 1}),
-            h100_node(1).with_keys({"name": "one\ngpu.count = 5"}),
-            StandInState(gpus=(h100(0),) * 65),
-            StandInState(gpus=(cut_up(a100(0), {16: mig_device(16)}),)),
+            make_h100_node(1).with_keys({"two words": 1}),
+            make_h100_node(1).with_keys({"": 1}),
+            make_h100_node(1).with_keys({"name": "one\ngpu.count = 5"}),
+            StandInState(gpus=(make_h100(0),) * 65),
+            StandInState(gpus=(enable_mig(make_a100(0), {16: make_mig_device(16)}),)),
         ],
     )
     def test_what_the_form_cannot_carry_is_refused(self, state: StandInState) -> None:
         with pytest.raises(InputError):
-            state_lines(state)
+            format_state(state)
 
     def test_nothing_is_left_beside_the_file(self, tmp_path: Path) -> None:
-        write_state(tmp_path / "state", h100_node(1))
+        write_state(tmp_path / "state", make_h100_node(1))
         assert [each.name for each in tmp_path.iterdir()] == ["state"]
 
 
@@ -157,7 +157,7 @@ class TestBuild:
         assert "apt-get install gcc" in caught.value.hint
 
     def test_files_are_short_and_there_is_nothing_of_nvidias_in_them(self) -> None:
-        texts = source_texts()
+        texts = read_sources()
         assert {name: text.count("\n") for name, text in texts.items() if text.count("\n") >= 400} == {}
         assert [name for name, text in texts.items() if "Copyright" in text] == []
 
@@ -182,7 +182,7 @@ def test_the_sanitizers_find_nothing(tmp_path: Path, checked_library: Path) -> N
     (tmp_path / "files").mkdir()
     for number, content in enumerate(BROKEN_FILES.values()):
         (tmp_path / "files" / str(number)).write_bytes(content)
-    (tmp_path / "files" / "last").write_text("".join(f"{line}\n" for line in state_lines(_everything())))
+    (tmp_path / "files" / "last").write_text("".join(f"{line}\n" for line in format_state(_everything())))
     printed = nvml.run(
         f"{CALL_EVERYTHING}\nimport os, pathlib\npynvml.nvmlInit()\ncall_everything()\n"
         "state = pathlib.Path(os.environ['OPSK_NVML_STATE'])\n"
@@ -224,10 +224,10 @@ def test_threads_do_not_race(tmp_path: Path) -> None:
 
 def _everything() -> StandInState:
     """A node with something of everything on it."""
-    cut = cut_up(a100(1), {0: mig_device(0), 3: mig_device(3)})
+    cut = enable_mig(make_a100(1), {0: make_mig_device(0), 3: make_mig_device(3)})
     busy = StandInProcess(pid=9, memory_used_bytes=5, gpu_instance=7, compute_instance=0)
     state = StandInState(
-        gpus=(h100(0), type(cut)(uuid=cut.uuid, keys=cut.keys, mig=cut.mig, processes=(busy,)), h100(2)),
+        gpus=(make_h100(0), type(cut)(uuid=cut.uuid, keys=cut.keys, mig=cut.mig, processes=(busy,)), make_h100(2)),
         events=(StandInEvent(number=1, gpu=0, datum=79),),
         keys={
             "gpu.2.lost": 1,

@@ -11,10 +11,10 @@ from opsk.hardware.catalog import cluster
 from opsk.lab.machine.planned_need import (
     NOISE,
     PlannedNeed,
-    load_on,
-    need_of_plan,
-    need_of_record,
-    pace_of,
+    compute_load,
+    compute_pace,
+    predict_need,
+    read_recorded_need,
 )
 from opsk.telemetry.progress.records import StepRecord
 from opsk.telemetry.progress.watch import Progress
@@ -49,8 +49,8 @@ def bare(plan: Plan) -> AdviceRecord:
 
 def test_memory_and_power_lie_within_the_predicted_ranges() -> None:
     found = predict_one(MODEL, FLAT, CLUSTER)
-    need = need_of_plan(MODEL, FLAT, CLUSTER, bare(FLAT))
-    load = load_on(need, "7", "n0", range(8))
+    need = predict_need(MODEL, FLAT, CLUSTER, bare(FLAT))
+    load = compute_load(need, "7", "n0", range(8))
     assert len(load.memory_bytes) == len(load.power_w) == 8
     low, high = float(found.memory.total_bytes.low), float(found.memory.total_bytes.high)
     assert all(low < each < high for each in load.memory_bytes)
@@ -60,37 +60,37 @@ def test_memory_and_power_lie_within_the_predicted_ranges() -> None:
 
 def test_each_stage_holds_what_the_model_gives_for_it() -> None:
     first, second, last = (float(each) for each in predict_one(MODEL, STAGED, CLUSTER).memory.by_stage.device)
-    need = replace(need_of_plan(MODEL, STAGED, CLUSTER, bare(STAGED)), nodes=("n4", "n2"))
+    need = replace(predict_need(MODEL, STAGED, CLUSTER, bare(STAGED)), nodes=("n4", "n2"))
     # 16 GPUs on 2 nodes in 4 stages of 4, the outermost axis: two stages a node, in the order of the job's nodes.
     for node, stages in (("n4", (first, second)), ("n2", (second, last))):
         expected = [stages[0]] * 4 + [stages[1]] * 4
-        assert load_on(need, "7", node, range(8)).memory_bytes == pytest.approx(expected, rel=NOISE)
+        assert compute_load(need, "7", node, range(8)).memory_bytes == pytest.approx(expected, rel=NOISE)
     assert abs(first - last) > 2 * NOISE * first, "stages that are alike would show nothing"
 
 
 def test_the_record_says_how_much_the_fullest_stage_holds() -> None:
-    need = need_of_plan(MODEL, STAGED, CLUSTER, RECORD)
+    need = predict_need(MODEL, STAGED, CLUSTER, RECORD)
     assert max(need.stage_memory_bytes) == pytest.approx(50e9)
     assert need.step_s == 2.0
 
 
 def test_a_record_alone_gives_memory_and_pace_but_no_power() -> None:
-    need = need_of_record(RECORD)
+    need = read_recorded_need(RECORD)
     assert need == PlannedNeed(stage_memory_bytes=(50e9,), capacity_bytes=84e9, step_s=2.0)
-    assert load_on(need, "7", "n0", (0, 1)).power_w == ()
-    assert need_of_record(AdviceRecord(verdict=Verdict.UNKNOWN)) is None
+    assert compute_load(need, "7", "n0", (0, 1)).power_w == ()
+    assert read_recorded_need(AdviceRecord(verdict=Verdict.UNKNOWN)) is None
 
 
 def test_the_noise_of_a_gpu_is_always_the_same_and_another_for_each_job() -> None:
     need = PlannedNeed(stage_memory_bytes=(50 * GIB,))
-    assert load_on(need, "7", "n0", (0, 1)) == load_on(need, "7", "n0", (0, 1))
-    assert load_on(need, "7", "n0", (0,)) != load_on(need, "8", "n0", (0,))
-    assert load_on(need, "7", "n0", (0,)) != load_on(need, "7", "n1", (0,))
+    assert compute_load(need, "7", "n0", (0, 1)) == compute_load(need, "7", "n0", (0, 1))
+    assert compute_load(need, "7", "n0", (0,)) != compute_load(need, "8", "n0", (0,))
+    assert compute_load(need, "7", "n0", (0,)) != compute_load(need, "7", "n1", (0,))
 
 
 def test_gpus_of_a_job_that_runs_out_of_memory_are_full() -> None:
     need = PlannedNeed(stage_memory_bytes=(119.6 * GIB,), capacity_bytes=79.1 * GIB)
-    assert load_on(need, "7", "n0", (0, 1)).memory_bytes == (79.1 * GIB, 79.1 * GIB)
+    assert compute_load(need, "7", "n0", (0, 1)).memory_bytes == (79.1 * GIB, 79.1 * GIB)
 
 
 def progress(step_s: float | None, at_unix_s: float | None = 1000.0) -> Progress:
@@ -117,4 +117,4 @@ def progress(step_s: float | None, at_unix_s: float | None = 1000.0) -> Progress
     ],
 )
 def test_the_pace_follows_the_log(seen: Progress | None, step_s: float | None, now_unix_s: float, pace: float) -> None:
-    assert pace_of(seen, step_s, now_unix_s) == pace
+    assert compute_pace(seen, step_s, now_unix_s) == pace

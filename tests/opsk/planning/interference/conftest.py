@@ -9,11 +9,11 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.rails import find_rails
 from opsk.planning.interference.load import JobShape
-from opsk.planning.interference.wires import Wires, wires_of
+from opsk.planning.interference.wires import FabricLinks, build_links
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY
 from opsk.planning.ranks import RankOrder
 from opsk.planning.routing.rank_traffic import StepBytes
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.workload.plan import Plan
 
 SENT_BYTES = 50e9
@@ -28,9 +28,9 @@ def one_cable_fabric(servers: int = 0, nodes: int = 8) -> Fabric:
     )
 
 
-def wires_on(fabric: Fabric) -> Wires:
+def wires_on(fabric: Fabric) -> FabricLinks:
     rails = find_rails(fabric)
-    return wires_of(fabric, rails, routes_of(fabric, rails))
+    return build_links(fabric, rails, build_routes(fabric, rails))
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +39,7 @@ def fabric() -> Fabric:
 
 
 @pytest.fixture(scope="session")
-def wires(fabric: Fabric) -> Wires:
+def fabric_links(fabric: Fabric) -> FabricLinks:
     return wires_on(fabric)
 
 

@@ -1,4 +1,4 @@
-"""Is "1 + u times as long" what happens? Jobs on one link, followed event by event.
+"""The slowdown of 1 + u agrees with an event-by-event simulation of jobs on one link.
 
 Every job computes for a while and then sends for one second at the link's full rate; who is on the link at one moment
 gets as much as everybody else there. Times of computing vary at random around their mean, so that jobs drift past each

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsk.planning.interference.contention import Interference, interference, step_beside
+from opsk.planning.interference.contention import Interference, interference, predict_shared_step_s
 from opsk.planning.interference.load import JobShape, Load, LoadKind, default_load, traffic_load
 from opsk.planning.interference.running import RunningLoads
-from opsk.planning.interference.wires import Wires
+from opsk.planning.interference.wires import FabricLinks
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.routing.rank_traffic import AXES
 
@@ -29,12 +29,16 @@ def computing(shape: JobShape, other_s: float, window_s: float = 0.0) -> JobShap
     return replace(shape, step=step)
 
 
-def met(wires: Wires, candidate: Load, *others: Load) -> Interference:
-    return interference(candidate, RunningLoads.of(wires.links, others))
+def met(fabric_links: FabricLinks, candidate: Load, *others: Load) -> Interference:
+    return interference(candidate, RunningLoads.of(fabric_links.links, others))
 
 
-def test_two_jobs_on_one_uplink_get_half_of_it_each(wires: Wires, pair: JobShape) -> None:
-    found = met(wires, default_load("a", wires, pair, ("n0", "n4")), default_load("b", wires, pair, ("n1", "n5")))
+def test_two_jobs_on_one_uplink_get_half_of_it_each(fabric_links: FabricLinks, pair: JobShape) -> None:
+    found = met(
+        fabric_links,
+        default_load("a", fabric_links, pair, ("n0", "n4")),
+        default_load("b", fabric_links, pair, ("n1", "n5")),
+    )
     assert (found.alone_s, found.step_s, found.slowdown) == (1.0, 2.0, 1.0)
     assert found.axes["dp"].share == 0.5
     (other,) = found.neighbours
@@ -42,92 +46,112 @@ def test_two_jobs_on_one_uplink_get_half_of_it_each(wires: Wires, pair: JobShape
     assert (other.step_s, other.step_with_candidate_s) == (1.0, 2.0)
 
 
-def test_they_share_the_cables_of_both_rails_and_both_ways_but_no_hca(wires: Wires, pair: JobShape) -> None:
+def test_they_share_the_cables_of_both_rails_and_both_ways_but_no_hca(
+    fabric_links: FabricLinks, pair: JobShape
+) -> None:
     """Two rails x up and down x two units."""
-    found = met(wires, default_load("a", wires, pair, ("n0", "n4")), default_load("b", wires, pair, ("n1", "n5")))
+    found = met(
+        fabric_links,
+        default_load("a", fabric_links, pair, ("n0", "n4")),
+        default_load("b", fabric_links, pair, ("n1", "n5")),
+    )
     assert found.shared_links == len(found.shared) == found.neighbours[0].links == 8
-    assert not any(wires.is_hca(link.link) for link in found.shared)
+    assert not any(fabric_links.is_hca(link.link) for link in found.shared)
     for link in found.shared:
         assert (link.candidate, link.burst, link.total) == pytest.approx((1.0, 1.0, 2.0))
 
 
-def test_jobs_in_units_of_their_own_share_nothing(wires: Wires, pair: JobShape) -> None:
-    found = met(wires, default_load("a", wires, pair, ("n0", "n1")), default_load("b", wires, pair, ("n2", "n3")))
+def test_jobs_in_units_of_their_own_share_nothing(fabric_links: FabricLinks, pair: JobShape) -> None:
+    found = met(
+        fabric_links,
+        default_load("a", fabric_links, pair, ("n0", "n1")),
+        default_load("b", fabric_links, pair, ("n2", "n3")),
+    )
     assert (found.slowdown, found.neighbours, found.shared_links, found.shared) == (0.0, (), 0, ())
 
 
-def test_jobs_on_one_node_share_its_hcas(wires: Wires, pair: JobShape) -> None:
-    found = met(wires, default_load("a", wires, pair, ("n0", "n1")), default_load("b", wires, pair, ("n1", "n2")))
-    assert all(wires.is_hca(link.link) for link in found.shared)
+def test_jobs_on_one_node_share_its_hcas(fabric_links: FabricLinks, pair: JobShape) -> None:
+    found = met(
+        fabric_links,
+        default_load("a", fabric_links, pair, ("n0", "n1")),
+        default_load("b", fabric_links, pair, ("n1", "n2")),
+    )
+    assert all(fabric_links.is_hca(link.link) for link in found.shared)
     assert found.slowdown == 1.0
 
 
-def test_who_is_there_half_of_the_time_costs_half_of_the_communication(wires: Wires, pair: JobShape) -> None:
+def test_who_is_there_half_of_the_time_costs_half_of_the_communication(
+    fabric_links: FabricLinks, pair: JobShape
+) -> None:
     """The other computes 1 s and sends 1 s. Followed by hand: while it sends beside us each gets half, so its cycle is
     1 s + 2 s, in which we get 1 s + 1 s of the link: 3/2 as long. It meets us all the time: 1 s of sending becomes 2 s.
     """
-    other = default_load("b", wires, computing(pair, 1.0), ("n1", "n5"))
-    found = met(wires, default_load("a", wires, pair, ("n0", "n4")), other)
+    other = default_load("b", fabric_links, computing(pair, 1.0), ("n1", "n5"))
+    found = met(fabric_links, default_load("a", fabric_links, pair, ("n0", "n4")), other)
     assert other.utilisation.max() == 0.5
     assert (found.step_s, found.neighbours[0].step_with_candidate_s) == (1.5, 3.0)
     assert found.neighbours[0].slowdown_of_job == 0.5
 
 
-def test_what_computation_hides_costs_nothing(wires: Wires, pair: JobShape) -> None:
+def test_what_computation_hides_costs_nothing(fabric_links: FabricLinks, pair: JobShape) -> None:
     """Twice as long is 2 s, and 2 s of computation run beside it; a little less hides not all."""
-    other = default_load("b", wires, pair, ("n1", "n5"))
-    hidden = default_load("a", wires, computing(pair, 2.0, window_s=2.0), ("n0", "n4"))
-    assert met(wires, hidden, other).slowdown == 0.0
-    shown = default_load("a", wires, computing(pair, 2.0, window_s=1.9), ("n0", "n4"))
-    assert met(wires, shown, other).step_s == pytest.approx(2.1)
+    other = default_load("b", fabric_links, pair, ("n1", "n5"))
+    hidden = default_load("a", fabric_links, computing(pair, 2.0, window_s=2.0), ("n0", "n4"))
+    assert met(fabric_links, hidden, other).slowdown == 0.0
+    shown = default_load("a", fabric_links, computing(pair, 2.0, window_s=1.9), ("n0", "n4"))
+    assert met(fabric_links, shown, other).step_s == pytest.approx(2.1)
 
 
-def test_links_with_room_for_both_cost_nothing(wires: Wires, pair: JobShape) -> None:
+def test_links_with_room_for_both_cost_nothing(fabric_links: FabricLinks, pair: JobShape) -> None:
     """Half of a link in bursts and half of it on average fit beside each other."""
-    candidate = default_load("a", wires, pair, ("n0", "n4"))
+    candidate = default_load("a", fabric_links, pair, ("n0", "n4"))
     half = replace(candidate, burst=candidate.burst * 0.5, utilisation=candidate.utilisation * 0.5)
-    found = met(wires, half, replace(half, name="b"))
+    found = met(fabric_links, half, replace(half, name="b"))
     assert found.shared_links == half.links.size
     assert (found.slowdown, found.neighbours[0].slowdown_of_job) == (0.0, 0.0)
 
 
-def test_several_jobs_add_up_and_are_told_apart(wires: Wires, pair: JobShape) -> None:
+def test_several_jobs_add_up_and_are_told_apart(fabric_links: FabricLinks, pair: JobShape) -> None:
     """Alone with either 2 s; with both a third of the rate is left: 3 s."""
     found = met(
-        wires,
-        default_load("a", wires, pair, ("n0", "n4")),
-        default_load("b", wires, pair, ("n1", "n5")),
-        default_load("c", wires, pair, ("n2", "n6")),
+        fabric_links,
+        default_load("a", fabric_links, pair, ("n0", "n4")),
+        default_load("b", fabric_links, pair, ("n1", "n5")),
+        default_load("c", fabric_links, pair, ("n2", "n6")),
     )
     assert found.step_s == pytest.approx(3.0)
     assert {one.load.name: one.slowdown_of_candidate for one in found.neighbours} == {"b": 1.0, "c": 1.0}
     assert [one.step_with_candidate_s / one.step_s for one in found.neighbours] == pytest.approx([1.5, 1.5])
 
 
-def test_who_is_held_back_elsewhere_leaves_more(wires: Wires) -> None:
+def test_who_is_held_back_elsewhere_leaves_more(fabric_links: FabricLinks) -> None:
     """Three want all of link 0; one of them wants link 1 too, where the candidate then has two thirds, not half."""
     loads = [synthetic("b", {0: 1.0}), synthetic("c", {0: 1.0}), synthetic("d", {0: 1.0, 1: 1.0})]
     found = interference(synthetic("a", {1: 1.0}), RunningLoads.of(LINKS, loads))
     assert found.axes["dp"].share == pytest.approx(2 / 3)
 
 
-def test_traffic_without_steps_loses_rate(wires: Wires, pair: JobShape) -> None:
+def test_traffic_without_steps_loses_rate(fabric_links: FabricLinks, pair: JobShape) -> None:
     """Traffic of half the rate on all our links: we ask for 1, it for 0.5: both get 2/3 of it."""
-    candidate = default_load("a", wires, pair, ("n0", "n4"))
+    candidate = default_load("a", fabric_links, pair, ("n0", "n4"))
     other = traffic_load("storage", LoadKind.STORAGE, candidate.links, np.full(candidate.links.size, 0.5))
-    found = met(wires, candidate, other)
+    found = met(fabric_links, candidate, other)
     assert found.step_s == pytest.approx(1.5)
     assert found.neighbours[0].slowdown_of_job == pytest.approx(0.5)
 
 
-def test_a_job_does_not_meet_itself(wires: Wires, pair: JobShape) -> None:
-    load = default_load("a", wires, pair, ("n0", "n4"))
-    assert met(wires, load, load).neighbours == ()
+def test_a_job_does_not_meet_itself(fabric_links: FabricLinks, pair: JobShape) -> None:
+    load = default_load("a", fabric_links, pair, ("n0", "n4"))
+    assert met(fabric_links, load, load).neighbours == ()
 
 
-def test_a_job_without_traffic_meets_nobody(wires: Wires, pair: JobShape) -> None:
+def test_a_job_without_traffic_meets_nobody(fabric_links: FabricLinks, pair: JobShape) -> None:
     one_node = replace(pair, plan=replace(pair.plan, dp=1, global_batch=1))
-    found = met(wires, default_load("a", wires, one_node, ("n0",)), default_load("b", wires, pair, ("n1", "n5")))
+    found = met(
+        fabric_links,
+        default_load("a", fabric_links, one_node, ("n0",)),
+        default_load("b", fabric_links, pair, ("n1", "n5")),
+    )
     assert (found.alone_s, found.step_s, found.slowdown, found.axes) == (0.0, 0.0, 0.0, {})
 
 
@@ -162,7 +186,7 @@ def test_nobody_is_faster_for_company(mine: object, theirs: list[object]) -> Non
     found = interference(candidate, run(loads))
     assert found.step_s >= found.alone_s * (1 - 1e-6)
     assert all(one.slowdown_of_job >= -1e-6 and one.slowdown_of_candidate >= -1e-6 for one in found.neighbours)
-    assert step_beside(candidate, run(loads)) == found.step_s
+    assert predict_shared_step_s(candidate, run(loads)) == found.step_s
 
 
 @settings(max_examples=200)
@@ -176,7 +200,7 @@ def test_removing_a_job_slows_nobody_where_links_are_not_overfilled(mine: object
     if running.present.max() > 1.0:
         return
     less = running.without(loads[-1].name)
-    assert step_beside(candidate, less) <= step_beside(candidate, running) * (1 + 1e-6)
+    assert predict_shared_step_s(candidate, less) <= predict_shared_step_s(candidate, running) * (1 + 1e-6)
     assert (less.beside <= running.beside[:-1] * (1 + 1e-6)).all()
 
 

@@ -9,28 +9,29 @@ import pytest
 
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import find_rails
-from opsk.planning.interference.contention import step_beside
+from opsk.planning.interference.contention import predict_shared_step_s
 from opsk.planning.interference.load import JobShape, default_load
 from opsk.planning.interference.node_choice import choose_nodes
 from opsk.planning.interference.running import RunningLoads
-from opsk.planning.interference.wires import Wires, wires_of
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.interference.wires import FabricLinks, build_links
+from opsk.planning.routing.routes_of_fabric import build_routes
 
 
 @pytest.fixture(scope="module")
-def sixteen() -> Wires:
+def sixteen() -> FabricLinks:
     fabric = rail_optimized_fabric(nodes=16, hcas=2, leaves=8, spines=1, speed="NDR")
     rails = find_rails(fabric)
-    return wires_of(fabric, rails, routes_of(fabric, rails))
+    return build_links(fabric, rails, build_routes(fabric, rails))
 
 
-def running_on(wires: Wires, shape: JobShape, *pairs: tuple[str, str]) -> RunningLoads:
+def running_on(fabric_links: FabricLinks, shape: JobShape, *pairs: tuple[str, str]) -> RunningLoads:
     return RunningLoads.of(
-        wires.links, [default_load(str(number), wires, shape, nodes) for number, nodes in enumerate(pairs)]
+        fabric_links.links,
+        [default_load(str(number), fabric_links, shape, nodes) for number, nodes in enumerate(pairs)],
     )
 
 
-def test_a_unit_with_room_beats_every_other_set(sixteen: Wires, pair: JobShape) -> None:
+def test_a_unit_with_room_beats_every_other_set(sixteen: FabricLinks, pair: JobShape) -> None:
     """Only unit 1 has two free nodes: n4 and n5."""
     running = running_on(sixteen, pair, ("n0", "n8"), ("n1", "n12"))
     choice = choose_nodes(sixteen, pair, ("n3", "n4", "n5", "n9", "n13"), running)
@@ -39,17 +40,17 @@ def test_a_unit_with_room_beats_every_other_set(sixteen: Wires, pair: JobShape) 
     assert len(choice.worst[0].units) == 2
 
 
-def test_where_no_unit_has_room_the_quietest_are_found(sixteen: Wires, pair: JobShape) -> None:
+def test_where_no_unit_has_room_the_quietest_are_found(sixteen: FabricLinks, pair: JobShape) -> None:
     """One free node in each unit; jobs cross from unit 0 to 1. Units 2 and 3 are quiet: the best of all six pairs."""
     running = running_on(sixteen, pair, ("n0", "n4"), ("n1", "n5"))
     free = ("n3", "n7", "n11", "n15")
     choice = choose_nodes(sixteen, pair, free, running)
-    steps = {row: step_beside(default_load("", sixteen, pair, row), running) for row in combinations(free, 2)}
+    steps = {row: predict_shared_step_s(default_load("", sixteen, pair, row), running) for row in combinations(free, 2)}
     assert choice.best[0].nodes == min(steps, key=lambda row: steps[row]) == ("n11", "n15")
     assert choice.worst[0].step_s == max(steps.values()) == pytest.approx(3.0)
 
 
-def test_every_set_has_as_many_nodes_as_needed_and_all_are_free(sixteen: Wires, pair: JobShape) -> None:
+def test_every_set_has_as_many_nodes_as_needed_and_all_are_free(sixteen: FabricLinks, pair: JobShape) -> None:
     shape = replace(pair, plan=replace(pair.plan, dp=6, global_batch=6))
     free = tuple(f"n{number}" for number in range(16) if number % 4)
     choice = choose_nodes(sixteen, shape, free, running_on(sixteen, pair, ("n0", "n4")))
@@ -60,6 +61,6 @@ def test_every_set_has_as_many_nodes_as_needed_and_all_are_free(sixteen: Wires, 
     assert [one.step_s for one in choice.best] == sorted(one.step_s for one in choice.best)
 
 
-def test_too_few_free_nodes_are_no_choice(sixteen: Wires, pair: JobShape) -> None:
+def test_too_few_free_nodes_are_no_choice(sixteen: FabricLinks, pair: JobShape) -> None:
     choice = choose_nodes(sixteen, pair, ("n0", "stranger"), running_on(sixteen, pair))
     assert (choice.best, choice.worst, choice.considered) == ((), (), 0)

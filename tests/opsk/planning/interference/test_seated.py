@@ -1,4 +1,4 @@
-"""Does what is kept from one question to the next give what working it out anew gives? On random fabrics and jobs."""
+"""Cached results equal recomputed ones, on random fabrics and jobs."""
 
 from __future__ import annotations
 
@@ -16,68 +16,72 @@ from opsk.planning.interference.load import (
     JobShape,
     default_load,
     job_shape,
+    place_by_default,
+    place_on_default_nodes,
     placed_load,
-    placement_of_seated,
-    seated_by_default,
 )
 from opsk.planning.interference.node_choice import NodeChoice, choose_nodes
 from opsk.planning.interference.running import RunningLoads
-from opsk.planning.interference.wires import Wires, wires_of
+from opsk.planning.interference.wires import FabricLinks, build_links
 from opsk.planning.placement.placement import place
 from opsk.planning.placement.reference_jobs import DENSE
-from opsk.planning.placement.step_model import as_cabled, stacked, step_model
-from opsk.planning.routing.hca_seats import ports_of
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.placement.step_model import as_cabled, stack_models, step_model
+from opsk.planning.routing.hca_seats import build_ports
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.workload.plan import Plan
 
 SIZES = (1, 2, 3, 6)
 
 
-def random_wires(dice: random.Random) -> Wires:
+def random_wires(dice: random.Random) -> FabricLinks:
     """Two to four units of eight nodes, some cables gone."""
     fabric = rail_optimized_fabric(nodes=32, hcas=4, leaves=4 * dice.choice([2, 4]), spines=4)
     kept = tuple(cable for cable in fabric.cables if dice.random() > 0.03)
     fabric = replace(fabric, cables=kept)
     rails = find_rails(fabric)
-    return wires_of(fabric, rails, routes_of(fabric, rails, adaptive=dice.random() < 0.5))
+    return build_links(fabric, rails, build_routes(fabric, rails, adaptive=dice.random() < 0.5))
 
 
-def shape_of(wires: Wires, nodes: int) -> JobShape:
+def shape_of(fabric_links: FabricLinks, nodes: int) -> JobShape:
     plan = Plan(tp=2, pp=nodes if nodes > 2 else 1, dp=4 if nodes > 2 else 4 * nodes, global_batch=24)
-    step = step_model(DENSE, plan, as_cabled(cluster("superpod-h100"), wires.rails))
+    step = step_model(DENSE, plan, as_cabled(cluster("superpod-h100"), fabric_links.rails))
     return job_shape(DENSE, plan, 8, step=step)
 
 
 @pytest.fixture(scope="module", params=range(6))
-def scene(request: pytest.FixtureRequest) -> tuple[Wires, RunningLoads, tuple[str, ...]]:
+def scene(request: pytest.FixtureRequest) -> tuple[FabricLinks, RunningLoads, tuple[str, ...]]:
     """Jobs on half of the nodes; the rest is free."""
     dice = random.Random(request.param)
-    wires = random_wires(dice)
-    names = dice.sample(sorted(wires.rails.attachments), len(wires.rails.attachments))
-    loads = [default_load(str(at), wires, shape_of(wires, 3), names[at : at + 3]) for at in range(0, 15, 3)]
-    return wires, RunningLoads.of(wires.links, loads), tuple(names[15:])
+    fabric_links = random_wires(dice)
+    names = dice.sample(sorted(fabric_links.rails.attachments), len(fabric_links.rails.attachments))
+    loads = [
+        default_load(str(at), fabric_links, shape_of(fabric_links, 3), names[at : at + 3]) for at in range(0, 15, 3)
+    ]
+    return fabric_links, RunningLoads.of(fabric_links.links, loads), tuple(names[15:])
 
 
-Scene = tuple[Wires, RunningLoads, tuple[str, ...]]
+Scene = tuple[FabricLinks, RunningLoads, tuple[str, ...]]
 
 
 @pytest.mark.parametrize("nodes", SIZES)
 def test_a_job_that_was_seated_is_placed_as_place_does(scene: Scene, nodes: int) -> None:
-    wires, _, free = scene
-    shape, row = shape_of(wires, nodes), tuple(sorted(free[:nodes]))
-    seated = seated_by_default("", wires, shape, row)
-    expected = place(DENSE, shape.plan, wires.rails, row, 8, routes=wires.routes, step=shape.step, searching=False)
-    assert placement_of_seated(DENSE, wires, shape, seated) == expected
+    fabric_links, _, free = scene
+    shape, row = shape_of(fabric_links, nodes), tuple(sorted(free[:nodes]))
+    seated = place_by_default("", fabric_links, shape, row)
+    expected = place(
+        DENSE, shape.plan, fabric_links.rails, row, 8, routes=fabric_links.routes, step=shape.step, searching=False
+    )
+    assert place_on_default_nodes(DENSE, fabric_links, shape, seated) == expected
 
 
 @pytest.mark.parametrize("nodes", SIZES)
 def test_a_placement_in_slurms_order_asks_what_the_seated_job_asks(scene: Scene, nodes: int) -> None:
-    wires, running, free = scene
-    shape = shape_of(wires, nodes)
-    one = seated_by_default("", wires, shape, free[:nodes])
-    placement = placement_of_seated(DENSE, wires, shape, one)
+    fabric_links, running, free = scene
+    shape = shape_of(fabric_links, nodes)
+    one = place_by_default("", fabric_links, shape, free[:nodes])
+    placement = place_on_default_nodes(DENSE, fabric_links, shape, one)
     if placement.is_default and placement.nodes == free[:nodes]:
-        other = placed_load("", wires, shape, placement)
+        other = placed_load("", fabric_links, shape, placement)
         assert np.array_equal(one.load.links, other.links)
         assert np.array_equal(one.load.burst, other.burst)
         assert interference(one.load, running) == interference(other, running)
@@ -85,23 +89,23 @@ def test_a_placement_in_slurms_order_asks_what_the_seated_job_asks(scene: Scene,
 
 @pytest.mark.parametrize("nodes", SIZES)
 def test_asking_again_chooses_what_a_fabric_that_keeps_nothing_chooses(scene: Scene, nodes: int) -> None:
-    wires, running, free = scene
+    fabric_links, running, free = scene
 
     def anew() -> NodeChoice:
-        return choose_nodes(replace(wires), shape_of(wires, nodes), free, replace(running))
+        return choose_nodes(replace(fabric_links), shape_of(fabric_links, nodes), free, replace(running))
 
     for _ in range(2):
-        assert choose_nodes(wires, shape_of(wires, nodes), free, running) == anew()
+        assert choose_nodes(fabric_links, shape_of(fabric_links, nodes), free, running) == anew()
 
 
 def test_ports_of_a_row_are_those_of_its_order(scene: Scene) -> None:
-    wires, _, free = scene
+    fabric_links, _, free = scene
     for row in (free[:3], free[2::-1], free[:3]):
-        assert wires.ports(row, 8).hcas == ports_of(wires.rails, row, 8).hcas
+        assert fabric_links.ports(row, 8).hcas == build_ports(fabric_links.rails, row, 8).hcas
 
 
 def test_stacked_models_say_what_each_says(scene: Scene) -> None:
     running = scene[1]
     axis_s = np.array([load.axis_s for load in running.loads])
     each = [float(load.step.step_s(load.axis_s)) for load in running.loads]
-    assert stacked([load.step for load in running.loads]).step_s(axis_s).tolist() == each
+    assert stack_models([load.step for load in running.loads]).step_s(axis_s).tolist() == each

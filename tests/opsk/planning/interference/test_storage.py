@@ -14,8 +14,8 @@ from opsk.planning.interference.load import JobShape, Load, LoadKind, default_lo
 from opsk.planning.interference.measured import MeasuredRates, PortRate
 from opsk.planning.interference.running import RunningLoads
 from opsk.planning.interference.storage import StorageRates, measured_storage, storage_load, storage_servers
-from opsk.planning.interference.wires import Wires, wires_of
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.interference.wires import FabricLinks, build_links
+from opsk.planning.routing.routes_of_fabric import build_routes
 
 READ = StorageRates(read_bytes_per_s=40e9, write_bytes_per_s=0.0)
 
@@ -25,32 +25,32 @@ def made() -> Fabric:
     return rail_optimized_fabric(nodes=8, hcas=2, leaves=8, spines=1, names=names, speed="NDR")
 
 
-def numbered(fabric: Fabric) -> Wires:
+def numbered(fabric: Fabric) -> FabricLinks:
     rails = find_rails(fabric)
-    return wires_of(fabric, rails, routes_of(fabric, rails))
+    return build_links(fabric, rails, build_routes(fabric, rails))
 
 
 @pytest.fixture(scope="module")
-def cabled() -> Wires:
+def cabled() -> FabricLinks:
     return numbered(made())
 
 
-def used(wires: Wires, load: Load) -> dict[tuple[str, str], float]:
+def used(fabric_links: FabricLinks, load: Load) -> dict[tuple[str, str], float]:
     """Utilisation by the names of both ends."""
     names = {guid: switch.description for guid, switch in made().switches.items()}
-    names |= {hca.guid: f"{hca.node}/{hca.device.split('/')[0]}" for hca in wires.hcas}
+    names |= {hca.guid: f"{hca.node}/{hca.device.split('/')[0]}" for hca in fabric_links.hcas}
     return {
         (names.get(ends[0], ends[0]), names.get(ends[1], ends[1])): float(part)
         for link, part in zip(load.links.tolist(), load.utilisation.tolist(), strict=True)
-        for ends in [wires.ends(link)]
+        for ends in [fabric_links.ends(link)]
     }
 
 
-def test_servers_are_told_by_their_role(cabled: Wires) -> None:
+def test_servers_are_told_by_their_role(cabled: FabricLinks) -> None:
     assert storage_servers(cabled) == ("oss0", "oss1")
 
 
-def test_reads_run_from_all_servers_to_all_hcas_of_the_nodes(cabled: Wires) -> None:
+def test_reads_run_from_all_servers_to_all_hcas_of_the_nodes(cabled: FabricLinks) -> None:
     """40 GB/s by four HCAs of servers: 10 GB/s each, 20 % of 50 GB/s. Leaves 6 and 7 carry half of it up each: 40 %.
     Two nodes of unit 0 take it with four HCAs, 10 GB/s each; leaf 0 and 1 bring half of it down each.
     """
@@ -67,7 +67,7 @@ def test_reads_run_from_all_servers_to_all_hcas_of_the_nodes(cabled: Wires) -> N
     assert parts == pytest.approx(expected)
 
 
-def test_writes_run_the_other_way(cabled: Wires) -> None:
+def test_writes_run_the_other_way(cabled: FabricLinks) -> None:
     write = StorageRates(read_bytes_per_s=0.0, write_bytes_per_s=40e9)
     load = storage_load("storage", cabled, ("oss0", "oss1"), ("n0", "n1"), write)
     there = storage_load("storage", cabled, ("oss0", "oss1"), ("n0", "n1"), READ)
@@ -77,7 +77,7 @@ def test_writes_run_the_other_way(cabled: Wires) -> None:
     assert used(cabled, load) == pytest.approx(backwards)
 
 
-def test_counters_say_which_server_does_the_work(cabled: Wires) -> None:
+def test_counters_say_which_server_does_the_work(cabled: FabricLinks) -> None:
     guid = cabled.elsewhere["oss1"][0].guid
     rates = MeasuredRates(hcas={guid: PortRate(sent_bytes_per_s=25e9, received_bytes_per_s=5e9)})
     measured = measured_storage(cabled, ("oss0", "oss1"), rates)
@@ -90,11 +90,11 @@ def test_counters_say_which_server_does_the_work(cabled: Wires) -> None:
     assert not [ends for ends in parts if ends[0].startswith("oss0")]
 
 
-def test_without_counters_of_servers_nothing_is_measured(cabled: Wires) -> None:
+def test_without_counters_of_servers_nothing_is_measured(cabled: FabricLinks) -> None:
     assert measured_storage(cabled, ("oss0", "oss1"), MeasuredRates(hcas={"ff": PortRate()})) is None
 
 
-def test_storage_slows_who_comes_down_its_way(cabled: Wires, pair: JobShape) -> None:
+def test_storage_slows_who_comes_down_its_way(cabled: FabricLinks, pair: JobShape) -> None:
     """Reads take 40 % of the cables down to unit 0: a job between units 0 and 1 takes 1.4 times as long."""
     load = storage_load("storage", cabled, ("oss0", "oss1"), ("n0", "n1"), READ)
     assert load is not None

@@ -8,29 +8,29 @@ import pytest
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.forwarding_tables import read_forwarding_tables
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.graph import isl_cables
+from opsk.fabric.graph import find_isl_cables
 from opsk.fabric.rails import find_rails
 from opsk.planning.interference.contention import interference
 from opsk.planning.interference.load import JobShape, default_load
 from opsk.planning.interference.measured import MeasuredRates, PortRate, background
 from opsk.planning.interference.running import RunningLoads
-from opsk.planning.interference.wires import Wires, wires_of
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.interference.wires import FabricLinks, build_links
+from opsk.planning.routing.routes_of_fabric import build_routes
 from tests.fakes.forwarding import as_dump_fts, shortest_paths, with_lids
 
 
-def test_every_link_has_two_ends_and_a_rate(wires: Wires, fabric: Fabric) -> None:
+def test_every_link_has_two_ends_and_a_rate(fabric_links: FabricLinks, fabric: Fabric) -> None:
     """Five switches with four cables, both ways, and sixteen HCAs sending and receiving."""
-    assert wires.links == 2 * 4 + 2 * 16
-    assert (wires.rates == 50e9).all()
-    ends = [wires.ends(link) for link in range(wires.links)]
-    assert len(set(ends)) == wires.links
+    assert fabric_links.links == 2 * 4 + 2 * 16
+    assert (fabric_links.rates == 50e9).all()
+    ends = [fabric_links.ends(link) for link in range(fabric_links.links)]
+    assert len(set(ends)) == fabric_links.links
     assert all(one in {*fabric.switches, *fabric.hcas} for pair in ends for one in pair)
     assert {ends[::-1] for ends in ends} == set(ends)
 
 
-def test_a_load_has_the_axis_times_that_placements_are_judged_by(wires: Wires, pair: JobShape) -> None:
-    load = default_load("a", wires, pair, ("n0", "n4"))
+def test_a_load_has_the_axis_times_that_placements_are_judged_by(fabric_links: FabricLinks, pair: JobShape) -> None:
+    load = default_load("a", fabric_links, pair, ("n0", "n4"))
     assert load.axis_s.tolist() == [0.0, 0.0, 0.0, pytest.approx(1.0), 0.0]
     assert load.step_s == pytest.approx(1.0)
     assert load.burst.max() == 1.0
@@ -39,24 +39,26 @@ def test_a_load_has_the_axis_times_that_placements_are_judged_by(wires: Wires, p
 def test_where_only_leaves_are_known_jobs_meet_on_their_uplinks(pair: JobShape) -> None:
     fabric = rail_optimized_fabric(nodes=8, hcas=2, leaves=4, spines=1)
     rails = find_rails(fabric)
-    wires = wires_of(None, rails, routes_of(None, rails))
-    other = default_load("b", wires, pair, ("n1", "n5"))
-    found = interference(default_load("a", wires, pair, ("n0", "n4")), RunningLoads.of(wires.links, [other]))
+    fabric_links = build_links(None, rails, build_routes(None, rails))
+    other = default_load("b", fabric_links, pair, ("n1", "n5"))
+    found = interference(
+        default_load("a", fabric_links, pair, ("n0", "n4")), RunningLoads.of(fabric_links.links, [other])
+    )
     assert (found.slowdown, found.shared_links) == (pytest.approx(1.0), 8)
-    assert {"" in wires.ends(link.link) for link in found.shared} == {True}
+    assert {"" in fabric_links.ends(link.link) for link in found.shared} == {True}
 
 
 def test_uplinks_of_leaves_are_told_by_counters_of_their_ports(pair: JobShape) -> None:
     fabric = rail_optimized_fabric(nodes=8, hcas=2, leaves=4, spines=2)
     rails = find_rails(fabric)
-    wires = wires_of(None, rails, routes_of(None, rails))
+    fabric_links = build_links(None, rails, build_routes(None, rails))
     rates = MeasuredRates(
         switch_ports={
             (cable.a_guid, cable.a_port): PortRate(sent_bytes_per_s=25e9, received_bytes_per_s=10e9)
-            for cable in isl_cables(fabric)
+            for cable in find_isl_cables(fabric)
         }
     )
-    load = background(wires, fabric, rates, RunningLoads.of(wires.links, ()))
+    load = background(fabric_links, fabric, rates, RunningLoads.of(fabric_links.links, ()))
     assert load is not None
     assert sorted(set(np.round(load.utilisation, 6))) == [0.2, 0.5]
 
@@ -66,13 +68,13 @@ def test_tables_keep_jobs_apart_that_shortest_paths_would_mix(pair: JobShape) ->
     fabric = with_lids(rail_optimized_fabric(nodes=8, hcas=2, leaves=4, spines=2))
     rails = find_rails(fabric)
     tables = read_forwarding_tables(as_dump_fts(fabric, shortest_paths(fabric)), source="test")
-    even = wires_of(fabric, rails, routes_of(fabric, rails))
-    static = wires_of(fabric, rails, routes_of(fabric, rails, tables))
+    even = build_links(fabric, rails, build_routes(fabric, rails))
+    static = build_links(fabric, rails, build_routes(fabric, rails, tables))
     met = {}
-    for name, wires in (("even", even), ("static", static)):
-        load = default_load("a", wires, pair, ("n0", "n4"))
-        others = [default_load(node, wires, pair, (node, f"n{int(node[1]) + 4}")) for node in ("n1", "n2", "n3")]
-        found = interference(load, RunningLoads.of(wires.links, others))
+    for name, fabric_links in (("even", even), ("static", static)):
+        load = default_load("a", fabric_links, pair, ("n0", "n4"))
+        others = [default_load(node, fabric_links, pair, (node, f"n{int(node[1]) + 4}")) for node in ("n1", "n2", "n3")]
+        found = interference(load, RunningLoads.of(fabric_links.links, others))
         met[name] = {one.load.name: one.slowdown_of_candidate for one in found.neighbours}
         assert found.step_s >= found.alone_s
     assert set(met["even"].values()) == {0.0}, "half of two cables each: both have room"

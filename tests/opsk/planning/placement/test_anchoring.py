@@ -8,7 +8,7 @@ import pytest
 
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import Rails, find_rails
-from opsk.planning.placement.anchoring import anchored
+from opsk.planning.placement.anchoring import anchor_rank_0
 from opsk.planning.placement.placement import Placement, place
 from opsk.planning.placement.preparing import Prepared, prepare
 from opsk.workload.model import ModelShape
@@ -39,7 +39,7 @@ def test_an_order_begins_where_slurms_does(model: ModelShape, mixed: Rails, firs
     def prepared(nodes: Sequence[str]) -> Prepared:
         return prepare(model, PLAN, mixed, nodes, 2, slurm_nodes=nodes)
 
-    found = anchored(placement, first, mixed, prepared)
+    found = anchor_rank_0(placement, first, mixed, prepared)
     assert found is not None
     assert found.ranks[0].node == first
     assert found.traffic.step_s < placement.default_traffic.step_s
@@ -52,4 +52,4 @@ def test_a_job_without_its_first_node_has_none(model: ModelShape, mixed: Rails) 
     def prepared(nodes: Sequence[str]) -> Prepared:
         raise AssertionError("nothing is to be judged")
 
-    assert anchored(placement, "n9", mixed, prepared) is None
+    assert anchor_rank_0(placement, "n9", mixed, prepared) is None

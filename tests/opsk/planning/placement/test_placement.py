@@ -18,7 +18,7 @@ from opsk.fabric.rails import Rails, find_rails
 from opsk.planning.placement.placement import Placement, place
 from opsk.planning.ranks import RankOrder
 from opsk.planning.routing.rank_traffic import step_bytes
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
@@ -108,7 +108,7 @@ def test_routes_on_the_graph_agree_with_the_leaves_on_two_even_tiers(model: Mode
     fabric = rail_optimized_fabric(nodes=8, hcas=4, leaves=8, spines=4)
     rails, plan = find_rails(fabric), Plan(tp=4, dp=4, pp=2, global_batch=8)
     by_leaves = place(model, plan, rails, names(8), 4)
-    by_graph = place(model, plan, rails, names(8), 4, routes=routes_of(fabric, rails))
+    by_graph = place(model, plan, rails, names(8), 4, routes=build_routes(fabric, rails))
     assert by_leaves.traffic.max_link_load == pytest.approx(by_graph.traffic.max_link_load, rel=1e-5)
     assert by_graph.traffic.busiest_cable is not None
 
@@ -286,7 +286,7 @@ def test_the_real_rail_fabric_is_healed_of_its_swapped_node(shared: Path) -> Non
     big = ModelShape(
         layers=80, hidden=8192, ffn=28672, heads=64, kv_heads=8, head_dim=128, vocab=128256, seq=8192, gated_mlp=True
     )
-    placed = place(big, Plan(tp=8, dp=16, global_batch=256), rails, nodes, 8, routes=routes_of(fabric, rails))
+    placed = place(big, Plan(tp=8, dp=16, global_batch=256), rails, nodes, 8, routes=build_routes(fabric, rails))
     assert placed.default_traffic.rail_local_fraction == pytest.approx(0.9375)
     assert placed.traffic.rail_local_fraction == 1.0
     assert gpus(placed, "b08-p1-dgx-08-c01") == [0, 1, 2, 3, 6, 7, 4, 5]

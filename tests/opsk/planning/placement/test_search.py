@@ -1,4 +1,4 @@
-"""Is the placement the best there is? Every order of a few nodes, tried one by one by code written apart."""
+"""The placement is the best of all orders of a few nodes, which separate code enumerates one by one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from opsk.fabric.leaves.leaf import Attachment
 from opsk.fabric.rails import Rails, find_rails
 from opsk.planning.placement.judging import Job, judge
 from opsk.planning.placement.placement import Placement, place
-from opsk.planning.placement.seating import seating_of
+from opsk.planning.placement.seating import build_rank_placement
 from opsk.planning.placement.step_model import StepModel
 from opsk.planning.ranks import rank_grid
-from opsk.planning.routing.hca_seats import ports_of
+from opsk.planning.routing.hca_seats import build_ports
 from opsk.planning.routing.rank_traffic import step_bytes
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 from tests.fakes import naive_placement
@@ -46,7 +46,7 @@ class Case:
         self.fabric, self.plan, self.gpus, self.model, self.step = fabric, plan, gpus, model, step
         self.rails: Rails = find_rails(fabric)
         self.nodes = tuple(self.rails.attachments)
-        ports = ports_of(self.rails, self.nodes, gpus)
+        ports = build_ports(self.rails, self.nodes, gpus)
         self.hca_of: dict[tuple[str, int], Attachment] = {
             (node, gpu): hca
             for number, node in enumerate(self.nodes)
@@ -56,7 +56,7 @@ class Case:
 
     def place(self) -> Placement:
         return place(
-            self.model, self.plan, self.rails, self.nodes, self.gpus, routes=routes_of(self.fabric, self.rails),
+            self.model, self.plan, self.rails, self.nodes, self.gpus, routes=build_routes(self.fabric, self.rails),
             step=self.step,
         )  # fmt: skip
 
@@ -219,15 +219,15 @@ def test_all_orders_of_eight_nodes_are_tried(model: ModelShape) -> None:
     placed = case.place()
     job = Job(
         grid=rank_grid(case.plan), sent=step_bytes(model, case.plan), nodes=case.nodes,
-        ports=ports_of(case.rails, case.nodes, 2), domains=np.arange(8), usable_gpus=2,
-        routes=routes_of(case.fabric, case.rails), step=NOTHING_HIDDEN,
+        ports=build_ports(case.rails, case.nodes, 2), domains=np.arange(8), usable_gpus=2,
+        routes=build_routes(case.fabric, case.rails), step=NOTHING_HIDDEN,
     )  # fmt: skip
     orders = np.array(list(itertools.permutations(range(8))))
     best = np.inf
     for some in np.array_split(orders, 16):
         node = np.repeat(some, 2, axis=1)
         gpu = np.tile(np.arange(2), (len(some), 8))
-        best = min(best, judge(job, seating_of(node, gpu, job.ports, job.domains)).step_s.min())
+        best = min(best, judge(job, build_rank_placement(node, gpu, job.ports, job.domains)).step_s.min())
     assert placed.traffic.step_s == pytest.approx(best, rel=2e-6)
     assert placed.traffic.step_s < placed.default_traffic.step_s
     assert placed.is_optimal

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk.planning.placement.judging import Verdicts, judge
-from opsk.planning.placement.seating import seating_of
+from opsk.planning.placement.seating import build_rank_placement
 from opsk.planning.ranks import rank_grid
-from opsk.planning.remap.kept_loads import KINDS, Fewer, changed, keep, only
-from opsk.planning.remap.shrink_dp import fewer_replicas, volume_factors
+from opsk.planning.remap.kept_loads import KINDS, Fewer, compute_baseline, evaluate_change, select_kind
+from opsk.planning.remap.shrink_dp import compute_volume_factors, fewer_replicas
 from opsk.planning.remap.situation import Situation
 from opsk.planning.routing.rank_traffic import StepBytes, step_bytes
 from opsk.workload.model import ModelShape
@@ -53,15 +53,15 @@ def test_any_new_seats_are_judged_as_if_from_scratch(data: st.DataObject) -> Non
     situation = job_of(
         data.draw(st.integers(0, len(PLANS) - 1)), data.draw(st.sampled_from([2, 4])), data.draw(st.booleans())
     )
-    node, gpu = situation.seating.node[0].copy(), situation.seating.gpu[0].copy()
+    node, gpu = situation.rank_placement.node[0].copy(), situation.rank_placement.gpu[0].copy()
     idle = [tuple(seat) for seat in np.argwhere(situation.idle)]
     for rank in data.draw(st.lists(st.integers(0, node.size - 1), max_size=6, unique=True)):
         at = idle.pop(data.draw(st.integers(0, len(idle) - 1)))
         node[rank], gpu[rank] = at
-    seating = seating_of(node, gpu, situation.job.ports, situation.job.domains)
-    found = changed(situation.job, situation.kept, seating)
+    rank_placement = build_rank_placement(node, gpu, situation.job.ports, situation.job.domains)
+    found = evaluate_change(situation.job, situation.baseline, rank_placement)
     assert found is not None
-    assert_same(found, judge(situation.job, seating))
+    assert_same(found, judge(situation.job, rank_placement))
 
 
 @settings(max_examples=40)
@@ -75,22 +75,25 @@ def test_a_job_with_fewer_replicas_is_judged_as_if_from_scratch(data: st.DataObj
         return
     smaller, _ = fewer_replicas(plan, int(kept.size))
     grid, sent = rank_grid(smaller), step_bytes(situation.model, smaller)
-    factor = volume_factors(situation.job.sent, sent)
+    factor = compute_volume_factors(situation.job.sent, sent)
     assert factor is not None
     before = np.empty(smaller.gpus, dtype=np.int64)
     before[grid.ranks.ravel()] = situation.job.grid.ranks[:, kept].ravel()
-    seating = seating_of(
-        situation.seating.node[0, before], situation.seating.gpu[0, before], situation.job.ports, situation.job.domains
+    rank_placement = build_rank_placement(
+        situation.rank_placement.node[0, before],
+        situation.rank_placement.gpu[0, before],
+        situation.job.ports,
+        situation.job.domains,
     )
-    found = changed(situation.job, situation.kept, seating, Fewer(grid=grid, factor=factor))
+    found = evaluate_change(situation.job, situation.baseline, rank_placement, Fewer(grid=grid, factor=factor))
     assert found is not None
-    assert_same(found, judge(replace(situation.job, grid=grid, sent=sent), seating))
+    assert_same(found, judge(replace(situation.job, grid=grid, sent=sent), rank_placement))
 
 
 @pytest.mark.parametrize("number", range(len(PLANS)))
 def test_nothing_moved_is_todays_verdict(number: int) -> None:
     situation = job_of(number)
-    found = changed(situation.job, situation.kept, situation.seating)
+    found = evaluate_change(situation.job, situation.baseline, situation.rank_placement)
     assert found is not None
     assert_same(found, situation.verdict)
 
@@ -99,7 +102,7 @@ def test_the_kinds_are_all_bytes_once() -> None:
     model: ModelShape = replace(MOE, tied_embeddings=True)
     plan = Plan(tp=2, cp=2, pp=2, vpp=2, ep=2, dp=2, global_batch=8)
     sent = step_bytes(model, plan)
-    parts = [only(sent, kind) for kind in KINDS]
+    parts = [select_kind(sent, kind) for kind in KINDS]
     for name in StepBytes.__dataclass_fields__:
         assert np.sum([getattr(part, name) for part in parts], axis=0) == pytest.approx(getattr(sent, name))
 
@@ -108,9 +111,9 @@ def test_loads_of_a_job_that_is_cut_are_not_kept_apart() -> None:
     """Without spines leaves of two units have no path: nothing can be taken away from that."""
     situation, _ = situation_of(Plan(tp=4, dp=2, global_batch=2), ["n0", "n7"])
     lone = replace(situation.job, routes=NoPaths())
-    kept = keep(lone, situation.seating)
+    kept = compute_baseline(lone, situation.rank_placement)
     assert kept.is_cut
-    assert changed(lone, kept, situation.seating) is None
+    assert evaluate_change(lone, kept, situation.rank_placement) is None
 
 
 class NoPaths:

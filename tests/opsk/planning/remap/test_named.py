@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError
 from opsk.fabric.node.node_topology import Gpu, Nic, NodeTopology
-from opsk.planning.remap.named import Machine, named_failure
+from opsk.planning.remap.named import Machine, parse_failures
 from opsk.workload.plan import Plan
 from tests.fakes.remap_jobs import machine_of, names, situation_of
 
@@ -29,17 +29,17 @@ def machine() -> Machine:
 
 
 def test_a_gpu_by_node_and_index(machine: Machine) -> None:
-    found = named_failure(["gpu:n2/3"], machine)
+    found = parse_failures(["gpu:n2/3"], machine)
     assert (found.gpus, found.nodes, found.drain) == ({("n2", 3)}, frozenset(), {"n2"})
 
 
 def test_a_gpu_by_its_uuid(machine: Machine) -> None:
-    found = named_failure(["gpu:gpu-00000002-ABCD"], machine)
-    assert (found.gpus, found.said) == ({("n1", 2)}, ("gpu:n1/2",))
+    found = parse_failures(["gpu:gpu-00000002-ABCD"], machine)
+    assert (found.gpus, found.reported) == ({("n1", 2)}, ("gpu:n1/2",))
 
 
 def test_a_nic_by_the_fabrics_name_and_by_the_nodes(machine: Machine) -> None:
-    by_fabric, by_node = (named_failure([word], machine) for word in ("nic:n1/mlx5_2", "nic:n1/ibp134s0"))
+    by_fabric, by_node = (parse_failures([word], machine) for word in ("nic:n1/mlx5_2", "nic:n1/ibp134s0"))
     (lost,) = by_fabric.hcas
     assert lost == (machine.rails.attachments["n1"][2].guid, machine.rails.attachments["n1"][2].leaf)
     assert by_node.hcas == by_fabric.hcas
@@ -47,7 +47,7 @@ def test_a_nic_by_the_fabrics_name_and_by_the_nodes(machine: Machine) -> None:
 
 
 def test_a_nic_that_is_not_on_the_compute_fabric_loses_nothing(machine: Machine) -> None:
-    found = named_failure(["nic:n1/mlx5_9"], machine)
+    found = parse_failures(["nic:n1/mlx5_9"], machine)
     assert not found.hcas
     assert "not on the compute fabric" in found.remarks[0]
 
@@ -55,44 +55,44 @@ def test_a_nic_that_is_not_on_the_compute_fabric_loses_nothing(machine: Machine)
 def test_both_ends_of_a_cable_are_the_same_cable(machine: Machine) -> None:
     entry = machine.rails.attachments["n3"][0]
     cable = next(cable for cable in machine.fabric.cables if entry.guid in {cable.a_guid, cable.b_guid})
-    one = named_failure([f"cable:0x{cable.a_guid}/{cable.a_port}"], machine)
-    other = named_failure([f"cable:{cable.b_guid.lstrip('0')}/{cable.b_port}"], machine)
+    one = parse_failures([f"cable:0x{cable.a_guid}/{cable.a_port}"], machine)
+    other = parse_failures([f"cable:{cable.b_guid.lstrip('0')}/{cable.b_port}"], machine)
     assert one.hcas == other.hcas == {(entry.guid, entry.leaf)}
 
 
 def test_a_cable_between_switches_is_gone_around(machine: Machine) -> None:
     switches = machine.fabric.switches
     cable = next(cable for cable in machine.fabric.cables if cable.a_guid in switches and cable.b_guid in switches)
-    found = named_failure([f"cable:{cable.a_guid}/{cable.a_port}"], machine)
+    found = parse_failures([f"cable:{cable.a_guid}/{cable.a_port}"], machine)
     assert not found.hcas
     assert "other cables take its traffic" in found.remarks[0]
 
 
 def test_a_leaf_by_name_and_guid_takes_all_its_hcas(machine: Machine) -> None:
     guid = next(guid for guid, switch in machine.fabric.switches.items() if switch.description == "leaf1")
-    found = named_failure(["leaf:leaf1"], machine)
-    assert found.hcas == named_failure([f"leaf:{guid}"], machine).hcas
+    found = parse_failures(["leaf:leaf1"], machine)
+    assert found.hcas == parse_failures([f"leaf:{guid}"], machine).hcas
     assert len(found.hcas) == 4
     assert not found.drain
 
 
 def test_a_spine_takes_no_hca(machine: Machine) -> None:
-    assert "goes around it" in named_failure(["leaf:spine0"], machine).remarks[0]
+    assert "goes around it" in parse_failures(["leaf:spine0"], machine).remarks[0]
 
 
 def test_a_node_by_its_first_label(machine: Machine) -> None:
-    assert named_failure(["node:N2.cluster.example"], machine).nodes == {"n2"}
+    assert parse_failures(["node:N2.cluster.example"], machine).nodes == {"n2"}
 
 
 def test_an_hb_domain_is_all_its_gpus(machine: Machine) -> None:
-    found = named_failure(["hb:rack"], machine)
+    found = parse_failures(["hb:rack"], machine)
     assert found.gpus == {("n0", gpu) for gpu in range(4)} | {("n1", gpu) for gpu in range(3)}
     assert (found.domains, found.drain) == ({"rack"}, {"n0", "n1"})
 
 
 def test_several_failures_are_one(machine: Machine) -> None:
-    found = named_failure(["gpu:n2/3", "node:n3", "gpu:n2/3"], machine)
-    assert found.said == ("gpu:n2/3", "node:n3")
+    found = parse_failures(["gpu:n2/3", "node:n3", "gpu:n2/3"], machine)
+    assert found.reported == ("gpu:n2/3", "node:n3")
     assert found.drain == {"n2", "n3"}
 
 
@@ -117,7 +117,7 @@ def test_several_failures_are_one(machine: Machine) -> None:
 )
 def test_wrong_words_are_refused_with_what_is_near(machine: Machine, word: str, message: str, hint: str) -> None:
     with pytest.raises(InputError) as error:
-        named_failure([word], machine)
+        parse_failures([word], machine)
     assert message in error.value.message
     assert hint in error.value.hint
 
@@ -126,10 +126,10 @@ def test_wrong_words_are_refused_with_what_is_near(machine: Machine, word: str, 
 def test_no_text_is_more_than_refused(word: str) -> None:
     situation, fabric = _CACHED
     try:
-        found = named_failure([word], machine_of(situation, fabric))
+        found = parse_failures([word], machine_of(situation, fabric))
     except InputError:
         return
-    assert found.said
+    assert found.reported
 
 
 _CACHED = situation_of(Plan(tp=4, dp=2, global_batch=2), names(0, 1))
@@ -138,4 +138,4 @@ _CACHED = situation_of(Plan(tp=4, dp=2, global_batch=2), names(0, 1))
 def test_an_unknown_port_names_those_that_are_cabled(machine: Machine) -> None:
     guid = machine.rails.attachments["n0"][0].guid
     with pytest.raises(InputError, match="cabled are 1"):
-        named_failure([f"cable:{guid}/9"], machine)
+        parse_failures([f"cable:{guid}/9"], machine)

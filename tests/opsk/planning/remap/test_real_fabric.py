@@ -13,7 +13,7 @@ from opsk.planning.remap.remap import remap
 from opsk.planning.remap.situation import Hosts, Situation, prepare
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Kind, Option
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.slurm.commands.remap_commands import SlurmSite
 from opsk.workload.plan import Plan
 from tests.fakes.remap_jobs import MODEL, dead_gpu
@@ -37,7 +37,7 @@ def situation(shared: Path) -> Situation:
         rails,
         [(used[rank // 8], rank % 8) for rank in range(32)],
         Hosts(node_gpus=8, free=[SWAPPED, *free], batch_host=used[0]),
-        routes=routes_of(fabric, rails),
+        routes=build_routes(fabric, rails),
     )
 
 

@@ -14,7 +14,7 @@ from opsk.hardware.catalog import cluster
 from opsk.hostlist import expand
 from opsk.planning.placement.judging import judge
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, as_cabled, step_model
-from opsk.planning.remap.failure import Failure, fall_back, wreck
+from opsk.planning.remap.failure import Failure, assess_impact, fall_back
 from opsk.planning.remap.remap import remap
 from opsk.planning.remap.situation import Situation
 from opsk.planning.remap.terms import Terms
@@ -158,7 +158,7 @@ def test_the_group_that_was_hit_moves_where_the_step_stays_the_same() -> None:
     assert [move.rank for move in option.moves] == [0, 1, 2, 3]
     hidden = replace(COMMUNICATION_ONLY, other_s=1.0, window_s=np.ones(len(AXES)), is_whole=True)
     job = replace(situation.job, step=hidden)
-    known = replace(situation, job=job, verdict=judge(job, situation.seating))
+    known = replace(situation, job=job, verdict=judge(job, situation.rank_placement))
     option = only(remap(known, dead_gpu("n0", 3), TERMS), Kind.SPARE_NODE)
     assert [move.rank for move in option.moves] == [2, 3]
     assert not option.rank_file  # Slurm's own order of four tasks on two nodes is the same
@@ -415,7 +415,7 @@ def test_a_failure_elsewhere_is_nothing_to_do() -> None:
 def test_a_failed_spare_is_not_taken() -> None:
     situation = whole_job(spares=["n4"], free=["n5"])
     both = Failure(
-        said=("gpu:n2/0", "node:n4"), gpus=frozenset({("n2", 0)}), nodes=frozenset({"n4"}),
+        reported=("gpu:n2/0", "node:n4"), gpus=frozenset({("n2", 0)}), nodes=frozenset({"n4"}),
         drain=frozenset({"n2", "n4"}),
     )  # fmt: skip
     assert only(remap(situation, both, TERMS), Kind.SPARE_NODE).nodes == ("n0", "n1", "n5", "n3")
@@ -450,7 +450,7 @@ def test_new_seats_are_sound_and_nobody_else_moves(data: st.DataObject) -> None:
     failure = data.draw(_failures(situation))
     optical = data.draw(st.booleans())
     answer = remap(situation, failure, replace(TERMS, optical=optical))
-    broken = wreck(situation, failure)
+    broken = assess_impact(situation, failure)
     before = [(situation.job.nodes[at], gpu) for at, gpu in _today(situation)]
     touched = {rank.rank for rank in answer.damage.ranks}
     nodes = {rank.node for rank in answer.damage.ranks}
@@ -474,7 +474,7 @@ def test_new_seats_are_sound_and_nobody_else_moves(data: st.DataObject) -> None:
 
 
 def _today(situation: Situation) -> list[tuple[int, int]]:
-    return list(zip(situation.seating.node[0].tolist(), situation.seating.gpu[0].tolist(), strict=True))
+    return list(zip(situation.rank_placement.node[0].tolist(), situation.rank_placement.gpu[0].tolist(), strict=True))
 
 
 @st.composite
@@ -482,7 +482,7 @@ def _failures(draw: st.DrawFn, situation: Situation) -> Failure:
     """Draw one to three failures of any kind."""
     parts = [_failure(draw, situation) for _ in range(draw(st.integers(1, 3)))]
     return Failure(
-        said=tuple(word for part in parts for word in part.said),
+        reported=tuple(word for part in parts for word in part.reported),
         gpus=frozenset().union(*(part.gpus for part in parts)),
         nodes=frozenset().union(*(part.nodes for part in parts)),
         hcas=frozenset().union(*(part.hcas for part in parts)),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from opsk.fabric.rails import Rails
-from opsk.planning.routing.hca_seats import NOWHERE, Ports, ports_of
+from opsk.planning.routing.hca_seats import NOWHERE, Ports, build_ports
 
 RailsMaker = Callable[..., Rails]
 
@@ -17,18 +17,18 @@ def devices(ports: Ports, node: int = 0) -> list[str | None]:
 
 
 def test_two_gpus_share_an_hca_where_there_are_half_as_many(rails_of: RailsMaker) -> None:
-    ports = ports_of(rails_of([["a"]], hcas=2), ["a"], 4)
+    ports = build_ports(rails_of([["a"]], hcas=2), ["a"], 4)
     assert devices(ports) == ["mlx5_0", "mlx5_0", "mlx5_1", "mlx5_1"]
 
 
 def test_some_hcas_stay_idle_where_there_are_more(rails_of: RailsMaker) -> None:
-    ports = ports_of(rails_of([["a"]], hcas=4), ["a"], 2)
+    ports = build_ports(rails_of([["a"]], hcas=4), ["a"], 2)
     assert devices(ports) == ["mlx5_0", "mlx5_2"]
 
 
 def test_a_missing_hca_does_not_shift_the_others(rails_of: RailsMaker) -> None:
     """Node b has no mlx5_1: its GPU 1 uses the nearest lower one, GPUs 2 and 3 keep theirs."""
-    ports = ports_of(rails_of([["a", "b", "c"]], hcas=4, missing={"b": 1}), ["a", "b", "c"], 4)
+    ports = build_ports(rails_of([["a", "b", "c"]], hcas=4, missing={"b": 1}), ["a", "b", "c"], 4)
     assert devices(ports, 1) == ["mlx5_0", "mlx5_0", "mlx5_2", "mlx5_3"]
 
 
@@ -39,15 +39,15 @@ def test_names_of_the_same_places_are_the_same(rails_of: RailsMaker) -> None:
         replace(hca, device=f"HCA-{number}") for number, hca in enumerate(rails.attachments["b"], start=1) if number > 1
     )
     rails = replace(rails, attachments={**rails.attachments, "b": renamed})
-    assert devices(ports_of(rails, ["a", "b", "c"], 4), 1) == ["HCA-2", "HCA-2", "HCA-3", "HCA-4"]
+    assert devices(build_ports(rails, ["a", "b", "c"], 4), 1) == ["HCA-2", "HCA-2", "HCA-3", "HCA-4"]
 
 
 def test_a_known_affinity_beats_the_order(rails_of: RailsMaker) -> None:
-    ports = ports_of(rails_of([["a"]], hcas=2), ["a"], 2, {"a": {0: "a-1", 1: "a-0"}})
+    ports = build_ports(rails_of([["a"]], hcas=2), ["a"], 2, {"a": {0: "a-1", 1: "a-0"}})
     assert devices(ports) == ["mlx5_1", "mlx5_0"]
 
 
 def test_a_node_off_the_fabric_is_nowhere(rails_of: RailsMaker) -> None:
-    ports = ports_of(rails_of([["a"]], hcas=2), ["a", "ghost"], 2)
+    ports = build_ports(rails_of([["a"]], hcas=2), ["a", "ghost"], 2)
     assert devices(ports, 1) == [None, None]
     assert ports.leaf[ports.port[1, 0]] == NOWHERE

@@ -1,4 +1,4 @@
-"""Is what was worked out lately kept, and no more of it than was said?"""
+"""The cache keeps the most recently used values, up to its size."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from functools import partial
 
 import pytest
 
-from opsk.planning.routing.recent import Recent
+from opsk.planning.routing.recent import LruCache
 
 
 def worked_out(*keys: str) -> list[str]:
     """Ask two places for values of these keys, and return those that had to be worked out."""
-    recent: Recent[str] = Recent(2)
+    recent: LruCache[str] = LruCache(2)
     found: list[str] = []
 
     def work_out(key: str) -> str:
@@ -32,7 +32,7 @@ def test_the_one_that_was_not_asked_for_longest_goes_first() -> None:
 
 
 def test_a_failure_is_not_kept() -> None:
-    recent: Recent[int] = Recent(2)
+    recent: LruCache[int] = LruCache(2)
     with pytest.raises(ZeroDivisionError):
         recent.get("a", lambda: 1 // 0)
     assert recent.get("a", lambda: 3) == 3

@@ -11,7 +11,7 @@ from opsk.fabric.forwarding import NO_PATH, ForwardingTables
 from opsk.fabric.rails import find_rails
 from opsk.planning.placement.placement import place
 from opsk.planning.routing.rank_traffic import step_bytes
-from opsk.planning.routing.routes_of_fabric import TableRoutes, routes_of
+from opsk.planning.routing.routes_of_fabric import TableRoutes, build_routes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
@@ -50,9 +50,9 @@ def test_tables_put_on_one_cable_what_shortest_paths_spread_over_two(model: Mode
     """tp 1, dp 4: the ring crosses between the leaves once each way; both spines share that only without tables."""
     fabric = two_units()
     rails, plan = find_rails(fabric), Plan(dp=4, global_batch=4)
-    even = place(model, plan, rails, ["n0", "n1", "n2", "n3"], 1, routes=routes_of(fabric, rails))
+    even = place(model, plan, rails, ["n0", "n1", "n2", "n3"], 1, routes=build_routes(fabric, rails))
     static = place(
-        model, plan, rails, ["n0", "n1", "n2", "n3"], 1, routes=routes_of(fabric, rails, by_first_spine(fabric))
+        model, plan, rails, ["n0", "n1", "n2", "n3"], 1, routes=build_routes(fabric, rails, by_first_spine(fabric))
     )
     rate = fabric.cables[0].bytes_per_s
     sent = step_bytes(model, plan).dp[0]
@@ -65,7 +65,7 @@ def test_tables_put_on_one_cable_what_shortest_paths_spread_over_two(model: Mode
 def test_what_no_table_tells_spreads_evenly_and_is_counted(model: ModelShape) -> None:
     fabric = two_units()
     rails = find_rails(fabric)
-    routes = routes_of(fabric, rails, by_first_spine(fabric, without=1))
+    routes = build_routes(fabric, rails, by_first_spine(fabric, without=1))
     assert isinstance(routes, TableRoutes)
     (hca,), (other,) = rails.attachments["n0"], rails.attachments["n2"]
     spread, fixed = routes.path(other.leaf, hca), routes.path(hca.leaf, other)
@@ -97,6 +97,6 @@ def test_parallel_cables_are_told_apart() -> None:
     ports = np.full((3, 3), NO_PATH, dtype=np.uint8)
     ports[rows[a.leaf], lids[b.guid, 1]] = up
     ports[rows[spine], lids[b.guid, 1]] = down
-    path = routes_of(fabric, rails, ForwardingTables(rows=rows, out_ports=ports)).path(a.leaf, b)
+    path = build_routes(fabric, rails, ForwardingTables(rows=rows, out_ports=ports)).path(a.leaf, b)
     assert path is not None
     assert path.shares.tolist() == [1.0, 1.0]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from opsk.costmodel.rules import violations
+from opsk.costmodel.rules import find_violations
 from opsk.frameworks.limits import SequenceParallel
 from opsk.planning.search.request import PlanRequest
 from opsk.workload.plan import Plan, Recompute, Schedule, Sharding
@@ -101,7 +101,7 @@ def _with_the_rest(request: PlanRequest, axes: dict[str, Any], layers: int) -> I
         ):
             continue
         plan = _plan(request, axes, sharding, group, schedule, vpp, mode, some)
-        if violations(request.model, plan) == ():
+        if find_violations(request.model, plan) == ():
             yield plan
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from opsk.costmodel.predict import predict
 from opsk.hardware import catalog
-from opsk.planning.search.candidate import Candidate, candidate_of
+from opsk.planning.search.candidate import Candidate, build_candidate
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.space import space_of
+from opsk.planning.search.space import build_space
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
@@ -32,7 +32,7 @@ def request(*, gpus: int = 8, batch: int = 16, gpu_bytes: float | None = None, *
 def all_candidates(asked: PlanRequest) -> list[Candidate]:
     """Return every plan of a space with its numbers, predicted in tables of a few rows."""
     found = []
-    for table in space_of(asked).written_out(rows=512):
+    for table in build_space(asked).written_out(rows=512):
         predicted = predict(asked.model, table, asked.cluster, asked.efficiency)
-        found += [candidate_of(table, predicted, row) for row in range(len(table))]
+        found += [build_candidate(table, predicted, row) for row in range(len(table))]
     return found

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.planning.search.candidate import LIKE_MEMORY, LIKE_TIME, Candidate, complexity, distinct
+from opsk.planning.search.candidate import LIKE_MEMORY, LIKE_TIME, Candidate, complexity, select_distinct
 from opsk.workload.plan import Plan, Schedule
 from tests.opsk.planning.search.small_requests import all_candidates, request
 
@@ -17,16 +17,16 @@ ONE = Candidate(
 def test_plans_that_a_person_could_not_tell_apart_are_one_choice():
     near = replace(ONE, step_s=1.0 + 0.9 * LIKE_TIME, device_bytes=1e9 * (1 + 0.9 * LIKE_MEMORY))
     slower, larger = replace(ONE, step_s=1.0 + 2 * LIKE_TIME), replace(ONE, device_bytes=1e9 * (1 + 2 * LIKE_MEMORY))
-    assert distinct([ONE, near], 5) == [ONE]
-    assert distinct([ONE, slower, larger], 5) == [ONE, slower, larger]
-    assert distinct([ONE, slower, larger], 2) == [ONE, slower]
-    assert distinct([], 5) == []
+    assert select_distinct([ONE, near], 5) == [ONE]
+    assert select_distinct([ONE, slower, larger], 5) == [ONE, slower, larger]
+    assert select_distinct([ONE, slower, larger], 2) == [ONE, slower]
+    assert select_distinct([], 5) == []
 
 
 @given(st.lists(st.builds(lambda s, b: replace(ONE, step_s=s, device_bytes=b),
                           st.floats(1, 1.01), st.floats(1e9, 1.1e9)), max_size=20), st.integers(1, 8))  # fmt: skip
 def test_the_first_is_always_kept_and_no_two_are_alike(candidates: list[Candidate], most: int):
-    kept = distinct(candidates, most)
+    kept = select_distinct(candidates, most)
     assert kept[:1] == candidates[:1]
     assert len(kept) <= most
     for place, one in enumerate(kept):

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from opsk.frameworks.catalog import FRAMEWORKS
-from opsk.planning.search.emptiness import Relaxation, broken_rules, relaxations, without, words
-from opsk.planning.search.request import MOST_GPUS, PlanRequest
+from opsk.planning.search.emptiness import Relaxation, broken_rules, format_values, free_axes, relaxations
+from opsk.planning.search.request import MAX_GPUS, PlanRequest
 from opsk.planning.search.space import has_plans
 from opsk.workload.plan import Plan, Recompute, Schedule, Sharding, Software, States
 from tests.opsk.planning.search.random_requests import FIXED, requests
@@ -109,9 +109,9 @@ def test_far_from_any_number_that_can_be_shared_the_nearest_is_still_found():
 
 @pytest.mark.parametrize("name", ["gpus", "global_batch"])
 def test_nothing_is_offered_beyond_what_can_be_asked(name: str):
-    sizes = {"gpus": 8, "global_batch": 8, name: MOST_GPUS}
+    sizes = {"gpus": 8, "global_batch": 8, name: MAX_GPUS}
     asked = replace(request(fixed={"tp": (7,)}), **sizes)
-    assert all(int(value) <= MOST_GPUS for one in relaxations(asked) for value in one.nearest)
+    assert all(int(value) <= MAX_GPUS for one in relaxations(asked) for value in one.nearest)
 
 
 def test_two_axes_that_are_to_blame_together_are_named_as_a_pair():
@@ -134,8 +134,8 @@ def test_a_request_with_plans_breaks_no_rule():
 
 
 def test_values_are_written_as_people_write_them():
-    assert words((True, False)) == "yes or no"
-    assert words((Sharding.ZERO1, 4)) == "zero1 or 4"
+    assert format_values((True, False)) == "yes or no"
+    assert format_values((Sharding.ZERO1, 4)) == "zero1 or 4"
 
 
 EMPTY = st.sampled_from(["tp", "pp", "cp", "dp", "micro_batch", "vpp", "shard_gpus", "recompute_layers"])
@@ -158,7 +158,7 @@ def test_every_relaxation_leaves_plans_and_the_nearest_is_the_nearest(
             near = tuple(value for value in one.nearest if int(value) <= _MOST)
             assert near == brute_nearest(asked, name), name
     for axis in fixed:  # none is left out that alone is to blame
-        assert (axis in named(asked)) == has_plans(without(asked, axis))
+        assert (axis in named(asked)) == has_plans(free_axes(asked, axis))
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
@@ -176,9 +176,9 @@ def assert_true(asked: PlanRequest) -> None:
     for one in relaxations(asked):
         if " and " in one.constraint:
             first, _, other = one.constraint.partition(" and ")
-            assert has_plans(without(asked, first.split()[0], other))
+            assert has_plans(free_axes(asked, first.split()[0], other))
             continue
         for value in one.nearest:
             assert has_plans(changed(asked, one.constraint, value)), (one, value)
         if one.constraint in asked.fixed:
-            assert has_plans(without(asked, one.constraint))
+            assert has_plans(free_axes(asked, one.constraint))

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from opsk.costmodel.uncertainty.verdict import OOM_UP_TO
 from opsk.planning.search.candidate import Candidate
 from opsk.planning.search.front import TOLERANCE, Front
-from opsk.planning.search.search import searched
-from opsk.planning.search.space import space_of
+from opsk.planning.search.search import search_space
+from opsk.planning.search.space import build_space
 from opsk.workload.plan import Plan
 from tests.opsk.planning.search.random_requests import requests
 from tests.opsk.planning.search.small_requests import all_candidates, request
@@ -50,7 +50,7 @@ def test_every_feasible_plan_of_a_small_space_is_covered():
     feasible = feasible_of(all_candidates(asked))
     assert feasible
     for walk in (True, False):
-        *_, found = searched(space_of(asked), walk=walk, front=True)
+        *_, found = search_space(build_space(asked), walk=walk, front=True)
         assert found.front is not None
         assert_is_front(found.front, feasible)
 
@@ -58,10 +58,10 @@ def test_every_feasible_plan_of_a_small_space_is_covered():
 @settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(asked=requests(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 4, 6])))
 def test_whatever_is_asked_the_front_covers_it(asked):
-    space = space_of(asked)
+    space = build_space(asked)
     if space.size > _WALKED:
         return
-    *_, found = searched(space, walk=False, front=True)
+    *_, found = search_space(space, walk=False, front=True)
     assert found.front is not None
     assert_is_front(found.front, feasible_of(all_candidates(asked)))
 

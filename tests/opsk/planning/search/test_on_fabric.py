@@ -21,14 +21,14 @@ from opsk.fabric.fabric import Fabric
 from opsk.fabric.rails import find_rails
 from opsk.hardware.catalog import cluster
 from opsk.planning.placement.step_model import as_cabled, step_model
-from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.planning.search.cabled import Cabled
 from opsk.planning.search.candidate import LAYOUT
-from opsk.planning.search.found import Found
-from opsk.planning.search.on_fabric import OnFabric
+from opsk.planning.search.found import SearchResult
+from opsk.planning.search.on_fabric import FabricSearch
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.search import best_plans
-from opsk.planning.search.space import space_of
+from opsk.planning.search.space import build_space
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Schedule, Sharding
 
@@ -51,7 +51,7 @@ def thin(nodes: int = 6, *, gpus: int = 2, lost: tuple[int, ...] = (), speed: st
 def cabled_by(fabric: Fabric, gpus: int) -> Cabled:
     rails = find_rails(fabric)
     names = tuple(dict.fromkeys(hca.node for hca in fabric.hcas.values() if hca.node))
-    return Cabled(rails=rails, nodes=names, gpus_per_node=gpus, routes=routes_of(fabric, rails))
+    return Cabled(rails=rails, nodes=names, gpus_per_node=gpus, routes=build_routes(fabric, rails))
 
 
 HIDING = replace(
@@ -86,15 +86,17 @@ FEW = {
 }  # fmt: skip
 
 
-def on_fabric(cabled: Cabled, request: PlanRequest, *, messages: int | None = None) -> tuple[OnFabric, Found]:
-    search = OnFabric(cabled, messages=messages)
+def on_fabric(
+    cabled: Cabled, request: PlanRequest, *, messages: int | None = None
+) -> tuple[FabricSearch, SearchResult]:
+    search = FabricSearch(cabled, messages=messages)
     return search, deque(search.placed([request], best_plans(request)), maxlen=1)[0]
 
 
 def placed_one_by_one(cabled: Cabled, request: PlanRequest, chance: float) -> list[float]:
     """Place every plan that may fit; return the time of the fastest of each layout, fastest first."""
     fastest: dict[tuple[int, ...], float] = {}
-    for table in space_of(request).written_out(rows=1000):
+    for table in build_space(request).written_out(rows=1000):
         fits = predict(request.model, table, request.cluster, request.efficiency).memory.fit_probability
         for row in range(len(table)):
             if not (fits[row] >= chance if chance == FITS_FROM else fits[row] > chance):
@@ -147,7 +149,7 @@ def test_a_lengthened_step_still_is_the_sum_of_its_parts() -> None:
     cabled, request = cabled_by(fabric, 2), asked(fabric, 8, batch=16, model=EXPERTS, **FEW)
     ideal = best_plans(request).best[0]
     plain = predict(request.model, PlanTable.of([ideal.plan]), request.cluster, request.efficiency)
-    placed = OnFabric(cabled).place(request, ideal.plan)
+    placed = FabricSearch(cabled).place(request, ideal.plan)
     time, energy = placed.prediction.time, placed.prediction.energy
     assert time.step_s.expected[0] == pytest.approx(placed.step_s)
     assert sum(float(np.ravel(part)[0]) for part in time.components.values()) == pytest.approx(placed.step_s)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk.hardware.catalog import cluster
-from opsk.planning.search.cases import cases_of, searched_cases
-from opsk.planning.search.found import Found
-from opsk.planning.search.parts import all_joined, first_look, part_of, part_searched, part_sizes
+from opsk.planning.search.cases import list_cases, search_cases
+from opsk.planning.search.found import SearchResult
+from opsk.planning.search.parts import first_look, join_all, part_sizes, search_part, select_part
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.space import space_of
+from opsk.planning.search.space import build_space
 from opsk.workload.plan import Plan
 from opsk.workload.public_models.lookup import public_model
 from tests.opsk.planning.search.random_requests import requests
@@ -25,15 +25,15 @@ SMALL = requests(st.sampled_from([1, 2, 4, 8, 12]), st.sampled_from([1, 4, 6, 8]
 PARTS = st.integers(1, 5)
 
 
-def last(found: Any) -> Found:
+def last(found: Any) -> SearchResult:
     return deque(found, maxlen=1)[0]
 
 
-def in_parts(asked: Sequence[PlanRequest], parts: int, **how: Any) -> Found:
-    return all_joined(last(part_searched(asked, number, parts, **how)) for number in range(parts))
+def in_parts(asked: Sequence[PlanRequest], parts: int, **how: Any) -> SearchResult:
+    return join_all(last(search_part(asked, number, parts, **how)) for number in range(parts))
 
 
-def plans(found: Found) -> list[list[Plan]]:
+def plans(found: SearchResult) -> list[list[Plan]]:
     """The plans listed; their times differ in the last bits, by the other rows of the tables they were predicted in."""
     return [[one.plan for one in listed] for listed in (found.best, found.best_fitting)]
 
@@ -49,8 +49,8 @@ def llama(gpus: int = 64, batch: int = 128, **fields: Any) -> PlanRequest:
 @settings(max_examples=30)
 @given(SMALL, PARTS)
 def test_every_node_is_in_one_part(request_: PlanRequest, parts: int) -> None:
-    space = space_of(request_)
-    nodes = [part_of(space, number, parts).nodes for number in range(parts)]
+    space = build_space(request_)
+    nodes = [select_part(space, number, parts).nodes for number in range(parts)]
     together = np.sort(np.concatenate([np.stack([*columns.values()]) for columns in nodes], axis=1))
     assert together.shape[1] == len(space)
     assert sum(part_sizes([request_], parts)) == space.size
@@ -60,7 +60,7 @@ def test_every_node_is_in_one_part(request_: PlanRequest, parts: int) -> None:
 @settings(max_examples=30)
 @given(SMALL, PARTS)
 def test_parts_that_evaluate_all_are_the_whole(request_: PlanRequest, parts: int) -> None:
-    whole, joined = last(searched_cases([request_], walk=True)), in_parts([request_], parts, walk=True)
+    whole, joined = last(search_cases([request_], walk=True)), in_parts([request_], parts, walk=True)
     counts = ("space", "evaluated", "bounded", "feasible", "fitting")
     assert [getattr(joined, name) for name in counts] == [getattr(whole, name) for name in counts]
     assert plans(joined) == plans(whole)
@@ -69,7 +69,7 @@ def test_parts_that_evaluate_all_are_the_whole(request_: PlanRequest, parts: int
 @settings(max_examples=30)
 @given(SMALL, PARTS)
 def test_parts_that_bound_each_other_find_what_a_walk_finds(request_: PlanRequest, parts: int) -> None:
-    whole, joined = last(searched_cases([request_], walk=True)), in_parts([request_], parts, walk=False)
+    whole, joined = last(search_cases([request_], walk=True)), in_parts([request_], parts, walk=False)
     assert joined.space == whole.space
     assert joined.is_whole
     assert plans(joined) == plans(whole)
@@ -77,7 +77,7 @@ def test_parts_that_bound_each_other_find_what_a_walk_finds(request_: PlanReques
 
 @pytest.mark.parametrize("parts", [2, 7])
 def test_a_large_space_in_parts_is_bounded_and_has_the_same_plans(parts: int) -> None:
-    whole, joined = last(searched_cases([llama()])), in_parts([llama()], parts)
+    whole, joined = last(search_cases([llama()])), in_parts([llama()], parts)
     assert plans(joined) == plans(whole)
     assert joined.is_whole
     assert joined.space == whole.space > joined.evaluated
@@ -85,15 +85,15 @@ def test_a_large_space_in_parts_is_bounded_and_has_the_same_plans(parts: int) ->
 
 def test_more_parts_than_nodes_are_the_whole_with_some_empty() -> None:
     request = llama(2, 2, fixed={"tp": (2,)}, most=3)
-    parts = len(space_of(request)) + 3
+    parts = len(build_space(request)) + 3
     assert 0 in part_sizes([request], parts)
-    assert plans(in_parts([request], parts)) == plans(last(searched_cases([request])))
+    assert plans(in_parts([request], parts)) == plans(last(search_cases([request])))
 
 
 def test_several_numbers_of_gpus_and_batches_in_parts_are_the_whole() -> None:
-    asked = cases_of(llama(8, 60, fixed={"tp": (8,), "cp": (1,)}), gpu_counts=[16], keep_batch=False)
+    asked = list_cases(llama(8, 60, fixed={"tp": (8,), "cp": (1,)}), gpu_counts=[16], keep_batch=False)
     assert len(asked) >= 2
-    whole, joined = last(searched_cases(asked)), in_parts(asked, 3)
+    whole, joined = last(search_cases(asked)), in_parts(asked, 3)
     assert plans(joined) == plans(whole)
     assert joined.space == whole.space == sum(part_sizes(asked, 3))
 
@@ -101,7 +101,7 @@ def test_several_numbers_of_gpus_and_batches_in_parts_are_the_whole() -> None:
 def test_a_front_in_parts_leaves_no_plan_out_by_more_than_both_tolerances() -> None:
     """What one part leaves out is within 1 % of a plan of its front, and that one within 1 % of the joined front's."""
     request = llama(16, 32, fixed={"tp": (8,)})
-    whole, joined = last(searched_cases([request], front=True)), in_parts([request], 3, front=True)
+    whole, joined = last(search_cases([request], front=True)), in_parts([request], 3, front=True)
     assert whole.front
     assert joined.front
     for one in whole.front.plans:
@@ -116,7 +116,7 @@ def test_a_front_in_parts_leaves_no_plan_out_by_more_than_both_tolerances() -> N
 
 
 def test_the_first_look_counts_nothing_and_is_the_same_every_time() -> None:
-    space = space_of(llama())
+    space = build_space(llama())
     look = first_look(space)
     assert (look.space, look.evaluated, look.bounded) == (0, 0, 0)
     assert look.best == first_look(space).best != ()

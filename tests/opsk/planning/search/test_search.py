@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk.app.inputs.plan_file import PlanFile
-from opsk.cli.predict.command import answer
+from opsk.cli.predict.command import build_answer
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
 from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO, Verdict
 from opsk.hardware import catalog
-from opsk.planning.search.candidate import LAYOUT, Candidate, candidate_of
-from opsk.planning.search.found import Found
-from opsk.planning.search.parts import all_joined, part_of, part_searched
+from opsk.planning.search.candidate import LAYOUT, Candidate, build_candidate
+from opsk.planning.search.found import SearchResult
+from opsk.planning.search.parts import join_all, search_part, select_part
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.search import WALKED, best_plans, searched
-from opsk.planning.search.space import space_of
+from opsk.planning.search.search import WALKED, best_plans, search_space
+from opsk.planning.search.space import build_space
 from opsk.workload.plan import Plan, Sharding
 from tests.fakes.training_runs import gpt
 from tests.opsk.planning.search.plain_enumeration import legal_plans
@@ -34,7 +34,7 @@ ROUNDING = 1e-11
 """Rows that are predicted together or alone add up in another order."""
 
 
-def _last(found: Iterable[Found]) -> Found:
+def _last(found: Iterable[SearchResult]) -> SearchResult:
     return deque(found, maxlen=1)[0]
 
 
@@ -46,7 +46,8 @@ def _one_by_one(request: PlanRequest, plans: Iterable[Plan]) -> list[Candidate]:
     """Return every plan, predicted alone."""
     tables = [PlanTable.of([plan]) for plan in plans]
     return [
-        candidate_of(table, predict(request.model, table, request.cluster, request.efficiency), 0) for table in tables
+        build_candidate(table, predict(request.model, table, request.cluster, request.efficiency), 0)
+        for table in tables
     ]
 
 
@@ -59,7 +60,7 @@ def _fastest_of_layouts(candidates: Iterable[Candidate], most: int) -> list[floa
     return sorted(fastest.values())[:most]
 
 
-def _assert_is_the_best(found: Found, request: PlanRequest, predicted: list[Candidate]) -> None:
+def _assert_is_the_best(found: SearchResult, request: PlanRequest, predicted: list[Candidate]) -> None:
     """Fail unless what a search lists is the fastest of plans that were predicted one by one."""
     feasible = [one for one in predicted if one.fit_probability > OOM_UP_TO]
     fitting = [one for one in predicted if one.fit_probability >= FITS_FROM]
@@ -74,10 +75,10 @@ def _assert_is_the_best(found: Found, request: PlanRequest, predicted: list[Cand
 @given(tiny_requests())
 def test_both_searches_find_what_a_plain_loop_finds(request: PlanRequest):
     predicted = _one_by_one(request, list(legal_plans(request))[:2000])
-    space = space_of(request)
+    space = build_space(request)
     if len(predicted) < space.size:
         return  # too many to walk one by one here
-    walked, bounded = (_last(searched(space, walk=walk)) for walk in (True, False))
+    walked, bounded = (_last(search_space(space, walk=walk)) for walk in (True, False))
     assert walked.evaluated == len(predicted)
     assert walked.feasible == sum(one.fit_probability > OOM_UP_TO for one in predicted)
     assert walked.fitting == sum(one.fit_probability >= FITS_FROM for one in predicted)
@@ -94,7 +95,7 @@ def test_the_best_plan_is_the_one_that_a_loop_over_opsk_predict_finds():
         model=model, cluster=H100, template=Plan(global_batch=1), gpus=4, global_batch=8, fixed=fixed, most=3
     )
     documents = [
-        (plan, answer(PlanFile(source="a loop", model=model, plan=plan), H100, DEFAULT))
+        (plan, build_answer(PlanFile(source="a loop", model=model, plan=plan), H100, DEFAULT))
         for plan in legal_plans(
             replace(request, fixed={**fixed, "first_stage_layers": (0,), "last_stage_layers": (0,)})
         )
@@ -106,7 +107,7 @@ def test_the_best_plan_is_the_one_that_a_loop_over_opsk_predict_finds():
     assert 0 < len(runs) < len(documents)
     assert found.best[0].step_s == pytest.approx(document["time"]["step_s"]["expected"], rel=ROUNDING)
     assert found.best[0].plan == best
-    bounded = _last(searched(space_of(request), walk=False))
+    bounded = _last(search_space(build_space(request), walk=False))
     assert bounded.best[0].plan == best
     assert bounded.evaluated < found.evaluated
 
@@ -114,10 +115,10 @@ def test_the_best_plan_is_the_one_that_a_loop_over_opsk_predict_finds():
 @settings(max_examples=12, deadline=None)
 @given(requests(GPUS, BATCHES))
 def test_bounding_finds_what_walking_finds(request: PlanRequest):
-    space = space_of(request)
+    space = build_space(request)
     if space.size > 20_000:
         return
-    walked, bounded = (_last(searched(space, walk=walk)) for walk in (True, False))
+    walked, bounded = (_last(search_space(space, walk=walk)) for walk in (True, False))
     assert walked.bounded == 0
     assert bounded.is_whole
     assert _times(bounded.best) == pytest.approx(_times(walked.best), rel=ROUNDING)
@@ -127,10 +128,10 @@ def test_bounding_finds_what_walking_finds(request: PlanRequest):
 @settings(max_examples=6, deadline=None)
 @given(requests(GPUS, BATCHES), st.booleans())
 def test_every_feasible_plan_has_one_on_the_front_that_is_hardly_worse(request: PlanRequest, walk: bool):
-    space = space_of(request)
+    space = build_space(request)
     if space.size > 20_000:
         return
-    front = _last(searched(space, walk=walk, front=True)).front
+    front = _last(search_space(space, walk=walk, front=True)).front
     assert front is not None
     for plans in space.written_out(rows=5000):
         predicted = predict(request.model, plans, request.cluster, request.efficiency)
@@ -147,11 +148,11 @@ def test_every_feasible_plan_has_one_on_the_front_that_is_hardly_worse(request: 
 @settings(max_examples=8, deadline=None)
 @given(requests(GPUS, BATCHES), st.integers(2, 4), st.booleans())
 def test_parts_searched_apart_find_what_one_search_finds(request: PlanRequest, parts: int, walk: bool):
-    space = space_of(request)
+    space = build_space(request)
     if space.size > 20_000:
         return
-    whole = _last(searched(space, walk=walk))
-    joined = all_joined(_last(part_searched([request], number, parts, walk=walk)) for number in range(parts))
+    whole = _last(search_space(space, walk=walk))
+    joined = join_all(_last(search_part([request], number, parts, walk=walk)) for number in range(parts))
     assert joined.is_whole
     assert joined.space == whole.space
     assert _times(joined.best) == pytest.approx(_times(whole.best), rel=ROUNDING)
@@ -168,12 +169,12 @@ def test_what_is_known_of_other_plans_bounds_a_search_and_changes_nothing():
         gpus=8,
         global_batch=16,
     )
-    space = space_of(request)
-    halves = [part_of(space, number, 2) for number in range(2)]
-    first = _last(searched(halves[0], walk=False))
-    alone, helped = (_last(searched(halves[1], known=known, walk=False)) for known in (None, first))
+    space = build_space(request)
+    halves = [select_part(space, number, 2) for number in range(2)]
+    first = _last(search_space(halves[0], walk=False))
+    alone, helped = (_last(search_space(halves[1], known=known, walk=False)) for known in (None, first))
     assert helped.evaluated <= alone.evaluated
-    assert first.joined(helped).best == first.joined(alone).best == _last(searched(space, walk=False)).best
+    assert first.joined(helped).best == first.joined(alone).best == _last(search_space(space, walk=False)).best
 
 
 def test_the_best_plan_of_one_gpu_by_hand():
@@ -209,7 +210,7 @@ def test_a_request_without_plans_finds_nothing():
         model=gpt(layers=3, hidden=1024, heads=16), cluster=H100, template=Plan(global_batch=1), gpus=7, global_batch=5
     )
     for walk in (None, True, False):
-        found = _last(searched(space_of(request), walk=walk))
+        found = _last(search_space(build_space(request), walk=walk))
         assert (found.space, found.evaluated, found.best, found.is_whole) == (0, 0, (), True)
 
 
@@ -217,7 +218,7 @@ def test_nothing_fits_where_no_gpu_could_hold_the_weights():
     # 1T parameters on 8 GPUs: 2 bytes of each alone are 250 GB a GPU
     model = gpt(layers=128, hidden=25600, heads=160, flash=True)
     request = PlanRequest(model=model, cluster=H100, template=Plan(global_batch=1), gpus=8, global_batch=8)
-    found = _last(searched(space_of(request), walk=False))
+    found = _last(search_space(build_space(request), walk=False))
     assert (found.evaluated, found.feasible, found.best) == (0, 0, ())
     assert found.bounded == found.space > 0
 
@@ -231,7 +232,7 @@ def test_progress_never_goes_back():
         global_batch=64,
     )
     done, best_s = 0, float("inf")
-    for found in searched(space_of(request), walk=False):
+    for found in search_space(build_space(request), walk=False):
         assert found.evaluated + found.bounded >= done
         done = found.evaluated + found.bounded
         if found.best:
@@ -250,7 +251,7 @@ def test_plans_that_the_software_refuses_are_never_listed():
         refuses=lambda model, plan: ("no",) if plan.sharding is Sharding.ZERO1 or plan.tp > 1 else (),
     )
     for walk in (True, False):
-        found = _last(searched(space_of(request), walk=walk))
+        found = _last(search_space(build_space(request), walk=walk))
         assert found.best
         assert all(one.plan.tp == 1 and one.plan.sharding is not Sharding.ZERO1 for one in found.best)
     allowed = [plan for plan in legal_plans(request) if plan.tp == 1 and plan.sharding is not Sharding.ZERO1]

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from opsk.costmodel.rules import violations
+from opsk.costmodel.rules import find_violations
 from opsk.errors import InputError
 from opsk.frameworks.limits import Limits, SequenceParallel
 from opsk.hardware import catalog
 from opsk.planning.search.layouts import divisors, stage_splits
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.space import Space, has_plans, space_of
+from opsk.planning.search.space import Space, build_space, has_plans
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Offload, Plan, Precision, Recompute, Schedule, Sharding
 from tests.fakes.training_runs import gpt
@@ -36,7 +36,7 @@ def _plans(space: Space) -> list[Plan]:
 @settings(max_examples=15, deadline=None)
 @given(tiny_requests())
 def test_the_space_is_what_nested_loops_over_everything_find(request: PlanRequest):
-    space, plain = space_of(request), set(legal_plans(request))
+    space, plain = build_space(request), set(legal_plans(request))
     plans = _plans(space)
     assert set(plans) == plain
     assert len(plans) == len(plain) == space.size
@@ -53,15 +53,15 @@ def test_the_plans_of_two_gpus_counted_by_hand():
     counts = {"tp": 24, "cp": 48, "dp": 24, "pp": 52}
     for axis, count in counts.items():
         others = {other: (1,) for other in counts if other != axis}
-        assert space_of(_request(fixed=others)).size == count, axis
-    assert space_of(_request()).size == sum(counts.values()) == 148
+        assert build_space(_request(fixed=others)).size == count, axis
+    assert build_space(_request()).size == sum(counts.values()) == 148
 
 
 def test_experts_are_spread_over_all_ranks_of_a_stage_and_may_stay_whole():
     # tp 2, dp 1: ep 1 or 2 of 4 experts. With ep 1 the framework's own choice splits each over tp, and etp 1 does not;
     # with ep 2, which does not divide dp, the framework's own choice is etp 1
     model = replace(FOUR_LAYERS, experts=4, top_k=1, expert_ffn=64)
-    plans = _plans(space_of(_request(model, fixed={"tp": (2,)})))
+    plans = _plans(build_space(_request(model, fixed={"tp": (2,)})))
     assert {(plan.ep, plan.etp) for plan in plans} == {(1, 0), (1, 1), (2, 0)}
 
 
@@ -117,14 +117,14 @@ def test_what_is_fixed_is_kept_to_what_the_framework_has():
 def test_a_last_stage_by_hand_is_cut_into_chunks_like_the_others():
     # 14 layers: 6, 6 and 2, in two chunks 3, 3 and 1 each
     request = _request(replace(FOUR_LAYERS, layers=14), gpus=3, global_batch=3, fixed={"last_stage_layers": (2,)})
-    assert {plan.vpp for plan in _plans(space_of(request))} == {1, 2}
+    assert {plan.vpp for plan in _plans(build_space(request))} == {1, 2}
 
 
 def test_fp8_wants_eight_tokens_of_a_product():
     # sequences of 4 tokens: two at a time, or four where two GPUs share them
     model = replace(FOUR_LAYERS, seq=4)
     request = _request(model, template=Plan(precision=Precision.FP8, global_batch=1), gpus=2, global_batch=8)
-    found = {(plan.cp, plan.sequence_parallel, plan.micro_batch) for plan in _plans(space_of(request))}
+    found = {(plan.cp, plan.sequence_parallel, plan.micro_batch) for plan in _plans(build_space(request))}
     assert {size for cp, split, size in found if cp == 1 and not split} == {2, 4, 8}
     assert {size for cp, split, size in found if cp == 1 and split} == {4, 8}
     assert {size for cp, _, size in found if cp == 2} == {4, 8}
@@ -132,7 +132,7 @@ def test_fp8_wants_eight_tokens_of_a_product():
 
 def test_host_memory_holds_weights_only_where_they_are_sharded():
     template = Plan(offload=Offload.OPTIMIZER_AND_WEIGHTS, global_batch=1)
-    plans = _plans(space_of(_request(template=template)))
+    plans = _plans(build_space(_request(template=template)))
     assert plans
     assert {plan.sharding for plan in plans} == {Sharding.ZERO3}
 
@@ -140,42 +140,42 @@ def test_host_memory_holds_weights_only_where_they_are_sharded():
 def test_a_large_space_is_counted_without_being_written_out():
     model = gpt(layers=96, hidden=12288, heads=96)
     request = _request(model, gpus=1024, global_batch=1536)
-    space = space_of(request)
+    space = build_space(request)
     assert space.size > 10**6
     assert len(space) < space.size / 100
     first = next(space.written_out(rows=1000))
-    assert all(violations(model, first.row(row)) == () for row in range(0, len(first), 97))
+    assert all(find_violations(model, first.row(row)) == () for row in range(0, len(first), 97))
 
 
 def test_every_plan_of_a_large_space_uses_all_gpus_and_the_whole_batch():
-    space = space_of(_request(gpus=16, global_batch=48))
+    space = build_space(_request(gpus=16, global_batch=48))
     for plans in space.written_out(rows=5000):
         assert (plans.tp * plans.pp * plans.cp * plans.dp == 16).all()
         assert (48 % (plans.dp * plans.micro_batch) == 0).all()
 
 
 def test_plans_are_written_out_in_pieces_of_about_the_size_asked_for():
-    space = space_of(_request(gpus=8, global_batch=8))
+    space = build_space(_request(gpus=8, global_batch=8))
     tables = list(space.written_out(rows=500))
     assert sum(map(len, tables)) == space.size
     assert max(map(len, tables)) <= max(500, int(space.sizes.max()))
 
 
 def test_schedules_without_a_pipeline_are_one_unless_asked_for():
-    plans = _plans(space_of(_request(gpus=1)))
+    plans = _plans(build_space(_request(gpus=1)))
     assert {plan.schedule for plan in plans} == {Schedule.ONE_F_ONE_B}
-    asked = _plans(space_of(_request(gpus=1, fixed={"schedule": (Schedule.GPIPE,)})))
+    asked = _plans(build_space(_request(gpus=1, fixed={"schedule": (Schedule.GPIPE,)})))
     assert {plan.schedule for plan in asked} == {Schedule.GPIPE}
 
 
 def test_recomputing_all_layers_is_listed_once():
-    plans = _plans(space_of(_request(gpus=1, global_batch=1)))
+    plans = _plans(build_space(_request(gpus=1, global_batch=1)))
     some = [plan.recompute_layers for plan in plans if plan.recompute is Recompute.FULL]
     assert some == [0, 1, 2, 3]
 
 
 def test_impossible_requests_have_no_plan():
-    assert space_of(_request(gpus=7)).size == 0  # neither heads nor layers nor batch have a seven
+    assert build_space(_request(gpus=7)).size == 0  # neither heads nor layers nor batch have a seven
     assert not has_plans(_request(template=Plan(lora_rank=1000, global_batch=1)))
 
 
@@ -190,6 +190,6 @@ def test_divisors_ascend():
 
 
 def test_nodes_of_a_part_have_their_plans():
-    space = space_of(_request(gpus=8, global_batch=8))
+    space = build_space(_request(gpus=8, global_batch=8))
     chosen = np.arange(0, len(space), 3)
     assert space.only(chosen).size == int(space.sizes[chosen].sum())

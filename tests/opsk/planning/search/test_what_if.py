@@ -7,10 +7,10 @@ import pytest
 from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.planning.search.candidate import Candidate
-from opsk.planning.search.request import MOST_GPUS, PlanRequest
+from opsk.planning.search.request import MAX_GPUS, PlanRequest
 from opsk.planning.search.search import best_plans
 from opsk.planning.search.space import has_plans
-from opsk.planning.search.what_if import MOST_GPU_DOUBLINGS, answer, gpus_that_fit, less_memory, questions
+from opsk.planning.search.what_if import MAX_GPU_DOUBLINGS, answer, gpus_that_fit, less_memory, list_questions
 from opsk.workload.plan import Plan, Recompute, Sharding, Software, States
 from tests.opsk.planning.search.small_requests import CLUSTER, all_candidates, request
 
@@ -24,7 +24,7 @@ def by_hand(asked: PlanRequest) -> tuple[Candidate | None, bool]:
 
 def test_every_answer_is_what_looking_at_all_plans_gives():
     asked = request(gpus=4, batch=4, gpu_bytes=14e9)
-    for question in questions(asked):
+    for question in list_questions(asked):
         told = answer(question)
         best, fits = by_hand(question.request)
         assert (told.best is None) == (best is None), question.what
@@ -38,7 +38,7 @@ def test_no_axis_that_is_held_makes_the_best_plan_faster():
     asked = request(gpus=8, batch=16)
     best = best_plans(asked)
     before = best.best_fitting[0]
-    for question in questions(asked):
+    for question in list_questions(asked):
         told = answer(question)
         if question.what in asked.fixed or not told.fits or question.what in ("nics", "framework"):
             continue
@@ -49,7 +49,7 @@ def test_no_axis_that_is_held_makes_the_best_plan_faster():
 def test_the_value_that_the_best_plan_has_changes_nothing():
     asked = request(gpus=8, batch=16)
     before = best_plans(asked).best_fitting[0]
-    answers = {(one.what, one.value): one for one in questions(asked)}
+    answers = {(one.what, one.value): one for one in list_questions(asked)}
     for axis, value in (("tp", str(before.plan.tp)), ("sharding", before.plan.sharding.value)):
         told = answer(answers[axis, value])
         assert told.best is not None
@@ -58,7 +58,7 @@ def test_the_value_that_the_best_plan_has_changes_nothing():
 
 def test_held_axes_are_not_asked_about():
     held = {"tp": (2,), "recompute": (Recompute.NONE,), "sequence_parallel": (True,)}
-    asked = {one.what for one in questions(request(fixed=held))}
+    asked = {one.what for one in list_questions(request(fixed=held))}
     assert asked == {"micro_batch", "sharding", "nics", "memory_margin"}
 
 
@@ -67,20 +67,20 @@ def test_a_framework_is_asked_about_only_where_there_is_one():
         limits=FRAMEWORKS["deepspeed"].limits,
         template=Plan(global_batch=1, software=Software.DEEPSPEED, states=States.MIXED_16BIT_GRADIENTS),
     )
-    assert "framework" in {one.what for one in questions(deepspeed)}
-    assert "framework" not in {one.what for one in questions(request())}
-    shardings = {one.value for one in questions(deepspeed) if one.what == "sharding"}
+    assert "framework" in {one.what for one in list_questions(deepspeed)}
+    assert "framework" not in {one.what for one in list_questions(request())}
+    shardings = {one.value for one in list_questions(deepspeed) if one.what == "sharding"}
     assert shardings <= {each.value for each in deepspeed.limits.shardings}
 
 
 def test_values_are_words_of_people():
-    values = {one.value for one in questions(request()) if one.what == "sequence_parallel"}
+    values = {one.value for one in list_questions(request()) if one.what == "sequence_parallel"}
     assert values == {"yes", "no"}
 
 
 def test_a_change_that_leaves_no_plan_has_no_answer():
     asked = request(gpus=1, batch=3)
-    held = next(one for one in questions(asked) if (one.what, one.value) == ("tp", "8"))
+    held = next(one for one in list_questions(asked) if (one.what, one.value) == ("tp", "8"))
     assert not has_plans(held.request)
     assert answer(held).best is None
 
@@ -88,7 +88,7 @@ def test_a_change_that_leaves_no_plan_has_no_answer():
 def test_more_nics_are_never_slower():
     """13 GB of gradients over 2 nodes: twice the NICs cannot make the step longer, half cannot make it shorter."""
     asked = request(gpus=16, batch=16, fixed={"dp": (16,), "sharding": (Sharding.ZERO1,)})
-    times = {one.value: answer(one).best for one in questions(asked) if one.what == "nics"}
+    times = {one.value: answer(one).best for one in list_questions(asked) if one.what == "nics"}
     before = best_plans(asked).best_fitting[0]
     half, twice = times["4 a node"], times["16 a node"]
     assert half is not None
@@ -118,8 +118,8 @@ def test_the_fewest_doublings_that_fit_are_found():
 
 def test_no_number_of_gpus_makes_room_in_a_gpu_without_any():
     assert gpus_that_fit(request(gpus=1, batch=1, gpu_bytes=1e6)) is None
-    assert 2**MOST_GPU_DOUBLINGS >= 1000
+    assert 2**MAX_GPU_DOUBLINGS >= 1000
 
 
 def test_no_more_gpus_are_tried_than_can_be_asked_for():
-    assert gpus_that_fit(replace(request(batch=1, gpu_bytes=1e6), gpus=MOST_GPUS)) is None
+    assert gpus_that_fit(replace(request(batch=1, gpu_bytes=1e6), gpus=MAX_GPUS)) is None

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError
 from opsk.hardware.catalog import cluster
-from opsk.planning.search.cases import cases_of
-from opsk.planning.search.found import Found
-from opsk.planning.search.parts import part_searched, part_sizes
+from opsk.planning.search.cases import list_cases
+from opsk.planning.search.found import SearchResult
+from opsk.planning.search.parts import part_sizes, search_part
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.written import found_values, read_found
+from opsk.planning.search.written import parse_result, serialise_result
 from opsk.workload.plan import Plan
 from opsk.workload.public_models.lookup import public_model
 
@@ -34,16 +34,16 @@ REQUEST = PlanRequest(
 SPACE = part_sizes([REQUEST], 2)[1]
 
 
-def searched_part(front: bool = False) -> Found:
-    return deque(part_searched([REQUEST], 1, 2, front=front), maxlen=1)[0]
+def searched_part(front: bool = False) -> SearchResult:
+    return deque(search_part([REQUEST], 1, 2, front=front), maxlen=1)[0]
 
 
 FOUND = searched_part()
-VALUES = json.loads(json.dumps(found_values(FOUND)))
+VALUES = json.loads(json.dumps(serialise_result(FOUND)))
 
 
-def read(values: Any, **how: Any) -> Found:
-    return read_found(values, **{"requests": [REQUEST], "space": SPACE, **how})
+def read(values: Any, **how: Any) -> SearchResult:
+    return parse_result(values, **{"requests": [REQUEST], "space": SPACE, **how})
 
 
 def test_what_is_written_comes_back() -> None:
@@ -57,13 +57,13 @@ def test_a_front_comes_back() -> None:
     found = searched_part(front=True)
     assert found.front
     assert len(found.front.plans) > 1
-    assert read(json.loads(json.dumps(found_values(found))), front=True) == found
+    assert read(json.loads(json.dumps(serialise_result(found))), front=True) == found
 
 
 def test_plans_of_all_cases_come_back() -> None:
-    cases = cases_of(REQUEST, gpu_counts=[16])
-    found = deque(part_searched(cases, 0, 1), maxlen=1)[0]
-    values = json.loads(json.dumps(found_values(found)))
+    cases = list_cases(REQUEST, gpu_counts=[16])
+    found = deque(search_part(cases, 0, 1), maxlen=1)[0]
+    values = json.loads(json.dumps(serialise_result(found)))
     assert read(values, requests=cases, space=sum(part_sizes(cases, 1))) == found
     with pytest.raises(InputError, match="16 GPUs and batch 16, which nobody asked for"):
         read(values, space=sum(part_sizes(cases, 1)))

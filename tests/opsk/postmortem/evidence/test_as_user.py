@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError
-from opsk.postmortem.evidence.as_user import Person, person_of, read_as
-from opsk.postmortem.evidence.job_output import output_files
+from opsk.postmortem.evidence.as_user import Person, find_person, read_as
+from opsk.postmortem.evidence.job_output import find_output_files
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 NOBODY = Person(uid=65534, gid=65534)
 
 
 def test_the_caller_reads_its_own_files_itself() -> None:
-    assert read_as(person_of(os.getuid()), lambda: b"x" * 300_000) == b"x" * 300_000
+    assert read_as(find_person(os.getuid()), lambda: b"x" * 300_000) == b"x" * 300_000
 
 
 @root_only
@@ -39,7 +39,7 @@ def test_one_that_takes_too_long_or_says_too_much_is_ended(monkeypatch: pytest.M
 
     with pytest.raises(InputError, match="too long"):
         read_as(NOBODY, sleeps, deadline_s=0.3)
-    monkeypatch.setattr("opsk.postmortem.evidence.as_user.MOST_BYTES", 1000)
+    monkeypatch.setattr("opsk.postmortem.evidence.as_user.MAX_BYTES", 1000)
     with pytest.raises(InputError, match="more than 1000 bytes"):
         read_as(NOBODY, lambda: b"x" * 200_000)
 
@@ -47,7 +47,7 @@ def test_one_that_takes_too_long_or_says_too_much_is_ended(monkeypatch: pytest.M
 @root_only
 def test_root_reads_for_no_unknown_user() -> None:
     with pytest.raises(InputError, match="does not know the user"):
-        read_as(person_of("no-such-user-here"), lambda: b"")
+        read_as(find_person("no-such-user-here"), lambda: b"")
 
 
 def test_output_is_regular_files_with_the_number_of_the_job(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_output_is_regular_files_with_the_number_of_the_job(tmp_path: Path) -> N
         (tmp_path / name).write_text(name)
     (tmp_path / "link-77.log").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "pipe-77.log")
-    found = output_files([told], "77", os.getuid())
+    found = find_output_files([told], "77", os.getuid())
     assert [path.name for path in found] == ["slurm-77.out", "n-77.txt", "train-77-3.log"]
 
 
@@ -64,7 +64,7 @@ def test_output_is_regular_files_with_the_number_of_the_job(tmp_path: Path) -> N
 def test_root_takes_no_file_that_is_not_the_users_own(tmp_path: Path) -> None:
     told = tmp_path / "slurm-77.out"
     told.write_text("root's own")
-    assert output_files([told], "77", 65534) == ()
+    assert find_output_files([told], "77", 65534) == ()
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_a_number_inside_a_word_is_no_job(tmp_path: Path, name: str, is_own: boo
     told = tmp_path / "train.out"
     for path in (told, tmp_path / name):
         path.write_text("x\n")
-    assert output_files([told], "3", os.getuid()) == ((told, tmp_path / name) if is_own else (told,))
+    assert find_output_files([told], "3", os.getuid()) == ((told, tmp_path / name) if is_own else (told,))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.postmortem.evidence.bundle import Redaction, made_up_names, write_bundle
+from opsk.postmortem.evidence.bundle import Redaction, build_pseudonyms, write_bundle
 
 SECRETS = (
     ("export HF_TOKEN=hf_QwErTyUiOpAsDfGhJkLzXcVbNm012345", "hf_QwErTy"),
@@ -36,7 +36,7 @@ SECRETS = (
 @pytest.mark.parametrize(("text", "secret"), SECRETS, ids=range(len(SECRETS)))
 def test_a_secret_goes(text: str, secret: str) -> None:
     redaction = Redaction()
-    assert secret not in redaction.text(f"before {text} after")
+    assert secret not in redaction.clean_text(f"before {text} after")
     assert sum(redaction.counts.values()) >= 1
 
 
@@ -54,12 +54,12 @@ def test_a_secret_goes(text: str, secret: str) -> None:
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
-    assert Redaction().text(text) == text
+    assert Redaction().clean_text(text) == text
 
 
 def test_names_of_nodes_and_users_can_go_too() -> None:
-    names = made_up_names(["gpu-a1", "gpu-a12"], ["ada"])
-    said = Redaction(names=names).text("gpu-a12: task 3 of ada on gpu-a1 to 10.1.2.3, adamant gpu-a123")
+    names = build_pseudonyms(["gpu-a1", "gpu-a12"], ["ada"])
+    said = Redaction(names=names).clean_text("gpu-a12: task 3 of ada on gpu-a1 to 10.1.2.3, adamant gpu-a123")
     assert said == "node2: task 3 of user1 on node1 to <address>, adamant gpu-a123"
 
 
@@ -87,5 +87,5 @@ def test_nothing_is_left_where_it_cannot_be_written(tmp_path: Path) -> None:
 
 @given(st.text(max_size=400))
 def test_any_text_goes_through_and_again_changes_nothing(text: str) -> None:
-    once = Redaction().text(text)
-    assert Redaction().text(once) == once
+    once = Redaction().clean_text(text)
+    assert Redaction().clean_text(once) == once

@@ -15,8 +15,8 @@ import pytest
 
 from opsk.errors import TelemetryError
 from opsk.postmortem.evidence.collecting import Collector, NodePaths
-from opsk.postmortem.evidence.gathering import Asked, gather_job
-from opsk.postmortem.evidence.node_files import read_node_files, write_whole
+from opsk.postmortem.evidence.gathering import EvidenceSources, gather_job
+from opsk.postmortem.evidence.node_files import read_node_files, write_atomically
 from opsk.telemetry.gpu.samples import GpuReading
 from opsk.telemetry.kernel_log import boot_unix_s
 from tests.conftest import ROOT
@@ -104,8 +104,10 @@ def test_dumps_of_the_flight_recorder_are_read_where_the_job_left_them(paths: No
     Collector(paths, gpus=gpus).collect()
     (dump,) = kept(paths)["recorder"]
     assert (dump["rank"], dump["stuck"][0]["seq"]) == (4, 9)
-    (sign,) = [each for each in gather_job(Asked(gathered=(paths.folder / "77",))).signs if each.place.rank == 4]
-    assert (sign.signature, sign.fields["op"]) == ("flight_recorder.entry", "ALL_REDUCE")
+    (finding,) = [
+        each for each in gather_job(EvidenceSources(gathered=(paths.folder / "77",))).findings if each.place.rank == 4
+    ]
+    assert (finding.signature, finding.fields["op"]) == ("flight_recorder.entry", "ALL_REDUCE")
 
 
 def test_what_cannot_be_written_waits_for_the_next_time(paths: NodePaths) -> None:
@@ -149,11 +151,11 @@ def test_a_spool_that_is_full_keeps_nothing_from_its_folder(paths: NodePaths, mo
     def full(path: Path, text: str, **more: Any) -> None:
         if path.is_relative_to(paths.spool):
             raise OSError(28, "No space left on device")
-        write_whole(path, text, **more)
+        write_atomically(path, text, **more)
 
     slurm(paths, "prolog")
     slurm(paths, "epilog")
-    monkeypatch.setattr("opsk.postmortem.evidence.collecting.write_whole", full)
+    monkeypatch.setattr("opsk.postmortem.evidence.collecting.write_atomically", full)
     assert Collector(paths, gpus=gpus).collect().ended == ["77"]
     assert kept(paths)["job"] == "77"
 

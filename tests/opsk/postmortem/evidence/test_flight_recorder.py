@@ -50,12 +50,12 @@ def test_the_rank_that_is_behind_is_found(tmp_path: Path) -> None:
     for rank in range(4):
         done = 6 if rank == 2 else 8
         (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump(done + (rank != 2), completed=done)))
-    signs, problems, count = read_recorder([tmp_path])
+    findings, problems, count = read_recorder([tmp_path])
     assert (problems, count) == ((), 4)
-    waiting = next(sign for sign in signs if sign.place.rank == 0)
+    waiting = next(finding for finding in findings if finding.place.rank == 0)
     assert (waiting.fields["op"], waiting.fields["seq"], waiting.fields["completed"]) == ("ALL_REDUCE", "9", "8")
     assert "train.py:42" in waiting.fields["frame"]
-    report = explain(Evidence(signs=signs, gathered={"flight_recorder": "4 dumps"}))
+    report = explain(Evidence(findings=findings, gathered={"flight_recorder": "4 dumps"}))
     assert report.divergence is not None
     assert report.divergence.behind == (2,)
     assert report.root is not None
@@ -66,9 +66,9 @@ def test_json_dumps_and_old_dumps_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "rank_0").write_text(json.dumps(dump(3, completed=2)))
     old = [{key: value for key, value in entry(5, "scheduled").items() if key != "collective_seq_id"} | {"seq_id": 5}]
     (tmp_path / "rank_1").write_bytes(pickle.dumps(old))
-    signs, problems, count = read_recorder([tmp_path])
+    findings, problems, count = read_recorder([tmp_path])
     assert (problems, count) == ((), 2)
-    assert {sign.place.rank: sign.fields["seq"] for sign in signs} == {0: "3", 1: "5"}
+    assert {finding.place.rank: finding.fields["seq"] for finding in findings} == {0: "3", 1: "5"}
 
 
 class _Runs:

@@ -13,9 +13,9 @@ import pytest
 
 from opsk.errors import InputError, SlurmError
 from opsk.job_key import JobKey
-from opsk.postmortem.evidence.gathering import Asked, gather_job
-from opsk.postmortem.evidence.node_files import FORM, folders_of_job, read_node_files
-from opsk.postmortem.evidence.slurm_facts import reason_signs
+from opsk.postmortem.evidence.gathering import EvidenceSources, gather_job
+from opsk.postmortem.evidence.node_files import FORM, list_job_folders, read_node_files
+from opsk.postmortem.evidence.slurm_facts import find_node_reasons
 from opsk.postmortem.logs import LogFile
 from opsk.postmortem.reasoning import explain
 from opsk.postmortem.values import FailureClass, Role
@@ -95,7 +95,7 @@ def test_slurm_output_nodes_and_dumps_are_joined(tmp_path: Path) -> None:
         },
     )  # fmt: skip
     (tmp_path / "nccl_trace_rank_0").write_bytes(pickle.dumps({"entries": []}))
-    asked = Asked(job_id="77", folder=tmp_path / "kept", recorder=(tmp_path / "nccl_trace_rank_0",))
+    asked = EvidenceSources(job_id="77", folder=tmp_path / "kept", recorder=(tmp_path / "nccl_trace_rank_0",))
     found = gather_job(asked, accounting=Accounting(run(tmp_path)), client=Controller())
     assert {"sacct", "logs", "kernel_log", "flight_recorder", "node_files"} <= set(found.gathered)
     assert found.gathered["kernel_log"] == "1 of 2 nodes"
@@ -109,7 +109,9 @@ def test_slurm_output_nodes_and_dumps_are_joined(tmp_path: Path) -> None:
 def test_memory_of_a_step_ran_out_though_the_job_only_failed() -> None:
     """Slurm 24.11 on a real OOM in an srun step: job FAILED, step OUT_OF_MEMORY 0:125."""
     steps = (AccountedStep(id="0", state="OUT_OF_MEMORY", exit_code=0, exit_signal=125, nodes=("n1",), end_s=1990.0),)
-    found = gather_job(Asked(job_id="77"), accounting=Accounting(run(Path("/nowhere"), steps=steps)), client=None)
+    found = gather_job(
+        EvidenceSources(job_id="77"), accounting=Accounting(run(Path("/nowhere"), steps=steps)), client=None
+    )
     report = explain(found)
     assert report.root is not None
     assert (report.root.failure, report.root.where.node) == (FailureClass.HOST_MEMORY, "n1")
@@ -120,7 +122,7 @@ def test_without_slurmdbd_slurmctld_is_asked_and_that_is_told(tmp_path: Path) ->
     job = JobRecord(id=77, label="77", user=ME, name="x", state="FAILED", nodes=("n0",), work_dir=str(tmp_path),
                     std_out=str(tmp_path / "slurm-77.out"), exit_code=1)  # fmt: skip
     accounting = Accounting(problem=SlurmError("sacct: Slurm accounting storage is disabled"))
-    found = gather_job(Asked(job_id="77"), accounting=accounting, client=Controller(job))
+    found = gather_job(EvidenceSources(job_id="77"), accounting=accounting, client=Controller(job))
     assert "scontrol" in found.gathered
     assert any("slurmctld was asked instead" in line for line in found.unreadable)
     assert found.ranks
@@ -133,7 +135,7 @@ def test_where_only_slurmctld_knew_the_output_and_is_away_the_prolog_knows_it(tm
     note = {"stdout": f"{tmp_path}/out/%x-%j.out", "work_dir": str(tmp_path), "user": ME, "uid": os.getuid()}
     node_file(tmp_path / "kept", note=note, logs=[])
     known = Accounting(run(tmp_path, std_out="", name="train"))
-    found = gather_job(Asked(job_id="77", folder=tmp_path / "kept"), accounting=known, client=Controller())
+    found = gather_job(EvidenceSources(job_id="77", folder=tmp_path / "kept"), accounting=known, client=Controller())
     report = explain(found)
     assert report.root is not None
     assert report.root.failure is FailureClass.HOST_MEMORY
@@ -144,24 +146,24 @@ def test_where_slurm_knows_nothing_node_files_tell(tmp_path: Path) -> None:
     tail = {"path": str(tmp_path / "gone.txt"), "errors": [], "tail": "OSError: [Errno 28] No space left on device\n"}
     node_file(tmp_path, note=note, logs=[tail])
     nobody = Accounting(problem=SlurmError("sacct: no answer"))
-    found = gather_job(Asked(job_id="77", folder=tmp_path), accounting=nobody, client=Controller())
+    found = gather_job(EvidenceSources(job_id="77", folder=tmp_path), accounting=nobody, client=Controller())
     report = explain(found)
     assert report.root is not None
     assert report.root.failure is FailureClass.STORAGE
-    assert any("kept by the node" in sign.source for sign in found.signs)
+    assert any("kept by the node" in finding.source for finding in found.findings)
     assert found.gathered["log_tails"] == "1 logs"
 
 
 def test_a_job_of_which_nothing_is_known_is_an_error() -> None:
     with pytest.raises(InputError, match="knows no job 77"):
-        gather_job(Asked(job_id="77"), accounting=Accounting(), client=Controller())
+        gather_job(EvidenceSources(job_id="77"), accounting=Accounting(), client=Controller())
 
 
 def test_logs_that_are_named_are_read_instead(tmp_path: Path) -> None:
     (tmp_path / "other.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
-    asked = Asked(job_id="77", logs=(LogFile(path=tmp_path / "other.log"),))
+    asked = EvidenceSources(job_id="77", logs=(LogFile(path=tmp_path / "other.log"),))
     found = gather_job(asked, accounting=Accounting(run(tmp_path)), client=Controller())
-    assert [sign.signature for sign in found.signs] == ["torch.cuda_oom"]
+    assert [finding.signature for finding in found.findings] == ["torch.cuda_oom"]
 
 
 def test_reasons_of_another_day_and_our_own_are_no_signs() -> None:
@@ -170,8 +172,8 @@ def test_reasons_of_another_day_and_our_own_are_no_signs() -> None:
 
     told = (reason("Not responding", 1500.0), reason("Not responding", 90_000.0), reason("opsk: fabric", 1500.0),
             reason("Kill task failed", 1990.0))  # fmt: skip
-    signs = reason_signs(told, 1000.0, 2000.0)
-    assert [(sign.fields["reason"], sign.role) for sign in signs] == [
+    findings = find_node_reasons(told, 1000.0, 2000.0)
+    assert [(finding.fields["reason"], finding.role) for finding in findings] == [
         ("Not responding", Role.ROOT),
         ("Kill task failed", Role.CONFIRMATION),
     ]
@@ -182,8 +184,10 @@ def test_the_last_checkpoint_is_told(tmp_path: Path) -> None:
     saved = "  successfully saved checkpoint from iteration {n:>7} to /x"
     text = "\n".join(line.format(n=n) + "\n" + saved.format(n=n) for n in range(1, 6))
     (tmp_path / "out-77.txt").write_text(text + "\n")
-    found = gather_job(Asked(job_id="77"), accounting=Accounting(run(tmp_path, end_s=time.time())), client=Controller())
-    (saved_sign,) = [sign for sign in found.signs if sign.signature == "checkpoint.saved"]
+    found = gather_job(
+        EvidenceSources(job_id="77"), accounting=Accounting(run(tmp_path, end_s=time.time())), client=Controller()
+    )
+    (saved_sign,) = [finding for finding in found.findings if finding.signature == "checkpoint.saved"]
     assert (saved_sign.fields["iteration"], saved_sign.role) == ("5", Role.PROGRESS)
 
 
@@ -203,10 +207,10 @@ def test_evidence_of_another_clusters_job_with_this_number_is_not_believed(tmp_p
     kept_by(tmp_path, "77", "w1", "west")
     kept_by(tmp_path, "77", "x1", None)
     accounting = Accounting(run(tmp_path, cluster="east", nodes=("e0", "e1", "x1")))
-    found = gather_job(Asked(job_id="77", folder=tmp_path), accounting=accounting, client=Controller())
+    found = gather_job(EvidenceSources(job_id="77", folder=tmp_path), accounting=accounting, client=Controller())
     assert found.gathered["node_files"] == "3 of 3 nodes"
     west = Accounting(run(tmp_path, cluster="west", nodes=("w0", "w1", "x1", "w2")))
-    found = gather_job(Asked(job_id="77", folder=tmp_path), accounting=west, client=Controller())
+    found = gather_job(EvidenceSources(job_id="77", folder=tmp_path), accounting=west, client=Controller())
     assert found.gathered["node_files"] == "3 of 4 nodes"
 
 
@@ -214,7 +218,7 @@ def test_slurmctld_tells_the_cluster_where_the_accounting_does_not(tmp_path: Pat
     kept_by(tmp_path, "east.77", "e0", "east")
     kept_by(tmp_path, "west.77", "w0", "west")
     accounting = Accounting(run(tmp_path, nodes=("e0", "e1")))
-    found = gather_job(Asked(job_id="77", folder=tmp_path), accounting=accounting, client=Controller())
+    found = gather_job(EvidenceSources(job_id="77", folder=tmp_path), accounting=accounting, client=Controller())
     assert found.gathered["node_files"] == "1 of 2 nodes"
     assert found.job is not None
     assert found.job.cluster == "east"
@@ -222,9 +226,9 @@ def test_slurmctld_tells_the_cluster_where_the_accounting_does_not(tmp_path: Pat
 
 def test_where_nobody_tells_the_cluster_it_is_the_only_one_or_is_asked_for(tmp_path: Path) -> None:
     kept_by(tmp_path, "west.77", "w0", "west")
-    (found,) = read_node_files(folders_of_job(tmp_path, JobKey(job="77"))).files
+    (found,) = read_node_files(list_job_folders(tmp_path, JobKey(job="77"))).files
     assert found["node"] == "w0"
     kept_by(tmp_path, "east.77", "e0", "east")
     with pytest.raises(InputError, match=r"job 77 of each of the clusters east, west") as refused:
-        folders_of_job(tmp_path, JobKey(job="77"))
+        list_job_folders(tmp_path, JobKey(job="77"))
     assert "SLURM_CLUSTER_NAME" in refused.value.hint

@@ -12,7 +12,7 @@ import pytest
 from opsk.errors import InputError, SlurmError
 from opsk.job_key import JobKey
 from opsk.postmortem.evidence import missed
-from opsk.postmortem.evidence.missed import EVERY_S, GRACE_S, MOST_REPORTS, report_missed
+from opsk.postmortem.evidence.missed import GRACE_S, MAX_REPORTS, SCAN_INTERVAL_S, report_missed
 from opsk.postmortem.evidence.node_files import job_folder
 from opsk.slurm.commands.accounting import AccountedRun, AccountingClient
 
@@ -56,7 +56,7 @@ class Site:
         (folder / "report.json").write_text("{}")
         os.utime(folder / "report.json", (self.now_s, self.now_s))
 
-    def look(self, later_s: float = 0.0, cluster: str = "") -> missed.Looked:
+    def look(self, later_s: float = 0.0, cluster: str = "") -> missed.ScanResult:
         self.now_s += later_s
         return report_missed(
             self.folder, self.spool, self.accounting, self.report, clock=lambda: self.now_s, cluster=cluster
@@ -66,7 +66,7 @@ class Site:
 def test_a_job_without_a_report_gets_one_and_only_one(tmp_path: Path) -> None:
     site = Site(tmp_path, run(7, 2 * GRACE_S))
     assert site.look().reported == ["7"]
-    assert site.look(later_s=2 * EVERY_S).reported == []
+    assert site.look(later_s=2 * SCAN_INTERVAL_S).reported == []
     assert site.written == ["7"]
 
 
@@ -98,27 +98,27 @@ def test_it_asks_seldom_and_from_where_it_was(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.look()
     assert not site.look(later_s=1.0).due
-    site.look(later_s=4 * missed.AGAIN_S)
+    site.look(later_s=4 * missed.OVERLAP_S)
     first, second = site.accounting.asked
-    assert first == (NOW_S - missed.FIRST_LOOK_S, NOW_S - GRACE_S)
-    assert second[0] == NOW_S - GRACE_S - missed.AGAIN_S
+    assert first == (NOW_S - missed.MAX_LOOKBACK_S, NOW_S - GRACE_S)
+    assert second[0] == NOW_S - GRACE_S - missed.OVERLAP_S
 
 
 def test_many_are_done_a_few_at_a_time_and_none_is_forgotten(tmp_path: Path) -> None:
     """A machine room without power: more jobs than one look reports on, over a longer time than looks overlap."""
-    count = 2 * MOST_REPORTS + 5
+    count = 2 * MAX_REPORTS + 5
     site = Site(tmp_path, *(run(number, 80_000.0 - 900.0 * number) for number in range(1, count + 1)))
-    looks = [site.look(later_s=EVERY_S) for _ in range(4)]
-    assert [len(each.reported) for each in looks] == [MOST_REPORTS, MOST_REPORTS, 5, 0]
-    assert looks[0].left == MOST_REPORTS + 5
+    looks = [site.look(later_s=SCAN_INTERVAL_S) for _ in range(4)]
+    assert [len(each.reported) for each in looks] == [MAX_REPORTS, MAX_REPORTS, 5, 0]
+    assert looks[0].left == MAX_REPORTS + 5
     assert sorted(map(int, site.written)) == list(range(1, count + 1))
 
 
 def test_slow_reports_leave_the_others_for_the_next_time(tmp_path: Path) -> None:
     site = Site(tmp_path, *(run(number, 50_000.0 - number) for number in range(6)))
-    site.took_s = 0.6 * missed.MOST_S
+    site.took_s = 0.6 * missed.MAX_SCAN_S
     assert len(site.look().reported) == 2
-    assert missed.told(Site(tmp_path / "other").look()) == []
+    assert missed.format_messages(Site(tmp_path / "other").look()) == []
 
 
 def test_one_that_cannot_be_written_keeps_no_other_from_it_and_is_tried_again(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_one_that_cannot_be_written_keeps_no_other_from_it_and_is_tried_again(tm
     done = site.look()
     assert (done.reported, done.problems) == (["8"], ["job 7: no room"])
     site.broken = set()
-    assert site.look(later_s=EVERY_S).reported == ["7"]
+    assert site.look(later_s=SCAN_INTERVAL_S).reported == ["7"]
 
 
 def test_an_accounting_that_does_not_answer_is_asked_for_the_same_time_again(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from opsk.postmortem.evidence.node_signs import LATE_S, looked_at, node_signs, problems_of
+from opsk.postmortem.evidence.node_signs import MAX_DELAY_S, count_evidence, find_node_findings, list_problems
 from opsk.postmortem.values import FailureClass, Origin, Role
 
 UUID, PCI = "GPU-1", "0000:1b:00.0"
@@ -29,14 +29,14 @@ def node(**changed: Any) -> dict[str, Any]:
 
 
 def test_a_node_on_which_nothing_happened_says_nothing() -> None:
-    assert node_signs(node()) == ()
+    assert find_node_findings(node()) == ()
 
 
 def test_a_port_that_went_down_and_one_that_flapped() -> None:
-    (down,) = node_signs(node(ports=[PORT | {"state": "DOWN", "phys_state": "Polling"}]))
+    (down,) = find_node_findings(node(ports=[PORT | {"state": "DOWN", "phys_state": "Polling"}]))
     assert (down.signature, down.place.node, down.place.hca, down.role) == ("ib.port_down", "n1", "mlx5_1", Role.ROOT)
     assert (down.failure, down.origin, down.time_s) == (FailureClass.FABRIC, Origin.FABRIC, 1100.0)
-    flapped, errors = node_signs(node(ports=[PORT | {"counters": {"link_downed": 3, "symbol_error": 9}}]))
+    flapped, errors = find_node_findings(node(ports=[PORT | {"counters": {"link_downed": 3, "symbol_error": 9}}]))
     assert (flapped.signature, flapped.fields["count"]) == ("ib.link_flapped", "2")
     assert (errors.role, dict(errors.fields)) == (Role.CONFIRMATION, {"symbol_error": "5"})
 
@@ -44,25 +44,25 @@ def test_a_port_that_went_down_and_one_that_flapped() -> None:
 def test_a_port_that_was_down_before_did_not_fail_now() -> None:
     said = node(ports=[PORT | {"state": "DOWN"}])
     said["start"]["ports"] = [PORT | {"state": "DOWN"}]
-    assert node_signs(said) == ()
+    assert find_node_findings(said) == ()
 
 
 def test_the_port_that_the_kernel_calls_by_its_interface_is_that_of_the_device() -> None:
     """A netdev and the RDMA device behind it are one port: else two ends of one failure have two names."""
     said = node(ports=[PORT | {"netdev": "ib1"}])
     said["kernel"]["lines"] = ["3,1,1050000000,-;mlx5_core 0000:86:00.0 ib1: Link down"]
-    (down,) = node_signs(said)
+    (down,) = find_node_findings(said)
     assert (down.signature, down.place.hca, down.fields["netdev"]) == ("kernel.link_down", "mlx5_1", "ib1")
     said["end"]["ports"] = said["start"]["ports"] = [PORT]
-    assert node_signs(said)[0].place.hca == "ib1"
+    assert find_node_findings(said)[0].place.hca == "ib1"
 
 
 def test_counters_that_were_cleared_tell_nothing() -> None:
-    assert node_signs(node(ports=[PORT | {"counters": {"link_downed": 0, "symbol_error": 0}}])) == ()
+    assert find_node_findings(node(ports=[PORT | {"counters": {"link_downed": 0, "symbol_error": 0}}])) == ()
 
 
 def test_a_gpu_that_is_lost_keeps_the_name_that_it_had() -> None:
-    (lost,) = node_signs(node(gpus=[OTHER, {"uuid": None, "index": 0, "pci": None, "lost": "gpu_is_lost"}]))
+    (lost,) = find_node_findings(node(gpus=[OTHER, {"uuid": None, "index": 0, "pci": None, "lost": "gpu_is_lost"}]))
     assert (lost.signature, lost.place.gpu_uuid, lost.place.pci) == ("gpu.lost", UUID, PCI)
 
 
@@ -71,47 +71,53 @@ def test_what_a_gpu_counted() -> None:
         "ecc": {"uncorrected_volatile": 2}, "recovery_action": "gpu_reset", "remap_pending": True,
         "violation_s": {"hw_thermal_slowdown": 55.0}, "links_down": [3],
     }  # fmt: skip
-    signs = {sign.signature: sign for sign in node_signs(node(gpus=[worse, OTHER]))}
-    assert set(signs) == {"gpu.needs_recovery", "gpu.ecc_uncorrected", "gpu.row_remap", "gpu.nvlink_down", "gpu.capped"}
-    assert signs["gpu.capped"].failure is None
-    assert signs["gpu.capped"].fields["share"] == "0.50"
+    findings = {finding.signature: finding for finding in find_node_findings(node(gpus=[worse, OTHER]))}
+    assert set(findings) == {
+        "gpu.needs_recovery",
+        "gpu.ecc_uncorrected",
+        "gpu.row_remap",
+        "gpu.nvlink_down",
+        "gpu.capped",
+    }
+    assert findings["gpu.capped"].failure is None
+    assert findings["gpu.capped"].fields["share"] == "0.50"
 
 
 def test_the_gpus_of_other_jobs_are_not_this_jobs_matter() -> None:
     said = node(gpus=[GPU, OTHER | {"recovery_action": "gpu_reset"}])
     line = "3,1,1050000000,-;NVRM: Xid (PCI:0000:43:00): 79, pid=1, name=x, GPU has fallen off the bus."
     said["kernel"]["lines"] = [line, line.replace("43:00", "1b:00")]
-    signs = node_signs(said)
-    assert [sign.signature for sign in signs] == ["kernel.xid", "kernel.xid"]
-    assert {sign.place.pci: sign.role for sign in signs} == {"0000:43:00.0": Role.ADVICE, PCI: Role.ROOT}
-    own = next(sign for sign in signs if sign.place.pci == PCI)
+    findings = find_node_findings(said)
+    assert [finding.signature for finding in findings] == ["kernel.xid", "kernel.xid"]
+    assert {finding.place.pci: finding.role for finding in findings} == {"0000:43:00.0": Role.ADVICE, PCI: Role.ROOT}
+    own = next(finding for finding in findings if finding.place.pci == PCI)
     assert (own.place.gpu_index, own.place.gpu_uuid, own.time_s) == (0, UUID, 1050.0)
 
 
 def test_processes_that_were_killed_for_memory() -> None:
-    (killed,) = node_signs(node(cgroup={"oom_kills": 2, "memory_limit_bytes": 1000}))
+    (killed,) = find_node_findings(node(cgroup={"oom_kills": 2, "memory_limit_bytes": 1000}))
     assert (killed.signature, killed.origin, killed.fields["kills"]) == ("cgroup.oom_kill", Origin.CGROUP, "2")
 
 
 def test_what_was_looked_at_is_told_and_what_could_not_be() -> None:
     blind = node(gpu_problem="NVML cannot count the GPUs", gpus=[])
     blind["kernel"] = {"problem": "/dev/kmsg: Operation not permitted"}
-    assert looked_at([node(), blind], 2) == {
+    assert count_evidence([node(), blind], 2) == {
         "kernel_log": "1 of 2 nodes", "nvml": "1 of 2 nodes", "ib_counters": "2 of 2 nodes",
     }  # fmt: skip
-    assert problems_of([node(), blind]) == (
+    assert list_problems([node(), blind]) == (
         "n1: kernel log: /dev/kmsg: Operation not permitted",
         "n1: GPUs: NVML cannot count the GPUs",
     )
 
 
 def test_what_was_read_long_after_the_job_is_told_to_be_so() -> None:
-    soon, late = (node() | {"until_s": 1100.0 - after_s} for after_s in (LATE_S, LATE_S + 1))
-    assert problems_of([soon]) == ()
-    (told,) = problems_of([soon, late])
+    soon, late = (node() | {"until_s": 1100.0 - after_s} for after_s in (MAX_DELAY_S, MAX_DELAY_S + 1))
+    assert list_problems([soon]) == ()
+    (told,) = list_problems([soon, late])
     assert told.startswith("n1: GPUs and ports: read more than 120 s after the end")
 
 
 def test_a_file_of_another_form_says_nothing() -> None:
     for said in ({}, {"start": 7, "end": [], "kernel": "x"}, {"end": {"gpus": [1, None], "ports": {"a": 1}}}):
-        assert node_signs(said) == ()
+        assert find_node_findings(said) == ()

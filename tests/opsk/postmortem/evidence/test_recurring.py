@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from opsk.postmortem.evidence.recurring import Known, KnownFailure, lemon_score, lower_bound, recurrence_of
+from opsk.postmortem.evidence.recurring import Known, KnownFailure, compute_recurrence, lemon_score, lower_bound
 from opsk.postmortem.values import Cause, FailureClass, JobFacts, Place, Report
 
 DAY_S = 86400.0
@@ -36,7 +36,7 @@ def failed(number: int, node: str = "n5", what: str = "", failure: str = "xid", 
 def test_a_gpu_that_fails_again_and_again_is_a_lemon() -> None:
     jobs = Counter({f"n{number}": 100 for number in range(100)})
     known = Known(failures=tuple(failed(n) for n in range(4)), jobs_of_node=jobs, jobs=1000)
-    gpu, node = recurrence_of(report(), known, days=30)
+    gpu, node = compute_recurrence(report(), known, days=30)
     assert (gpu.subject, node.subject, gpu.failures, gpu.jobs) == ("gpu:n5/3", "node:n5", 5, 100)
     assert gpu.lemon > 3
     assert "5 failures within 30 days" in gpu.text
@@ -45,7 +45,7 @@ def test_a_gpu_that_fails_again_and_again_is_a_lemon() -> None:
 def test_a_node_that_fails_as_all_others_do_is_none() -> None:
     jobs = Counter({f"n{number}": 100 for number in range(4)})
     every = tuple(failed(day, f"n{node}") for day in range(5) for node in range(4))
-    (_, node) = recurrence_of(
+    (_, node) = compute_recurrence(
         report(place=Place(node="n3", gpu_index=3)), Known(failures=every, jobs_of_node=jobs), days=30
     )
     assert node.lemon < 1
@@ -56,18 +56,19 @@ def test_a_busy_node_may_fail_more_often() -> None:
     many = Counter({"n5": 1000, **{f"m{number}": 10 for number in range(99)}})
     failures = tuple(failed(day) for day in range(4))
     seldom, often = (
-        recurrence_of(report(), Known(failures=failures, jobs_of_node=each), days=30)[0].lemon for each in (few, many)
+        compute_recurrence(report(), Known(failures=failures, jobs_of_node=each), days=30)[0].lemon
+        for each in (few, many)
     )
     assert often < seldom / 10
 
 
 def test_a_first_failure_is_no_recurrence() -> None:
-    assert recurrence_of(report(), Known(), days=30) == ()
+    assert compute_recurrence(report(), Known(), days=30) == ()
 
 
 def test_what_is_told_twice_of_one_job_counts_once() -> None:
     told = KnownFailure(at_s=1.0, failure="xid", what="gpu:n5/3", node="n5", job="7")
-    (gpu, _) = recurrence_of(report(), Known(failures=(told, told)), days=30)
+    (gpu, _) = compute_recurrence(report(), Known(failures=(told, told)), days=30)
     assert gpu.failures == 2
 
 
@@ -76,6 +77,6 @@ def test_a_users_failures_count_by_kind() -> None:
         failures=tuple(failed(n, what=f"job:{n}", failure="gpu_memory", user="ada") for n in range(5)),
         jobs_of_user=Counter({"ada": 10, "bob": 990}), jobs=1000,
     )  # fmt: skip
-    (user,) = recurrence_of(report(FailureClass.GPU_MEMORY), known, days=7)
+    (user,) = compute_recurrence(report(FailureClass.GPU_MEMORY), known, days=7)
     assert (user.subject, user.failures, user.jobs) == ("user:ada", 6, 10)
     assert user.lemon > 3

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from opsk.postmortem.evidence.collecting import MOST_REPORTS, Collector, NodePaths
-from opsk.postmortem.evidence.reporting import AGAIN_AFTER_S, GIVEN_UP_AFTER_S, DueReport, claim_report, remove_note
+from opsk.postmortem.evidence.collecting import MAX_REPORTS, Collector, NodePaths
+from opsk.postmortem.evidence.reporting import GIVEN_UP_AFTER_S, RETRY_AFTER_S, DueReport, claim_report, remove_note
 from opsk.telemetry.jobs.job_files import JobFile, parse_job_file
 from tests.fakes.gpus import reading
 
@@ -67,7 +67,7 @@ def test_a_report_whose_writer_was_killed_is_begun_again_after_a_while(paths: No
     ends(paths)
     assert len(begun(paths)) == 1
     assert begun(paths) == []
-    waits(paths, AGAIN_AFTER_S + 1)
+    waits(paths, RETRY_AFTER_S + 1)
     assert len(begun(paths)) == 1
 
 
@@ -87,7 +87,7 @@ def test_a_report_that_is_being_written_is_not_begun_a_second_time(paths: NodePa
         held.append(os.dup(one.handle))  # as a process that inherits it
 
     Collector(paths, gpus=lambda: reading()).collect(report=writes)
-    waits(paths, AGAIN_AFTER_S + 1)
+    waits(paths, RETRY_AFTER_S + 1)
     assert begun(paths) == []
     os.close(held[0])
     assert len(begun(paths)) == 1
@@ -101,14 +101,14 @@ def test_a_collector_that_was_killed_between_evidence_and_report_leaves_it_to_th
 
     with pytest.raises(KeyboardInterrupt):
         Collector(paths, gpus=lambda: reading()).collect(report=dies)
-    waits(paths, AGAIN_AFTER_S + 1)
+    waits(paths, RETRY_AFTER_S + 1)
     assert len(begun(paths)) == 1
 
 
 def test_a_folder_that_takes_nothing_is_told_and_tried_again(paths: NodePaths) -> None:
     ends(paths)
     Collector(paths, gpus=lambda: reading()).collect(report=lambda _: None)
-    waits(paths, AGAIN_AFTER_S + 1)
+    waits(paths, RETRY_AFTER_S + 1)
     shutil.rmtree(paths.folder)
     paths.folder.write_text("in its place")
     found: list[DueReport] = []
@@ -138,18 +138,18 @@ def test_a_report_that_cannot_be_written_is_given_up_after_days(paths: NodePaths
     (one,) = begun(paths)
     long_ago = one.path.stat().st_mtime - GIVEN_UP_AFTER_S - 10
     os.utime(one.path, (long_ago, long_ago))
-    waits(paths, AGAIN_AFTER_S + 1)
+    waits(paths, RETRY_AFTER_S + 1)
     assert begun(paths) == []
     assert left(paths) == []
 
 
 def test_many_reports_that_were_left_are_begun_some_at_a_time(paths: NodePaths) -> None:
     """As after a night without the store; those begun before are still being written, or were given up."""
-    for start in range(START, START + MOST_REPORTS + 3):
+    for start in range(START, START + MAX_REPORTS + 3):
         ends(paths, start)
         Collector(paths, gpus=lambda: reading()).collect(report=lambda _: None)
-    waits(paths, AGAIN_AFTER_S + 1)
-    assert [len(begun(paths)) for _ in range(3)] == [MOST_REPORTS, 3, 0]
+    waits(paths, RETRY_AFTER_S + 1)
+    assert [len(begun(paths)) for _ in range(3)] == [MAX_REPORTS, 3, 0]
 
 
 def test_a_site_without_automatic_reports_keeps_no_notes(paths: NodePaths) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from opsk.postmortem.evidence.index import entries_of
-from opsk.postmortem.evidence.recurring import recurrence_of
-from opsk.postmortem.evidence.stored import known_failures, store_report
+from opsk.postmortem.evidence.index import list_entries
+from opsk.postmortem.evidence.recurring import compute_recurrence
+from opsk.postmortem.evidence.stored import read_known_failures, store_report
 from opsk.postmortem.values import Cause, FailureClass, JobFacts, Place, Report
 from opsk.store.database.engine import open_store
-from opsk.store.records.reports import reports
+from opsk.store.records.reports import find_reports
 from opsk.store.writing import DirectWriter
 from tests.fakes.store_records import job as stored_job
 
@@ -44,21 +44,21 @@ def test_what_is_stored_recurs(engine: Engine) -> None:
     ])  # fmt: skip
     for number in range(1, 6):
         store_report(engine, report(number), json.dumps({"job": number}), NOW.timestamp() + number)
-    known = known_failures(engine, days=30, before_s=(NOW + timedelta(days=1)).timestamp())
+    known = read_known_failures(engine, days=30, before_s=(NOW + timedelta(days=1)).timestamp())
     assert (known.jobs, known.jobs_of_node["n5"], len(known.failures)) == (50, 50, 5)
-    gpu, node = recurrence_of(report(6), known, days=30)
+    gpu, node = compute_recurrence(report(6), known, days=30)
     assert (gpu.subject, gpu.failures, node.jobs) == ("gpu:n5/3", 6, 50)
     assert gpu.lemon > 3, "6 failures, a tenth of 6 expected: at least 2.6 of 0.6"
-    assert len(reports(engine, report="postmortem")) == 5
-    assert reports(engine, job="3")[0].root_cause == "gpu_hardware"
+    assert len(find_reports(engine, report="postmortem")) == 5
+    assert find_reports(engine, job="3")[0].root_cause == "gpu_hardware"
 
 
 def test_only_failures_of_the_days_before_count(engine: Engine) -> None:
     for number in range(1, 4):
         store_report(engine, report(number), "{}", NOW.timestamp())
-    assert known_failures(engine, days=30, before_s=NOW.timestamp()).failures == ()
+    assert read_known_failures(engine, days=30, before_s=NOW.timestamp()).failures == ()
     later = (NOW + timedelta(days=60)).timestamp()
-    assert known_failures(engine, days=30, before_s=later).failures == ()
+    assert read_known_failures(engine, days=30, before_s=later).failures == ()
 
 
 def test_the_index_lists_the_last_report_first_and_names_damaged_ones(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_the_index_lists_the_last_report_first_and_names_damaged_ones(tmp_path: 
         (tmp_path / str(number) / "report.json").write_text(text)
     (tmp_path / "4").mkdir()
     (tmp_path / "other").mkdir()
-    found, problems = entries_of(tmp_path)
+    found, problems = list_entries(tmp_path)
     assert [(entry.job, entry.root_class, entry.where) for entry in found] == [("1", "fabric", "node n1")]
     assert len(problems) == 2
-    assert entries_of(tmp_path / "none")[1] != ()
+    assert list_entries(tmp_path / "none")[1] != ()

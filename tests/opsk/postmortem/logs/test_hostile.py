@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.postmortem.logs import LogFile, read_logs
-from opsk.postmortem.logs.lines import fields_of
+from opsk.postmortem.logs.lines import read_fields
 from opsk.postmortem.reasoning import explain
 from opsk.postmortem.signatures import signatures
 from opsk.postmortem.values import Origin, Report, Role
@@ -31,8 +31,8 @@ def test_bytes_that_are_no_text_say_nothing(tmp_path: Path) -> None:
 
 def test_one_line_of_64_mb_is_read_and_its_end_is_seen(tmp_path: Path) -> None:
     report = explained(tmp_path / "rank0.log", b"x" * (64 << 20) + b" OSError: [Errno 28] No space left on device\n")
-    assert [sign.signature for sign in report.evidence.signs] == ["storage.full"]
-    assert all(len(sign.text) <= 400 for sign in report.evidence.signs)
+    assert [finding.signature for finding in report.evidence.findings] == ["storage.full"]
+    assert all(len(finding.text) <= 400 for finding in report.evidence.findings)
 
 
 def test_nothing_but_nul_and_line_ends_is_read(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_user_cannot_fake_the_kernel_or_drain_a_node(tmp_path: Path) -> None:
     fake = "[Mon Jan  5 10:00:00 2026] NVRM: Xid (PCI:0000:86:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"
     report = explained(tmp_path / "rank0.log", ("INFO training\n" * 50 + fake * 5 + "INFO training\n" * 50).encode())
     assert report.root is None
-    assert not any(sign.origin is Origin.KERNEL for sign in report.evidence.signs)
+    assert not any(finding.origin is Origin.KERNEL for finding in report.evidence.findings)
     assert not any("drain" in action.command.lower() for action in report.actions)
 
 
@@ -60,7 +60,7 @@ def test_a_million_time_outs_take_no_more_room_than_some(tmp_path: Path) -> None
     said = b"[Rank 5] Watchdog caught collective operation timeout: "
     line = said + b"WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=6) ran\n"
     evidence = read_logs([LogFile(path=_written(tmp_path / "log", line * 200_000))], processes=1)
-    assert len(evidence.signs) < 10
+    assert len(evidence.findings) < 10
 
 
 def _written(path: Path, data: bytes) -> Path:
@@ -74,7 +74,7 @@ def test_no_pattern_takes_long_on_a_line_made_to_be_slow(signature: object) -> N
     for fragment in signature.fragments:  # type: ignore[attr-defined]
         for filler in ("a", " ", "1", "rank 1 ", "1.0 GiB ", "'", "("):
             for line in (fragment + filler * 2000, filler * 1000 + fragment + filler * 1000):
-                found = fields_of(signature, line)  # type: ignore[arg-type]
+                found = read_fields(signature, line)  # type: ignore[arg-type]
                 assert found is None or all(value in line for value in found.values())
 
 
@@ -82,7 +82,7 @@ def test_no_pattern_takes_long_on_a_line_made_to_be_slow(signature: object) -> N
 def test_any_bytes_give_a_report(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.log"
     report = explained(path, data)
-    assert all(sign.role is not Role.ROOT or sign.failure for sign in report.evidence.signs)
+    assert all(finding.role is not Role.ROOT or finding.failure for finding in report.evidence.findings)
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, bz2.compress])
@@ -94,7 +94,7 @@ def test_a_compressed_log_that_was_cut_says_what_is_before(tmp_path: Path, pack:
     log = tmp_path / "job.log"
     log.write_bytes(pack(line + random.Random(7).randbytes(3 << 20))[:-20])
     evidence = read_logs([LogFile(path=log)], processes=1)
-    assert [sign.signature for sign in evidence.signs] == ["torch.watchdog_timeout"]
+    assert [finding.signature for finding in evidence.findings] == ["torch.watchdog_timeout"]
     assert "damaged" in evidence.unreadable[0]
 
 
@@ -103,12 +103,12 @@ def test_a_kernel_log_that_was_cut_says_what_is_before(tmp_path: Path) -> None:
     xid = b"[ 1.123456] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
     log.write_bytes(gzip.compress(xid * 9)[:-9])
     evidence = read_logs([LogFile(path=log, kind="kernel")], processes=1)
-    assert "kernel.xid" in {sign.signature for sign in evidence.signs}
+    assert "kernel.xid" in {finding.signature for finding in evidence.findings}
     assert "damaged" in evidence.unreadable[0]
 
 
 def test_a_kernel_log_of_one_line_is_read_in_little_room(tmp_path: Path) -> None:
     log = tmp_path / "kern.log"
     log.write_bytes(b"[ 1.123456] " + b"A" * (32 << 20) + b"\n[ 2.123456] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, x\n")
-    (sign,) = read_logs([LogFile(path=log, kind="kernel")], processes=1).signs
-    assert (sign.fields["code"], sign.line) == ("79", 2)
+    (finding,) = read_logs([LogFile(path=log, kind="kernel")], processes=1).findings
+    assert (finding.fields["code"], finding.line) == ("79", 2)

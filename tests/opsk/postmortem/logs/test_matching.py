@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.postmortem.logs import LogFile, read_logs, scanning
-from opsk.postmortem.logs.matching import finder
-from opsk.postmortem.logs.pieces import pieces
+from opsk.postmortem.logs.matching import build_finder
+from opsk.postmortem.logs.pieces import read_pieces
 
 FRAGMENTS = st.lists(st.binary(min_size=3, max_size=6), min_size=1, max_size=8, unique=True)
 LINES = (
@@ -26,15 +26,15 @@ LINES = (
 def test_both_engines_find_the_same(fragments: list[bytes], parts: list[bytes], data: st.DataObject) -> None:
     planted = data.draw(st.lists(st.sampled_from(fragments), max_size=6))
     piece = b"".join(part + plant for part, plant in zip(parts, [*planted, *[b""] * len(parts)], strict=False))
-    fast, plain = finder(fragments), finder(fragments, plain=True)
+    fast, plain = build_finder(fragments), build_finder(fragments, plain=True)
     assert fast.find(piece) == plain.find(piece)
-    assert (fast.first(piece) is None) == (plain.first(piece) is None)
+    assert (fast.find_first(piece) is None) == (plain.find_first(piece) is None)
 
 
 @given(st.lists(st.sampled_from(LINES), max_size=40), st.sampled_from([b"\n", b"\r\n"]), st.integers(16, 400))
 def test_pieces_hold_every_line_once(lines: list[bytes], end: bytes, size: int) -> None:
     data = b"".join(line + end for line in lines)
-    found = list(pieces(io.BytesIO(data), most_bytes=size))
+    found = list(read_pieces(io.BytesIO(data), max_bytes=size))
     assert b"".join(piece.data for piece in found) == data
     assert all(piece.data.endswith((b"\n", b"\r")) for piece in found if piece.data and not piece.is_last)
 
@@ -44,10 +44,10 @@ def test_signs_do_not_depend_on_where_a_log_is_cut(size: int, tmp_path: Path, mo
     path = tmp_path / "rank3.log"
     path.write_bytes(b"".join(line + b"\n" for line in LINES * 20))
     whole = read_logs([LogFile(path=path)], processes=1)
-    monkeypatch.setattr(scanning, "pieces", lambda stream: pieces(stream, most_bytes=size))
+    monkeypatch.setattr(scanning, "read_pieces", lambda stream: read_pieces(stream, max_bytes=size))
     cut = read_logs([LogFile(path=path)], processes=1)
-    assert {(s.signature, s.line) for s in cut.signs if not s.fields.get("type")} == {
-        (s.signature, s.line) for s in whole.signs if not s.fields.get("type")
+    assert {(s.signature, s.line) for s in cut.findings if not s.fields.get("type")} == {
+        (s.signature, s.line) for s in whole.findings if not s.fields.get("type")
     }
 
 
@@ -60,4 +60,6 @@ def test_signs_do_not_depend_on_how_many_read(processes: int, tmp_path: Path) ->
         logs.append(LogFile(path=path))
     found = read_logs(logs, processes=processes)
     assert len(found.ranks) == 4
-    assert sorted(s.signature for s in found.signs) == sorted(s.signature for s in read_logs(logs, processes=1).signs)
+    assert sorted(s.signature for s in found.findings) == sorted(
+        s.signature for s in read_logs(logs, processes=1).findings
+    )

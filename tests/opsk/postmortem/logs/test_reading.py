@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from opsk.postmortem.logs import LogFile, read_logs
-from opsk.postmortem.logs.names import named_rank, nodes_of
+from opsk.postmortem.logs.names import parse_log_name, parse_nodes
 from opsk.postmortem.logs.times import LineClock
 from opsk.postmortem.values import Evidence, Origin, Role
 
@@ -28,18 +28,18 @@ def read(path: Path, text: str | bytes) -> Evidence:
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_any_end_of_a_line_will_do(end: str, tmp_path: Path) -> None:
     found = read(tmp_path / "rank3.log", end.join(["one", FULL, "three", ""]))
-    assert [(s.signature, s.place.rank, s.text) for s in found.signs] == [("storage.full", 3, FULL)]
+    assert [(s.signature, s.place.rank, s.text) for s in found.findings] == [("storage.full", 3, FULL)]
 
 
 def test_colours_are_taken_out(tmp_path: Path) -> None:
     found = read(tmp_path / "log", f"\x1b[31m{FULL}\x1b[0m\n")
-    assert found.signs[0].text == FULL
+    assert found.findings[0].text == FULL
 
 
 @pytest.mark.parametrize(("pack", "name"), [(gzip.compress, "gz"), (lzma.compress, "xz"), (bz2.compress, "bz2")])
 def test_compressed_logs_are_read(pack: Callable[[bytes], bytes], name: str, tmp_path: Path) -> None:
     found = read(tmp_path / f"rank3.out.{name}", pack(f"{FULL}\n".encode()))
-    assert [sign.signature for sign in found.signs] == ["storage.full"]
+    assert [finding.signature for finding in found.findings] == ["storage.full"]
 
 
 def test_a_compressed_log_that_is_cut_off_gives_what_it_has(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_compressed_log_that_is_cut_off_gives_what_it_has(tmp_path: Path) -> N
 def test_ranks_of_one_log_are_told_apart_by_their_labels(label: str, tmp_path: Path) -> None:
     lines = [label.format(rank) + text for text in ("hello", FULL, "bye") for rank in (4, 5, 6)]
     found = read(tmp_path / "slurm-99.out", "\n".join(lines) + "\n")
-    assert {sign.place.rank for sign in found.signs} == {4, 5, 6}
+    assert {finding.place.rank for finding in found.findings} == {4, 5, 6}
     assert {each.rank for each in found.ranks} == {4, 5, 6}
 
 
@@ -60,8 +60,8 @@ def test_a_traceback_of_one_rank_is_read_between_lines_of_others(tmp_path: Path)
     lines = ["0: Traceback (most recent call last):", "1: step 5", '0:   File "a.py", line 1', "1: step 6",
              "0: KeyError: 'x'", "1: step 7"]  # fmt: skip
     found = read(tmp_path / "slurm-99.out", "\n".join(lines) + "\n")
-    sign = next(sign for sign in found.signs if sign.signature == "python.exception")
-    assert (sign.place.rank, sign.fields["type"], sign.fields["message"]) == (0, "KeyError", "'x'")
+    finding = next(finding for finding in found.findings if finding.signature == "python.exception")
+    assert (finding.place.rank, finding.fields["type"], finding.fields["message"]) == (0, "KeyError", "'x'")
 
 
 def test_nccl_tells_where_a_rank_sits(tmp_path: Path) -> None:
@@ -70,27 +70,27 @@ def test_nccl_tells_where_a_rank_sits(tmp_path: Path) -> None:
         f"cudaDev {rank % 4} nvmlDev {rank % 4} busId {0x1B + rank % 4:x}000 commId 0x1 - Init COMPLETE"
         for rank in range(8)
     )
-    seats = {each.rank: each for each in read(tmp_path / "slurm-99.out", text + "\n").ranks}
-    assert (seats[5].node, seats[5].gpu_index, seats[5].pci) == ("gpu-01", 1, "0000:1c:00")
+    slots = {each.rank: each for each in read(tmp_path / "slurm-99.out", text + "\n").ranks}
+    assert (slots[5].node, slots[5].gpu_index, slots[5].pci) == ("gpu-01", 1, "0000:1c:00")
 
 
 def test_a_flood_of_one_line_is_counted_and_not_kept(tmp_path: Path) -> None:
     found = read(tmp_path / "rank3.log", f"{FULL}\n" * 5_000)
-    assert len(found.signs) == 1
-    assert found.signs[0].count >= 1_000
+    assert len(found.findings) == 1
+    assert found.findings[0].count >= 1_000
 
 
 def test_what_a_program_prints_is_never_evidence_of_the_kernel(tmp_path: Path) -> None:
     xid = "[Mon Jan  5 10:00:00 2026] NVRM: Xid (PCI:0000:86:00): 79, GPU has fallen off the bus."
     text = f"step 1\nstep 2\n{xid}\nstep 3\n"
-    signs = [sign for sign in read(tmp_path / "rank3.log", text).signs if sign.signature == "kernel.xid"]
-    assert [(sign.origin, sign.role) for sign in signs] == [(Origin.JOB_LOG, Role.ADVICE)]
+    findings = [finding for finding in read(tmp_path / "rank3.log", text).findings if finding.signature == "kernel.xid"]
+    assert [(finding.origin, finding.role) for finding in findings] == [(Origin.JOB_LOG, Role.ADVICE)]
 
 
 def test_a_log_that_is_not_there_keeps_no_other_from_being_read(tmp_path: Path) -> None:
     (tmp_path / "rank1.log").write_text(f"{FULL}\n")
     found = read_logs([LogFile(path=tmp_path / "no"), LogFile(path=tmp_path / "rank1.log")], processes=1)
-    assert len(found.signs) == 1
+    assert len(found.findings) == 1
     assert len(found.unreadable) == 1
 
 
@@ -116,9 +116,9 @@ def test_times_of_every_form_are_read(line: str, at: str) -> None:
 
 def test_a_line_without_a_time_tells_of_none_by_itself(tmp_path: Path) -> None:
     stale = "2026-03-21 02:00:00 INFO up\n" + "Traceback (most recent call last):\n  x\nKeyError: 'x'\n"
-    sign = next(s for s in read(tmp_path / "rank3.log", stale).signs if s.signature == "python.exception")
-    assert sign.time_s is None
-    assert sign.earliest_s == datetime(2026, 3, 21, 2, tzinfo=UTC).timestamp()
+    finding = next(s for s in read(tmp_path / "rank3.log", stale).findings if s.signature == "python.exception")
+    assert finding.time_s is None
+    assert finding.earliest_s == datetime(2026, 3, 21, 2, tzinfo=UTC).timestamp()
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,10 @@ def test_a_line_without_a_time_tells_of_none_by_itself(tmp_path: Path) -> None:
      ("llama3-8b-4711.out", None), ("llama3-8b_4711_12.out", 12)],
 )  # fmt: skip
 def test_names_tell_of_ranks(name: str, rank: int | None) -> None:
-    assert named_rank(name).rank == rank
+    assert parse_log_name(name).rank == rank
 
 
 def test_names_tell_of_nodes_where_they_differ_in_that() -> None:
     names = [f"run_4711_gpu-{node:03d}_rank{rank}.log" for node, rank in ((12, 0), (13, 8))]
-    assert list(nodes_of(names).values()) == ["gpu-012", "gpu-013"]
-    assert nodes_of([f"train-4711-{rank}.out" for rank in range(3)]) == {}
+    assert list(parse_nodes(names).values()) == ["gpu-012", "gpu-013"]
+    assert parse_nodes([f"train-4711-{rank}.out" for rank in range(3)]) == {}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from opsk.postmortem.reasoning.memory import with_prediction
-from opsk.postmortem.report import markdown_report
-from opsk.postmortem.report.text import memory_words
+from opsk.postmortem.reasoning.memory import add_prediction
+from opsk.postmortem.report import render_markdown
+from opsk.postmortem.report.text import format_memory
 from opsk.postmortem.values import Cause, FailureClass, Place, Report
 
 # ruff: noqa: E501 -- an answer of opsk check
@@ -34,7 +34,7 @@ CHECKED: dict[str, Any] = {
 
 
 def test_the_largest_term_comes_first() -> None:
-    found = with_prediction(report(), CHECKED)
+    found = add_prediction(report(), CHECKED)
     assert found.root is not None
     assert "activations" in found.root.why[-1]
     terms = [name for name in found.facts if name.startswith("predicted_")]
@@ -47,19 +47,19 @@ def test_the_largest_term_comes_first() -> None:
 
 
 def test_only_what_fits_is_said_to_fit() -> None:
-    (action,) = with_prediction(report(), CHECKED).actions
+    (action,) = add_prediction(report(), CHECKED).actions
     assert "68.0 GiB" in action.what
     assert action.command == "--pipeline-model-parallel-size 4"
 
 
 def test_predicted_and_measured_stand_side_by_side() -> None:
-    found = with_prediction(report(), CHECKED)
-    told = memory_words(found.facts)
+    found = add_prediction(report(), CHECKED)
+    told = format_memory(found.facts)
     assert told == (
         "asked for 2.00 GiB, the GPU has 79.00 GiB, predicted 96.00 GiB"
         " (most of it: activations 58.00 GiB, optimizer 20.00 GiB, weights 16.00 GiB)"
     )
-    assert "most of it: activations" in markdown_report(found)
+    assert "most of it: activations" in render_markdown(found)
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,11 @@ def test_predicted_and_measured_stand_side_by_side() -> None:
     ],
 )
 def test_advice_that_is_not_whole_is_no_error(document: dict[str, Any]) -> None:
-    found = with_prediction(report(), document)
+    found = add_prediction(report(), document)
     assert found.root is not None
     assert found.root.why == ()
 
 
 def test_other_failures_are_left_as_they_are() -> None:
     other = report(FailureClass.FABRIC)
-    assert with_prediction(other, CHECKED) is other
+    assert add_prediction(other, CHECKED) is other

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from opsk.postmortem.reasoning import explain
-from opsk.postmortem.reasoning.sifting import classed
+from opsk.postmortem.reasoning.sifting import classify_exception
 from opsk.postmortem.values import (
     Evidence,
     FailureClass,
+    Finding,
     JobFacts,
     Origin,
     Place,
     RankProgress,
     Report,
     Role,
-    Sign,
 )
 
 RANKS = tuple(
@@ -24,34 +24,34 @@ RANKS = tuple(
 )
 
 
-def timeout(rank: int, seq: int = 7, at: float = 700.0) -> Sign:
+def timeout(rank: int, seq: int = 7, at: float = 700.0) -> Finding:
     fields = {"seq": str(seq), "op": "ALLREDUCE", "ran_ms": "600000"}
-    return Sign(
+    return Finding(
         signature="torch.watchdog_timeout", role=Role.CASCADE, origin=Origin.JOB_LOG, time_s=at,
         failure=FailureClass.COLLECTIVE_HANG, place=Place(rank=rank), fields=fields, source=f"{rank}.log",
     )  # fmt: skip
 
 
-def xid(code: int, at: float, failure: FailureClass, kind: str, pci: str = "0000:11:00", node: str = "n0") -> Sign:
+def xid(code: int, at: float, failure: FailureClass, kind: str, pci: str = "0000:11:00", node: str = "n0") -> Finding:
     fields = {"code": str(code), "pci": pci, "class": kind}
-    return Sign(
+    return Finding(
         signature="kernel.xid", role=Role.ROOT, origin=Origin.KERNEL, failure=failure, time_s=at, fields=fields,
         place=Place(node=node, pci=pci), source="kernel",
     )  # fmt: skip
 
 
-def said(signature: str, failure: FailureClass, rank: int, at: float | None, **more: object) -> Sign:
-    return Sign(
+def said(signature: str, failure: FailureClass, rank: int, at: float | None, **more: object) -> Finding:
+    return Finding(
         signature=signature, role=Role.ROOT, origin=Origin.JOB_LOG, failure=failure, time_s=at,
         place=Place(rank=rank), source=f"{rank}.log", **more,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
 def report(
-    *signs: Sign, ranks: tuple[RankProgress, ...] = RANKS, job: JobFacts | None = None, kernel: bool = True
+    *findings: Finding, ranks: tuple[RankProgress, ...] = RANKS, job: JobFacts | None = None, kernel: bool = True
 ) -> Report:
     gathered = {"kernel_log": "2 logs"} if kernel else {}
-    return explain(Evidence(signs=signs, ranks=ranks, job=job, gathered=gathered))
+    return explain(Evidence(findings=findings, ranks=ranks, job=job, gathered=gathered))
 
 
 def test_the_rank_that_does_not_wait_is_the_place_of_a_hang() -> None:
@@ -67,18 +67,18 @@ def test_the_rank_that_waits_in_an_earlier_collective_is_behind() -> None:
 
 
 def test_a_hang_is_less_sure_where_the_culprit_has_no_log() -> None:
-    signs = [timeout(rank) for rank in range(8) if rank != 5]
+    findings = [timeout(rank) for rank in range(8) if rank != 5]
     job = JobFacts(state="FAILED", tasks=8, nodes=("n0", "n1"))
-    with_log = report(*signs, job=job).root
-    without = report(*signs, ranks=tuple(each for each in RANKS if each.rank != 5), job=job).root
+    with_log = report(*findings, job=job).root
+    without = report(*findings, ranks=tuple(each for each in RANKS if each.rank != 5), job=job).root
     assert with_log is not None
     assert without is not None
     assert without.confidence < 0.5 < 0.9 < with_log.confidence
 
 
 def test_a_hang_is_less_sure_without_kernel_logs() -> None:
-    signs = [timeout(rank) for rank in range(8) if rank != 5]
-    with_logs, without = report(*signs).root, report(*signs, kernel=False).root
+    findings = [timeout(rank) for rank in range(8) if rank != 5]
+    with_logs, without = report(*findings).root, report(*findings, kernel=False).root
     assert with_logs is not None
     assert without is not None
     assert without.confidence < with_logs.confidence
@@ -150,12 +150,12 @@ def test_who_ends_a_job_that_hangs_reacts(state: str) -> None:
 )
 def test_exceptions_are_classed_by_their_words(kind: str, message: str, failure: FailureClass) -> None:
     fields = {"type": kind, "message": message}
-    sign = said("python.exception", FailureClass.SOFTWARE, 1, 1.0, fields=fields, text=f"{kind}: {message}")
-    found = classed(sign, has_progress=True)
+    finding = said("python.exception", FailureClass.SOFTWARE, 1, 1.0, fields=fields, text=f"{kind}: {message}")
+    found = classify_exception(finding, has_progress=True)
     assert (found.role, found.failure) == (Role.ROOT, failure)
 
 
 def test_what_connections_raise_is_a_cascade() -> None:
     fields = {"type": "RuntimeError", "message": "Connection closed by peer"}
-    sign = said("python.exception", FailureClass.SOFTWARE, 1, 1.0, fields=fields)
-    assert classed(sign, has_progress=True).role is Role.CASCADE
+    finding = said("python.exception", FailureClass.SOFTWARE, 1, 1.0, fields=fields)
+    assert classify_exception(finding, has_progress=True).role is Role.CASCADE

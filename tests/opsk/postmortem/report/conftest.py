@@ -11,6 +11,7 @@ from opsk.postmortem.values import (
     Divergence,
     Evidence,
     FailureClass,
+    Finding,
     JobFacts,
     Missing,
     Moment,
@@ -20,7 +21,6 @@ from opsk.postmortem.values import (
     Recurrence,
     Report,
     Role,
-    Sign,
     Skew,
 )
 
@@ -32,13 +32,13 @@ HOSTILE = (
 
 @pytest.fixture
 def report() -> Report:
-    sign = Sign(
+    finding = Finding(
         signature="torch.cuda_oom", role=Role.ROOT, origin=Origin.JOB_LOG, failure=FailureClass.GPU_MEMORY,
         place=Place(rank=13, node="n01"), time_s=1.787e9, source=f"/logs/{HOSTILE}.out", line=4, text=HOSTILE, count=3,
     )  # fmt: skip
     root = Cause(
         failure=FailureClass.GPU_MEMORY, what=HOSTILE, where=Place(rank=13, node=HOSTILE, gpu_index=5), confidence=0.93,
-        why=("first", HOSTILE), signs=(sign,),
+        why=("first", HOSTILE), findings=(finding,),
     )  # fmt: skip
     return Report(
         state=HOSTILE,
@@ -46,7 +46,7 @@ def report() -> Report:
         root=root,
         alternatives=(Cause(failure=FailureClass.FABRIC, what=HOSTILE, where=Place(hca=HOSTILE), confidence=0.05),),
         timeline=(
-            Moment(time_s=1.787e9, what=HOSTILE, place=Place(node=HOSTILE), role=Role.ROOT, sign=sign),
+            Moment(time_s=1.787e9, what=HOSTILE, place=Place(node=HOSTILE), role=Role.ROOT, finding=finding),
             Moment(time_s=1.787e9 + 600, what="a rank waited", place=Place(rank=2), role=Role.CASCADE),
             Moment(time_s=None, what=HOSTILE),
         ),

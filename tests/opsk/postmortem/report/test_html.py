@@ -8,7 +8,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-from opsk.postmortem.report import html_report
+from opsk.postmortem.report import render_html
 from opsk.postmortem.values import Divergence, Evidence, RankProgress, Report
 from tests.fakes.browser import chromium_or_skip
 
@@ -46,7 +46,7 @@ class Page(HTMLParser):
 
 
 def test_nothing_that_others_wrote_is_alive(report: Report) -> None:
-    page = Page(html_report(report))
+    page = Page(render_html(report))
     assert not {"script", "img", "iframe", "object", "a", "form", "link"} & set(page.tags)
     assert not [name for name, _ in page.attributes if name.startswith("on")]
     assert "<script>document.title" in page.text  # shown to the letter
@@ -54,13 +54,13 @@ def test_nothing_that_others_wrote_is_alive(report: Report) -> None:
 
 
 def test_a_page_needs_nothing_from_outside(report: Report) -> None:
-    values = [value or "" for name, value in Page(html_report(report)).attributes if name in ("src", "href", "style")]
+    values = [value or "" for name, value in Page(render_html(report)).attributes if name in ("src", "href", "style")]
     assert not [value for value in values if "//" in value or "url(" in value]
-    assert "default-src 'none'" in html_report(report)
+    assert "default-src 'none'" in render_html(report)
 
 
 def test_everything_of_a_report_is_told(report: Report) -> None:
-    text = Page(html_report(report)).text
+    text = Page(render_html(report)).text
     for words in ("Job 4711", "93 % sure", "gpu_memory", "scontrol show node n01", "What is missing", "Seen before"):
         assert words in text
     assert "79.10 GiB" in text
@@ -68,7 +68,7 @@ def test_everything_of_a_report_is_told(report: Report) -> None:
 
 
 def test_a_healthy_job_is_said_to_be_one() -> None:
-    text = Page(html_report(Report(state="ended well"))).text
+    text = Page(render_html(Report(state="ended well"))).text
     assert "Nothing failed." in text
     assert "Evidence" not in text
 
@@ -76,7 +76,7 @@ def test_a_healthy_job_is_said_to_be_one() -> None:
 def test_a_report_of_many_ranks_stays_small() -> None:
     """The issue's bound: below 2 MB for 512 ranks; every rank has a cell with its last line."""
     ranks = tuple(RankProgress(rank=rank, last_text="<&>" * 100) for rank in range(512))
-    page = html_report(
+    page = render_html(
         Report(
             state="failed", evidence=Evidence(ranks=ranks),
             divergence=Divergence(group="", seq=1, op="ALLREDUCE", waiting=tuple(range(511)), never_arrived=(511,)),
@@ -89,7 +89,7 @@ def test_a_report_of_many_ranks_stays_small() -> None:
 def test_a_real_browser_shows_it_and_runs_nothing(report: Report, tmp_path: Path) -> None:
     browser = chromium_or_skip()
     page = tmp_path / "report.html"
-    page.write_text(html_report(report), encoding="utf-8")
+    page.write_text(render_html(report), encoding="utf-8")
     common = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
     dumped = subprocess.run(
         [*common, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120, check=False
@@ -107,5 +107,5 @@ def test_a_real_browser_shows_it_and_runs_nothing(report: Report, tmp_path: Path
 
 def test_a_rank_beyond_any_cluster_draws_no_map(report: Report) -> None:
     ranks = (RankProgress(rank=0), RankProgress(rank=999_999_999))
-    page = html_report(replace(report, evidence=Evidence(ranks=ranks), divergence=None))
+    page = render_html(replace(report, evidence=Evidence(ranks=ranks), divergence=None))
     assert 'class="ranks"' not in page

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from opsk.errors import InputError
-from opsk.postmortem.logs.lines import fields_of
+from opsk.postmortem.logs.lines import read_fields
 from opsk.postmortem.signatures import Signature, parse_signatures, signatures
 from opsk.postmortem.values import Role
 from tests.opsk.postmortem.signatures.examples import EXAMPLES
@@ -17,7 +17,7 @@ BY_ID = {signature.id: signature for signature in signatures()}
 
 def matches(signature: Signature, line: str) -> bool:
     """Match as the reader does: a fragment first, then the pattern."""
-    return any(part in line for part in signature.fragments) and fields_of(signature, line) is not None
+    return any(part in line for part in signature.fragments) and read_fields(signature, line) is not None
 
 
 def test_every_signature_has_an_example() -> None:
@@ -45,7 +45,7 @@ def test_no_near_miss_is_a_root_of_another_signature() -> None:
 
 
 def test_numbers_of_a_failed_allocation_are_read() -> None:
-    fields = fields_of(BY_ID["torch.cuda_oom"], EXAMPLES["torch.cuda_oom"][0])
+    fields = read_fields(BY_ID["torch.cuda_oom"], EXAMPLES["torch.cuda_oom"][0])
     assert fields is not None
     assert (fields["asked"], fields["capacity"], fields["free"]) == ("2.00 GiB", "79.10 GiB", "1.62 GiB")
 

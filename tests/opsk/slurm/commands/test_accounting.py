@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError, SlurmError
 from opsk.slurm.commands.accounting import (
+    FIELDS,
     NODE_COLUMNS,
-    WANTED,
     AccountingClient,
-    last_ended,
+    find_last_ended,
     parse_reasons,
     parse_runs,
 )
@@ -29,7 +29,7 @@ def row(label: str, *, number: str = "", **said: str) -> dict[str, str]:
     return told | said
 
 
-def text(*rows: dict[str, str], fields: tuple[str, ...] = WANTED) -> str:
+def text(*rows: dict[str, str], fields: tuple[str, ...] = FIELDS) -> str:
     return "".join("".join(each.get(field, "") + MARK for field in fields) + "\n" for each in rows)
 
 
@@ -42,7 +42,7 @@ def test_steps_belong_to_the_run_before_them() -> None:
             row("7.batch", State="FAILED", NodeList="n0"),
             row("7.0", State="OUT_OF_MEMORY", ExitCode="0:125", NTasks="16", MaxRSS="2048K"),
         ),
-        WANTED,
+        FIELDS,
         MARK,
     )
     assert (run.id, run.state, run.user, run.uid, run.nodes) == (7, "FAILED", "ada", 1000, ("n0", "n1"))
@@ -57,7 +57,7 @@ def test_steps_belong_to_the_run_before_them() -> None:
 
 
 def test_who_cancelled_it_stands_behind_the_state() -> None:
-    (run,) = parse_runs(text(row("8", State="CANCELLED by 4242")), WANTED, MARK)
+    (run,) = parse_runs(text(row("8", State="CANCELLED by 4242")), FIELDS, MARK)
     assert (run.state, run.cancelled_by) == ("CANCELLED", 4242)
 
 
@@ -65,26 +65,26 @@ def test_a_requeued_job_has_a_run_each_time_and_the_last_that_ended_counts() -> 
     """Slurm 22.05 has no field Restarts: the rows are counted."""
     runs = parse_runs(
         text(row("9", State="NODE_FAIL"), row("9", State="PENDING", NodeList="None assigned", Start="Unknown")),
-        WANTED,
+        FIELDS,
         MARK,
     )
     assert [(run.state, run.restarts, run.nodes) for run in runs] == [
         ("NODE_FAIL", 0, ("n0", "n1")),
         ("PENDING", 1, ()),
     ]
-    ended = last_ended(runs)
+    ended = find_last_ended(runs)
     assert ended is not None
     assert ended.state == "NODE_FAIL"
 
 
 def test_a_job_that_gave_nodes_back_is_one_run() -> None:
-    (run,) = parse_runs(text(row("9", State="RESIZING", NodeList="n[0-2]"), row("9", NodeList="n0")), WANTED, MARK)
+    (run,) = parse_runs(text(row("9", State="RESIZING", NodeList="n[0-2]"), row("9", NodeList="n0")), FIELDS, MARK)
     assert (run.state, run.nodes) == ("COMPLETED", ("n0", "n1", "n2"))
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=60).filter(lambda name: MARK not in name))
 def test_names_may_hold_anything(name: str) -> None:
-    (run,) = parse_runs(text(row("7", JobName=name, WorkDir="/tmp")), WANTED, MARK)
+    (run,) = parse_runs(text(row("7", JobName=name, WorkDir="/tmp")), FIELDS, MARK)
     assert run.name == name
     assert run.id == 7
 
@@ -92,7 +92,7 @@ def test_names_may_hold_anything(name: str) -> None:
 @pytest.mark.parametrize("damaged", ["7", f"7{MARK}7{MARK}FAI"])
 def test_an_answer_that_ends_within_a_record_is_none(damaged: str) -> None:
     with pytest.raises(SlurmError, match="ends within a record"):
-        parse_runs(damaged, WANTED, MARK)
+        parse_runs(damaged, FIELDS, MARK)
 
 
 def test_only_nodes_with_a_reason_are_told() -> None:

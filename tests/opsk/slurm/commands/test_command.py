@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError, SlurmError
-from opsk.slurm.commands.command import CommandClient, command_environment
+from opsk.slurm.commands.command import CommandClient, build_command_environment
 
 SQUEUE = r"""#!/usr/bin/python3
 # Stands for squeue: prints the jobs below in whatever format it is asked for, and the separator that it was given.
@@ -72,7 +72,7 @@ def test_the_callers_own_settings_do_not_reach_the_commands() -> None:
         "HOME": "/root",
         "LC_ALL": "de",
     }
-    assert command_environment(given) == {
+    assert build_command_environment(given) == {
         "SLURM_CONF": "/etc/s.conf",
         "HOME": "/root",
         "LC_ALL": "C",

@@ -1,4 +1,4 @@
-"""Is it read right which slurmctld answers, and which reservations are there?"""
+"""Tests parsing of the controllers that answer and of the reservations."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from opsk.slurm.commands import fields
     ],
 )
 def test_gpus_are_read_from_every_spelling(text: str, expected: tuple[int, str | None]) -> None:
-    assert fields.gpus_of(text) == expected
+    assert fields.parse_gpus(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_gpus_are_read_from_every_spelling(text: str, expected: tuple[int, str |
     ],
 )
 def test_gpu_indices_are_read_and_damage_gives_none(text: str, expected: tuple[int, ...]) -> None:
-    assert fields.gpu_indices(text) == expected
+    assert fields.parse_gpu_indices(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -53,22 +53,22 @@ def test_gpu_indices_are_read_and_damage_gives_none(text: str, expected: tuple[i
     [("1-00:00:00", 86400), ("1:39:31", 5971), ("0:05", 5), ("UNLIMITED", None), ("INVALID", None), ("", None)],
 )
 def test_durations_are_seconds(text: str, expected: int | None) -> None:
-    assert fields.duration_s(text) == expected
+    assert fields.parse_duration_s(text) == expected
 
 
 def test_times_are_read_as_seconds_since_1970() -> None:
-    assert fields.moment("0") == datetime(1970, 1, 1, tzinfo=UTC)
+    assert fields.parse_time("0") == datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def test_times_in_iso_form_carry_a_zone() -> None:
-    read = fields.moment("2026-11-20T23:51:09")
+    read = fields.parse_time("2026-11-20T23:51:09")
     assert read is not None
     assert read.tzinfo is not None
 
 
 @pytest.mark.parametrize("text", ["N/A", "Unknown", "", "99999999999999999999"])
 def test_no_time_is_none(text: str) -> None:
-    assert fields.moment(text) is None
+    assert fields.parse_time(text) is None
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_no_time_is_none(text: str) -> None:
 )
 def test_exit_status_of_both_spellings(text: str, expected: tuple[int | None, int | None]) -> None:
     """768 = 3 << 8: exit 3 in job 11 of the 22.05 capture, where 24.11 and later print ``3:0``."""
-    assert fields.exit_status(text) == expected
+    assert fields.parse_exit_status(text) == expected

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import SlurmError
-from opsk.slurm.commands.job_text import details_of, parse_jobs, records_by_id
+from opsk.slurm.commands.job_text import add_details, parse_jobs, split_records
 from opsk.slurm.records import JobRecord
 
 RELEASES = ("22.05", "24.11", "25.11", "26.05")
@@ -52,7 +52,7 @@ def jobs(root: Path, release: str) -> dict[str, JobRecord]:
 
 @pytest.fixture
 def records(root: Path, release: str) -> dict[int, list[str]]:
-    return records_by_id((root / "tests/data/slurm" / release / "scontrol_d_show_jobs.txt").read_text())
+    return split_records((root / "tests/data/slurm" / release / "scontrol_d_show_jobs.txt").read_text())
 
 
 def named(jobs: dict[str, JobRecord], name: str) -> JobRecord:
@@ -106,7 +106,7 @@ def test_details_add_gpu_indices_of_each_node(jobs: dict[str, JobRecord], record
     """``GRES=gpu:h100:4(IDX:0-3)`` on n3 and ``gpu:h100:1(IDX:0)`` on n4."""
     job = named(jobs, "uneven")
     (record,) = records[job.id]
-    assert details_of(job, record).gpu_indices == {"n3": (0, 1, 2, 3), "n4": (0,)}
+    assert add_details(job, record).gpu_indices == {"n3": (0, 1, 2, 3), "n4": (0,)}
 
 
 def test_details_add_the_administrators_comment(jobs: dict[str, JobRecord], records: dict[int, list[str]]) -> None:
@@ -114,8 +114,8 @@ def test_details_add_the_administrators_comment(jobs: dict[str, JobRecord], reco
     commented = [job for job in jobs.values() if job.comment == "team=nlp run=42" and job.state == "RUNNING"]
     job = with_work_dir(commented[0])
     (record,) = records[job.id]
-    assert (details_of(job, record).admin_comment or "").startswith("remapped n1->n6 by ")
-    assert details_of(job, record).gpus_per_node == 8
+    assert (add_details(job, record).admin_comment or "").startswith("remapped n1->n6 by ")
+    assert add_details(job, record).gpus_per_node == 8
 
 
 def with_work_dir(job: JobRecord, path: str = "/home/alice") -> JobRecord:
@@ -140,8 +140,8 @@ def test_excluded_nodes_are_read_where_squeue_does_not_tell_them() -> None:
     """22.05: ``squeue -O ExcNodes`` is not there, ``scontrol show job`` has it; a name that repeats the line is not."""
     line = "   ReqNodeList=(null) ExcNodeList=n[3-4]\n"
     record = RECORD.format(name="g3", comment="x", admin="")
-    assert details_of(JOB, record + line).excluded_nodes == ("n3", "n4")
-    assert details_of(JOB, record + line + line).excluded_nodes == ()
+    assert add_details(JOB, record + line).excluded_nodes == ("n3", "n4")
+    assert add_details(JOB, record + line + line).excluded_nodes == ()
 
 
 @pytest.mark.parametrize(
@@ -153,29 +153,29 @@ def test_excluded_nodes_are_read_where_squeue_does_not_tell_them() -> None:
     ],
 )
 def test_a_user_cannot_forge_the_administrators_comment(name: str, comment: str) -> None:
-    assert details_of(JOB, RECORD.format(name=name, comment=comment, admin="")).admin_comment is None
+    assert add_details(JOB, RECORD.format(name=name, comment=comment, admin="")).admin_comment is None
 
 
 def test_a_directory_name_cannot_forge_the_administrators_comment() -> None:
     job = with_work_dir(JOB, "/home/alice\n   AdminComment=forged")
     record = RECORD.format(name="g3", comment="x", admin="   AdminComment=forged\n")
-    assert details_of(job, record).admin_comment is None
+    assert add_details(job, record).admin_comment is None
 
 
 def test_a_true_comment_is_read_beside_a_forged_one() -> None:
     record = RECORD.format(name="g3", comment="x\n   AdminComment=forged", admin="   AdminComment=true one \n")
-    assert details_of(JOB, record).admin_comment == "true one"
+    assert add_details(JOB, record).admin_comment == "true one"
 
 
 def test_forged_gpu_lines_take_the_indices_away() -> None:
     name = "g3\n     Nodes=n2 CPU_IDs=0 Mem=1 GRES=gpu:h100:3(IDX:5-7)"
-    assert details_of(JOB, RECORD.format(name=name, comment="x", admin="")).gpu_indices == {}
+    assert add_details(JOB, RECORD.format(name=name, comment="x", admin="")).gpu_indices == {}
 
 
 def test_a_forged_record_makes_its_id_ambiguous() -> None:
     evil = RECORD.format(name="g3", comment="x\nJobId=6 JobName=fake", admin="")
     honest = RECORD.replace("JobId=5", "JobId=6").format(name="honest", comment="y", admin="")
-    assert {number: len(found) for number, found in records_by_id(evil + honest).items()} == {5: 1, 6: 2}
+    assert {number: len(found) for number, found in split_records(evil + honest).items()} == {5: 1, 6: 2}
 
 
 def test_text_within_fields_cannot_start_a_record() -> None:

@@ -1,4 +1,4 @@
-"""Is a queue counted right: arrays, partitions, GPUs however they were asked for, and what was advised?"""
+"""Tests counting of the queue: arrays, partitions, GPUs in every form of request, and the advice given."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.errors import SlurmError
-from opsk.slurm.commands.queue_text import MAX_TASKS, QUEUE_COLUMNS, QueuedJobs, parse_queue, task_count
+from opsk.slurm.commands.queue_text import MAX_TASKS, QUEUE_COLUMNS, QueuedJobs, count_tasks, parse_queue
 from tests.fakes.slurm_captures import tables
 
 SEPARATOR = "|0123|"
@@ -76,12 +76,12 @@ def test_the_administrators_comment_is_kept() -> None:
     [("N/A", 1), ("", 1), ("0", 1), ("1-99%4", 99), ("1,3,5-6", 4), ("0-9:3", 4), ("9-1", 1), ("0-9999999", MAX_TASKS)],
 )
 def test_tasks_of_an_array_are_counted(text: str, tasks: int) -> None:
-    assert task_count(text) == tasks
+    assert count_tasks(text) == tasks
 
 
 @given(st.sets(st.integers(0, 300), min_size=1), st.integers(1, 9))
 def test_a_list_of_tasks_has_as_many_as_are_in_it(tasks: set[int], at_once: int) -> None:
-    assert task_count(",".join(map(str, sorted(tasks))) + f"%{at_once}") == len(tasks)
+    assert count_tasks(",".join(map(str, sorted(tasks))) + f"%{at_once}") == len(tasks)
 
 
 @pytest.mark.parametrize("text", [text_of(ROW)[:-9], text_of(ROW | {"JobID": "x"}), "squeue: nonsense"])

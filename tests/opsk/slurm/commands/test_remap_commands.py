@@ -13,17 +13,17 @@ from opsk.slurm.commands.remap_commands import (
     SlurmSite,
     Where,
     Who,
+    build_requeue_commands,
+    constrain_nodes,
     drain,
-    give_back,
-    hold_back,
-    keep_out,
     relaunch,
     release_job,
     requeue,
-    requeue_commands,
+    requeue_hold,
+    reserve,
     resume,
+    shrink,
     start_now,
-    steer,
 )
 
 RELEASES = [(22, 5), (24, 11), (25, 11), (26, 5)]
@@ -39,16 +39,16 @@ BLOCK = (*REQUEUE[:2], "scontrol update jobid=4711 excnodelist=n3 reqnodelist=",
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize(("topology", "wanted"), [("tree", REQUEUE), (None, REQUEUE), ("block", BLOCK)])
 def test_the_way_through_the_queue(release: tuple[int, int], topology: str | None, wanted: tuple[str, ...]) -> None:
-    commands = requeue_commands(
+    commands = build_requeue_commands(
         "4711", SlurmSite(release=release, topology=topology), failed=["n3"], reason="gpu:n3/5 failed",
-        wanted=["n0", "n1", "n2", "n4"],
+        required=["n0", "n1", "n2", "n4"],
     )  # fmt: skip
     assert tuple(command.text for command in commands) == wanted
     assert [command.who for command in commands] == [Who.ADMINISTRATOR, Who.USER, Who.USER, Who.USER]
 
 
 def test_a_job_that_is_pending_already_is_not_requeued_again() -> None:
-    commands = requeue_commands(
+    commands = build_requeue_commands(
         "4711", SlurmSite(release=(25, 11)), failed=["n3"], reason="", count=3, is_running=False
     )
     assert [command.text for command in commands[1:]] == [
@@ -78,12 +78,12 @@ def test_a_step_without_one_is_told_its_nodes() -> None:
     [
         (resume(["n3"]), "scontrol update nodename=n3 state=resume", Who.ADMINISTRATOR),
         (requeue("7_3"), "scontrol requeue 7_3", Who.USER),
-        (hold_back("7"), "scontrol requeuehold 7", Who.USER),
+        (requeue_hold("7"), "scontrol requeuehold 7", Who.USER),
         (release_job("7"), "scontrol release 7", Who.USER),
         (start_now("7"), "scontrol update jobid=7 starttime=now", Who.USER),
-        (give_back("7", ["n1", "n0"]), "scontrol update jobid=7 'nodelist=n[0-1]'", Who.USER),
+        (shrink("7", ["n1", "n0"]), "scontrol update jobid=7 'nodelist=n[0-1]'", Who.USER),
         (
-            keep_out(["n3"], "7"),
+            reserve(["n3"], "7"),
             "scontrol create reservation reservationname=opsk-failed-7 nodes=n3 starttime=now duration=1-00:00:00 "
             "users=root flags=maint,ignore_jobs",
             Who.OPERATOR,
@@ -123,6 +123,7 @@ def test_what_is_no_job_id_is_refused(job: str) -> None:
 
 def test_steering_is_the_same_in_every_release() -> None:
     texts = {
-        release: steer("7", SlurmSite(release=release), excluded=["n1"], wanted=["n0"]).text for release in RELEASES
+        release: constrain_nodes("7", SlurmSite(release=release), excluded=["n1"], required=["n0"]).text
+        for release in RELEASES
     }
     assert len(set(texts.values())) == 1

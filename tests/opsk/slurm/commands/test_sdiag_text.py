@@ -1,4 +1,4 @@
-"""Is sdiag read in SI units, of every release, and as absent where it does not say?"""
+"""Tests that sdiag of every release is parsed into SI units, and that missing values stay absent."""
 
 from __future__ import annotations
 

@@ -8,17 +8,17 @@ import pytest
 
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import find_rails
-from opsk.slurm.topology.check import topology_faults
+from opsk.slurm.topology.check import check_topology
 from opsk.slurm.topology.conf import read_topology_conf
-from opsk.slurm.topology.tree import write_tree
+from opsk.slurm.topology.tree import render_tree
 
 
 def kinds(text: str) -> list[str]:
-    return [fault.kind for fault in topology_faults(read_topology_conf(text))]
+    return [fault.kind for fault in check_topology(read_topology_conf(text))]
 
 
 def test_what_opsk_writes_has_nothing_wrong() -> None:
-    assert kinds(write_tree(find_rails(rail_optimized_fabric(nodes=16, hcas=4, leaves=8, spines=2)))) == []
+    assert kinds(render_tree(find_rails(rail_optimized_fabric(nodes=16, hcas=4, leaves=8, spines=2)))) == []
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_the_open_files_have_what_their_notes_say(shared: Path) -> None:
     """MANIFEST.csv: leaves without a root; overlapping ranges (n051), a name without its prefix (n019, n020)."""
     folder = shared / "data/real/slurm_topology"
     assert kinds((folder / "sdcc.conf").read_text()) == ["separate_trees"]
-    faults = topology_faults(read_topology_conf((folder / "superpod_circe.conf").read_text()))
+    faults = check_topology(read_topology_conf((folder / "superpod_circe.conf").read_text()))
     found = {fault.kind: fault.nodes for fault in faults}
     assert found == {"node_listed_twice": ("circe-n051",), "odd_node_name": ("n019", "n020"), "separate_trees": ()}
     assert kinds((folder / "topograph_block.conf").read_text()) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError
-from opsk.slurm.topology.conf import read_topology_conf, topology_summary
+from opsk.slurm.topology.conf import read_topology_conf, summarise_topology
 
 
 @pytest.mark.shared
@@ -17,7 +17,7 @@ def test_every_open_topology_conf_is_read_right(shared: Path) -> None:
     expected = json.loads((shared / "data/real/EXPECTED.json").read_text())["slurm_topology"]
     for name, answer in expected.items():
         conf = read_topology_conf((shared / "data/real/slurm_topology" / name).read_text())
-        assert (name, topology_summary(conf)) == (name, answer)
+        assert (name, summarise_topology(conf)) == (name, answer)
         assert conf.problems == ()
 
 

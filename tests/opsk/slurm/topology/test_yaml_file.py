@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import find_rails
-from opsk.slurm.topology.block import blocks_of
-from opsk.slurm.topology.tree import tree_of
-from opsk.slurm.topology.written import Entry, Written, yaml_text
-from opsk.slurm.topology.yaml_file import is_topology, load_yaml, merged, read_topology
+from opsk.slurm.topology.block import build_blocks
+from opsk.slurm.topology.tree import build_topology_tree
+from opsk.slurm.topology.written import Entry, SlurmTopology, render_yaml
+from opsk.slurm.topology.yaml_file import is_topology, load_yaml, merge_topologies, read_topology
 
 EVERY_KIND = """\
 ---
@@ -73,7 +73,7 @@ def test_every_kind_is_read() -> None:
     assert (racks.block_sizes, list(racks.blocks)) == ("2,4", ["b1", "b2"])
     assert file.topologies[4].conf.rings == {"r0": ("a01", "a02", "a03", "a04")}
     assert file.topologies[5].conf.toruses == {"pod": ("a01", "a02")}
-    assert merged(file).leaf_switches == ("low1", "low2")
+    assert merge_topologies(file).leaf_switches == ("low1", "low2")
 
 
 def test_names_stay_names_whatever_yaml_makes_of_them() -> None:
@@ -84,8 +84,8 @@ def test_names_stay_names_whatever_yaml_makes_of_them() -> None:
 
 def test_what_is_written_is_read_back() -> None:
     rails = find_rails(rail_optimized_fabric(nodes=16, hcas=4, leaves=8, spines=2))
-    written = [("tree", tree_of(rails)), ("block", blocks_of(rails))]
-    file = read_topology(yaml_text(written), source="t")
+    written = [("tree", build_topology_tree(rails)), ("block", build_blocks(rails))]
+    file = read_topology(render_yaml(written), source="t")
     assert file.problems == ()
     assert [(each.name, each.is_default) for each in file.topologies] == [("tree", True), ("block", False)]
     for each, (_, wrote) in zip(file.topologies, written, strict=True):
@@ -98,8 +98,8 @@ def test_what_is_written_is_read_back() -> None:
 
 @given(st.lists(st.from_regex(r"[a-z0-9.\-]{1,6}[0-9]{0,3}", fullmatch=True), min_size=1, unique=True))
 def test_every_node_name_survives(names: list[str]) -> None:
-    written = Written(kind="block", entries=(Entry(name="b", nodes=tuple(names)),), block_sizes=(1,))
-    file = read_topology(yaml_text([("block", written)]), source="t")
+    written = SlurmTopology(kind="block", entries=(Entry(name="b", nodes=tuple(names)),), block_sizes=(1,))
+    file = read_topology(render_yaml([("block", written)]), source="t")
     assert sorted(file.default.conf.nodes) == sorted(names)
 
 

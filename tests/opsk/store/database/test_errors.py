@@ -18,9 +18,9 @@ from opsk.errors import StoreError
 from opsk.store.database import engine as engine_module
 from opsk.store.database.engine import open_store
 from opsk.store.database.errors import store_error
-from opsk.store.database.urls import default_url, shown, store_url
+from opsk.store.database.urls import default_url, format_url, store_url
 from opsk.store.export import export
-from opsk.store.records.jobs import jobs
+from opsk.store.records.jobs import find_jobs
 from opsk.store.writing import DirectWriter
 from tests.fakes import database_servers
 from tests.fakes.store_records import interval, job
@@ -48,7 +48,7 @@ def test_a_full_disk_keeps_what_was_there_and_nothing_of_what_came(file: Path) -
     with pytest.raises(StoreError, match="disk is full") as caught:
         DirectWriter(engine).write([job("new", prediction={"a": "x" * 100_000}), *map(interval, range(50))])
     assert "safe" in caught.value.hint
-    assert [found.job for found in jobs(engine)] == ["4711"]
+    assert [found.job for found in find_jobs(engine)] == ["4711"]
     engine.dispose()
     again = open_store(f"sqlite:///{file}")
     assert DirectWriter(again).write([job("new")]).new == 1
@@ -62,7 +62,7 @@ def test_a_locked_file_is_said_after_the_wait(file: Path, monkeypatch: pytest.Mo
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreError, match="another program has it locked"):
         DirectWriter(engine).write([job("new")])
-    assert len(jobs(engine)) == 1  # readers do not wait
+    assert len(find_jobs(engine)) == 1  # readers do not wait
     holder.rollback()
     assert DirectWriter(engine).write([job("new")]).new == 1
 
@@ -90,10 +90,10 @@ _READ_AND_WRITE = """
 import sys
 from opsk.errors import StoreError
 from opsk.store.database.engine import open_store
-from opsk.store.records.jobs import jobs
+from opsk.store.records.jobs import find_jobs
 from opsk.store.writing import DirectWriter
 from tests.fakes.store_records import job
-print("read", len(jobs(open_store(sys.argv[1], writing=False))))
+print("read", len(find_jobs(open_store(sys.argv[1], writing=False))))
 try:
     DirectWriter(open_store(sys.argv[1])).write([job("new")])
 except StoreError as error:
@@ -147,7 +147,7 @@ def test_a_store_without_its_table_says_what_to_do(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("drop table jobs"))
     with pytest.raises(StoreError, match="not the tables") as caught:
-        jobs(engine)
+        find_jobs(engine)
     assert "opsk store check" in caught.value.hint
 
 
@@ -165,7 +165,7 @@ def test_a_url_that_leads_nowhere_is_an_error_with_a_hint(url: str) -> None:
 
 
 def test_what_is_shown_of_a_url_has_no_secrets() -> None:
-    said = shown(store_url("postgresql://ada:s3cret@db/opsk?sslpassword=s3cret&password=s3cret"))
+    said = format_url(store_url("postgresql://ada:s3cret@db/opsk?sslpassword=s3cret&password=s3cret"))
     assert "s3cret" not in said
     assert said.startswith("postgresql+psycopg://ada:***@db/opsk")
 
@@ -193,7 +193,7 @@ def test_a_value_that_no_opsk_wrote_is_said(file: Path) -> None:
             raw.execute(f"UPDATE jobs SET submitted_at = {value}")
         raw.close()
         with pytest.raises(StoreError, match="what no opsk wrote") as caught:
-            jobs(open_store(f"sqlite:///{file}"))
+            find_jobs(open_store(f"sqlite:///{file}"))
         assert caught.value.hint == "opsk store check"
 
 

@@ -15,7 +15,14 @@ from sqlalchemy import Engine, MetaData, event, inspect, text
 
 from opsk.errors import StoreError
 from opsk.store.database.engine import connect, open_store
-from opsk.store.database.schema import differences, migration_config, newest, revision_of, revisions, upgrade
+from opsk.store.database.schema import (
+    find_differences,
+    list_revisions,
+    migration_config,
+    newest_revision,
+    read_revision,
+    upgrade,
+)
 from opsk.store.database.tables import METADATA
 
 NOON = datetime(2026, 3, 1, 12)  # noqa: DTZ001
@@ -63,21 +70,21 @@ def kept(engine: Engine, metadata: MetaData) -> dict[str, list[Any]]:
 
 def test_a_new_store_has_every_table_and_no_difference_from_the_classes(engine: Engine) -> None:
     assert set(inspect(engine).get_table_names()) == {*METADATA.tables, "alembic_version"}
-    assert differences(engine) == []
+    assert find_differences(engine) == []
 
 
-@pytest.mark.parametrize("revision", revisions())
+@pytest.mark.parametrize("revision", list_revisions())
 def test_what_was_kept_in_any_form_is_there_after_all_steps(url: str, revision: str) -> None:
     engine = connect(url)
     upgrade(engine, revision)
-    assert revision_of(engine) == revision
+    assert read_revision(engine) == revision
     before = fill(engine)
     metadata = MetaData()
     metadata.reflect(engine)
     upgrade(engine)
-    assert revision_of(engine) == newest()
+    assert read_revision(engine) == newest_revision()
     assert kept(engine, metadata) == before
-    assert differences(engine) == []
+    assert find_differences(engine) == []
     engine.dispose()
 
 
@@ -88,7 +95,7 @@ def test_every_step_can_be_taken_back(engine: Engine) -> None:
         command.downgrade(config, "base")
     assert inspect(engine).get_table_names() == ["alembic_version"]
     upgrade(engine)
-    assert differences(engine) == []
+    assert find_differences(engine) == []
 
 
 def test_a_step_that_was_cut_off_half_way_is_finished(url: str) -> None:
@@ -101,16 +108,16 @@ def test_a_step_that_was_cut_off_half_way_is_finished(url: str) -> None:
     with engine.begin() as connection:
         connection.execute(text(index + (" on failures" if engine.dialect.name in ("mysql", "mariadb") else "")))
     upgrade(engine)
-    assert differences(engine) == []
+    assert find_differences(engine) == []
     engine.dispose()
 
 
 def test_a_server_of_an_older_form_is_left_to_the_administrator(url: str) -> None:
     engine = connect(url)
-    upgrade(engine, revisions()[0])
+    upgrade(engine, list_revisions()[0])
     if engine.dialect.name == "sqlite":
         open_store(url)
-        assert revision_of(engine) == newest()
+        assert read_revision(engine) == newest_revision()
     else:
         with pytest.raises(StoreError, match="older opsk") as caught:
             open_store(url)
@@ -141,11 +148,11 @@ def test_who_is_next_to_change_tables_on_mariadb_finds_all_that_was_changed(url:
 
     def look(*words: Any) -> None:
         if "RELEASE_LOCK" in words[2]:
-            seen.append(revision_of(beside))
+            seen.append(read_revision(beside))
 
     event.listen(changing, "before_cursor_execute", look)
     upgrade(changing)
-    assert seen == [newest()]
+    assert seen == [newest_revision()]
     changing.dispose()
     beside.dispose()
 
@@ -153,13 +160,13 @@ def test_who_is_next_to_change_tables_on_mariadb_finds_all_that_was_changed(url:
 def test_tables_of_other_programs_are_none_of_ours(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("create table somebody_elses (id integer)"))
-    assert differences(engine) == []
+    assert find_differences(engine) == []
 
 
 def test_a_difference_is_named(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("alter table failures drop column code"))
-    assert differences(engine) == ["add_column failures.code"]
+    assert find_differences(engine) == ["add_column failures.code"]
 
 
 def test_developers_write_steps_with_alembics_own_command(root: Path, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from opsk.errors import InputError, StoreError
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.hb_domains import HbDomain
-from opsk.fabric.snapshot import as_snapshot
+from opsk.fabric.snapshot import serialise_snapshot
 from opsk.store.database.engine import open_store
-from opsk.store.records.snapshots import StoredSnapshot, history, load_snapshot, save_snapshot
+from opsk.store.records.snapshots import StoredSnapshot, list_snapshots, load_snapshot, save_snapshot
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 A = rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2)
@@ -35,14 +35,14 @@ def test_a_snapshot_comes_back_as_it_was_stored(engine: Engine) -> None:
     kept = save_snapshot(engine, A, [rack], cluster="titan", now=NOON)
     assert (kept.new, kept.switches, kept.hcas, kept.nodes, kept.cables) == (True, 4, 8, 4, 12)
     shown, snapshot = load_snapshot(engine, str(kept.id), cluster="titan")
-    assert as_snapshot(snapshot.fabric, snapshot.hb_domains) == as_snapshot(A, [rack])
+    assert serialise_snapshot(snapshot.fabric, snapshot.hb_domains) == serialise_snapshot(A, [rack])
     assert (shown.taken_at, shown.last_seen_at) == (NOON, NOON)
 
 
 def test_the_same_fabric_is_not_stored_again_but_seen_again(engine: Engine) -> None:
     first, second = save(engine, A, 0), save(engine, A, 5)
     assert (first.id, first.new, second.new) == (second.id, True, False)
-    (only,) = history(engine)
+    (only,) = list_snapshots(engine)
     assert (only.taken_at, only.last_seen_at) == (NOON, NOON + timedelta(hours=5))
 
 
@@ -54,7 +54,7 @@ def test_an_older_look_does_not_turn_the_clock_back(engine: Engine) -> None:
 def test_a_fabric_that_went_back_is_a_row_of_its_own(engine: Engine) -> None:
     ids = [save(engine, fabric, hours).id for hours, fabric in enumerate((A, B, A))]
     assert len(set(ids)) == 3
-    assert [row.id for row in history(engine)] == ids[::-1]
+    assert [row.id for row in list_snapshots(engine)] == ids[::-1]
     assert load_snapshot(engine, "latest", cluster="titan")[0].id == ids[2]
     assert load_snapshot(engine, "previous", cluster="titan")[0].id == ids[1]
 
@@ -62,8 +62,8 @@ def test_a_fabric_that_went_back_is_a_row_of_its_own(engine: Engine) -> None:
 def test_clusters_are_kept_apart(engine: Engine) -> None:
     save(engine, A, 0)
     save(engine, A, 1, cluster="other")
-    assert len(history(engine)) == 2
-    assert [row.cluster for row in history(engine, cluster="other")] == ["other"]
+    assert len(list_snapshots(engine)) == 2
+    assert [row.cluster for row in list_snapshots(engine, cluster="other")] == ["other"]
 
 
 def test_a_snapshot_is_found_by_the_start_of_its_hash(engine: Engine) -> None:
@@ -108,4 +108,4 @@ def test_a_store_without_its_table_says_so(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("drop table topology_snapshots"))
     with pytest.raises(StoreError, match="no such table"):
-        history(engine)
+        list_snapshots(engine)

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.telemetry.gpu.gres_order import GresDevice, in_order, named, parents, parse_gres_conf, resolve
+from opsk.telemetry.gpu.gres_order import (
+    GresDevice,
+    list_uuids_in_slurm_order,
+    map_mig_parents,
+    parse_gres_conf,
+    resolve,
+    resolve_mig_names,
+)
 from opsk.telemetry.gpu.samples import GpuReading, LostGpu
 from tests.fakes.gpus import gpu_uuid, h100, reading, with_mig
 
@@ -21,24 +28,28 @@ def uuids(*indices: int) -> tuple[str, ...]:
 
 
 def test_without_gres_conf_the_order_is_nvmls() -> None:
-    assert in_order(None, CROSSED) == uuids(0, 1, 2, 3)
+    assert list_uuids_in_slurm_order(None, CROSSED) == uuids(0, 1, 2, 3)
 
 
 def test_files_are_minors_in_the_order_written() -> None:
-    assert in_order(parse_gres_conf("Name=gpu Type=h100 File=/dev/nvidia[0-3]"), CROSSED) == uuids(2, 3, 0, 1)
+    assert list_uuids_in_slurm_order(parse_gres_conf("Name=gpu Type=h100 File=/dev/nvidia[0-3]"), CROSSED) == uuids(
+        2, 3, 0, 1
+    )
     text = "Name=gpu File=/dev/nvidia3\nName=gpu File=/dev/nvidia[1,0]\nName=gpu File=/dev/nvidia2\n"
-    assert in_order(parse_gres_conf(text), CROSSED) == uuids(1, 3, 2, 0)
+    assert list_uuids_in_slurm_order(parse_gres_conf(text), CROSSED) == uuids(1, 3, 2, 0)
 
 
 def test_autodetect_by_nvml_orders_by_address_whatever_is_written() -> None:
-    assert in_order(parse_gres_conf("AutoDetect=nvml"), CROSSED) == uuids(0, 1, 2, 3)
+    assert list_uuids_in_slurm_order(parse_gres_conf("AutoDetect=nvml"), CROSSED) == uuids(0, 1, 2, 3)
     text = "AutoDetect=nvml\nName=gpu File=/dev/nvidia[0-1]\n"
-    assert in_order(parse_gres_conf(text), CROSSED) == uuids(2, 3)
-    assert in_order(parse_gres_conf("AutoDetect=NVML\nName=gpu File=/dev/nvidia[2,0]"), CROSSED) == uuids(0, 2)
+    assert list_uuids_in_slurm_order(parse_gres_conf(text), CROSSED) == uuids(2, 3)
+    assert list_uuids_in_slurm_order(
+        parse_gres_conf("AutoDetect=NVML\nName=gpu File=/dev/nvidia[2,0]"), CROSSED
+    ) == uuids(0, 2)
 
 
 def test_autodetect_without_nvml_orders_by_minor() -> None:
-    assert in_order(parse_gres_conf("AutoDetect=nvidia"), CROSSED) == uuids(2, 3, 0, 1)
+    assert list_uuids_in_slurm_order(parse_gres_conf("AutoDetect=nvidia"), CROSSED) == uuids(2, 3, 0, 1)
 
 
 def test_a_lost_gpu_keeps_its_place() -> None:
@@ -47,24 +58,32 @@ def test_a_lost_gpu_keeps_its_place() -> None:
     lost = LostGpu(uuid=gpu_uuid(1), index=1, pci=h100(1).pci, minor=1, why="lost")
     after = GpuReading(read_at_s=0.0, gpus=left, lost=(lost,))
     for text in ("AutoDetect=nvml", "AutoDetect=nvidia", "Name=gpu File=/dev/nvidia[0-3]"):
-        assert in_order(parse_gres_conf(text), after) == uuids(0, 1, 2, 3)
+        assert list_uuids_in_slurm_order(parse_gres_conf(text), after) == uuids(0, 1, 2, 3)
 
 
 def test_a_gpu_that_is_not_there_leaves_a_hole() -> None:
-    assert in_order(parse_gres_conf("Name=gpu File=/dev/nvidia[0-4]"), CROSSED) == (*uuids(2, 3, 0, 1), None)
+    assert list_uuids_in_slurm_order(parse_gres_conf("Name=gpu File=/dev/nvidia[0-4]"), CROSSED) == (
+        *uuids(2, 3, 0, 1),
+        None,
+    )
 
 
 def test_instances_stand_in_the_place_of_their_gpu() -> None:
     cut = with_mig(h100(1))
     seen = reading(h100(0), cut, h100(2))
     first, second = (instance.uuid for instance in cut.mig)
-    assert in_order(parse_gres_conf("AutoDetect=nvml"), seen) == (gpu_uuid(0), first, second, gpu_uuid(2))
-    assert parents(seen) == {first: gpu_uuid(1), second: gpu_uuid(1)}
+    assert list_uuids_in_slurm_order(parse_gres_conf("AutoDetect=nvml"), seen) == (
+        gpu_uuid(0),
+        first,
+        second,
+        gpu_uuid(2),
+    )
+    assert map_mig_parents(seen) == {first: gpu_uuid(1), second: gpu_uuid(1)}
 
 
 def test_a_gpu_in_mig_mode_without_instances_is_not_given_out() -> None:
     seen = reading(h100(0), replace(h100(1), mig_mode=True), h100(2))
-    assert in_order(None, seen) == uuids(0, 2)
+    assert list_uuids_in_slurm_order(None, seen) == uuids(0, 2)
 
 
 def test_capabilities_are_instances_by_the_rule_of_the_driver() -> None:
@@ -72,7 +91,7 @@ def test_capabilities_are_instances_by_the_rule_of_the_driver() -> None:
     cut = with_mig(h100(1))
     conf = parse_gres_conf("Name=gpu Type=1g.10gb File=/dev/nvidia-caps/nvidia-cap[211,202]")
     assert conf.devices == (GresDevice(minor=1, gi=8, ci=0), GresDevice(minor=1, gi=7, ci=0))
-    assert in_order(conf, reading(h100(0), cut)) == (cut.mig[1].uuid, cut.mig[0].uuid)
+    assert list_uuids_in_slurm_order(conf, reading(h100(0), cut)) == (cut.mig[1].uuid, cut.mig[0].uuid)
 
 
 def test_the_drivers_own_list_of_capabilities_comes_first() -> None:
@@ -89,8 +108,8 @@ def test_several_files_of_one_device_are_one() -> None:
 def test_files_of_amd_are_cards_or_render_nodes() -> None:
     """Card 0 is the console's, which has no render node: renderD128 is card 1."""
     seen = reading(*(h100(index, minor=index + 1) for index in range(2)))
-    assert in_order(parse_gres_conf("Name=gpu File=/dev/dri/renderD[129,128]"), seen) == uuids(1, 0)
-    assert in_order(parse_gres_conf("Name=gpu File=/dev/dri/card1"), seen) == uuids(0)
+    assert list_uuids_in_slurm_order(parse_gres_conf("Name=gpu File=/dev/dri/renderD[129,128]"), seen) == uuids(1, 0)
+    assert list_uuids_in_slurm_order(parse_gres_conf("Name=gpu File=/dev/dri/card1"), seen) == uuids(0)
 
 
 def test_lines_for_other_nodes_and_other_resources_are_left_out() -> None:
@@ -110,22 +129,22 @@ def test_what_the_prolog_was_told_by_name_needs_no_order() -> None:
     cut = with_mig(h100(0))
     older = f"MIG-{gpu_uuid(0)}/8/0"
     assert resolve(("MIG-a", "MIG-b"), (0, 1), ()) == ("MIG-a", "MIG-b")
-    assert named((older, None), reading(cut)) == (cut.mig[1].uuid, None)
+    assert resolve_mig_names((older, None), reading(cut)) == (cut.mig[1].uuid, None)
     assert resolve(("0", "7"), (), uuids(3, 2)) == (gpu_uuid(3), None)
 
 
 @given(st.text(max_size=200))
 def test_no_text_is_too_strange(text: str) -> None:
     known = {gpu.uuid for gpu in CROSSED.gpus} | {None}
-    assert set(in_order(parse_gres_conf(text), CROSSED)) <= known
-    assert set(in_order(parse_gres_conf(f"Name=gpu File={text}", text, text), CROSSED)) <= known
+    assert set(list_uuids_in_slurm_order(parse_gres_conf(text), CROSSED)) <= known
+    assert set(list_uuids_in_slurm_order(parse_gres_conf(f"Name=gpu File={text}", text, text), CROSSED)) <= known
 
 
 @given(st.permutations(range(8)))
 def test_every_gpu_has_one_number(order: list[int]) -> None:
     seen = reading(*(h100(index, minor=order[index]) for index in range(8)))
     for text in ("AutoDetect=nvml", "AutoDetect=nvidia", "Name=gpu File=/dev/nvidia[0-7]"):
-        assert sorted(map(str, in_order(parse_gres_conf(text), seen))) == sorted(uuids(*range(8)))
+        assert sorted(map(str, list_uuids_in_slurm_order(parse_gres_conf(text), seen))) == sorted(uuids(*range(8)))
 
 
 @pytest.mark.parametrize("span", ["[0-99999999]", "[9-0]", "[", "]", "[a-b]", "[0-", ",,,"])

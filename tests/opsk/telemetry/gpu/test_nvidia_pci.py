@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.telemetry.gpu.nvidia_pci import GpusOnBus, nvidia_gpus
+from opsk.telemetry.gpu.nvidia_pci import GpusOnBus, find_nvidia_gpus
 
 
 def add(
@@ -38,17 +38,17 @@ def add(
 )
 def test_gpus_that_should_have_a_driver_count(tmp_path: Path, kind: str, driver: str | None, counts: bool) -> None:
     add(tmp_path, "0000:1a:00.0", kind=kind, driver=driver)
-    assert nvidia_gpus(tmp_path) == (("0000:1a:00.0",) if counts else ())
+    assert find_nvidia_gpus(tmp_path) == (("0000:1a:00.0",) if counts else ())
 
 
 def test_other_makers_and_virtual_functions_do_not_count(tmp_path: Path) -> None:
     add(tmp_path, "0000:03:00.0", vendor="0x1002")
     (add(tmp_path, "0000:1a:00.4", driver="nvidia") / "physfn").symlink_to("../0000:1a:00.0")
-    assert nvidia_gpus(tmp_path) == ()
+    assert find_nvidia_gpus(tmp_path) == ()
 
 
 def test_a_node_without_pci_has_none(tmp_path: Path) -> None:
-    assert nvidia_gpus(tmp_path) == ()
+    assert find_nvidia_gpus(tmp_path) == ()
 
 
 def test_the_bus_is_looked_over_seldom(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.telemetry.host.services import ServiceSample, service
+from opsk.telemetry.host.services import ServiceSample, read_service
 
 NAME = "nvidia-fabricmanager"
 
@@ -27,7 +27,7 @@ def test_a_service_whose_group_has_processes_runs(tmp_path: Path) -> None:
     group = systemd(tmp_path)
     group.mkdir()
     (group / "cgroup.events").write_text("populated 1\nfrozen 0\n")
-    assert service(NAME, tmp_path) == ServiceSample(name=NAME, enabled=True, running=True)
+    assert read_service(NAME, tmp_path) == ServiceSample(name=NAME, enabled=True, running=True)
 
 
 @pytest.mark.parametrize("emptied", [True, False])
@@ -36,20 +36,20 @@ def test_an_enabled_service_without_processes_does_not_run(tmp_path: Path, empti
     if emptied:
         group.mkdir()
         (group / "cgroup.events").write_text("populated 0\nfrozen 0\n")
-    assert service(NAME, tmp_path) == ServiceSample(name=NAME, enabled=True, running=False)
+    assert read_service(NAME, tmp_path) == ServiceSample(name=NAME, enabled=True, running=False)
 
 
 def test_the_first_version_of_control_groups_is_read_too(tmp_path: Path) -> None:
     group = systemd(tmp_path, enabled=False, groups="sys/fs/cgroup/systemd")
     group.mkdir()
     (group / "cgroup.procs").write_text("4711\n")
-    assert service(NAME, tmp_path) == ServiceSample(name=NAME, enabled=False, running=True)
+    assert read_service(NAME, tmp_path) == ServiceSample(name=NAME, enabled=False, running=True)
 
 
 def test_a_service_that_is_not_installed_is_not_there(tmp_path: Path) -> None:
     systemd(tmp_path, installed=False, enabled=False)
-    assert service(NAME, tmp_path) is None
+    assert read_service(NAME, tmp_path) is None
 
 
 def test_a_node_without_systemd_says_nothing(tmp_path: Path) -> None:
-    assert service(NAME, tmp_path) is None
+    assert read_service(NAME, tmp_path) is None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.telemetry.jobs.batch_output import MAX_LOGS, batch_outputs
+from opsk.telemetry.jobs.batch_output import MAX_LOGS, find_batch_outputs
 
 OWNER = os.getuid()
 BATCH_V1 = "5:freezer:/slurm/uid_1000/job_12/step_batch/task_0\n1:name=systemd:/system.slice/slurmd.service\n"
@@ -33,7 +33,7 @@ class Proc:
             (folder / "fd" / str(number)).symlink_to(str(target))
 
     def found(self, *pids: int, owner: int = OWNER, stepd: int | None = None) -> tuple[Path, ...]:
-        return batch_outputs(self.root, pids, owner, stepd)
+        return find_batch_outputs(self.root, pids, owner, stepd)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_real_process_is_found_through_the_one_that_started_it(tmp_path: Path)
     try:
         found: tuple[Path, ...] = ()
         for _ in range(600):
-            found = batch_outputs(Path("/proc"), (), OWNER, os.getpid())
+            found = find_batch_outputs(Path("/proc"), (), OWNER, os.getpid())
             if {log, inner} <= set(found):
                 break
             ended.wait(0.05)
@@ -135,10 +135,10 @@ def test_a_log_that_was_deleted_or_replaced_is_not_taken_for_what_lies_there(tmp
     with log.open("wb") as out:
         process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdout=out)
     try:
-        assert log in batch_outputs(Path("/proc"), (), OWNER, os.getpid())
+        assert log in find_batch_outputs(Path("/proc"), (), OWNER, os.getpid())
         log.unlink()
         log.write_text("another file", encoding="ascii")
-        assert log not in batch_outputs(Path("/proc"), (), OWNER, os.getpid())
+        assert log not in find_batch_outputs(Path("/proc"), (), OWNER, os.getpid())
     finally:
         process.kill()
         process.wait()

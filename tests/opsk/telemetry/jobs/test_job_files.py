@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.telemetry.jobs.job_files import gpu_numbers, parse_job_file, read_job_files
+from opsk.telemetry.jobs.job_files import parse_gpu_numbers, parse_job_file, read_job_files
 from tests.fakes.job_notes import Node
 
 WHOLE = (
@@ -82,10 +82,10 @@ def test_only_a_line_feed_ends_a_line(value: str) -> None:
 
 
 def test_numbers_of_gpus() -> None:
-    assert gpu_numbers("0,2-4,7") == (0, 2, 3, 4, 7)
-    assert gpu_numbers("") == ()
-    assert gpu_numbers("GPU-1,x,3") == (3,)
-    assert len(gpu_numbers("0-999999999")) <= 1024
+    assert parse_gpu_numbers("0,2-4,7") == (0, 2, 3, 4, 7)
+    assert parse_gpu_numbers("") == ()
+    assert parse_gpu_numbers("GPU-1,x,3") == (3,)
+    assert len(parse_gpu_numbers("0-999999999")) <= 1024
 
 
 def test_jobs_of_two_clusters_are_told_apart(tmp_path: Path) -> None:

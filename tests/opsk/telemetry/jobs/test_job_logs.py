@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from opsk.telemetry.jobs.job_files import JobFile
-from opsk.telemetry.jobs.job_logs import told_logs
+from opsk.telemetry.jobs.job_logs import resolve_log_paths
 
 DIRECTORY = "/home/ann/run"
 
@@ -32,40 +32,42 @@ def job_file(**said: Any) -> JobFile:
     ],
 )
 def test_symbols_stand_for_what_slurm_puts_there(pattern: str, path: str) -> None:
-    assert told_logs(job_file(stdout=pattern, name="pre train"), "13") == (Path(path),)
+    assert resolve_log_paths(job_file(stdout=pattern, name="pre train"), "13") == (Path(path),)
 
 
 def test_a_task_of_an_array_has_its_place(tmp_path: Path) -> None:
-    assert told_logs(job_file(stdout="/data/%A_%3a.%j"), "10_27") == (Path("/data/10_027.13"),)
+    assert resolve_log_paths(job_file(stdout="/data/%A_%3a.%j"), "10_27") == (Path("/data/10_027.13"),)
     (tmp_path / "7").touch()
-    assert told_logs(job_file(stdout=f"{tmp_path}/%b"), "10_27") == (tmp_path / "7",)
+    assert resolve_log_paths(job_file(stdout=f"{tmp_path}/%b"), "10_27") == (tmp_path / "7",)
 
 
 def test_what_may_be_of_an_array_counts_only_if_it_is_there(tmp_path: Path) -> None:
     """A job that is in no array has its own number, and Slurm's "no value" as its place: 2**32 - 2."""
     log = tmp_path / "13_4294967294.4"
     said = job_file(stdout="%A_%a.%b", work_dir=str(tmp_path))
-    assert told_logs(said, "13") == ()
+    assert resolve_log_paths(said, "13") == ()
     log.touch()
-    assert told_logs(said, "13") == (log,)
+    assert resolve_log_paths(said, "13") == (log,)
 
 
 def test_what_slurm_does_not_tell_is_its_default_if_that_is_there(tmp_path: Path) -> None:
     said = job_file(work_dir=str(tmp_path))
-    assert told_logs(said, "13") == ()
+    assert resolve_log_paths(said, "13") == ()
     (tmp_path / "slurm-13.out").touch()
     (tmp_path / "slurm-10_3.out").touch()
-    assert told_logs(said, "13") == (tmp_path / "slurm-13.out",)
-    assert told_logs(said, "10_3") == (tmp_path / "slurm-10_3.out",)
+    assert resolve_log_paths(said, "13") == (tmp_path / "slurm-13.out",)
+    assert resolve_log_paths(said, "10_3") == (tmp_path / "slurm-10_3.out",)
 
 
 def test_errors_are_told_beside_and_once() -> None:
-    assert told_logs(job_file(stdout="%j.out", stderr="%j.err"), "13") == (
+    assert resolve_log_paths(job_file(stdout="%j.out", stderr="%j.err"), "13") == (
         Path(DIRECTORY, "13.out"),
         Path(DIRECTORY, "13.err"),
     )
-    assert told_logs(job_file(stdout="%j.out", stderr=f"{DIRECTORY}/13.out"), "13") == (Path(DIRECTORY, "13.out"),)
-    assert told_logs(job_file(stdout="/dev/null", stderr="e"), "13") == (Path(DIRECTORY, "e"),)
+    assert resolve_log_paths(job_file(stdout="%j.out", stderr=f"{DIRECTORY}/13.out"), "13") == (
+        Path(DIRECTORY, "13.out"),
+    )
+    assert resolve_log_paths(job_file(stdout="/dev/null", stderr="e"), "13") == (Path(DIRECTORY, "e"),)
 
 
 @pytest.mark.parametrize(
@@ -84,4 +86,4 @@ def test_errors_are_told_beside_and_once() -> None:
     ],
 )
 def test_what_cannot_be_told_is_left_to_the_processes(said: dict[str, Any]) -> None:
-    assert told_logs(job_file(**said), "13") == ()
+    assert resolve_log_paths(job_file(**said), "13") == ()

@@ -100,7 +100,7 @@ def test_a_gpu_that_is_lost_later_moves_no_job(node: Node) -> None:
     left = GpuReading(read_at_s=1.0, gpus=tuple(replace(h100(index), index=index - 1) for index in (1, 2, 3)))
     assert [gpu.uuid for gpu in only(mapper.read(left)).gpus] == [gpu.uuid for gpu in before.gpus]
     later = node.mapper()
-    later.settle(mapper.settled())
+    later.restore_resolved(mapper.export_resolved())
     assert [gpu.uuid for gpu in only(later.read(left)).gpus] == [gpu_uuid(1), gpu_uuid(2)]
 
 

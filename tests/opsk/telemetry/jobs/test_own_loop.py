@@ -36,7 +36,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def forget() -> None:
-    own_loop._Before.step, own_loop._Before.has_complained = None, False
+    own_loop._PreviousCall.step, own_loop._PreviousCall.has_complained = None, False
 
 
 class Clock:

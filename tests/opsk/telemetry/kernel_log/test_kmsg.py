@@ -130,7 +130,7 @@ def test_records_are_not_told_again_when_the_device_is_opened_again(
 
 def test_a_device_that_never_stops_is_left_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(tmp_path / "kmsg", monkeypatch)
-    monkeypatch.setattr(module, "MOST_RECORDS", 3)
+    monkeypatch.setattr(module, "MAX_RECORDS", 3)
     device.will(*(record(n) for n in range(1, 10)))
     reader = KmsgReader(tmp_path / "kmsg")
     assert [reader.poll().records for _ in range(4)] == [3, 3, 3, 0]

@@ -309,7 +309,7 @@ def test_a_long_hostile_line_comes_to_an_end(fragment: str) -> None:
 
 
 def test_a_flood_is_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opsk.telemetry.kernel_log.reading.MOST_EVENTS", 3)
+    monkeypatch.setattr("opsk.telemetry.kernel_log.reading.MAX_EVENTS", 3)
     log = read_kernel_log(f"{XID}79, x\n" * 10)
     assert (len(log.events), log.left_out, log.lines) == (3, 7, 10)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.telemetry.network.ibswinfo import read_ibswinfo
+from opsk.telemetry.network.ibswinfo import parse_ibswinfo
 
 TEXT = """\
 =================================================
@@ -41,7 +41,7 @@ fan#10 (rpm)       | 9000
 
 
 def test_a_switch_is_read_in_base_units() -> None:
-    switch = read_ibswinfo(TEXT)
+    switch = parse_ibswinfo(TEXT)
     assert (switch.description, switch.guid, switch.ports) == ("QuantumX Example Works", "00aa000000000001", 40)
     # 86,400 + 7,200 + 180 + 4 s; 6,000 and 9,000 turns a minute.
     assert switch.uptime_s == 93_784
@@ -52,7 +52,7 @@ def test_a_switch_is_read_in_base_units() -> None:
 
 
 def test_a_power_supplys_fan_is_not_the_switchs() -> None:
-    switch = read_ibswinfo(TEXT)
+    switch = parse_ibswinfo(TEXT)
     assert switch.fan_status == "OK"
     first, second = switch.power_supplies
     assert (first.index, first.status, first.dc_power, first.fan_status, first.power_w) == (0, "OK", "OK", "ERROR", 72)
@@ -61,28 +61,28 @@ def test_a_power_supplys_fan_is_not_the_switchs() -> None:
 
 
 def test_nothing_is_nothing() -> None:
-    switch = read_ibswinfo("")
+    switch = parse_ibswinfo("")
     assert (switch.description, switch.uptime_s, switch.power_supplies, switch.fan_turns_per_s) == ("", None, (), {})
 
 
 def test_lines_that_are_no_rows_are_listed() -> None:
-    assert read_ibswinfo(TEXT + "-E- no access\n").unread == ("27: -E- no access",)
+    assert parse_ibswinfo(TEXT + "-E- no access\n").unread == ("27: -E- no access",)
 
 
 @given(st.text(max_size=300))
 def test_no_text_makes_it_fail(text: str) -> None:
-    read_ibswinfo(text)
+    parse_ibswinfo(text)
 
 
 @pytest.mark.shared
 def test_real_switches_are_read(shared: Path) -> None:
     folder = shared / "data" / "real" / "ib_counters"
-    whole = read_ibswinfo((folder / "ibswinfo_test1.out").read_text(encoding="utf-8"))
+    whole = parse_ibswinfo((folder / "ibswinfo_test1.out").read_text(encoding="utf-8"))
     # 160 d 10 h 38 min 53 s; read from the file by hand.
     assert (whole.ports, whole.uptime_s) == (36, 13_862_333)
     assert [supply.power_w for supply in whole.power_supplies] == [72, 71]
     assert (whole.fan_status, len(whole.fan_turns_per_s)) == ("ERROR", 8)
-    missing = read_ibswinfo((folder / "ibswinfo_test1-missing.out").read_text(encoding="utf-8"))
+    missing = parse_ibswinfo((folder / "ibswinfo_test1-missing.out").read_text(encoding="utf-8"))
     assert [supply.power_w for supply in missing.power_supplies] == [None, 71]
     assert [supply.status for supply in missing.power_supplies] == ["OK", None]
     assert sorted(missing.fan_turns_per_s) == [2, 3, 4, 5, 6, 7, 8]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.telemetry.network.perfquery import SYSFS_NAMES, read_perfquery
+from opsk.telemetry.network.perfquery import SYSFS_NAMES, parse_perfquery
 from opsk_exporters.network.names import COUNTERS
 
 
@@ -34,7 +34,7 @@ def test_data_words_become_bytes_and_names_those_of_sysfs() -> None:
         PortXmitWait=5,
         QP1Dropped=6,
     )
-    (port,) = read_perfquery(text).ports
+    (port,) = parse_perfquery(text).ports
     assert (port.attribute, port.address, port.lid, port.port) == ("Port extended counters", "Lid 133", 133, 2)
     # A word has 4 bytes (IBA 16.1.3.5).
     assert port.counters == {
@@ -61,7 +61,7 @@ def test_several_ports_and_attributes_are_several_reports() -> None:
             block("Port counters: Lid 7 port 255 (CapMask: 0x1600)", LinkDownedCounter=3),
         ]
     )
-    reading = read_perfquery(text)
+    reading = parse_perfquery(text)
     assert reading.unread == ()
     assert [(port.lid, port.port, port.line) for port in reading.ports] == [
         (7, 1, 1),
@@ -75,15 +75,15 @@ def test_several_ports_and_attributes_are_several_reports() -> None:
 
 def test_the_tick_of_a_port_is_read() -> None:
     # NVIDIA's example: tick 7 is 8 bytes.
-    (port,) = read_perfquery(block("PortSamplesControl: Lid 32 port 5", OpCode="0xff", Tick="0x07")).ports
+    (port,) = parse_perfquery(block("PortSamplesControl: Lid 32 port 5", OpCode="0xff", Tick="0x07")).ports
     assert port.tick_bytes == 8
-    (other,) = read_perfquery(block(EXTENDED, PortXmitData=1)).ports
+    (other,) = parse_perfquery(block(EXTENDED, PortXmitData=1)).ports
     assert other.tick_bytes is None
 
 
 def test_a_wait_counter_that_the_port_does_not_have_is_absent() -> None:
     # 0x4A00 lacks bit 12: perfquery prints 0 all the same.
-    (port,) = read_perfquery(block("Port counters: Lid 1 port 1 (CapMask: 0x4A00)", PortXmitWait=0)).ports
+    (port,) = parse_perfquery(block("Port counters: Lid 1 port 1 (CapMask: 0x4A00)", PortXmitWait=0)).ports
     assert "port_xmit_wait" not in port.counters
 
 
@@ -99,36 +99,36 @@ def test_a_wait_counter_that_the_port_does_not_have_is_absent() -> None:
     ],
 )
 def test_a_counter_at_the_end_of_its_field_is_saturated(attribute: str, name: str, value: int, saturated: bool) -> None:
-    (port,) = read_perfquery(block(f"{attribute}: Lid 1 port 1 (CapMask: 0x5A00)", **{name: value})).ports
+    (port,) = parse_perfquery(block(f"{attribute}: Lid 1 port 1 (CapMask: 0x5A00)", **{name: value})).ports
     assert port.saturated == ((SYSFS_NAMES[name],) if saturated else ())
 
 
 def test_what_is_not_perfquerys_is_listed_and_the_rest_read() -> None:
     text = "ibwarn: [1] _do_madrpc: recv failed\n" + block(EXTENDED, PortXmitData=1) + "\nPortRcvData:.....\n"
-    reading = read_perfquery(text)
+    reading = parse_perfquery(text)
     assert reading.ports[0].counters == {"port_xmit_data": 4}
     assert reading.unread == ("1: ibwarn: [1] _do_madrpc: recv failed", "4: PortRcvData:.....")
 
 
 @given(st.text(max_size=300))
 def test_no_text_makes_it_fail(text: str) -> None:
-    reading = read_perfquery(text)
+    reading = parse_perfquery(text)
     assert len(reading.ports) + len(reading.unread) <= len(text.splitlines())
 
 
 @pytest.mark.shared
 def test_real_ports_are_read(shared: Path) -> None:
     folder = shared / "data" / "real" / "ib_counters"
-    two = read_perfquery((folder / "perfquery_0x7cfe9003009ce5b0.out").read_text(encoding="utf-8"))
+    two = parse_perfquery((folder / "perfquery_0x7cfe9003009ce5b0.out").read_text(encoding="utf-8"))
     assert [(port.lid, port.port) for port in two.ports] == [(1719, 1), (1719, 2)]
     # Words and ticks read from the file by hand.
     assert two.ports[0].counters["port_xmit_data"] == 36_298_026_860_928 * 4
     assert two.ports[1].counters["port_xmit_wait"] == 36_510_964
     for path in sorted(folder.glob("perfquery*")):
-        reading = read_perfquery(path.read_text(encoding="utf-8"))
+        reading = parse_perfquery(path.read_text(encoding="utf-8"))
         assert reading.ports, path.name
         assert reading.unread == (), path.name
-    details = read_perfquery((folder / "perfquery_rcv_0x7cfe9003009ce5b0-1.out").read_text(encoding="utf-8")).ports[0]
+    details = parse_perfquery((folder / "perfquery_rcv_0x7cfe9003009ce5b0-1.out").read_text(encoding="utf-8")).ports[0]
     assert details.counters == {}
     assert details.others["PortBufferOverrunErrors"] == 0
 
@@ -136,4 +136,4 @@ def test_real_ports_are_read(shared: Path) -> None:
 @pytest.mark.parametrize("pieces", [(" ", "1"), (" ", "a"), ("a ", ":"), (": ", " port 1 ")])
 def test_a_long_hostile_head_comes_to_an_end(pieces: tuple[str, str]) -> None:
     text = "# Port counters: " + "".join(piece * 20_000 for piece in pieces)
-    assert read_perfquery(text).ports == ()
+    assert parse_perfquery(text).ports == ()

@@ -11,11 +11,11 @@ from opsk.telemetry.power.balance import (
     GpuPowerWatch,
     JobUse,
     WatchedGpus,
-    cpu_joules,
-    cpu_watts,
-    gpu_watts,
-    node_watts,
+    find_node_watts,
     share_energy,
+    sum_cpu_joules,
+    sum_cpu_watts,
+    sum_gpu_watts,
 )
 from opsk.telemetry.power.hwmon import HwmonPower
 from opsk.telemetry.power.rapl import RaplZone
@@ -35,10 +35,10 @@ def zone(name: str, energy_j: float | None, domain: str) -> RaplZone:
 
 
 def test_a_part_of_the_gpus_is_no_sum() -> None:
-    assert gpu_watts(reading(100.0, 200.0)) == 300.0
-    assert gpu_watts(reading(100.0, None)) is None
-    assert gpu_watts(reading(100.0, lost=True)) is None
-    assert gpu_watts(reading()) is None
+    assert sum_gpu_watts(reading(100.0, 200.0)) == 300.0
+    assert sum_gpu_watts(reading(100.0, None)) is None
+    assert sum_gpu_watts(reading(100.0, lost=True)) is None
+    assert sum_gpu_watts(reading()) is None
 
 
 def test_the_watch_remembers_the_last_reading_of_every_kind() -> None:
@@ -68,9 +68,9 @@ def test_processors_are_packages_and_their_memory() -> None:
         zone("psys", 99.0, "psys"),
     ]
     # Cores are in the package, psys is the platform.
-    assert cpu_joules(zones) == 13.0
-    assert cpu_joules([*zones, zone("package-1", None, "package")]) is None
-    assert cpu_joules([zone("psys", 99.0, "psys")]) is None
+    assert sum_cpu_joules(zones) == 13.0
+    assert sum_cpu_joules([*zones, zone("package-1", None, "package")]) is None
+    assert sum_cpu_joules([zone("psys", 99.0, "psys")]) is None
 
 
 def test_the_board_tells_sockets_and_node() -> None:
@@ -78,10 +78,12 @@ def test_the_board_tells_sockets_and_node() -> None:
         return HwmonPower(chip="c", driver="d", sensor=part, part=part, average_w=watts)
 
     grace = [sensor("grace", 200.0), sensor("grace", 210.0), sensor("cpu", 150.0), sensor("module", 900.0)]
-    assert cpu_watts(grace) == 410.0
-    assert node_watts(grace) is None
-    assert node_watts([sensor("psu_input", 500.0), sensor("psu_input", 510.0), sensor("psu_output", 900.0)]) == 1010.0
-    assert node_watts([sensor("node", 700.0), sensor("psu_input", 500.0)]) == 700.0
+    assert sum_cpu_watts(grace) == 410.0
+    assert find_node_watts(grace) is None
+    assert (
+        find_node_watts([sensor("psu_input", 500.0), sensor("psu_input", 510.0), sensor("psu_output", 900.0)]) == 1010.0
+    )
+    assert find_node_watts([sensor("node", 700.0), sensor("psu_input", 500.0)]) == 700.0
 
 
 def test_a_job_that_has_the_node_to_itself_pays_all_of_it() -> None:

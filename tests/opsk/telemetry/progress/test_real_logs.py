@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from opsk.cli.throughput.document import throughput_document
-from opsk.telemetry.progress.runs import joined, read_log
+from opsk.cli.throughput.document import build_throughput_document
+from opsk.telemetry.progress.runs import merge_logs, read_log
 
 pytestmark = pytest.mark.shared
 
 
 def document(shared: Path, name: str) -> dict[str, Any]:
-    return throughput_document(joined([read_log(shared / "data/real/train_log" / name)]), skip_warm_up=True)
+    return build_throughput_document(merge_logs([read_log(shared / "data/real/train_log" / name)]), skip_warm_up=True)
 
 
 def test_first_and_last_iterations_are_those_that_are_expected(shared: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError
-from opsk.telemetry.progress.runs import Run, joined, read_log
+from opsk.telemetry.progress.runs import Run, merge_logs, read_log
 from tests.fakes.progress_logs import megatron_line
 
 
@@ -21,7 +21,7 @@ def write(path: Path, *lines: str) -> Path:
 
 
 def run(*paths: Path) -> Run:
-    return joined([read_log(path) for path in paths])
+    return merge_logs([read_log(path) for path in paths])
 
 
 def titan(step: int, second: int, more: str) -> str:

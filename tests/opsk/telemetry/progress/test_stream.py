@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.telemetry.progress.lines import LONGEST_LINE_BYTES, labelled, whole_part
+from opsk.telemetry.progress.lines import LONGEST_LINE_BYTES, parse_label, trim_partial_word
 from opsk.telemetry.progress.records import Event, EventKind, StepRecord
 from opsk.telemetry.progress.stream import ProgressReader
 from tests.fakes.progress_logs import megatron_line
@@ -125,8 +125,8 @@ def test_a_line_without_an_end_that_is_whole_counts() -> None:
 
 
 def test_what_a_torn_line_surely_tells() -> None:
-    assert whole_part("loss: 1.25 lr: 0.00") == "loss: 1.25 lr: "
-    assert whole_part("loss: 1.25 |") == "loss: 1.25 |"
+    assert trim_partial_word("loss: 1.25 lr: 0.00") == "loss: 1.25 lr: "
+    assert trim_partial_word("loss: 1.25 |") == "loss: 1.25 |"
 
 
 def test_a_line_of_any_length_takes_no_memory() -> None:
@@ -152,10 +152,10 @@ def test_a_clock_that_goes_back_is_told_and_gives_no_step_time() -> None:
 
 
 def test_labels_are_taken_off() -> None:
-    line = labelled("12: [rank3]: step: 1")
+    line = parse_label("12: [rank3]: step: 1")
     assert (line.text, line.rank) == ("step: 1", 3)
-    assert labelled("step: 10  loss: 1").label == ""
-    assert labelled("vm-07-14:  iteration").label == "hostvm-07-14 "
+    assert parse_label("step: 10  loss: 1").label == ""
+    assert parse_label("vm-07-14:  iteration").label == "hostvm-07-14 "
 
 
 def test_files_and_lines_are_named() -> None:

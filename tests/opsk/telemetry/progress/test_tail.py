@@ -10,7 +10,7 @@ import pytest
 
 from opsk.errors import InputError
 from opsk.telemetry.progress.records import StepRecord
-from opsk.telemetry.progress.tail import LONGEST_S, SHARE, SHORTEST_S, Tail
+from opsk.telemetry.progress.tail import MAX_PAUSE_S, MIN_PAUSE_S, SHARE, Tail
 from tests.fakes.progress_logs import megatron_line
 
 
@@ -114,16 +114,16 @@ def test_a_link_is_followed_to_where_it_points_now(log: Path, tmp_path: Path) ->
 def test_looks_are_seldom_while_nothing_comes(log: Path) -> None:
     tail = Tail([log], cpu_s=Cpu())
     steps(tail)
-    assert tail.rest_s == SHORTEST_S
+    assert tail.rest_s == MIN_PAUSE_S
     rests = []
     for _ in range(12):
         steps(tail)
         rests.append(tail.rest_s)
     assert rests == sorted(rests)
-    assert rests[-1] == LONGEST_S
+    assert rests[-1] == MAX_PAUSE_S
     append(log, 3)
     steps(tail)
-    assert tail.rest_s == SHORTEST_S
+    assert tail.rest_s == MIN_PAUSE_S
 
 
 def test_who_takes_the_steps_pays_for_it_too(log: Path) -> None:

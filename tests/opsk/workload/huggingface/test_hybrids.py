@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from opsk.costmodel.sizes.parameters import total_parameters
-from opsk.workload.huggingface.model import ConfigModel, model_of_config
+from opsk.workload.huggingface.model import ConfigModel, parse_model_config
 from opsk.workload.model import Mixer
 from opsk.workload.public_models.lookup import public_model
 
@@ -213,7 +213,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 def read(name: str, **changes: object) -> ConfigModel:
     """Return the model of a configuration, some of it changed."""
-    return model_of_config(json.dumps({**CONFIGS[name], **changes}), origin="config.json", seq=4096)
+    return parse_model_config(json.dumps({**CONFIGS[name], **changes}), origin="config.json", seq=4096)
 
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if public_model(name)])
@@ -282,7 +282,7 @@ def test_the_indexer_of_sparse_attention_is_read():
 def test_chunks_of_llama_4_are_read():
     text = {**CONFIGS["bamba-9b"], "model_type": "llama4_text", "attention_chunk_size": 8192, "num_hidden_layers": 48}
     text = {key: value for key, value in text.items() if not key.startswith(("mamba", "attn_layer"))}
-    shape = model_of_config(json.dumps(text), origin="config.json").shape
+    shape = parse_model_config(json.dumps(text), origin="config.json").shape
     assert (shape.attention_window, shape.windowed_layers, shape.chunked_windows) == (8192, 36, True)
     listed = {**text, "no_rope_layers": [1, 0] * 24}
-    assert model_of_config(json.dumps(listed), origin="config.json").shape.windowed_layers == 24
+    assert parse_model_config(json.dumps(listed), origin="config.json").shape.windowed_layers == 24

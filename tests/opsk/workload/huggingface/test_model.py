@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk.errors import InputError
-from opsk.workload.huggingface.model import ConfigModel, model_of_config
+from opsk.workload.huggingface.model import ConfigModel, parse_model_config
 from opsk.workload.model import ModelShape
 from opsk.workload.public_models.lookup import public_models
 
@@ -283,7 +283,7 @@ SHAPE_ONLY = ("name", "seq", "encoder_seq", "dropout", "attention_window", "wind
 
 def read(**values: object) -> ConfigModel:
     """Return the model that a file with these values describes."""
-    return model_of_config(json.dumps(values), origin="config.json", seq=2048)
+    return parse_model_config(json.dumps(values), origin="config.json", seq=2048)
 
 
 def compared(model: ModelShape) -> dict[str, object]:
@@ -298,7 +298,7 @@ def compared(model: ModelShape) -> dict[str, object]:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_published_configuration_is_the_model_of_the_catalogue(name: str):
     public = public_models()[name].shape
-    shape = model_of_config(
+    shape = parse_model_config(
         json.dumps(CONFIGS[name]), origin=name, seq=public.seq, encoder_seq=public.encoder_seq
     ).shape
     assert compared(shape) == compared(public)
@@ -331,7 +331,7 @@ def test_layers_without_experts_lie_between_the_others_where_a_step_is_stated():
 
 
 def test_the_sequence_is_assumed_where_it_is_not_given():
-    reading = model_of_config(json.dumps({**CONFIGS["llama-2-7b"], "max_position_embeddings": 131072}), origin="x")
+    reading = parse_model_config(json.dumps({**CONFIGS["llama-2-7b"], "max_position_embeddings": 131072}), origin="x")
     assert reading.shape.seq == 4096
     assert [entry.field for entry in reading.assumed] == ["model.seq"]
     assert not read(**CONFIGS["llama-2-7b"]).assumed
@@ -379,7 +379,7 @@ def test_an_impossible_model_is_refused(values: dict[str, object], part: str):
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"a": nul}', "[" * 100_000, "9" * 5000, " " * (5 << 20), "null"])
 def test_what_is_no_configuration_is_an_input_error(text: str):
     with pytest.raises(InputError, match=r"^made\.json: "):
-        model_of_config(text, origin="made.json")
+        parse_model_config(text, origin="made.json")
 
 
 _KEYS = sorted({key for config in CONFIGS.values() for key in config} | {"layer_types", "text_config", "mlp_bias"})
@@ -393,7 +393,7 @@ _VALUES = st.recursive(
 @settings(max_examples=300)
 def test_any_file_is_a_model_or_one_input_error(name: str, changes: dict[str, object]):
     try:
-        reading = model_of_config(json.dumps(CONFIGS[name] | changes), origin="x")
+        reading = parse_model_config(json.dumps(CONFIGS[name] | changes), origin="x")
     except InputError:
         return
     assert isinstance(reading.shape, ModelShape)

@@ -17,7 +17,7 @@ NOW_S = 1_800_000_000.0
 Points = tuple[tuple[float, float], ...]
 
 
-class Past:
+class PastProgress:
     """A Prometheus that knows GPUs with steps of so many seconds."""
 
     def __init__(self, step_s: float) -> None:
@@ -35,7 +35,7 @@ class Past:
 
 
 def test_a_job_without_a_log_is_told_from_its_counters() -> None:
-    readings, past = Readings(), Past(120.0)
+    readings, past = Readings(), PastProgress(120.0)
     derived = DerivedProgress(PrometheusSignals(past), readings)  # type: ignore[arg-type]
     job = training_job(start_time=datetime.fromtimestamp(NOW_S - 7200, tz=UTC))
     derived.turn((job,), NOW_S)
@@ -52,13 +52,13 @@ def test_a_job_without_a_log_is_told_from_its_counters() -> None:
 @pytest.mark.parametrize("step_s", [3.0, 7.4, 11.0, 14.5, 16.0, 21.0, 28.0])
 def test_steps_faster_than_they_can_be_seen_are_not_taken_for_long_ones(step_s: float) -> None:
     readings = Readings()
-    derived = DerivedProgress(PrometheusSignals(Past(step_s)), readings)  # type: ignore[arg-type]
+    derived = DerivedProgress(PrometheusSignals(PastProgress(step_s)), readings)  # type: ignore[arg-type]
     derived.turn((training_job(start_time=datetime.fromtimestamp(NOW_S - 7200, tz=UTC)),), NOW_S)
     assert readings.progress == {}
 
 
 def test_jobs_that_are_young_and_those_with_logs_are_left_alone() -> None:
-    readings, past = Readings(), Past(120.0)
+    readings, past = Readings(), PastProgress(120.0)
     derived = DerivedProgress(PrometheusSignals(past), readings)  # type: ignore[arg-type]
     young = training_job(start_time=datetime.fromtimestamp(NOW_S - 100, tz=UTC))
     derived.turn((young,), NOW_S)

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from opsk.diagnosis.events.exposition import samples
+from opsk.diagnosis.events.exposition import read_samples
 from opsk.errors import UnavailableError
 from opsk_tui.data.sources.derived import DerivedProgress
-from opsk_tui.data.sources.exporters import AT_LEAST, ExportersSource
-from opsk_tui.data.sources.pages import HOST_OVER_S, WANTED, Before
+from opsk_tui.data.sources.exporters import MIN_NODES, ExportersSource
+from opsk_tui.data.sources.pages import HOST_OVER_S, METRIC_NAMES, PageHistory
 from opsk_tui.data.sources.prometheus.http import Access
-from opsk_tui.data.sources.readings import BYTES, HOST_SHARES, RATE, Readings, metric_array
+from opsk_tui.data.sources.readings import BYTES, HOST_SHARES, RATE, Readings, compute_metric
 from opsk_tui.data.view import Metric
 from tests.fakes.lab_node import GPUS, NODES, PORT_BYTES_PER_S, STEP_S, TRAINING
 from tests.tui.data.sources.conftest import page_of, training_job
@@ -39,12 +39,12 @@ class Clock:
 
 def laid_out() -> Readings:
     readings = Readings()
-    readings.lay_out(NODES, GPUS)
+    readings.set_layout(NODES, GPUS)
     return readings
 
 
 def metric(readings: Readings, name: Metric) -> np.ndarray:
-    found = metric_array(readings, name)
+    found = compute_metric(readings, name)
     assert found is not None
     return found
 
@@ -55,9 +55,9 @@ def test_a_page_is_read_as_prometheus_reads_it(pages: tuple[Pages, dict[str, str
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(page.decode())
         for sample in family.samples
-        if sample.name in WANTED
+        if sample.name in METRIC_NAMES
     }
-    found = {(name, frozenset(labels.items())): value for name, labels, value in samples(page, WANTED)}
+    found = {(name, frozenset(labels.items())): value for name, labels, value in read_samples(page, METRIC_NAMES)}
     assert found.keys() == expected.keys()
     assert all(found[key] == value or math.isnan(value) for key, value in expected.items())
 
@@ -70,9 +70,9 @@ def test_labels_are_what_was_written_whatever_it_was(labels: dict[str, str]) -> 
     said = ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items())
     page = f"# TYPE opsk_gpu_up gauge\nopsk_gpu_up{{{said}}} 1\n".encode("utf-8", errors="replace")
     if any(sign in said for sign in "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029") or not said.isprintable():
-        assert len(list(samples(page, ["opsk_gpu_up"]))) <= 1
+        assert len(list(read_samples(page, ["opsk_gpu_up"]))) <= 1
         return
-    (found,) = samples(page, ["opsk_gpu_up"])
+    (found,) = read_samples(page, ["opsk_gpu_up"])
     assert found.labels == labels
 
 
@@ -84,7 +84,7 @@ a{clock="memory"} 2
 b{gpu="x"} 0.0
 b{gpu="y"} 10
 """
-    found = list(samples(page, ["a", "b"], only={"a": 'clock="sm"'}, without_zeros={"b"}))
+    found = list(read_samples(page, ["a", "b"], only={"a": 'clock="sm"'}, without_zeros={"b"}))
     assert [(sample.name, sample.value) for sample in found] == [("a", 1.0), ("b", 10.0)]
 
 
@@ -104,7 +104,7 @@ def test_a_lost_gpu_is_not_shown_as_it_was(pages: tuple[Pages, dict[str, str]]) 
 
 @given(st.binary(max_size=300))
 def test_rubbish_is_passed_over(page: bytes) -> None:
-    assert list(samples(page, WANTED)) == []
+    assert list(read_samples(page, METRIC_NAMES)) == []
 
 
 def test_all_nodes_of_a_small_cluster_are_read_at_once(pages: tuple[Pages, dict[str, str]]) -> None:
@@ -173,7 +173,7 @@ def test_hosts_tell_over_a_minute_what_they_are_short_of(pages: tuple[Pages, dic
 def test_shares_of_time_are_shares_whatever_counters_do(
     stalled_s: list[float], gone_back: bool, every_s: float
 ) -> None:
-    before, total_s = Before(), 0.0
+    before, total_s = PageHistory(), 0.0
     for number, more_s in enumerate(stalled_s):
         total_s = 0.0 if gone_back and number == len(stalled_s) - 1 else total_s + more_s
         before.keep(number * every_s, {}, {"io_stalled": total_s, "idle": number * 3.0, "user": number * 1.0}, 0.0)
@@ -236,7 +236,7 @@ def test_an_exporter_that_has_moved_is_asked_where_it_is_now(pages: tuple[Pages,
     source.aim(pages[1])
     clock.now_s += 1
     assert source.refresh().silent == 0
-    assert metric_array(readings, Metric.POWER) is not None
+    assert compute_metric(readings, Metric.POWER) is not None
     source.close()
 
 
@@ -246,7 +246,7 @@ def test_many_nodes_are_asked_in_turn_and_those_that_are_looked_at_first(pages: 
     server.scraped |= dict.fromkeys(names, server.scraped["node1"])
     base = targets["node1"].removesuffix("node1")
     readings, clock = Readings(), Clock()
-    readings.lay_out(names, GPUS)
+    readings.set_layout(names, GPUS)
     spent = iter(range(10_000))
     # each reading of pages takes a second of CPU: nothing is left of a share of one core but the least
     source = ExportersSource(readings, {name: base + name for name in names}, clock=clock, cpu=lambda: next(spent))
@@ -257,9 +257,9 @@ def test_many_nodes_are_asked_in_turn_and_those_that_are_looked_at_first(pages: 
         asked.append(set(server.asked))
         clock.now_s += 5
     assert all("x59" in each for each in asked)
-    assert all(len(each) == AT_LEAST for each in asked[1:])
+    assert all(len(each) == MIN_NODES for each in asked[1:])
     assert set().union(*asked) == set(names)
-    assert turn.turn_s == pytest.approx(math.ceil(60 / AT_LEAST) * 5)
+    assert turn.turn_s == pytest.approx(math.ceil(60 / MIN_NODES) * 5)
     source.close()
 
 

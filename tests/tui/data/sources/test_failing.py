@@ -7,7 +7,7 @@ import pytest
 
 from opsk.diagnosis.events.values import Part
 from opsk_tui.data.sources import failing
-from opsk_tui.data.sources.failing import Failures
+from opsk_tui.data.sources.failing import FailureDetector
 from opsk_tui.data.sources.readings import RATE, Readings
 from tests.fakes import large_cluster
 
@@ -18,7 +18,7 @@ NODES = large_cluster.slurm_nodes(4)
 
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failing, "MOST_AT_ONCE", 5)
+    monkeypatch.setattr(failing, "MAX_AT_ONCE", 5)
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def readings() -> Readings:
     """Readings of all nodes: eight GPUs and eight ports each, all well."""
     nodes = [node.name for node in NODES]
     found = Readings()
-    found.lay_out(nodes, GPUS)
+    found.set_layout(nodes, GPUS)
     found.rails = tuple(f"rail {rail}" for rail in range(GPUS))
     for row, node in enumerate(nodes):
         for slot in range(GPUS):
@@ -38,7 +38,7 @@ def readings() -> Readings:
 
 
 def test_gpus_are_taken_in_a_few_at_a_time_and_then_at_once_known(readings: Readings) -> None:
-    failures = Failures()
+    failures = FailureDetector()
     turns = 1
     while not failures.is_ready(readings):
         turns += 1
@@ -50,14 +50,14 @@ def test_gpus_are_taken_in_a_few_at_a_time_and_then_at_once_known(readings: Read
 
 
 def test_who_has_not_waited_misses_no_gpu(readings: Readings) -> None:
-    failures = Failures()
+    failures = FailureDetector()
     seen = failures.observe(readings, NODES, (), NOW_S, domains={})
     assert len(seen.gpus) == len(readings.slot_of)
     assert failures.look(seen) == ()
 
 
 def test_ports_come_look_by_look_and_none_seems_to_fail(readings: Readings) -> None:
-    failures = Failures()
+    failures = FailureDetector()
     counts = []
     for look in range(1 + len(readings.port_of) // 5):
         assert failures.has_news(readings, (), (), NOW_S + look)
@@ -69,7 +69,7 @@ def test_ports_come_look_by_look_and_none_seems_to_fail(readings: Readings) -> N
 
 
 def test_a_slow_port_is_told_though_all_others_are_new(readings: Readings) -> None:
-    failures = Failures()
+    failures = FailureDetector()
     readings.port[RATE][-1, -1] = 1e10
     events = {
         event.failed

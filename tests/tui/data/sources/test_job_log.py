@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError
-from opsk_tui.data.sources.job_log import MOST_LINES, TAIL_BYTES, log_path, log_tail
+from opsk_tui.data.sources.job_log import MAX_LINES, TAIL_BYTES, log_path, log_tail
 from tests.tui.data.sources.conftest import training_job
 
 ME = getpass.getuser()
@@ -26,7 +26,7 @@ def test_of_a_long_log_the_end_is_read_and_no_half_line(tmp_path: Path) -> None:
     path.write_bytes(b"".join(b"line %08d\n" % at for at in range(100_000)))
     lines = log_tail(path, ME)
     assert lines[-1] == "line 00099999"
-    assert len(lines) == MOST_LINES
+    assert len(lines) == MAX_LINES
     path.write_bytes(b"x" * (3 * TAIL_BYTES))
     assert log_tail(path, ME) == ("x" * TAIL_BYTES,)
 

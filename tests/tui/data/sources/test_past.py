@@ -10,8 +10,8 @@ import pytest
 from opsk.diagnosis.losses.observation import HostActivity
 from opsk.diagnosis.losses.values import Cause, Losses
 from opsk_tui.data.sources.assembly import GpuTables, JobViews
-from opsk_tui.data.sources.losing import LossesOfJobs
-from opsk_tui.data.sources.past import AGAIN_AFTER_S, HISTORY_S, LINES_STEP_S, LOOKED_BACK_S, WORTH_A_LOOK, Past
+from opsk_tui.data.sources.losing import JobLosses
+from opsk_tui.data.sources.past import AGAIN_AFTER_S, HISTORY_S, LINES_STEP_S, LOOKED_BACK_S, WORTH_A_LOOK, PastProgress
 from opsk_tui.data.sources.readings import HOST_SHARES, Progress, Readings
 from opsk_tui.data.view import Metric
 from tests.fakes.lab_node import GPUS, NODES, TRAINING
@@ -54,17 +54,17 @@ class Trained:
 
 def losses_of(prometheus: Trained, hosts: HostActivity | None = None, busy: float = 0.99) -> Losses:
     readings = Readings()
-    readings.lay_out(NODES, GPUS)
+    readings.set_layout(NODES, GPUS)
     readings.progress[TRAINING] = Progress(step_s=STEP_S, iteration=7)
     readings.put_gpus(Metric.UTILISATION, np.full((len(NODES), GPUS), busy))
     if hosts is not None:
         readings.hosts = np.array([[getattr(hosts, name) for name in HOST_SHARES]] * len(NODES), np.float64)
-    past = Past(prometheus, readings)  # type: ignore[arg-type]
+    past = PastProgress(prometheus, readings)  # type: ignore[arg-type]
     past.turn(NOW_S)
-    past.look_closer(NOW_S + 5.0)
+    past.read_pending_lines(NOW_S + 5.0)
     gpus = GpuTables().table(readings, slurm_nodes(), (jobs := (training_job(),)), NOW_S)
     views = JobViews().views(jobs, readings, gpus.job, NOW_S)
-    (job,) = LossesOfJobs().turn(views, readings, gpus, None, NOW_S)
+    (job,) = JobLosses().turn(views, readings, gpus, None, NOW_S)
     assert job.losses is not None
     return job.losses
 
@@ -97,7 +97,7 @@ def test_starved_hosts_are_named_where_gpus_wait_for_them() -> None:
 def test_history_is_read_once_for_each_job() -> None:
     prometheus, readings = Trained(), Readings()
     readings.progress[TRAINING] = Progress(step_s=STEP_S)
-    past = Past(prometheus, readings)  # type: ignore[arg-type]
+    past = PastProgress(prometheus, readings)  # type: ignore[arg-type]
     past.turn(NOW_S)
     assert len(readings.progress[TRAINING].history) == pytest.approx(HISTORY_S / 60.0, abs=1)
     past.turn(NOW_S + 400.0)
@@ -109,7 +109,7 @@ def test_history_is_read_once_for_each_job() -> None:
 
 def test_the_past_is_due_once_jobs_train_and_again_after_a_while() -> None:
     readings = Readings()
-    past = Past(Trained(), readings)  # type: ignore[arg-type]
+    past = PastProgress(Trained(), readings)  # type: ignore[arg-type]
     assert not past.is_due(NOW_S)
     readings.progress[TRAINING] = Progress(step_s=STEP_S)
     assert past.is_due(NOW_S)

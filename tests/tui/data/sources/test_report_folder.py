@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.cli.postmortem.job import explained, job_evidence, keep_report
+from opsk.cli.postmortem.job import explain_evidence, gather_job_evidence, write_report
 from opsk.errors import InputError
 from opsk.postmortem.logs import LogFile
 from opsk_tui.data.sources.report_folder import ReportFolder
@@ -36,9 +36,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "opsk.toml").touch()
     log = tmp_path / "train.out"
     log.write_text(LOG, encoding="utf-8")
-    report = explained(job_evidence("", logs=[LogFile(path=log)]))
+    report = explain_evidence(gather_job_evidence("", logs=[LogFile(path=log)]))
     (tmp_path / "kept" / "77").mkdir(parents=True)
-    keep_report(report, tmp_path / "kept" / "77")
+    write_report(report, tmp_path / "kept" / "77")
     return tmp_path / "kept"
 
 

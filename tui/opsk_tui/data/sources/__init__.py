@@ -1,1 +1,1 @@
-"""Where do the screens' data come from? One file a source; each may be silent, and none waits for another."""
+"""Reads the screens' data: one module per source; each source may fail, and none waits for another."""

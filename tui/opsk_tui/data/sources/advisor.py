@@ -1,7 +1,7 @@
-"""What does the advisor of this host share? All jobs and nodes, and it takes records for the store.
+"""Reads the shared snapshot of jobs and nodes from this host's advisor, and sends it records for the store.
 
-The answer is bytes of at most some megabytes on a Unix socket; whoever listens there is the site's own program, and is
-believed no more than a snapshot that is damaged.
+The answer is at most some megabytes on a Unix socket. The listener is the site's own program; its answers are validated
+like any snapshot, which may be damaged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from opsk.errors import UnavailableError
-from opsk.slurm.snapshot import LARGEST_BYTES, MARK
+from opsk.slurm.snapshot import MARK, MAX_BYTES
 
 DEADLINE_S = 5.0
 AGAIN_AFTER_S = 0.2
@@ -28,9 +28,9 @@ def ask_cluster(path: Path, have: str = "", *, deadline_s: float = DEADLINE_S) -
     Parameters
     ----------
     have
-        Digest of the one that is known already.
+        Digest of the snapshot that is known already.
     deadline_s
-        How long to wait while the advisor has Slurm asked for the first time [s].
+        How long to wait while the advisor queries Slurm for the first time [s].
 
     Raises
     ------
@@ -42,7 +42,7 @@ def ask_cluster(path: Path, have: str = "", *, deadline_s: float = DEADLINE_S) -
         answer = _ask(path, {"kind": "cluster", "have": have}, end)
         if answer.startswith(MARK):
             return answer
-        status = _status(answer)
+        status = _parse_status(answer)
         if status != "later" or time.monotonic() + AGAIN_AFTER_S > end:
             why = "knows no jobs and nodes yet" if status == "later" else "does not share jobs and nodes"
             raise UnavailableError(f"{path}: the advisor {why}", hint=_HINT)
@@ -50,14 +50,14 @@ def ask_cluster(path: Path, have: str = "", *, deadline_s: float = DEADLINE_S) -
 
 
 def send_records(path: Path, records: Sequence[str], *, deadline_s: float = DEADLINE_S) -> bool:
-    """Hand records to the store's writer; tell whether it took them, else they may be sent again later.
+    """Send records to the store's writer; return whether it accepted them, else they may be sent again later.
 
     Raises
     ------
     UnavailableError
-        There is no advisor, or it does not know how.
+        There is no advisor, or it does not support records.
     """
-    status = _status(_ask(path, {"kind": "record", "records": list(records)}, time.monotonic() + deadline_s))
+    status = _parse_status(_ask(path, {"kind": "record", "records": list(records)}, time.monotonic() + deadline_s))
     if status not in ("taken", "later"):
         raise UnavailableError(f"{path}: the advisor takes no records", hint=_HINT)
     return status == "taken"
@@ -71,15 +71,15 @@ def _ask(path: Path, question: dict[str, Any], end: float) -> bytes:
             connection.settimeout(max(0.05, end - time.monotonic()))
             connection.connect(str(path))
             connection.sendall(len(body).to_bytes(_HEADER_BYTES, "big") + body)
-            length = int.from_bytes(_exactly(connection, _HEADER_BYTES, end), "big")
-            if length > LARGEST_BYTES:
+            length = int.from_bytes(_receive_exactly(connection, _HEADER_BYTES, end), "big")
+            if length > MAX_BYTES:
                 raise UnavailableError(f"{path}: an answer of {length} bytes", hint=_HINT)
-            return _exactly(connection, length, end)
+            return _receive_exactly(connection, length, end)
     except OSError as error:
         raise UnavailableError(f"{path}: {error.strerror or 'no answer in time'}", hint=_HINT) from error
 
 
-def _exactly(connection: socket.socket, count: int, end: float) -> bytes:
+def _receive_exactly(connection: socket.socket, count: int, end: float) -> bytes:
     data = bytearray()
     while len(data) < count:
         connection.settimeout(max(0.05, end - time.monotonic()))
@@ -92,8 +92,8 @@ def _exactly(connection: socket.socket, count: int, end: float) -> bytes:
     return bytes(data)
 
 
-def _status(answer: bytes) -> str:
-    """Return the status of an answer in JSON, "" where it is none."""
+def _parse_status(answer: bytes) -> str:
+    """Return the status of an answer in JSON, "" where it is not JSON."""
     try:
         return str(json.loads(answer).get("status", ""))
     except (ValueError, AttributeError, RecursionError):

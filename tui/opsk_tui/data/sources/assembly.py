@@ -1,4 +1,4 @@
-"""How does one view of the cluster come of what the sources said? What did not change is the same object again."""
+"""Builds the parts of a cluster view from the sources' readings; unchanged parts are the same objects as before."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from opsk_tui.data.sources.readings import (
     RATE,
     Progress,
     Readings,
-    metric_array,
+    compute_metric,
 )
 from opsk_tui.data.view import FabricView, GpuTable, Health, JobView, Measured, Metric, PortTable
 
 HOT = 0.1
-"""Share of the time held down by heat from which a GPU is worth a look [ratio]."""
+"""Share of the time throttled by heat from which a GPU is marked as watch [ratio]."""
 CONGESTED = 0.3
 RECENT_S = 86400.0
-"""XIDs of longer ago make no GPU sick."""
-MOST_HISTORY = 240
+"""Older XIDs make no GPU unhealthy."""
+MAX_HISTORY = 240
 _INDEX = re.compile(r"index-([0-9]{1,3})")
-_SICK_CLASSES = frozenset({XidClass.RESET, XidClass.DRAIN, XidClass.REBOOT, XidClass.SERVICE, XidClass.NVLINK})
+_UNHEALTHY_CLASSES = frozenset({XidClass.RESET, XidClass.DRAIN, XidClass.REBOOT, XidClass.SERVICE, XidClass.NVLINK})
 _WATCH_CLASSES = frozenset({XidClass.WATCH, XidClass.RESET_WHEN_IDLE, XidClass.SUMMARY, XidClass.UNKNOWN})
 
 
 class GpuTables:
-    """Makes the table of all GPUs, and again only what has changed of it."""
+    """Builds the table of all GPUs, and rebuilds only changed parts."""
 
     def __init__(self) -> None:
         self._values: dict[Metric, NDArray[np.float32]] = {}
@@ -53,12 +53,12 @@ class GpuTables:
         shape = (len(nodes), max(1, readings.slots))
         values = {}
         for metric in Metric:
-            array = metric_array(readings, metric)
+            array = compute_metric(readings, metric)
             if array is not None and array.shape == shape:
-                values[metric] = self._single(metric, array, shape)
-        present = self._present_of(readings, nodes, shape)
-        job = self._jobs_of(readings, jobs, shape)
-        health = self._health_of(readings, nodes, values, present, now_s)
+                values[metric] = self._to_single(metric, array, shape)
+        present = self._compute_present(readings, nodes, shape)
+        job = self._compute_jobs(readings, jobs, shape)
+        health = self._compute_health(readings, nodes, values, present, now_s)
         before = self._table
         is_same = (
             before is not None
@@ -73,7 +73,7 @@ class GpuTables:
             )
         return before
 
-    def _single(self, metric: Metric, array: NDArray[np.float64], shape: tuple[int, int]) -> NDArray[np.float32]:
+    def _to_single(self, metric: Metric, array: NDArray[np.float64], shape: tuple[int, int]) -> NDArray[np.float32]:
         """Return an array in single precision, the same object where it holds the same."""
         made = array.astype(np.float32)
         known = self._values.get(metric)
@@ -82,28 +82,30 @@ class GpuTables:
         self._values[metric] = made
         return made
 
-    def _present_of(self, readings: Readings, nodes: Sequence[NodeRecord], shape: tuple[int, int]) -> NDArray[np.bool_]:
+    def _compute_present(
+        self, readings: Readings, nodes: Sequence[NodeRecord], shape: tuple[int, int]
+    ) -> NDArray[np.bool_]:
         key = (nodes, len(readings.uuids), *shape)
-        if self._present is None or not _same(self._present[0], key):
+        if self._present is None or not _are_same(self._present[0], key):
             counts = np.fromiter((node.gpus for node in nodes), np.int64, len(nodes))
-            found = np.arange(shape[1])[None, :] < counts[:, None]
+            present = np.arange(shape[1])[None, :] < counts[:, None]
             if readings.slot_of:
-                found |= readings.known_gpus()
-            if self._present is not None and np.array_equal(self._present[1], found):
-                found = self._present[1]
-            self._present = (key, found)
+                present |= readings.known_gpus()
+            if self._present is not None and np.array_equal(self._present[1], present):
+                present = self._present[1]
+            self._present = (key, present)
         return self._present[1]
 
-    def _jobs_of(self, readings: Readings, jobs: Sequence[JobRecord], shape: tuple[int, int]) -> NDArray[np.int64]:
+    def _compute_jobs(self, readings: Readings, jobs: Sequence[JobRecord], shape: tuple[int, int]) -> NDArray[np.int64]:
         key = (jobs, readings.nodes, *shape)
-        if self._job is None or not _same(self._job[0], key):
-            held = job_map(jobs, readings.rows, shape)
+        if self._job is None or not _are_same(self._job[0], key):
+            held = map_jobs(jobs, readings.rows, shape)
             if self._job is not None and np.array_equal(self._job[1], held):
                 held = self._job[1]
             self._job = (key, held)
         return self._job[1]
 
-    def _health_of(
+    def _compute_health(
         self,
         readings: Readings,
         nodes: Sequence[NodeRecord],
@@ -114,46 +116,46 @@ class GpuTables:
         heat = readings.gpu.get(HEAT_HELD)
         key = (nodes, readings.sick, len(readings.slot_of), heat, present, int(now_s / 600),
                *(values.get(name) for name in (Metric.POWER, Metric.TEMPERATURE)))  # fmt: skip
-        if self._health is None or not _same(self._health[0], key):
-            found: NDArray[np.int8] = np.full(present.shape, Health.UNKNOWN, np.int8)
+        if self._health is None or not _are_same(self._health[0], key):
+            health_codes: NDArray[np.int8] = np.full(present.shape, Health.UNKNOWN, np.int8)
             for metric in (Metric.POWER, Metric.TEMPERATURE, Metric.UTILISATION):
                 if metric in values:
-                    found[present & ~np.isnan(values[metric])] = Health.OK
+                    health_codes[present & ~np.isnan(values[metric])] = Health.OK
             if heat is not None and heat.shape == present.shape:
-                # a power cap is how a GPU works under full load, heat is not
+                # a power cap is normal under full load, heat is not
                 with np.errstate(invalid="ignore"):
-                    found[present & (heat > HOT)] = Health.WATCH
+                    health_codes[present & (heat > HOT)] = Health.WATCH
             for node, samples in readings.sick.items():
-                for uuid, health in gpu_health(samples, now_s).items():
-                    place = readings.slot_of.get((node, uuid)) or _by_index(readings, node, uuid)
-                    if place is not None and place[0] < found.shape[0] and place[1] < found.shape[1]:
+                for uuid, health in compute_gpu_health(samples, now_s).items():
+                    place = readings.slot_of.get((node, uuid)) or _find_by_index(readings, node, uuid)
+                    if place is not None and place[0] < health_codes.shape[0] and place[1] < health_codes.shape[1]:
                         row, slot = place
-                        found[row, slot] = max(int(found[row, slot]), int(health))
-            if self._health is not None and np.array_equal(self._health[1], found):
-                found = self._health[1]
-            self._health = (key, found)
+                        health_codes[row, slot] = max(int(health_codes[row, slot]), int(health))
+            if self._health is not None and np.array_equal(self._health[1], health_codes):
+                health_codes = self._health[1]
+            self._health = (key, health_codes)
         return self._health[1]
 
 
-def _by_index(readings: Readings, node: str, name: str) -> tuple[int, int] | None:
-    """Return where a GPU is that was lost before anybody had read its UUID: exporters call it by its index."""
-    found, row = _INDEX.fullmatch(name), readings.rows.get(node)
-    if found is None or row is None:
+def _find_by_index(readings: Readings, node: str, name: str) -> tuple[int, int] | None:
+    """Return the place of a GPU that was lost before its UUID was read: exporters name it by its index."""
+    match, row = _INDEX.fullmatch(name), readings.rows.get(node)
+    if match is None or row is None:
         return None
     known = {index: place for (host, uuid), index in readings.index_of.items() if host == node
              and (place := readings.slot_of.get((host, uuid))) is not None}  # fmt: skip
-    return known.get(int(found[1]), (row, int(found[1])))
+    return known.get(int(match[1]), (row, int(match[1])))
 
 
-def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
-    """Tell whether what something was made of is the same: the same objects, or equal numbers."""
-    return len(one) == len(other) and all(
-        a is b or (isinstance(a, int | str) and a == b) for a, b in zip(one, other, strict=True)
+def _are_same(first: tuple[object, ...], second: tuple[object, ...]) -> bool:
+    """Return whether the inputs of a cached value are the same: the same objects, or equal numbers."""
+    return len(first) == len(second) and all(
+        a is b or (isinstance(a, int | str) and a == b) for a, b in zip(first, second, strict=True)
     )
 
 
-def job_map(jobs: Sequence[JobRecord], rows: Mapping[str, int], shape: tuple[int, int]) -> NDArray[np.int64]:
-    """Return which job holds which GPU: by its indices where Slurm tells them, else all of its nodes where it must."""
+def map_jobs(jobs: Sequence[JobRecord], rows: Mapping[str, int], shape: tuple[int, int]) -> NDArray[np.int64]:
+    """Return which job holds which GPU: by Slurm's indices, else all GPUs of its nodes where it uses them all."""
     held = np.full(shape, -1, np.int64)
     for job in jobs:
         if not job.is_active or not job.gpus:
@@ -172,9 +174,9 @@ def job_map(jobs: Sequence[JobRecord], rows: Mapping[str, int], shape: tuple[int
     return held
 
 
-def gpu_health(samples: Sequence[Sample], now_s: float) -> dict[str, Health]:
-    """Return the health of a node's GPUs by UUID, as their series tell; GPUs of which they say nothing are left out."""
-    found: dict[str, Health] = {}
+def compute_gpu_health(samples: Sequence[Sample], now_s: float) -> dict[str, Health]:
+    """Return the health of a node's GPUs by UUID, from their series; GPUs without series are left out."""
+    health_of_gpu: dict[str, Health] = {}
     times = {
         (labels.get("gpu", ""), labels.get("xid", "")): value
         for name, labels, value in samples
@@ -185,37 +187,37 @@ def gpu_health(samples: Sequence[Sample], now_s: float) -> dict[str, Health]:
         worse = Health.OK
         match name:
             case "opsk_gpu_up" if value == 0:
-                worse = Health.SICK
+                worse = Health.UNHEALTHY
             case "opsk_gpu_row_remap_failed" | "opsk_gpu_fabric_fault" if value > 0:
-                worse = Health.SICK
+                worse = Health.UNHEALTHY
             case "opsk_gpu_fabric_healthy" if value == 0:
-                worse = Health.SICK
+                worse = Health.UNHEALTHY
             case "opsk_gpu_row_remap_pending" if value > 0:
                 worse = Health.WATCH
             case "opsk_gpu_recovery_action" if value > 0 and labels.get("action", "none") != "none":
-                worse = Health.SICK
+                worse = Health.UNHEALTHY
             case "opsk_gpu_ecc_volatile_errors_total" if value > 0 and labels.get("error") == "uncorrected":
                 worse = Health.WATCH
             case "opsk_gpu_xid_errors_total" if value > 0:
                 worse = _xid_health(labels.get("xid", ""), times.get((gpu, labels.get("xid", ""))), now_s)
             case _:
                 continue
-        if gpu and worse > found.get(gpu, Health.UNKNOWN):
-            found[gpu] = worse
-    return found
+        if gpu and worse > health_of_gpu.get(gpu, Health.UNKNOWN):
+            health_of_gpu[gpu] = worse
+    return health_of_gpu
 
 
 def _xid_health(code: str, last_s: float | None, now_s: float) -> Health:
     if not code.isdecimal() or (last_s is not None and now_s - last_s > RECENT_S):
         return Health.OK
     kind = xid(int(code)).class_ if len(code) < 6 else XidClass.UNKNOWN
-    if kind in _SICK_CLASSES:
-        return Health.SICK
+    if kind in _UNHEALTHY_CLASSES:
+        return Health.UNHEALTHY
     return Health.WATCH if kind in _WATCH_CLASSES else Health.OK
 
 
 class PortTables:
-    """Makes the fabric's matrix, and again only when something of it has changed."""
+    """Builds the port table, and rebuilds it only after a change."""
 
     def __init__(self) -> None:
         self._key: tuple[object, ...] = ()
@@ -226,7 +228,7 @@ class PortTables:
         if not readings.rails:
             return None
         key = (readings.rails, *(readings.port.get(name) for name in (RATE, CONGESTION, BYTES, ERRORS)))
-        if _same(key, self._key):
+        if _are_same(key, self._key):
             return self._table
         unknown = readings.blank_ports()
         rate, congestion, moved, errors = (
@@ -239,7 +241,7 @@ class PortTables:
         with np.errstate(invalid="ignore"):
             health[~np.isnan(ratio)] = Health.OK
             health[(congestion > CONGESTED) | (errors > 0)] = Health.WATCH
-            health[ratio < 0.99] = Health.SICK
+            health[ratio < 0.99] = Health.UNHEALTHY
         self._key = key
         self._table = PortTable(
             rails=readings.rails,
@@ -254,7 +256,7 @@ class PortTables:
 
 
 class JobViews:
-    """Makes what is shown of jobs; a job of which nothing has changed is the same object again."""
+    """Builds the job views; an unchanged job is the same object again."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[object, JobView]] = {}
@@ -265,7 +267,7 @@ class JobViews:
         self, jobs: Sequence[JobRecord], readings: Readings, held: NDArray[np.int64] | None, now_s: float
     ) -> tuple[JobView, ...]:
         """Return all jobs, in Slurm's order."""
-        peaks = memory_peaks(readings, held)
+        peaks = compute_memory_peaks(readings, held)
         advice = {text: self._advice.get(text, _UNREAD) for text in {job.admin_comment or "" for job in jobs}}
         self._advice = {
             text: AdviceRecord.parse(text) if found is _UNREAD else found  # type: ignore[misc]
@@ -280,7 +282,7 @@ class JobViews:
                 known[job.id] = before
                 continue
             advised = self._advice[job.admin_comment or ""]
-            measured = measured_of(job, progress, advised, peaks.get(job.id), now_s)
+            measured = build_measured(job, progress, advised, peaks.get(job.id), now_s)
             known[job.id] = (key, JobView(record=job, advice=advised, measured=measured))
         self._known = known
         views = tuple(view for _, view in known.values())
@@ -299,25 +301,25 @@ def _progress_key(progress: Progress | None) -> object:
     return (progress.step_s, progress.tokens_per_s, progress.tflops_per_gpu, progress.iteration, last)
 
 
-def memory_peaks(readings: Readings, held: NDArray[np.int64] | None) -> dict[int, float]:
+def compute_memory_peaks(readings: Readings, held: NDArray[np.int64] | None) -> dict[int, float]:
     """Return the memory in use on the fullest GPU of each job [bytes]."""
     used = readings.gpu.get(MEMORY_USED)
     if used is None or held is None or used.shape != held.shape:
         return {}
     is_known = (held >= 0) & ~np.isnan(used)
-    jobs, at = np.unique(held[is_known], return_inverse=True)
+    jobs, index = np.unique(held[is_known], return_inverse=True)
     peaks = np.zeros(len(jobs))
-    np.maximum.at(peaks, at, used[is_known])
+    np.maximum.at(peaks, index, used[is_known])
     return dict(zip(jobs.tolist(), peaks.tolist(), strict=True))
 
 
-def measured_of(
+def build_measured(
     job: JobRecord, progress: Progress | None, advice: AdviceRecord | None, peak_bytes: float | None, now_s: float
 ) -> Measured | None:
-    """Return what is measured of a job; ``None`` where nothing is.
+    """Return the measurements of a job; ``None`` where there are none.
 
-    MFU is the predicted one times predicted over measured step time: the model's own count of FLOPs, whatever the
-    framework counts as one.
+    MFU is the predicted one times predicted over measured step time: it uses the model's own count of FLOPs, whatever
+    the framework counts.
     """
     if progress is None and peak_bytes is None:
         return None
@@ -336,12 +338,12 @@ def measured_of(
         iteration=progress.iteration,
         age_s=age_s,
         source=progress.source if progress.step_s is not None else "",
-        history=progress.history[-MOST_HISTORY:],
+        history=progress.history[-MAX_HISTORY:],
     )
 
 
 def fabric_view(known: FabricView | None, ports: PortTable | None) -> FabricView | None:
-    """Return the fabric as dumps and exporters tell it together; the same object where nothing has changed."""
+    """Return the fabric from dumps and exporters together; the same object where nothing has changed."""
     if known is None and ports is None:
         return None
     if ports is None:

@@ -1,8 +1,8 @@
-"""How fast is a job whose log tells nothing? By what its GPUs do, where that has a period that can be seen.
+"""Derives the step time of jobs that report no progress from the periodic activity of their GPUs.
 
-There is a value every 15 s or so: steps of a minute and more can be told, shorter ones cannot, and are not. What
-changes faster than that would look like a slow change if values of moments were taken; means over 30 s (rates of
-counters) leave no more than a fifth of it, which is below what is believed.
+There is one value about every 15 s: steps of a minute and more can be detected, shorter ones cannot and are not
+reported. With instantaneous values, faster changes would alias to slow ones; means over 30 s (rates of counters) leave
+at most a fifth of their amplitude, which is below the threshold of detection.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opsk.slurm.records import JobRecord
-from opsk.telemetry.progress.from_counters import SOURCE, Series, step_of
-from opsk_tui.data.sources.prometheus.client import PrometheusSource, one_of
+from opsk.telemetry.progress.from_counters import SOURCE, Series, estimate_step
+from opsk_tui.data.sources.prometheus.client import PrometheusSource, match_any
 from opsk_tui.data.sources.readings import Progress, Readings
 
 LOOKED_BACK_S = 3600.0
 SCRAPED_EVERY_S, MEAN_S = 15.0, 30.0
-FEWEST_S = 900.0
+MIN_RUN_S = 900.0
 AGAIN_AFTER_S = 300.0
-MOST_NODES = 4
-BELIEVED = 0.6
-LEAST_SPREAD = 0.08
-"""Standard deviation over mean: what is left of faster changes is less [ratio]."""
+MAX_NODES = 4
+MIN_CONFIDENCE = 0.6
+MIN_SPREAD = 0.08
+"""Standard deviation over mean: the rest of faster changes is less [ratio]."""
 _SIGNALS = ("opsk_gpu_energy_joules_total", "opsk_infiniband_port_transmitted_bytes_total")
 
 
 class Signals(Protocol):
-    """Who knows what GPUs and ports did."""
+    """A source of past GPU and port activity."""
 
     def signals(self, nodes: Sequence[str], since_s: float, until_s: float) -> list[Series]:
         """Return power and bytes of nodes over a time [s since 1970], as means over 30 s.
@@ -45,12 +45,12 @@ class Signals(Protocol):
 
 
 class DerivedProgress:
-    """Looks at one job at a time, seldom.
+    """Derives progress for one job at a time, rarely.
 
     Parameters
     ----------
     signals
-        Who knows the past.
+        The source of past activity.
     """
 
     def __init__(self, signals: Signals, readings: Readings) -> None:
@@ -59,7 +59,7 @@ class DerivedProgress:
         self._asked_at_s: dict[int, float] = {}
 
     def turn(self, jobs: Sequence[JobRecord], now_s: float) -> None:
-        """Look at the job that was looked at longest ago, of those that run long enough and tell nothing.
+        """Derive the step time of the job that was derived longest ago, of those that run long enough and report none.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class DerivedProgress:
         silent = [job for job in jobs if self._is_silent(job, now_s)]
         if not silent:
             return
-        job = min(silent, key=lambda each: self._asked_at_s.get(each.id, -math.inf))
+        job = min(silent, key=lambda candidate: self._asked_at_s.get(candidate.id, -math.inf))
         if now_s - self._asked_at_s.get(job.id, -math.inf) < AGAIN_AFTER_S:
             return
         self._asked_at_s[job.id] = now_s
@@ -86,28 +86,28 @@ class DerivedProgress:
         if job.state != "RUNNING" or not job.gpus or not job.nodes or job.start_time is None:
             return False
         known = self._readings.progress.get(job.label)
-        return now_s - job.start_time.timestamp() > FEWEST_S and (known is None or known.source == SOURCE)
+        return now_s - job.start_time.timestamp() > MIN_RUN_S and (known is None or known.source == SOURCE)
 
     def _step_s(self, job: JobRecord, now_s: float) -> float | None:
-        """Return what power and tensor cores of its first nodes show."""
+        """Return the step time from power and port traffic of its first nodes."""
         began_s = job.start_time.timestamp() if job.start_time is not None else now_s
         since_s = max(began_s + 60.0, now_s - LOOKED_BACK_S)
-        found = []
-        for series in self._signals.signals(job.nodes[:MOST_NODES], since_s, now_s):
+        periodic = []
+        for series in self._signals.signals(job.nodes[:MAX_NODES], since_s, now_s):
             values = np.asarray(series.values)
-            if len(values) and values.std() >= LEAST_SPREAD * abs(values.mean()):
-                found.append(series)
-        period = step_of(found)
-        return period.step_s if period is not None and period.confidence >= BELIEVED else None
+            if len(values) and values.std() >= MIN_SPREAD * abs(values.mean()):
+                periodic.append(series)
+        period = estimate_step(periodic)
+        return period.step_s if period is not None and period.confidence >= MIN_CONFIDENCE else None
 
 
 class PrometheusSignals:
-    """The past as Prometheus knows it.
+    """Past activity from Prometheus.
 
     Parameters
     ----------
     prometheus
-        Who is asked.
+        The Prometheus client.
     """
 
     def __init__(self, prometheus: PrometheusSource) -> None:
@@ -115,21 +115,21 @@ class PrometheusSignals:
 
     def signals(self, nodes: Sequence[str], since_s: float, until_s: float) -> list[Series]:
         """Return power and bytes of nodes over a time."""
-        found = []
+        series = []
         for name in _SIGNALS:
-            expr = f'sum by (node) (rate({name}{{node=~"{one_of(nodes)}",SEL}}[{MEAN_S:.0f}s]))'
+            expr = f'sum by (node) (rate({name}{{node=~"{match_any(nodes)}",SEL}}[{MEAN_S:.0f}s]))'
             for _, points in self._prometheus.over_time(expr, since_s, until_s, SCRAPED_EVERY_S):
-                found.append(Series(at_s=[at_s for at_s, _ in points], values=[value for _, value in points]))
-        return found
+                series.append(Series(at_s=[at_s for at_s, _ in points], values=[value for _, value in points]))
+        return series
 
 
 def means(counted: NDArray[np.float64], since_s: float, until_s: float) -> list[Series]:
-    """Return rates of counters as means over so long as Prometheus is asked for, at the same distances.
+    """Return rates of counters as means over the same window and at the same distances as from Prometheus.
 
     Parameters
     ----------
     counted
-        A row for each reading: when it was taken [s since 1970], and what each counter said.
+        A row per reading: its time [s since 1970], and the values of the counters.
     """
     if len(counted) < 2:
         return []
@@ -137,8 +137,9 @@ def means(counted: NDArray[np.float64], since_s: float, until_s: float) -> list[
     return [
         Series(
             at_s=at_s,
-            values=(np.interp(at_s, counted[:, 0], told) - np.interp(at_s - MEAN_S, counted[:, 0], told)) / MEAN_S,
+            values=(np.interp(at_s, counted[:, 0], counter) - np.interp(at_s - MEAN_S, counted[:, 0], counter))
+            / MEAN_S,
         )
-        for told in counted[:, 1:].T
-        if (np.diff(told) >= 0).all()
+        for counter in counted[:, 1:].T
+        if (np.diff(counter) >= 0).all()
     ]

@@ -1,7 +1,7 @@
-"""What do the exporters of the nodes say, where there is no Prometheus? Asked in turn, a few at a time.
+"""Scrapes the nodes' exporters directly where there is no Prometheus, a few nodes at a time in turn.
 
-A page costs about as much as a refresh of the screen may cost for all nodes together: on a large cluster the nodes are
-asked in turn, as many at each refresh as fit into a share of one core, and it is said how long a turn takes.
+A page costs about as much as a refresh of the screen may cost for all nodes together. On a large cluster each refresh
+scrapes as many nodes as fit into a share of one core, and the duration of a full turn is shown.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy as np
 from opsk.config import TopConfig
 from opsk.errors import OpskError, UnavailableError
 from opsk.slurm.records import NodeRecord
-from opsk.telemetry.exporter_targets import targets_in, targets_of
+from opsk.telemetry.exporter_targets import build_targets, read_targets
 from opsk.telemetry.progress.from_counters import Series
 from opsk.units import MIB
 from opsk_tui.data.sources.derived import means
-from opsk_tui.data.sources.pages import Batch, Before
+from opsk_tui.data.sources.pages import Batch, PageHistory
 from opsk_tui.data.sources.prometheus.http import Access, Server
 from opsk_tui.data.sources.readings import Readings
 
 
-def exporters_of(nodes: Sequence[NodeRecord], top: TopConfig) -> dict[str, str]:
-    """Return the URL of each exporter, without a path, by node; nodes are where Slurm says.
+def find_exporters(nodes: Sequence[NodeRecord], top: TopConfig) -> dict[str, str]:
+    """Return the URL of each exporter, without a path, by node; node addresses are Slurm's.
 
     Raises
     ------
@@ -36,36 +36,36 @@ def exporters_of(nodes: Sequence[NodeRecord], top: TopConfig) -> dict[str, str]:
     """
     if top.exporter_targets is not None:
         addresses = {node.name: node.address for node in nodes if node.address}
-        return targets_in(top.exporter_targets, tls=top.tls, addresses=addresses)
+        return read_targets(top.exporter_targets, tls=top.tls, addresses=addresses)
     addresses = {node.name: node.address or "" for node in nodes if node.gpus}
-    return targets_of(addresses, top.exporter_port, tls=top.tls)
+    return build_targets(addresses, top.exporter_port, tls=top.tls)
 
 
 DEADLINE_S = 3.0
 AT_ONCE = 16
-LARGEST_PAGE_BYTES = 16 * MIB
+MAX_PAGE_BYTES = 16 * MIB
 SHARE_OF_CORE = 0.015
 """How much of one core is spent on pages, over time."""
-AT_LEAST = 8
-"""So many nodes are asked at each refresh however costly they are."""
+MIN_NODES = 8
+"""The least number of nodes that are scraped at each refresh."""
 SILENT_PAUSE_S = 60.0
-"""A node that did not answer is asked again after this."""
+"""A node that did not answer is scraped again after this."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """One node: where it is asked, when, and what earlier pages said."""
+    """One node: its URL, when it is due, and its earlier pages."""
 
     url: str
     server: Server
     due_at_s: float = 0.0
     problem: str = ""
-    before: Before = field(default_factory=Before)
+    before: PageHistory = field(default_factory=PageHistory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """How one refresh went: nodes asked and silent, and how long it takes until all were asked [s]."""
+    """The result of one refresh: nodes scraped and silent, and the duration of a full turn [s]."""
 
     asked: int
     silent: int
@@ -74,7 +74,7 @@ class Turn:
 
 
 class ExportersSource:
-    """Keeps readings up to date.
+    """Keeps readings up to date from exporters.
 
     Parameters
     ----------
@@ -104,11 +104,11 @@ class ExportersSource:
         self.aim(targets)
 
     def aim(self, targets: Mapping[str, str]) -> None:
-        """Ask these nodes from now on."""
-        self._nodes = {node: self._same(node, url) or self._new(url) for node, url in targets.items()}
+        """Scrape these nodes from now on."""
+        self._nodes = {node: self._find_same(node, url) or self._build_node(url) for node, url in targets.items()}
 
     def forget(self) -> None:
-        """Read everything anew: the nodes are others."""
+        """Read everything again: the nodes have changed."""
         for node in self._nodes.values():
             node.due_at_s = 0.0
             node.before.clear()
@@ -118,61 +118,65 @@ class ExportersSource:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def refresh(self, first: Iterable[str] = (), *, everything: bool = False) -> Turn:
-        """Ask as many nodes as may be, those that were asked longest ago first.
+        """Scrape as many nodes as the budget allows, those that were scraped longest ago first.
 
         Parameters
         ----------
         first
-            Nodes that are asked before all others: those of a job that is looked at.
+            Nodes that are scraped before all others: those of the job that is shown.
 
         Raises
         ------
         UnavailableError
-            None of those that were asked answers.
+            None of the scraped nodes answers.
         """
         now_s = self._clock()
         since_s = min(max(now_s - self._last_s, 1.0), 60.0)
         self._last_s = now_s
-        room = len(self._nodes) if everything else max(AT_LEAST, int(SHARE_OF_CORE * since_s / self._cost_s))
-        wanted = frozenset(first)
-        due = [(name not in wanted, one.due_at_s, name) for name, one in self._nodes.items() if one.due_at_s <= now_s]
+        room = len(self._nodes) if everything else max(MIN_NODES, int(SHARE_OF_CORE * since_s / self._cost_s))
+        first_nodes = frozenset(first)
+        due = [
+            (name not in first_nodes, node.due_at_s, name)
+            for name, node in self._nodes.items()
+            if node.due_at_s <= now_s
+        ]
         chosen = [name for _, _, name in sorted(due)[:room]]
-        pages = list(self._pool.map(self._page, chosen))
+        pages = list(self._pool.map(self._fetch_page, chosen))
         began_s = self._cpu()
         with self._readings.lock:
-            answered, problem = self._take(dict(zip(chosen, pages, strict=True)), now_s)
+            answered, problem = self._store_pages(dict(zip(chosen, pages, strict=True)), now_s)
         if answered:
-            # beside the reading of pages there are sockets: as much again
+            # the sockets cost as much as reading the pages
             self._cost_s += 0.3 * (2.0 * (self._cpu() - began_s) / answered - self._cost_s)
         elif chosen:
-            raise UnavailableError(f"none of {len(chosen)} exporters answers: {problem}", hint=_hint(problem))
-        silent = sum(bool(one.problem) for one in self._nodes.values())
+            raise UnavailableError(f"none of {len(chosen)} exporters answers: {problem}", hint=_build_hint(problem))
+        silent = sum(bool(node.problem) for node in self._nodes.values())
         rounds = math.ceil(max(1, len(self._nodes) - silent) / max(1, room))
         return Turn(asked=len(chosen), silent=silent, turn_s=rounds * since_s, problem=problem)
 
     def signals(self, nodes: Sequence[str], since_s: float, until_s: float) -> list[Series]:
         """Return energy and bytes of nodes over a time; see `opsk_tui.data.sources.derived.Signals`."""
-        found = []
+        series = []
         for node in nodes:
             if node in self._nodes:
-                found += means(np.array(self._nodes[node].before.moved), since_s, until_s)
-        return found
+                series += means(np.array(self._nodes[node].before.moved), since_s, until_s)
+        return series
 
-    def _take(self, pages: Mapping[str, bytes | OpskError], now_s: float) -> tuple[int, str]:
-        """Take pages in; return how many there were, and why there were no more."""
+    def _store_pages(self, pages: Mapping[str, bytes | OpskError], now_s: float) -> tuple[int, str]:
+        """Store pages; return how many there were, and why there were no more."""
         answered, problem = 0, ""
         batch = Batch(self._readings)
         for name, page in pages.items():
-            one = self._nodes.get(name)
-            if one is None:
+            node = self._nodes.get(name)
+            if node is None:
                 continue
             if isinstance(page, OpskError):
-                one.problem, one.due_at_s = page.message, now_s + SILENT_PAUSE_S
+                node.problem, node.due_at_s = page.message, now_s + SILENT_PAUSE_S
                 problem = problem or page.message
                 continue
             answered += 1
-            one.problem, one.due_at_s = "", now_s
-            batch.take(name, page, one.before, now_s)
+            node.problem, node.due_at_s = "", now_s
+            batch.take(name, page, node.before, now_s)
         batch.put()
         for name, progress in self._readings.progress.items():
             if name in batch.jobs:
@@ -181,16 +185,16 @@ class ExportersSource:
                     progress.note_line(progress.iteration, progress.progress_at_s)
         return answered, problem
 
-    def _new(self, url: str) -> _Node:
-        server = Server(url, self._access, deadline_s=DEADLINE_S, largest_bytes=LARGEST_PAGE_BYTES)
+    def _build_node(self, url: str) -> _Node:
+        server = Server(url, self._access, deadline_s=DEADLINE_S, max_bytes=MAX_PAGE_BYTES)
         return _Node(url=url, server=server)
 
-    def _same(self, node: str, url: str) -> _Node | None:
-        """Return a node that is asked there already."""
+    def _find_same(self, node: str, url: str) -> _Node | None:
+        """Return a node that is scraped at this URL already."""
         known = self._nodes.get(node)
         return known if known is not None and known.url == url else None
 
-    def _page(self, node: str) -> bytes | OpskError:
+    def _fetch_page(self, node: str) -> bytes | OpskError:
         try:
             return self._nodes[node].server.ask("GET", "/metrics", Accept="text/plain;version=0.0.4")
         except KeyError:
@@ -199,7 +203,7 @@ class ExportersSource:
             return error
 
 
-def _hint(problem: str) -> str:
+def _build_hint(problem: str) -> str:
     if "401" in problem:
         return "set user and password_file under [top] in opsk.toml"
     return "exporters listen on loopback until they are told otherwise; a Prometheus is named under [top] in opsk.toml"

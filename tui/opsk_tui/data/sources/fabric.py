@@ -1,6 +1,6 @@
-"""What does the site's dump of the fabric say? Tiers, leaves, HB domains and faults of the cabling.
+"""Reads the site's fabric dumps: tiers, leaves, HB domains and cabling faults.
 
-It is read once, and again when a file has changed.
+The dumps are read once, and again when a file has changed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import numpy as np
 
 from opsk.app.inputs.fabric_dump import read_dumps
 from opsk.errors import UnavailableError
-from opsk.fabric.hb_domains import hb_domains
-from opsk.fabric.hosts.ports import natural
+from opsk.fabric.hb_domains import find_hb_domains
+from opsk.fabric.hosts.ports import natural_key
 from opsk.fabric.rails import Rails, find_rails
 from opsk_tui.data.view import FabricView, PortTable
 
-MOST_FAULTS = 500
+MAX_FAULTS = 500
 
 
 class FabricSource:
-    """The dumps that the site's configuration names.
+    """The dumps in the site's configuration.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class FabricSource:
 
     def __init__(self, dumps: Sequence[Path]) -> None:
         self._dumps = tuple(dumps)
-        self._seen: tuple[float, ...] = ()
+        self._mtimes: tuple[float, ...] = ()
         self._view: FabricView | None = None
         self.leaf_of: dict[tuple[str, int], str] = {}
 
@@ -41,7 +41,7 @@ class FabricSource:
         return ", ".join(map(str, self._dumps))
 
     def read(self) -> FabricView | None:
-        """Return the fabric; ``None`` where the site has named none.
+        """Return the fabric; ``None`` where the site configures none.
 
         Raises
         ------
@@ -51,35 +51,35 @@ class FabricSource:
         if not self._dumps:
             return None
         try:
-            seen = tuple(path.stat().st_mtime for path in self._dumps)
+            mtimes = tuple(path.stat().st_mtime for path in self._dumps)
         except OSError as error:
             raise UnavailableError(f"{error.filename}: {error.strerror}", hint="see fabric in opsk.toml") from error
-        if seen != self._seen or self._view is None:
+        if mtimes != self._mtimes or self._view is None:
             rails = find_rails(fabric := read_dumps(self._dumps))
             self.leaf_of = {
-                (node, at): rails.leaves[attachment.leaf].description
+                (node, rail): rails.leaves[attachment.leaf].description
                 for node, attachments in rails.attachments.items()
-                for at, attachment in enumerate(attachments)
+                for rail, attachment in enumerate(attachments)
                 if attachment.leaf in rails.leaves
             }
             names = {guid: switch.description for guid, switch in fabric.switches.items()}
-            self._view, self._seen = view_of(rails, names), seen
+            self._view, self._mtimes = build_view(rails, names), mtimes
         return self._view
 
 
-def view_of(rails: Rails, names: dict[str, str]) -> FabricView:
-    """Return what the cabling says; of the ports' state nothing is known from it."""
+def build_view(rails: Rails, names: dict[str, str]) -> FabricView:
+    """Return the view of the cabling; it does not include the ports' state."""
     levels = sorted(set(rails.tier.values()))
     tiers = tuple(
-        tuple(sorted((names.get(guid, guid) for guid, at in rails.tier.items() if at == level), key=natural))
+        tuple(sorted((names.get(guid, guid) for guid, tier in rails.tier.items() if tier == level), key=natural_key))
         for level in levels
     )
-    nodes = tuple(sorted(rails.attachments, key=natural))
-    domains, _ = hb_domains(nodes)
+    nodes = tuple(sorted(rails.attachments, key=natural_key))
+    domains, _ = find_hb_domains(nodes)
     shape = (len(nodes), max(1, rails.rail_count))
     unknown = np.full(shape, np.nan, np.float32)
     ports = PortTable(
-        rails=tuple(f"rail {at}" for at in range(shape[1])),
+        rails=tuple(f"rail {tier}" for tier in range(shape[1])),
         rate_ratio=unknown,
         congestion=unknown,
         bytes_per_s=unknown,
@@ -91,5 +91,5 @@ def view_of(rails: Rails, names: dict[str, str]) -> FabricView:
         ports=ports,
         tiers=tiers,
         hb_domains={domain.name: domain.nodes for domain in domains if len(domain.nodes) > 1},
-        faults=tuple(faults[:MOST_FAULTS]),
+        faults=tuple(faults[:MAX_FAULTS]),
     )

@@ -1,4 +1,4 @@
-"""What does a job's log say last? Its end is read with the caller's own rights, and never more than 64 KiB of it."""
+"""Reads the last lines of a job's log with the caller's own rights, at most 64 KiB."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from opsk.errors import InputError
 from opsk.slurm.records import JobRecord
 from opsk.telemetry.jobs.job_files import JobFile
-from opsk.telemetry.jobs.job_logs import told_logs
+from opsk.telemetry.jobs.job_logs import resolve_log_paths
 from opsk.units import KIB
 
 TAIL_BYTES = 64 * KIB
-MOST_LINES = 400
+MAX_LINES = 400
 
 
 def log_path(job: JobRecord) -> Path | None:
-    """Return where a job's batch script writes, as Slurm tells it; ``None`` where that cannot be told."""
+    """Return the output file of a job's batch script, from its Slurm record; ``None`` where it is unknown."""
     file = JobFile(
         job_id=str(job.id),
         user=job.user,
@@ -29,15 +29,15 @@ def log_path(job: JobRecord) -> Path | None:
         stderr=job.std_err,
         written_unix_s=0.0,
     )
-    found = told_logs(file, job.label, job.name)
-    return found[0] if found else None
+    logs = resolve_log_paths(file, job.label, job.name)
+    return logs[0] if logs else None
 
 
 def log_tail(path: Path, owner: str) -> tuple[str, ...]:
     """Return the last lines of a log; hostile text, unchanged.
 
-    The kernel decides whether the caller may read it. root may read everything: for him only a file of the job's own
-    user counts, so that no user has root show him, or anybody, another's file.
+    The kernel decides whether the caller may read it. root may read everything: for root only a file of the job's own
+    user is read, so that no user can make root show another user's file.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def log_tail(path: Path, owner: str) -> tuple[str, ...]:
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}") from error
     lines = data.decode("utf-8", errors="replace").splitlines()
-    return tuple(lines[1 if begin and len(lines) > 1 else 0 :][-MOST_LINES:])
+    return tuple(lines[1 if begin and len(lines) > 1 else 0 :][-MAX_LINES:])
 
 
 def _uid(user: str) -> int:

@@ -1,7 +1,7 @@
-"""How do several screens of one user ask Slurm once, where no advisor shares its answer? Through a file and a lock.
+"""Shares one Slurm snapshot among the screens of a user through a file and a lock, where no advisor shares one.
 
-The file is the user's own, in his runtime folder; it holds what Slurm told him and nobody else may read it. Who finds
-it too old takes the lock and asks; the others wait for him.
+The file is the user's own, in their runtime folder; it holds Slurm's answer to that user and nobody else may read it.
+The first reader that finds it too old takes the lock and asks Slurm; the others wait.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 
 from opsk.errors import SlurmError
 from opsk.slurm.client import SlurmClient
-from opsk.slurm.snapshot import LARGEST_BYTES, Snapshot, pack
+from opsk.slurm.snapshot import MAX_BYTES, Snapshot, pack
 
 LOCK_WITHIN_S = 30.0
 _WAIT_S = 0.1
 
 
-def folder_of(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Return a folder that only this user may enter; ``None`` where none can be had.
+def find_runtime_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Return a folder that only this user may enter; ``None`` where none can be created.
 
     ``XDG_RUNTIME_DIR`` where there is one, which is never on a network; else one in the folder for temporary files.
     """
@@ -36,11 +36,11 @@ def folder_of(environ: Mapping[str, str] = os.environ) -> Path | None:
         facts = path.lstat()
     except OSError:
         return None
-    is_own = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o077
-    return path if is_own else None
+    is_private = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o077
+    return path if is_private else None
 
 
-class KeptSnapshot:
+class SharedSnapshot:
     """The file of one cluster.
 
     Parameters
@@ -48,9 +48,9 @@ class KeptSnapshot:
     folder
         A folder of this user alone.
     slurm
-        Who asks when it is time.
+        The Slurm client.
     interval_s
-        Slurm is asked no more often than this [s].
+        Shortest time between queries of Slurm [s].
     """
 
     def __init__(
@@ -76,35 +76,35 @@ class KeptSnapshot:
         Raises
         ------
         SlurmError
-            Slurm does not answer, or another program of this user has been asking it for long.
+            Slurm does not answer, or another program of this user has held the lock for long.
         """
         if self._path is None:
-            return self._asked()
-        found = self._fresh(self._path)
-        if found is not None:
-            return found
-        with _locked(self._path.with_suffix(".lock")):
-            found = self._fresh(self._path)
-            if found is None:
-                found = self._asked()
+            return self._ask_slurm()
+        content = self._read_fresh(self._path)
+        if content is not None:
+            return content
+        with _hold_lock(self._path.with_suffix(".lock")):
+            content = self._read_fresh(self._path)
+            if content is None:
+                content = self._ask_slurm()
                 draft = self._path.with_suffix(f".{os.getpid()}")
                 with contextlib.suppress(OSError):
                     draft.touch(mode=0o600)
-                    draft.write_bytes(found)
+                    draft.write_bytes(content)
                     draft.replace(self._path)
-            return found
+            return content
 
-    def _fresh(self, path: Path) -> bytes | None:
+    def _read_fresh(self, path: Path) -> bytes | None:
         try:
             facts = path.stat()
             age_s = self._clock() - facts.st_mtime
-            if facts.st_uid != os.getuid() or not -1.0 < age_s < self._interval_s or facts.st_size > LARGEST_BYTES:
+            if facts.st_uid != os.getuid() or not -1.0 < age_s < self._interval_s or facts.st_size > MAX_BYTES:
                 return None
             return path.read_bytes()
         except OSError:
             return None
 
-    def _asked(self) -> bytes:
+    def _ask_slurm(self) -> bytes:
         jobs, nodes = self._slurm.jobs(details=True), self._slurm.nodes()
         if not self._name:
             self._release = self._slurm.release()
@@ -115,7 +115,7 @@ class KeptSnapshot:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _hold_lock(path: Path) -> Iterator[None]:
     """Hold the lock, or give up after a while."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -1,4 +1,4 @@
-"""When is looked for failures? As often as that may cost, and not before all GPUs are known."""
+"""Schedules failure detection: as often as its CPU budget allows, and not before all GPUs are known."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from collections.abc import Mapping
 
 from opsk.diagnosis.events.values import Event
 from opsk.slurm.snapshot import Snapshot
-from opsk_tui.data.sources.failing import Failures
+from opsk_tui.data.sources.failing import FailureDetector
 from opsk_tui.data.sources.readings import Readings
 
 SHARE_OF_CORE = 0.005
-"""Looking for failures takes no more of one core than this."""
+"""The largest share of one core for failure detection."""
 FIRST_LOOK_AFTER_S = 2.0
 
 
-class Looking:
-    """Looks for failures now and then."""
+class DetectionSchedule:
+    """Runs failure detection at intervals."""
 
     def __init__(self) -> None:
-        self._failures = Failures()
+        self._failures = FailureDetector()
         self._due_s, self._spent_s = -math.inf, 0.0
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What was found."""
+        """The detected failures."""
         return self._failures.events
 
-    def take_spent(self) -> float:
-        """Return what looking has taken since this was asked last [s of CPU]."""
+    def pop_spent_s(self) -> float:
+        """Return the time of detection since the last call [s of CPU]."""
         spent_s, self._spent_s = self._spent_s, 0.0
         return spent_s
 
     def turn(
         self, readings: Readings, slurm: Snapshot, now_s: float, *, domains: Mapping[str, tuple[str, ...]]
     ) -> None:
-        """Look, where it is time to and there is anything to be seen.
+        """Run detection, where it is due and there are data.
 
         Parameters
         ----------

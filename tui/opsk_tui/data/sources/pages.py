@@ -1,7 +1,7 @@
-"""What of the pages of exporters goes where, and what do two pages of one node tell that one does not?
+"""Converts exporter pages to readings, and computes rates from consecutive pages of one node.
 
-Counters tell nothing by themselves: rates are the difference between pages. Those of hosts are over a minute, as
-what a job waits for is; energy and bytes are kept for an hour, for steps that no log tells.
+Counters alone carry no rate: rates are differences between pages. Rates of hosts are over a minute, like the waits of a
+job; energy and bytes are stored for an hour, to derive step times that no log reports.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from opsk.diagnosis.events.exposition import samples
+from opsk.diagnosis.events.exposition import read_samples
 from opsk.diagnosis.events.from_samples import NAMES, Sample
 from opsk_tui.data.sources.readings import (
     BYTES,
@@ -83,7 +83,7 @@ _CPU, _PRESSURE, _ENERGY = (
     "opsk_host_pressure_seconds_total",
     "opsk_gpu_energy_joules_total",
 )
-WANTED = tuple(
+METRIC_NAMES = tuple(
     sorted(
         {
             *_GAUGES,
@@ -104,8 +104,8 @@ WANTED = tuple(
 )
 _SENT, _STALLED = "sent", "_stalled"
 HOST_OVER_S = 60.0
-KEPT_S, MOST_APART_S = 3600.0 + 60.0, 30.0
-"""Energy and bytes are kept so long, and only of a node that is read at least so often [s]."""
+RETENTION_S, MAX_GAP_S = 3600.0 + 60.0, 30.0
+"""Energy and bytes are stored for so long, and only for a node that is read at least so often [s]."""
 
 _ONLY = {_PRESSURE: 'share="some"'} | {name: f'{label}="{wanted}"' for name, (label, wanted, _) in _CHOSEN.items()}
 _WITHOUT_ZEROS = frozenset(
@@ -117,17 +117,17 @@ _WITHOUT_ZEROS = frozenset(
 
 
 @dataclass(slots=True)
-class Before:
-    """What earlier pages of one node said.
+class PageHistory:
+    """The values of earlier pages of one node.
 
     Parameters
     ----------
     read_at_s
-        When the last one was read [s since 1970].
+        When the last page was read [s since 1970].
     counters
-        Of GPUs and ports, by what, row and column.
+        Counters of GPUs and ports, by name, row and column.
     host
-        Counters of the host of the last minute: time of processors by mode, and time that tasks waited, by resource.
+        Counters of the host of the last minute: processor time by mode, and stalled time by resource.
     moved
         Time, energy of all GPUs [J] and bytes sent by all ports.
     """
@@ -138,7 +138,7 @@ class Before:
     moved: deque[tuple[float, float, float]] = field(default_factory=deque)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self.read_at_s = -math.inf
         for known in (self.counters, self.host, self.moved):
             known.clear()
@@ -146,12 +146,12 @@ class Before:
     def keep(
         self, now_s: float, counters: dict[tuple[str, int, int], float], host: dict[str, float], energy_j: float
     ) -> None:
-        """Take over what a page says."""
+        """Append the values of a page."""
         sent_bytes = sum(value for (what, _, _), value in counters.items() if what == _SENT)
-        if now_s - self.read_at_s > MOST_APART_S:
+        if now_s - self.read_at_s > MAX_GAP_S:
             self.moved.clear()
         self.moved.append((now_s, energy_j, sent_bytes))
-        while self.moved[0][0] < now_s - KEPT_S:
+        while self.moved[0][0] < now_s - RETENTION_S:
             self.moved.popleft()
         self.host.append((now_s, host))
         while len(self.host) > 2 and self.host[1][0] <= now_s - HOST_OVER_S:
@@ -159,7 +159,7 @@ class Before:
         self.counters, self.read_at_s = counters, now_s
 
     def host_shares(self) -> dict[str, float]:
-        """Return the shares of time over the last minute, or since the page before; see `HostActivity`."""
+        """Return the shares of time over the last minute, or since the previous page; see `HostActivity`."""
         (began_s, first), (ended_s, last) = self.host[0], self.host[-1]
         grown = {name: last[name] - first[name] for name in last.keys() & first.keys() if last[name] >= first[name]}
         spent_s = {name: grown[name] for name in grown if not name.endswith(_STALLED)}
@@ -183,21 +183,21 @@ class Batch:
         self.jobs: set[str] = set()
         self._sick = dict(readings.sick)
 
-    def take(self, node: str, page: bytes, known: Before, now_s: float) -> None:
-        """Take the page of one node in."""
+    def take(self, node: str, page: bytes, known: PageHistory, now_s: float) -> None:
+        """Add the page of one node."""
         row = self._readings.rows.get(node)
         if row is None:
             return
-        found = list(samples(page, WANTED, only=_ONLY, without_zeros=_WITHOUT_ZEROS))
-        slots = self._places(node, found)
-        self._blank(row)
+        page_samples = list(read_samples(page, METRIC_NAMES, only=_ONLY, without_zeros=_WITHOUT_ZEROS))
+        slots = self._learn_places(node, page_samples)
+        self._clear_row(row)
         before, elapsed_s = known.counters, now_s - known.read_at_s
         counters: dict[tuple[str, int, int], float] = {}
         host: dict[str, float] = {}
         energy_j = 0.0
         sick: list[Sample] = []
         errors = dict.fromkeys(slots, 0.0)
-        for sample in found:
+        for sample in page_samples:
             name, labels, value = sample
             if name in NAMES:
                 sick.append(sample)
@@ -236,8 +236,8 @@ class Batch:
             self._hosts = hosts.copy() if hosts is not None else self._readings.blank_hosts()
         self._hosts[row] = [shares.get(name, math.nan) for name in HOST_SHARES]
 
-    def _blank(self, row: int) -> None:
-        """Know nothing of a node any more: what its page does not tell, of a GPU that is lost, is not as it was."""
+    def _clear_row(self, row: int) -> None:
+        """Set all readings of a node to unknown: readings that its page lacks, of a lost GPU, must not stay."""
         for name in self._readings.gpu:
             self._gpu_array(name)
         for name in self._readings.port:
@@ -247,7 +247,7 @@ class Batch:
                 array[row] = math.nan
 
     def put(self) -> None:
-        """Hand the arrays over."""
+        """Store the arrays in the readings."""
         for name, array in self._gpu.items():
             self._readings.put_gpus(name, array)
         for name, array in self._port.items():
@@ -257,22 +257,24 @@ class Batch:
         self._readings.sick = self._sick
         self._readings.version += 1
 
-    def _places(self, node: str, found: Sequence[Sample]) -> list[int]:
-        """Learn where this node's GPUs and ports are; return the slots of its GPUs."""
+    def _learn_places(self, node: str, page_samples: Sequence[Sample]) -> list[int]:
+        """Learn the places of this node's GPUs and ports; return the slots of its GPUs."""
         readings = self._readings
-        gpus = {labels["gpu"]: labels for name, labels, _ in found if name == "opsk_gpu_info" and "gpu" in labels}
-        readings.know_gpus(
+        gpus = {
+            labels["gpu"]: labels for name, labels, _ in page_samples if name == "opsk_gpu_info" and "gpu" in labels
+        }
+        readings.learn_gpus(
             {**labels, "node": node} for uuid, labels in gpus.items() if (node, uuid) not in readings.slot_of
         )
-        ports = [{**labels, "node": node} for name, labels, _ in found if name == "opsk_infiniband_port_info"]
+        ports = [{**labels, "node": node} for name, labels, _ in page_samples if name == "opsk_infiniband_port_info"]
         keys = {(node, labels.get("device", ""), labels.get("port", "1")) for labels in ports}
         if keys and not keys & readings.port_of.keys():
             others = [
-                {"node": each, "device": device, "port": port, "rail": _rail(readings.rails[column]),
-                 "leaf": readings.leaves.get((each, column), "")}
-                for (each, device, port), (_, column) in readings.port_of.items()
+                {"node": other_node, "device": device, "port": port, "rail": _rail_number(readings.rails[column]),
+                 "leaf": readings.leaves.get((other_node, column), "")}
+                for (other_node, device, port), (_, column) in readings.port_of.items()
             ]  # fmt: skip
-            readings.know_ports([*others, *ports])
+            readings.learn_ports([*others, *ports])
         return [readings.slot_of[node, uuid][1] for uuid in gpus if (node, uuid) in readings.slot_of]
 
     def _gpu_sample(
@@ -329,5 +331,5 @@ class Batch:
             array[row, column] = value
 
 
-def _rail(name: str) -> str:
+def _rail_number(name: str) -> str:
     return name.removeprefix("rail ") if name.startswith("rail ") else ""

@@ -1,7 +1,7 @@
-"""What was read of GPUs, ports and training jobs so far? Arrays of nodes x slots that sources fill and views share.
+"""Holds the readings of GPUs, ports and training jobs, as arrays of nodes x slots that sources fill and views share.
 
-An array is never changed once a view may have it: a source puts a new one in its place, so what did not change is the
-same object again.
+An array is never changed once a view may hold it: a source replaces it with a new one, so unchanged data is the same
+object.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ MEMORY_USED, MEMORY_SIZE, CLOCK_MAX = "memory_used_bytes", "memory_size_bytes", 
 CLOCK_NOW = "clock_hertz"
 POWER_LIMIT, HEAT_HELD, POWER_HELD = "power_limit_watts", "held_by_heat", "held_by_power"
 SM_ACTIVE, POWER_DEFAULT, SLOWDOWN = "sm_active_ratio", "power_default_limit_watts", "slowdown_celsius"
-"""GPU arrays that are no metric of a map, but what metrics and losses are made of."""
+"""GPU arrays that are no metric of a map, but inputs of metrics and losses."""
 RATE, CONGESTION, BYTES, ERRORS = "rate", "congestion", "bytes", "errors"
 """Port arrays."""
 HOST_SHARES = ("cpu_busy", "iowait", "cpu_stalled", "io_stalled", "memory_stalled")
-"""Columns of what is known of hosts, shares of time all of them; named as in `HostActivity`."""
-MOST_SLOTS = 128
-MOST_RAILS = 64
+"""Columns of the host readings, all of them shares of time; named as in `HostActivity`."""
+MAX_SLOTS = 128
+MAX_RAILS = 64
 HISTORY_POINTS = 240
-MOST_LINES = 720
+MAX_LINES = 720
 _NUMBER = re.compile(r"\d{1,4}")
 _OTHER_ROLES = frozenset({"storage", "management"})
 
 
 @dataclass(slots=True)
 class Progress:
-    """Progress of one job as its exporter tells it, or as ``source`` says; ``None`` unknown.
+    """Progress of one job from its exporter, or from ``source``; ``None`` unknown.
 
-    ``lines`` are steps with the time at which they had ended, where it is worth while to know what passed between them.
+    ``lines`` are steps with the time at which they had ended, where the time between them is of interest.
     """
 
     step_s: float | None = None
@@ -53,11 +53,11 @@ class Progress:
     progress_at_s: float | None = None
     history: tuple[tuple[float, float], ...] = ()
     source: str = "log"
-    lines: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MOST_LINES))
+    lines: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MAX_LINES))
     is_read: bool = False
 
     def note_line(self, iteration: int, ended_at_s: float) -> None:
-        """Take in that a step had ended; after a restart lines begin anew."""
+        """Add the end of a step; after a restart lines begin again."""
         if self.lines and iteration <= self.lines[-1][0]:
             if iteration == self.lines[-1][0]:
                 return
@@ -65,7 +65,7 @@ class Progress:
         self.lines.append((iteration, ended_at_s))
 
     def note(self, at_s: float) -> None:
-        """Add the step time of now to the history, where the job has made progress since."""
+        """Add the present step time to the history."""
         if self.step_s is None or (self.history and at_s - self.history[-1][0] < 1.0):
             return
         self.history = (*self.history[-HISTORY_POINTS + 1 :], (at_s, self.step_s))
@@ -73,7 +73,7 @@ class Progress:
 
 @dataclass
 class Readings:
-    """All that exporters told, through Prometheus or directly.
+    """All readings of exporters, through Prometheus or directly.
 
     Attributes
     ----------
@@ -82,17 +82,17 @@ class Readings:
     slot_of
         Row and slot of a GPU, by node and UUID.
     hosts
-        Shares of time, a row for each node; columns as ``HOST_SHARES`` says.
+        Shares of time, one row per node; columns as in ``HOST_SHARES``.
     sick
-        By node: series that tell of a fault, and those that tell of none any more are gone from it.
+        By node: series that report a fault; series without a fault are removed.
     progress
-        By job as people write it (``4711``, ``4711_3``).
+        By job as users write it (``4711``, ``4711_3``).
     version
         Counts changes.
     layouts
-        Counts how often the nodes were others: until then GPUs only come, and none goes.
+        Counts changes of the nodes: until then GPUs are only added, and none is removed.
     lock
-        Held while readings are taken in or looked at, never while a source is waited for.
+        Held while readings are stored or read, never while waiting for a source.
     """
 
     nodes: tuple[str, ...] = ()
@@ -116,10 +116,10 @@ class Readings:
     _known_gpus: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
     _known_count: int = 0
 
-    def lay_out(self, nodes: Sequence[str], slots: int) -> bool:
-        """Take over the nodes and their order; tell whether everything has to be read anew."""
+    def set_layout(self, nodes: Sequence[str], slots: int) -> bool:
+        """Set the nodes and their order; return whether everything has to be read again."""
         names = tuple(nodes)
-        slots = min(max(slots, self.slots), MOST_SLOTS)
+        slots = min(max(slots, self.slots), MAX_SLOTS)
         if names == self.nodes and slots == self.slots:
             return False
         self.nodes, self.slots = names, slots
@@ -137,51 +137,54 @@ class Readings:
         self.layouts += 1
         return True
 
-    def know_gpus(self, infos: Iterable[Mapping[str, str]]) -> None:
-        """Learn in which slots GPUs are; those for which there is no room are left out."""
-        rows, most = self.rows.get, min(self.slots, MOST_SLOTS)
+    def learn_gpus(self, infos: Iterable[Mapping[str, str]]) -> None:
+        """Learn the slots of GPUs; those for which there is no room are left out."""
+        rows, slot_count = self.rows.get, min(self.slots, MAX_SLOTS)
         for labels in infos:
             node, uuid = labels.get("node", ""), labels.get("gpu", "")
-            index = _whole(labels.get("index", ""))
-            slot = _whole(labels.get("slurm_index", ""))
+            index = _parse_index(labels.get("index", ""))
+            slot = _parse_index(labels.get("slurm_index", ""))
             slot = index if slot is None else slot
             row = rows(node)
-            if row is None or slot is None or slot >= most:
+            if row is None or slot is None or slot >= slot_count:
                 continue
             self.slot_of[node, uuid] = row, slot
             self.uuids[node, slot] = uuid
             if index is not None:
                 self.index_of[node, uuid] = index
 
-    def know_ports(self, infos: Iterable[Mapping[str, str]]) -> None:
-        """Learn which port is on which rail: as the rails file says, else by the order of a node's devices."""
+    def learn_ports(self, infos: Iterable[Mapping[str, str]]) -> None:
+        """Learn the rail of each port: as in the rails file, else by the order of a node's devices."""
         by_node: dict[str, list[Mapping[str, str]]] = {}
         for labels in infos:
             node = labels.get("node", "")
             if node in self.rows and labels.get("role", "") not in _OTHER_ROLES:
                 by_node.setdefault(node, []).append(labels)
         railed = {
-            rail for found in by_node.values() for one in found if (rail := _whole(one.get("rail", ""))) is not None
+            rail
+            for port_labels in by_node.values()
+            for labels_of_port in port_labels
+            if (rail := _parse_index(labels_of_port.get("rail", ""))) is not None
         }
-        columns = {rail: at for at, rail in enumerate(sorted(railed)[:MOST_RAILS])}
+        columns = {rail: position for position, rail in enumerate(sorted(railed)[:MAX_RAILS])}
         names = [f"rail {rail}" for rail in columns]
         places: dict[tuple[str, str, str], tuple[int, int]] = {}
         leaves: dict[tuple[str, int], str] = {}
-        for node, found in by_node.items():
+        for node, port_labels in by_node.items():
             row = self.rows[node]
             if not columns:
-                found.sort(key=_device_order)
-                names += [one.get("device", "") for one in found[len(names) : MOST_RAILS]]
-            for at, labels in enumerate(found):
-                column: int | None = at
+                port_labels.sort(key=_device_order)
+                names += [labels_of_port.get("device", "") for labels_of_port in port_labels[len(names) : MAX_RAILS]]
+            for position, labels in enumerate(port_labels):
+                column: int | None = position
                 if columns:
-                    rail = _whole(labels.get("rail", ""))
+                    rail = _parse_index(labels.get("rail", ""))
                     column = columns.get(rail) if rail is not None else None
-                if column is None or column >= MOST_RAILS:
+                if column is None or column >= MAX_RAILS:
                     continue
                 places[node, labels.get("device", ""), labels.get("port", "1")] = row, column
                 leaf = labels.get("leaf", "")
-                # of two ports on one rail the same one is told whatever their order
+                # of two ports on one rail the same one counts whatever their order
                 if leaf and leaf >= leaves.get((node, column), ""):
                     leaves[node, column] = leaf
         if not places:
@@ -192,44 +195,44 @@ class Readings:
         self.version += 1
 
     def blank_gpus(self) -> NDArray[np.float64]:
-        """Return an array in which nothing is known of any GPU."""
+        """Return an array in which all GPUs are unknown."""
         return np.full((len(self.nodes), self.slots), math.nan)
 
     def blank_ports(self) -> NDArray[np.float64]:
-        """Return an array in which nothing is known of any port."""
+        """Return an array in which all ports are unknown."""
         return np.full((len(self.nodes), len(self.rails)), math.nan)
 
     def blank_hosts(self) -> NDArray[np.float64]:
-        """Return an array in which nothing is known of any host."""
+        """Return an array in which all hosts are unknown."""
         return np.full((len(self.nodes), len(HOST_SHARES)), math.nan)
 
     def known_gpus(self) -> NDArray[np.bool_]:
-        """Return where GPUs are."""
+        """Return the mask of the known GPUs."""
         shape = (len(self.nodes), self.slots)
         if self._known_gpus.shape != shape or self._known_count != len(self.slot_of):
-            self._known_gpus, self._known_count = _at(self.slot_of.values(), shape), len(self.slot_of)
+            self._known_gpus, self._known_count = _build_mask(self.slot_of.values(), shape), len(self.slot_of)
         return self._known_gpus
 
     def known_ports(self) -> NDArray[np.bool_]:
-        """Return where ports are."""
-        return _at(self.port_of.values(), (len(self.nodes), len(self.rails)))
+        """Return the mask of the known ports."""
+        return _build_mask(self.port_of.values(), (len(self.nodes), len(self.rails)))
 
     def put_gpus(self, name: str, array: NDArray[np.float64]) -> None:
-        """Replace what is known of all GPUs, unless it is the same."""
+        """Replace a reading of all GPUs, unless it is the same."""
         before = self.gpu.get(name)
         if before is None or not np.array_equal(before, array, equal_nan=True):
             self.gpu[name] = array
             self.version += 1
 
     def put_ports(self, name: str, array: NDArray[np.float64]) -> None:
-        """Replace what is known of all ports, unless it is the same."""
+        """Replace a reading of all ports, unless it is the same."""
         before = self.port.get(name)
         if before is None or not np.array_equal(before, array, equal_nan=True):
             self.port[name] = array
             self.version += 1
 
     def put_progress(self, job: str, name: str, value: float) -> None:
-        """Take in one value of a job's progress; what was derived of a job counts no more when its log tells."""
+        """Store one value of a job's progress; values of the log replace derived ones."""
         if not math.isfinite(value):
             return
         progress = self.progress.get(job)
@@ -251,22 +254,22 @@ class Readings:
         self.version += 1
 
 
-def metric_array(readings: Readings, metric: Metric) -> NDArray[np.float64] | None:
-    """Return a metric of all GPUs; those that are ratios of two readings are made here."""
+def compute_metric(readings: Readings, metric: Metric) -> NDArray[np.float64] | None:
+    """Return a metric of all GPUs; ratios of two readings are computed here."""
     if metric is Metric.THROTTLE:
-        return _held(readings)
-    made = {Metric.MEMORY: (MEMORY_USED, MEMORY_SIZE), Metric.CLOCK: (CLOCK_NOW, CLOCK_MAX)}.get(metric)
-    if made is None:
+        return _compute_throttle(readings)
+    operands = {Metric.MEMORY: (MEMORY_USED, MEMORY_SIZE), Metric.CLOCK: (CLOCK_NOW, CLOCK_MAX)}.get(metric)
+    if operands is None:
         return readings.gpu.get(metric)
-    part, whole = readings.gpu.get(made[0]), readings.gpu.get(made[1])
+    part, whole = readings.gpu.get(operands[0]), readings.gpu.get(operands[1])
     if part is None or whole is None or part.shape != whole.shape:
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(whole > 0, part / whole, math.nan)
 
 
-def _held(readings: Readings) -> NDArray[np.float64] | None:
-    """Return the share of time in which heat or power held clocks down; unknown where nothing is known of a GPU."""
+def _compute_throttle(readings: Readings) -> NDArray[np.float64] | None:
+    """Return the share of time in which heat or power limited clocks; unknown for GPUs without readings."""
     heat, power, seen = (readings.gpu.get(name) for name in (HEAT_HELD, POWER_HELD, Metric.POWER))
     if heat is None or power is None or heat.shape != power.shape:
         return None
@@ -274,28 +277,28 @@ def _held(readings: Readings) -> NDArray[np.float64] | None:
     return np.where(np.isnan(seen), math.nan, held) if seen is not None and seen.shape == held.shape else held
 
 
-def _at(places: Collection[tuple[int, int]], shape: tuple[int, int]) -> NDArray[np.bool_]:
+def _build_mask(places: Collection[tuple[int, int]], shape: tuple[int, int]) -> NDArray[np.bool_]:
     """Return an array that is true at some places."""
-    found = np.zeros(shape, np.bool_)
+    mask = np.zeros(shape, np.bool_)
     if places:
         rows, columns = np.array(list(chain.from_iterable(places)), np.intp).reshape(-1, 2).T
-        found[rows, columns] = True
-    return found
+        mask[rows, columns] = True
+    return mask
 
 
 @lru_cache(1024)
-def _whole(text: str) -> int | None:
-    """Return a small number as it is written in a label, ``None`` where it is none."""
+def _parse_index(text: str) -> int | None:
+    """Return a small number in a label, ``None`` where it is none."""
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def _device_order(labels: Mapping[str, str]) -> tuple[str, int, str]:
     """Order ``mlx5_10`` after ``mlx5_9``."""
-    return (*_parts(labels.get("device", "")), labels.get("port", ""))
+    return (*_split_device(labels.get("device", "")), labels.get("port", ""))
 
 
 @lru_cache(1024)
-def _parts(device: str) -> tuple[str, int]:
+def _split_device(device: str) -> tuple[str, int]:
     stem = device.rstrip("0123456789")
     tail = device[len(stem) :]
     return stem, int(tail) if tail and len(tail) < 10 else -1

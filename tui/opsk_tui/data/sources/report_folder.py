@@ -1,4 +1,4 @@
-"""Which reports lie in the folder of evidence, as ``opsk postmortem`` writes them? Those that the caller may read."""
+"""Lists and reads the reports that ``opsk postmortem`` wrote to the evidence folder, as far as the caller may read."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from opsk_tui.data.view import ReportRow
 if TYPE_CHECKING:
     from opsk.postmortem.evidence.index import Entry
 
-MOST_REPORTS = 200
-LARGEST_BYTES = 16 * MIB
+MAX_REPORTS = 200
+MAX_BYTES = 16 * MIB
 KIND = "postmortem"
 
 
 class ReportFolder:
-    """The site's folder of evidence.
+    """The site's evidence folder.
 
     Parameters
     ----------
     folder
-        ``[postmortem] folder`` of the site; ``None`` where it keeps nothing.
+        ``[postmortem] folder`` of the site; ``None`` where it stores nothing.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -37,23 +37,23 @@ class ReportFolder:
 
     @property
     def is_there(self) -> bool:
-        """Whether the site keeps reports in a folder."""
+        """Whether the site stores reports in a folder."""
         return self._folder is not None
 
     def reports(self, cluster: str = "") -> tuple[ReportRow, ...]:
-        """Return the reports, the newest first; one that was known before is not read again.
+        """Return the reports, the newest first; a known report is not read again.
 
         Parameters
         ----------
         cluster
-            Only those on its jobs, where several clusters keep theirs in one folder; empty for all.
+            Only reports on its jobs, where several clusters share one folder; empty for all.
         """
-        from opsk.postmortem.evidence.index import JSON_REPORT, entries_of
+        from opsk.postmortem.evidence.index import JSON_REPORT, list_entries
 
         if self._folder is None:
             return ()
-        found, _ = entries_of(self._folder, limit=MOST_REPORTS, known=self._known, cluster=cluster)
-        self._known = {entry.folder: entry for entry in found}
+        entries, _ = list_entries(self._folder, limit=MAX_REPORTS, known=self._known, cluster=cluster)
+        self._known = {entry.folder: entry for entry in entries}
         return tuple(
             ReportRow(
                 job=entry.job,
@@ -62,11 +62,11 @@ class ReportFolder:
                 made_at_s=entry.written_s,
                 path=str(Path(entry.folder) / JSON_REPORT),
             )
-            for entry in found
+            for entry in entries
         )
 
     def is_report(self, path: str) -> bool:
-        """Tell whether this folder has listed a report by this name."""
+        """Return whether this folder has listed a report by this name."""
         return bool(path) and str(Path(path).parent) in self._known
 
     def text(self, path: str) -> str:
@@ -77,14 +77,14 @@ class ReportFolder:
         InputError
             It cannot be read any more.
         """
-        from opsk.postmortem.evidence.index import readable
+        from opsk.postmortem.evidence.index import find_readable
 
         try:
-            handle = os.open(readable(Path(path)), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            handle = os.open(find_readable(Path(path)), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(handle, "rb") as stream:
                 if not stat.S_ISREG(os.fstat(handle).st_mode):
                     raise InputError(f"{path}: no regular file")
-                data = stream.read(LARGEST_BYTES)
+                data = stream.read(MAX_BYTES)
         except OSError as error:
             key = JobKey.of_file_name(Path(path).parent.name)
             hint = f"opsk postmortem {key.job}" if key is not None else ""

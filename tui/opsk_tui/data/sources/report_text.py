@@ -1,7 +1,6 @@
-"""How does a report that was kept as JSON read as text? Its cause first, then why, when, what is missing, what to do.
+"""Renders a post-mortem report stored as JSON as text: cause, reasons, timeline, missing evidence, actions.
 
-What it holds may come from users' logs, or be no report at all: nothing is taken for granted, and the screen makes it
-harmless.
+The content may come from users' logs, or be no report at all: nothing is assumed about it, and the screen escapes it.
 """
 
 from __future__ import annotations
@@ -11,51 +10,55 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-MOST_ROWS = 200
-LONGEST = 400
+MAX_ROWS = 200
+MAX_CHARS = 400
 _NAMES = ("node", "rank", "gpu_index", "gpu_uuid", "pci", "hca")
 
 
 def report_text(content: str) -> str:
-    """Return a post-mortem as text; anything else as it is."""
+    """Return a post-mortem as text; any other content unchanged."""
     try:
-        said = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError):
         return content
-    if not isinstance(said, dict) or "root_cause" not in said:
+    if not isinstance(document, dict) or "root_cause" not in document:
         return content
-    return "\n".join(_lines(said))
+    return "\n".join(_render_lines(document))
 
 
-def _lines(said: Mapping[str, Any]) -> Iterator[str]:
-    job = _table(said.get("job"))
+def _render_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    job = _as_mapping(document.get("job"))
     yield "  ".join(
         part
         for part in (
-            f"job {_word(job.get('job_id'))}",
-            _word(job.get("user")),
-            _word(job.get("name")),
-            _word(said.get("state")),
+            f"job {_format_value(job.get('job_id'))}",
+            _format_value(job.get("user")),
+            _format_value(job.get("name")),
+            _format_value(document.get("state")),
         )
         if part
     )
-    root = said.get("root_cause")
+    root = document.get("root_cause")
     if isinstance(root, dict):
-        yield f"cause   {_cause(root)}"
-        yield f"where   {_word(root.get('where'))}"
-        yield from _part("why", map(_word, _rows(root.get("why"))))
-        yield from _part("evidence", map(_seen, _rows(root.get("evidence"))))
+        yield f"cause   {_format_cause(root)}"
+        yield f"where   {_format_value(root.get('where'))}"
+        yield from _render_part("why", map(_format_value, _as_list(root.get("why"))))
+        yield from _render_part("evidence", map(_format_observation, _as_list(root.get("evidence"))))
     else:
         yield "no cause can be told from what there is"
-    yield from _part(
-        "else", (f"{_cause(each)} ({_word(_table(each).get('where'))})" for each in _rows(said.get("alternatives")))
+    yield from _render_part(
+        "else",
+        (
+            f"{_format_cause(each)} ({_format_value(_as_mapping(each).get('where'))})"
+            for each in _as_list(document.get("alternatives"))
+        ),
     )
-    yield from _part("when", map(_moment, _rows(said.get("timeline"))))
+    yield from _render_part("when", map(_format_moment, _as_list(document.get("timeline"))))
     for title in ("missing", "actions", "recurrence", "unreadable"):
-        yield from _part(title, map(_any, _rows(said.get(title))))
+        yield from _render_part(title, map(_format_any, _as_list(document.get(title))))
 
 
-def _part(title: str, rows: Iterator[str]) -> Iterator[str]:
+def _render_part(title: str, rows: Iterator[str]) -> Iterator[str]:
     """Yield rows under their title, where there are any."""
     for number, row in enumerate(rows):
         if number == 0:
@@ -64,47 +67,52 @@ def _part(title: str, rows: Iterator[str]) -> Iterator[str]:
         yield f"        {row}"
 
 
-def _cause(said: object) -> str:
-    cause = _table(said)
+def _format_cause(document: object) -> str:
+    cause = _as_mapping(document)
     sure = cause.get("confidence")
-    told = f", {sure:.0%} sure" if isinstance(sure, int | float) else ""
-    return f"{_word(cause.get('class'))}{told}: {_word(cause.get('what'))}"
+    certainty = f", {sure:.0%} sure" if isinstance(sure, int | float) else ""
+    return f"{_format_value(cause.get('class'))}{certainty}: {_format_value(cause.get('what'))}"
 
 
-def _seen(said: object) -> str:
-    sign = _table(said)
-    return f"{_word(sign.get('source'))}:{_word(sign.get('line'))}: {_word(sign.get('text'))}"
+def _format_observation(document: object) -> str:
+    observation = _as_mapping(document)
+    source, line, text = (_format_value(observation.get(name)) for name in ("source", "line", "text"))
+    return f"{source}:{line}: {text}"
 
 
-def _moment(said: object) -> str:
-    moment = _table(said)
-    place = " ".join(f"{name} {_word(moment[name])}" for name in _NAMES if moment.get(name) not in (None, ""))
-    return "  ".join(part for part in (_time(moment.get("time_s")), place, _word(moment.get("what"))) if part)
+def _format_moment(document: object) -> str:
+    moment = _as_mapping(document)
+    place = " ".join(f"{name} {_format_value(moment[name])}" for name in _NAMES if moment.get(name) not in (None, ""))
+    return "  ".join(
+        part for part in (_format_time(moment.get("time_s")), place, _format_value(moment.get("what"))) if part
+    )
 
 
-def _time(value: object) -> str:
+def _format_time(value: object) -> str:
     try:
         return f"{datetime.fromtimestamp(value, UTC):%F %T}Z" if isinstance(value, int | float) else ""
     except (OverflowError, ValueError, OSError):
         return ""
 
 
-def _any(said: object) -> str:
-    """Return a row of which only the form is known: a sentence, or words with names."""
-    if isinstance(said, dict):
-        told = {str(name): _word(value) for name, value in said.items() if value not in (None, "", [], {})}
-        first = told.pop("what", "")
-        return "  ".join((first, *(f"{name}: {text}" for name, text in told.items()))).strip()[:LONGEST]
-    return _word(said)
+def _format_any(document: object) -> str:
+    """Return a row of unknown form as text: a sentence, or names with values."""
+    if isinstance(document, dict):
+        values = {
+            str(name): _format_value(value) for name, value in document.items() if value not in (None, "", [], {})
+        }
+        first = values.pop("what", "")
+        return "  ".join((first, *(f"{name}: {text}" for name, text in values.items()))).strip()[:MAX_CHARS]
+    return _format_value(document)
 
 
-def _rows(value: object) -> list[object]:
-    return value[:MOST_ROWS] if isinstance(value, list) else []
+def _as_list(value: object) -> list[object]:
+    return value[:MAX_ROWS] if isinstance(value, list) else []
 
 
-def _table(value: object) -> Mapping[str, Any]:
+def _as_mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _word(value: object) -> str:
-    return "" if value is None else str(value)[:LONGEST].replace("\n", " ")
+def _format_value(value: object) -> str:
+    return "" if value is None else str(value)[:MAX_CHARS].replace("\n", " ")

@@ -1,4 +1,4 @@
-"""What does Slurm say of jobs and nodes? As the advisor of this host shares it, else as this user may ask himself."""
+"""Reads jobs and nodes from Slurm, through this host's advisor or else with the user's own rights."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from opsk.errors import InputError, OpskError
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.snapshot import Snapshot, SnapshotReader
 from opsk_tui.data.sources.advisor import ask_cluster
-from opsk_tui.data.sources.kept_snapshot import KeptSnapshot, folder_of
+from opsk_tui.data.sources.kept_snapshot import SharedSnapshot, find_runtime_folder
 
 DIRECTLY = "asked directly"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmAnswer:
-    """What Slurm said, and which way it came (``the advisor`` or ``asked directly``)."""
+    """Slurm's answer, and the route by which it came (``the advisor`` or ``asked directly``)."""
 
     snapshot: Snapshot
-    way: str
+    route: str
 
 
 class SlurmSource:
-    """Asks for jobs and nodes, again and again.
+    """Queries jobs and nodes, again and again.
 
     Parameters
     ----------
     socket
-        Of the advisor; ``None`` to do without.
+        Socket of the advisor; ``None`` to do without.
     slurm
-        Who asks where no advisor shares.
+        The Slurm client where no advisor shares a snapshot.
     interval_s
-        Slurm itself is asked no more often than this [s].
+        Shortest time between direct queries of Slurm [s].
     sees_more
-        Whether this user may see what the advisor leaves out: operators are then asked for themselves.
+        Whether this user may see more than the advisor shares: operators then query Slurm themselves.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class SlurmSource:
         folder: Path | None = None,
     ) -> None:
         self._socket = socket
-        self._kept = KeptSnapshot(folder or folder_of(), slurm, interval_s)
+        self._shared_file = SharedSnapshot(folder or find_runtime_folder(), slurm, interval_s)
         self._sees_more = sees_more
-        self._shared, self._own = SnapshotReader(), SnapshotReader()
+        self._shared, self._direct = SnapshotReader(), SnapshotReader()
 
     def read(self) -> SlurmAnswer:
-        """Return what Slurm said last; it may block for as long as Slurm may take.
+        """Return Slurm's last answer; it may block for as long as Slurm may take.
 
         Raises
         ------
@@ -62,20 +62,20 @@ class SlurmSource:
         """
         found = self._from_advisor()
         if found is not None:
-            return SlurmAnswer(snapshot=found, way="the advisor")
-        return SlurmAnswer(snapshot=self._own.read(self._kept.read()), way=DIRECTLY)
+            return SlurmAnswer(snapshot=found, route="the advisor")
+        return SlurmAnswer(snapshot=self._direct.read(self._shared_file.read()), route=DIRECTLY)
 
     def _from_advisor(self) -> Snapshot | None:
-        """Return what the advisor shares; ``None`` where it does not, or leaves out what this user may see."""
+        """Return the advisor's snapshot; ``None`` where there is none, or it omits what this user may see."""
         if self._socket is None:
             return None
         try:
-            found = self._shared.read(ask_cluster(self._socket, self._shared.digest))
+            snapshot = self._shared.read(ask_cluster(self._socket, self._shared.digest))
         except InputError:
             self._shared = SnapshotReader()
             return None
         except OpskError:
             return None
-        if not found.taken_at_s or (found.is_partial and (not found.nodes or self._sees_more())):
+        if not snapshot.taken_at_s or (snapshot.is_partial and (not snapshot.nodes or self._sees_more())):
             return None
-        return found
+        return snapshot

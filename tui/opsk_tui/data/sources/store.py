@@ -1,4 +1,4 @@
-"""What does the store remember that nobody measures now? Reports, advice as it was shown, and earlier step times."""
+"""Reads from the store what no source measures now: reports, advice as it was shown, and earlier step times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opsk.app.store_opening import site_store
+from opsk.app.store_opening import open_site_store
 from opsk.errors import OpskError
 from opsk.workload.advice_record import AdviceRecord
 from opsk_tui.data.sources.report_text import report_text
@@ -16,19 +16,19 @@ from opsk_tui.data.view import ReportRow
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-MOST_REPORTS = 200
+MAX_REPORTS = 200
 ADVICE_WITHIN = timedelta(minutes=10)
-"""Advice is given a moment before its job is there."""
+"""Advice is given a moment before its job exists."""
 _SCHEME = "store:"
 
 
 class StoreSource:
-    """The site's store, opened for reading when it is first asked.
+    """The site's store, opened for reading on first use.
 
     Parameters
     ----------
     url
-        What the site has configured; ``None`` is a file of the user's own.
+        The configured URL; ``None`` is a file of the user's own.
     """
 
     def __init__(self, url: str | None = None) -> None:
@@ -37,9 +37,9 @@ class StoreSource:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a store to be read: one that the site names, or a file of this user's own.
+        """Whether there is a store to read: one in the site's configuration, or a file of this user's own.
 
-        Looked at before anything of it is loaded, which takes half a second.
+        Checked before any of its modules is loaded, which takes half a second.
         """
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         return self._url is not None or (Path(state) / "opsk" / "opsk.db").exists()
@@ -52,9 +52,9 @@ class StoreSource:
         OpskError
             The store is not installed, or cannot be read.
         """
-        from opsk.store.records.reports import reports
+        from opsk.store.records.reports import find_reports
 
-        found = reports(self._opened(), cluster=cluster or None, limit=MOST_REPORTS)
+        rows = find_reports(self._open(), cluster=cluster or None, limit=MAX_REPORTS)
         return tuple(
             ReportRow(
                 job=report.job,
@@ -63,23 +63,23 @@ class StoreSource:
                 made_at_s=report.at.timestamp(),
                 path=f"{_SCHEME}{report.job}/{report.report}/{report.form}/{report.at.isoformat()}",
             )
-            for report in found
+            for report in rows
         )
 
     def report_text(self, path: str, cluster: str) -> str | None:
-        """Return the text of a report that `reports` listed; ``None`` where it is not there any more.
+        """Return the text of a report that `reports` listed; ``None`` where it no longer exists.
 
         Raises
         ------
         OpskError
             The store cannot be read.
         """
-        from opsk.store.records.reports import reports
+        from opsk.store.records.reports import find_reports
 
         job, _, rest = path.removeprefix(_SCHEME).partition("/")
-        kind, form, at = [*rest.split("/"), "", "", ""][:3]
-        for report in reports(self._opened(), cluster=cluster or None, job=job, report=kind or None):
-            if report.form == form and report.at.isoformat() == at:
+        kind, form, created_at = [*rest.split("/"), "", "", ""][:3]
+        for report in find_reports(self._open(), cluster=cluster or None, job=job, report=kind or None):
+            if report.form == form and report.at.isoformat() == created_at:
                 return report_text(report.content)
         return None
 
@@ -93,23 +93,23 @@ class StoreSource:
         """
         if record is None or record.hash is None:
             return ()
-        from opsk.store.records.advice import advice
+        from opsk.store.records.advice import find_advice
 
         since = submitted - ADVICE_WITHIN if submitted is not None else None
-        for given in advice(self._opened(), cluster=cluster or None, script_hash=record.hash, since=since):
-            lines: Any = given.document.get("lines") if isinstance(given.document, dict) else None
-            in_time = submitted is None or given.at.astimezone(UTC) <= submitted + timedelta(minutes=1)
+        for entry in find_advice(self._open(), cluster=cluster or None, script_hash=record.hash, since=since):
+            lines: Any = entry.document.get("lines") if isinstance(entry.document, dict) else None
+            in_time = submitted is None or entry.at.astimezone(UTC) <= submitted + timedelta(minutes=1)
             if in_time and isinstance(lines, list) and lines:
                 return tuple(str(line) for line in lines)
         return ()
 
-    def _opened(self) -> Engine:
+    def _open(self) -> Engine:
         if self._engine is None:
-            self._engine = site_store(writing=False)
+            self._engine = open_site_store(writing=False)
         return self._engine
 
     def close(self) -> None:
-        """Let the database go."""
+        """Close the database."""
         if self._engine is not None:
             try:
                 self._engine.dispose()

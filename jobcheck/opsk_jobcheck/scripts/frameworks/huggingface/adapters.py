@@ -2,7 +2,8 @@
 
 Sources: ``FinetuningArguments`` and ``ModelArguments`` of LLaMA-Factory 0.6 to 0.9.4, ``ModelConfig`` of TRL,
 axolotl's schemas, ``finetune/lora.py`` of LitGPT, torchtune's model builders and llama-cookbook's
-``configs/peft.py`` and ``training.py``. Other kinds (DoRA, IA3, prompts, OFT) keep what opsk does not count.
+``configs/peft.py`` and ``training.py``. Left out are other kinds (DoRA, IA3, prompts, OFT): opsk does not count the
+memory that they keep.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from opsk_jobcheck.scripts.settings.given_settings import Setting, is_off, plain_name
+from opsk_jobcheck.scripts.settings.given_settings import Setting, is_off, normalise_name
 
 FRAMEWORKS = frozenset(
     {
@@ -19,15 +20,15 @@ FRAMEWORKS = frozenset(
         *("trl", "trl + accelerate", "hf-trainer", "hf-trainer+deepspeed"),
     }
 )
-"""Frameworks whose adapters are read: those that use PEFT, or have their own of the same make."""
+"""Frameworks whose adapters are read: those that use PEFT, or have equivalent ones."""
 ADAPTERS, RANK, TARGETS, DROPOUT, BASE_BITS = (
     *("adapters", "adapters.rank", "adapters.targets", "adapters.dropout"),
     "adapters.base_bits",
 )
 """Options of a workload: the kind, rank, layers, whether inputs are dropped out, and bits of a base weight."""
-LOADED_AS_TOLD = frozenset({"trl", "trl + accelerate", "hf-trainer", "hf-trainer+deepspeed"})
-"""Frameworks whose base is in fp32 unless they are told another format, or quantise it."""
-_OWN_PROGRAMS = frozenset({"hf-trainer", "hf-trainer+deepspeed"})
+LOADED_AS_CONFIGURED = frozenset({"trl", "trl + accelerate", "hf-trainer", "hf-trainer+deepspeed"})
+"""Frameworks whose base is in fp32 unless they are given another format, or quantise it."""
+_USER_PROGRAMS = frozenset({"hf-trainer", "hf-trainer+deepspeed"})
 """Programs of users: rank and layers that their Python code takes are not known."""
 WEIGHTS = "weights.dtype"
 """Option of a workload: the 16-bit format in which weights are loaded."""
@@ -47,19 +48,19 @@ _SWITCHED = MappingProxyType(
 """Switches that put adapters on more layers, and words for those."""
 _QUANTISED = re.compile(r"load_in_(4|8)_?bit|quantization(_bit)?|quant_bits|quantize|quantize_base|use_4bit")
 _BITS = re.compile(r"(bnb\.|bitsandbytes\.)?(nf|fp|int)?(?P<bits>[48])([ _-]?bits?)?(-dq)?(-training)?", re.IGNORECASE)
-_OWN_QUANTISERS = frozenset({"bnb", "bitsandbytes"})
+_KNOWN_QUANTISERS = frozenset({"bnb", "bitsandbytes"})
 _METHODS = frozenset({"quantization_method", "quant_method"})
 _OTHER_KINDS = re.compile(
     r"use_(dora|unsloth|galore|badam)|peft_use_dora|lora_(modules_to_save|on_cpu|target_parameters|head)|modules_to_save"
     r"|additional_target|resize_vocab|apply_lora_to_output|relora.*|loftq_.+|peft_layers.*|lora_(fan_in_fan_out)"
 )
-"""Settings beside which adapters keep more, or less, than is counted."""
+"""Settings with which adapters keep more, or less, than is counted."""
 _MLP = re.compile(r"all(-linear|_linear)?|mlp|.*(gate|up|down)_?proj|fc\d|w[123]|dense_\w+|linear\w*|experts?|wi|wo")
 _OUTPUT = re.compile(r"k|o|k_?proj|o_?proj|out(put)?_?proj|dense|key|query_key_value|w?qkv(_proj)?|c_attn|c_proj")
 
 
-def adapters_in(settings: Iterable[Setting], framework: str, *, kind: str = "") -> Mapping[str, str] | None:
-    """Return the options that describe the adapters; ``None`` where they cannot be told, or are not plain LoRA.
+def find_adapters(settings: Iterable[Setting], framework: str, *, kind: str = "") -> Mapping[str, str] | None:
+    """Return the options that describe the adapters; ``None`` where they are unknown, or are not plain LoRA.
 
     Parameters
     ----------
@@ -68,35 +69,35 @@ def adapters_in(settings: Iterable[Setting], framework: str, *, kind: str = "") 
     framework
         As the reader names it.
     kind
-        What the command itself says: ``lora``, or empty.
+        The kind that the command states: ``lora``, or empty.
     """
     if framework not in FRAMEWORKS:
         return None
-    rows = [(plain_name(setting.name), setting.value) for setting in settings]
+    rows = [(normalise_name(setting.name), setting.value) for setting in settings]
     if any(_OTHER_KINDS.fullmatch(name) and not is_off(value) for name, value in rows):
         return None
     kinds = [kind] * bool(kind) + [(value or "").strip().lower() for name, value in rows if _KINDS.fullmatch(name)]
     switches = [value for name, value in rows if _SWITCHES.fullmatch(name)]
-    is_asked = bool(kinds) or any(not is_off(value) for value in switches)
+    is_adapter = bool(kinds) or any(not is_off(value) for value in switches)
     # a rank alone may be left over: TRL and axolotl then train the whole model
-    if not is_asked or None in switches or any(word not in (_LORA, _QLORA) for word in kinds):
+    if not is_adapter or None in switches or any(word not in (_LORA, _QLORA) for word in kinds):
         return None
-    said = {
-        RANK: _rank(rows),
-        TARGETS: _targets(rows),
-        DROPOUT: _drops_out(rows),
-        BASE_BITS: _base_bits(rows, is_quantised=_QLORA in kinds),
+    options = {
+        RANK: _find_rank(rows),
+        TARGETS: _find_targets(rows),
+        DROPOUT: _find_dropout(rows),
+        BASE_BITS: _find_base_bits(rows, is_quantised=_QLORA in kinds),
     }
-    if None in said.values():
+    if None in options.values():
         return None
-    found = {option: word for option, word in said.items() if word}
-    if framework in _OWN_PROGRAMS and not {RANK, TARGETS} <= found.keys():
+    known = {option: word for option, word in options.items() if word}
+    if framework in _USER_PROGRAMS and not {RANK, TARGETS} <= known.keys():
         return None
-    return {ADAPTERS: _LORA} | found
+    return {ADAPTERS: _LORA} | known
 
 
-def _rank(rows: list[tuple[str, str | None]]) -> str | None:
-    """Return the rank, empty where none is given; ``None`` where it cannot be told."""
+def _find_rank(rows: list[tuple[str, str | None]]) -> str | None:
+    """Return the rank, empty where none is given; ``None`` where it is unknown."""
     given = [value for name, value in rows if _RANKS.fullmatch(name)]
     if not given:
         return ""
@@ -104,8 +105,8 @@ def _rank(rows: list[tuple[str, str | None]]) -> str | None:
     return text if text.isascii() and text.isdigit() and 0 < int(text[:9]) <= MAX_RANK else None
 
 
-def _targets(rows: list[tuple[str, str | None]]) -> str | None:
-    """Return which layers have adapters, empty where nothing is given; ``None`` where it cannot be told."""
+def _find_targets(rows: list[tuple[str, str | None]]) -> str | None:
+    """Return which layers have adapters, empty where nothing is given; ``None`` where it is unknown."""
     words: list[str] = []
     for name, value in rows:
         if name in _SWITCHED:
@@ -122,30 +123,30 @@ def _targets(rows: list[tuple[str, str | None]]) -> str | None:
     return "attention" if any(_OUTPUT.fullmatch(word) for word in words) else "query-value"
 
 
-def _drops_out(rows: list[tuple[str, str | None]]) -> str | None:
-    """Return ``true`` or ``false``, empty where nothing is given; ``None`` where it cannot be told."""
+def _find_dropout(rows: list[tuple[str, str | None]]) -> str | None:
+    """Return ``true`` or ``false``, empty where nothing is given; ``None`` where it is unknown."""
     given = [value for name, value in rows if _DROPOUTS.fullmatch(name)]
     if not given:
         return ""
     return None if given[-1] is None else "false" if is_off(given[-1]) else "true"
 
 
-def _base_bits(rows: list[tuple[str, str | None]], *, is_quantised: bool) -> str | None:
-    """Return the bits of a base weight, empty where it is not quantised; ``None`` where they cannot be told."""
+def _find_base_bits(rows: list[tuple[str, str | None]], *, is_quantised: bool) -> str | None:
+    """Return the bits of a base weight, empty where it is not quantised; ``None`` where they are unknown."""
     methods = {(value or "?").strip().lower() for name, value in rows if name in _METHODS and not is_off(value)}
-    if not methods <= _OWN_QUANTISERS:
+    if not methods <= _KNOWN_QUANTISERS:
         return None
-    found = "4" if is_quantised else ""
+    bits = "4" if is_quantised else ""
     for name, value in rows:
-        asked = _QUANTISED.fullmatch(name)
-        if asked is None or is_off(value):
+        match = _QUANTISED.fullmatch(name)
+        if match is None or is_off(value):
             continue
-        if asked[1]:
-            found = asked[1]
+        if match[1]:
+            bits = match[1]
         elif name in ("quantize_base", "use_4bit"):
-            found = "4"
+            bits = "4"
         elif known := _BITS.fullmatch((value or "").strip()):
-            found = known["bits"]
+            bits = known["bits"]
         else:
             return None
-    return found
+    return bits

@@ -1,7 +1,7 @@
-"""Which model does a program of the HuggingFace family train: an id, a folder, or a shape given on the command line?
+"""Reads the model that a HuggingFace program trains: an id, a folder, or a shape given on the command line.
 
 Source: ``ModelArguments`` of ``examples/pytorch/language-modeling/run_clm.py`` in transformers 4.6 to 5, and
-``PretrainedConfig.update_from_string``. The shape behind an id comes from opsk's catalogue, as an assumption.
+``PretrainedConfig.update_from_string``. The shape of an id comes from opsk's catalogue, as an assumption.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from opsk.workload.huggingface.reading import MAX_TEXT, Path
 from opsk.workload.model import MODEL_FIELDS, StatedModel
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.workload import Evidence, Problem
-from opsk_jobcheck.scripts.bash.directories import placed
+from opsk_jobcheck.scripts.bash.directories import resolve_path
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.launchers.programs import is_open
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, Findings
 from opsk_jobcheck.scripts.settings.json_lines import read_object
 from opsk_jobcheck.scripts.settings.reading import Reading
-from opsk_jobcheck.scripts.settings.stating import cannot_tell_all, state_number, truth
+from opsk_jobcheck.scripts.settings.stating import mark_all_unknown, parse_boolean, state_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,23 +64,23 @@ def read_config(text: str, *, file: str) -> ConfigReading:
     if config.family in families.ENCODER_DECODERS:
         config.refuse()
     lines = text.split("\n")
-    stated = {name: value for name, value in config.found.items() if name in MODEL_FIELDS and config.is_decoder}
+    stated = {name: value for name, value in config.fields.items() if name in MODEL_FIELDS and config.is_decoder}
     return ConfigReading(
         model=StatedModel(**stated),
         model_type=config.family or None,
         evidence=tuple(
-            _evidence(name, value, _line(document.lines, config.paths[name]), lines, file)
+            _make_evidence(name, value, _find_line(document.lines, config.paths[name]), lines, file)
             for name, value in stated.items()
         ),
         problems=tuple(
-            Problem(what=fault.what, file=file, line=_line(document.lines, fault.path), hint=fault.hint)
+            Problem(what=fault.what, file=file, line=_find_line(document.lines, fault.path), hint=fault.hint)
             for fault in config.faults
         ),
     )
 
 
 def state_config(text: str, path: str, findings: Findings) -> str | None:
-    """State what a HuggingFace configuration says and the script itself does not; return the model's name."""
+    """State the values of a HuggingFace configuration that the script itself does not; return the model's name."""
     reading = read_config(text, file=path)
     for entry in reading.evidence:
         key = entry.field.removeprefix("model.")
@@ -90,12 +90,12 @@ def state_config(text: str, path: str, findings: Findings) -> str | None:
     return reading.model.name
 
 
-def _line(lines: Mapping[Path, int], path: Path) -> int:
+def _find_line(lines: Mapping[Path, int], path: Path) -> int:
     """Return the line of a key, 0 where it is not known."""
     return lines.get(path, 0)
 
 
-def _evidence(name: str, value: object, line: int, lines: list[str], file: str) -> Evidence:
+def _make_evidence(name: str, value: object, line: int, lines: list[str], file: str) -> Evidence:
     """Return a value with the line that states it."""
     shown = lines[line - 1].strip()[:MAX_TEXT] if 0 < line <= len(lines) else ""
     return Evidence(field=f"model.{name}", value=value, file=file, line=line, text=shown)
@@ -138,11 +138,11 @@ _NAME = re.compile(r"[\w.-]{1,96}(?:/[\w.-]{1,96})?")
 
 
 def read_model(config: ConfigFile, invocation: Invocation, reading: Reading) -> None:
-    """State the shape of the model that is trained, or name it, or say why neither can be told."""
-    overridden = _overrides(config.entry("config_overrides"), config, reading) or _flags(config, reading)
-    entry = _first(config, "config_name", "model_name_or_path", "model_name", "model", "base_model", "model_path")
+    """State the shape of the model that is trained, or name it, or report why neither is known."""
+    overridden = _state_overrides(config.entry("config_overrides"), config, reading) or _state_flags(config, reading)
+    entry = _find_first(config, "config_name", "model_name_or_path", "model_name", "model", "base_model", "model_path")
     if entry is not None and entry.why:
-        cannot_tell_all(reading.findings, SHAPE, entry.why, entry.line)
+        mark_all_unknown(reading.findings, SHAPE, entry.why, entry.line)
         return
     if entry is None or not isinstance(entry.value, str) or not entry.value:
         kind = config.entry("model_type")
@@ -150,13 +150,13 @@ def read_model(config: ConfigFile, invocation: Invocation, reading: Reading) -> 
             reading.findings.options[PRESET] = _FIRST_SHAPES[str(kind.value).lower()]
         elif not overridden:
             why = config.why or "the command names no model"
-            cannot_tell_all(reading.findings, SHAPE, why, invocation.line)
+            mark_all_unknown(reading.findings, SHAPE, why, invocation.line)
         return
     name_model(entry, invocation, reading)
 
 
-def public_name(given: Mapping[str, Entry]) -> str | None:
-    """Return the public model that flags of a program of which nothing else is known name; ``None`` for no such."""
+def find_public_name(given: Mapping[str, Entry]) -> str | None:
+    """Return the public model that the flags of an unknown program name; ``None`` where they name none."""
     for flag in _NAMING:
         value = given[flag].value if flag in given else None
         if isinstance(value, str) and len(value) < MAX_NAME and public_model(value) is not None:
@@ -178,34 +178,34 @@ def name_model(entry: Entry, invocation: Invocation, reading: Reading) -> None:
         reading.model_name = name
     if not is_public:
         why = f"the model is {value[:100]}, whose shape opsk does not know"
-        cannot_tell_all(reading.findings, SHAPE, why, entry.line)
+        mark_all_unknown(reading.findings, SHAPE, why, entry.line)
 
 
 def _read_folder(value: str, invocation: Invocation, reading: Reading) -> bool:
-    """Read the ``config.json`` of a folder, or of a path that is one; tell whether it was read."""
+    """Read the ``config.json`` of a folder, or of a path that is one; return whether it was read."""
     path = value if value.endswith(".json") else posixpath.join(value, "config.json")
-    place, why = placed(path, invocation.directory)
+    place, why = resolve_path(path, invocation.directory)
     if why:
         return False
     if place not in reading.files:
-        reading.wanted.append(place)
+        reading.missing_files.append(place)
         return False
     reading.model_name = state_config(reading.files[place], place, reading.findings) or reading.model_name
     return True
 
 
 def _is_id(value: str) -> bool:
-    """Tell whether a name may be one of HuggingFace's hub: at most an organisation before it."""
+    """Return whether a name may be one of HuggingFace's hub: at most an organisation before it."""
     return not value.startswith(("/", ".", "~")) and value.count("/") <= 1
 
 
-def _overrides(entry: Entry | None, config: ConfigFile, reading: Reading) -> bool:
-    """State a shape given as ``n_embd=8192,n_layer=64``; tell whether there is one."""
+def _state_overrides(entry: Entry | None, config: ConfigFile, reading: Reading) -> bool:
+    """State a shape given as ``n_embd=8192,n_layer=64``; return whether there is one."""
     findings = reading.findings
     if entry is None or (entry.value in (None, "") and not entry.why):
         return False
     if entry.why:
-        cannot_tell_all(findings, (*SHAPE, "model.ffn", "model.kv_heads"), entry.why, entry.line)
+        mark_all_unknown(findings, (*SHAPE, "model.ffn", "model.kv_heads"), entry.why, entry.line)
         return True
     for pair in str(entry.value)[:4096].split(","):
         key, _, value = (piece.strip() for piece in pair.partition("="))
@@ -213,25 +213,25 @@ def _overrides(entry: Entry | None, config: ConfigFile, reading: Reading) -> boo
         if key in _OVERRIDES and number and number <= MAX_NUMBER:
             findings.state(_OVERRIDES[key], number, entry.line, f"{key}={value}")
         elif key in _OVERRIDES:
-            findings.cannot_tell(_OVERRIDES[key], f"{pair[:60]} gives no number", entry.line)
+            findings.mark_unknown(_OVERRIDES[key], f"{pair[:60]} gives no number", entry.line)
         elif key in _POSITIONS and number and number <= _BLOCK and config.entry("block_size") is None:
             findings.state("model.seq", number, entry.line, f"{key}={value}")
-        elif key == "gradient_checkpointing" and truth(value) and is_open(findings, "plan.recompute"):
+        elif key == "gradient_checkpointing" and parse_boolean(value) and is_open(findings, "plan.recompute"):
             findings.state("plan.recompute", "full", entry.line, f"{key}={value}")
-        elif key == "tie_word_embeddings" and (tied := truth(value)) is not None:
+        elif key == "tie_word_embeddings" and (tied := parse_boolean(value)) is not None:
             findings.state("model.tied_embeddings", tied, entry.line, f"{key}={value}")
     return True
 
 
-def _flags(config: ConfigFile, reading: Reading) -> bool:
-    """State a shape that own programs take as flags with the configuration's names (``--n_embd``); tell if any is."""
+def _state_flags(config: ConfigFile, reading: Reading) -> bool:
+    """State a shape given as flags with the configuration's names (``--n_embd``); return whether there is any."""
     given = [(field, config.overrides[name]) for name, field in _OVERRIDES.items() if name in config.overrides]
     for field_name, entry in given:
         state_number(reading.findings, field_name, entry)
     return bool(given)
 
 
-def _first(config: ConfigFile, *names: str) -> Entry | None:
+def _find_first(config: ConfigFile, *names: str) -> Entry | None:
     """Return the first of several settings that is given and not null."""
     for name in names:
         entry = config.entry(name)

@@ -1,4 +1,4 @@
-"""What do the settings of HuggingFace's Trainer say, wherever they are written: flags, recipes, LLaMA-Factory's files?
+"""Reads the settings of HuggingFace's Trainer from flags, recipes and LLaMA-Factory's files.
 
 Source: ``TrainingArguments`` of transformers 4.6 to 5.0 and ``SFTConfig`` and ``ModelConfig`` of TRL 0.7 to 0.25.
 """
@@ -19,19 +19,25 @@ from opsk_jobcheck.scripts.settings.deepspeed_config import (
     OPTIMIZER_OFFLOAD,
     STEPS_OPTION,
     WEIGHTS_OFFLOAD,
-    leave_open_what_differs,
+    mark_conflicts_unknown,
     read_deepspeed,
     state_stage,
 )
 from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.scripts.settings.reading import Reading
-from opsk_jobcheck.scripts.settings.stating import cannot_tell_all, state_fsdp_checkpointing, state_number, truth, whole
+from opsk_jobcheck.scripts.settings.stating import (
+    mark_all_unknown,
+    parse_boolean,
+    parse_integer,
+    state_fsdp_checkpointing,
+    state_number,
+)
 
 OPTIMIZER = "optimizer.name"
 MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size")
 STEPS = "gradient_accumulation_steps"
 LENGTHS = ("block_size", "max_seq_length", "max_seq_len", "model_max_length", "max_sequence_length", "seq_length")
-"""Settings for the tokens of one sequence; TRL's ``max_length`` is not here, as other programs mean others by it."""
+"""Settings for the tokens of one sequence; TRL's ``max_length`` is left out: its meaning varies."""
 FIELDS = ("plan.micro_batch", "plan.global_batch", "plan.precision", "plan.recompute", "plan.sharding", "model.seq")
 PARALLEL = re.compile(
     r"(?:.*_)?(?:tp|tensor|tensor_model|mp|model|pp|pipe|pipeline|pipeline_model|sp|seq|sequence|cp|context|ulysses|ring"
@@ -53,22 +59,22 @@ _DTYPES = MappingProxyType(
 
 def read_settings(config: ConfigFile, findings: Findings, *, lengths: tuple[str, ...] = LENGTHS) -> None:
     """State batch, length, precision and recomputation, as the Trainer takes them."""
-    state_number(findings, "plan.micro_batch", first(config, *MICRO))
+    state_number(findings, "plan.micro_batch", find_first(config, *MICRO))
     lowers = config.entry("auto_find_batch_size")
-    if lowers is not None and not lowers.why and truth(lowers.value):
+    if lowers is not None and not lowers.why and parse_boolean(lowers.value):
         why = "auto_find_batch_size lowers it where memory runs out"
-        findings.cannot_tell("plan.micro_batch", why, lowers.line, file=lowers.file)
+        findings.mark_unknown("plan.micro_batch", why, lowers.line, file=lowers.file)
     read_steps(config.entry(STEPS), findings)
-    state_number(findings, "model.seq", first(config, *lengths))
+    state_number(findings, "model.seq", find_first(config, *lengths))
     read_precision(config, findings)
     read_recompute(config.entry("gradient_checkpointing"), findings)
     without = config.entry("no_gradient_checkpointing")
-    if without is not None and not without.why and truth(without.value):
+    if without is not None and not without.why and parse_boolean(without.value):
         findings.state("plan.recompute", "none", without.line, without.text, file=without.file)
     optimizer = config.entry("optim")
     if optimizer is not None and isinstance(optimizer.value, str):
         findings.options[OPTIMIZER] = optimizer.value.rpartition(".")[2].lower()[:40]
-    weights = first(config, "torch_dtype", "dtype")
+    weights = find_first(config, "torch_dtype", "dtype")
     if weights is not None and str(weights.value).rpartition(".")[2] in _DTYPES:
         findings.options[WEIGHTS] = _DTYPES[str(weights.value).rpartition(".")[2]]
 
@@ -77,16 +83,16 @@ def read_steps(entry: Entry | None, findings: Findings) -> None:
     """Keep the accumulation steps, from which the global batch follows once the ranks are known."""
     if entry is None or (entry.value in (None, "auto") and not entry.why):
         return
-    steps = whole(entry.value)
+    steps = parse_integer(entry.value)
     if entry.why or not steps or steps > 10**6:
         why = entry.why or f"{entry.text[:80]} is no number of steps"
-        findings.cannot_tell("plan.global_batch", why, entry.line, file=entry.file)
+        findings.mark_unknown("plan.global_batch", why, entry.line, file=entry.file)
     else:
         findings.options[STEPS_OPTION] = str(steps)
 
 
 def read_precision(config: ConfigFile, findings: Findings) -> None:
-    """State the number format that one of the switches turns on; one that is on outweighs a file that was not read."""
+    """State the number format that one of the switches turns on; one that is on overrides a file that was not read."""
     unread: Entry | None = None
     for name, precision in (("fp8", "fp8"), ("bf16", "bf16"), ("fp16", "fp16")):
         entry = config.entry(name)
@@ -95,69 +101,69 @@ def read_precision(config: ConfigFile, findings: Findings) -> None:
         if entry.why and config.why and name not in config.overrides:
             unread = entry
         elif entry.why:
-            findings.cannot_tell("plan.precision", entry.why, entry.line, file=entry.file)
-        elif truth(entry.value) or entry.value == "full":
+            findings.mark_unknown("plan.precision", entry.why, entry.line, file=entry.file)
+        elif parse_boolean(entry.value) or entry.value == "full":
             findings.state("plan.precision", precision, entry.line, entry.text, file=entry.file)
     if unread is not None and is_open(findings, "plan.precision"):
-        findings.cannot_tell("plan.precision", unread.why, unread.line, file=unread.file)
+        findings.mark_unknown("plan.precision", unread.why, unread.line, file=unread.file)
 
 
 def read_recompute(entry: Entry | None, findings: Findings) -> None:
-    """State what checkpointing recomputes: all layers, or none."""
+    """State recomputation: of all layers, or of none."""
     if entry is None or (entry.value is None and not entry.why):
         return
     if entry.why:
-        findings.cannot_tell("plan.recompute", entry.why, entry.line, file=entry.file)
-    elif truth(entry.value) is not None or entry.value in ("unsloth", "offload", "offload_disk"):
-        is_on = truth(entry.value) is not False
+        findings.mark_unknown("plan.recompute", entry.why, entry.line, file=entry.file)
+    elif parse_boolean(entry.value) is not None or entry.value in ("unsloth", "offload", "offload_disk"):
+        is_on = parse_boolean(entry.value) is not False
         findings.state("plan.recompute", "full" if is_on else "none", entry.line, entry.text, file=entry.file)
-        if truth(entry.value) is None:
+        if parse_boolean(entry.value) is None:
             findings.options["activations.offload"] = "cpu"
 
 
-def read_deepspeed_of(config: ConfigFile, invocation: Invocation, reading: Reading) -> bool | None:
-    """Read the DeepSpeed configuration that settings name; tell whether it was read, ``None`` where none is named."""
+def read_deepspeed_settings(config: ConfigFile, invocation: Invocation, reading: Reading) -> bool | None:
+    """Read the DeepSpeed configuration that settings name; return whether it was read, ``None`` where none is named."""
     findings = reading.findings
     if "deepspeed" not in config.overrides and (inline := config.under("deepspeed")).names():
         findings.options[DEEPSPEED_OPTION] = "true"
         read_deepspeed(inline, findings)
         return True
     entry = config.entry("deepspeed")
-    if entry is None or truth(entry.value) is True:
-        entry = first(config, "deepspeed_config", "deepspeed_config_file") or entry
+    if entry is None or parse_boolean(entry.value) is True:
+        entry = find_first(config, "deepspeed_config", "deepspeed_config_file") or entry
     if entry is None or (entry.value in (None, "", "none", "None", "null", False) and not entry.why):
         return None
     findings.options[DEEPSPEED_OPTION] = "true"
     stage = config.entry("zero_stage")
-    if not entry.why and truth(entry.value) is True and stage is not None:
-        _read_own_stage(config, stage, findings)
+    if not entry.why and parse_boolean(entry.value) is True and stage is not None:
+        _state_stage_from_flags(config, stage, findings)
         return True
-    if entry.why or truth(entry.value) is not None:
+    if entry.why or parse_boolean(entry.value) is not None:
         why = entry.why or "the command names no DeepSpeed configuration"
-        cannot_tell_all(findings, ("plan.sharding",), why, entry.line)
+        mark_all_unknown(findings, ("plan.sharding",), why, entry.line)
         return False
     path = literal(str(entry.value), entry.line)
-    found = reading.config(path, invocation, form="json")
-    leave_open_what_differs(found, findings)
-    read_deepspeed(found, findings)
-    if found.why:
-        cannot_tell_all(findings, ("plan.sharding",), found.why, entry.line)
-    return not found.why
+    deepspeed = reading.config(path, invocation, form="json")
+    mark_conflicts_unknown(deepspeed, findings)
+    read_deepspeed(deepspeed, findings)
+    if deepspeed.why:
+        mark_all_unknown(findings, ("plan.sharding",), deepspeed.why, entry.line)
+    return not deepspeed.why
 
 
-def _read_own_stage(config: ConfigFile, stage: Entry, findings: Findings) -> None:
-    """State what a program like DeepSpeed-Chat's puts into the configuration that it makes from its flags."""
+def _state_stage_from_flags(config: ConfigFile, stage: Entry, findings: Findings) -> None:
+    """State the settings that a program like DeepSpeed-Chat's derives from its flags."""
     state_stage(stage, findings)
     kind = config.entry("dtype")
     if kind is not None and str(kind.value) in _DTYPES and is_open(findings, "plan.precision"):
         findings.state("plan.precision", _DTYPES[str(kind.value)], kind.line, kind.text, file=kind.file)
     offload = config.entry("offload")
-    if offload is not None and truth(offload.value):
+    if offload is not None and parse_boolean(offload.value):
         findings.options[OPTIMIZER_OFFLOAD] = "cpu"
 
 
-def read_fsdp_of(config: ConfigFile, invocation: Invocation, reading: Reading) -> bool:
-    """State what the Trainer's own FSDP settings shard; tell whether there are any."""
+def read_fsdp_settings(config: ConfigFile, invocation: Invocation, reading: Reading) -> bool:
+    """State the sharding of the Trainer's FSDP settings; return whether there are any."""
     findings, entry = reading.findings, config.entry("fsdp")
     if entry is None or entry.why or entry.value in (None, "", False, ()):
         return False
@@ -173,36 +179,36 @@ def read_fsdp_of(config: ConfigFile, invocation: Invocation, reading: Reading) -
         findings.options[HYBRID_OPTION] = "true"
     if "offload" in names:
         findings.options |= {OPTIMIZER_OFFLOAD: "cpu", WEIGHTS_OFFLOAD: "cpu"}
-    read_fsdp_details(_fsdp_config(config, invocation, reading), findings)
+    read_fsdp_details(_find_fsdp_config(config, invocation, reading), findings)
     return True
 
 
 def read_fsdp_details(details: ConfigFile, findings: Findings) -> None:
-    """State what a ``fsdp_config`` says of sharding, recomputation and the host's memory."""
-    reshard = first(details, "reshard_after_forward", "fsdp_reshard_after_forward")
-    strategy = first(details, "sharding_strategy", "fsdp_sharding_strategy")
+    """State sharding, recomputation and offloading of a ``fsdp_config``."""
+    reshard = find_first(details, "reshard_after_forward", "fsdp_reshard_after_forward")
+    strategy = find_first(details, "sharding_strategy", "fsdp_sharding_strategy")
     if strategy is not None and not strategy.why and is_open(findings, "plan.sharding"):
         if stage := _SHARDS.get(str(strategy.value).lower()):
             findings.state("plan.sharding", stage, strategy.line, strategy.text, file=strategy.file)
         if str(strategy.value).lower() in HYBRID:
             findings.options[HYBRID_OPTION] = "true"
-    elif reshard is not None and is_open(findings, "plan.sharding") and truth(reshard.value) is not None:
-        stage = "zero3" if truth(reshard.value) else "zero2"
+    elif reshard is not None and is_open(findings, "plan.sharding") and parse_boolean(reshard.value) is not None:
+        stage = "zero3" if parse_boolean(reshard.value) else "zero2"
         findings.state("plan.sharding", stage, reshard.line, reshard.text, file=reshard.file)
-    again = first(details, "activation_checkpointing", "fsdp_activation_checkpointing")
+    again = find_first(details, "activation_checkpointing", "fsdp_activation_checkpointing")
     state_fsdp_checkpointing(findings, again)
-    offload = first(details, "offload_params", "fsdp_offload_params")
-    if offload is not None and truth(offload.value):
+    offload = find_first(details, "offload_params", "fsdp_offload_params")
+    if offload is not None and parse_boolean(offload.value):
         findings.options |= {OPTIMIZER_OFFLOAD: "cpu", WEIGHTS_OFFLOAD: "cpu"}
 
 
-def splits_model(given: Mapping[str, object], config: ConfigFile) -> str:
+def find_model_split(given: Mapping[str, object], config: ConfigFile) -> str:
     """Return the name of a setting that may split a model or a sequence, empty where there is none."""
     names = (*given, *config.names())
     return next((name for name in names[:1000] if PARALLEL.fullmatch(name.replace("-", "_")[:80])), "")
 
 
-def first(config: ConfigFile, *names: str) -> Entry | None:
+def find_first(config: ConfigFile, *names: str) -> Entry | None:
     """Return the first of several settings that is given and not null."""
     for name in names:
         entry = config.entry(name)
@@ -211,7 +217,7 @@ def first(config: ConfigFile, *names: str) -> Entry | None:
     return None
 
 
-def _fsdp_config(config: ConfigFile, invocation: Invocation, reading: Reading) -> ConfigFile:
+def _find_fsdp_config(config: ConfigFile, invocation: Invocation, reading: Reading) -> ConfigFile:
     """Return the details of FSDP: in the settings themselves, or in a JSON file that they name."""
     if config.under("fsdp_config").names():
         return config.under("fsdp_config")

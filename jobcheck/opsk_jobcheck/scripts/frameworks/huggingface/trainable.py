@@ -1,6 +1,6 @@
-"""Tells whether all of the model is trained, or LoRA adapters, and whether it is alone in memory.
+"""Reads whether a run trains the whole model or LoRA adapters, and whether other models share the memory.
 
-Where none of these holds, opsk cannot tell how much memory that takes. Adapters, frozen parts, quantized bases, and
+In any other case the memory that training takes is unknown. Adapters, frozen parts, quantized bases, and
 recipes with a second model (a reference, a reward model, a teacher) are recognised by the names that training programs
 give to their settings, whichever program it is.
 """
@@ -12,12 +12,17 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.frameworks.huggingface.adapters import BASE_BITS, LOADED_AS_TOLD, WEIGHTS, adapters_in
+from opsk_jobcheck.scripts.frameworks.huggingface.adapters import (
+    BASE_BITS,
+    LOADED_AS_CONFIGURED,
+    WEIGHTS,
+    find_adapters,
+)
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.given_settings import Setting, is_off, plain_name, settings_of_command
+from opsk_jobcheck.scripts.settings.given_settings import Setting, is_off, iterate_command_settings, normalise_name
 
 OPTION = "trainable"
-"""Name of the option of a workload that says so."""
+"""Name of the workload option for this."""
 _UNKNOWN = "unknown: "
 MAX_SHOWN = 60
 MAX_PATH_CHARS = 512
@@ -30,7 +35,7 @@ _SWITCHES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (_ADAPTERS, r"adapter|adapter_type|peft|peft_(method|scheme|type|config)"),
     )
 )
-"""Settings that decide alone: where one says no, the details below are left over from a recipe."""
+"""Settings that decide alone: where one is off, the details below are ignored."""
 _DETAILS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (what, re.compile(pattern))
     for what, pattern in (
@@ -100,7 +105,7 @@ _PROGRAMS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     )
 )
 _KINDS = frozenset({"finetuning_type", "tuner_type", "train_type"})
-"""Settings that may say that all of the model is trained."""
+"""Settings that may state that the whole model is trained."""
 _PROGRAM_ENDINGS = (".py",)
 _SUBCOMMANDS = frozenset({"dpo", "ppo", "grpo", "rloo", "kto", "rlhf"})
 _WITH_SUBCOMMANDS = frozenset({"trl", "swift", "tune", "ilab"})
@@ -121,21 +126,21 @@ def read_trainable(
     invocation
         The training command.
     settings
-        What configuration files of the command say, dotted names included.
+        Settings of the command's configuration files, dotted names included.
     framework
         Whose adapters they would be; those of others are not read.
     adapters
         The kind that the program trains by itself, such as ``lora``; empty where it trains the whole model.
     """
     of_files = list(settings)
-    given = [*settings_of_command(invocation, wanted=_counts), *of_files]
-    of_program = list(_of_programs(invocation, findings.file))
-    reasons = [*_of_settings(given, findings.file), *of_program]
+    given = [*iterate_command_settings(invocation, is_relevant=_is_relevant), *of_files]
+    of_program = list(_find_in_programs(invocation, findings.file))
+    reasons = [*_find_in_settings(given, findings.file), *of_program]
     adapters = adapters or ("lora" if any(what == _ADAPTERS for what, _ in of_program) else "")
     kinds = {what for what, _ in reasons} | {_ADAPTERS for _ in range(bool(adapters))}
     if _ADAPTERS in kinds and kinds <= {_ADAPTERS, _QUANTISED}:
-        read = adapters_in([*of_files, *settings_of_command(invocation)], framework, kind=adapters)
-        if read and (BASE_BITS in read or WEIGHTS in findings.options or framework not in LOADED_AS_TOLD):
+        read = find_adapters([*of_files, *iterate_command_settings(invocation)], framework, kind=adapters)
+        if read and (BASE_BITS in read or WEIGHTS in findings.options or framework not in LOADED_AS_CONFIGURED):
             findings.options |= read
             return
     if reasons:
@@ -143,36 +148,36 @@ def read_trainable(
         findings.options[OPTION] = f"{_UNKNOWN}{what} ({place})"
 
 
-def why_unknown(options: Iterable[tuple[str, str]]) -> str | None:
-    """Return why the trainable part of a workload is unknown, ``None`` where nothing speaks against training all."""
+def find_unknown_reason(options: Iterable[tuple[str, str]]) -> str | None:
+    """Return why the trainable part of a workload is unknown, ``None`` where it is not marked unknown."""
     value = dict(options).get(OPTION, "")
     return value.removeprefix(_UNKNOWN) if value.startswith(_UNKNOWN) else None
 
 
-def _of_settings(settings: list[Setting], script: str) -> Iterator[tuple[str, str]]:
-    """Yield what settings say is not trained or is in memory too, and where."""
-    rows = [(plain_name(setting.name), setting) for setting in settings]
+def _find_in_settings(settings: list[Setting], script: str) -> Iterator[tuple[str, str]]:
+    """Yield the untrained parts and the other models in memory that settings state, and where."""
+    rows = [(normalise_name(setting.name), setting) for setting in settings]
     rows = [(name, setting) for name, setting in rows if len(name) <= MAX_SHOWN]
-    is_denied = any(is_off(setting.value) and _rules_of(name)[0] for name, setting in rows) or any(
-        _says_all(name, setting.value) for name, setting in rows
+    is_denied = any(is_off(setting.value) and _find_rules(name)[0] for name, setting in rows) or any(
+        _trains_all(name, setting.value) for name, setting in rows
     )
     for name, setting in rows:
-        switch, detail, other = _rules_of(name)
-        what = switch or (None if is_denied else detail) or other or _of_value(name, setting.value)
+        switch, detail, other = _find_rules(name)
+        what = switch or (None if is_denied else detail) or other or _find_in_value(name, setting.value)
         if what and not is_off(setting.value):
-            yield what, _shown(setting, script)
+            yield what, _format_setting(setting, script)
 
 
 @lru_cache(maxsize=4096)
-def _counts(written: str) -> bool:
-    """Tell whether a setting of this name can say anything at all."""
-    name = plain_name(written)
-    return any(_rules_of(name)) or bool(_values_of(name)) or name in _KINDS
+def _is_relevant(written: str) -> bool:
+    """Return whether a setting of this name is relevant."""
+    name = normalise_name(written)
+    return any(_find_rules(name)) or bool(_find_value_rules(name)) or name in _KINDS
 
 
 @lru_cache(maxsize=4096)
-def _rules_of(name: str) -> tuple[str | None, str | None, str | None]:
-    """Return what a setting of this name says as a switch, as a detail and else; scripts have the same names."""
+def _find_rules(name: str) -> tuple[str | None, str | None, str | None]:
+    """Return the rules for this name as a switch, as a detail and other; cached, as scripts repeat names."""
     switch, detail, other = (
         next((what for what, pattern in rules if pattern.fullmatch(name)), None)
         for rules in (_SWITCHES, _DETAILS, _OTHERS)
@@ -180,55 +185,55 @@ def _rules_of(name: str) -> tuple[str | None, str | None, str | None]:
     return switch, detail, other
 
 
-def _of_value(name: str, value: str | None) -> str | None:
-    """Return what the value of a setting says."""
+def _find_in_value(name: str, value: str | None) -> str | None:
+    """Return the rule that the value of a setting matches."""
     return next(
-        (what for what, wanted in _values_of(name) if wanted.fullmatch((value or "").strip())),
+        (what for what, pattern in _find_value_rules(name) if pattern.fullmatch((value or "").strip())),
         None,
     )
 
 
 @lru_cache(maxsize=4096)
-def _values_of(name: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+def _find_value_rules(name: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
     """Return the values that count of a setting of this name."""
-    return tuple((what, wanted) for what, pattern, wanted in _VALUES if pattern.fullmatch(name))
+    return tuple((what, value_pattern) for what, pattern, value_pattern in _VALUES if pattern.fullmatch(name))
 
 
-def _says_all(name: str, value: str | None) -> bool:
-    """Tell whether a setting says that all of the model is trained."""
+def _trains_all(name: str, value: str | None) -> bool:
+    """Return whether a setting states that the whole model is trained."""
     return name in _KINDS and (value or "").strip().lower() == "full"
 
 
-def _of_programs(invocation: Invocation, script: str) -> Iterator[tuple[str, str]]:
-    """Yield what the name of the program says, and where."""
+def _find_in_programs(invocation: Invocation, script: str) -> Iterator[tuple[str, str]]:
+    """Yield the rules that the name of the program matches, and where."""
     texts = invocation.known_words
     if "-m" in texts or not _SUBCOMMANDS.isdisjoint(texts) or any(text.endswith("tune") for text in texts):
-        telling = list(range(len(texts)))
+        candidates = list(range(len(texts)))
     else:  # most commands: their program alone
-        telling = [at for at, text in enumerate(texts) if text.endswith(_PROGRAM_ENDINGS)]
+        candidates = [index for index, text in enumerate(texts) if text.endswith(_PROGRAM_ENDINGS)]
     before: set[str] = set()
-    for at in telling:
-        word, text, previous = invocation.words[at], texts[at], texts[at - 1] if at else ""
+    for index in candidates:
+        word, text, previous = invocation.words[index], texts[index], texts[index - 1] if index else ""
         is_program = text.endswith(_PROGRAM_ENDINGS) or previous == "-m"
         is_subcommand = text in _SUBCOMMANDS and previous.rpartition("/")[2] in _WITH_SUBCOMMANDS
         if len(text) <= MAX_PATH_CHARS and (is_program or is_subcommand or _is_recipe(before, text)):
             what = next((what for what, pattern in _PROGRAMS if pattern.search(text)), None)
             if what:
-                yield what, _place(text.rpartition("/")[2][:MAX_SHOWN], script, word.line)
+                yield what, _format_place(text.rpartition("/")[2][:MAX_SHOWN], script, word.line)
         before.add(text.rpartition("/")[2])
 
 
 def _is_recipe(before: set[str], text: str) -> bool:
-    """Tell whether a word is what ``tune run`` is to run: ``lora_finetune_distributed``."""
+    """Return whether a word is the recipe of ``tune run``: ``lora_finetune_distributed``."""
     return "tune" in before and "run" in before and re.fullmatch(r"\w+", text) is not None
 
 
-def _shown(setting: Setting, script: str) -> str:
+def _format_setting(setting: Setting, script: str) -> str:
     """Return a setting as it is cited."""
     value = "" if setting.value in (None, "true") else f" {setting.value}"
-    return _place(f"{setting.name}{value}"[:MAX_SHOWN], setting.file or script, setting.line)
+    return _format_place(f"{setting.name}{value}"[:MAX_SHOWN], setting.file or script, setting.line)
 
 
-def _place(what: str, file: str, line: int) -> str:
-    """Return words with the place that they stand at."""
+def _format_place(what: str, file: str, line: int) -> str:
+    """Return words with their place."""
     return f"{what}, {file}:{line}" if line else f"{what}, {file}"

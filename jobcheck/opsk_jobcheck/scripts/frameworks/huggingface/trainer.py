@@ -1,9 +1,9 @@
-"""What does a launch script of a HuggingFace Trainer program, or of TRL, say about its training run?
+"""Reads the training settings from a launch script of a HuggingFace Trainer program, or of TRL.
 
-``run_clm.py`` and its kin, own programs that take the Trainer's flags, ``trl sft`` and recipes by ``--config``, started
-by torchrun, ``accelerate launch``, ``deepspeed`` or ``python``. Own programs under ``accelerate launch`` or DeepSpeed
-that take other flags are read as far as their launcher speaks. Source: see `hf_settings`, `hf_model`, `accelerate`, and
-``TrlParser`` of TRL.
+Supported are ``run_clm.py`` and similar examples, users' programs that take the Trainer's flags, ``trl sft`` and
+recipes by ``--config``, started by torchrun, ``accelerate launch``, ``deepspeed`` or ``python``. For users' programs
+with other flags under ``accelerate launch`` or DeepSpeed, only the launcher's settings are read. Source: see
+`huggingface.settings`, `huggingface.model`, `accelerate`, and ``TrlParser`` of TRL.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from dataclasses import replace
 
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
 from opsk_jobcheck.scripts.frameworks.huggingface.memory import read_memory
-from opsk_jobcheck.scripts.frameworks.huggingface.model import SHAPE, public_name, read_model
+from opsk_jobcheck.scripts.frameworks.huggingface.model import SHAPE, find_public_name, read_model
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     FIELDS,
     LENGTHS,
     MICRO,
     STEPS,
-    read_deepspeed_of,
-    read_fsdp_of,
+    find_model_split,
+    read_deepspeed_settings,
+    read_fsdp_settings,
     read_settings,
-    splits_model,
 )
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
-from opsk_jobcheck.scripts.launchers.accelerate import Launch, launch_of, read_accelerate
+from opsk_jobcheck.scripts.launchers.accelerate import Launch, find_accelerate_launch, read_accelerate
 from opsk_jobcheck.scripts.launchers.programs import (
     SURE,
     Program,
-    assigned,
-    command_of,
-    own_arguments,
-    own_flag_names,
-    own_flags,
-    own_names,
+    find_command,
+    list_flag_names,
+    list_setting_names,
+    parse_assignments,
+    parse_program_arguments,
+    parse_program_flags,
     program_of,
 )
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.given_settings import settings_in
+from opsk_jobcheck.scripts.settings.given_settings import iterate_settings
 from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import cannot_tell_all, data_parallel_only
+from opsk_jobcheck.scripts.settings.stating import mark_all_unknown, state_data_parallel_only
 
 TRAINER, TRAINER_DEEPSPEED = "hf-trainer", "hf-trainer+deepspeed"
 TRL, TRL_ACCELERATE = "trl", "trl + accelerate"
 ACCELERATE, DEEPSPEED = "accelerate", "deepspeed"
-_OWN = frozenset(
+_KNOWN_FLAGS = frozenset(
     {
         *(*MICRO, STEPS, "per_device_eval_batch_size", "num_train_epochs", "save_total_limit", "save_strategy"),
         *(
@@ -64,7 +64,7 @@ _OWN = frozenset(
         *("fsdp", "fsdp_config", "deepspeed", "remove_unused_columns", "max_steps", "preprocessing_num_workers"),
     }
 )
-_MIN_OWN = 2
+_MIN_KNOWN_FLAGS = 2
 _OTHER_MODELS = frozenset({"reward", "ref", "reference", "critic", "value", "teacher", "judge", "eval", "evaluation"})
 _EXAMPLES = re.compile(
     r"run_(clm|mlm|plm|fim|qa|seq2seq_qa|glue|ner|swag|summarization|translation|t5_mlm_flax|speech_\w+)(_no_trainer)?\.py"
@@ -86,14 +86,14 @@ _CONFIG = re.compile(r".*\.(ya?ml|json)", re.DOTALL)
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command that trains with the Trainer, or that accelerate or DeepSpeed starts."""
-    program = _program(invocation)
+    program = _find_program(invocation)
     if program is None:
         return None
-    given = own_flag_names(program)
-    before = _launcher(invocation, program)
-    own = len(_OWN & {name.rpartition(".")[2] for name in own_names(program)})
+    given = list_flag_names(program)
+    before = _find_launcher(invocation, program)
+    matched = len(_KNOWN_FLAGS & {name.rpartition(".")[2] for name in list_setting_names(program)})
     has_recipe = bool(program.words) and _CONFIG.fullmatch(program.words[0].shown[:4096]) is not None
-    framework, weight = _framework(program, before, given, own, has_recipe=has_recipe)
+    framework, weight = _find_framework(program, before, given, matched, has_recipe=has_recipe)
     if not framework:
         return None
     arguments = arguments_of(invocation)
@@ -101,33 +101,36 @@ def recognise(invocation: Invocation) -> Match | None:
 
 
 def read_hf_trainer(match: Match, reading: Reading) -> None:
-    """State what the program's settings, the launcher and the files that both name say."""
-    program, invocation = _program(match.invocation), match.invocation
+    """State the values of the program's settings, the launcher and their files."""
+    program, invocation = _find_program(match.invocation), match.invocation
     if program is None:
         return
-    findings, launch = reading.findings, launch_of(_before(invocation, program), invocation, reading)
-    config = _settings(program, invocation, reading)
+    findings, launch = (
+        reading.findings,
+        find_accelerate_launch(_get_launcher_words(invocation, program), invocation, reading),
+    )
+    config = _read_settings_of_program(program, invocation, reading)
     is_trl = match.framework in (TRL, TRL_ACCELERATE)
     read_settings(config, findings, lengths=_LENGTHS_TRL if is_trl else LENGTHS)
     read_memory(config, findings)
-    has_deepspeed = read_deepspeed_of(config, invocation, reading)
-    has_fsdp = read_fsdp_of(config, invocation, reading)
+    has_deepspeed = read_deepspeed_settings(config, invocation, reading)
+    has_fsdp = read_fsdp_settings(config, invocation, reading)
     if launch:
         read_accelerate(launch, invocation, reading)
-    _predefined(config, findings)
-    _mixed(config, findings)
+    _state_predefined(config, findings)
+    _state_mixed_precision(config, findings)
     if match.framework not in (ACCELERATE, DEEPSPEED) or config.overrides.keys() & {"model_name_or_path"}:
         read_model(config, invocation, reading)
-    elif name := public_name(config.overrides):
+    elif name := find_public_name(config.overrides):
         reading.model_name = name
     else:
-        cannot_tell_all(findings, SHAPE, "the program builds its model in Python code", invocation.line)
-    _ranks(match, program, config, launch, reading, is_read=bool(has_deepspeed) or has_fsdp)
-    opaque = own_arguments(program).opaque
+        mark_all_unknown(findings, SHAPE, "the program builds its model in Python code", invocation.line)
+    _state_ranks(match, program, config, launch, reading, is_read=bool(has_deepspeed) or has_fsdp)
+    opaque = parse_program_arguments(program).opaque
     why = config.why or (f"it may be among words that cannot be told: {opaque[0].why}" if opaque else "")
     if why:
-        cannot_tell_all(findings, (*FIELDS[:1], "model.seq"), why, invocation.line)
-    read_trainable(invocation, findings, settings=settings_in(config), framework=match.framework)
+        mark_all_unknown(findings, (*FIELDS[:1], "model.seq"), why, invocation.line)
+    read_trainable(invocation, findings, settings=iterate_settings(config), framework=match.framework)
 
 
 HF_TRAINER = Reader(
@@ -137,50 +140,54 @@ HF_TRAINER = Reader(
 )
 
 
-def _program(invocation: Invocation) -> Program | None:
-    """Return the program that trains: ``trl`` with a trainer behind it, or a Python file or module."""
-    trl = command_of(invocation, "trl")
+def _find_program(invocation: Invocation) -> Program | None:
+    """Return the program that trains: ``trl`` with a trainer after it, or a Python file or module."""
+    trl = find_command(invocation, "trl")
     if trl is not None and trl.words and trl.words[0].known in _TRL_COMMANDS:
         return Program(name="trl", is_module=False, words=trl.words[1:])
     return program_of(invocation)
 
 
-def _before(invocation: Invocation, program: Program) -> tuple[Text, ...]:
+def _get_launcher_words(invocation: Invocation, program: Program) -> tuple[Text, ...]:
     """Return the words before the program: the launcher's."""
     return invocation.words[: len(invocation.words) - len(program.words) - 1]
 
 
-def _launcher(invocation: Invocation, program: Program) -> str:
+def _find_launcher(invocation: Invocation, program: Program) -> str:
     """Return the last launcher before the program, empty where there is none that is known."""
-    names = [word.shown.rpartition("/")[2] for word in _before(invocation, program) if len(word.shown) < 4096]
+    names = [
+        word.shown.rpartition("/")[2] for word in _get_launcher_words(invocation, program) if len(word.shown) < 4096
+    ]
     known = [name for name in names if name in _RUNNERS or name in ("accelerate", "accelerate.commands.launch")]
     return known[-1].partition(".commands")[0] if known else ""
 
 
-def _framework(program: Program, launcher: str, given: Set[str], own: int, *, has_recipe: bool) -> tuple[str, int]:
+def _find_framework(
+    program: Program, launcher: str, given: Set[str], matched: int, *, has_recipe: bool
+) -> tuple[str, int]:
     """Return the framework's name and how sure it is, an empty name for none of these."""
     is_deepspeed = "deepspeed" in given or "deepspeed_config" in given
     if program.name == "trl" or _TRL_PROGRAMS.fullmatch(program.file):
-        if program.name != "trl" and not launcher and not own and "config" not in given:
+        if program.name != "trl" and not launcher and not matched and "config" not in given:
             return "", 0
-        return (TRL_ACCELERATE if launcher == ACCELERATE else TRL), own + SURE
-    if _EXAMPLES.fullmatch(program.file) or own >= _MIN_OWN:
-        return (TRAINER_DEEPSPEED if is_deepspeed else TRAINER), own + (
+        return (TRL_ACCELERATE if launcher == ACCELERATE else TRL), matched + SURE
+    if _EXAMPLES.fullmatch(program.file) or matched >= _MIN_KNOWN_FLAGS:
+        return (TRAINER_DEEPSPEED if is_deepspeed else TRAINER), matched + (
             SURE if _EXAMPLES.fullmatch(program.file) else 0
         )
     if _NO_TRAINING.fullmatch(program.file):
         return "", 0
     if launcher == ACCELERATE:
-        # which task's program it is cannot be told; recipes behind it are TRL's way
+        # the program of the task is unknown; recipes after it are TRL's convention
         is_task = "\N{HORIZONTAL ELLIPSIS}" in program.file and (has_recipe or "config" in given)
         return (TRL_ACCELERATE if is_task else ACCELERATE), 1
     return (DEEPSPEED, 1) if "deepspeed_config" in given or (launcher == DEEPSPEED and is_deepspeed) else ("", 0)
 
 
-def _settings(program: Program, invocation: Invocation, reading: Reading) -> ConfigFile:
+def _read_settings_of_program(program: Program, invocation: Invocation, reading: Reading) -> ConfigFile:
     """Return the program's settings: those of the recipe that it names, under those of its command line."""
-    given = _by_last_name({**own_flags(program), **assigned(program.words)})
-    named = own_arguments(program).flags.get("--config")
+    given = _index_by_last_name({**parse_program_flags(program), **parse_assignments(program.words)})
+    named = parse_program_arguments(program).flags.get("--config")
     path = named.value if named else None
     if path is None and program.words and not program.words[0].shown.startswith("-"):
         path = program.words[0] if _CONFIG.fullmatch(program.words[0].shown) else None
@@ -189,57 +196,57 @@ def _settings(program: Program, invocation: Invocation, reading: Reading) -> Con
     return config
 
 
-def _by_last_name(settings: Mapping[str, Entry]) -> dict[str, Entry]:
+def _index_by_last_name(settings: Mapping[str, Entry]) -> dict[str, Entry]:
     """Return settings by the last part of their names, where they are the Trainer's.
 
-    What belongs to another model beside the trained one (``--reward.bf16``) says nothing of that; where two parts have
-    the same setting it cannot be told which of them trains.
+    Settings of another model than the trained one (``--reward.bf16``) are left out; if two parts have the same setting,
+    its value is unknown.
     """
     given: dict[str, Entry] = {}
     owners: dict[str, set[str]] = {}
     for name, entry in sorted(settings.items(), key=lambda item: "." not in item[0]):
         owner, _, last = name.rpartition(".")
-        if not (last in _OWN or last in _LENGTHS_TRL or last in ("bf16", "fp16")):
+        if not (last in _KNOWN_FLAGS or last in _LENGTHS_TRL or last in ("bf16", "fp16")):
             given[name] = entry
         elif owner.rpartition(".")[2] not in _OTHER_MODELS:
             owners.setdefault(last, set()).add(owner)
             given[last] = entry
-    for last, found in owners.items():
-        if len(found) > 1 and "" not in found:
+    for last, prefixes in owners.items():
+        if len(prefixes) > 1 and "" not in prefixes:
             given[last] = replace(given[last], value=None, why="several parts of the program set it")
     return given
 
 
-def _predefined(config: ConfigFile, findings: Findings) -> None:
-    """State what a configuration that TRL brings along shards."""
+def _state_predefined(config: ConfigFile, findings: Findings) -> None:
+    """State the sharding of a configuration that TRL ships."""
     entry = config.entry("accelerate_config")
     if entry is not None and entry.value in _PREDEFINED and findings.get("plan.sharding") is None:
         findings.state("plan.sharding", _PREDEFINED[entry.value], entry.line, entry.text, file=entry.file)
 
 
-def _mixed(config: ConfigFile, findings: Findings) -> None:
+def _state_mixed_precision(config: ConfigFile, findings: Findings) -> None:
     """State the precision that a program of accelerate's takes itself, as accelerate's examples do."""
     entry = config.overrides.get("mixed_precision")
     if entry is not None and entry.value in ("bf16", "fp16", "fp8"):
         findings.state("plan.precision", entry.value, entry.line, entry.text)
     elif entry is not None and entry.value == "no":
-        findings.cannot_tell("plan.precision", f"the program itself mixes none: {entry.text[:80]}", entry.line)
+        findings.mark_unknown("plan.precision", f"the program itself mixes none: {entry.text[:80]}", entry.line)
 
 
-def _ranks(
+def _state_ranks(
     match: Match, program: Program, config: ConfigFile, launch: Launch | None, reading: Reading, *, is_read: bool
 ) -> None:
     """State that ranks are data-parallel only, where that is known."""
     findings = reading.findings
-    if config.why or splits_model(config.overrides, config):
+    if config.why or find_model_split(config.overrides, config):
         return
     if is_read and match.framework not in (ACCELERATE, DEEPSPEED):
         if not (launch and launch.config.why):
-            data_parallel_only(
+            state_data_parallel_only(
                 findings, "the Trainer shards by DeepSpeed or FSDP, and splits nothing", match.invocation.line
             )
         return
-    is_plain = match.framework in (TRAINER, TRL) and not own_arguments(program).opaque
-    if is_plain and launch is None and _launcher(match.invocation, program) in _RUNNERS:
+    is_plain = match.framework in (TRAINER, TRL) and not parse_program_arguments(program).opaque
+    if is_plain and launch is None and _find_launcher(match.invocation, program) in _RUNNERS:
         why = "the Trainer's ranks are data-parallel, as no setting splits the model"
-        data_parallel_only(findings, why, match.invocation.line)
+        state_data_parallel_only(findings, why, match.invocation.line)

@@ -1,7 +1,7 @@
-"""Which Megatron flag states which field? Data only.
+"""Maps the flags of Megatron to the fields that they state. Data only.
 
 Source: Megatron-LM ``megatron/training/arguments.py`` (2019 to 2026), Megatron-DeepSpeed's and bigcode's forks of it,
-Megatron-Bridge's recipe configuration. A flag that a fork renamed stands beside the original.
+Megatron-Bridge's recipe configuration. Both names of a flag that a fork renamed are listed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from opsk_jobcheck.scripts.frameworks.megatron.memory_flags import SWITCHES
 
 FSDP_STRATEGY = "--data-parallel-sharding-strategy"
 FSDP_FLAGS = ("--use-megatron-fsdp", "--use-custom-fsdp")
-"""Without one of them Megatron-LM does not look at the strategy."""
+"""Without one of them Megatron-LM ignores the strategy."""
 
 LAST_WORDS: Mapping[str, int] = MappingProxyType(
     {
@@ -26,7 +26,7 @@ LAST_WORDS: Mapping[str, int] = MappingProxyType(
         "--fp4-format": 1,
     }
 )
-"""Flags that beat others about the same field, wherever they stand; the higher number beats the lower."""
+"""Flags that override others about the same field, wherever they stand; the higher number overrides the lower."""
 
 LAYOUTS = (
     "--num-layers-per-virtual-pipeline-stage",
@@ -113,7 +113,7 @@ CONSTANTS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "--multi-latent-attention": {},
     }
 )
-"""Flags without a value, and what each states."""
+"""Flags without a value, and the values that they state."""
 
 _ZERO_STAGES = MappingProxyType(
     {f"{stage}{end}": name for stage, name in enumerate(("none", "zero1", "zero2", "zero3")) for end in ("", ".", ".0")}
@@ -151,7 +151,7 @@ WORDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
         ),
     }
 )
-"""Flags whose value is a word, and what each word states of which field."""
+"""Flags whose value is a word, and the field and value that each word states."""
 
 OPTIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -176,7 +176,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         "--fp8-recipe": "fp8.recipe",
     }
 )
-"""Flags whose value matters to the completion under a name of its own."""
+"""Flags whose value the completion uses as an option."""
 
 CORE_CONFIG: Mapping[str, str] = MappingProxyType(
     {
@@ -223,7 +223,7 @@ OPTION_OVERRIDES: Mapping[str, str] = MappingProxyType(
         "comm_overlap.overlap_moe_expert_parallel_comm": "overlap.ep",
     }
 )
-"""Megatron-Bridge's overrides whose value matters to the completion under a name of its own."""
+"""Megatron-Bridge's overrides whose value the completion uses as an option."""
 
 BOOLEAN_OVERRIDES: Mapping[str, str] = MappingProxyType({"model.sequence_parallel": "plan.sequence_parallel"})
 """Megatron-Bridge's overrides that state true or false."""

@@ -1,8 +1,9 @@
-"""Which layers of Megatron Core's hybrids are Mamba-2, gated DeltaNet, attention with a window, MLP or experts alone?
+"""Reads the layer kinds of Megatron Core's hybrid models from flags.
 
-Source: ``_add_ssm_args``, ``_add_experimental_attention_variant_args`` and ``_add_network_size_args`` of
-``megatron/training/arguments.py``, and ``megatron/core/ssm/mamba_hybrid_layer_allocation.py``: ``M`` is Mamba-2, ``*``
-attention, ``-`` the dense MLP and ``E`` experts, each a layer of its own behind one norm.
+Kinds are Mamba-2, gated DeltaNet, attention with a window, MLP alone and experts alone. Source: ``_add_ssm_args``,
+``_add_experimental_attention_variant_args`` and ``_add_network_size_args`` of ``megatron/training/arguments.py``, and
+``megatron/core/ssm/mamba_hybrid_layer_allocation.py``: ``M`` is Mamba-2, ``*`` attention, ``-`` the dense MLP and
+``E`` experts; each of these is a separate layer after one norm.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from opsk.workload.model import Mixer, kinds_of_pattern
-from opsk_jobcheck.scripts.frameworks.megatron.shape import layer_marks
+from opsk.workload.model import Mixer, count_layer_kinds
+from opsk_jobcheck.scripts.frameworks.megatron.shape import parse_layer_marks
 from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments
 from opsk_jobcheck.scripts.settings.findings import Findings
 
@@ -38,94 +39,96 @@ _DELTA = MappingProxyType(
 
 
 def read_hybrid(arguments: Arguments, findings: Findings) -> None:
-    """State the kinds of the layers where flags tell them."""
+    """State the kinds of the layers where flags give them."""
     flags = arguments.flags
-    if found := next((flags[name] for name in _PATTERNS if name in flags), None):
-        _pattern(found, flags, findings)
-    elif found := next((flags[name] for name in _RATIOS if name in flags), None):
+    if argument := next((flags[name] for name in _PATTERNS if name in flags), None):
+        _state_pattern(argument, flags, findings)
+    elif argument := next((flags[name] for name in _RATIOS if name in flags), None):
         why = "the allocation of layers by a ratio is not read; give --hybrid-override-pattern"
-        findings.cannot_tell("model.mixer_layers", why, found.line)
-    if (found := flags.get("--linear-attention-freq")) and _is_delta(flags):
-        _delta(found, flags, findings)
-    if found := flags.get("--window-size"):
-        _window(found, flags, findings)
-    if (found := flags.get("--attention-output-gate")) and found.certain:
-        findings.state("model.attention_gate", True, found.line, found.flag)
+        findings.mark_unknown("model.mixer_layers", why, argument.line)
+    if (argument := flags.get("--linear-attention-freq")) and _is_delta(flags):
+        _state_deltanet(argument, flags, findings)
+    if argument := flags.get("--window-size"):
+        _state_window(argument, flags, findings)
+    if (argument := flags.get("--attention-output-gate")) and argument.certain:
+        findings.state("model.attention_gate", True, argument.line, argument.flag)
 
 
 def _is_delta(flags: Mapping[str, Argument]) -> bool:
-    """Tell whether linear attention is gated DeltaNet."""
+    """Return whether linear attention is gated DeltaNet."""
     variant = flags.get("--experimental-attention-variant", flags.get("--linear-attention-type"))
     return variant is not None and variant.value.known == "gated_delta_net"
 
 
-def _pattern(found: Argument, flags: Mapping[str, Argument], findings: Findings) -> None:
+def _state_pattern(argument: Argument, flags: Mapping[str, Argument], findings: Findings) -> None:
     """State Mamba-2, lone MLP layers and the number of all layers."""
-    kinds = kinds_of_pattern((found.value.known or "")[:MAX_PATTERN])
+    kinds = count_layer_kinds((argument.value.known or "")[:MAX_PATTERN])
     if kinds is None:
-        why = found.value.why or f"{found.shown[:80]} is no pattern of M, *, - and E"
-        findings.cannot_tell("model.mixer_layers", why, found.line)
+        why = argument.value.why or f"{argument.shown[:80]} is no pattern of M, *, - and E"
+        findings.mark_unknown("model.mixer_layers", why, argument.line)
         return
     _, mamba, dense, experts = kinds
-    shown = found.shown[:80]
-    findings.state("model.layers", sum(kinds), found.line, shown)
-    findings.state("model.norms_per_layer", 1, found.line, shown)
+    shown = argument.shown[:80]
+    findings.state("model.layers", sum(kinds), argument.line, shown)
+    findings.state("model.norms_per_layer", 1, argument.line, shown)
     if dense + experts:
-        findings.state("model.mlp_layers", dense + experts, found.line, shown)
+        findings.state("model.mlp_layers", dense + experts, argument.line, shown)
     if not mamba:
         return
     hidden = findings.get("model.hidden") or 0
-    _sizes(Mixer.MAMBA2, mamba, found, flags, findings, _MAMBA)
-    findings.state("model.mixer_conv", 4, found.line, shown)
+    _state_sizes(Mixer.MAMBA2, mamba, argument, flags, findings, _MAMBA)
+    findings.state("model.mixer_conv", 4, argument.line, shown)
     heads = flags.get("--mamba-num-heads")
     if heads is not None:
         findings.state_number("model.mixer_heads", heads.value, heads.line, heads.shown)
     elif width := findings.get("model.mixer_head_dim"):
-        findings.state("model.mixer_heads", max(2 * hidden // width, 1), found.line, f"2 x hidden {hidden} / {width}")
+        findings.state(
+            "model.mixer_heads", max(2 * hidden // width, 1), argument.line, f"2 x hidden {hidden} / {width}"
+        )
 
 
-def _delta(found: Argument, flags: Mapping[str, Argument], findings: Findings) -> None:
+def _state_deltanet(argument: Argument, flags: Mapping[str, Argument], findings: Findings) -> None:
     """State gated DeltaNet: a number N leaves one layer in N with attention, a pattern marks those without."""
-    layers, text = findings.get("model.layers") or 0, found.value.known or ""
+    layers, text = findings.get("model.layers") or 0, argument.value.known or ""
     if text.isascii() and text.isdigit() and len(text) < 7 and int(text):
         linear = layers - layers // int(text)
     else:
-        marks = layer_marks(text, layers)
+        marks = parse_layer_marks(text, layers)
         if marks is None or len(marks) != layers:
-            why = found.value.why or f"{found.shown[:80]} does not say it for each layer"
-            findings.cannot_tell("model.mixer_layers", why, found.line)
+            why = argument.value.why or f"{argument.shown[:80]} does not say it for each layer"
+            findings.mark_unknown("model.mixer_layers", why, argument.line)
             return
         linear = marks.count(True)
     if linear:
-        _sizes(Mixer.GATED_DELTANET, linear, found, flags, findings, _DELTA)
+        _state_sizes(Mixer.GATED_DELTANET, linear, argument, flags, findings, _DELTA)
 
 
-def _sizes(
+def _state_sizes(
     mixer: Mixer,
     layers: int,
-    found: Argument,
+    argument: Argument,
     flags: Mapping[str, Argument],
     findings: Findings,
     sizes: Mapping[str, tuple[str, int]],
 ) -> None:
     """State a mixer, its layers, and its sizes by their flags or Megatron's defaults."""
-    findings.state("model.mixer", mixer.value, found.line, found.shown[:80])
-    findings.state("model.mixer_layers", layers, found.line, found.shown[:80])
+    findings.state("model.mixer", mixer.value, argument.line, argument.shown[:80])
+    findings.state("model.mixer_layers", layers, argument.line, argument.shown[:80])
     for name, (flag, default) in sizes.items():
         if flag in flags:
             findings.state_number(f"model.{name}", flags[flag].value, flags[flag].line, flags[flag].shown)
         else:
-            findings.state(f"model.{name}", default, found.line, f"Megatron's default of {flag}")
+            findings.state(f"model.{name}", default, argument.line, f"Megatron's default of {flag}")
 
 
-def _window(found: Argument, flags: Mapping[str, Argument], findings: Findings) -> None:
+def _state_window(argument: Argument, flags: Mapping[str, Argument], findings: Findings) -> None:
     """State a sliding window: ``--window-size 127,0`` sees 128 tokens, its own among them."""
-    text = (found.value.known or "").replace("(", "").replace(")", "")
+    text = (argument.value.known or "").replace("(", "").replace(")", "")
     before = text.split(",")[0].strip()
     layers = findings.get("model.layers") or 0
     if not (before.isascii() and before.isdigit() and len(before) < 8):
-        findings.cannot_tell(
-            "model.attention_window", found.value.why or f"{found.shown[:80]} is no window", found.line
+        findings.mark_unknown(
+            "model.attention_window", argument.value.why or f"{argument.shown[:80]} is no window", argument.line
         )
         return
     windowed, frequency = layers, flags.get("--window-attn-skip-freq")
@@ -133,12 +136,12 @@ def _window(found: Argument, flags: Mapping[str, Argument], findings: Findings) 
         skipped = frequency.value.known or ""
         if skipped.isascii() and skipped.isdigit() and len(skipped) < 7 and int(skipped):
             windowed = layers - layers // int(skipped)
-        elif (marks := layer_marks(skipped, layers)) is not None and len(marks) == layers:
+        elif (marks := parse_layer_marks(skipped, layers)) is not None and len(marks) == layers:
             windowed = marks.count(True)
         else:
             why = frequency.value.why or f"{frequency.shown[:80]} does not say it for each layer"
-            findings.cannot_tell("model.windowed_layers", why, frequency.line)
+            findings.mark_unknown("model.windowed_layers", why, frequency.line)
             return
-    findings.state("model.attention_window", int(before) + 1, found.line, found.shown[:80])
+    findings.state("model.attention_window", int(before) + 1, argument.line, argument.shown[:80])
     if windowed:
-        findings.state("model.windowed_layers", windowed, found.line, found.shown[:80])
+        findings.state("model.windowed_layers", windowed, argument.line, argument.shown[:80])

@@ -1,4 +1,4 @@
-"""What does a launch script of Megatron-LM, Megatron-DeepSpeed or Megatron-Bridge say about its training run?"""
+"""Reads the training settings from a launch script of Megatron-LM, Megatron-DeepSpeed or Megatron-Bridge."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, argume
 from opsk_jobcheck.scripts.settings.deepspeed_config import read_deepspeed
 from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import cannot_tell_all
+from opsk_jobcheck.scripts.settings.stating import mark_all_unknown
 
 LM, DEEPSPEED, BRIDGE = "megatron-lm", "megatron-deepspeed", "megatron-bridge"
 _DEEPSPEED_FLAGS = ("--deepspeed", "--deepspeed-config", "--deepspeed-activation-checkpointing")
-_OWN_FLAGS = frozenset(
+_MEGATRON_FLAGS = frozenset(
     {
         "--num-layers",
         "--hidden-size",
@@ -47,7 +47,7 @@ _OWN_FLAGS = frozenset(
         "--max-position-embeddings",
     }
 )
-_OWN_OVERRIDES = frozenset(OVERRIDES) - {
+_BRIDGE_OVERRIDES = frozenset(OVERRIDES) - {
     "model.seq_length",
     "model.hidden_size",
     "model.num_layers",
@@ -72,16 +72,16 @@ RECIPE_FIELDS = (
 )
 """What a recipe decides where the command line does not."""
 COMMAND, ALL_READ = "command", "all read"
-"""The option that says that all flags of the command are known: one that was not seen is not given."""
-MIN_OWN_FLAGS = 3
-"""So many of Megatron's own flags on one command make it a Megatron command, whatever its program is called."""
+"""The option that marks all flags of the command as known: any other flag is not given."""
+MIN_MEGATRON_FLAGS = 3
+"""Number of Megatron's flags that make a command a Megatron command, whatever its program."""
 _COUNT = re.compile(r"[0-9]{1,9}")
 
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command that trains with a member of the family, or ``None``."""
-    framework, weight = _recognised(arguments_of(invocation))
-    if not framework and _recipe_program(invocation):
+    framework, weight = _recognise(arguments_of(invocation))
+    if not framework and _runs_recipe(invocation):
         framework, weight = BRIDGE, SURE
     if not framework:
         return None
@@ -92,28 +92,28 @@ def recognise(invocation: Invocation) -> Match | None:
 
 
 def read_megatron(match: Match, reading: Reading) -> None:
-    """State everything that the flags, overrides and the DeepSpeed configuration say."""
+    """State the values of the flags, the overrides and the DeepSpeed configuration."""
     framework, arguments, findings = match.framework, match.arguments, reading.findings
     for argument in sorted(arguments.flags.values(), key=lambda entry: LAST_WORDS.get(entry.flag, 0)):
         if argument.flag != FSDP_STRATEGY or any(flag in arguments.flags for flag in FSDP_FLAGS):
-            _flag(argument, findings)
+            _state_flag(argument, findings)
     for argument in arguments.overrides.values():
-        _override(argument, findings)
-    _ungrouped(arguments, findings)
-    _experts_by_layer(match, findings)
-    _moe(findings)
+        _state_override(argument, findings)
+    _check_query_groups(arguments, findings)
+    _check_experts_by_layer(match, findings)
+    _state_shared_experts(findings)
     read_memory(match, findings)
     read_shape(arguments, findings)
     read_hybrid(arguments, findings)
     read_sequence(match, findings)
-    _layout(arguments, findings)
+    _check_layout(arguments, findings)
     config = arguments.flags.get("--deepspeed-config") if framework == DEEPSPEED else None
     if config:
         read_deepspeed(reading.config(config.value, match.invocation, form="json"), findings)
     if arguments.opaque:
-        _hidden(arguments.opaque[0], findings)
+        _mark_hidden(arguments.opaque[0], findings)
     if framework == BRIDGE:
-        _recipe(match, reading)
+        _state_recipe(match, reading)
     if _is_all_read(arguments):
         findings.options[COMMAND] = ALL_READ
 
@@ -121,14 +121,14 @@ def read_megatron(match: Match, reading: Reading) -> None:
 MEGATRON = Reader(frameworks=(LM, DEEPSPEED, BRIDGE), recognise=recognise, read=read_megatron)
 
 
-def _recipe_program(invocation: Invocation) -> bool:
-    """Tell whether a command runs a recipe of Megatron-Bridge."""
+def _runs_recipe(invocation: Invocation) -> bool:
+    """Return whether a command runs a recipe of Megatron-Bridge."""
     program = program_of(invocation)
     return program is not None and _BRIDGE_PROGRAM.search(program.name) is not None
 
 
-def _recipe(match: Match, reading: Reading) -> None:
-    """Say that a recipe in Python decides what the command line does not, and name the model that it trains."""
+def _state_recipe(match: Match, reading: Reading) -> None:
+    """Report that a recipe in Python decides what the command line does not, and name the model that it trains."""
     flag = match.arguments.flags.get("--recipe")
     recipe = flag.value.known if flag else None
     if recipe and (named := _RECIPE.fullmatch(recipe)) and reading.findings.get("model.layers") is None:
@@ -136,29 +136,29 @@ def _recipe(match: Match, reading: Reading) -> None:
     if (recipe and _PARTIAL.search(recipe)) or "--peft-scheme" in match.arguments.flags:
         reading.findings.options["trainable"] = f"unknown: {(recipe or 'the recipe')[:60]} may train adapters only"
     why = f"the recipe {recipe[:60]} decides it, in Python" if recipe else "a recipe in Python decides it"
-    cannot_tell_all(reading.findings, RECIPE_FIELDS, why, match.invocation.line)
+    mark_all_unknown(reading.findings, RECIPE_FIELDS, why, match.invocation.line)
 
 
 def _is_all_read(arguments: Arguments) -> bool:
-    """Tell whether no flag can hide in a word that is not known: it is the value of a flag that takes one."""
+    """Return whether no unknown word can be a flag: each is the value of a flag that takes one."""
     values = [arguments.flags[flag].value for flag in ONE_VALUE if flag in arguments.flags]
     return all(any(word is value for value in values) for word in arguments.opaque)
 
 
-def _recognised(arguments: Arguments) -> tuple[str, int]:
+def _recognise(arguments: Arguments) -> tuple[str, int]:
     """Return which member of the family a command belongs to, and how much it states; an empty name for none."""
-    overrides = len(_OWN_OVERRIDES & arguments.overrides.keys())
+    overrides = len(_BRIDGE_OVERRIDES & arguments.overrides.keys())
     if overrides >= 2:
         return BRIDGE, overrides
-    own = len(_OWN_FLAGS & arguments.flags.keys())
-    if own < MIN_OWN_FLAGS:
+    matched = len(_MEGATRON_FLAGS & arguments.flags.keys())
+    if matched < MIN_MEGATRON_FLAGS:
         return "", 0
     is_deepspeed = any(flag in arguments.flags and arguments.flags[flag].certain for flag in _DEEPSPEED_FLAGS)
-    return (DEEPSPEED if is_deepspeed else LM), own
+    return (DEEPSPEED if is_deepspeed else LM), matched
 
 
-def _flag(argument: Argument, findings: Findings) -> None:
-    """State what one flag says."""
+def _state_flag(argument: Argument, findings: Findings) -> None:
+    """State the value of one flag."""
     name, known = argument.flag, argument.value.known
     if name in OPTIONS and known:
         findings.options[OPTIONS[name]] = known[:80]
@@ -166,34 +166,34 @@ def _flag(argument: Argument, findings: Findings) -> None:
         if argument.value.parts:
             findings.state_number(NUMBERS[name], argument.value, argument.line, argument.shown)
         else:
-            findings.cannot_tell(NUMBERS[name], f"{name} has no value", argument.line)
+            findings.mark_unknown(NUMBERS[name], f"{name} has no value", argument.line)
     elif name in CONSTANTS:
         for field, value in CONSTANTS[name].items():
             if not argument.certain:
                 if not field.startswith("option."):
-                    findings.cannot_tell(field, argument.value.why, argument.line)
+                    findings.mark_unknown(field, argument.value.why, argument.line)
             elif field.startswith("option."):
                 findings.options[field.removeprefix("option.")] = str(value)
             else:
                 findings.state(field, value, argument.line, argument.flag)
     elif name in WORDS:
-        _word(argument, findings)
+        _state_word(argument, findings)
 
 
-def _word(argument: Argument, findings: Findings) -> None:
-    """State what a flag says whose value is one of a few words."""
+def _state_word(argument: Argument, findings: Findings) -> None:
+    """State the value of a flag that takes one of a few words."""
     field, values = WORDS[argument.flag]
     known = argument.value.known
     if known is None:
-        findings.cannot_tell(field, argument.value.why, argument.line)
+        findings.mark_unknown(field, argument.value.why, argument.line)
     elif known in values:
         findings.state(field, values[known], argument.line, argument.shown)
     else:
-        findings.cannot_tell(field, f"{argument.shown[:80]} is no value that it takes", argument.line)
+        findings.mark_unknown(field, f"{argument.shown[:80]} is no value that it takes", argument.line)
 
 
-def _override(argument: Argument, findings: Findings) -> None:
-    """State what one Megatron-Bridge override says."""
+def _state_override(argument: Argument, findings: Findings) -> None:
+    """State the value of one Megatron-Bridge override."""
     shown = f"{argument.flag}={argument.value.shown}"
     if argument.flag in OPTION_OVERRIDES and (known := argument.value.known) not in (None, "null", "None"):
         findings.options[OPTION_OVERRIDES[argument.flag]] = known.lower()[:80]
@@ -206,59 +206,61 @@ def _override(argument: Argument, findings: Findings) -> None:
         findings.state("plan.recompute", argument.value.known, argument.line, shown)
 
 
-def _ungrouped(arguments: Arguments, findings: Findings) -> None:
-    """Megatron-LM reads ``--num-query-groups`` only beside ``--group-query-attention``."""
+def _check_query_groups(arguments: Arguments, findings: Findings) -> None:
+    """Megatron-LM reads ``--num-query-groups`` only together with ``--group-query-attention``."""
     flags = arguments.flags
     if "--num-query-groups" in flags and "--group-query-attention" not in flags:
         argument = flags["--num-query-groups"]
         if not _is_all_read(arguments):
             why = f"--group-query-attention may be among words that cannot be told: {arguments.opaque[0].why}"
-            findings.cannot_tell("model.kv_heads", why, argument.line)
+            findings.mark_unknown("model.kv_heads", why, argument.line)
             return
-        findings.cannot_tell(
+        findings.mark_unknown(
             "model.kv_heads", "--group-query-attention is not given, so it has no effect", argument.line
         )
         findings.problems.append(
             Problem(
                 what=f"{argument.shown} has no effect without --group-query-attention",
-                file=findings.where(argument.line)[0],
-                line=findings.where(argument.line)[1],
+                file=findings.locate(argument.line)[0],
+                line=findings.locate(argument.line)[1],
                 hint="add --group-query-attention",
             )
         )
 
 
-def _experts_by_layer(match: Match, findings: Findings) -> None:
+def _check_experts_by_layer(match: Match, findings: Findings) -> None:
     """Megatron-DeepSpeed takes several numbers of experts, one for each of its layers that have any."""
     argument, words = match.arguments.flags.get("--num-experts"), match.invocation.known_words
-    if argument is not None and _COUNT.fullmatch("".join(words[argument.at + 2 : argument.at + 3])):
+    if argument is not None and _COUNT.fullmatch("".join(words[argument.word_index + 2 : argument.word_index + 3])):
         why = f"{argument.flag} has a number for each layer with experts"
-        findings.cannot_tell("model.experts", why, argument.line)
+        findings.mark_unknown("model.experts", why, argument.line)
 
 
-def _moe(findings: Findings) -> None:
+def _state_shared_experts(findings: Findings) -> None:
     """State the number of shared experts where its width is a multiple of one expert's."""
-    shared, one = findings.options.get("moe.shared_expert_ffn", ""), findings.get("model.expert_ffn")
+    shared_ffn, expert_ffn = findings.options.get("moe.shared_expert_ffn", ""), findings.get("model.expert_ffn")
     experts = findings.get("model.experts")
     if experts == 1:
         findings.values.pop("model.experts")
         findings.evidence.pop("model.experts", None)
-    if _COUNT.fullmatch(shared) and one and int(shared) % one == 0:
-        file, line = findings.cited("model.expert_ffn")
-        findings.state("model.shared_experts", int(shared) // one, line, f"{shared} / {one}", file=file)
+    if _COUNT.fullmatch(shared_ffn) and expert_ffn and int(shared_ffn) % expert_ffn == 0:
+        file, line = findings.find_source("model.expert_ffn")
+        findings.state(
+            "model.shared_experts", int(shared_ffn) // expert_ffn, line, f"{shared_ffn} / {expert_ffn}", file=file
+        )
 
 
-def _layout(arguments: Arguments, findings: Findings) -> None:
-    """Say that VPP is set in a way that only the number of layers, or nobody, can turn into a number."""
+def _check_layout(arguments: Arguments, findings: Findings) -> None:
+    """Mark VPP as unknown where flags set the layout of layers instead."""
     for flag in LAYOUTS:
         argument = arguments.flags.get(flag) or arguments.overrides.get(flag)
         if argument and argument.value.known not in ("null", "None"):
             why = argument.value.why or f"{argument.shown[:80]} cuts the layers by hand"
-            findings.cannot_tell("plan.vpp", why, argument.line)
+            findings.mark_unknown("plan.vpp", why, argument.line)
 
 
-def _hidden(opaque: Text, findings: Findings) -> None:
-    """Say that fields which nobody stated may hide in words of which nothing is known."""
+def _mark_hidden(opaque: Text, findings: Findings) -> None:
+    """Mark unstated fields as unknown where they may be in unknown words."""
     for name in ("model.layers", "model.hidden", "model.heads", "model.seq", "plan.micro_batch"):
         if name not in findings.values and name not in findings.unknown:
-            findings.cannot_tell(name, f"it may be among words that cannot be told: {opaque.why}", opaque.line)
+            findings.mark_unknown(name, f"it may be among words that cannot be told: {opaque.why}", opaque.line)

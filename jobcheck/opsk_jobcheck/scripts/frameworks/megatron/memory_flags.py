@@ -1,7 +1,7 @@
-"""Which flags of Megatron decide its memory beyond the plan's axes, and which of them does no prediction count? Data.
+"""Lists the flags of Megatron that change memory beyond the plan's axes, and those that no prediction counts.
 
-Source: ``megatron/training/arguments.py`` and the configuration classes that it is made from, Megatron-LM 0.5 to 0.20,
-and ``training/mixed_precision.py`` of Megatron-Bridge.
+Data only. Source: ``megatron/training/arguments.py`` and the configuration classes that it is made from, Megatron-LM
+0.5 to 0.20, and ``training/mixed_precision.py`` of Megatron-Bridge.
 """
 
 from __future__ import annotations

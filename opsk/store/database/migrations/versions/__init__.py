@@ -1,1 +1,1 @@
-"""One file a step; a step that has been released is never changed again."""
+"""Holds one file per migration; a migration that has been released is never changed again."""

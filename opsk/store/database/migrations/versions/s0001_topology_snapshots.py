@@ -1,4 +1,4 @@
-"""Keep snapshots of fabrics."""
+"""Creates the table of fabric snapshots."""
 
 from __future__ import annotations
 

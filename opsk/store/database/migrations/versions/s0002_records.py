@@ -1,6 +1,6 @@
-"""Keep clusters, jobs, advice, measured intervals, failures, remaps with their journals, and reports.
+"""Creates the tables of clusters, jobs, advice, measured intervals, failures, remaps with their journals, and reports.
 
-What is there already is left as it is: MariaDB cannot take back a step that was cut off half way.
+Tables that exist already are not changed: MariaDB cannot roll back a migration that was interrupted.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 import pytest
 
-from opsk_jobcheck.scripts.frameworks.huggingface.adapters import adapters_in
+from opsk_jobcheck.scripts.frameworks.huggingface.adapters import find_adapters
 from opsk_jobcheck.scripts.settings.given_settings import Setting
 
 
 def read(framework: str, kind: str = "", **given: str | None) -> dict[str, str] | None:
     settings = [Setting(name=name, value=value) for name, value in given.items()]
-    found = adapters_in(settings, framework, kind=kind)
+    found = find_adapters(settings, framework, kind=kind)
     return None if found is None else {name.removeprefix("adapters."): word for name, word in found.items()}
 
 
@@ -93,4 +93,4 @@ def test_adapters_of_other_frameworks_are_not_read() -> None:
 
 def test_the_later_setting_holds() -> None:
     settings = [Setting(name="lora_r", value="8"), Setting(name="--lora_r", value="64")]
-    assert (adapters_in(settings, "trl", kind="lora") or {})["adapters.rank"] == "64"
+    assert (find_adapters(settings, "trl", kind="lora") or {})["adapters.rank"] == "64"

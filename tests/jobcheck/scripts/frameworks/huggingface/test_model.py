@@ -1,4 +1,4 @@
-"""Which model does a script of HuggingFace's Trainer train: a shape on the command line, a public name, a folder?"""
+"""Tests the model of scripts of HuggingFace's Trainer: a shape on the command line, a public name, a folder."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_public_id_is_named_and_its_shape_is_assumed() -> None:
     # huggingface.co/meta-llama/Llama-3.1-8B: config.json
     assert (assumed["model.layers"].value, assumed["model.kv_heads"].value) == (32, 8)
     assert "catalogue" in assumed["model.layers"].why
-    assert workload.wanted_files == ()
+    assert workload.missing_files == ()
 
 
 @pytest.mark.parametrize("name", ["my-org/llama-3-70b-custom", "Llama-3-8B-finetuned-v2", "me/Meta-Llama-3-8B-DPO"])
@@ -68,7 +68,7 @@ def test_a_derivative_is_not_taken_for_the_model_that_it_is_named_after(name: st
     workload = read(f"torchrun train.py --model_name_or_path {name} --num_train_epochs 1 --max_seq_length 8\n")
     assert "model.layers" in complete(workload).missing
     assert "does not know" in why(workload, "model.layers")
-    assert workload.wanted_files == (f"{name}/config.json",)
+    assert workload.missing_files == (f"{name}/config.json",)
 
 
 def test_a_preset_of_an_own_program_is_named() -> None:
@@ -76,7 +76,7 @@ def test_a_preset_of_an_own_program_is_named() -> None:
     assert (workload.model.name, workload.framework) == ("llama3-70b", "accelerate")
     assert "model.layers" not in complete(workload).missing
     other = read("srun accelerate launch --multi_gpu own.py --model resnet50\n")
-    assert (other.model.name, other.wanted_files) == (None, ())
+    assert (other.model.name, other.missing_files) == (None, ())
     assert "model.layers" in complete(other).missing
 
 
@@ -84,7 +84,7 @@ def test_the_own_configuration_of_a_folder_comes_first() -> None:
     config = '{\n"model_type": "llama",\n"num_hidden_layers": 7,\n"hidden_size": 512,\n"num_attention_heads": 8}'
     command = "torchrun train.py --model_name_or_path /data/Llama-3.1-8B --num_train_epochs 1\n"
     blind = read(command)
-    assert blind.wanted_files == ("/data/Llama-3.1-8B/config.json",)
+    assert blind.missing_files == ("/data/Llama-3.1-8B/config.json",)
     assert {entry.field: entry.value for entry in complete(blind).assumed}["model.layers"] == 32
     seen = read(command, files={"/data/Llama-3.1-8B/config.json": config})
     assert (seen.model.layers, seen.model.hidden, evidence(seen, "model.layers").line) == (7, 512, 3)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from opsk_jobcheck.scripts.bash.values import Invocation, literal, unknown
-from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION, read_trainable, why_unknown
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION, find_unknown_reason, read_trainable
 from opsk_jobcheck.scripts.settings.config_file import read_config_file
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.given_settings import settings_in
+from opsk_jobcheck.scripts.settings.given_settings import iterate_settings
 
 
 def reason(command: str, config: str = "", form: str = "yaml") -> str | None:
     """Return why the trainable part of a command is unknown."""
     findings = Findings("job.sh")
-    settings = settings_in(read_config_file(config, path=f"config.{form}")) if config else ()
+    settings = iterate_settings(read_config_file(config, path=f"config.{form}")) if config else ()
     words = tuple(literal(word, 3) for word in command.split())
     read_trainable(Invocation(words=words, line=3), findings, settings=settings)
-    return why_unknown(findings.options.items())
+    return find_unknown_reason(findings.options.items())
 
 
 @pytest.mark.parametrize(

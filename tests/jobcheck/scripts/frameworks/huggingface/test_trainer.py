@@ -112,11 +112,11 @@ def test_a_deepspeed_file_that_the_script_writes_is_read_and_cited_where_it_stan
 def test_a_deepspeed_file_by_path_is_wanted_then_read() -> None:
     flags = "--deepspeed conf/zero3.json --per_device_train_batch_size 1"
     blind = trained(flags)
-    assert blind.wanted_files == ("conf/zero3.json",)
+    assert blind.missing_files == ("conf/zero3.json",)
     assert (blind.plan.sharding, blind.plan.tp, blind.plan.dp) == (None, None, None)
     assert "conf/zero3.json" in why(blind, "plan.sharding")
     seen = trained(flags, files={"conf/zero3.json": ZERO3})
-    assert (seen.plan.sharding, seen.plan.tp, seen.wanted_files) == (Sharding.ZERO3, 1, ())
+    assert (seen.plan.sharding, seen.plan.tp, seen.missing_files) == (Sharding.ZERO3, 1, ())
     assert (evidence(seen, "plan.sharding").file, evidence(seen, "plan.sharding").line) == ("conf/zero3.json", 3)
 
 
@@ -206,7 +206,7 @@ def test_a_recipe_is_read_and_flags_beat_it() -> None:
 
 def test_a_recipe_that_was_not_read_is_the_reason() -> None:
     workload = read(f"{LAUNCH} --multi_gpu --num_processes 16 sft.py --config r.yaml --gradient_accumulation_steps 2\n")
-    assert workload.wanted_files == ("r.yaml",)
+    assert workload.missing_files == ("r.yaml",)
     assert "r.yaml" in why(workload, "plan.micro_batch")
     assert workload.plan.tp is None or workload.plan.dp == 16
 

@@ -1,4 +1,4 @@
-"""Which kinds of layers do Megatron Core's flags of hybrids state?"""
+"""Tests the kinds of layers that Megatron Core's flags of hybrids state."""
 
 from __future__ import annotations
 

@@ -218,9 +218,9 @@ def test_vpp_cannot_be_told_from_a_layout_by_hand() -> None:
     assert "cuts the layers by hand" in why(workload, "plan.vpp")
 
 
-@pytest.mark.parametrize("talk", ["echo $CMD", 'printf "%s" "$CMD"', "cat <<< $CMD", "echo $CMD > log"])
-def test_a_command_that_is_only_said_does_not_train(talk: str) -> None:
-    workload = read(f'CMD="python pretrain_gpt.py {SHAPE}"\n{talk}\n')
+@pytest.mark.parametrize("command", ["echo $CMD", 'printf "%s" "$CMD"', "cat <<< $CMD", "echo $CMD > log"])
+def test_a_command_that_is_only_said_does_not_train(command: str) -> None:
+    workload = read(f'CMD="python pretrain_gpt.py {SHAPE}"\n{command}\n')
     assert (workload.is_training, workload.framework, workload.model.layers) == (False, None, None)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.workload.workload import Workload
-from opsk_jobcheck.scripts.frameworks.megatron.shape import MAX_MARKS, layer_marks
+from opsk_jobcheck.scripts.frameworks.megatron.shape import MAX_MARKS, parse_layer_marks
 from opsk_jobcheck.scripts.script import read_script
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\n"
@@ -60,7 +60,7 @@ def test_a_pattern_that_is_none_is_told(value: str) -> None:
 
 @given(st.text("[](),+*019 ", max_size=60))
 def test_no_pattern_breaks_the_reader(text: str) -> None:
-    marks = layer_marks(text, 61)
+    marks = parse_layer_marks(text, 61)
     assert marks is None or len(marks) <= MAX_MARKS
     try:
         told = eval(text) if marks is not None and not text.strip().isdigit() else None

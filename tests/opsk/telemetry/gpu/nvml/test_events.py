@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import gpu_uuid, h100_node
+from opsk.lab.machine.nvml_gpus import gpu_uuid, make_h100_node
 from opsk.lab.machine.nvml_state import StandInEvent, StandInState
 from opsk.telemetry.gpu.nvml import events as nvml_events
 from opsk.telemetry.gpu.nvml.calls import TIMEOUT
@@ -62,7 +62,7 @@ class Listener:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Nvml:
-    return Nvml(tmp_path, h100_node(2))
+    return Nvml(tmp_path, make_h100_node(2))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def listener(node: Nvml) -> Iterator[Listener]:
 
 def with_xid(number: int, gpu: int, code: int, **keys: int) -> StandInState:
     events = (StandInEvent(number=number, gpu=gpu, datum=code),)
-    return StandInState(gpus=h100_node(2).gpus, events=events).with_keys(keys)
+    return StandInState(gpus=make_h100_node(2).gpus, events=events).with_keys(keys)
 
 
 def test_an_xid_is_told_with_its_gpu_and_address(node: Nvml, listener: Listener) -> None:
@@ -171,7 +171,7 @@ class NvmlOfTwoGpus(NvmlOfOneGpu):
 
 def test_a_gpu_that_came_back_is_heard_and_no_other_is_unheard_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml_events, "_LOOK_AGAIN_S", 0.01)
-    monkeypatch.setattr(nvml_events, "_address", lambda handle: handle.index)
+    monkeypatch.setattr(nvml_events, "_get_address", lambda handle: handle.index)
     nvml = NvmlOfTwoGpus()
     events = nvml_events.NvmlEvents(lambda _event: None, nvml)
     events.start()
@@ -210,7 +210,7 @@ def test_after_nvml_fails_there_is_a_pause(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_after_a_driver_reload_it_listens_again(node: Nvml, listener: Listener) -> None:
-    node.write(h100_node(2).with_keys({"driver.generation": 1}))
+    node.write(make_h100_node(2).with_keys({"driver.generation": 1}))
     assert listener.line() == {"listening": 2}
     node.write(with_xid(1, 0, 94, **{"driver.generation": 1}))
     assert listener.line()["code"] == 94
@@ -238,7 +238,7 @@ for line in sys.stdin:
 
     try:
         assert tell("read")["gpus"] == 2
-        node.write(h100_node(2).with_keys({"driver.generation": 1}))
+        node.write(make_h100_node(2).with_keys({"driver.generation": 1}))
         assert tell("read")["gpus"] == 2
         # The listener is there again at an unknown time: events go on coming until one is heard.
         for number in range(1, 40):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import gpu_uuid, h100, h100_node
+from opsk.lab.machine.nvml_gpus import gpu_uuid, make_h100, make_h100_node
 from opsk.lab.machine.nvml_state import StandInState
 from tests.fakes.nvml import Nvml
 from tests.fakes.nvml_reader import NvmlReader
@@ -16,7 +16,7 @@ from tests.fakes.nvml_reader import NvmlReader
 
 @pytest.fixture
 def node(tmp_path: Path) -> Nvml:
-    return Nvml(tmp_path, h100_node(4))
+    return Nvml(tmp_path, make_h100_node(4))
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def uuids(reading: dict) -> list[str]:  # type: ignore[type-arg]
 
 
 def lost(node: Nvml, *indices: int) -> StandInState:
-    return h100_node(4).with_keys({f"gpu.{index}.lost": 1 for index in indices})
+    return make_h100_node(4).with_keys({f"gpu.{index}.lost": 1 for index in indices})
 
 
 def test_a_lost_gpu_stays_visible_and_the_others_go_on(node: Nvml, reader: NvmlReader) -> None:
@@ -58,7 +58,7 @@ def test_a_gpu_that_comes_back_is_read_again(node: Nvml, reader: NvmlReader) -> 
     reader.read()
     node.write(lost(node, 2))
     reader.read()
-    node.write(h100_node(4))
+    node.write(make_h100_node(4))
     reading = reader.read(later_s=61)
     assert reading["lost"] == []
     assert len(reading["gpus"]) == 4
@@ -69,13 +69,13 @@ def test_a_gpu_that_fell_off_the_bus_is_read_as_soon_as_it_answers_there(node: N
     config.parent.mkdir(parents=True)
     config.write_bytes(b"\xde\x10" + bytes(62))
     with NvmlReader(node, sysfs=tmp_path) as reader:
-        node.write(h100_node(4))
+        node.write(make_h100_node(4))
         reader.read()
         node.write(lost(node, 2))
         config.write_bytes(b"\xff" * 64)
         for _ in range(20):
             assert reader.read(later_s=30)["lost"], "by now NVML is begun anew only every ten minutes"
-        node.write(h100_node(4))
+        node.write(make_h100_node(4))
         assert reader.read(later_s=2)["lost"]
         config.write_bytes(b"\xde\x10" + bytes(62))
         assert reader.read(later_s=2)["lost"] == []
@@ -84,7 +84,7 @@ def test_a_gpu_that_fell_off_the_bus_is_read_as_soon_as_it_answers_there(node: N
 def test_a_gpu_that_is_no_longer_listed_is_lost(node: Nvml, reader: NvmlReader) -> None:
     reader.read()
     # The second of four is gone: those behind it move up.
-    node.write(StandInState(gpus=(h100(0), h100(2), h100(3))))
+    node.write(StandInState(gpus=(make_h100(0), make_h100(2), make_h100(3))))
     reading = reader.read()
     assert [(gpu["uuid"], gpu["index"]) for gpu in reading["gpus"]] == [
         (gpu_uuid(0), 0),
@@ -111,8 +111,8 @@ def test_all_gpus_lost_is_a_reading_without_gpus(node: Nvml, reader: NvmlReader)
 
 def test_a_driver_reload_is_survived_within_one_reading(node: Nvml, reader: NvmlReader) -> None:
     assert reader.read()["gpus"][0]["power"]["energy_j"] == 1000
-    gpus = (h100(0).with_keys({"energy_mj": 5000}), *h100_node(4).gpus[1:])
-    node.write(replace(h100_node(4), gpus=gpus, driver_version="575.51.03").with_keys({"driver.generation": 1}))
+    gpus = (make_h100(0).with_keys({"energy_mj": 5000}), *make_h100_node(4).gpus[1:])
+    node.write(replace(make_h100_node(4), gpus=gpus, driver_version="575.51.03").with_keys({"driver.generation": 1}))
     reading = reader.read()
     # The counter begins anew with the driver, and shows it.
     assert reading["driver"] == "575.51.03"
@@ -122,17 +122,17 @@ def test_a_driver_reload_is_survived_within_one_reading(node: Nvml, reader: Nvml
 
 def test_a_driver_that_is_unloaded_and_comes_back(node: Nvml, reader: NvmlReader) -> None:
     reader.read()
-    node.write(h100_node(4).with_keys({"driver.loaded": 0}))
+    node.write(make_h100_node(4).with_keys({"driver.loaded": 0}))
     for _ in range(2):
         answer = reader.read()
         assert answer["error"] == "GpuDriverMissingError"
         assert "not loaded" in answer["message"]
-    node.write(h100_node(4).with_keys({"driver.generation": 1}))
+    node.write(make_h100_node(4).with_keys({"driver.generation": 1}))
     assert len(reader.read()["gpus"]) == 4
 
 
 def test_a_driver_of_another_version_than_the_library_is_named(node: Nvml, reader: NvmlReader) -> None:
-    node.write(h100_node(4).with_keys({"error.nvmlInitWithFlags": "!LIB_RM_VERSION_MISMATCH"}))
+    node.write(make_h100_node(4).with_keys({"error.nvmlInitWithFlags": "!LIB_RM_VERSION_MISMATCH"}))
     answer = reader.read()
     assert answer["error"] == "TelemetryError"
     assert "different versions" in answer["message"]
@@ -141,7 +141,7 @@ def test_a_driver_of_another_version_than_the_library_is_named(node: Nvml, reade
 
 def test_a_question_without_right_costs_its_answer_only(node: Nvml, reader: NvmlReader) -> None:
     node.write(
-        h100_node(4).with_keys(
+        make_h100_node(4).with_keys(
             {
                 "error.nvmlGpmSampleGet": "!NO_PERMISSION",
                 "gpu.1.error.nvmlDeviceGetComputeRunningProcesses": "!NO_PERMISSION",
@@ -162,7 +162,7 @@ def test_a_question_without_right_costs_its_answer_only(node: Nvml, reader: Nvml
 
 def test_a_gpu_that_wants_a_reset_is_not_up(node: Nvml, reader: NvmlReader) -> None:
     reader.read()
-    node.write(h100_node(4).with_keys({"gpu.3.error.all": "!RESET_REQUIRED"}))
+    node.write(make_h100_node(4).with_keys({"gpu.3.error.all": "!RESET_REQUIRED"}))
     reading = reader.read()
     assert len(reading["gpus"]) == 3
     assert [(gone["uuid"], gone["why"]) for gone in reading["lost"]] == [(gpu_uuid(3), "reset_required")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import a100, gpu_uuid, h100, h100_node, mig_device
+from opsk.lab.machine.nvml_gpus import gpu_uuid, make_a100, make_h100, make_h100_node, make_mig_device
 from opsk.lab.machine.nvml_state import StandInGpu, StandInProcess, StandInState
 from tests.fakes.nvml import Nvml
 from tests.fakes.nvml_reader import NvmlReader
@@ -64,7 +64,7 @@ def test_throttle_reasons_and_violation_times_share_their_names(node: Nvml) -> N
     # Bits 0x4 and 0x20 of the clocks event reasons; 1.5 s of power violation.
     gpu = first(
         node,
-        h100(0).with_keys(
+        make_h100(0).with_keys(
             {"clocks_event.reasons": 0x24, "clocks_event.supported": 0xFF, "violation.power_ns": 15 * 10**8}
         ),
     )
@@ -74,8 +74,8 @@ def test_throttle_reasons_and_violation_times_share_their_names(node: Nvml) -> N
 
 
 def test_activity_is_known_from_the_second_reading_on(node: Nvml) -> None:
-    assert first(node, h100(0))["activity"] is None
-    activity = first(node, h100(0).with_keys({"gpm.20": 100.0, "gpm.61": 2.0}), readings=2)["activity"]
+    assert first(node, make_h100(0))["activity"] is None
+    activity = first(node, make_h100(0).with_keys({"gpm.20": 100.0, "gpm.61": 2.0}), readings=2)["activity"]
     # Percent of the stand-in's first H100; MiB/s.
     assert activity["window_s"] == 15
     assert activity["ratios"] == {"sm": 0.5, "sm_occupancy": 0.3, "tensor": 0.4, "dram": 0.2}
@@ -83,7 +83,7 @@ def test_activity_is_known_from_the_second_reading_on(node: Nvml) -> None:
 
 
 def test_a_gpu_without_gpm_has_no_activity_and_no_complaint(node: Nvml) -> None:
-    gpu = first(node, a100(0), readings=3)
+    gpu = first(node, make_a100(0), readings=3)
     assert gpu["activity"] is None
     assert gpu["utilisation"]["gpu"] == 0.1
     assert gpu["nvlinks"] == []
@@ -91,7 +91,7 @@ def test_a_gpu_without_gpm_has_no_activity_and_no_complaint(node: Nvml) -> None:
 
 
 def test_nvlinks_are_read_with_their_bytes_and_errors(node: Nvml) -> None:
-    gpu = h100(0).with_keys(
+    gpu = make_h100(0).with_keys(
         {
             "nvlink.3.state": 0,
             "nvlink.4.tx_kib": 7,
@@ -113,7 +113,7 @@ def test_nvlinks_are_read_with_their_bytes_and_errors(node: Nvml) -> None:
 def test_ecc_and_remapped_rows_are_read(node: Nvml) -> None:
     gpu = first(
         node,
-        h100(0).with_keys(
+        make_h100(0).with_keys(
             {
                 "ecc.aggregate.uncorrected.dram": 2,
                 "ecc.volatile.corrected.sram": 3,
@@ -134,7 +134,7 @@ def test_ecc_and_remapped_rows_are_read(node: Nvml) -> None:
 def test_sram_errors_are_told_by_their_kind_where_the_driver_can(node: Nvml) -> None:
     gpu = first(
         node,
-        h100(0).with_keys({"ecc.sram.aggregate.parity": 2, "ecc.sram.threshold_exceeded": 1}),
+        make_h100(0).with_keys({"ecc.sram.aggregate.parity": 2, "ecc.sram.threshold_exceeded": 1}),
     )
     counts = {(row["span"], row["location"]): row["count"] for row in gpu["ecc"] if row["kind"] == "uncorrected"}
     assert counts["aggregate", "sram_parity"] == 2
@@ -146,7 +146,7 @@ def test_the_fabric_is_named_and_its_health_told_field_by_field(node: Nvml) -> N
     mask = 2 | 1 << 4 | 5 << 8 | 1 << 14
     fabric = first(
         node,
-        h100(0).with_keys(
+        make_h100(0).with_keys(
             {
                 "fabric.cluster_uuid": "6b6b6b6b-0000-4000-8000-000000000001",
                 "fabric.clique": 32766,
@@ -168,21 +168,21 @@ def test_the_fabric_is_named_and_its_health_told_field_by_field(node: Nvml) -> N
 
 
 def test_a_fabric_that_is_not_set_up_yet_has_no_cluster(node: Nvml) -> None:
-    fabric = first(node, h100(0).with_keys({"fabric.state": 2}))["fabric"]
+    fabric = first(node, make_h100(0).with_keys({"fabric.state": 2}))["fabric"]
     assert fabric["state"] == "in_progress"
     assert (fabric["status"], fabric["cluster_uuid"], fabric["clique"]) == (None, None, None)
 
 
 def test_the_recovery_action_is_a_word(node: Nvml) -> None:
-    assert first(node, h100(0))["recovery_action"] == "none"
-    assert first(node, h100(0).with_keys({"recovery_action": 4}))["recovery_action"] == "drain_and_reset"
+    assert first(node, make_h100(0))["recovery_action"] == "none"
+    assert first(node, make_h100(0).with_keys({"recovery_action": 4}))["recovery_action"] == "drain_and_reset"
 
 
 def test_blank_values_are_absent(node: Nvml) -> None:
     # DCGM's and NVML's blanks: none of them may come out as a number.
     gpu = first(
         node,
-        h100(0).with_keys(
+        make_h100(0).with_keys(
             {
                 "energy_mj": 2**64 - 1,
                 "power.instant_mw": 0xFFFFFFFF,
@@ -208,17 +208,17 @@ def test_what_is_not_supported_is_absent_and_no_failure(node: Nvml) -> None:
 
 
 def test_what_appears_later_is_found_again(node: Nvml) -> None:
-    node.write(StandInState(gpus=(h100(0).without("energy_mj"),)))
+    node.write(StandInState(gpus=(make_h100(0).without("energy_mj"),)))
     with NvmlReader(node) as reader:
         assert reader.read()["gpus"][0]["power"]["energy_j"] is None
-        node.write(StandInState(gpus=(h100(0),)))
+        node.write(StandInState(gpus=(make_h100(0),)))
         assert reader.read()["gpus"][0]["power"]["energy_j"] is None
         assert reader.read(later_s=301)["gpus"][0]["power"]["energy_j"] == 1000
 
 
 def test_minor_numbers_need_not_follow_the_index(node: Nvml) -> None:
     order = (2, 3, 0, 1)
-    node.write(StandInState(gpus=tuple(h100(index).having(minor=minor) for index, minor in enumerate(order))))
+    node.write(StandInState(gpus=tuple(make_h100(index).having(minor=minor) for index, minor in enumerate(order))))
     with NvmlReader(node) as reader:
         gpus = reader.read()["gpus"]
     assert [(gpu["index"], gpu["minor"]) for gpu in gpus] == list(enumerate(order))
@@ -226,13 +226,13 @@ def test_minor_numbers_need_not_follow_the_index(node: Nvml) -> None:
 
 def test_processes_are_told_with_their_memory(node: Nvml) -> None:
     processes = (StandInProcess(pid=4711, memory_used_bytes=GIB), StandInProcess(pid=4712))
-    found = first(node, replace(h100(0), processes=processes))["processes"]
+    found = first(node, replace(make_h100(0), processes=processes))["processes"]
     assert [(process["pid"], process["used_bytes"]) for process in found] == [(4711, GIB), (4712, None)]
 
 
 def test_mig_devices_are_read_by_their_uuid(node: Nvml) -> None:
-    mig = {index: mig_device(index) for index in (0, 2)}
-    gpu = replace(a100(0).with_keys({"mig.mode": 1}), mig=mig)
+    mig = {index: make_mig_device(index) for index in (0, 2)}
+    gpu = replace(make_a100(0).with_keys({"mig.mode": 1}), mig=mig)
     sample = first(node, gpu)
     assert sample["mig_mode"] is True
     assert [
@@ -243,10 +243,10 @@ def test_mig_devices_are_read_by_their_uuid(node: Nvml) -> None:
 
 
 def test_mig_that_is_switched_on_is_seen_at_the_next_reading(node: Nvml) -> None:
-    node.write(StandInState(gpus=(a100(0).with_keys({"mig.mode": 0}),)))
+    node.write(StandInState(gpus=(make_a100(0).with_keys({"mig.mode": 0}),)))
     with NvmlReader(node) as reader:
         before = reader.read()["gpus"][0]
-        node.write(StandInState(gpus=(replace(a100(0).with_keys({"mig.mode": 1}), mig={0: mig_device(0)}),)))
+        node.write(StandInState(gpus=(replace(make_a100(0).with_keys({"mig.mode": 1}), mig={0: make_mig_device(0)}),)))
         after = reader.read()["gpus"][0]
     assert (before["mig_mode"], before["mig"]) == (False, [])
     assert after["mig_mode"] is True
@@ -254,6 +254,6 @@ def test_mig_that_is_switched_on_is_seen_at_the_next_reading(node: Nvml) -> None
 
 
 def test_nodes_of_many_gpus_are_read(node: Nvml) -> None:
-    node.write(h100_node(16))
+    node.write(make_h100_node(16))
     with NvmlReader(node) as reader:
         assert len(reader.read()["gpus"]) == 16

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from opsk.diagnosis.events.values import Part
 from opsk.errors import UnavailableError
 from opsk_tui.data.sources.assembly import GpuTables, JobViews, PortTables
-from opsk_tui.data.sources.failing import Failures
-from opsk_tui.data.sources.losing import LossesOfJobs, host_activities
-from opsk_tui.data.sources.past import Past
-from opsk_tui.data.sources.prometheus.answers import labelled, pairs
+from opsk_tui.data.sources.failing import FailureDetector
+from opsk_tui.data.sources.losing import JobLosses, build_host_activities
+from opsk_tui.data.sources.past import PastProgress
+from opsk_tui.data.sources.prometheus.answers import parse_pairs, parse_vector
 from opsk_tui.data.sources.prometheus.client import PrometheusSource
 from opsk_tui.data.sources.readings import MEMORY_SIZE, Readings
 from opsk_tui.data.view import Health, Metric
@@ -45,7 +45,7 @@ def test_quick_reading_finds_what_slow_reading_finds(
     series: list[tuple[dict[str, str], str]], times: list[float], warned: bool
 ) -> None:
     more = {"warnings": ['"]}]} \\",{"metric":{},"value":[1.5,"7"]}']} if warned else {}
-    keys, values = pairs(vector(series, *times, **more))
+    keys, values = parse_pairs(vector(series, *times, **more))
     assert [json.loads(key) for key in keys] == [labels for labels, _ in series]
     assert values.tolist() == pytest.approx([float(value) for _, value in series], nan_ok=True)
 
@@ -53,25 +53,25 @@ def test_quick_reading_finds_what_slow_reading_finds(
 def test_series_that_have_no_single_value_are_passed_over() -> None:
     histogram = b'{"metric":{"a":"b"},"histogram":[1.5,{"count":"3"}]}'
     body = vector([({"a": "c"}, "7")]).replace(b'"result":[', b'"result":[' + histogram + b",")
-    keys, values = pairs(body)
+    keys, values = parse_pairs(body)
     assert (list(keys), values.tolist()) == ([b'{"a":"c"}'], [7.0])
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b"<html>", b'{"status":"error","error":"no"}', b"{" * 10_000])
 def test_what_is_no_answer_is_said_so(body: bytes) -> None:
     with pytest.raises(UnavailableError):
-        pairs(body)
+        parse_pairs(body)
     with pytest.raises(UnavailableError):
-        list(labelled(body))
+        list(parse_vector(body))
 
 
 @pytest.fixture(scope="module")
 def readings(half_hour: LabPrometheus) -> Readings:
     found = Readings()
-    found.lay_out(NODES, GPUS)
+    found.set_layout(NODES, GPUS)
     source = PrometheusSource(half_hour.url, found, labels={"cluster": "lab"})
     source.refresh(everything=True)  # on a busy machine one refresh may leave what may wait
-    Past(source, found).turn(half_hour.end_unix_s)
+    PastProgress(source, found).turn(half_hour.end_unix_s)
     return found
 
 
@@ -86,7 +86,7 @@ def test_every_metric_of_the_map_is_there(readings: Readings, half_hour: LabProm
     assert (table.job[:2] == int(TRAINING)).all()
     assert (table.job[2:] == -1).all()
     assert table.present.all()
-    assert table.health[3, 3] == Health.SICK, "XID 79"
+    assert table.health[3, 3] == Health.UNHEALTHY, "XID 79"
     assert table.health[1, 1] == Health.WATCH, "held down"
     assert table.health[0, 0] == Health.OK
 
@@ -113,7 +113,7 @@ def test_a_job_has_its_progress_history_memory_and_losses(readings: Readings, ha
     assert len(job.measured.history) >= 20
     assert all(10 < step_s < 13 for _, step_s in job.measured.history)
     assert views.views(jobs, readings, gpus.job, now_s)[0] is job
-    (lost,) = LossesOfJobs().turn((job,), readings, gpus, PortTables().table(readings), now_s)
+    (lost,) = JobLosses().turn((job,), readings, gpus, PortTables().table(readings), now_s)
     assert lost.losses is not None
     assert lost.losses.measured_step_s == pytest.approx(11.2, abs=0.3)
     assert lost.losses.gap is not None
@@ -124,7 +124,7 @@ def test_a_job_has_its_progress_history_memory_and_losses(readings: Readings, ha
 
 def test_hosts_tell_what_they_are_short_of(readings: Readings) -> None:
     (job,) = JobViews().views((training_job(),), readings, None, 0.0)
-    hosts = host_activities(job, readings)
+    hosts = build_host_activities(job, readings)
     assert [host.node for host in hosts] == list(NODES[:2])
     # as tests.fakes.lab_node has it: half of 64 processors and one more are busy, a tenth of one waits for storage
     total = 64 + 1 + 0.1
@@ -134,9 +134,9 @@ def test_hosts_tell_what_they_are_short_of(readings: Readings) -> None:
 
 def test_what_is_common_to_a_node_is_asked_by_node_and_the_rest_in_full() -> None:
     found = Readings()
-    found.lay_out(["n0", "n1", "n2", "n3"], 2)
+    found.set_layout(["n0", "n1", "n2", "n3"], 2)
     uuids = {f"{node}-{slot}": (node, slot) for node in found.nodes for slot in range(2)}
-    found.know_gpus({"node": node, "gpu": uuid, "index": str(slot)} for uuid, (node, slot) in uuids.items())
+    found.learn_gpus({"node": node, "gpu": uuid, "index": str(slot)} for uuid, (node, slot) in uuids.items())
     source = PrometheusSource("http://127.0.0.1:1", found)
     asked: list[str] = []
 
@@ -158,7 +158,7 @@ def test_what_is_common_to_a_node_is_asked_by_node_and_the_rest_in_full() -> Non
 
 
 def test_a_dead_gpu_is_an_event(readings: Readings, half_hour: LabPrometheus) -> None:
-    found = Failures()
+    found = FailureDetector()
     for look in range(3):
         at_s = half_hour.end_unix_s + 60.0 * look
         events = found.look(found.observe(readings, slurm_nodes(), (training_job(),), at_s, domains={}))
@@ -168,7 +168,7 @@ def test_a_dead_gpu_is_an_event(readings: Readings, half_hour: LabPrometheus) ->
 
 def test_a_question_that_is_refused_costs_itself_alone(half_hour: LabPrometheus) -> None:
     found = Readings()
-    found.lay_out(NODES, GPUS)
+    found.set_layout(NODES, GPUS)
     source = PrometheusSource(half_hour.url, found)
     source._questions[3].expr = "no expression("
     source.refresh()

@@ -70,7 +70,7 @@ def speaking() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def asked() -> Iterator[Server]:
     with speaking() as url:
-        server = Server(url, Access(), deadline_s=10.0, largest_bytes=LARGEST_BYTES)
+        server = Server(url, Access(), deadline_s=10.0, max_bytes=LARGEST_BYTES)
         yield server
         server.close()
 
@@ -114,7 +114,7 @@ def test_servers_that_stop_in_the_middle_leave_no_socket_behind_though_their_err
     Speaker.says, Speaker.way = b"y" * 10, "hangs"
     kept = []
     with speaking() as url:
-        server = Server(url, Access(), deadline_s=0.1, largest_bytes=LARGEST_BYTES)
+        server = Server(url, Access(), deadline_s=0.1, max_bytes=LARGEST_BYTES)
         for _ in range(5):
             with pytest.raises(UnavailableError, match="in time") as caught:
                 server.ask("GET", "/")

@@ -1,6 +1,6 @@
-"""How are Prometheus and exporters asked over HTTP? One request with a deadline; only the standard library.
+"""Sends HTTP requests to Prometheus and exporters with a deadline, using only the standard library.
 
-What comes back is bounded, and a redirection is not followed: passwords go where the site says and nowhere else.
+The size of an answer is bounded, and redirections are not followed: passwords are sent only to the configured address.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from opsk.config import TopConfig
 from opsk.errors import ConfigError, UnavailableError
-from opsk.telemetry.in_time import until
+from opsk.telemetry.in_time import build_response_class
 from opsk.text import blank_controls
 from opsk.units import MIB
 
@@ -27,14 +27,14 @@ _HINT = "see [top] in opsk.toml: addresses, user and password_file, ca_file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """With which certificates and which password servers are asked."""
+    """The certificates and the password for servers."""
 
     context: ssl.SSLContext | None = None
     authorization: str = ""
 
 
-def access_of(config: TopConfig) -> Access:
-    """Return how this site's servers are asked.
+def build_access(config: TopConfig) -> Access:
+    """Return the access to this site's servers.
 
     Raises
     ------
@@ -57,38 +57,38 @@ def access_of(config: TopConfig) -> Access:
     return Access(context=context, authorization=f"Basic {token}")
 
 
-class _Space(threading.local):
-    """Where a thread reads answers into, as large as its largest so far."""
+class _Buffer(threading.local):
+    """The receive buffer of a thread, as large as its largest answer so far."""
 
     def __init__(self) -> None:
         self.bytes = bytearray(_FIRST_BYTES)
 
 
-_SPACE = _Space()
+_BUFFER = _Buffer()
 
 
 class RefusedError(UnavailableError):
-    """The server answers, and not what was asked for."""
+    """The server answers with an error."""
 
 
 class Server:
-    """One server, asked again and again over one connection where it keeps it open.
+    """One server, queried over one connection where it keeps it open.
 
     Parameters
     ----------
     url
-        ``http://host:port`` or ``https://host:port``, and a path that stands before all others.
-    largest_bytes
-        More than this of an answer is not read [bytes].
+        ``http://host:port`` or ``https://host:port``, and a path prefix.
+    max_bytes
+        The largest answer that is read [bytes].
     """
 
-    def __init__(self, url: str, access: Access, *, deadline_s: float, largest_bytes: int) -> None:
+    def __init__(self, url: str, access: Access, *, deadline_s: float, max_bytes: int) -> None:
         parts = urlsplit(url)
         self.shown = f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
         self._path = parts.path.rstrip("/")
         self._access = access
         self._deadline_s = deadline_s
-        self._largest_bytes = largest_bytes
+        self._largest_bytes = max_bytes
         self._is_secure = parts.scheme == "https"
         self._host, self._port = parts.hostname or "", parts.port
         self._connection: http.client.HTTPConnection | None = None
@@ -99,7 +99,7 @@ class Server:
         Raises
         ------
         UnavailableError
-            There is no answer in time, or another one.
+            There is no answer in time, or one with another status.
         """
         end = time.monotonic() + self._deadline_s
         is_new = self._connection is None
@@ -108,8 +108,8 @@ class Server:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if not is_new and isinstance(error, http.client.RemoteDisconnected | ConnectionError):
-                return self._again(method, path, body, headers, end)
-            raise self._silent(error) from error
+                return self._retry(method, path, body, headers, end)
+            raise self._build_error(error) from error
 
     def close(self) -> None:
         """End the connection."""
@@ -117,34 +117,36 @@ class Server:
             self._connection.close()
             self._connection = None
 
-    def _again(self, method: str, path: str, body: bytes | None, headers: dict[str, str], end: float) -> bytes:
-        """Ask once more: the connection had been closed since the last question."""
+    def _retry(self, method: str, path: str, body: bytes | None, headers: dict[str, str], end: float) -> bytes:
+        """Send the request once more: the connection had been closed since the last one."""
         try:
             return self._exchange(method, path, body, headers, end)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise self._silent(error) from error
+            raise self._build_error(error) from error
 
     def _exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], end: float) -> bytes:
-        left_s = max(0.05, end - time.monotonic())
+        remaining_s = max(0.05, end - time.monotonic())
         if self._connection is None:
             if self._is_secure:
                 context = self._access.context
-                self._connection = http.client.HTTPSConnection(self._host, self._port, timeout=left_s, context=context)
+                self._connection = http.client.HTTPSConnection(
+                    self._host, self._port, timeout=remaining_s, context=context
+                )
             else:
-                self._connection = http.client.HTTPConnection(self._host, self._port, timeout=left_s)
+                self._connection = http.client.HTTPConnection(self._host, self._port, timeout=remaining_s)
         connection = self._connection
-        connection.timeout = left_s
-        connection.response_class = until(end)  # type: ignore[assignment]
+        connection.timeout = remaining_s
+        connection.response_class = build_response_class(end)  # type: ignore[assignment]
         if connection.sock is not None:
-            connection.sock.settimeout(left_s)
-        said = {"User-Agent": "opsk-top", **headers}
+            connection.sock.settimeout(remaining_s)
+        request_headers = {"User-Agent": "opsk-top", **headers}
         if self._access.authorization:
-            said["Authorization"] = self._access.authorization
-        connection.request(method, self._path + path, body=body, headers=said)
-        # an answer that was cut off holds on to its socket, as long as anybody keeps the error
+            request_headers["Authorization"] = self._access.authorization
+        connection.request(method, self._path + path, body=body, headers=request_headers)
+        # a truncated answer holds its socket for as long as the error is referenced
         with connection.getresponse() as answer:
-            body = self._body(answer, end)
+            body = self._read_body(answer, end)
         if answer.status != 200:
             self.close()
             reason = blank_controls(answer.reason, max_chars=60)
@@ -153,24 +155,24 @@ class Server:
             self.close()
         return body
 
-    def _body(self, answer: http.client.HTTPResponse, end: float) -> bytes:
-        """Read an answer into the thread's own space: pieces that are joined cost six times as much."""
+    def _read_body(self, answer: http.client.HTTPResponse, end: float) -> bytes:
+        """Read an answer into the thread's own buffer: joining pieces costs six times as much."""
         size = 0
         while True:
-            if size == len(_SPACE.bytes):
-                # a new one, for an error that is kept may hold on to the old one, which could not grow then
-                _SPACE.bytes = _SPACE.bytes + bytes(min(size, _READ_BYTES))
-            got = answer.readinto(memoryview(_SPACE.bytes)[size : size + _READ_BYTES])
+            if size == len(_BUFFER.bytes):
+                # a new buffer, since a stored error may reference the old one, which could not grow then
+                _BUFFER.bytes = _BUFFER.bytes + bytes(min(size, _READ_BYTES))
+            got = answer.readinto(memoryview(_BUFFER.bytes)[size : size + _READ_BYTES])
             if not got and answer.length:
                 raise http.client.HTTPException("an answer that is cut off")
             if not got:
-                return bytes(memoryview(_SPACE.bytes)[:size])
+                return bytes(memoryview(_BUFFER.bytes)[:size])
             size += got
             if size > self._largest_bytes:
                 raise http.client.HTTPException(f"more than {self._largest_bytes} bytes")
             if time.monotonic() > end:
                 raise TimeoutError("no whole answer in time")
 
-    def _silent(self, error: Exception) -> UnavailableError:
-        said = "no answer in time" if isinstance(error, TimeoutError | socket.timeout) else str(error)
-        return UnavailableError(f"{self.shown}: {said}", hint=_HINT)
+    def _build_error(self, error: Exception) -> UnavailableError:
+        reason = "no answer in time" if isinstance(error, TimeoutError | socket.timeout) else str(error)
+        return UnavailableError(f"{self.shown}: {reason}", hint=_HINT)

@@ -1,7 +1,8 @@
-"""Which questions is Prometheus asked, and how often? As often as the answers can change.
+"""Defines the Prometheus queries and their intervals, each as short as its answer can change.
 
-``SEL`` in an expression stands for the site's labels. What is the same for most parts of a node, as the size of its
-GPUs' memory, is asked by node: one series instead of eight, and only nodes of mixed parts are asked about in full.
+``SEL`` in an expression stands for the site's labels. A value that is the same for most parts of a node, such as the
+memory size of its GPUs, is queried by node: one series instead of eight; only nodes with mixed parts are then queried
+in full.
 """
 
 from __future__ import annotations
@@ -43,35 +44,35 @@ _FAULTS = (
 )
 _UP = "opsk_gpu_up|opsk_gpu_fabric_healthy|opsk_gpu_fabric_joined"
 IS = "is"
-"""Label of a value where series are what has it."""
+"""Label of a value where the series are the parts that have it."""
 
 
 class About(StrEnum):
-    """What the series of an answer are of."""
+    """The subject of the series of an answer."""
 
     GPU_INFO = "gpu_info"
     PORT_INFO = "port_info"
     GPUS = "gpus"
     PORTS = "ports"
     HOSTS = "hosts"
-    SICK = "sick"
+    UNHEALTHY = "sick"
     PROGRESS = "progress"
 
 
 @dataclass(slots=True, kw_only=True)
 class Question:
-    """One expression, and how often it is asked [s].
+    """One expression, and its interval [s].
 
     Parameters
     ----------
     about, name
-        Where its answer goes.
+        The destination of its answer.
     by_node
-        Expression that tells how many parts of each node have which value, in the label ``is``; asked first.
+        Expression that counts the parts of each node by value, in the label ``is``; queried first.
     missing
-        What is known of parts that have no series.
+        The value of parts that have no series.
     may_wait
-        Whether no screen shows it by itself, so that it is asked after the first view.
+        Whether no screen shows it by itself, so that it is queried after the first view.
     """
 
     about: About
@@ -85,13 +86,13 @@ class Question:
 
 
 def questions() -> Iterator[Question]:
-    """Yield all questions, in the order in which they are asked at first."""
+    """Yield all queries, in the order of the first round."""
     yield Question(about=About.GPU_INFO, name="gpu_info", every_s=SELDOM_S,
                    expr="max by (node, gpu, index, slurm_index) (opsk_gpu_info{SEL})")  # fmt: skip
     yield Question(about=About.PORT_INFO, name="port_info", every_s=SELDOM_S,
                    expr="max by (node, device, port, rail, leaf, role) (opsk_infiniband_port_info{SEL})")  # fmt: skip
-    yield from _of_gpus()
-    yield from _of_ports()
+    yield from _build_gpu_queries()
+    yield from _build_port_queries()
     for name, expr in {
         "faults": f'{{__name__=~"{_FAULTS}",SEL}} > 0',
         "up": f'{{__name__=~"{_UP}",SEL}} == 0',
@@ -99,13 +100,13 @@ def questions() -> Iterator[Question]:
         "recovery": 'opsk_gpu_recovery_action{action!="none",SEL} > 0',
         "ports": "opsk_infiniband_port_state{SEL} != 4",
     }.items():
-        yield Question(about=About.SICK, name=name, expr=expr, every_s=4.0)
+        yield Question(about=About.UNHEALTHY, name=name, expr=expr, every_s=4.0)
     yield Question(about=About.PROGRESS, name="progress", every_s=10.0,
                    expr=f'{{__name__=~"opsk_training_({_PROGRESS})",SEL}}')  # fmt: skip
-    yield Question(about=About.HOSTS, name="hosts", every_s=HOSTS_EVERY_S, expr=_hosts(), may_wait=True)
+    yield Question(about=About.HOSTS, name="hosts", every_s=HOSTS_EVERY_S, expr=_build_host_query(), may_wait=True)
 
 
-def _of_gpus() -> Iterator[Question]:
+def _build_gpu_queries() -> Iterator[Question]:
     by, often = "max by (node, gpu)", SCRAPED_EVERY_S
     for name, expr in {
         Metric.UTILISATION: f"{by} (opsk_gpu_utilization_ratio{{SEL}}) or {by} (opsk:gpu_activity:ratio{{SEL}})",
@@ -124,7 +125,7 @@ def _of_gpus() -> Iterator[Question]:
         SLOWDOWN: 'opsk_gpu_temperature_limit_celsius{limit="slowdown",SEL}',
     }.items():
         expr = f"{by} ({metric})"
-        yield Question(about=About.GPUS, name=name, expr=expr, by_node=_by_node(expr), every_s=SELDOM_S,
+        yield Question(about=About.GPUS, name=name, expr=expr, by_node=_build_by_node(expr), every_s=SELDOM_S,
                        may_wait=name not in (MEMORY_SIZE, CLOCK_MAX))  # fmt: skip
     yield Question(about=About.GPUS, name=SM_ACTIVE, expr=f"{by} (opsk_gpu_sm_active_ratio{{SEL}})",
                    every_s=4 * often, may_wait=True)  # fmt: skip
@@ -136,10 +137,10 @@ def _of_gpus() -> Iterator[Question]:
     yield Question(about=About.GPUS, name=Metric.ERRORS, expr=expr, every_s=often, missing=0.0)
 
 
-def _of_ports() -> Iterator[Question]:
+def _build_port_queries() -> Iterator[Question]:
     by, often = "(node, device, port)", SCRAPED_EVERY_S
     rate = f"max by {by} (opsk_infiniband_port_rate_bytes_per_second{{SEL}})"
-    yield Question(about=About.PORTS, name=RATE, expr=rate, by_node=_by_node(rate), every_s=4 * often)
+    yield Question(about=About.PORTS, name=RATE, expr=rate, by_node=_build_by_node(rate), every_s=4 * often)
     for name, expr, missing in (
         (CONGESTION, f"max by {by} (opsk_infiniband_port_congestion_ratio{{SEL}})", math.nan),
         (BYTES, f"sum by {by} (rate(opsk_infiniband_port_transmitted_bytes_total{{SEL}}[2m])) "
@@ -149,12 +150,12 @@ def _of_ports() -> Iterator[Question]:
         yield Question(about=About.PORTS, name=name, expr=expr, every_s=2 * often, missing=missing)
 
 
-def _by_node(expr: str) -> str:
+def _build_by_node(expr: str) -> str:
     return f'count_values by (node) ("{IS}", {expr})'
 
 
-def _hosts() -> str:
-    """Return the question for all shares of time of all hosts, each called by its name in the label ``is``."""
+def _build_host_query() -> str:
+    """Return the query for all shares of time of all hosts, each named in the label ``is``."""
     spent = "sum by (node) (rate(opsk_host_cpu_seconds_total{%sSEL}[5m]))"
     stalled = 'max by (node) (rate(opsk_host_pressure_seconds_total{resource="%s",share="some",SEL}[5m]))'
     exprs = {
