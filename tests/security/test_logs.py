@@ -18,7 +18,8 @@ def lines(count: int) -> list[str]:
 
 def test_no_record_of_a_user_begins_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    assert filter_records([*lines(1), FORGED, json.dumps({"kind": FORGED})], cluster=lambda: "c", may=lambda _: True) == []
+    records = [*lines(1), FORGED, json.dumps({"kind": FORGED})]
+    assert filter_records(records, cluster=lambda: "c", may=lambda _: True) == []
     told = [record.getMessage() for record in caplog.records]
     assert told
     assert all(line.isprintable() and len(line) < 1000 for line in told)

@@ -1,7 +1,7 @@
-"""Who tells of NVIDIA's GPUs where NVML's library cannot be loaded? The program nvidia-smi, where there is one.
+"""Reads NVIDIA's GPUs through nvidia-smi where NVML's library cannot be loaded.
 
-It is asked seldom, since it costs a process and up to some seconds, and only where NVML never answered: a driver that
-went away is a fault to be shown. It tells less than NVML: no activity, no energy, no NVLink traffic, no events.
+The program is asked seldom, since it costs a process and some seconds, and only where NVML never answered: a driver
+that went away is a fault to be shown. It reports less than NVML: no activity, energy, NVLinks, MIG devices or events.
 """
 
 from __future__ import annotations
