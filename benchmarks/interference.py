@@ -90,8 +90,11 @@ def judged(nodes: int, jobs: int, *, spines: int, cores_per_spine: int, hidden: 
         choice, wall, processor = best_of(1, lambda shape=shape: choose_nodes(fabric_links, shape, free, running))  # type: ignore[misc]
         print(f"  best and worst of {choice.considered} sets of nodes: {wall:.2f} s, {processor:.2f} s of CPU")
     found.curves["jobs"] = [
-        (len(loads) // part, judge(fabric_links, shape, chosen, RunningLoads.of(fabric_links.links, loads[: len(loads)
-        // part]))) for part in GROWTH
+        (
+            len(loads) // part,
+            judge(fabric_links, shape, chosen, RunningLoads.of(fabric_links.links, loads[: len(loads) // part])),
+        )
+        for part in GROWTH
     ]
     return found
 

@@ -22,6 +22,7 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector as PrometheusCollector
 
 from opsk.errors import OpskError
+from opsk.metrics import names as metric_names
 from opsk.telemetry import background
 from opsk.text import escape
 from opsk_exporters.core.families import Families
@@ -321,7 +322,7 @@ class Scraper(PrometheusCollector):
         families = Families()
         for name in self._missing:
             families.gauge(
-                "opsk_collector_missing",
+                metric_names.COLLECTOR_MISSING,
                 "1 for a collector that was left out because a package that it needs is not installed.",
                 1.0,
                 collector=name,
@@ -332,7 +333,7 @@ class Scraper(PrometheusCollector):
             age_s = None if worker.succeeded_at is None else self._clock() - worker.succeeded_at
             present = None if worker.source_present is None else float(worker.source_present)
             families.gauge(
-                "opsk_collector_success",
+                metric_names.COLLECTOR_SUCCESS,
                 "1 when the collector answered this scrape, if only to say that there is nothing here; 0 when it "
                 "failed or missed the deadline, and its series are absent.",
                 float(answered[name]),

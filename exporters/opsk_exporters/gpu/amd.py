@@ -14,6 +14,7 @@ from typing import Protocol
 from prometheus_client import Metric
 
 from opsk.errors import TelemetryError
+from opsk.metrics import names as metric_names
 from opsk.telemetry.gpu.amd.source import AmdGpuReading, AmdGpuSample, SysfsAmdGpus
 from opsk.telemetry.gpu.samples import GpuDriverMissingError, GpuReading
 from opsk.text import escape
@@ -119,7 +120,7 @@ def _add_up(families: Families, reading: GpuReading) -> None:
     for fault in reading.unreadable:
         counts[fault.gpu or ""] = counts.get(fault.gpu or "", 0) + 1
     for gpu in reading.gpus:
-        families.gauge("opsk_gpu_up", UP_HELP, 1.0, gpu=gpu.uuid)
+        families.gauge(metric_names.GPU_UP, UP_HELP, 1.0, gpu=gpu.uuid)
         families.gauge(
             "opsk_gpu_unreadable_values",
             UNREADABLE_HELP,
@@ -127,7 +128,7 @@ def _add_up(families: Families, reading: GpuReading) -> None:
             gpu=gpu.uuid,
         )
     for lost in reading.lost:
-        families.gauge("opsk_gpu_up", UP_HELP, 0.0, gpu=str(lost.uuid))
+        families.gauge(metric_names.GPU_UP, UP_HELP, 0.0, gpu=str(lost.uuid))
 
 
 def _add_state(families: Families, device: AmdGpuSample) -> None:
@@ -160,7 +161,7 @@ def _add_device(families: Families, device: AmdGpuSample) -> None:
     """Add what only AMD's GPUs have."""
     uuid = device.gpu.uuid
     families.gauge(
-        "opsk_gpu_temperature_celsius",
+        metric_names.GPU_TEMPERATURE_CELSIUS,
         TEMPERATURE_HELP,
         device.gpu.temperatures_c.get("junction"),
         gpu=uuid,

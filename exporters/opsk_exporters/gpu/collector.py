@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from prometheus_client import Metric
 
 from opsk.errors import OpskError, TelemetryError
+from opsk.metrics import names as metric_names
 from opsk.telemetry.background import Latest
 from opsk.telemetry.gpu.imex import ImexSample
 from opsk.telemetry.gpu.samples import (
@@ -165,7 +166,7 @@ def _add_node(families: Families, reading: GpuReading) -> None:
 
 def add_up(families: Families, reading: GpuReading) -> None:
     """Add which GPUs of any maker answer, and how many values of each are unreadable."""
-    up = ("opsk_gpu_up", names.UP_HELP)
+    up = (metric_names.GPU_UP, names.UP_HELP)
     for gpu in reading.gpus:
         families.gauge(*up, 1.0, gpu=gpu.uuid)
     for lost in reading.lost:
@@ -182,7 +183,7 @@ def add_gpu(families: Families, gpu: GpuSample, slurm_index: int | None, throttl
     """Add one GPU that answers; for any source of GPU samples."""
     uuid = gpu.uuid
     families.info(
-        "opsk_gpu_info",
+        metric_names.GPU_INFO,
         "GPU: the driver's index (NVML: PCI order), minor number of its device file, Slurm's index where it is known, "
         "PCI address and what it is.",
         gpu=uuid,
@@ -244,14 +245,16 @@ def _add_activity(
 def _add_clocks(families: Families, gpu: GpuSample, throttled_s: Mapping[str, float]) -> None:
     """Add clocks, and throttle times by reason."""
     for clock, hertz in gpu.clocks_hz.items():
-        families.gauge("opsk_gpu_clock_hertz", "Clock of a part of the GPU now.", hertz, gpu=gpu.uuid, clock=clock)
+        families.gauge(
+            metric_names.GPU_CLOCK_HERTZ, "Clock of a part of the GPU now.", hertz, gpu=gpu.uuid, clock=clock
+        )
     for clock, hertz in gpu.clocks_max_hz.items():
         families.gauge(
-            "opsk_gpu_clock_max_hertz", "Highest clock that the part can do.", hertz, gpu=gpu.uuid, clock=clock
+            metric_names.GPU_CLOCK_MAX_HERTZ, "Highest clock that the part can do.", hertz, gpu=gpu.uuid, clock=clock
         )
     for reason, time_s in throttled_s.items():
         families.counter(
-            "opsk_gpu_throttle_seconds_total",
+            metric_names.GPU_THROTTLE_SECONDS_TOTAL,
             "Time with clocks held down for a reason: the driver's own counter (since driver load) where it has one, "
             "else summed between readings since the exporter started; idling is a reason too.",
             time_s,
@@ -273,14 +276,14 @@ def _add_power(families: Families, gpu: GpuSample) -> None:
     for field, metric in names.POWER.items():
         families.gauge(f"opsk_gpu_{metric.what}", metric.help_text, getattr(gpu.power, field), gpu=gpu.uuid)
     families.counter(
-        "opsk_gpu_energy_joules_total",
+        metric_names.GPU_ENERGY_JOULES_TOTAL,
         "Energy that the GPU used since its driver was loaded.",
         gpu.power.energy_j,
         gpu=gpu.uuid,
     )
     for sensor in ("gpu", "memory"):
         families.gauge(
-            "opsk_gpu_temperature_celsius",
+            metric_names.GPU_TEMPERATURE_CELSIUS,
             names.TEMPERATURE_HELP,
             gpu.temperatures_c.get(sensor),
             gpu=gpu.uuid,
@@ -294,7 +297,7 @@ def _add_power(families: Families, gpu: GpuSample) -> None:
     )
     for limit, celsius in gpu.temperature_limits_c.items():
         families.gauge(
-            "opsk_gpu_temperature_limit_celsius",
+            metric_names.GPU_TEMPERATURE_LIMIT_CELSIUS,
             "Temperature at which something happens: slowdown, shutdown, highest for running (gpu_max, memory_max).",
             celsius,
             gpu=gpu.uuid,

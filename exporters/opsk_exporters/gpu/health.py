@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from opsk.metrics import names as metric_names
 from opsk.telemetry.background import Latest
 from opsk.telemetry.gpu.imex import DAEMON_STATES, DOMAIN_STATES, ImexSample
 from opsk.telemetry.gpu.nvml.fields import RECOVERY_ACTIONS
@@ -77,7 +78,7 @@ def add_health(families: Families, gpu: GpuSample) -> None:
     if gpu.recovery_action is not None:
         for action in dict.fromkeys((*RECOVERY_ACTIONS, gpu.recovery_action)):
             families.gauge(
-                "opsk_gpu_recovery_action",
+                metric_names.GPU_RECOVERY_ACTION,
                 "1 for what the driver wants done to bring the GPU back, 0 for the others.",
                 float(action == gpu.recovery_action),
                 gpu=gpu.uuid,
@@ -171,7 +172,7 @@ def add_fabric(families: Families, gpu: GpuSample) -> None:
     if fabric is None or fabric.state == "not_supported":
         return
     families.info(
-        "opsk_gpu_fabric_info",
+        metric_names.GPU_FABRIC_INFO,
         "NVLink domain of the GPU (cluster, empty within one node) and its clique in it, how joining it ended, and "
         "what is wrong with the configuration.",
         gpu=gpu.uuid,
@@ -182,7 +183,7 @@ def add_fabric(families: Families, gpu: GpuSample) -> None:
     )
     for state in dict.fromkeys((*names.STATES_OF_FABRIC[1:], fabric.state)):
         families.gauge(
-            "opsk_gpu_fabric_state",
+            metric_names.GPU_FABRIC_STATE,
             "1 for how far the GPU has come in joining its NVLink fabric, 0 for the other states; completed is the "
             "state of a GPU that can work.",
             float(state == fabric.state),
@@ -190,20 +191,20 @@ def add_fabric(families: Families, gpu: GpuSample) -> None:
             state=state,
         )
     families.gauge(
-        "opsk_gpu_fabric_joined",
+        metric_names.GPU_FABRIC_JOINED,
         "1 when the GPU has joined its NVLink fabric without error.",
         float(fabric.status == "success"),
         gpu=gpu.uuid,
     )
     families.gauge(
-        "opsk_gpu_fabric_healthy",
+        metric_names.GPU_FABRIC_HEALTHY,
         "1 when the driver calls the GPU's place in the fabric healthy, 0 when unhealthy or of limited capacity.",
         None if fabric.summary is None else float(fabric.summary == "healthy"),
         gpu=gpu.uuid,
     )
     for fault, bad in fabric.health.items():
         families.gauge(
-            "opsk_gpu_fabric_fault",
+            metric_names.GPU_FABRIC_FAULT,
             "1 for a fault in the GPU's place in the fabric, 0 where the driver looked and found none.",
             float(bad),
             gpu=gpu.uuid,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from opsk.metrics import names as metric_names
 from opsk.telemetry.gpu.samples import GpuSample, NvLinkSample
 from opsk_exporters.core.families import Families
 
@@ -61,7 +62,7 @@ def add_links(families: Families, gpu: GpuSample, totals: LinkTotals) -> None:
     states = Counter(link.state for link in gpu.nvlinks if link.state is not None)
     for state in dict.fromkeys((*_STATES, *sorted(states))):
         families.gauge(
-            "opsk_gpu_nvlinks", "NVLinks of the GPU by their state.", states[state], gpu=gpu.uuid, state=state
+            metric_names.GPU_NVLINKS, "NVLinks of the GPU by their state.", states[state], gpu=gpu.uuid, state=state
         )
     speeds = [link.bytes_per_s for link in gpu.nvlinks if link.state == _UP and link.bytes_per_s is not None]
     families.gauge(

@@ -17,6 +17,7 @@ from typing import Protocol
 from prometheus_client import Metric
 
 from opsk.errors import OpskError
+from opsk.metrics import names as metric_names
 from opsk.telemetry.gpu.samples import GpuSource
 from opsk.telemetry.kernel_log import (
     KMSG,
@@ -112,13 +113,13 @@ class XidCollector:
         for count in counts:
             labels = {"gpu": count.gpu, "xid": count.code, "class": count.class_}
             families.counter(
-                "opsk_gpu_xid_errors_total",
+                metric_names.GPU_XID_ERRORS_TOTAL,
                 "XID errors of a GPU since the kernel's buffer began, from NVML events and the kernel log, once each.",
                 count.count,
                 **labels,
             )
             families.gauge(
-                "opsk_gpu_xid_last_seen_timestamp_seconds",
+                metric_names.GPU_XID_LAST_SEEN_TIMESTAMP_SECONDS,
                 "When a GPU reported an XID for the last time, in seconds since 1970.",
                 count.last_unix_s,
                 **labels,
@@ -191,13 +192,13 @@ class XidCollector:
         for key, count in sorted(self._sxids.items()):
             labels = dict(zip(("pci", "sxid", "severity"), key, strict=True))
             families.counter(
-                "opsk_nvswitch_sxid_errors_total",
+                metric_names.NVSWITCH_SXID_ERRORS_TOTAL,
                 "SXid errors of an NVSwitch since the kernel's buffer began, from the kernel log.",
                 count,
                 **labels,
             )
             families.gauge(
-                "opsk_nvswitch_sxid_last_seen_timestamp_seconds",
+                metric_names.NVSWITCH_SXID_LAST_SEEN_TIMESTAMP_SECONDS,
                 "When an NVSwitch reported an SXid for the last time, in seconds since 1970.",
                 self._sxids_last.get(key),
                 **labels,
@@ -217,7 +218,7 @@ class XidCollector:
             )
         if self._log is not None:
             families.gauge(
-                "opsk_kernel_log_readable",
+                metric_names.KERNEL_LOG_READABLE,
                 "Whether the kernel log can be read (0: XIDs come from NVML events alone).",
                 int(self._readable),
             )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client import Metric
 
+from opsk.metrics import names as metric_names
 from opsk.telemetry.host.pressure import PressureReader, PressureSample
 from opsk.telemetry.host.usage import DiskSample, HostSample, HostSource, InterfaceSample
 from opsk_exporters.core.families import Families
@@ -21,7 +22,7 @@ def add_pressure(families: Families, sample: PressureSample) -> None:
     """Add pressure, OOM kills, and memory by NUMA node."""
     for (resource, share), stalled_s in sample.stalled_s.items():
         families.counter(
-            "opsk_host_pressure_seconds_total",
+            metric_names.HOST_PRESSURE_SECONDS_TOTAL,
             "Time since boot in which at least one task (some) or all that were not idle (full) waited for a resource "
             "(kernel's pressure stall information).",
             stalled_s,
@@ -121,12 +122,12 @@ def _add_node(families: Families, sample: HostSample, cpu_s: Mapping[str, float]
     )
     for mode, seconds in cpu_s.items():
         families.counter(
-            "opsk_host_cpu_seconds_total",
+            metric_names.HOST_CPU_SECONDS_TOTAL,
             "Time that all logical CPUs together spent in each mode; guests count as user.",
             seconds,
             mode=mode,
         )
-    families.gauge("opsk_host_cpus", "Logical CPUs online.", sample.cpus)
+    families.gauge(metric_names.HOST_CPUS, "Logical CPUs online.", sample.cpus)
     for period, value in zip(("1", "5", "15"), sample.load or (), strict=False):
         families.gauge(
             f"opsk_host_load{period}",

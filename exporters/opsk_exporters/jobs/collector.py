@@ -15,6 +15,7 @@ from pathlib import Path
 from prometheus_client import Metric
 
 from opsk.errors import TelemetryError
+from opsk.metrics import names as metric_names
 from opsk.telemetry.gpu.samples import GpuReading, GpuSource
 from opsk.telemetry.host.cgroups import CgroupReader, JobCgroup
 from opsk.telemetry.jobs.job_map import JobMap, JobMapper, JobRun
@@ -147,7 +148,7 @@ class JobsCollector:
             ("unreadable", jobs.unreadable_files),
         ):
             families.gauge(
-                "opsk_job_bad_files",
+                metric_names.JOB_BAD_FILES,
                 "Files of the prolog that are not used: stale (the job is gone, its epilog did not run), torn (the "
                 "prolog was killed), unreadable.",
                 count,
@@ -250,7 +251,7 @@ def _add_info(families: Families, run: JobRun) -> None:
         "gpus_from": run.gpus_from,
     }
     families.info(
-        "opsk_job_info",
+        metric_names.JOB_INFO,
         "Job on this node: SLUID of this run, Slurm's number, user, account, partition, QOS, name, and who told which "
         "GPUs it has (prolog, environment of a process, processes on GPUs); empty where nobody tells.",
         job=run.job,
@@ -272,7 +273,7 @@ def _add_now(families: Families, run: JobRun) -> None:
     for gpu in run.gpus:
         if gpu.allocated:
             families.gauge(
-                "opsk_job_gpu", "1 for a GPU, or MIG instance, that the job has.", 1.0, job=job, gpu=gpu.uuid
+                metric_names.JOB_GPU, "1 for a GPU, or MIG instance, that the job has.", 1.0, job=job, gpu=gpu.uuid
             )
         families.gauge(
             "opsk_job_gpu_processes",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from prometheus_client import Metric
 
+from opsk.metrics import names as metric_names
 from opsk.telemetry.network.congestion import WORD_TICK_BYTES, CongestionMeter
 from opsk.telemetry.network.infiniband import DeviceSample, InfinibandSource, PortSample, SysfsInfiniband
 from opsk.telemetry.network.rails_file import PortPlace, RailsFile, RailsReading
@@ -145,7 +146,7 @@ def _add_port(families: Families, port: PortSample, place: PortPlace) -> None:
     """Add one port."""
     labels = {"device": port.device, "port": str(port.port)}
     families.info(
-        "opsk_infiniband_port_info",
+        metric_names.INFINIBAND_PORT_INFO,
         "RDMA port: link layer (InfiniBand or Ethernet), width and generation, GUID, network interface and its bond; "
         "rail, leaf, switch port and role from the rails file, empty where it does not tell.",
         **labels,
@@ -214,7 +215,7 @@ def _add_port(families: Families, port: PortSample, place: PortPlace) -> None:
 def _add_congestion(families: Families, port: PortSample, ratio: float | None) -> None:
     """Add the share of a port's ticks with data in which it had no credit."""
     families.gauge(
-        "opsk_infiniband_port_congestion_ratio",
+        metric_names.INFINIBAND_PORT_CONGESTION_RATIO,
         "Share, since the scrape before, of what the port could have sent while it had data that it could not for lack "
         "of credit (transmit_wait_ticks against bytes sent): 0 never held up, 1 always; compare ports of one kind of "
         "device, since the length of a tick is the device's; absent on Ethernet and where the counter stands still.",

@@ -210,9 +210,7 @@ class Connection:
     def __init__(self, connections: Connections, connected: socket.socket, peer: Peer) -> None:
         self._all = connections
         self._socket = connected
-        self._number = (
-            connected.fileno()
-        )  # asyncio formats a socket object with four system calls at each event
+        self._number = connected.fileno()  # asyncio formats a socket object with four system calls at each event
         self.session = Session(peer=peer)
         self.since = self._began = time.monotonic()
         self.is_pending = False

@@ -14,9 +14,10 @@ from opsk.app.doctor.finding import Finding, Site, note, sound, unknown, wrong
 from opsk.app.doctor.slurm import DEADLINE_S, check_skew
 from opsk.cli.doctor.fetching import Response, fetch
 from opsk.config import TopConfig
-from opsk.diagnosis.events.exposition import read_line_samples
 from opsk.errors import ConfigError, InputError, OpskError
 from opsk.hostlist import expand, fold
+from opsk.metrics import names as metric_names
+from opsk.metrics.exposition import read_line_samples
 from opsk.slurm.commands.command import CommandClient
 from opsk.slurm.records import JobRecord
 from opsk.telemetry.exporter_targets import build_targets, read_targets
@@ -26,8 +27,11 @@ MAX_EXPORTERS = 64
 PROLOG_GRACE_S = 15.0
 """Time after which the prolog must have recorded a job; Slurm's start is before the prolog [s]."""
 _NAMES = frozenset({
-    "opsk_collector_success", "opsk_collector_missing", "opsk_kernel_log_readable", "opsk_job_info",
-    "opsk_job_bad_files",
+    metric_names.COLLECTOR_SUCCESS,
+    metric_names.COLLECTOR_MISSING,
+    metric_names.KERNEL_LOG_READABLE,
+    metric_names.JOB_INFO,
+    metric_names.JOB_BAD_FILES,
 })  # fmt: skip
 _MAX_PARALLEL = 16
 _MAX_LISTED = 6
@@ -127,16 +131,16 @@ def _check_collectors(scrapes: Iterable[ExporterScrape]) -> Iterator[Finding]:
     for scrape in scrapes:
         failed += [
             (row.get("collector", "?"), scrape.node)
-            for row, value in _get_rows(scrape, "opsk_collector_success")
+            for row, value in _get_rows(scrape, metric_names.COLLECTOR_SUCCESS)
             if not value
         ]
         missing += [
             (row.get("collector", "?"), scrape.node)
-            for row, value in _get_rows(scrape, "opsk_collector_missing")
+            for row, value in _get_rows(scrape, metric_names.COLLECTOR_MISSING)
             if value
         ]
         unreadable += [
-            ("kernel log", scrape.node) for _, value in _get_rows(scrape, "opsk_kernel_log_readable") if not value
+            ("kernel log", scrape.node) for _, value in _get_rows(scrape, metric_names.KERNEL_LOG_READABLE) if not value
         ]
     for name, nodes in _group_by_message(failed):
         hint = "journalctl -u opsk-exporter says why; opsk exporter --once --collectors NAME tries it"
@@ -169,7 +173,7 @@ def check_jobs(site: Site, scrapes: tuple[ExporterScrape, ...]) -> Iterator[Find
         hint = "Prolog= of slurm.conf runs opsk-prolog there? /run/opsk-jobs is there (tmpfiles.d/opsk-jobs.conf)?"
         yield wrong("prolog", f"running without a file of the prolog on {node}: job {numbers}", node, hint)
     for scrape in answering.values():
-        for row, value in _get_rows(scrape, "opsk_job_bad_files"):
+        for row, value in _get_rows(scrape, metric_names.JOB_BAD_FILES):
             if value:
                 hint = "Epilog= of slurm.conf runs opsk-epilog there?" if row.get("kind") == "stale" else ""
                 what = f"{value:.0f} files of jobs on {scrape.node} are {row.get('kind', 'bad')}"
@@ -186,7 +190,7 @@ def _is_settled(job: JobRecord, now_s: float) -> bool:
 
 def _is_known_by_prolog(scrape: ExporterScrape, job: JobRecord) -> bool:
     names = {str(job.id), job.label}
-    rows = (row for row, _ in _get_rows(scrape, "opsk_job_info"))
+    rows = (row for row, _ in _get_rows(scrape, metric_names.JOB_INFO))
     return any(names & {row.get("job"), row.get("job_id")} and row.get("gpus_from") == "prolog" for row in rows)
 
 

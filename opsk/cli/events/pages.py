@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from urllib.parse import urlsplit
 
-from opsk.diagnosis.events.exposition import read_line_samples
-from opsk.diagnosis.events.from_samples import Sample
 from opsk.errors import InputError
+from opsk.metrics.exposition import Sample, read_line_samples
 from opsk.telemetry.in_time import build_opener
 from opsk.units import MIB
 

@@ -6,9 +6,9 @@ import math
 import re
 from pathlib import Path
 
-from opsk.diagnosis.events.exposition import read_stamped_samples
 from opsk.diagnosis.losses.scrapes import Scrape, Series
 from opsk.errors import InputError
+from opsk.metrics.exposition import read_stamped_samples
 from opsk.text import escape
 from opsk.units import MIB
 

@@ -10,9 +10,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from opsk.diagnosis.events.observations import GpuSeen, JobSeen, NodeSeen, PortSeen, SxidSeen, XidSeen
+from opsk.metrics import names as metric_names
+from opsk.metrics.exposition import Sample
 from opsk.slurm.records import JobRecord, NodeRecord
 
 _ACTIVE = 4.0
@@ -22,23 +23,28 @@ _POWER_WORDS = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERI
 """A node that Slurm itself turns off and on does not fail."""
 NAMES = frozenset(
     {
-        "opsk_gpu_up", "opsk_gpu_info", "opsk_gpu_xid_errors_total", "opsk_gpu_xid_last_seen_timestamp_seconds",
-        "opsk_gpu_ecc_volatile_errors_total", "opsk_gpu_row_remap_pending", "opsk_gpu_row_remap_failed",
-        "opsk_gpu_recovery_action", "opsk_gpu_nvlinks", "opsk_gpu_fabric_healthy", "opsk_gpu_fabric_fault",
-        "opsk_gpu_fabric_info", "opsk_gpu_fabric_joined", "opsk_gpu_fabric_state", "opsk_nvswitch_sxid_errors_total",
-        "opsk_nvswitch_sxid_last_seen_timestamp_seconds", "opsk_infiniband_port_state", "opsk_infiniband_port_info",
-        "opsk_infiniband_port_rate_bytes_per_second", "opsk_infiniband_port_link_downed_total",
+        metric_names.GPU_UP,
+        metric_names.GPU_INFO,
+        metric_names.GPU_XID_ERRORS_TOTAL,
+        metric_names.GPU_XID_LAST_SEEN_TIMESTAMP_SECONDS,
+        metric_names.GPU_ECC_VOLATILE_ERRORS_TOTAL,
+        metric_names.GPU_ROW_REMAP_PENDING,
+        metric_names.GPU_ROW_REMAP_FAILED,
+        metric_names.GPU_RECOVERY_ACTION,
+        metric_names.GPU_NVLINKS,
+        metric_names.GPU_FABRIC_HEALTHY,
+        metric_names.GPU_FABRIC_FAULT,
+        metric_names.GPU_FABRIC_INFO,
+        metric_names.GPU_FABRIC_JOINED,
+        metric_names.GPU_FABRIC_STATE,
+        metric_names.NVSWITCH_SXID_ERRORS_TOTAL,
+        metric_names.NVSWITCH_SXID_LAST_SEEN_TIMESTAMP_SECONDS,
+        metric_names.INFINIBAND_PORT_STATE,
+        metric_names.INFINIBAND_PORT_INFO,
+        metric_names.INFINIBAND_PORT_RATE_BYTES_PER_SECOND, metric_names.INFINIBAND_PORT_LINK_DOWNED_TOTAL,
     }
 )  # fmt: skip
 """Names of all series that are read."""
-
-
-class Sample(NamedTuple):
-    """One value of one series."""
-
-    name: str
-    labels: Mapping[str, str]
-    value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +87,7 @@ def build_node_parts(node: str, samples: Iterable[Sample]) -> NodeParts:
         elif sample.name.startswith("opsk_nvswitch_"):
             key = tuple(sample.labels.get(name, "") for name in ("pci", "sxid", "severity"))
             switches[key[0], key[1], key[2]][sample.name] = sample.value
-        elif sample.name == "opsk_gpu_fabric_info":
+        elif sample.name == metric_names.GPU_FABRIC_INFO:
             domains[_name_domain(sample.labels)] += 1
         elif gpu := sample.labels.get("gpu"):
             _record_sample(gpus[gpu], sample)
@@ -164,7 +170,7 @@ def _build_port(node: str, device: str, port: str, samples: Mapping[str, Sample]
         sample = samples.get(f"opsk_infiniband_port_{name}")
         return sample.value if sample is not None else None
 
-    info = samples.get("opsk_infiniband_port_info")
+    info = samples.get(metric_names.INFINIBAND_PORT_INFO)
     labels = info.labels if info is not None else {}
     state, downs = value("state"), value("link_downed_total")
     return PortSeen(
@@ -183,8 +189,8 @@ def _build_port(node: str, device: str, port: str, samples: Mapping[str, Sample]
 def _build_sxids(switches: Mapping[tuple[str, str, str], Mapping[str, float]]) -> Iterator[SxidSeen]:
     for (_, sxid, severity), values in sorted(switches.items()):
         code = _parse_whole(sxid)
-        if code is not None and (count := values.get("opsk_nvswitch_sxid_errors_total")):
-            last_s = values.get("opsk_nvswitch_sxid_last_seen_timestamp_seconds")
+        if code is not None and (count := values.get(metric_names.NVSWITCH_SXID_ERRORS_TOTAL)):
+            last_s = values.get(metric_names.NVSWITCH_SXID_LAST_SEEN_TIMESTAMP_SECONDS)
             yield SxidSeen(code=code, severity=severity, count=int(count), last_s=last_s)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opsk.diagnosis.losses.observation import GpuActivity, HostActivity, PortActivity
+from opsk.metrics import names as metric_names
 
 Labels = frozenset[tuple[str, str]]
 Series = tuple[str, Labels]
@@ -18,12 +19,12 @@ Series = tuple[str, Labels]
 _TICK_BYTES = 4.0
 """Bytes a tick of ``port_xmit_wait``, as `opsk.telemetry.network.congestion` takes them."""
 _GAUGES = {
-    "busy": "opsk_gpu_utilization_ratio",
-    "sm_active": "opsk_gpu_sm_active_ratio",
-    "tensor_active": "opsk_gpu_tensor_active_ratio",
-    "power_w": "opsk_gpu_power_watts",
-    "power_limit_w": "opsk_gpu_power_limit_watts",
-    "power_default_limit_w": "opsk_gpu_power_default_limit_watts",
+    "busy": metric_names.GPU_UTILIZATION_RATIO,
+    "sm_active": metric_names.GPU_SM_ACTIVE_RATIO,
+    "tensor_active": metric_names.GPU_TENSOR_ACTIVE_RATIO,
+    "power_w": metric_names.GPU_POWER_WATTS,
+    "power_limit_w": metric_names.GPU_POWER_LIMIT_WATTS,
+    "power_default_limit_w": metric_names.GPU_POWER_DEFAULT_LIMIT_WATTS,
 }
 _ERRORS = ("symbol_errors", "link_error_recoveries", "link_downed", "receive_errors", "transmit_discards")
 _OTHER_NETWORKS = ("storage", "management")
@@ -91,7 +92,7 @@ class _Node:
     def _compute_interval_s(self) -> float:
         """Return the time between first and last scrape: that of a processor, which every mode together spends."""
         first, last = self._scrapes[0], self._scrapes[-1]
-        count = next((value for (name, _), value in last.values.items() if name == "opsk_host_cpus"), 0.0)
+        count = next((value for (name, _), value in last.values.items() if name == metric_names.HOST_CPUS), 0.0)
         passed = (_sum_processor_s(last) - _sum_processor_s(first)) / count if count else 0.0
         if passed > 0:
             return passed
@@ -118,7 +119,7 @@ class _Node:
         """Return the GPUs, those of a job where they are known."""
         mine = self._find_job_gpus(job_id)
         gpus: list[GpuActivity] = []
-        for labels, _ in self._find_series("opsk_gpu_info"):
+        for labels, _ in self._find_series(metric_names.GPU_INFO):
             uuid = labels.get("gpu", "")
             if mine is None or uuid in mine:
                 index = labels.get("slurm_index") or labels.get("index") or ""
@@ -129,21 +130,27 @@ class _Node:
     def _find_job_gpus(self, job_id: str) -> set[str] | None:
         """Return the UUIDs of a job's GPUs; ``None`` where they are unknown."""
         jobs = {
-            labels.get("job", "") for labels, _ in self._find_series("opsk_job_info") if labels.get("job_id") == job_id
+            labels.get("job", "")
+            for labels, _ in self._find_series(metric_names.JOB_INFO)
+            if labels.get("job_id") == job_id
         }
-        found = {labels.get("gpu", "") for labels, _ in self._find_series("opsk_job_gpu") if labels.get("job") in jobs}
+        found = {
+            labels.get("gpu", "") for labels, _ in self._find_series(metric_names.JOB_GPU) if labels.get("job") in jobs
+        }
         return found or None
 
     def _build_gpu(self, uuid: str, index: int) -> GpuActivity:
         """Return the activity of one GPU."""
-        clock = self._compute_mean("opsk_gpu_clock_hertz", {"gpu": uuid, "clock": "sm"})
-        max_clock = self._compute_mean("opsk_gpu_clock_max_hertz", {"gpu": uuid, "clock": "sm"})
+        clock = self._compute_mean(metric_names.GPU_CLOCK_HERTZ, {"gpu": uuid, "clock": "sm"})
+        max_clock = self._compute_mean(metric_names.GPU_CLOCK_MAX_HERTZ, {"gpu": uuid, "clock": "sm"})
         return GpuActivity(
             node=self.name,
             index=index,
             clock=clock / max_clock if clock is not None and max_clock else None,
-            temperature_c=self._compute_mean("opsk_gpu_temperature_celsius", {"gpu": uuid, "sensor": "gpu"}),
-            slowdown_at_c=self._compute_mean("opsk_gpu_temperature_limit_celsius", {"gpu": uuid, "limit": "slowdown"}),
+            temperature_c=self._compute_mean(metric_names.GPU_TEMPERATURE_CELSIUS, {"gpu": uuid, "sensor": "gpu"}),
+            slowdown_at_c=self._compute_mean(
+                metric_names.GPU_TEMPERATURE_LIMIT_CELSIUS, {"gpu": uuid, "limit": "slowdown"}
+            ),
             throttled=self._compute_throttled(uuid),
             **{field: self._compute_mean(name, {"gpu": uuid}) for field, name in _GAUGES.items()},  # type: ignore[arg-type]
         )
@@ -151,7 +158,7 @@ class _Node:
     def _compute_throttled(self, uuid: str) -> dict[str, float]:
         """Return the share of time by reason."""
         shares: dict[str, float] = {}
-        for labels, series in self._find_series("opsk_gpu_throttle_seconds_total"):
+        for labels, series in self._find_series(metric_names.GPU_THROTTLE_SECONDS_TOTAL):
             grown = self._compute_growth(series) if labels.get("gpu") == uuid else None
             if grown is not None and self.interval_s > 0:
                 shares[labels.get("reason", "")] = min(grown / self.interval_s, 1.0)
@@ -160,7 +167,7 @@ class _Node:
     def ports(self) -> list[PortActivity]:
         """Return the ports of the compute network; ``rate`` is in bytes a second still."""
         ports: list[PortActivity] = []
-        for labels, _ in self._find_series("opsk_infiniband_port_info"):
+        for labels, _ in self._find_series(metric_names.INFINIBAND_PORT_INFO):
             if labels.get("role", "") in _OTHER_NETWORKS:
                 continue
             port_labels: dict[str, str] = {name: labels[name] for name in ("device", "port") if name in labels}
@@ -172,7 +179,7 @@ class _Node:
                     leaf=labels.get("leaf", ""),
                     rail=labels.get("rail", ""),
                     congestion=self._compute_congestion(port_labels),
-                    rate=self._compute_mean("opsk_infiniband_port_rate_bytes_per_second", port_labels),
+                    rate=self._compute_mean(metric_names.INFINIBAND_PORT_RATE_BYTES_PER_SECOND, port_labels),
                     errors=self._sum_errors(port_labels),
                     bytes_per_s=self._compute_port_rate(port_labels),
                 )
@@ -189,7 +196,7 @@ class _Node:
         if ticks is not None and sent is not None:
             lost = ticks * _TICK_BYTES
             return lost / (lost + sent) if lost else 0.0
-        return self._compute_mean("opsk_infiniband_port_congestion_ratio", port_labels)
+        return self._compute_mean(metric_names.INFINIBAND_PORT_CONGESTION_RATIO, port_labels)
 
     def _sum_errors(self, port_labels: Mapping[str, str]) -> float | None:
         known = [grown for what in _ERRORS if (grown := self._compute_counter_growth(what, port_labels)) is not None]
@@ -224,11 +231,11 @@ class _Node:
 
     def _compute_stalled(self, resource: str) -> float | None:
         labels = frozenset({"resource": resource, "share": "some"}.items())
-        grown = self._compute_growth(("opsk_host_pressure_seconds_total", labels))
+        grown = self._compute_growth((metric_names.HOST_PRESSURE_SECONDS_TOTAL, labels))
         return min(grown / self.interval_s, 1.0) if grown is not None and self.interval_s > 0 else None
 
 
-_PROCESSORS = "opsk_host_cpu_seconds_total"
+_PROCESSORS = metric_names.HOST_CPU_SECONDS_TOTAL
 
 
 def _sum_processor_s(scrape: Scrape) -> float:

@@ -80,8 +80,12 @@ def watched_lab(slurm: Slurm) -> Iterator[RunningLab]:
     with path_is(slurm.path):
         record, _ = up(top / "lab", shape=SHAPE, parts=("exporter",), progress=lambda _: None, exporters=SHAPE.nodes)
         kept = {name: text for name, text in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
-        environment = {**kept, "PATH": build_search_path(), "XDG_STATE_HOME": str(top / "state"),
-        **build_slurm_environment(record)}
+        environment = {
+            **kept,
+            "PATH": build_search_path(),
+            "XDG_STATE_HOME": str(top / "state"),
+            **build_slurm_environment(record),
+        }
     lab = RunningLab(path=top / "lab", environment=environment)
     try:
         (top / "exporters").write_text(

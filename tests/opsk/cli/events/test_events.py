@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 from opsk.cli.events import command
 from opsk.cli.events.pages import parse_exporter, read_pages
 from opsk.cli.main import opsk
-from opsk.diagnosis.events.exposition import read_line_samples
 from opsk.diagnosis.events.from_samples import NAMES
 from opsk.errors import InputError, SlurmError, UnavailableError
+from opsk.metrics.exposition import read_line_samples
 from opsk.slurm.records import JobRecord, NodeRecord
 
 WELL = """\

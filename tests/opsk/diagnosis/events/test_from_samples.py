@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from opsk.diagnosis.events.from_samples import Sample, build_job, build_node, build_node_parts
+from opsk.diagnosis.events.from_samples import build_job, build_node, build_node_parts
+from opsk.metrics.exposition import Sample
 from opsk.slurm.records import JobRecord, NodeRecord
 
 

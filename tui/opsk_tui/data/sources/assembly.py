@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from opsk.diagnosis.events.from_samples import Sample
 from opsk.hardware.xids import XidClass, xid
+from opsk.metrics import names as metric_names
+from opsk.metrics.exposition import Sample
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.workload.advice_record import AdviceRecord
 from opsk_tui.data.sources.readings import (
@@ -180,25 +181,25 @@ def compute_gpu_health(samples: Sequence[Sample], now_s: float) -> dict[str, Hea
     times = {
         (labels.get("gpu", ""), labels.get("xid", "")): value
         for name, labels, value in samples
-        if name == "opsk_gpu_xid_last_seen_timestamp_seconds"
+        if name == metric_names.GPU_XID_LAST_SEEN_TIMESTAMP_SECONDS
     }
     for name, labels, value in samples:
         gpu = labels.get("gpu", "")
         worse = Health.OK
         match name:
-            case "opsk_gpu_up" if value == 0:
+            case metric_names.GPU_UP if value == 0:
                 worse = Health.UNHEALTHY
-            case "opsk_gpu_row_remap_failed" | "opsk_gpu_fabric_fault" if value > 0:
+            case metric_names.GPU_ROW_REMAP_FAILED | metric_names.GPU_FABRIC_FAULT if value > 0:
                 worse = Health.UNHEALTHY
-            case "opsk_gpu_fabric_healthy" if value == 0:
+            case metric_names.GPU_FABRIC_HEALTHY if value == 0:
                 worse = Health.UNHEALTHY
-            case "opsk_gpu_row_remap_pending" if value > 0:
+            case metric_names.GPU_ROW_REMAP_PENDING if value > 0:
                 worse = Health.WATCH
-            case "opsk_gpu_recovery_action" if value > 0 and labels.get("action", "none") != "none":
+            case metric_names.GPU_RECOVERY_ACTION if value > 0 and labels.get("action", "none") != "none":
                 worse = Health.UNHEALTHY
-            case "opsk_gpu_ecc_volatile_errors_total" if value > 0 and labels.get("error") == "uncorrected":
+            case metric_names.GPU_ECC_VOLATILE_ERRORS_TOTAL if value > 0 and labels.get("error") == "uncorrected":
                 worse = Health.WATCH
-            case "opsk_gpu_xid_errors_total" if value > 0:
+            case metric_names.GPU_XID_ERRORS_TOTAL if value > 0:
                 worse = _xid_health(labels.get("xid", ""), times.get((gpu, labels.get("xid", ""))), now_s)
             case _:
                 continue

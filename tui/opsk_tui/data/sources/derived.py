@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from opsk.metrics import names as metric_names
 from opsk.slurm.records import JobRecord
 from opsk.telemetry.progress.from_counters import SOURCE, Series, estimate_step
 from opsk_tui.data.sources.prometheus.client import PrometheusSource, match_any
@@ -27,7 +28,7 @@ MAX_NODES = 4
 MIN_CONFIDENCE = 0.6
 MIN_SPREAD = 0.08
 """Standard deviation over mean: the rest of faster changes is less [ratio]."""
-_SIGNALS = ("opsk_gpu_energy_joules_total", "opsk_infiniband_port_transmitted_bytes_total")
+_SIGNALS = (metric_names.GPU_ENERGY_JOULES_TOTAL, metric_names.INFINIBAND_PORT_TRANSMITTED_BYTES_TOTAL)
 
 
 class Signals(Protocol):

@@ -8,9 +8,11 @@ from operator import is_
 from typing import TypeVar
 
 from opsk.diagnosis.events.detection import NOTHING, Known, detect, sort_events
-from opsk.diagnosis.events.from_samples import NodeParts, Sample, build_job, build_node, build_node_parts
+from opsk.diagnosis.events.from_samples import NodeParts, build_job, build_node, build_node_parts
 from opsk.diagnosis.events.observations import GpuSeen, JobSeen, NodeSeen, Observations, PortSeen
 from opsk.diagnosis.events.values import Event
+from opsk.metrics import names as metric_names
+from opsk.metrics.exposition import Sample
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk_tui.data.sources.readings import RATE, Readings
 
@@ -119,7 +121,7 @@ class FailureDetector:
         for (node, uuid), index in readings.index_of.items():
             if node in readings.sick:
                 labels = {"gpu": uuid, "index": str(index)}
-                infos.setdefault(node, []).append(Sample("opsk_gpu_info", labels, 1.0))
+                infos.setdefault(node, []).append(Sample(metric_names.GPU_INFO, labels, 1.0))
         parts = {}
         for node, samples in readings.sick.items():
             before = self._parts.get(node)

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from opsk.diagnosis.events.exposition import read_samples
-from opsk.diagnosis.events.from_samples import NAMES, Sample
+from opsk.diagnosis.events.from_samples import NAMES
+from opsk.metrics import names as metric_names
+from opsk.metrics.exposition import Sample, read_samples
 from opsk_tui.data.sources.readings import (
     BYTES,
     CLOCK_MAX,
@@ -37,33 +38,33 @@ from opsk_tui.data.sources.readings import (
 from opsk_tui.data.view import Metric
 
 _GAUGES = {
-    "opsk_gpu_utilization_ratio": Metric.UTILISATION,
-    "opsk_gpu_tensor_active_ratio": Metric.TENSOR,
-    "opsk_gpu_memory_used_bytes": MEMORY_USED,
-    "opsk_gpu_memory_size_bytes": MEMORY_SIZE,
-    "opsk_gpu_power_average_watts": Metric.POWER,
-    "opsk_gpu_power_watts": Metric.POWER,
-    "opsk_gpu_power_limit_watts": POWER_LIMIT,
-    "opsk_gpu_power_default_limit_watts": POWER_DEFAULT,
-    "opsk_gpu_sm_active_ratio": SM_ACTIVE,
+    metric_names.GPU_UTILIZATION_RATIO: Metric.UTILISATION,
+    metric_names.GPU_TENSOR_ACTIVE_RATIO: Metric.TENSOR,
+    metric_names.GPU_MEMORY_USED_BYTES: MEMORY_USED,
+    metric_names.GPU_MEMORY_SIZE_BYTES: MEMORY_SIZE,
+    metric_names.GPU_POWER_AVERAGE_WATTS: Metric.POWER,
+    metric_names.GPU_POWER_WATTS: Metric.POWER,
+    metric_names.GPU_POWER_LIMIT_WATTS: POWER_LIMIT,
+    metric_names.GPU_POWER_DEFAULT_LIMIT_WATTS: POWER_DEFAULT,
+    metric_names.GPU_SM_ACTIVE_RATIO: SM_ACTIVE,
 }
 _CHOSEN = {
-    "opsk_gpu_temperature_celsius": ("sensor", "gpu", Metric.TEMPERATURE),
-    "opsk_gpu_clock_hertz": ("clock", "sm", CLOCK_NOW),
-    "opsk_gpu_clock_max_hertz": ("clock", "sm", CLOCK_MAX),
-    "opsk_gpu_temperature_limit_celsius": ("limit", "slowdown", SLOWDOWN),
+    metric_names.GPU_TEMPERATURE_CELSIUS: ("sensor", "gpu", Metric.TEMPERATURE),
+    metric_names.GPU_CLOCK_HERTZ: ("clock", "sm", CLOCK_NOW),
+    metric_names.GPU_CLOCK_MAX_HERTZ: ("clock", "sm", CLOCK_MAX),
+    metric_names.GPU_TEMPERATURE_LIMIT_CELSIUS: ("limit", "slowdown", SLOWDOWN),
 }
-_THROTTLE = "opsk_gpu_throttle_seconds_total"
+_THROTTLE = metric_names.GPU_THROTTLE_SECONDS_TOTAL
 _HELD_DOWN = {
     **dict.fromkeys(("sw_power_cap", "hw_power_brake", "board_limit"), POWER_HELD),
     **dict.fromkeys(("thermal", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown"), HEAT_HELD),
 }
-_XIDS, _ECC = "opsk_gpu_xid_errors_total", "opsk_gpu_ecc_volatile_errors_total"
+_XIDS, _ECC = metric_names.GPU_XID_ERRORS_TOTAL, metric_names.GPU_ECC_VOLATILE_ERRORS_TOTAL
 _PORT_GAUGES = {
-    "opsk_infiniband_port_rate_bytes_per_second": RATE,
-    "opsk_infiniband_port_congestion_ratio": CONGESTION,
+    metric_names.INFINIBAND_PORT_RATE_BYTES_PER_SECOND: RATE,
+    metric_names.INFINIBAND_PORT_CONGESTION_RATIO: CONGESTION,
 }
-_PORT_BYTES = ("opsk_infiniband_port_transmitted_bytes_total", "opsk_infiniband_port_received_bytes_total")
+_PORT_BYTES = (metric_names.INFINIBAND_PORT_TRANSMITTED_BYTES_TOTAL, metric_names.INFINIBAND_PORT_RECEIVED_BYTES_TOTAL)
 _PORT_ERRORS = tuple(
     f"opsk_infiniband_port_{kind}_total"
     for kind in (
@@ -79,9 +80,9 @@ _PROGRESS = tuple(
     )
 )
 _CPU, _PRESSURE, _ENERGY = (
-    "opsk_host_cpu_seconds_total",
-    "opsk_host_pressure_seconds_total",
-    "opsk_gpu_energy_joules_total",
+    metric_names.HOST_CPU_SECONDS_TOTAL,
+    metric_names.HOST_PRESSURE_SECONDS_TOTAL,
+    metric_names.GPU_ENERGY_JOULES_TOTAL,
 )
 METRIC_NAMES = tuple(
     sorted(
@@ -110,8 +111,13 @@ RETENTION_S, MAX_GAP_S = 3600.0 + 60.0, 30.0
 _ONLY = {_PRESSURE: 'share="some"'} | {name: f'{label}="{wanted}"' for name, (label, wanted, _) in _CHOSEN.items()}
 _WITHOUT_ZEROS = frozenset(
     {
-        *("opsk_gpu_recovery_action", "opsk_gpu_fabric_fault", "opsk_gpu_fabric_state", "opsk_gpu_nvlinks"),
-        *("opsk_gpu_row_remap_pending", "opsk_gpu_row_remap_failed"),
+        *(
+            metric_names.GPU_RECOVERY_ACTION,
+            metric_names.GPU_FABRIC_FAULT,
+            metric_names.GPU_FABRIC_STATE,
+            metric_names.GPU_NVLINKS,
+        ),
+        *(metric_names.GPU_ROW_REMAP_PENDING, metric_names.GPU_ROW_REMAP_FAILED),
     }
 )
 
@@ -261,12 +267,16 @@ class Batch:
         """Learn the places of this node's GPUs and ports; return the slots of its GPUs."""
         readings = self._readings
         gpus = {
-            labels["gpu"]: labels for name, labels, _ in page_samples if name == "opsk_gpu_info" and "gpu" in labels
+            labels["gpu"]: labels
+            for name, labels, _ in page_samples
+            if name == metric_names.GPU_INFO and "gpu" in labels
         }
         readings.learn_gpus(
             {**labels, "node": node} for uuid, labels in gpus.items() if (node, uuid) not in readings.slot_of
         )
-        ports = [{**labels, "node": node} for name, labels, _ in page_samples if name == "opsk_infiniband_port_info"]
+        ports = [
+            {**labels, "node": node} for name, labels, _ in page_samples if name == metric_names.INFINIBAND_PORT_INFO
+        ]
         keys = {(node, labels.get("device", ""), labels.get("port", "1")) for labels in ports}
         if keys and not keys & readings.port_of.keys():
             others = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from opsk.metrics import names as metric_names
 from opsk_tui.data.sources.prometheus.client import PrometheusSource, match_any
 from opsk_tui.data.sources.readings import Readings
 
@@ -101,8 +102,8 @@ class PastProgress:
             for job, series in by_job.items():
                 progress = self._readings.progress.get(job)
                 if progress is not None:
-                    ended = series.get("opsk_training_last_progress_timestamp_seconds", {})
-                    numbers = series.get("opsk_training_iteration", {})
+                    ended = series.get(metric_names.TRAINING_LAST_PROGRESS_TIMESTAMP_SECONDS, {})
+                    numbers = series.get(metric_names.TRAINING_ITERATION, {})
                     progress.lines.clear()
                     for at_s in sorted(ended.keys() & numbers.keys()):
                         progress.note_line(int(numbers[at_s]), ended[at_s])

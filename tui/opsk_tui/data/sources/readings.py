@@ -18,7 +18,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from opsk.diagnosis.events.from_samples import Sample
+from opsk.metrics.exposition import Sample
 from opsk.telemetry.progress.from_counters import SOURCE as COUNTERS
 from opsk_tui.data.view import Metric
 

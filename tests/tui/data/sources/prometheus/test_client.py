@@ -151,7 +151,7 @@ def test_what_is_common_to_a_node_is_asked_by_node_and_the_rest_in_full() -> Non
 
     source._ask = answer  # type: ignore[method-assign,assignment]
     question = next(each for each in source._questions if each.name == MEMORY_SIZE)
-    source._put(question)
+    source._ask_and_store(question)
     nan = math.nan
     assert np.array_equal(found.gpu[MEMORY_SIZE], [[80, 80], [80, 40], [nan, 80], [nan, nan]], equal_nan=True)
     assert 'node=~"n1|n2"' in asked[1]

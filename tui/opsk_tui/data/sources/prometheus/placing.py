@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from opsk.diagnosis.events.from_samples import Sample
+from opsk.metrics.exposition import Sample
 from opsk.telemetry.progress.from_counters import SOURCE as COUNTERS
 from opsk_tui.data.sources.prometheus.answers import SeriesIndex, parse_pairs, parse_vector, scatter_values
 from opsk_tui.data.sources.prometheus.questions import IS, About, Question

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
-
-from opsk.diagnosis.events.from_samples import Sample
+from typing import NamedTuple
 
 _TYPE = re.compile(rb"^# TYPE (\S+) [a-z]+$", re.MULTILINE)
 _LINE = re.compile(
@@ -23,6 +22,14 @@ _ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n"}
 _ZERO = (" 0", " 0.0")
 NOTHING: Mapping[str, str] = {}
+
+
+class Sample(NamedTuple):
+    """One value of one series."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
 
 
 def read_samples(
