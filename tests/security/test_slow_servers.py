@@ -58,7 +58,7 @@ def by_events(url: str) -> str:
 
 
 def by_top(url: str) -> str:
-    server = Server(url, Access(), deadline_s=DEADLINE_S, largest_bytes=1 << 20)
+    server = Server(url, Access(), deadline_s=DEADLINE_S, max_bytes=1 << 20)
     try:
         server.ask("GET", "/metrics")
     except UnavailableError as error:

@@ -38,7 +38,7 @@ def anew(analyzer: SiteAnalyzer, query: AnalysisRequest) -> Analysis:
     names = ("_adviser", "_verdicts_only", "_analysis_cache")
     before = {name: getattr(analyzer, name) for name in names}
     for name in names[:2]:
-        setattr(analyzer, name, replace(before[name], kept=SearchCache()))
+        setattr(analyzer, name, replace(before[name], cache=SearchCache()))
     analyzer._analysis_cache = AnalysisCache()
     try:
         return analyzer.analyze(query)

@@ -173,10 +173,10 @@ def test_what_is_being_asked_is_waited_for_but_not_before_anything_is_seen(
     feed._view = replace(feed._view, nodes=nodes)
 
     async def run() -> bool:
-        feed._asked.add(Source.SLURM)
-        asyncio.get_running_loop().call_later(answers_after_s, feed._asked.discard, Source.SLURM)
-        await feed._settled()
-        return Source.SLURM not in feed._asked
+        feed._pending.add(Source.SLURM)
+        asyncio.get_running_loop().call_later(answers_after_s, feed._pending.discard, Source.SLURM)
+        await feed._settle()
+        return Source.SLURM not in feed._pending
 
     assert asyncio.run(closing(feed, run())) is bool(nodes)
 
