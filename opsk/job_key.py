@@ -1,8 +1,8 @@
 """Identifies a job by cluster and number, for everything that is stored or locked per job.
 
 Each cluster counts its jobs from 1, so that a number alone is ambiguous. Files and locks are named ``CLUSTER.JOB``;
-``deploy/slurm/opsk-prolog`` makes the same names. Files of opsk 0.1 are named by number alone: their
-cluster is unknown.
+``deploy/slurm/opsk-prolog`` makes the same names. Files of opsk 0.1 are named by number alone:
+their cluster is unknown.
 """
 
 from __future__ import annotations
