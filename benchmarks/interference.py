@@ -20,13 +20,13 @@ from opsk.fabric.rails import find_rails
 from opsk.hardware.catalog import cluster as catalogue_cluster
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.interference.contention import interference
+from opsk.planning.interference.links import FabricLinks, build_links
 from opsk.planning.interference.load import JobShape, Load, default_load, job_shape
 from opsk.planning.interference.node_choice import choose_nodes
-from opsk.planning.interference.running import RunningLoads
-from opsk.planning.interference.wires import FabricLinks, build_links
+from opsk.planning.interference.running_loads import RunningLoads
 from opsk.planning.placement.reference_jobs import DENSE
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
-from opsk.planning.routing.routes_of_fabric import build_routes
+from opsk.planning.routing.fabric_routes import build_routes
 from opsk.workload.plan import Plan
 
 SHORT_NODES = 512

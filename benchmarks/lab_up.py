@@ -15,8 +15,8 @@ from benchmarks.process_use import timed
 from opsk.lab.programs import find_missing
 from opsk.lab.record import LabRecord
 from opsk.lab.shape import LabShape
-from opsk.lab.starting import up
-from opsk.lab.stopping import take_down
+from opsk.lab.start import up
+from opsk.lab.stop import take_down
 
 SHORT_NODES = 1
 

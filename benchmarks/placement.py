@@ -16,8 +16,8 @@ from benchmarks.large_fabric import NODES, large_fabric
 from benchmarks.process_use import own_peak_bytes, timed
 from opsk.fabric.rails import Rails, find_rails
 from opsk.planning.placement.placement import place
+from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.routes import Routes
-from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 

@@ -18,8 +18,8 @@ from page_table import NOTHING, gib, seconds, table
 from recipe_search import OF_ITS_TIME
 
 from opsk.hardware.catalog import cluster
-from opsk.planning.search.found import SearchResult
 from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.result import SearchResult
 from opsk.planning.search.search import best_plans
 from opsk.workload.plan import Offload, Plan, Sharding, Software
 

@@ -21,8 +21,8 @@ from opsk.costmodel.table import PlanTable
 from opsk.costmodel.uncertainty.verdict import FITS_FROM
 from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
 from opsk.planning.search.candidate import Candidate
-from opsk.planning.search.found import SearchResult
 from opsk.planning.search.request import AXES, PlanRequest
+from opsk.planning.search.result import SearchResult
 from opsk.planning.search.search import best_plans
 from opsk.workload.plan import Plan, Recompute, Schedule, Sharding, Software
 

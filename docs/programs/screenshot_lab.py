@@ -18,9 +18,9 @@ from pathlib import Path
 
 from opsk.lab.programs import build_search_path
 from opsk.lab.shape import LabShape
-from opsk.lab.starting import up
+from opsk.lab.start import up
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stopping import take_down
+from opsk.lab.stop import take_down
 
 OPSK = (sys.executable, "-P", "-m", "opsk")
 SHAPE = LabShape(nodes=16, gpus=4, hcas=4, spines=2)

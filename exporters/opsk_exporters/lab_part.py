@@ -1,6 +1,6 @@
 """Adds the exporters to a lab: one process for each of the first nodes, and the processes that they need.
 
-Each reads simulated devices (`opsk.lab.watched`); of the real machine it shows only what psutil reads. One more process
+Each reads simulated devices (`opsk.lab.exporter_devices`); of the real machine it shows only what psutil reads. One more process
 updates these devices, and a Prometheus scrapes all of them if requested.
 """
 
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from opsk.lab.parts import LabPart, LabSite, PartDaemon
-from opsk.lab.prometheus import build_prometheus_command, find_prometheus, write_prometheus
-from opsk.lab.watched import (
+from opsk.lab.exporter_devices import (
     build_exporter_environment,
     build_stand_in,
     format_slurm_lines,
@@ -18,6 +16,8 @@ from opsk.lab.watched import (
     machine_folder,
     prepare_watched,
 )
+from opsk.lab.parts import LabPart, LabSite, PartDaemon
+from opsk.lab.prometheus import build_prometheus_command, find_prometheus, write_prometheus
 
 OPSK = (sys.executable, "-P", "-m", "opsk")
 

@@ -12,7 +12,7 @@ import click
 
 from opsk.config import SiteConfig, load_site
 from opsk.errors import ExitStatus, InputError, OpskError
-from opsk.slurm.choice import slurm_client
+from opsk.slurm.adapter import slurm_client
 from opsk.text import escape, format_json
 from opsk.units import KIB, MIB
 from opsk.workload.advice_record import Verdict
@@ -23,8 +23,8 @@ from opsk_jobcheck.advice.document import document
 from opsk_jobcheck.advice.rendering import Detail, is_ascii_only, lines, mark_array_task, parse_detail
 from opsk_jobcheck.cluster_state.wanted import parse_node_constraints
 from opsk_jobcheck.scripts.sbatch.directives import read_directive_options
+from opsk_jobcheck.scripts.sbatch_request import build_typed_request
 from opsk_jobcheck.scripts.script import read_script
-from opsk_jobcheck.scripts.typed import build_typed_request
 from opsk_jobcheck.service.one_reading import add_live_state
 from opsk_jobcheck.service.site import build_site_adviser
 from opsk_jobcheck.submission.request import SlurmRequest

@@ -21,9 +21,9 @@ from opsk.calibration.fitting.site_fit import build_linear_site
 from opsk.calibration.fitting.spread import COVERAGE, FittedSpread, Residuals, coverage, coverage_unseen, fit_spread
 from opsk.calibration.runs.conventions import measured_step_s
 from opsk.calibration.runs.runs import Run
+from opsk.costmodel.efficiency.cases import ASPECTS, Case, build_case
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareEfficiency, Spread
-from opsk.costmodel.efficiency.nearness import ASPECTS, Case, build_case
 from opsk.costmodel.table import FloatColumn
 from opsk.costmodel.uncertainty.inputs import TIME_INPUTS
 from opsk.errors import InputError

@@ -12,7 +12,7 @@ from opsk.fabric.fabric import Cable, Fabric
 from opsk.fabric.graph import HcaLink, build_switch_neighbours, compute_tiers, find_hca_links, find_isl_cables
 from opsk.fabric.hosts.hosts import COMPUTE, STORAGE, Host, find_hosts
 from opsk.fabric.hosts.roles import classify_name
-from opsk.fabric.leaves.kinds import classify_leaves, find_empty_leaves, find_off_tier, find_shared_leaves
+from opsk.fabric.leaves.classification import classify_leaves, find_empty_leaves, find_off_tier, find_shared_leaves
 from opsk.fabric.leaves.side_networks import find_side_leaves
 from opsk.fabric.units import Unit, find_units
 

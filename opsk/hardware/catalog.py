@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from opsk.errors import ConfigError, InputError
-from opsk.hardware.building import Builder
 from opsk.hardware.catalog_format import (
     MAX_SHOWN,
     CatalogFile,
@@ -26,9 +25,10 @@ from opsk.hardware.catalog_format import (
     omit_values,
     parse_toml,
 )
-from opsk.hardware.citing import cite
-from opsk.hardware.shelf import CatalogIndex, Named, build_index, find_conflicts
+from opsk.hardware.catalog_index import CatalogIndex, Named, build_index, find_conflicts
+from opsk.hardware.citations import cite
 from opsk.hardware.spec import ClusterSpec, GpuSpec, NicSpec, NodeSpec
+from opsk.hardware.spec_builder import Builder
 from opsk.units import MIB
 
 Kind = Literal["gpu", "nic", "node", "cluster"]

@@ -23,7 +23,7 @@ from opsk.planning.remap.remap import remap
 from opsk.planning.remap.situation import Hosts, Situation, prepare
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Kind
-from opsk.planning.routing.routes_of_fabric import build_routes
+from opsk.planning.routing.fabric_routes import build_routes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision, Sharding
 

@@ -19,9 +19,9 @@ from opsk.costmodel.table import FloatColumn, PlanTable
 from opsk.errors import InputError
 from opsk.frameworks.limits import ANYTHING, Limits
 from opsk.hardware.spec import ClusterSpec
-from opsk.planning.search.emptiness import broken_rules, relaxations
-from opsk.planning.search.found import SearchResult
+from opsk.planning.search.relaxations import broken_rules, relaxations
 from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.result import SearchResult
 from opsk.planning.search.search import best_plans
 from opsk.text import format_bytes
 from opsk.workload.model import ModelShape

@@ -14,10 +14,10 @@ from typing import Protocol
 
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.remapping.actions import ActionKind, ClusterState, Step, StepCheck, check_step
+from opsk.remapping.commands import Run, run_command
 from opsk.remapping.decision import Decision, read_launcher_report, write_document
 from opsk.remapping.journal import Journal, Line, PlannedRemap, Remapping, RunState, StepState
-from opsk.remapping.running import Run, run_command
-from opsk.remapping.world import build_preconditions, list_changes
+from opsk.remapping.preconditions import build_preconditions, list_changes
 from opsk.slurm.commands.remap_commands import Who, build_state_query
 from opsk.slurm.records import JobRecord, NodeRecord
 

@@ -27,7 +27,7 @@ from opsk.errors import InputError, UnavailableError
 from opsk.job_key import JobKey, cluster_part
 from opsk.remapping.actions import InitialState, Step
 from opsk.remapping.decision import Decision
-from opsk.remapping.world import Preconditions
+from opsk.remapping.preconditions import Preconditions
 from opsk.units import MIB
 
 StepState = Literal["started", "done", "skipped", "failed", "undone"]

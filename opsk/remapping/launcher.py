@@ -15,6 +15,7 @@ from pathlib import Path
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.job_key import JobKey
 from opsk.planning.placement.node_order import slurm_order
+from opsk.remapping.commands import Run, run_command
 from opsk.remapping.decision import (
     Decision,
     LauncherReport,
@@ -25,7 +26,6 @@ from opsk.remapping.decision import (
     write_document,
 )
 from opsk.remapping.execution import Cluster
-from opsk.remapping.running import Run, run_command
 from opsk.slurm.commands.remap_commands import STALE
 from opsk.slurm.records import JobRecord
 

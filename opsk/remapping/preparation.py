@@ -11,14 +11,14 @@ from pathlib import Path
 
 from opsk.errors import InputError
 from opsk.job_key import JobKey
-from opsk.planning.remap.preview import list_hosts
+from opsk.planning.remap.placement_view import list_hosts
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Answer, Option, Way
 from opsk.remapping.actions import ClusterState, InitialState, Step, parse_nodes
+from opsk.remapping.commands import find_caller_name, format_executor, is_allowed
 from opsk.remapping.decision import Decision, LauncherReport, decision_file, launcher_report_file, read_launcher_report
 from opsk.remapping.journal import PlannedRemap, new_id
-from opsk.remapping.running import find_caller_name, format_executor, is_allowed
-from opsk.remapping.world import Preconditions, build_preconditions
+from opsk.remapping.preconditions import Preconditions, build_preconditions
 from opsk.slurm.commands.remap_commands import Command, Where, Who
 from opsk.slurm.records import JobRecord, NodeRecord
 

@@ -1,4 +1,4 @@
-"""Defines the interface of Slurm clients; `opsk.slurm.choice.slurm_client` selects the adapter.
+"""Defines the interface of Slurm clients; `opsk.slurm.adapter.slurm_client` selects the adapter.
 
 There are two adapters, which pass one suite of tests: `opsk.slurm.commands.command.CommandClient` on Slurm's commands
 and `opsk.slurm.pyslurm.client.PyslurmClient` on pyslurm in a process of its own.

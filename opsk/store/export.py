@@ -15,7 +15,7 @@ from opsk.store.records.advice import AdviceGiven
 from opsk.store.records.clusters import ClusterSeen
 from opsk.store.records.failures import FailureSeen
 from opsk.store.records.jobs import JobSeen
-from opsk.store.records.measured import Measured
+from opsk.store.records.measurements import Measured
 from opsk.store.records.record import build_record
 from opsk.store.records.remaps import RemapMoved, RemapProposed, RemapStep
 from opsk.store.records.reports import build_report

@@ -24,7 +24,7 @@ from opsk.store.records.advice import AdviceGiven, store_advice
 from opsk.store.records.clusters import ClusterSeen, store_cluster
 from opsk.store.records.failures import FailureSeen, store_failure
 from opsk.store.records.jobs import JobSeen, store_job
-from opsk.store.records.measured import Measured, store_measured
+from opsk.store.records.measurements import Measured, store_measured
 from opsk.store.records.remaps import RemapMoved, RemapProposed, RemapStep, store_move, store_remap, store_step
 from opsk.store.records.reports import Report, store_report
 from opsk.store.records.snapshots import SnapshotSeen, store_snapshot

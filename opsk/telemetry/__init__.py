@@ -3,6 +3,6 @@
 ``from opsk.telemetry import report`` costs a training loop nothing but the standard library.
 """
 
-from opsk.telemetry.jobs.own_loop import report
+from opsk.telemetry.jobs.step_report import report
 
 __all__ = ["report"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from opsk.config import PostmortemConfig
-from opsk.postmortem.evidence import missed
+from opsk.postmortem.evidence import missed_jobs as missed
 
 FOLDERS = {
     "run/opsk": 0o755, "var/log/opsk": 0o750, "run/opsk-jobs": 0o755,

@@ -10,9 +10,9 @@ import pytest
 from prometheus_client import Metric
 
 from opsk.errors import TelemetryError
-from opsk.telemetry.gpu.nvml.calls import TIMEOUT
+from opsk.telemetry.gpu.nvml.caller import TIMEOUT
 from opsk.telemetry.gpu.samples import GpuReading
-from opsk.telemetry.gpu.shared import SharedGpus
+from opsk.telemetry.gpu.shared_source import SharedGpus
 from opsk.telemetry.power.balance import GpuPowerWatch, WatchedGpus
 from opsk_exporters.catalogue import COLLECTORS, make_collectors
 from opsk_exporters.core.collector import Scraper

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from opsk.telemetry.background import Latest
+from opsk.telemetry.background_reader import Latest
 from opsk.telemetry.gpu.imex import ImexSample
 from opsk.telemetry.gpu.samples import GpuReading, GpuSample, LostGpu, RetiredPages
 from opsk.telemetry.host.services import ServiceSample

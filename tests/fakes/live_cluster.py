@@ -9,8 +9,8 @@ from opsk.errors import InputError, SlurmError
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import find_rails
 from opsk.hardware.catalog import cluster
-from opsk.planning.interference.wires import build_links
-from opsk.planning.routing.routes_of_fabric import build_routes
+from opsk.planning.interference.links import build_links
+from opsk.planning.routing.fabric_routes import build_routes
 from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_jobcheck.advice.adviser import Adviser

@@ -17,9 +17,9 @@ from opsk.config import load_site
 from opsk.lab.parts import ADVISOR, list_parts
 from opsk.lab.record import LabRecord
 from opsk.lab.shape import LabShape
-from opsk.lab.starting import up
+from opsk.lab.start import up
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stopping import take_down
+from opsk.lab.stop import take_down
 
 UP_WITHIN_S = 60.0
 

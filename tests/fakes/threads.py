@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from opsk.telemetry.background import Background
+from opsk.telemetry.background_reader import Background
 from opsk.telemetry.gpu.nvml.events import NvmlEvents
-from opsk.telemetry.gpu.shared import SharedGpus
+from opsk.telemetry.gpu.shared_source import SharedGpus
 from opsk_exporters.core.collector import Worker
 
 _KINDS: tuple[Any, ...] = (Background, SharedGpus, NvmlEvents, Worker)

@@ -17,7 +17,7 @@ from opsk_jobcheck.advice.flags import build_flags
 from opsk_jobcheck.advice.option_syntax.tables import NAMES
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.frameworks.registry import FRAMEWORKS, READERS
-from opsk_jobcheck.scripts.launchers.other_work import CONNECTIVITY
+from opsk_jobcheck.scripts.launchers.non_training import CONNECTIVITY
 from opsk_jobcheck.scripts.launchers.programs import program_of
 
 MODEL = StatedModel(experts=0, layers=32, hidden=4096, ffn=14336, heads=32, kv_heads=8, vocab=128256, seq=4096)

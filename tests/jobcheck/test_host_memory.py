@@ -11,8 +11,8 @@ from opsk.workload.workload import Problem
 from opsk_jobcheck.advice.adviser import Adviser
 from opsk_jobcheck.cluster_state.wanted import parse_node_constraints
 from opsk_jobcheck.host_memory import HostMemoryRequest, parse_memory_request
+from opsk_jobcheck.scripts.sbatch_request import build_typed_request
 from opsk_jobcheck.scripts.script import read_script
-from opsk_jobcheck.scripts.typed import build_typed_request
 from opsk_jobcheck.submission.request import SlurmRequest
 from tests.fakes.launch_scripts import LLAMA_70B
 

@@ -15,7 +15,7 @@ from opsk.hardware.catalog import cluster, gpu
 from opsk.job_key import JobKey
 from opsk.postmortem.evidence.bundle import Redaction, write_bundle
 from opsk.postmortem.evidence.node_files import job_folder, node_file_name
-from opsk.postmortem.reasoning.acting import list_actions
+from opsk.postmortem.reasoning.actions import list_actions
 from opsk.postmortem.values import Cause, FailureClass, JobFacts, Place
 from opsk.slurm.commands.remap_commands import Command, Who
 from opsk.workload.public_models.lookup import public_model

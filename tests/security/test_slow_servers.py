@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from opsk.cli.doctor.fetching import fetch
+from opsk.cli.doctor.http import fetch
 from opsk.cli.events.pages import read_pages
 from opsk.config import TopConfig
 from opsk.errors import UnavailableError

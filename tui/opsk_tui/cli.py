@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import click
 from rich.cells import cell_len, set_cell_size
 
-from opsk.app.store_opening import find_store_url
+from opsk.app.site_store import find_store_url
 from opsk.config import load_site
 from opsk.errors import InputError, SlurmError, UnavailableError
-from opsk.slurm.choice import ChosenClient, slurm_client
+from opsk.slurm.adapter import ChosenClient, slurm_client
 from opsk.slurm.records import JobRecord
 from opsk.text import escape, format_bytes, format_duration, format_json
 from opsk.workload.advice_record import AdviceRecord

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector as PrometheusCollector
 
 from opsk.errors import OpskError
 from opsk.metrics import names as metric_names
-from opsk.telemetry import background
+from opsk.telemetry import background_reader as background
 from opsk.text import escape
 from opsk_exporters.core.families import Families
 

@@ -30,7 +30,7 @@ from opsk_exporters.core.collector import Scraper, merge_families
 from opsk_exporters.core.connections import Connections, identify_client
 from opsk_exporters.core.exposition import Writer, format_response
 from opsk_exporters.core.families import Families
-from opsk_exporters.core.landing import CONTENT_SECURITY_POLICY, render_landing_page
+from opsk_exporters.core.landing_page import CONTENT_SECURITY_POLICY, render_landing_page
 from opsk_exporters.core.web_access import NotAllowedError, WebAccess
 
 DEFAULT_LISTEN = "127.0.0.1:9876"

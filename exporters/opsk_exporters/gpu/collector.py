@@ -14,7 +14,7 @@ from prometheus_client import Metric
 
 from opsk.errors import OpskError, TelemetryError
 from opsk.metrics import names as metric_names
-from opsk.telemetry.background import Latest
+from opsk.telemetry.background_reader import Latest
 from opsk.telemetry.gpu.imex import ImexSample
 from opsk.telemetry.gpu.samples import (
     GpuActivity,

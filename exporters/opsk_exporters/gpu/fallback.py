@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable
 
-from opsk.telemetry.background import close
+from opsk.telemetry.background_reader import close
 from opsk.telemetry.gpu.samples import GpuDriverMissingError, GpuReading, GpuSource
 
 LOG = logging.getLogger("opsk.exporter")

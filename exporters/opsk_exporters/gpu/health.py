@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from opsk.metrics import names as metric_names
-from opsk.telemetry.background import Latest
+from opsk.telemetry.background_reader import Latest
 from opsk.telemetry.gpu.imex import DAEMON_STATES, DOMAIN_STATES, ImexSample
 from opsk.telemetry.gpu.nvml.fields import RECOVERY_ACTIONS
 from opsk.telemetry.gpu.samples import EccCount, GpuReading, GpuSample

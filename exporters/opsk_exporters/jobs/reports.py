@@ -17,7 +17,7 @@ from opsk.postmortem.marks import CLASSES, MarkCounts, count_marks
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.commands.command import CommandClient
 from opsk.slurm.commands.controller_text import Controller
-from opsk.telemetry.background import Background
+from opsk.telemetry.background_reader import Background
 from opsk_exporters.core.collector import DEFAULT_DEADLINE_S, NoDataError
 from opsk_exporters.core.families import Families
 from opsk_exporters.slurm.election import AUTO, Election

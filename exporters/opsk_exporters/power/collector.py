@@ -13,7 +13,7 @@ from typing import Any
 
 from prometheus_client import Metric
 
-from opsk.telemetry.background import Background, Latest
+from opsk.telemetry.background_reader import Background, Latest
 from opsk.telemetry.power.balance import GpuPowerTotal
 from opsk.telemetry.power.hwmon import HwmonPower, HwmonReader, HwmonReading
 from opsk.telemetry.power.ipmi import DcmiFile, DcmiReader, NoControllerError

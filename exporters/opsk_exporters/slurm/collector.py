@@ -21,7 +21,7 @@ from opsk.slurm.commands.controller_text import Controller, Reservation
 from opsk.slurm.commands.node_text import NodeLoad
 from opsk.slurm.commands.queue_text import QueuedJobs
 from opsk.slurm.commands.sdiag_text import SchedulerStatistics
-from opsk.telemetry.background import Background
+from opsk.telemetry.background_reader import Background
 from opsk_exporters.core.collector import DEFAULT_DEADLINE_S, NoDataError
 from opsk_exporters.core.families import Families
 from opsk_exporters.slurm.election import AUTO, Election

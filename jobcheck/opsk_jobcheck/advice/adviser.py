@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from opsk.app.inputs.efficiency import find_unmeasured
+from opsk.costmodel.efficiency.cases import build_case
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency
-from opsk.costmodel.efficiency.nearness import build_case
 from opsk.costmodel.predict import predict_one
 from opsk.costmodel.table import PredictionTable
+from opsk.costmodel.uncertainty.case_spread import apply_case_spread
 from opsk.costmodel.uncertainty.verdict import compute_verdict
-from opsk.costmodel.uncertainty.widening import apply_case_spread
 from opsk.errors import InputError, OpskError
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.rails import Rails
 from opsk.hardware.catalog import resolve_gpu
 from opsk.hardware.spec import ClusterSpec
-from opsk.planning.interference.wires import FabricLinks
+from opsk.planning.interference.links import FabricLinks
 from opsk.planning.placement.step_model import as_cabled, step_model
 from opsk.planning.routing.routes import Routes
 from opsk.workload.advice_record import Verdict

@@ -9,10 +9,10 @@ from opsk.errors import OpskError
 from opsk.fabric.fabric import Fabric
 from opsk.hostlist import fold
 from opsk.planning.interference.contention import Interference, interference
+from opsk.planning.interference.links import FabricLinks
 from opsk.planning.interference.load import JobShape, PlacedJob, default_load, place_on_default_nodes, placed_load
 from opsk.planning.interference.node_choice import NodeChoice, choose_nodes
-from opsk.planning.interference.running import RunningLoads
-from opsk.planning.interference.wires import FabricLinks
+from opsk.planning.interference.running_loads import RunningLoads
 from opsk.planning.placement.node_order import unit_of_nodes
 from opsk.planning.placement.placement import Placement
 from opsk.workload.model import ModelShape

@@ -7,8 +7,8 @@ from dataclasses import replace
 from opsk.errors import PlanInfeasibleError
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.rails import Rails
+from opsk.planning.interference.links import FabricLinks
 from opsk.planning.interference.load import job_shape
-from opsk.planning.interference.wires import FabricLinks
 from opsk.planning.placement.placement import place
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.routing.routes import Routes

@@ -16,8 +16,8 @@ from opsk.errors import OpskError
 from opsk.frameworks.limits import Limits, SequenceParallel
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.alternatives import Alternative, Change, neighbours
-from opsk.planning.search.found import SearchResult
 from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.result import SearchResult
 from opsk.planning.search.search import best_plans
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute

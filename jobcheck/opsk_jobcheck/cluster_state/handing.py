@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from opsk.app.interference.jobs import ActiveTraffic
+from opsk.planning.interference.links import FabricLinks
 from opsk.planning.interference.load import Load, LoadKind
-from opsk.planning.interference.running import RunningLoads
+from opsk.planning.interference.running_loads import RunningLoads
 from opsk.planning.interference.storage import StorageRates
-from opsk.planning.interference.wires import FabricLinks
 from opsk.planning.placement.step_model import StepModel
 from opsk.planning.routing.rank_traffic import AXES
 from opsk.slurm.records import JobRecord, NodeRecord

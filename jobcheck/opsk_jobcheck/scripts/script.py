@@ -32,7 +32,7 @@ from opsk_jobcheck.scripts.launchers.launchers import (
     parse_launcher_arguments,
     state_launch,
 )
-from opsk_jobcheck.scripts.launchers.other_work import (
+from opsk_jobcheck.scripts.launchers.non_training import (
     CONNECTIVITY,
     does_other_work,
     doubt_what_differs,
@@ -48,7 +48,7 @@ from opsk_jobcheck.scripts.sbatch.resources import Resources
 from opsk_jobcheck.scripts.sbatch.statements import Statements, apply_statements, read_opsk_lines
 from opsk_jobcheck.scripts.settings.arguments import Arguments, arguments_of
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading, find_best_match
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading, find_best_match
 from opsk_jobcheck.submission.request import SlurmRequest
 
 MAX_SCRIPT_CHARS = 1 << 18

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from opsk.config import SiteConfig
 from opsk.errors import InputError
-from opsk.own_folder import ProcessFolder
+from opsk.process_folder import ProcessFolder
 from opsk.slurm.snapshot import MAX_BYTES, Packed, filter_visible, unpack
 from opsk_jobcheck.cluster_state.snapshots import REQUEST_FILE, SNAPSHOT
 from opsk_jobcheck.service.supervised_process import SupervisedProcess

@@ -12,8 +12,8 @@ from opsk.app.inputs.fabric_dump import read_dumps
 from opsk.config import SiteConfig
 from opsk.errors import InputError
 from opsk.fabric.rails import find_rails
-from opsk.planning.interference.wires import build_links
-from opsk.planning.routing.routes_of_fabric import build_routes
+from opsk.planning.interference.links import build_links
+from opsk.planning.routing.fabric_routes import build_routes
 from opsk_jobcheck.advice.adviser import Adviser
 
 

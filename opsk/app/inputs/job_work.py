@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from opsk.app.store_opening import open_site_store
+from opsk.app.site_store import open_site_store
 from opsk.config import load_site
 from opsk.errors import OpskError
 from opsk.slurm.commands.job_script import check_job
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord
-from opsk.workload.checked import complete_answer
+from opsk.workload.check_answer import complete_answer
 from opsk.workload.completion import Assumption
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan

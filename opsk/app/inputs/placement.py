@@ -31,7 +31,7 @@ from opsk.hostlist import expand, fold
 from opsk.planning.placement.reference_jobs import DENSE
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
 from opsk.slurm.client import SlurmClient
-from opsk.slurm.commands.own_job import resolve_label
+from opsk.slurm.commands.current_job import resolve_label
 from opsk.slurm.records import JobRecord
 from opsk.text import escape
 from opsk.workload.advice_record import AdviceRecord

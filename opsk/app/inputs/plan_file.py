@@ -17,7 +17,7 @@
     [checkpoint]             # optional: fields of opsk.costmodel.estimates.checkpoint.CheckpointOptions
     [run]                    # optional: tokens or steps, pue
 
-`opsk.app.inputs.plan_examination` fills in what is left out and reports it as assumed.
+`opsk.app.inputs.plan_validation` fills in what is left out and reports it as assumed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opsk.app.inputs.plan_examination import ExaminedPlan, examine_plan
 from opsk.app.inputs.plan_fields import RunOptions
+from opsk.app.inputs.plan_validation import ExaminedPlan, examine_plan
 from opsk.costmodel.estimates.checkpoint import CheckpointOptions
 from opsk.errors import InputError
 from opsk.text import escape

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from opsk.errors import InputError, OpskError
+from opsk.slurm.commands.current_job import find_own_job, read_batch_script
 from opsk.slurm.commands.job_script import check_script
-from opsk.slurm.commands.own_job import find_own_job, read_batch_script
 from opsk.slurm.records import JobRecord
 from opsk.workload.plan import Plan
 

@@ -16,9 +16,9 @@ from opsk.fabric.cabling import shorten_name
 from opsk.fabric.fabric import Fabric
 from opsk.hostlist import fold
 from opsk.planning.interference.contention import AxisShare, Interference, Neighbour, SharedLink, interference
+from opsk.planning.interference.links import FabricLinks, build_links
 from opsk.planning.interference.load import JobShape, Load, LoadKind, job_shape, placed_load
 from opsk.planning.interference.node_choice import NodeChoice, NodeSet, choose_nodes
-from opsk.planning.interference.wires import FabricLinks, build_links
 from opsk.planning.placement.placement import Placement
 from opsk.planning.placement.step_model import as_cabled
 from opsk.planning.routing.routes import Routes

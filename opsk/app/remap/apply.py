@@ -14,11 +14,11 @@ from opsk.errors import OpskError
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Option
 from opsk.remapping.actions import ClusterState
+from opsk.remapping.commands import find_caller_name, find_caller_rights, format_executor, is_allowed, run_command
 from opsk.remapping.execution import Cluster, ExecutionContext, ExecutionResult, execute
 from opsk.remapping.journal import FileJournal, Journal, default_folder
+from opsk.remapping.preconditions import Preconditions
 from opsk.remapping.preparation import RunningLauncher, find_launcher, prepare_remap
-from opsk.remapping.running import find_caller_name, find_caller_rights, format_executor, is_allowed, run_command
-from opsk.remapping.world import Preconditions
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.commands.remap_commands import Who
 from opsk.text import escape

@@ -22,9 +22,9 @@ from opsk.hostlist import expand, fold
 from opsk.planning.placement.node_order import slurm_order
 from opsk.planning.placement.step_model import as_cabled
 from opsk.planning.ranks import RankOrder
-from opsk.planning.remap.named import Machine
+from opsk.planning.remap.failure_names import Machine
 from opsk.planning.remap.situation import Hosts, Situation, prepare
-from opsk.planning.routing.routes_of_fabric import build_routes
+from opsk.planning.routing.fabric_routes import build_routes
 from opsk.remapping.preparation import find_launcher
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.cluster_name import cluster_name

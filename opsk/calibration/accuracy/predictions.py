@@ -12,13 +12,13 @@ import numpy as np
 
 from opsk.calibration.runs.conventions import QUANTITIES, step_work
 from opsk.calibration.runs.runs import Run
+from opsk.costmodel.efficiency.cases import build_case
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency, Spread
-from opsk.costmodel.efficiency.nearness import build_case
 from opsk.costmodel.predict import predict_rows
 from opsk.costmodel.table import PlanTable, PredictionTable
+from opsk.costmodel.uncertainty.case_spread import apply_case_spread
 from opsk.costmodel.uncertainty.verdict import Verdict, compute_verdict
-from opsk.costmodel.uncertainty.widening import apply_case_spread
 from opsk.errors import OpskError
 
 MAX_STEP_S = 1e7

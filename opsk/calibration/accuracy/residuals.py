@@ -11,8 +11,8 @@ from opsk.calibration.accuracy.predictions import predict_runs
 from opsk.calibration.fitting.fit import TimedRun
 from opsk.calibration.fitting.spread import Residuals
 from opsk.calibration.runs.runs import Run
+from opsk.costmodel.efficiency.cases import ASPECTS, Case, build_case, find_missing_aspects
 from opsk.costmodel.efficiency.efficiency import Efficiency
-from opsk.costmodel.efficiency.nearness import ASPECTS, Case, build_case, find_missing_aspects
 from opsk.costmodel.efficiency.software_offset import SoftwareOffset
 from opsk.costmodel.table import FloatColumn
 from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS

@@ -1,7 +1,7 @@
 """Fits the widths of ranges so that they hold most measured runs of sources that a fit did not use.
 
 The variance of a prediction is a base, a term for assumed inputs, and a term for each aspect in which no measured run
-is near (`opsk.costmodel.efficiency.nearness`). They are found by quantile regression, which minimises the mean score of
+is near (`opsk.costmodel.efficiency.cases`). They are found by quantile regression, which minimises the mean score of
 the ranges (width, and 1 / (1 - coverage) times what lies outside); its optimum holds the required share, whatever the
 tails of the errors. No class of runs may be held much less often than all.
 """
@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from opsk.costmodel.efficiency.nearness import ASPECTS
+from opsk.costmodel.efficiency.cases import ASPECTS
 from opsk.costmodel.table import BoolColumn, FloatColumn, IntColumn
 from opsk.costmodel.uncertainty.spread import COVERED_SIGMAS, share_of_added_variance
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from opsk.calibration.runs.written_runs import COLUMNS
+from opsk.calibration.runs.run_writer import COLUMNS
 from opsk.hardware.spec import ClusterSpec
 from opsk.units import GB, as_gbit_per_s
 

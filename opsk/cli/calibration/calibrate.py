@@ -14,7 +14,7 @@ from opsk.calibration.calibration import calibration_document, render_calibratio
 from opsk.calibration.fitting.fit import FitSettings, Start
 from opsk.calibration.fitting.offsets import SOURCE_LOG_SIGMA
 from opsk.calibration.runs.runs import Run, read_runs
-from opsk.cli.calibration.calibration_picture import print_calibration
+from opsk.cli.calibration.calibration_text import print_calibration
 from opsk.cli.calibration.store_runs import read_store_runs
 from opsk.cli.document import echo_json
 from opsk.costmodel.efficiency.default import DEFAULT

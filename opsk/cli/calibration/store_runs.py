@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsk.app.inputs.cluster import resolve_cluster
-from opsk.app.store_opening import open_site_store
+from opsk.app.site_store import open_site_store
 from opsk.calibration.runs.advised_runs import (
     MIN_INTERVALS,
     MIN_STEPS,
@@ -19,8 +19,8 @@ from opsk.calibration.runs.advised_runs import (
     build_advised_row,
     compute_steady_step_s,
 )
+from opsk.calibration.runs.run_writer import COLUMNS
 from opsk.calibration.runs.runs import Runs, parse_runs
-from opsk.calibration.runs.written_runs import COLUMNS
 from opsk.errors import InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
 from opsk.text import escape
@@ -127,7 +127,7 @@ def _has_plan(document: object) -> bool:
 
 def _read_stretches(engine: Engine, job: JobSeen) -> list[MeasuredInterval]:
     """Return the measured intervals of one run of a job, from the source with the most."""
-    from opsk.store.records.measured import find_measured
+    from opsk.store.records.measurements import find_measured
 
     by_source: dict[str, list[Any]] = {}
     for interval in find_measured(

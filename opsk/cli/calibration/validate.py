@@ -9,7 +9,7 @@ import click
 from opsk.app.inputs.efficiency import load_efficiency
 from opsk.calibration.accuracy.validation import validate_runs, validation_document
 from opsk.calibration.runs.runs import read_runs
-from opsk.cli.calibration.validation_picture import print_validation
+from opsk.cli.calibration.validation_text import print_validation
 from opsk.cli.document import echo_json
 from opsk.errors import ExitStatus
 

@@ -12,8 +12,8 @@ from opsk.cli.design.charts import build_charts
 from opsk.cli.design.document import build_design_document, format_csv
 from opsk.cli.design.inputs import USUAL_RADIX, Comparison, Request, build_comparison
 from opsk.cli.design.papers import PAPERS, build_paper_document
-from opsk.cli.design.picture import print_design
 from opsk.cli.design.run import ProgressIterator
+from opsk.cli.design.text import print_design
 from opsk.cli.document import echo_json
 from opsk.cli.render.chart import lay_out_chart
 from opsk.cli.render.chart_png import chart_png

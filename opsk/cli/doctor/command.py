@@ -24,9 +24,9 @@ from opsk.cli.doctor.exporters import (
     find_exporter_urls,
     scrape_exporters,
 )
-from opsk.cli.doctor.picture import print_findings
 from opsk.cli.doctor.prometheus import check_prometheus
 from opsk.cli.doctor.store import check_store
+from opsk.cli.doctor.text import print_findings
 from opsk.cli.document import echo_json
 from opsk.config import DEFAULT_PATH
 from opsk.errors import ExitStatus, OpskError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from opsk.app.doctor.finding import Finding, Site, note, sound, unknown, wrong
-from opsk.postmortem.evidence.collecting import ENDED
+from opsk.postmortem.evidence.collector import ENDED
 from opsk.postmortem.evidence.node_files import refuse_planted
 from opsk.postmortem.evidence.reporting import REPORTS
 from opsk.text import escape

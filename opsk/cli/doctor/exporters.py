@@ -12,7 +12,7 @@ from pathlib import Path
 
 from opsk.app.doctor.finding import Finding, Site, note, sound, unknown, wrong
 from opsk.app.doctor.slurm import DEADLINE_S, check_skew
-from opsk.cli.doctor.fetching import Response, fetch
+from opsk.cli.doctor.http import Response, fetch
 from opsk.config import TopConfig
 from opsk.errors import ConfigError, InputError, OpskError
 from opsk.hostlist import expand, fold

@@ -14,7 +14,7 @@ import yaml
 from opsk.app.doctor.finding import Finding, Site, note, sound, unknown, wrong
 from opsk.app.doctor.slurm import check_skew
 from opsk.cli.doctor.exporters import ExporterScrape
-from opsk.cli.doctor.fetching import fetch
+from opsk.cli.doctor.http import fetch
 from opsk.errors import LabError
 from opsk.hostlist import fold
 from opsk.lab.slurm_files import find_deploy_folder

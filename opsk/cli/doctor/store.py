@@ -14,7 +14,7 @@ def check_store(site: Site) -> Iterator[Finding]:
     if find_spec("sqlmodel") is None or find_spec("alembic") is None:
         yield note("store", "not installed here: nothing is remembered", hint='pip install "opsk[store]"')
         return
-    from opsk.store.database.standing import inspect_store
+    from opsk.store.database.status import inspect_store
 
     try:
         state = inspect_store(site.config.store.url)

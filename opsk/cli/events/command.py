@@ -22,7 +22,7 @@ from opsk.diagnosis.events.observations import JobSeen, NodeSeen, Observations
 from opsk.diagnosis.events.values import Event, Severity
 from opsk.errors import ExitStatus, InputError, OpskError, UnavailableError
 from opsk.hostlist import expand
-from opsk.slurm.choice import slurm_client
+from opsk.slurm.adapter import slurm_client
 from opsk.slurm.client import SlurmClient
 from opsk.telemetry.exporter_targets import build_targets, read_targets
 from opsk.text import escape, to_json_values

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from opsk.errors import InputError
 from opsk.metrics.exposition import Sample, read_line_samples
-from opsk.telemetry.in_time import build_opener
+from opsk.telemetry.http_deadline import build_opener
 from opsk.units import MIB
 
 DEADLINE_S = 5.0

@@ -18,11 +18,11 @@ from opsk.app.inputs.route_files import build_missing_fabric_error, build_routes
 from opsk.cli.document import echo_json
 from opsk.cli.fabric.fault_costs import price_faults
 from opsk.cli.fabric.options import adaptive_option, routes_option
-from opsk.cli.fabric.picture import print_fabric, print_networks
+from opsk.cli.fabric.read_topology import filter_topology_files, print_topologies
 from opsk.cli.fabric.snapshots import SnapshotRequest, run_snapshot_request, snapshot_options, store_fabric
-from opsk.cli.fabric.topology_in import filter_topology_files, print_topologies
-from opsk.cli.fabric.topology_out import build_topology_request, topology_options, write_topology
-from opsk.cli.node_picture import print_nodes
+from opsk.cli.fabric.text import print_fabric, print_networks
+from opsk.cli.fabric.write_topology import build_topology_request, topology_options, write_topology
+from opsk.cli.node_text import print_nodes
 from opsk.cli.render.fabric_svg import render_fabric_svg
 from opsk.cli.render.svg_file import STDOUT, svg_options, write_svg
 from opsk.config import load_site

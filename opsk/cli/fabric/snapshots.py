@@ -19,7 +19,7 @@ from rich.markup import escape as escape_markup
 from rich.table import Table
 
 from opsk.app.inputs.fabric_dump import read_dump
-from opsk.app.store_opening import open_site_store
+from opsk.app.site_store import open_site_store
 from opsk.cli.document import echo_json
 from opsk.config import load_site
 from opsk.errors import ExitStatus

@@ -13,7 +13,7 @@ from opsk.app.inputs.plan_file import PlanFile, format_source, read_tables
 from opsk.cli.document import echo_json
 from opsk.cli.goodput.document import build_goodput_document, format_spares_csv
 from opsk.cli.goodput.inputs import FailureOptions, build_input_error, failure_flags, parse_failure_flags
-from opsk.cli.goodput.picture import print_goodput
+from opsk.cli.goodput.text import print_goodput
 from opsk.cli.plan_flags import SectionedCommand, build_tables, table_flags
 from opsk.cli.predict.command import FLAGS, build_answer, validate_plan
 from opsk.costmodel.efficiency.efficiency import Efficiency

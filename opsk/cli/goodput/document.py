@@ -11,7 +11,7 @@ from typing import Any
 
 from opsk.app.inputs.plan_file import PlanFile
 from opsk.cli.goodput.inputs import FailureOptions
-from opsk.cli.goodput.words import build_recommendation
+from opsk.cli.goodput.recommendation import build_recommendation
 from opsk.costmodel.energy import JOULES_PER_KWH, count_steps
 from opsk.costmodel.estimates.checkpoint import FILE_SYSTEM_BYTES_PER_S, count_nodes
 from opsk.costmodel.power import STATE_FRACTIONS

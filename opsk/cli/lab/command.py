@@ -22,9 +22,9 @@ from opsk.lab.machine.faults import list_faults
 from opsk.lab.parts import ADVISOR, EXPORTER, list_parts
 from opsk.lab.record import LabRecord, read_record
 from opsk.lab.shape import LabShape
-from opsk.lab.starting import lab_lock, up
+from opsk.lab.start import lab_lock, up
 from opsk.lab.status import LabStatus, build_slurm_environment, read_lab_status
-from opsk.lab.stopping import take_down
+from opsk.lab.stop import take_down
 from opsk.text import escape
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")

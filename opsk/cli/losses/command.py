@@ -10,15 +10,15 @@ import click
 
 from opsk.app.inputs.efficiency import load_efficiency
 from opsk.app.inputs.plan_file import PlanFile, format_source, read_tables
-from opsk.calibration.runs.written_runs import JobRun, append_run
+from opsk.calibration.runs.run_writer import JobRun, append_run
 from opsk.cli.document import echo_json
-from opsk.cli.losses.logged import find_job_log, read_pauses, read_steps
-from opsk.cli.losses.picture import print_losses
-from opsk.cli.losses.scraped import read_scrape
+from opsk.cli.losses.log_steps import find_job_log, read_pauses, read_steps
+from opsk.cli.losses.scrape_files import read_scrape
+from opsk.cli.losses.text import print_losses
 from opsk.cli.predict.command import validate_plan
-from opsk.costmodel.efficiency.nearness import build_case
-from opsk.costmodel.uncertainty.widening import apply_case_spread
-from opsk.diagnosis.losses.clean import list_unfit_reasons
+from opsk.costmodel.efficiency.cases import build_case
+from opsk.costmodel.uncertainty.case_spread import apply_case_spread
+from opsk.diagnosis.losses.calibration_fitness import list_unfit_reasons
 from opsk.diagnosis.losses.losses import compute_losses
 from opsk.diagnosis.losses.observation import Observation, Prediction
 from opsk.diagnosis.losses.predicted import assign_stages, predict_plan, read_recorded_prediction
@@ -27,7 +27,7 @@ from opsk.diagnosis.losses.step_times import MIN_STEPS
 from opsk.diagnosis.losses.values import Cause, Losses
 from opsk.errors import ExitStatus
 from opsk.hardware.spec import ClusterSpec
-from opsk.slurm.choice import slurm_client
+from opsk.slurm.adapter import slurm_client
 from opsk.telemetry.progress.records import EventKind
 from opsk.telemetry.progress.runs import Run, merge_logs, read_log
 from opsk.text import escape, to_json_values

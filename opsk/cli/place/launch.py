@@ -22,14 +22,14 @@ from opsk.cli.place.launch_shell import (
 )
 from opsk.errors import ExitStatus, InputError, OpskError
 from opsk.planning.placement.anchoring import anchor_rank_0
+from opsk.planning.placement.initial_placements import Prepared, prepare
 from opsk.planning.placement.launch import rank_map
 from opsk.planning.placement.nccl_settings import nccl_settings
 from opsk.planning.placement.placement import Placement, place
-from opsk.planning.placement.preparing import Prepared, prepare
 from opsk.planning.ranks import RankOrder
-from opsk.planning.routing.routes_of_fabric import build_routes
+from opsk.planning.routing.fabric_routes import build_routes
 from opsk.slurm.commands.command import CommandClient
-from opsk.slurm.commands.own_job import find_own_job, read_node_list
+from opsk.slurm.commands.current_job import find_own_job, read_node_list
 from opsk.text import escape
 
 _PATH = click.Path(path_type=Path, dir_okay=False)

@@ -12,7 +12,7 @@ from opsk.cli.place.launch_shell import DEADLINE_S, Launch, OutOfTimeError, buil
 from opsk.errors import ExitStatus, InputError, OpskError
 from opsk.hostlist import expand
 from opsk.planning.placement.rank_map import RankMap
-from opsk.slurm.commands.own_job import find_own_job
+from opsk.slurm.commands.current_job import find_own_job
 from opsk.text import escape
 
 _SHORT = {"n": "ntasks", "N": "nodes", "c": "cpus-per-task", "o": "output", "e": "error", "i": "input", "D": "chdir",

@@ -27,7 +27,7 @@ from opsk.frameworks.catalog import FRAMEWORKS, Framework
 from opsk.frameworks.job import job_for
 from opsk.frameworks.limits import ANYTHING
 from opsk.planning.search.fitting import fit_relaxations, least_hungry
-from opsk.planning.search.found import SearchResult
+from opsk.planning.search.result import SearchResult
 from opsk.planning.search.what_if import gpus_that_fit
 from opsk.text import escape
 from opsk.workload.plan import Plan

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from opsk.app.inputs.plan_file import read_tables
+from opsk.cli.plan.array_folder import REQUEST, SCRIPT, Search, split_search, write_atomically, write_request
 from opsk.cli.plan.digest import Digests
-from opsk.cli.plan.folder import REQUEST, SCRIPT, Search, split_search, write_atomically, write_request
 from opsk.cli.plan.request import PlanOptions
 from opsk.errors import InputError
 from opsk.slurm.commands.submission import submit

@@ -10,15 +10,15 @@ import click
 from opsk.app.inputs.plan_file import format_source, read_tables
 from opsk.cli.document import echo_json
 from opsk.cli.plan.answer import build_answer
+from opsk.cli.plan.array_folder import apply_stated, split_search
 from opsk.cli.plan.fabric import cable_options, format_fabric_lines, parse_cable_flags, read_cables
-from opsk.cli.plan.folder import apply_stated, split_search
-from opsk.cli.plan.picture import print_answer
 from opsk.cli.plan.request import ParsedRequest, PlanOptions, parse_request
 from opsk.cli.plan.spread import SpreadSearch, parse_spread, spread_flags
+from opsk.cli.plan.text import print_answer
 from opsk.cli.plan_flags import SectionedCommand, build_tables, table_flags
 from opsk.errors import ExitStatus, InputError
 from opsk.frameworks.catalog import FRAMEWORKS
-from opsk.planning.search.emptiness import Relaxation, broken_rules, relaxations
+from opsk.planning.search.relaxations import Relaxation, broken_rules, relaxations
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.space import has_plans
 from opsk.text import escape

@@ -11,10 +11,10 @@ from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.planning.search.candidate import Candidate, select_distinct, why_refused
-from opsk.planning.search.found import SearchResult
 from opsk.planning.search.front import Front
 from opsk.planning.search.groups import groups_of
 from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.result import SearchResult
 from opsk.planning.search.search import best_plans
 from opsk.planning.search.space import has_plans
 from opsk.workload.plan import Plan

@@ -26,12 +26,12 @@ from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.hostlist import expand
 from opsk.planning.placement.step_model import as_cabled
-from opsk.planning.routing.routes_of_fabric import build_routes
-from opsk.planning.search.cabled import Cabled
+from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.search.candidate import Candidate
-from opsk.planning.search.found import SearchResult
-from opsk.planning.search.on_fabric import MESSAGES, FabricSearch
+from opsk.planning.search.fabric_search import MESSAGES, FabricSearch
+from opsk.planning.search.layout_prices import Cabled
 from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.result import SearchResult
 from opsk.text import escape, format_duration
 from opsk.workload.defaults import Assumption
 

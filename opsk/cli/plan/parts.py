@@ -12,14 +12,14 @@ import click
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from opsk import __version__
+from opsk.cli.plan.array_folder import write_atomically
 from opsk.cli.plan.digest import Digests
-from opsk.cli.plan.folder import write_atomically
 from opsk.cli.plan.run import run_search
 from opsk.errors import InputError
-from opsk.planning.search.found import SearchResult
 from opsk.planning.search.parts import part_sizes, search_part
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.written import parse_result, serialise_result
+from opsk.planning.search.result import SearchResult
+from opsk.planning.search.serialisation import parse_result, serialise_result
 from opsk.text import escape
 from opsk.units import MIB
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from opsk.app.inputs.cluster import resolve_cluster
 from opsk.app.inputs.efficiency import find_unmeasured, load_efficiency
-from opsk.app.inputs.plan_examination import examine_plan
 from opsk.app.inputs.plan_fields import format_value, validate_fields
 from opsk.app.inputs.plan_file import PlanFile, build_input_error, require_valid
-from opsk.costmodel.efficiency.nearness import build_case
+from opsk.app.inputs.plan_validation import examine_plan
+from opsk.costmodel.efficiency.cases import build_case
 from opsk.costmodel.rules import missing_formats
-from opsk.costmodel.uncertainty.widening import apply_case_spread
+from opsk.costmodel.uncertainty.case_spread import apply_case_spread
 from opsk.errors import InputError
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.frameworks.limits import ANYTHING, Limits

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from opsk.planning.search.found import SearchResult
+from opsk.planning.search.result import SearchResult
 from opsk.text import format_duration
 
 QUIET_S = 1.0

@@ -13,16 +13,16 @@ import click
 
 from opsk.cli.document import echo_json
 from opsk.cli.plan.array import ArrayJob, choose_folder, submit_script, write_array
+from opsk.cli.plan.array_folder import MAX_PARTS, REQUEST, Search, part_file
 from opsk.cli.plan.digest import Digests, compute_digests
-from opsk.cli.plan.folder import MAX_PARTS, REQUEST, Search, part_file
 from opsk.cli.plan.parts import ForeignPartError, Part, PartResult, read_part, run_part
 from opsk.cli.plan.request import PlanOptions
 from opsk.cli.plan.run import SearchRun, run_search
 from opsk.cli.plan.workers import shared_search
 from opsk.errors import InputError
-from opsk.planning.search.found import SearchResult
 from opsk.planning.search.parts import join_all, part_sizes
 from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.result import SearchResult
 from opsk.text import escape
 
 

@@ -10,7 +10,7 @@ import click
 
 from opsk.cli.plan.document import build_plan_fields
 from opsk.cli.plan.request import ParsedRequest
-from opsk.planning.search.found import SearchResult
+from opsk.planning.search.result import SearchResult
 from opsk.planning.search.what_if import Answer, Question, answer, list_questions
 
 

@@ -11,7 +11,7 @@ import click
 
 from opsk.config import SiteConfig, load_site
 from opsk.errors import ExitStatus, InputError
-from opsk.postmortem.evidence.collecting import Collector, NodePaths
+from opsk.postmortem.evidence.collector import Collector, NodePaths
 from opsk.postmortem.evidence.reporting import DueReport
 from opsk.slurm.cluster_name import VARIABLE
 from opsk.telemetry.jobs.job_files import JobFile

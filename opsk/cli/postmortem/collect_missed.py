@@ -9,8 +9,8 @@ import click
 from opsk.cli.postmortem.job import write_automatic_report
 from opsk.config import SiteConfig
 from opsk.errors import ExitStatus
-from opsk.postmortem.evidence.missed import format_messages, report_missed
-from opsk.slurm.choice import slurm_client
+from opsk.postmortem.evidence.missed_jobs import format_messages, report_missed
+from opsk.slurm.adapter import slurm_client
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.commands.accounting import AccountingClient
 from opsk.text import escape

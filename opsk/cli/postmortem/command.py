@@ -13,7 +13,7 @@ import click
 from opsk.cli.document import echo_json
 from opsk.cli.postmortem.document import build_postmortem_document
 from opsk.cli.postmortem.job import explain_evidence, gather_job_evidence, list_reports, write_automatic_report
-from opsk.cli.postmortem.picture import print_report
+from opsk.cli.postmortem.text import print_report
 from opsk.config import load_site
 from opsk.errors import ExitStatus, InputError
 from opsk.job_key import JobKey

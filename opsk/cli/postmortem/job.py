@@ -19,17 +19,17 @@ from opsk.job_key import JobKey, cluster_part
 from opsk.postmortem.evidence.as_user import find_person
 from opsk.postmortem.evidence.gathering import EvidenceSources, gather_job
 from opsk.postmortem.evidence.index import HTML_REPORT, JSON_REPORT, Entry, list_entries
-from opsk.postmortem.evidence.marking import mark_report
+from opsk.postmortem.evidence.mark_writer import mark_report
 from opsk.postmortem.evidence.node_files import job_folder, write_atomically
-from opsk.postmortem.evidence.own_copy import redact_for_owner, write_user_copies
-from opsk.postmortem.evidence.recurring import Known, compute_recurrence
+from opsk.postmortem.evidence.recurrence import Known, compute_recurrence
 from opsk.postmortem.evidence.reporting import remove_note
+from opsk.postmortem.evidence.user_copy import redact_for_owner, write_user_copies
 from opsk.postmortem.logs import LogFile
 from opsk.postmortem.reasoning import explain
 from opsk.postmortem.reasoning.memory import add_prediction
 from opsk.postmortem.report import render_html
 from opsk.postmortem.values import Evidence, FailureClass, JobFacts, Recurrence, Report
-from opsk.slurm.choice import slurm_client
+from opsk.slurm.adapter import slurm_client
 from opsk.slurm.cluster_name import VARIABLE, cluster_name
 from opsk.slurm.commands.accounting import AccountingClient
 from opsk.slurm.records import JobRecord
@@ -131,8 +131,8 @@ def _find_recurrence(report: Report) -> tuple[Recurrence, ...]:
     site = load_site()
     if report.root is None or not site.store.url:
         return ()
-    from opsk.app.store_opening import open_site_store
-    from opsk.postmortem.evidence.stored import read_known_failures
+    from opsk.app.site_store import open_site_store
+    from opsk.postmortem.evidence.store_access import read_known_failures
 
     try:
         engine = open_site_store(writing=False)
@@ -254,8 +254,8 @@ def _store_report(report: Report, site: SiteConfig) -> bool:
     """Write report and failure into the site's store, where it has one; a failure to do so is printed."""
     if not site.store.url:
         return True
-    from opsk.app.store_opening import open_site_store
-    from opsk.postmortem.evidence.stored import store_report
+    from opsk.app.site_store import open_site_store
+    from opsk.postmortem.evidence.store_access import store_report
 
     try:
         engine = open_site_store()

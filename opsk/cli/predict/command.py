@@ -10,15 +10,15 @@ import click
 
 from opsk.app.inputs.cluster import load_cluster, resolve_cluster
 from opsk.app.inputs.efficiency import find_unmeasured, load_efficiency
-from opsk.app.inputs.plan_examination import ExaminedPlan, examine_plan
 from opsk.app.inputs.plan_file import PlanFile, format_source, read_tables, require_valid
+from opsk.app.inputs.plan_validation import ExaminedPlan, examine_plan
 from opsk.cli.document import echo_json
 from opsk.cli.plan_flags import SectionedCommand, build_tables, table_flags
-from opsk.cli.predict.picture import print_prediction
+from opsk.cli.predict.text import print_prediction
 from opsk.config import load_site
 from opsk.costmodel.document import energy_document, prediction_document, range_document
+from opsk.costmodel.efficiency.cases import build_case
 from opsk.costmodel.efficiency.efficiency import Efficiency
-from opsk.costmodel.efficiency.nearness import build_case
 from opsk.costmodel.energy import JOULES_PER_KWH, apply_pue, count_steps, run_energy, scale_range
 from opsk.costmodel.estimates.checkpoint import (
     FILE_SYSTEM_BYTES_PER_S,
@@ -29,8 +29,8 @@ from opsk.costmodel.estimates.checkpoint import (
 from opsk.costmodel.predict import predict as predict_table
 from opsk.costmodel.rules import excess_gpus, find_violations, missing_formats
 from opsk.costmodel.table import PlanTable, PredictionTable
+from opsk.costmodel.uncertainty.case_spread import apply_case_spread
 from opsk.costmodel.uncertainty.verdict import Verdict
-from opsk.costmodel.uncertainty.widening import apply_case_spread
 from opsk.errors import ExitStatus, InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.defaults import Assumption

@@ -14,18 +14,18 @@ from opsk.app.remap.terms import build_terms, compute_remaining_s
 from opsk.cli.document import echo_json
 from opsk.cli.remap.document import build_remap_document
 from opsk.cli.remap.journal import run_journal_command
-from opsk.cli.remap.picture import echo_warning, print_applied, print_options
+from opsk.cli.remap.text import echo_warning, print_applied, print_options
 from opsk.errors import ExitStatus
 from opsk.planning.ranks import RankOrder
 from opsk.planning.remap import terms as usual
-from opsk.planning.remap.named import FORMS, parse_failures
+from opsk.planning.remap.failure_names import FORMS, parse_failures
 from opsk.planning.remap.remap import remap as all_options
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Option
 from opsk.remapping.execution import ExecutionResult
+from opsk.remapping.preconditions import Preconditions
 from opsk.remapping.preparation import build_option_preconditions, find_option
-from opsk.remapping.world import Preconditions
-from opsk.slurm.choice import ChosenClient, slurm_client
+from opsk.slurm.adapter import ChosenClient, slurm_client
 from opsk.slurm.topology.release import parse_release
 from opsk.text import escape
 

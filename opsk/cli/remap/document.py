@@ -6,7 +6,7 @@ from typing import Any
 
 from opsk.app.remap.inputs import RemapInputs
 from opsk.planning.remap.failure import Failure, assess_impact
-from opsk.planning.remap.preview import Preview, preview
+from opsk.planning.remap.placement_view import Preview, preview
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Answer, Option
 from opsk.remapping.preparation import build_option_preconditions

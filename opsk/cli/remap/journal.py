@@ -11,7 +11,7 @@ import click
 from opsk.app.remap.apply import open_journal
 from opsk.app.remap.journal import resume_nodes, resume_remap
 from opsk.cli.document import echo_json
-from opsk.cli.remap.picture import echo_warning, print_applied
+from opsk.cli.remap.text import echo_warning, print_applied
 from opsk.errors import ExitStatus
 from opsk.remapping.journal import FileJournal, Remapping
 from opsk.slurm.client import SlurmClient

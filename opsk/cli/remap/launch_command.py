@@ -10,7 +10,7 @@ from opsk.errors import InputError
 from opsk.remapping.launcher import Launch, Launcher, count_tasks_per_node, validate_srun_options
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.commands.command import CommandClient
-from opsk.slurm.commands.own_job import find_own_job, resolve_label
+from opsk.slurm.commands.current_job import find_own_job, resolve_label
 from opsk.text import escape
 
 

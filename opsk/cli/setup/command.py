@@ -16,7 +16,7 @@ from opsk.app.doctor.slurm_installation import (
     find_installed_slurm,
     read_slurm_lines,
 )
-from opsk.cli.doctor.picture import print_findings
+from opsk.cli.doctor.text import print_findings
 from opsk.cli.document import echo_json
 from opsk.cli.setup.host import (
     check_munge,

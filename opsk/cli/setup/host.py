@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from opsk.app.doctor.finding import Finding, note, sound, unknown, wrong
-from opsk.cli.doctor.fetching import fetch
+from opsk.cli.doctor.http import fetch
 from opsk.config import TopConfig
 from opsk.errors import TelemetryError
 from opsk.lab.programs import build_search_path

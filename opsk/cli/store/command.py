@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsk.app.store_opening import find_store_url, open_site_store
+from opsk.app.site_store import find_store_url, open_site_store
 from opsk.cli.document import echo_json
 from opsk.config import RetentionConfig, load_site
 from opsk.errors import ExitStatus, InputError

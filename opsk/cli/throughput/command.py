@@ -9,7 +9,7 @@ import click
 from opsk.cli.document import echo_json
 from opsk.cli.throughput.document import build_throughput_document
 from opsk.cli.throughput.follow import follow as follow_logs
-from opsk.cli.throughput.picture import print_throughput
+from opsk.cli.throughput.text import print_throughput
 from opsk.errors import ExitStatus, InputError
 from opsk.telemetry.progress.runs import Log, merge_logs, read_log
 from opsk.text import escape

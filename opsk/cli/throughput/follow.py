@@ -16,7 +16,7 @@ from typing import cast
 import click
 
 from opsk.cli.throughput.document import build_step_document
-from opsk.cli.throughput.picture import format_speed
+from opsk.cli.throughput.text import format_speed
 from opsk.errors import ExitStatus, InputError
 from opsk.telemetry.progress.records import Event, EventKind, StepRecord
 from opsk.telemetry.progress.runs import STDIN

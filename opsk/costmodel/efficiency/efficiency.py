@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from opsk.costmodel.efficiency.nearness import Case
+from opsk.costmodel.efficiency.cases import Case
 from opsk.costmodel.efficiency.software_offset import SoftwareOffset
 from opsk.costmodel.elementwise import lookup, when, where
 from opsk.costmodel.table import SOFTWARE, FloatColumn, PlanTable

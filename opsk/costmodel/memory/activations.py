@@ -14,8 +14,8 @@ import numpy as np
 
 from opsk.costmodel.elementwise import any_of, logical_not, lookup, maximum, minimum, when, where
 from opsk.costmodel.memory.family import has_fp32_residual, has_plain_modules, is_deepspeed, is_pytorch
-from opsk.costmodel.memory.frozen import compute_stored_inputs
 from opsk.costmodel.memory.modules import ROUTER_BYTES, ModuleBytes, MovedBytes, compute_moved_bytes, is_by_module
+from opsk.costmodel.memory.stored_inputs import compute_stored_inputs
 from opsk.costmodel.sizes.mixers import mixer_bytes
 from opsk.costmodel.sizes.pipeline import Stages
 from opsk.costmodel.sizes.shape import ShapeColumns

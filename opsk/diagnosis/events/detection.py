@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from opsk.diagnosis.events.actions import Hysteresis, actions
-from opsk.diagnosis.events.larger import Fault, merge_faults
+from opsk.diagnosis.events.findings import Memory, assign_indices, find_findings, update_memory
+from opsk.diagnosis.events.merging import Fault, merge_faults
 from opsk.diagnosis.events.observations import JobSeen, Observations
-from opsk.diagnosis.events.signs import Memory, assign_indices, find_findings, update_memory
 from opsk.diagnosis.events.values import Event, Part, Severity
 
 _SEVERITIES = (Severity.FATAL, Severity.DEGRADED, Severity.WATCH)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from opsk.fabric.cabling import Cabling, read_cabling
-from opsk.fabric.checks.edits import End, FabricEditor
+from opsk.fabric.checks.editor import End, FabricEditor
 from opsk.fabric.checks.links import cable_ends, group_hca_links, group_isls
 from opsk.fabric.checks.missing_rails import find_gaps, group_leaves_by_rail
 from opsk.fabric.checks.tier_capacity import compute_tier_capacities

@@ -19,11 +19,11 @@ from opsk.errors import OpskError
 from opsk.hardware.catalog import parse_cluster
 from opsk.hardware.spec import ClusterSpec
 from opsk.lab.machine.gpu_load import GpuLoad
-from opsk.slurm.choice import slurm_client
+from opsk.slurm.adapter import slurm_client
 from opsk.slurm.commands.job_script import check_job
 from opsk.telemetry.progress.watch import Progress
 from opsk.workload.advice_record import AdviceRecord
-from opsk.workload.checked import complete_answer
+from opsk.workload.check_answer import complete_answer
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 

@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from opsk.costmodel.table import FloatColumn
 from opsk.planning.interference.load import Load
-from opsk.planning.interference.running import RunningLoads, stretch
+from opsk.planning.interference.running_loads import RunningLoads, stretch
 from opsk.planning.placement.step_model import stack_models
-from opsk.planning.routing.hca_seats import NOWHERE, Index
+from opsk.planning.routing.hca_ports import NOWHERE, Index
 from opsk.planning.routing.rank_traffic import AXES
 
 if TYPE_CHECKING:

@@ -9,15 +9,20 @@ from enum import StrEnum
 import numpy as np
 
 from opsk.costmodel.table import FloatColumn
-from opsk.planning.interference.wires import FabricLinks
-from opsk.planning.placement.judging import Job, compute_verdicts, route_placement
+from opsk.planning.interference.links import FabricLinks
+from opsk.planning.placement.evaluation import Job, compute_verdicts, route_placement
+from opsk.planning.placement.initial_placements import build_initial_placements, judge_initial_placements
 from opsk.planning.placement.placement import Placement, build_placement
-from opsk.planning.placement.preparing import build_initial_placements, judge_initial_placements
+from opsk.planning.placement.rank_placement import (
+    build_rank_placement,
+    compute_default_slots,
+    domain_names,
+    domain_numbers,
+)
 from opsk.planning.placement.search import Arrangement, search
-from opsk.planning.placement.seating import build_rank_placement, compute_default_slots, domain_names, domain_numbers
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.ranks import RankOrder, rank_grid
-from opsk.planning.routing.hca_seats import Index, build_ports
+from opsk.planning.routing.hca_ports import Index, build_ports
 from opsk.planning.routing.hca_traffic import Flows, RankPlacement
 from opsk.planning.routing.loads import LinkSeconds
 from opsk.planning.routing.rank_traffic import AXES, StepBytes, step_bytes
@@ -117,7 +122,7 @@ class JobShape:
     """A job without its nodes: the bytes that its ranks send, and its step model.
 
     ``node_gpus`` are the GPUs that a node has, ``gpus_per_node`` those that the job uses; ``affinity`` as in
-    `opsk.planning.routing.hca_seats.ports_of`.
+    `opsk.planning.routing.hca_ports.ports_of`.
     """
 
     plan: Plan

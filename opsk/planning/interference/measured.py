@@ -12,10 +12,10 @@ from opsk.costmodel.table import FloatColumn
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.graph import find_hca_links, find_isl_cables
 from opsk.fabric.leaves.leaf import Attachment
+from opsk.planning.interference.links import FabricLinks, ports_of_hcas
 from opsk.planning.interference.load import Load, LoadKind, traffic_load
-from opsk.planning.interference.running import RunningLoads
-from opsk.planning.interference.wires import FabricLinks, ports_of_hcas
-from opsk.planning.routing.hca_seats import Index
+from opsk.planning.interference.running_loads import RunningLoads
+from opsk.planning.routing.hca_ports import Index
 from opsk.planning.routing.hca_traffic import Flows
 
 _NOTICED = 0.01

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsk.planning.interference.contention import predict_shared_step_s
+from opsk.planning.interference.links import FabricLinks
 from opsk.planning.interference.load import JobShape, PlacedJob, place_by_default
-from opsk.planning.interference.running import Rows, RunningLoads
-from opsk.planning.interference.wires import FabricLinks
+from opsk.planning.interference.running_loads import Rows, RunningLoads
 from opsk.planning.placement.node_order import UNKNOWN_UNIT, slurm_order, unit_of_nodes
 
 _RANKS_JUDGED, _LEAVES_JUDGED = 1 << 16, 1 << 11

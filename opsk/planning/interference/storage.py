@@ -16,10 +16,10 @@ import numpy as np
 from opsk.costmodel.table import FloatColumn
 from opsk.fabric.hosts.hosts import STORAGE
 from opsk.fabric.leaves.leaf import Attachment
+from opsk.planning.interference.links import FabricLinks, ports_of_hcas
 from opsk.planning.interference.load import Load, LoadKind, traffic_load
 from opsk.planning.interference.measured import MeasuredRates, PortRate
-from opsk.planning.interference.wires import FabricLinks, ports_of_hcas
-from opsk.planning.routing.hca_seats import Index
+from opsk.planning.routing.hca_ports import Index
 from opsk.planning.routing.hca_traffic import Flows
 
 

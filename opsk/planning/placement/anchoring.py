@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from opsk.fabric.rails import Rails
-from opsk.planning.placement.judging import SAME
+from opsk.planning.placement.evaluation import SAME
+from opsk.planning.placement.initial_placements import Prepared
 from opsk.planning.placement.node_order import unit_of_nodes
 from opsk.planning.placement.placement import Placement, build_placement
-from opsk.planning.placement.preparing import Prepared
 from opsk.planning.placement.search import PlacementResult
 
 

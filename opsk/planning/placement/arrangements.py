@@ -9,14 +9,14 @@ from itertools import islice, permutations, product
 
 import numpy as np
 
-from opsk.planning.placement.judging import Job, estimate_messages
-from opsk.planning.placement.seating import (
+from opsk.planning.placement.evaluation import Job, estimate_messages
+from opsk.planning.placement.rank_placement import (
     assign_gpus_by_rail,
     build_rank_placement,
     compute_packed_slots,
     count_domain_runs,
 )
-from opsk.planning.routing.hca_seats import Index
+from opsk.planning.routing.hca_ports import Index
 from opsk.planning.routing.hca_traffic import RankPlacement
 
 MAX_NODES = 8

@@ -18,11 +18,11 @@ from opsk.fabric.fabric import Cable, Fabric, Fault
 from opsk.fabric.hosts.ports import natural_key
 from opsk.fabric.leaves.leaf import Attachment
 from opsk.fabric.rails import Rails, find_rails
+from opsk.planning.placement.initial_placements import Prepared, prepare
 from opsk.planning.placement.node_order import slurm_order, unit_of_nodes
-from opsk.planning.placement.preparing import Prepared, prepare
 from opsk.planning.placement.reference_jobs import ReferenceJob
+from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.routes import Routes
-from opsk.planning.routing.routes_of_fabric import build_routes
 
 JOB_NODES = 16
 JobsFor = Callable[[int], Sequence[ReferenceJob]]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from opsk.fabric.rails import Rails
-from opsk.planning.placement.judging import Job
-from opsk.planning.placement.preparing import DISTRIBUTIONS, Prepared, prepare
+from opsk.planning.placement.evaluation import Job
+from opsk.planning.placement.initial_placements import DISTRIBUTIONS, Prepared, prepare
+from opsk.planning.placement.rank_placement import local_ranks
 from opsk.planning.placement.search import Arrangement, PlacementResult, search
-from opsk.planning.placement.seating import local_ranks
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.ranks import RankOrder
 from opsk.planning.routing.loads import busiest_of_axis

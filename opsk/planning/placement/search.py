@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 
 from opsk.planning.placement.arrangements import MAX_NODES, Batch, Packing, all_orders, classify_nodes, compute_slots
-from opsk.planning.placement.judging import (
+from opsk.planning.placement.evaluation import (
     SAME,
     Job,
     Verdicts,
@@ -25,8 +25,8 @@ from opsk.planning.placement.judging import (
     judge,
     judge_with_links,
 )
-from opsk.planning.placement.seating import assign_gpus_by_rail, build_rank_placement
-from opsk.planning.routing.hca_seats import Index
+from opsk.planning.placement.rank_placement import assign_gpus_by_rail, build_rank_placement
+from opsk.planning.routing.hca_ports import Index
 from opsk.planning.routing.hca_traffic import RankPlacement
 from opsk.planning.routing.loads import LinkSeconds
 

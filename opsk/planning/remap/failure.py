@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opsk.planning.placement.seating import build_rank_placement
+from opsk.planning.placement.rank_placement import build_rank_placement
 from opsk.planning.remap.situation import Mask, Situation
-from opsk.planning.routing.hca_seats import Index, Ports
+from opsk.planning.routing.hca_ports import Index, Ports
 from opsk.planning.routing.hca_traffic import RankPlacement
 
 

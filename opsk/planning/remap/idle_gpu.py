@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from opsk.planning.placement.judging import Verdicts, is_better
+from opsk.planning.placement.evaluation import Verdicts, is_better
 from opsk.planning.remap.failure import FailureImpact
 from opsk.planning.remap.proposal import (
     Proposal,
@@ -19,7 +19,7 @@ from opsk.planning.remap.proposal import (
 from opsk.planning.remap.situation import Situation
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Kind, Refusal, Way
-from opsk.planning.routing.hca_seats import Index
+from opsk.planning.routing.hca_ports import Index
 
 _MAX_EVALUATED = 8
 """Maximum idle GPUs on different leaves that are evaluated for one rank."""

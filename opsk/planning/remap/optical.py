@@ -12,7 +12,7 @@ from opsk.planning.remap.proposal import Proposal, judge_slots, require_no_kill,
 from opsk.planning.remap.situation import Situation
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Kind, Refusal, Way
-from opsk.planning.routing.hca_seats import Index
+from opsk.planning.routing.hca_ports import Index
 
 
 def optical(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterator[Proposal | Refusal]:

@@ -9,7 +9,7 @@ import numpy as np
 from opsk.planning.remap.failure import FailureImpact
 from opsk.planning.remap.proposal import copy_current_slots, match_gpus
 from opsk.planning.remap.situation import Mask, Situation
-from opsk.planning.routing.hca_seats import Index
+from opsk.planning.routing.hca_ports import Index
 
 _FAR = 1 << 20
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opsk.planning.placement.judging import SAME, Verdicts, is_better, judge
+from opsk.planning.placement.evaluation import SAME, Verdicts, is_better, judge
+from opsk.planning.remap.baseline_loads import evaluate_change
 from opsk.planning.remap.failure import FailureImpact
-from opsk.planning.remap.kept_loads import evaluate_change
 from opsk.planning.remap.situation import Mask, Situation
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Kind, Part, Way
-from opsk.planning.routing.hca_seats import Index
+from opsk.planning.routing.hca_ports import Index
 from opsk.workload.plan import Plan
 
 

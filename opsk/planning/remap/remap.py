@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from opsk.planning.placement.judging import Verdicts
-from opsk.planning.placement.seating import local_ranks
+from opsk.planning.placement.evaluation import Verdicts
+from opsk.planning.placement.rank_placement import local_ranks
 from opsk.planning.remap.failure import Failure, FailureImpact, assess_impact
 from opsk.planning.remap.hb_domain import hb_domain
 from opsk.planning.remap.idle_gpu import idle_gpu
 from opsk.planning.remap.optical import optical
+from opsk.planning.remap.option import build_option
 from opsk.planning.remap.proposal import Proposal, find_affected_ranks
 from opsk.planning.remap.replan import replan
 from opsk.planning.remap.shrink_dp import shrink_dp
@@ -21,7 +22,6 @@ from opsk.planning.remap.spare_node import spare_node
 from opsk.planning.remap.terms import Terms, downtime, losses, total
 from opsk.planning.remap.values import AffectedRank, Answer, Damage, Kind, Option, Part, Predicted, Refusal, Way
 from opsk.planning.remap.wait import wait
-from opsk.planning.remap.written import build_option
 from opsk.workload.plan import Plan
 
 _STRATEGIES: Mapping[Kind, Callable[[Situation, FailureImpact, Terms], Iterator[Proposal | Refusal]]] = {

@@ -14,7 +14,7 @@ import numpy as np
 
 from opsk.errors import PlanInfeasibleError
 from opsk.planning.alternatives import is_legal
-from opsk.planning.placement.judging import Verdicts, judge
+from opsk.planning.placement.evaluation import Verdicts, judge
 from opsk.planning.ranks import rank_grid
 from opsk.planning.remap.failure import FailureImpact
 from opsk.planning.remap.predicted_plan import build_step_model, find_fastest
@@ -22,7 +22,7 @@ from opsk.planning.remap.proposal import Proposal, require_no_kill, stays_imposs
 from opsk.planning.remap.situation import Situation
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Kind, Refusal, Way
-from opsk.planning.routing.hca_seats import Index
+from opsk.planning.routing.hca_ports import Index
 from opsk.planning.routing.rank_traffic import step_bytes
 from opsk.workload.plan import Plan, Recompute
 

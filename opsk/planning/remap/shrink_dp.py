@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 
 from opsk.errors import PlanInfeasibleError
-from opsk.planning.placement.judging import Verdicts, judge
+from opsk.planning.placement.evaluation import Verdicts, judge
 from opsk.planning.ranks import RankGrid, rank_grid
+from opsk.planning.remap.baseline_loads import KINDS, Fewer, evaluate_change
 from opsk.planning.remap.failure import FailureImpact
-from opsk.planning.remap.kept_loads import KINDS, Fewer, evaluate_change
 from opsk.planning.remap.predicted_plan import build_step_model, explain_out_of_memory
 from opsk.planning.remap.proposal import Proposal, require_no_kill, stays_impossible
 from opsk.planning.remap.situation import Situation
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Kind, Refusal, Way
-from opsk.planning.routing.hca_seats import Index
+from opsk.planning.routing.hca_ports import Index
 from opsk.planning.routing.rank_traffic import StepBytes, step_bytes
 from opsk.workload.plan import Plan
 

@@ -14,13 +14,13 @@ from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.errors import InputError
 from opsk.fabric.rails import Rails
 from opsk.hardware.spec import ClusterSpec
-from opsk.planning.placement.judging import Job, Verdicts, judge
+from opsk.planning.placement.evaluation import Job, Verdicts, judge
 from opsk.planning.placement.node_order import slurm_order, unit_of_nodes
-from opsk.planning.placement.seating import build_rank_placement, domain_names, domain_numbers
+from opsk.planning.placement.rank_placement import build_rank_placement, domain_names, domain_numbers
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.ranks import RankOrder, rank_grid
-from opsk.planning.remap.kept_loads import BaselineLoads, compute_baseline, evaluate_change
-from opsk.planning.routing.hca_seats import Index, build_ports
+from opsk.planning.remap.baseline_loads import BaselineLoads, compute_baseline, evaluate_change
+from opsk.planning.routing.hca_ports import Index, build_ports
 from opsk.planning.routing.hca_traffic import RankPlacement
 from opsk.planning.routing.rank_traffic import step_bytes
 from opsk.planning.routing.routes import Routes, UplinkRoutes
@@ -55,7 +55,7 @@ class Hosts:
     held_gpus
         GPU indices that the job holds of a node; all of a node that is not in it.
     affinity
-        As `opsk.planning.routing.hca_seats.ports_of` takes it.
+        As `opsk.planning.routing.hca_ports.ports_of` takes it.
     """
 
     node_gpus: int

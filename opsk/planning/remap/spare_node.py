@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from opsk.planning.placement.judging import Verdicts
-from opsk.planning.placement.seating import inner_group
+from opsk.planning.placement.evaluation import Verdicts
+from opsk.planning.placement.rank_placement import inner_group
 from opsk.planning.remap.failure import FailureImpact
 from opsk.planning.remap.other_nodes import distance, move_ranks, nearest_nodes, nearness
 from opsk.planning.remap.proposal import (
@@ -23,7 +23,7 @@ from opsk.planning.remap.proposal import (
 from opsk.planning.remap.situation import Mask, Situation
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Kind, Refusal, Way
-from opsk.planning.routing.hca_seats import Index
+from opsk.planning.routing.hca_ports import Index
 
 _MAX_EVALUATED = 4
 """Maximum kinds of cabling of which a node is evaluated."""

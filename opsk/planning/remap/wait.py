@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from opsk.planning.placement.judging import Verdicts
+from opsk.planning.placement.evaluation import Verdicts
 from opsk.planning.remap.failure import FailureImpact
 from opsk.planning.remap.proposal import Proposal, copy_current_slots, judge_slots, stays_impossible
 from opsk.planning.remap.situation import Situation

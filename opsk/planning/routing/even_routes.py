@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opsk.fabric.leaves.leaf import Attachment
-from opsk.planning.routing.hca_seats import Index
+from opsk.planning.routing.hca_ports import Index
 from opsk.planning.routing.routes import NO_LINKS, Path, Shares
 from opsk.planning.routing.switch_graph import SwitchGraph
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from opsk.costmodel.table import FloatColumn
 from opsk.planning.ranks import RankGrid
-from opsk.planning.routing.hca_seats import Index, Ports
+from opsk.planning.routing.hca_ports import Index, Ports
 from opsk.planning.routing.rank_traffic import AXES, StepBytes
 
 Touched = npt.NDArray[np.bool_]

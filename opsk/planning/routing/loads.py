@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from opsk.costmodel.table import FloatColumn
 from opsk.planning.routing.even_routes import EvenRoutes
-from opsk.planning.routing.hca_seats import NOWHERE, Index, Ports
+from opsk.planning.routing.hca_ports import NOWHERE, Index, Ports
 from opsk.planning.routing.hca_traffic import Flows
 from opsk.planning.routing.rank_traffic import AXES
 from opsk.planning.routing.routes import NO_LINKS, Path, Routes

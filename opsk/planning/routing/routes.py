@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from opsk.fabric.leaves.leaf import Attachment
 from opsk.fabric.rails import Rails
-from opsk.planning.routing.hca_seats import Index
+from opsk.planning.routing.hca_ports import Index
 
 Shares = npt.NDArray[np.float64]
 

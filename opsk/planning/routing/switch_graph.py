@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.graph import find_isl_cables
-from opsk.planning.routing.hca_seats import Index
+from opsk.planning.routing.hca_ports import Index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

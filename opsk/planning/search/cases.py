@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from opsk.planning.search.found import SearchResult
 from opsk.planning.search.front import Front
 from opsk.planning.search.layouts import divisors
 from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.result import SearchResult
 from opsk.planning.search.search import search_space
 from opsk.planning.search.space import build_space
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from opsk.frameworks.limits import ANYTHING
 from opsk.planning.search.candidate import Candidate
-from opsk.planning.search.emptiness import CODES, Relaxation, fix_axis, format_values, free_axes, list_values
+from opsk.planning.search.relaxations import CODES, Relaxation, fix_axis, format_values, free_axes, list_values
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.search import search_space
 from opsk.planning.search.space import build_space, has_plans

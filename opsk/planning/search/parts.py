@@ -12,9 +12,9 @@ from functools import reduce
 
 import numpy as np
 
-from opsk.planning.search.found import SearchResult
 from opsk.planning.search.front import Front
 from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.result import SearchResult
 from opsk.planning.search.search import WALKED, search_space
 from opsk.planning.search.space import Space, build_space
 

@@ -23,9 +23,9 @@ from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.search.candidate import LAYOUT, Candidate
 from opsk.planning.search.choices import Choices
-from opsk.planning.search.found import SearchResult
 from opsk.planning.search.front import Front
 from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.result import SearchResult
 from opsk.planning.search.space import Space, build_space
 from opsk.workload.model import ModelShape
 

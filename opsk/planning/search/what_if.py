@@ -14,9 +14,9 @@ from opsk.frameworks.limits import ANYTHING
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.search.candidate import Candidate
 from opsk.planning.search.cases import with_gpus
-from opsk.planning.search.emptiness import format_values
-from opsk.planning.search.found import SearchResult
+from opsk.planning.search.relaxations import format_values
 from opsk.planning.search.request import MAX_GPUS, PlanRequest
+from opsk.planning.search.result import SearchResult
 from opsk.planning.search.search import best_plans
 from opsk.planning.search.space import has_plans
 

@@ -12,7 +12,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from opsk.errors import InputError, SlurmError
 from opsk.job_key import JobKey
-from opsk.own_folder import ProcessFolder
 from opsk.postmortem.evidence.as_user import Person, find_person, read_as
 from opsk.postmortem.evidence.flight_recorder import (
     Dump,
@@ -24,11 +23,12 @@ from opsk.postmortem.evidence.flight_recorder import (
 from opsk.postmortem.evidence.index import HTML_REPORT
 from opsk.postmortem.evidence.job_output import find_output_files, find_output_paths
 from opsk.postmortem.evidence.node_files import NodeFiles, list_job_folders, read_node_files
-from opsk.postmortem.evidence.node_signs import count_evidence, find_node_findings, list_problems
-from opsk.postmortem.evidence.own_copy import find_user_copy
+from opsk.postmortem.evidence.node_findings import count_evidence, find_node_findings, list_problems
 from opsk.postmortem.evidence.slurm_facts import SlurmRecord, fetch_slurm_record
+from opsk.postmortem.evidence.user_copy import find_user_copy
 from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.values import Evidence, Finding, JobFacts, Origin, Role
+from opsk.process_folder import ProcessFolder
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.commands.accounting import AccountingClient

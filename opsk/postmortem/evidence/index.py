@@ -11,7 +11,7 @@ from typing import Any
 
 from opsk.job_key import JobKey, cluster_part
 from opsk.postmortem.evidence.node_files import refuse_planted
-from opsk.postmortem.evidence.own_copy import find_user_copy
+from opsk.postmortem.evidence.user_copy import find_user_copy
 from opsk.units import MIB
 
 JSON_REPORT, HTML_REPORT = "report.json", "report.html"

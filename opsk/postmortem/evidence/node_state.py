@@ -11,7 +11,7 @@ from opsk.errors import OpskError
 from opsk.job_key import JobKey
 from opsk.telemetry.gpu.nvml.source import NvmlGpus
 from opsk.telemetry.gpu.samples import GpuReading, GpuSample, LostGpu
-from opsk.telemetry.gpu.shared import SharedGpus
+from opsk.telemetry.gpu.shared_source import SharedGpus
 from opsk.telemetry.host.cgroups import CgroupReader
 from opsk.telemetry.jobs.job_map import JobMapper
 from opsk.telemetry.network.infiniband import PortSample, SysfsInfiniband

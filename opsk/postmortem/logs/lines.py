@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from opsk.postmortem.logs.pieces import EXCEPTION_REACH_BYTES
+from opsk.postmortem.logs.chunks import EXCEPTION_REACH_BYTES
 from opsk.postmortem.signatures.signature import Signature
 from opsk.telemetry.progress.lines import Line, parse_label, strip_escapes
 

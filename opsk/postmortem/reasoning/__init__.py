@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from opsk.postmortem.reasoning.explaining import explain
+from opsk.postmortem.reasoning.explain import explain
 
 __all__ = ["explain"]

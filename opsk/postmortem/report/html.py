@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from opsk.errors import UnavailableError
-from opsk.postmortem.report.drawing import render_ranks_svg, render_timeline_svg
+from opsk.postmortem.report.svg import render_ranks_svg, render_timeline_svg
 from opsk.postmortem.report.text import format_divergence, format_place, format_size, format_time, sanitise
 from opsk.postmortem.values import Cause, Finding, Report
 

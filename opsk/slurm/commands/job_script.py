@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from opsk.errors import InputError, OpskError
-from opsk.own_folder import ProcessFolder
-from opsk.slurm.commands.own_job import read_batch_script
+from opsk.process_folder import ProcessFolder
+from opsk.slurm.commands.current_job import read_batch_script
 from opsk.slurm.records import JobRecord
 from opsk.units import MIB
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from opsk.errors import TelemetryError
-from opsk.telemetry.background import Background, Latest
+from opsk.telemetry.background_reader import Background, Latest
 from opsk.units import MIB
 
 DAEMON_STATES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opsk.telemetry.kernel_log.event_reader import EventReader, KernelLog, read_kernel_log
 from opsk.telemetry.kernel_log.events import (
     CrashEvent,
     DriverEvent,
@@ -22,7 +23,6 @@ from opsk.telemetry.kernel_log.events import (
 )
 from opsk.telemetry.kernel_log.kmsg import KMSG, KmsgBatch, KmsgReader, boot_unix_s
 from opsk.telemetry.kernel_log.lines import Clock, KernelLine, LineReader, Stamp
-from opsk.telemetry.kernel_log.reading import EventReader, KernelLog, read_kernel_log
 
 __all__ = [
     "KMSG",

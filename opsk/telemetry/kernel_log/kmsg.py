@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from opsk.telemetry.kernel_log.event_reader import EventReader
 from opsk.telemetry.kernel_log.events import KernelEvent
 from opsk.telemetry.kernel_log.lines import LineReader
-from opsk.telemetry.kernel_log.reading import EventReader
 
 KMSG = Path("/dev/kmsg")
 MAX_RECORDS = 50_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from opsk.telemetry.kernel_log.building import (
+from opsk.telemetry.kernel_log.event_builders import (
     Build,
     build_crash,
     build_fallen_off_bus,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from opsk.telemetry.background import close
+from opsk.telemetry.background_reader import close
 from opsk.telemetry.gpu.samples import GpuReading, GpuSource
 from opsk.telemetry.power.hwmon import HwmonPower
 from opsk.telemetry.power.rapl import RaplZone

@@ -1,7 +1,7 @@
 """Reads the power of the node together with that of its processors and GPUs at the same moment.
 
 The node's controller takes a second to answer; the energy that processors used during that time, and the last reading
-of the GPUs, are combined with its answer. It runs in a thread of its own (`opsk.telemetry.background`). Processors and
+of the GPUs, are combined with its answer. It runs in a thread of its own (`opsk.telemetry.background_reader`). Processors and
 the sensors have their own threads: the wait for a file that hangs there is bounded, and never delays the controller.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from opsk.telemetry.background import Background
+from opsk.telemetry.background_reader import Background
 from opsk.telemetry.power.balance import Balance, GpuPowerTotal, find_node_watts, sum_cpu_joules, sum_cpu_watts
 from opsk.telemetry.power.hwmon import HwmonPower, HwmonReading
 from opsk.telemetry.power.ipmi import DcmiPower, NoControllerError

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from opsk.errors import InputError
-from opsk.telemetry.compressed import HEAD_BYTES, open_decompressed
+from opsk.telemetry.decompression import HEAD_BYTES, open_decompressed
 from opsk.telemetry.progress.records import MEASURED, Event, StepRecord
 from opsk.telemetry.progress.stream import ProgressReader
 from opsk.telemetry.progress.tally import Tally

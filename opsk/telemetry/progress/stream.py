@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from opsk.telemetry.progress.derive import derive_values
+from opsk.telemetry.progress.derived_values import derive_values
 from opsk.telemetry.progress.frameworks.registry import READERS
 from opsk.telemetry.progress.lines import Line, LineSplitter, parse_label, trim_partial_word
 from opsk.telemetry.progress.records import MEASURED, Event, EventKind, ParsedLine, Part, Reader, StepRecord

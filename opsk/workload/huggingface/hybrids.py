@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from opsk.workload.huggingface import families
-from opsk.workload.huggingface.reading import MAX_COUNT, ConfigShape
+from opsk.workload.huggingface.config_shape import MAX_COUNT, ConfigShape
 from opsk.workload.model import Mixer, count_layer_kinds
 
 _LINEAR = frozenset({"linear_attention", "mamba", "mamba2", "recurrent"})

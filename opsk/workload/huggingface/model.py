@@ -10,8 +10,8 @@ from typing import Any
 from opsk.errors import InputError
 from opsk.workload.defaults import Assumption
 from opsk.workload.huggingface import families
+from opsk.workload.huggingface.config_shape import MAX_COUNT, ConfigShape, by_family
 from opsk.workload.huggingface.hybrids import read_hybrid
-from opsk.workload.huggingface.reading import MAX_COUNT, ConfigShape, by_family
 from opsk.workload.model import ModelShape
 
 

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import Metric, generate_latest
 
 from opsk.errors import TelemetryError
-from opsk.telemetry.background import Latest
+from opsk.telemetry.background_reader import Latest
 from opsk.telemetry.gpu.imex import ImexSample
 from opsk.telemetry.gpu.samples import (
     EccCount,

@@ -16,7 +16,7 @@ from tests.fakes.nvml import Nvml
 _PROGRAM = """
 import time
 sys.path[:0] = [{root!r}, {root!r} + "/exporters"]
-from opsk.telemetry.gpu.shared import SharedGpus
+from opsk.telemetry.gpu.shared_source import SharedGpus
 from opsk.telemetry.gpu.nvml.source import NvmlGpus
 from opsk_exporters.core.collector import Scraper
 from opsk_exporters.core.families import Families

@@ -9,7 +9,7 @@ import pytest
 
 from opsk.errors import OpskError
 from opsk.postmortem.evidence.as_user import Person, read_as
-from opsk.postmortem.evidence.marking import MAX_MARK_AGE_S, mark_report
+from opsk.postmortem.evidence.mark_writer import MAX_MARK_AGE_S, mark_report
 from opsk.postmortem.marks import CLASSES, count_marks
 from opsk.postmortem.values import Cause, FailureClass, JobFacts, Place, Report
 from opsk_exporters.core.collector import NoDataError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import TelemetryError
-from opsk.telemetry.background import Background
+from opsk.telemetry.background_reader import Background
 from opsk.telemetry.power.balance import GpuPowerTotal
 from opsk.telemetry.power.hwmon import HwmonReader, HwmonReading
 from opsk.telemetry.power.ipmi import DcmiFile, DcmiPower, NoControllerError

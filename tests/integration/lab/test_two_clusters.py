@@ -26,9 +26,9 @@ from opsk.job_key import JobKey
 from opsk.lab.programs import build_search_path
 from opsk.lab.record import LabRecord
 from opsk.lab.shape import LabShape
-from opsk.lab.starting import up
+from opsk.lab.start import up
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stopping import take_down
+from opsk.lab.stop import take_down
 from opsk.remapping.journal import FileJournal
 from tests.fakes.advisor_process import eventually
 from tests.fakes.progress_logs import megatron_line

@@ -23,9 +23,9 @@ from opsk.config import load_site
 from opsk.lab.parts import ADVISOR
 from opsk.lab.record import LabRecord
 from opsk.lab.shape import LabShape
-from opsk.lab.starting import up
+from opsk.lab.start import up
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stopping import take_down
+from opsk.lab.stop import take_down
 from opsk_jobcheck.service.hooks import install_hooks
 from tests.fakes.advised_lab import OWN_DEADLINE, PATIENT, wait_until
 from tests.integration.conftest import OLDEST_AND_NEWEST

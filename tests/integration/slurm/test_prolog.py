@@ -15,9 +15,9 @@ import pytest
 
 from opsk.lab.programs import build_search_path
 from opsk.lab.shape import LabShape
-from opsk.lab.starting import up
+from opsk.lab.start import up
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stopping import take_down
+from opsk.lab.stop import take_down
 from opsk.telemetry.host.cgroups import CgroupReader
 from opsk.telemetry.jobs.job_files import JobFile, read_job_files
 from opsk.telemetry.jobs.job_logs import resolve_log_paths

@@ -23,9 +23,9 @@ import pytest
 from opsk.errors import StoreError
 from opsk.lab.programs import build_search_path
 from opsk.lab.shape import LabShape
-from opsk.lab.starting import up
+from opsk.lab.start import up
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stopping import take_down
+from opsk.lab.stop import take_down
 from opsk.store.database.engine import open_store
 from opsk.store.export import export
 from tests.integration.conftest import OLDEST_AND_NEWEST, RunningLab, Slurm, path_is

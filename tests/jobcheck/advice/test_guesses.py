@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from opsk.costmodel.efficiency.cases import Case
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency
-from opsk.costmodel.efficiency.nearness import Case
-from opsk.costmodel.uncertainty.widening import apply_case_spread
+from opsk.costmodel.uncertainty.case_spread import apply_case_spread
 from opsk.hardware.catalog import cluster
 from opsk.workload.completion import complete
 from opsk.workload.defaults import Assumption

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from opsk_jobcheck.scripts.settings.command_settings import iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import MAX_CONFIG_CHARS, ConfigFile, read_config_file
-from opsk_jobcheck.scripts.settings.given_settings import iterate_settings
 
 
 def read(text: str, path: str = "c.yaml") -> ConfigFile:

@@ -18,7 +18,7 @@ from opsk.slurm.records import JobRecord
 from opsk.slurm.snapshot import Snapshot, pack
 from opsk.store.database.engine import open_store
 from opsk.store.records.advice import find_advice
-from opsk.store.records.measured import Measured, find_measured
+from opsk.store.records.measurements import Measured, find_measured
 from opsk.store.writing import Record, WriteResult, encode
 from opsk_jobcheck.cluster_state.snapshots import SNAPSHOT
 from opsk_jobcheck.service.recorder import (

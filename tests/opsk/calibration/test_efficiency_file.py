@@ -19,6 +19,7 @@ from opsk.calibration.efficiency_file import (
 )
 from opsk.calibration.fitting.fit import FittedParameter
 from opsk.calibration.fitting.parameters import ParameterSpace
+from opsk.costmodel.efficiency.cases import Case
 from opsk.costmodel.efficiency.default import parse_efficiency
 from opsk.costmodel.efficiency.efficiency import (
     Efficiency,
@@ -28,7 +29,6 @@ from opsk.costmodel.efficiency.efficiency import (
     SoftwareEfficiency,
     Spread,
 )
-from opsk.costmodel.efficiency.nearness import Case
 from opsk.costmodel.efficiency.software_offset import SoftwareOffset
 from opsk.workload.plan import Software
 

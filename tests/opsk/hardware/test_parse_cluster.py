@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from opsk.errors import ConfigError
 from opsk.hardware import catalog
-from opsk.hardware.building import Builder
 from opsk.hardware.catalog_format import GpuEntry
+from opsk.hardware.spec_builder import Builder
 
 FROM_SCRATCH = """
 name = "vega"

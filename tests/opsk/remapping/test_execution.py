@@ -15,14 +15,14 @@ from opsk.job_key import JobKey
 from opsk.planning.remap.remap import remap
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Kind, Option, Way
-from opsk.remapping import running
+from opsk.remapping import commands as running
 from opsk.remapping.actions import ClusterState
+from opsk.remapping.commands import find_caller_rights
 from opsk.remapping.decision import LauncherReport, decision_file, launcher_report_file, read_decision, write_document
 from opsk.remapping.execution import ExecutionContext, ExecutionResult, execute, read_cluster_state
 from opsk.remapping.journal import FileJournal, Line, PlannedRemap
 from opsk.remapping.preparation import RunningLauncher, find_option, prepare_remap
-from opsk.remapping.running import find_caller_rights
-from opsk.remapping.undoing import undo
+from opsk.remapping.undo import undo
 from opsk.slurm.commands.remap_commands import SlurmSite, Who
 from opsk.slurm.records import JobRecord
 from opsk.workload.plan import Plan

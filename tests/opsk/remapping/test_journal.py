@@ -17,7 +17,7 @@ from opsk.job_key import JobKey
 from opsk.remapping.actions import InitialState, Step
 from opsk.remapping.decision import Decision
 from opsk.remapping.journal import FileJournal, Line, PlannedRemap, default_folder, new_id
-from opsk.remapping.world import Preconditions
+from opsk.remapping.preconditions import Preconditions
 
 NAME = "7-20250101T000000-abcdef"
 BEGUN = PlannedRemap(

@@ -14,7 +14,7 @@ from opsk.store.records.advice import find_advice
 from opsk.store.records.clusters import ClusterSeen, find_clusters
 from opsk.store.records.failures import find_failures
 from opsk.store.records.jobs import find_jobs, find_known_jobs
-from opsk.store.records.measured import find_last_measured, find_measured
+from opsk.store.records.measurements import find_last_measured, find_measured
 from opsk.store.records.remaps import RemapStep, find_remaps
 from opsk.store.records.reports import find_reports
 from opsk.store.records.snapshots import list_snapshots, load_snapshot

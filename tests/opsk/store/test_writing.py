@@ -19,7 +19,7 @@ from opsk.errors import InputError
 from opsk.store.database.tables import MeasuredRow
 from opsk.store.export import export
 from opsk.store.records.jobs import find_jobs
-from opsk.store.records.measured import find_measured
+from opsk.store.records.measurements import find_measured
 from opsk.store.text import sanitise_text
 from opsk.store.writing import DirectWriter, Record, WriteResult, decode, encode
 from tests.fakes.store_records import HOSTILE, failure, interval, job, later, one_of_each

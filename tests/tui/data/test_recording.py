@@ -12,7 +12,7 @@ from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.store.database.engine import open_store
 from opsk.store.records.failures import FailureSeen, find_failures
 from opsk.store.records.jobs import JobSeen, find_jobs
-from opsk.store.records.measured import Measured as Interval
+from opsk.store.records.measurements import Measured as Interval
 from opsk.store.writing import DirectWriter, Record
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_tui.data.recording import SETTLE_S, ViewRecorder

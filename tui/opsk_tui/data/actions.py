@@ -19,17 +19,17 @@ from opsk.app.remap.terms import build_terms, compute_remaining_s
 from opsk.errors import InputError
 from opsk.job_key import JobKey
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY
-from opsk.planning.remap import preview as seats
+from opsk.planning.remap import placement_view as seats
 from opsk.planning.remap.failure import assess_impact
-from opsk.planning.remap.named import parse_failures
+from opsk.planning.remap.failure_names import parse_failures
 from opsk.planning.remap.remap import remap
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Answer, Option
+from opsk.remapping.commands import find_caller_rights, is_allowed, run_command
 from opsk.remapping.execution import ExecutionResult
 from opsk.remapping.journal import FileJournal, default_folder
 from opsk.remapping.preparation import find_launcher, is_for_launcher
-from opsk.remapping.running import find_caller_rights, is_allowed, run_command
-from opsk.slurm.choice import slurm_client
+from opsk.slurm.adapter import slurm_client
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.commands.remap_commands import Command, Where, Who
 from opsk_tui.data.feed_port import Choice, Outcome, PlacementView, Proposal, Undoing

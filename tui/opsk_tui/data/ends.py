@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.hostlist import fold
-from opsk.slurm.choice import slurm_client
+from opsk.slurm.adapter import slurm_client
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.commands.accounting import AccountedRun, AccountingClient
 from opsk.slurm.records import JobRecord

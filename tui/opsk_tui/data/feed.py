@@ -18,8 +18,8 @@ from typing import Any
 
 from opsk.config import SiteConfig
 from opsk.errors import InputError, OpskError
-from opsk.remapping.running import find_caller_rights
-from opsk.slurm.choice import slurm_client
+from opsk.remapping.commands import find_caller_rights
+from opsk.slurm.adapter import slurm_client
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.commands.remap_commands import Who
 from opsk.slurm.records import NodeRecord

@@ -17,7 +17,7 @@ from opsk.hostlist import fold
 from opsk.store.records.clusters import ClusterSeen
 from opsk.store.records.failures import FailureSeen
 from opsk.store.records.jobs import JobSeen
-from opsk.store.records.measured import Measured
+from opsk.store.records.measurements import Measured
 from opsk.store.writing import Record
 from opsk_tui.data.ends import Endings, EndLookup, format_exit
 from opsk_tui.data.view import ClusterView, JobView, Source

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from opsk_jobcheck.scripts.bash.arithmetic import find_assigned_names
 from opsk_jobcheck.scripts.bash.assignments import find_names_set_by_word
-from opsk_jobcheck.scripts.bash.commands import find_names_set_by
+from opsk_jobcheck.scripts.bash.builtins import find_names_set_by
 from opsk_jobcheck.scripts.bash.syntax import (
     ArithTest,
     Case,

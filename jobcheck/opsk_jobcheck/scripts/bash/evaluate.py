@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from opsk_jobcheck.scripts.bash import commands
+from opsk_jobcheck.scripts.bash import builtins as commands
 from opsk_jobcheck.scripts.bash.assignments import assign, find_names_set_by_word, runs_commands
 from opsk_jobcheck.scripts.bash.branches import (
     find_functions_like,
@@ -23,12 +23,11 @@ from opsk_jobcheck.scripts.bash.directories import DIRECTORY, START, find_comman
 from opsk_jobcheck.scripts.bash.effects import collect_assignments
 from opsk_jobcheck.scripts.bash.expansion import Expander
 from opsk_jobcheck.scripts.bash.functions import MAX_DEPTH, Frame, call, define, keep_side_effects, run_with_prefix
-from opsk_jobcheck.scripts.bash.keeping import forget_written_files, record_written_files
+from opsk_jobcheck.scripts.bash.line_map import Places
 from opsk_jobcheck.scripts.bash.loops import Turn, walk_loop
 from opsk_jobcheck.scripts.bash.other_shells import expand_input, export, walk_inner_shell
 from opsk_jobcheck.scripts.bash.parser import Parser
 from opsk_jobcheck.scripts.bash.patterns import quote_pattern, quote_regex
-from opsk_jobcheck.scripts.bash.places import Places
 from opsk_jobcheck.scripts.bash.scope import Scope, find_mentioned_variables
 from opsk_jobcheck.scripts.bash.source import ShellLimitError, Source, build_script_source
 from opsk_jobcheck.scripts.bash.syntax import (
@@ -52,6 +51,7 @@ from opsk_jobcheck.scripts.bash.values import (
     get_known_words,
     literal,
 )
+from opsk_jobcheck.scripts.bash.written_files import forget_written_files, record_written_files
 
 MAX_INVOCATIONS = 2500
 MAX_READ_CHARS = 3 << 18

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 
 from opsk_jobcheck.scripts.bash.arithmetic import ArithmeticUnknownError, evaluate_arithmetic, find_assigned_names
+from opsk_jobcheck.scripts.bash.command_output import compute_output
 from opsk_jobcheck.scripts.bash.directories import get_directory, make_absolute
 from opsk_jobcheck.scripts.bash.lexer import Lexer
 from opsk_jobcheck.scripts.bash.operators import apply_operator, apply_text_operator, is_set
 from opsk_jobcheck.scripts.bash.patterns import quote_pattern
-from opsk_jobcheck.scripts.bash.printed import compute_output
 from opsk_jobcheck.scripts.bash.scope import Scope
 from opsk_jobcheck.scripts.bash.source import MARK_OPEN, Source, build_line_source, restore_unknown_parts
 from opsk_jobcheck.scripts.bash.splitting import (

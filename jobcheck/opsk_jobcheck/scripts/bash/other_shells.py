@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from opsk_jobcheck.scripts.bash.changes import find_changer
+from opsk_jobcheck.scripts.bash.changed_files import find_changer
 from opsk_jobcheck.scripts.bash.directories import (
     compute_path_key,
     get_directory,

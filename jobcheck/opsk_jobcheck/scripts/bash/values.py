@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from opsk_jobcheck.scripts.bash.places import Places
+from opsk_jobcheck.scripts.bash.line_map import Places
 
 MAX_VALUE_CHARS = 1 << 16
 """A value that grows beyond this is no longer followed: ``X=$X$X`` in a hostile script must not fill the memory."""

@@ -17,7 +17,7 @@ from opsk_jobcheck.scripts.frameworks.megatron.megatron import LM, read_megatron
 from opsk_jobcheck.scripts.frameworks.megatron.megatron import recognise as recognise_megatron
 from opsk_jobcheck.scripts.launchers.programs import program_of
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 
 BIONEMO = "bionemo"
 _NAME = re.compile(r"esm2|geneformer|amplify")

@@ -17,11 +17,11 @@ from opsk_jobcheck.scripts.launchers.programs import SURE, collect_flags, find_c
 from opsk_jobcheck.scripts.launchers.ranks import MAX_RANKS, NODES_OPTION
 from opsk_jobcheck.scripts.launchers.ranks import OPTION as RANKS
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.command_settings import iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.given_settings import iterate_settings
-from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import (
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.statements import (
     parse_integer,
     state_data_parallel_only,
     state_numbers,

@@ -14,11 +14,11 @@ from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
 from opsk_jobcheck.scripts.launchers.programs import RECOMPUTE_WORDS, SHAPE, SURE, program_of, state_global_batch
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.command_settings import iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.given_settings import iterate_settings
-from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import (
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.statements import (
     mark_all_unknown,
     parse_integer,
     state_derived,

@@ -19,9 +19,9 @@ from opsk_jobcheck.scripts.launchers.programs import SURE, find_command, parse_a
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import mark_all_unknown, state_number, state_truth, state_word
-from opsk_jobcheck.scripts.settings.uncounted import UNCOUNTED_NEMO, report_uncounted_settings
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.statements import mark_all_unknown, state_number, state_truth, state_word
+from opsk_jobcheck.scripts.settings.uncounted_settings import UNCOUNTED_NEMO, report_uncounted_settings
 
 NEMO = "nemo"
 PLAN_FIELDS = tuple(

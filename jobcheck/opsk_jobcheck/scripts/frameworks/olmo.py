@@ -23,8 +23,8 @@ from opsk_jobcheck.scripts.launchers.programs import (
 from opsk_jobcheck.scripts.settings.arguments import arguments_of, parse_arguments
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import (
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.statements import (
     mark_all_unknown,
     parse_integer,
     state_data_parallel_only,

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.launchers.programs import SURE, name_shape, program_of, state_global_batch
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
-from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import parse_integer, state_numbers, state_truth, state_word
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.statements import parse_integer, state_numbers, state_truth, state_word
 
 PICOTRON = "picotron"
 _FLAG = "--config"

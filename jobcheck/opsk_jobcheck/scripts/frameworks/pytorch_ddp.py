@@ -12,8 +12,8 @@ from types import MappingProxyType
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.launchers.programs import SHAPE, list_flag_names, parse_program_flags, program_of
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
-from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import mark_all_unknown, parse_boolean, state_data_parallel_only
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.statements import mark_all_unknown, parse_boolean, state_data_parallel_only
 
 DDP, FSDP = "pytorch-ddp", "pytorch-fsdp"
 _NAMES = MappingProxyType(

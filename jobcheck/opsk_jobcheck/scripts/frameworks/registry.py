@@ -24,8 +24,8 @@ from opsk_jobcheck.scripts.frameworks.pytorch_ddp import PYTORCH
 from opsk_jobcheck.scripts.frameworks.recognition import NAMED_BY_WORDS
 from opsk_jobcheck.scripts.frameworks.torchtitan import TORCHTITAN
 from opsk_jobcheck.scripts.frameworks.torchtune import TORCHTUNE
-from opsk_jobcheck.scripts.launchers.other_work import CONNECTIVITY_READER
-from opsk_jobcheck.scripts.settings.reading import Reader
+from opsk_jobcheck.scripts.launchers.non_training import CONNECTIVITY_READER
+from opsk_jobcheck.scripts.settings.reader import Reader
 
 READERS: tuple[Reader, ...] = (
     MEGATRON,

@@ -24,9 +24,15 @@ from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import parse_boolean, parse_integer, state_derived, state_number, state_word
-from opsk_jobcheck.scripts.settings.uncounted import (
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.statements import (
+    parse_boolean,
+    parse_integer,
+    state_derived,
+    state_number,
+    state_word,
+)
+from opsk_jobcheck.scripts.settings.uncounted_settings import (
     UNCOUNTED_TORCHTITAN,
     is_on,
     report_uncounted,

@@ -22,13 +22,13 @@ from opsk_jobcheck.scripts.launchers.programs import (
     program_of,
 )
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.command_settings import iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.given_settings import iterate_settings
-from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import parse_boolean, parse_integer, state_numbers, state_word
-from opsk_jobcheck.scripts.settings.uncounted import UNCOUNTED_TORCHTUNE, is_on, report_uncounted_settings
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.statements import parse_boolean, parse_integer, state_numbers, state_word
+from opsk_jobcheck.scripts.settings.uncounted_settings import UNCOUNTED_TORCHTUNE, is_on, report_uncounted_settings
 
 TUNE = "torchtune"
 _RECIPE = re.compile(r"(\w+_)?(finetune|qat|dpo|distillation|grpo)_(\w+_)?(distributed|single_device)(\.py)?")

@@ -24,8 +24,8 @@ from opsk_jobcheck.scripts.settings.deepspeed_config import (
     state_stage,
 )
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reading import Reading
-from opsk_jobcheck.scripts.settings.stating import (
+from opsk_jobcheck.scripts.settings.reader import Reading
+from opsk_jobcheck.scripts.settings.statements import (
     mark_all_unknown,
     parse_boolean,
     parse_integer,

@@ -20,8 +20,8 @@ from opsk_jobcheck.scripts.settings.arguments import (
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, Findings
-from opsk_jobcheck.scripts.settings.reading import Reading, make_entry
-from opsk_jobcheck.scripts.settings.stating import mark_all_unknown, state_derived, state_number
+from opsk_jobcheck.scripts.settings.reader import Reading, make_entry
+from opsk_jobcheck.scripts.settings.statements import mark_all_unknown, state_derived, state_number
 
 MAX_PROGRAM_CHARS = 4096
 MAX_NAME_CHARS = 255

@@ -11,7 +11,7 @@ from opsk_jobcheck.scripts.launchers.programs import names_of
 from opsk_jobcheck.scripts.sbatch.resources import Resources
 from opsk_jobcheck.scripts.settings.arguments import Arguments, arguments_of
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reading import Match
+from opsk_jobcheck.scripts.settings.reader import Match
 
 _ONE_RANK_LAUNCHERS = frozenset({"torchrun", "torch.distributed.run"})
 """Launchers that start one rank a node by default."""

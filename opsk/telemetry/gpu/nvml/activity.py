@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opsk import units
-from opsk.telemetry.gpu.nvml.calls import NvmlCaller, drop_blank, get_error_code
+from opsk.telemetry.gpu.nvml.caller import NvmlCaller, drop_blank, get_error_code
 from opsk.telemetry.gpu.samples import GpuActivity
 
 _SHORTEST_S = 0.1

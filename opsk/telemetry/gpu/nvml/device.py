@@ -10,7 +10,7 @@ from typing import Any
 from opsk import units
 from opsk.telemetry.gpu.nvml import fields as nvml_fields
 from opsk.telemetry.gpu.nvml.activity import ActivityReader
-from opsk.telemetry.gpu.nvml.calls import (
+from opsk.telemetry.gpu.nvml.caller import (
     GpuLostError,
     NvmlCaller,
     SessionLostError,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from opsk.telemetry.gpu.nvml.calls import TIMEOUT, clean_text, clean_whole, get_error_code, load
+from opsk.telemetry.gpu.nvml.caller import TIMEOUT, clean_text, clean_whole, get_error_code, load
 from opsk.telemetry.gpu.samples import GpuDriverMissingError, normalise_pci
 
 _XID = 0x8

@@ -11,7 +11,7 @@ import ctypes
 import uuid
 from typing import Any
 
-from opsk.telemetry.gpu.nvml.calls import (
+from opsk.telemetry.gpu.nvml.caller import (
     NO_ANSWER_NOW,
     UNSUPPORTED,
     VERSION_MISMATCH,

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from opsk import units
-from opsk.telemetry.gpu.nvml.calls import BLANKS, NvmlCaller, drop_blank
+from opsk.telemetry.gpu.nvml.caller import BLANKS, NvmlCaller, drop_blank
 from opsk.telemetry.gpu.samples import EccCount, GpuPower, RetiredPages, RowRemap
 
 Field = tuple[int, int]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 from opsk import units
-from opsk.telemetry.gpu.nvml.calls import NvmlCaller, clean_text, clean_whole
+from opsk.telemetry.gpu.nvml.caller import NvmlCaller, clean_text, clean_whole
 from opsk.telemetry.gpu.nvml.fields import LINK_COUNT, Field, FieldReader, get_count
 from opsk.telemetry.gpu.samples import NvLinkSample, normalise_pci
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from opsk import units
 from opsk.telemetry.gpu.nvml.activity import ActivityReader
-from opsk.telemetry.gpu.nvml.calls import NvmlCaller, clean_text, clean_whole
+from opsk.telemetry.gpu.nvml.caller import NvmlCaller, clean_text, clean_whole
 from opsk.telemetry.gpu.samples import GpuMemory, GpuProcess, MigSample
 
 _MAX_DEVICES = 64

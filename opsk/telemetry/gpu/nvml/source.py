@@ -2,7 +2,7 @@
 
 A lost GPU ends its own reading only; it stays in the reading as lost until it answers again or the process ends. When
 the driver goes away (reloaded, upgraded), NVML is initialised again. There are no timeouts here: a caller with a
-deadline wraps this in ``opsk.telemetry.gpu.shared``.
+deadline wraps this in ``opsk.telemetry.gpu.shared_source``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from opsk.errors import TelemetryError
 from opsk.telemetry.gpu.nvidia_pci import is_responding
-from opsk.telemetry.gpu.nvml.calls import (
+from opsk.telemetry.gpu.nvml.caller import (
     GpuLostError,
     NvmlCaller,
     SessionLostError,

@@ -17,7 +17,7 @@ from opsk.telemetry.progress.frameworks.megatron import MegatronReader
 from opsk.telemetry.progress.frameworks.nanotron import NanotronReader
 from opsk.telemetry.progress.frameworks.nemo import NemoReader
 from opsk.telemetry.progress.frameworks.olmo import OlmoReader
-from opsk.telemetry.progress.frameworks.own_loop import OwnLoopReader
+from opsk.telemetry.progress.frameworks.opsk_report import OwnLoopReader
 from opsk.telemetry.progress.frameworks.picotron import PicotronReader
 from opsk.telemetry.progress.frameworks.pytorch_fsdp import PytorchFsdpReader
 from opsk.telemetry.progress.frameworks.torchtitan import TorchtitanReader

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from opsk.app.inputs.plan_examination import examine_plan
+from opsk.app.inputs.plan_validation import examine_plan
 from opsk.costmodel.efficiency.efficiency import Spread
+from opsk.costmodel.uncertainty.case_spread import assumed_inputs, widen_spread
 from opsk.costmodel.uncertainty.spread import USUAL_ASSUMED
-from opsk.costmodel.uncertainty.widening import assumed_inputs, widen_spread
 from opsk.workload.plan import Precision, Sharding, Software, States
 
 STATED: dict[str, Any] = {

@@ -19,7 +19,7 @@ from opsk.calibration.fitting.spread import (
     coverage_unseen,
     fit_spread,
 )
-from opsk.costmodel.efficiency.nearness import ASPECTS
+from opsk.costmodel.efficiency.cases import ASPECTS
 from opsk.costmodel.uncertainty.spread import COVERED_SIGMAS, USUAL_ASSUMED, share_of_added_variance, widen_log_sigma
 
 COVERED_OF_NORMAL = NormalDist().inv_cdf((1 + COVERAGE) / 2)

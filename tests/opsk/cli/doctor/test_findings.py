@@ -17,7 +17,7 @@ from opsk.app.doctor.slurm import check_skew
 from opsk.app.doctor.slurm_installation import InstalledSlurm
 from opsk.cli.doctor.command import check_lua, doctor
 from opsk.cli.doctor.exporters import check_exporters, find_exporter_urls, scrape_exporters
-from opsk.cli.doctor.fetching import fetch
+from opsk.cli.doctor.http import fetch
 from opsk.cli.doctor.prometheus import check_prometheus
 from opsk.cli.doctor.store import check_store
 from opsk.config import SiteConfig

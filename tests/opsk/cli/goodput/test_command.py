@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from opsk.cli.goodput.picture import print_goodput
-from opsk.cli.goodput.words import format_ordinal, format_percent
+from opsk.cli.goodput.recommendation import format_ordinal, format_percent
+from opsk.cli.goodput.text import print_goodput
 from opsk.cli.main import opsk
 from opsk.errors import OpskError
 

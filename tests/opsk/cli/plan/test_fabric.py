@@ -123,7 +123,7 @@ def test_answers_that_know_no_cables_are_refused_beside_them(other: str) -> None
 
 
 def test_ctrl_c_leaves_what_is_placed_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    from opsk.planning.search import on_fabric
+    from opsk.planning.search import fabric_search as on_fabric
 
     taken = on_fabric.FabricSearch.placed
 

@@ -23,8 +23,8 @@ from opsk.errors import UnavailableError
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.hardware.catalog import cluster
 from opsk.planning.search.cases import search_cases
-from opsk.planning.search.found import SearchResult
 from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.result import SearchResult
 from opsk.workload.plan import Plan
 from opsk.workload.public_models.lookup import public_model
 from tests.fakes.advisor_process import eventually

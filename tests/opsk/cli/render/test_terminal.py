@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from opsk.cli.fabric.picture import print_views
+from opsk.cli.fabric.text import print_views
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.rails import find_rails

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from opsk.cli.main import opsk
-from opsk.cli.throughput.picture import render_sparkline
+from opsk.cli.throughput.text import render_sparkline
 from opsk.errors import InputError
 from tests.fakes.progress_logs import megatron_line
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from opsk.costmodel.efficiency.cases import Case
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency, SoftwareColumns, SoftwareEfficiency
-from opsk.costmodel.efficiency.nearness import Case
 from opsk.costmodel.table import PlanTable
 from opsk.workload.plan import Plan, Software
 

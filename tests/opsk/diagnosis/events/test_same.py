@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsk.diagnosis.events.signs import cache_last_call
+from opsk.diagnosis.events.findings import cache_last_call
 
 
 def test_it_is_worked_out_once_and_for_others_anew() -> None:

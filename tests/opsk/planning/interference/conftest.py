@@ -8,12 +8,12 @@ import pytest
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.rails import find_rails
+from opsk.planning.interference.links import FabricLinks, build_links
 from opsk.planning.interference.load import JobShape
-from opsk.planning.interference.wires import FabricLinks, build_links
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY
 from opsk.planning.ranks import RankOrder
+from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.rank_traffic import StepBytes
-from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.workload.plan import Plan
 
 SENT_BYTES = 50e9

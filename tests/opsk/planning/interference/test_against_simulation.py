@@ -15,7 +15,7 @@ import pytest
 
 from opsk.planning.interference.contention import interference
 from opsk.planning.interference.load import Load, LoadKind
-from opsk.planning.interference.running import RunningLoads
+from opsk.planning.interference.running_loads import RunningLoads
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY
 from opsk.planning.routing.rank_traffic import AXES
 

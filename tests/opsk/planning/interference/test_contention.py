@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk.planning.interference.contention import Interference, interference, predict_shared_step_s
+from opsk.planning.interference.links import FabricLinks
 from opsk.planning.interference.load import JobShape, Load, LoadKind, default_load, traffic_load
-from opsk.planning.interference.running import RunningLoads
-from opsk.planning.interference.wires import FabricLinks
+from opsk.planning.interference.running_loads import RunningLoads
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.routing.rank_traffic import AXES
 

@@ -7,10 +7,10 @@ import pytest
 
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.graph import find_hca_links, find_isl_cables
+from opsk.planning.interference.links import FabricLinks
 from opsk.planning.interference.load import JobShape, LoadKind, default_load
 from opsk.planning.interference.measured import MeasuredRates, PortRate, at_hcas, background, measured_load
-from opsk.planning.interference.running import RunningLoads
-from opsk.planning.interference.wires import FabricLinks
+from opsk.planning.interference.running_loads import RunningLoads
 
 TEN = PortRate(sent_bytes_per_s=10e9, received_bytes_per_s=10e9)
 

@@ -10,11 +10,11 @@ import pytest
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import find_rails
 from opsk.planning.interference.contention import predict_shared_step_s
+from opsk.planning.interference.links import FabricLinks, build_links
 from opsk.planning.interference.load import JobShape, default_load
 from opsk.planning.interference.node_choice import choose_nodes
-from opsk.planning.interference.running import RunningLoads
-from opsk.planning.interference.wires import FabricLinks, build_links
-from opsk.planning.routing.routes_of_fabric import build_routes
+from opsk.planning.interference.running_loads import RunningLoads
+from opsk.planning.routing.fabric_routes import build_routes
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import find_rails
 from opsk.hardware.catalog import cluster
 from opsk.planning.interference.contention import interference
+from opsk.planning.interference.links import FabricLinks, build_links
 from opsk.planning.interference.load import (
     JobShape,
     default_load,
@@ -21,13 +22,12 @@ from opsk.planning.interference.load import (
     placed_load,
 )
 from opsk.planning.interference.node_choice import NodeChoice, choose_nodes
-from opsk.planning.interference.running import RunningLoads
-from opsk.planning.interference.wires import FabricLinks, build_links
+from opsk.planning.interference.running_loads import RunningLoads
 from opsk.planning.placement.placement import place
 from opsk.planning.placement.reference_jobs import DENSE
 from opsk.planning.placement.step_model import as_cabled, stack_models, step_model
-from opsk.planning.routing.hca_seats import build_ports
-from opsk.planning.routing.routes_of_fabric import build_routes
+from opsk.planning.routing.fabric_routes import build_routes
+from opsk.planning.routing.hca_ports import build_ports
 from opsk.workload.plan import Plan
 
 SIZES = (1, 2, 3, 6)

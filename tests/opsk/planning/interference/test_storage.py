@@ -10,12 +10,12 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.fabric import Cable, Fabric, Hca, Switch
 from opsk.fabric.rails import find_rails
 from opsk.planning.interference.contention import interference
+from opsk.planning.interference.links import FabricLinks, build_links
 from opsk.planning.interference.load import JobShape, Load, LoadKind, default_load
 from opsk.planning.interference.measured import MeasuredRates, PortRate
-from opsk.planning.interference.running import RunningLoads
+from opsk.planning.interference.running_loads import RunningLoads
 from opsk.planning.interference.storage import StorageRates, measured_storage, storage_load, storage_servers
-from opsk.planning.interference.wires import FabricLinks, build_links
-from opsk.planning.routing.routes_of_fabric import build_routes
+from opsk.planning.routing.fabric_routes import build_routes
 
 READ = StorageRates(read_bytes_per_s=40e9, write_bytes_per_s=0.0)
 

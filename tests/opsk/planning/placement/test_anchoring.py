@@ -9,8 +9,8 @@ import pytest
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import Rails, find_rails
 from opsk.planning.placement.anchoring import anchor_rank_0
+from opsk.planning.placement.initial_placements import Prepared, prepare
 from opsk.planning.placement.placement import Placement, place
-from opsk.planning.placement.preparing import Prepared, prepare
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 

@@ -17,8 +17,8 @@ from opsk.fabric.dumps.dialects import read_fabric
 from opsk.fabric.rails import Rails, find_rails
 from opsk.planning.placement.placement import Placement, place
 from opsk.planning.ranks import RankOrder
+from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.rank_traffic import step_bytes
-from opsk.planning.routing.routes_of_fabric import build_routes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 

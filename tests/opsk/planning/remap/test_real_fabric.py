@@ -13,7 +13,7 @@ from opsk.planning.remap.remap import remap
 from opsk.planning.remap.situation import Hosts, Situation, prepare
 from opsk.planning.remap.terms import Terms
 from opsk.planning.remap.values import Kind, Option
-from opsk.planning.routing.routes_of_fabric import build_routes
+from opsk.planning.routing.fabric_routes import build_routes
 from opsk.slurm.commands.remap_commands import SlurmSite
 from opsk.workload.plan import Plan
 from tests.fakes.remap_jobs import MODEL, dead_gpu

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from opsk.hardware.catalog import cluster
 from opsk.hostlist import expand
-from opsk.planning.placement.judging import judge
+from opsk.planning.placement.evaluation import judge
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, as_cabled, step_model
 from opsk.planning.remap.failure import Failure, assess_impact, fall_back
 from opsk.planning.remap.remap import remap

@@ -17,9 +17,9 @@ from opsk.costmodel.table import PlanTable
 from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO, Verdict
 from opsk.hardware import catalog
 from opsk.planning.search.candidate import LAYOUT, Candidate, build_candidate
-from opsk.planning.search.found import SearchResult
 from opsk.planning.search.parts import join_all, search_part, select_part
 from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.result import SearchResult
 from opsk.planning.search.search import WALKED, best_plans, search_space
 from opsk.planning.search.space import build_space
 from opsk.workload.plan import Plan, Sharding

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.postmortem.evidence.collecting import MAX_REPORTS, Collector, NodePaths
+from opsk.postmortem.evidence.collector import MAX_REPORTS, Collector, NodePaths
 from opsk.postmortem.evidence.reporting import GIVEN_UP_AFTER_S, RETRY_AFTER_S, DueReport, claim_report, remove_note
 from opsk.telemetry.jobs.job_files import JobFile, parse_job_file
 from tests.fakes.gpus import reading

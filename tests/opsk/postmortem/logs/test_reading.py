@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from opsk.postmortem.logs import LogFile, read_logs
-from opsk.postmortem.logs.names import parse_log_name, parse_nodes
+from opsk.postmortem.logs.log_names import parse_log_name, parse_nodes
 from opsk.postmortem.logs.times import LineClock
 from opsk.postmortem.values import Evidence, Origin, Role
 

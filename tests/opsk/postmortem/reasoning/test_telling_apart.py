@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opsk.postmortem.reasoning import explain
-from opsk.postmortem.reasoning.sifting import classify_exception
+from opsk.postmortem.reasoning.filtering import classify_exception
 from opsk.postmortem.values import (
     Evidence,
     FailureClass,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from opsk.metrics import names as metric_names
 from opsk.slurm.records import JobRecord
-from opsk.telemetry.progress.from_counters import SOURCE, Series, estimate_step
+from opsk.telemetry.progress.step_estimate import SOURCE, Series, estimate_step
 from opsk_tui.data.sources.prometheus.client import PrometheusSource, match_any
 from opsk_tui.data.sources.readings import Progress, Readings
 

@@ -18,7 +18,7 @@ from opsk.config import TopConfig
 from opsk.errors import OpskError, UnavailableError
 from opsk.slurm.records import NodeRecord
 from opsk.telemetry.exporter_targets import build_targets, read_targets
-from opsk.telemetry.progress.from_counters import Series
+from opsk.telemetry.progress.step_estimate import Series
 from opsk.units import MIB
 from opsk_tui.data.sources.derived import means
 from opsk_tui.data.sources.pages import Batch, PageHistory

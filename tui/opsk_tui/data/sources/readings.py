@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opsk.metrics.exposition import Sample
-from opsk.telemetry.progress.from_counters import SOURCE as COUNTERS
+from opsk.telemetry.progress.step_estimate import SOURCE as COUNTERS
 from opsk_tui.data.view import Metric
 
 MEMORY_USED, MEMORY_SIZE, CLOCK_MAX = "memory_used_bytes", "memory_size_bytes", "clock_max_hertz"

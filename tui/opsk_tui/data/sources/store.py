@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opsk.app.store_opening import open_site_store
+from opsk.app.site_store import open_site_store
 from opsk.errors import OpskError
 from opsk.workload.advice_record import AdviceRecord
 from opsk_tui.data.sources.report_text import report_text

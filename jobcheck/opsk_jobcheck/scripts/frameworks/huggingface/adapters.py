@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from opsk_jobcheck.scripts.settings.given_settings import Setting, is_off, normalise_name
+from opsk_jobcheck.scripts.settings.command_settings import Setting, is_off, normalise_name
 
 FRAMEWORKS = frozenset(
     {

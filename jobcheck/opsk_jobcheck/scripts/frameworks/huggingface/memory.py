@@ -12,7 +12,7 @@ from types import MappingProxyType
 from opsk_jobcheck.scripts.launchers.programs import is_open
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.uncounted import UncountedSetting, is_on, report_uncounted_settings
+from opsk_jobcheck.scripts.settings.uncounted_settings import UncountedSetting, is_on, report_uncounted_settings
 
 _FUSED_LOSSES = (
     *("use_liger_kernel", "use_liger", "enable_liger_kernel", "liger_fused_linear_cross_entropy"),

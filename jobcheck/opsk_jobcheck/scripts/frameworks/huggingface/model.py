@@ -15,8 +15,8 @@ from types import MappingProxyType
 
 from opsk.errors import InputError
 from opsk.workload.huggingface import families
+from opsk.workload.huggingface.config_shape import MAX_TEXT, Path
 from opsk.workload.huggingface.model import read_shape
-from opsk.workload.huggingface.reading import MAX_TEXT, Path
 from opsk.workload.model import MODEL_FIELDS, StatedModel
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.workload import Evidence, Problem
@@ -26,8 +26,8 @@ from opsk_jobcheck.scripts.launchers.programs import is_open
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, Findings
 from opsk_jobcheck.scripts.settings.json_lines import read_object
-from opsk_jobcheck.scripts.settings.reading import Reading
-from opsk_jobcheck.scripts.settings.stating import mark_all_unknown, parse_boolean, state_number
+from opsk_jobcheck.scripts.settings.reader import Reading
+from opsk_jobcheck.scripts.settings.statements import mark_all_unknown, parse_boolean, state_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,8 @@ from opsk_jobcheck.scripts.frameworks.huggingface.adapters import (
     WEIGHTS,
     find_adapters,
 )
+from opsk_jobcheck.scripts.settings.command_settings import Setting, is_off, iterate_command_settings, normalise_name
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.given_settings import Setting, is_off, iterate_command_settings, normalise_name
 
 OPTION = "trainable"
 """Name of the workload option for this."""

@@ -39,11 +39,11 @@ from opsk_jobcheck.scripts.launchers.programs import (
     program_of,
 )
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.command_settings import iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.given_settings import iterate_settings
-from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import mark_all_unknown, state_data_parallel_only
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.statements import mark_all_unknown, state_data_parallel_only
 
 TRAINER, TRAINER_DEEPSPEED = "hf-trainer", "hf-trainer+deepspeed"
 TRL, TRL_ACCELERATE = "trl", "trl + accelerate"

@@ -28,8 +28,8 @@ from opsk_jobcheck.scripts.launchers.programs import SURE, program_of
 from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, arguments_of, parse_arguments
 from opsk_jobcheck.scripts.settings.deepspeed_config import read_deepspeed
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.stating import mark_all_unknown
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.statements import mark_all_unknown
 
 LM, DEEPSPEED, BRIDGE = "megatron-lm", "megatron-deepspeed", "megatron-bridge"
 _DEEPSPEED_FLAGS = ("--deepspeed", "--deepspeed-config", "--deepspeed-activation-checkpointing")

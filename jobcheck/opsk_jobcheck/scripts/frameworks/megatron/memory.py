@@ -16,8 +16,8 @@ from opsk_jobcheck.scripts.frameworks.megatron.memory_flags import (
 from opsk_jobcheck.scripts.settings.arguments import Argument
 from opsk_jobcheck.scripts.settings.deepspeed_config import FRACTION, PARTLY
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reading import Match
-from opsk_jobcheck.scripts.settings.uncounted import report_uncounted
+from opsk_jobcheck.scripts.settings.reader import Match
+from opsk_jobcheck.scripts.settings.uncounted_settings import report_uncounted
 
 _SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8", "uint8": "fp8"}
 _NOTHING = ("null", "None", "")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from opsk_jobcheck.scripts.launchers.programs import program_of
 from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reading import Match
+from opsk_jobcheck.scripts.settings.reader import Match
 
 _DECODER = "--decoder-seq-length"
 _OF_IMAGES = ("--vision", "--img-", "--patch-dim", "--language-model-type", "--disable-vision", "--pixel-shuffle")

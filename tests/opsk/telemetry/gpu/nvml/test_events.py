@@ -14,7 +14,7 @@ import pytest
 from opsk.lab.machine.nvml_gpus import gpu_uuid, make_h100_node
 from opsk.lab.machine.nvml_state import StandInEvent, StandInState
 from opsk.telemetry.gpu.nvml import events as nvml_events
-from opsk.telemetry.gpu.nvml.calls import TIMEOUT
+from opsk.telemetry.gpu.nvml.caller import TIMEOUT
 from tests.fakes.nvml import Nvml
 
 _PROGRAM = """

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.telemetry.gpu.nvml.calls import GpuLostError, NvmlCaller, SessionLostError, clean_text, drop_blank
+from opsk.telemetry.gpu.nvml.caller import GpuLostError, NvmlCaller, SessionLostError, clean_text, drop_blank
 from opsk.telemetry.gpu.nvml.fabric import parse_configuration, parse_fabric, parse_health
 from opsk.telemetry.gpu.nvml.fields import (
     FieldReader,

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from opsk.config import TopConfig
 from opsk.errors import ConfigError, UnavailableError
-from opsk.telemetry.in_time import build_response_class
+from opsk.telemetry.http_deadline import build_response_class
 from opsk.text import blank_controls
 from opsk.units import MIB
 

@@ -1,0 +1,501 @@
+"""Implements the shell's builtin commands; each handler returns the command's status."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from opsk_jobcheck.scripts.bash.assignments import assign, expand_value
+from opsk_jobcheck.scripts.bash.conditions import evaluate_test
+from opsk_jobcheck.scripts.bash.directories import (
+    DIRECTORY,
+    change_directory,
+    forget_directory,
+    get_directory,
+    set_directory,
+)
+from opsk_jobcheck.scripts.bash.functions import run_in_frame, undefine
+from opsk_jobcheck.scripts.bash.other_shells import export, find_source, unexport
+from opsk_jobcheck.scripts.bash.scope import ALL_EXPORTED, INTEGER, LOST
+from opsk_jobcheck.scripts.bash.source import MARK_OPEN, build_expanded_source
+from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS, read_fields, split_fields
+from opsk_jobcheck.scripts.bash.syntax import Assignment, Lit, Simple
+from opsk_jobcheck.scripts.bash.values import Array, Scalar, Text, get_known_words, is_countable, literal, unknown
+from opsk_jobcheck.scripts.bash.written_files import record_written_files
+
+if TYPE_CHECKING:
+    from opsk_jobcheck.scripts.bash.evaluate import Evaluator
+if TYPE_CHECKING:
+    from opsk_jobcheck.scripts.bash.evaluate import Evaluator
+if TYPE_CHECKING:
+    from opsk_jobcheck.scripts.bash.evaluate import Evaluator
+
+
+def leave_shell(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``exit`` and ``return`` end the current branch."""
+    if words[0].known == "return":
+        if not evaluator.frames:
+            return None
+        evaluator.frames[-1].scopes.append(evaluator.scope.copy())
+        evaluator.frames[-1].returned = evaluator.certain
+        evaluator.ended = True
+    else:
+        end_shell(evaluator)
+    return bool(command and words)
+
+
+def end_shell(evaluator: Evaluator) -> None:
+    """End the current shell: certainly, where no test and no possible ``return`` precedes."""
+    evaluator.ended = True
+    is_left = any(frame.scopes for frame in evaluator.frames)
+    evaluator.is_over = evaluator.is_over or (evaluator.certain and not evaluator.guards and not is_left)
+
+
+def leave_loop(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``break`` and ``continue`` end the current branch, in a loop that is walked one iteration at a time."""
+    turn = evaluator.open_turns[-1] if evaluator.open_turns else None
+    if turn is not None:
+        (turn.broken if words[0].known == "break" else turn.continued).append(evaluator.scope.copy())
+        evaluator.ended = True
+    return bool(command)
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CASE_ATTRIBUTES = {
+    "u": "its letters are made large",
+    "l": "its letters are made small",
+    "c": "its first letter is made large",
+}
+
+
+def declare(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``declare``, ``export``, ``local``, ``readonly``, ``typeset``."""
+    evaluator.steps += len(command.arrays)
+    before = [expand_value(evaluator.expander(), entry) for entry in command.arrays]  # bash expands all words first
+    _hide_locals(evaluator, command, words)
+    flags = "".join(known for word in words[1:] if (known := word.known or "").startswith("-"))
+    ends = [known for word in words[1:] if (known := word.known or "").startswith("+")]
+    if "i" in flags or any("i" in flag for flag in ends):
+        for name in _list_declared_names(command, words):
+            evaluator.scope.make_integer(name, is_integer="i" in flags)
+    is_other_name = words[0].known != "export" and "n" in flags
+    for assignment, values in zip(command.arrays, before, strict=True):
+        if is_other_name:
+            _mark_nameref(evaluator, assignment)
+        elif "A" in flags:
+            evaluator.scope.set(assignment.name, Array((), f"{assignment.name} is an associative array, not followed"))
+        else:
+            assign(evaluator.expander(), assignment, values)
+    for word in words[1:]:
+        _set_by_word(evaluator, word, command.line)
+    _update_exports(evaluator, command, words)
+    _mark_fixed(evaluator, command, words, flags)
+    return True
+
+
+def _set_by_word(evaluator: Evaluator, word: Text, line: int) -> None:
+    """``export $PAIR``: a word that expands to ``name=value``; a partly known name makes all matching names unknown."""
+    shown = word.parts[0].text if word.parts and not word.parts[0].why else ""
+    name, sign, _ = shown.partition("=")
+    if sign and _NAME.fullmatch(name):
+        value = _drop_prefix(word, len(name) + 1)
+        if evaluator.scope.is_integer(name) and value.known is not None:
+            value = evaluator.expander().calculate(value.known, line)
+        evaluator.scope.set(name, Scalar(value))
+    elif word.known is None and not sign and "=" in "".join(part.text for part in word.parts):
+        evaluator.scope.lose_like(shown, f"a name that is not known is set in line {line}", line)
+
+
+def _mark_fixed(evaluator: Evaluator, command: Simple, words: list[Text], flags: str) -> None:
+    """Record names that are read-only or whose values change: ``readonly``, ``declare -r``, ``-u``, ``-l``."""
+    why = (
+        next((reason for letter, reason in _CASE_ATTRIBUTES.items() if letter in flags), "")
+        if words[0].known != "export"
+        else ""
+    )
+    if why:
+        for name in _list_declared_names(command, words):
+            evaluator.scope.fix(name, why, command.line, is_lost=True)
+    if words[0].known == "readonly" or ("r" in flags and words[0].known != "export"):
+        for name in _list_declared_names(command, words):
+            evaluator.scope.fix(name, "it is readonly, and set once more", command.line)
+
+
+def _mark_nameref(evaluator: Evaluator, assignment: Assignment) -> None:
+    """``declare -n name=other``: a value set under either name holds for both, which is not followed."""
+    other = evaluator.expander().text(assignment.value).known
+    for name in (assignment.name, other):
+        if name is not None and _NAME.fullmatch(name):
+            why = f"{assignment.name} is another name of {other}, which is not followed"
+            evaluator.scope.fix(name, why, assignment.line, is_lost=True)
+
+
+def _list_declared_names(command: Simple, words: list[Text]) -> list[str]:
+    """Return the names that a declaration is about, with and without a value."""
+    named = [(word.known or "").partition("=")[0] for word in words[1:]]
+    return [name for name in named if _NAME.fullmatch(name)] + [entry.name for entry in command.arrays]
+
+
+def _update_exports(evaluator: Evaluator, command: Simple, words: list[Text]) -> None:
+    """Record the variables that ``export`` and ``declare -x`` export or stop exporting."""
+    flags = [word.known or "" for word in words[1:] if (word.known or "").startswith(("-", "+"))]
+    exports = words[0].known == "export" or any(flag.startswith("-") and "x" in flag for flag in flags)
+    unexports = any((flag.startswith("+") and "x" in flag) or (flag == "-n" and exports) for flag in flags)
+    if not (exports or unexports) or any("f" in flag or "p" in flag for flag in flags):
+        return
+    for name in _list_declared_names(command, words):
+        if unexports:
+            unexport(evaluator.scope, name)
+        else:
+            export(evaluator.scope, name)
+
+
+def _hide_locals(evaluator: Evaluator, command: Simple, words: list[Text]) -> None:
+    """Remember what ``local``, or ``declare`` inside a function, hides until the function ends."""
+    flags = "".join(word.known or "" for word in words[1:] if (word.known or "").startswith("-"))
+    if not evaluator.frames or words[0].known in ("export", "readonly") or "g" in flags or "p" in flags:
+        return
+    assigned = {entry.name for entry in command.arrays}
+    named = {known.partition("=")[0] for word in words[1:] if (known := word.known) and not known.startswith("-")}
+    hidden = evaluator.frames[-1].hidden
+    for name in sorted(assigned | {name for name in named if _NAME.fullmatch(name)}):
+        if all(name != before for before, _ in hidden):
+            before = evaluator.scope.variables.get(name)
+            if not evaluator.certain:
+                before = Scalar(unknown(f"{name} may be local to a function", command.line))
+            hidden.append((name, before))
+            hidden.append((INTEGER + name, evaluator.scope.variables.get(INTEGER + name)))
+            evaluator.scope.make_integer(name, is_integer=False)
+            if evaluator.certain:
+                evaluator.scope.remove(name)
+            else:
+                evaluator.scope.set(name, Scalar(unknown(f"{name} may have been local before", command.line)))
+
+
+def _drop_prefix(text: Text, count: int) -> Text:
+    """Return a text without its first ``count`` characters."""
+    parts = []
+    for part in text.parts:
+        cut = min(count, len(part.text))
+        count -= cut
+        if part.why or part.text[cut:]:
+            parts.append(part if not cut else type(part)(part.text[cut:], part.line))
+    return Text(tuple(parts))
+
+
+MAX_EVAL_DEPTH = 24
+PREFIXES = frozenset({"command", "builtin"})
+"""What starts a builtin as if it stood alone."""
+_SET_IN_TEXT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]\n]{0,80}\])?\+?=")
+_MOVERS = frozenset({"cd", "pushd", "popd"})
+_READERS = frozenset({"read", "mapfile", "readarray", "getopts", "printf"})
+
+
+def _read(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``read``: only a here-string, or the whole of a here-document (``-d ''``), is certain."""
+    names, flags = _read_options([word.known or "" for word in words[1:]])
+    separators = evaluator.scope.ifs()
+    for assignment in command.assignments:
+        if assignment.name == "IFS":
+            separators = evaluator.expander().text(assignment.value).known
+    for word in words[1:]:
+        if word.known is None:
+            evaluator.scope.lose_like("", f"a name that is not known is read in line {command.line}", command.line)
+    body = next((entry.body for entry in command.redirects if entry.body is not None), None)
+    if body is not None and len(names) == 1 and sorted(flags) == ["d", "r"] and Text() in words:
+        text = evaluator.expander().text(body)
+        evaluator.scope.set(names[0], Scalar(_strip_blanks(text) if separators == DEFAULT_IFS else text))
+        return False  # it looks for a NUL character, in vain
+    source = next((entry for entry in command.redirects if entry.op == "<<<"), None)
+    text = evaluator.expander().text(source.target) if source else unknown("it is read when the job runs", command.line)
+    first = (text.known or "").partition("\n")[0]
+    is_followed = not set(flags) - set("rs") - set("a") and ("r" in flags or "\\" not in first)
+    if text.known is None or separators is None or not is_followed:
+        why = text.why or "the way it is read is not followed"
+        for name in names:
+            evaluator.scope.set(name, Array((), why) if "a" in flags else Scalar(unknown(why, command.line)))
+        return None
+    line = text.line or command.line
+    if "a" in flags:
+        fields = split_fields(first, separators)
+        evaluator.scope.set(names[0], Array(tuple(literal(field, line) for _, field in fields)))
+    else:
+        for name, (_, field) in zip(names, read_fields(first, separators, len(names)), strict=False):
+            evaluator.scope.set(name, Scalar(literal(field, line)))
+    return True
+
+
+def _strip_blanks(text: Text) -> Text:
+    """Return a text without the blanks and newlines around it, which ``read`` drops."""
+    parts = list(text.parts)
+    while parts and not parts[0].why and not parts[0].text.strip(DEFAULT_IFS):
+        parts.pop(0)
+    while parts and not parts[-1].why and not parts[-1].text.strip(DEFAULT_IFS):
+        parts.pop()
+    if parts and not parts[0].why:
+        parts[0] = parts[0]._replace(text=parts[0].text.lstrip(DEFAULT_IFS))
+    if parts and not parts[-1].why:
+        parts[-1] = parts[-1]._replace(text=parts[-1].text.rstrip(DEFAULT_IFS))
+    return Text(tuple(parts))
+
+
+def _read_options(words: list[str]) -> tuple[list[str], str]:
+    """Return the names that ``read`` sets, and the letters of its options."""
+    flags = ""
+    names: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
+        if not word.startswith("-") or names:
+            names += [word] if _NAME.fullmatch(word) else []
+            continue
+        flags += word[1:]
+        if word[-1:] in "dinNptu" and len(word) > 1:
+            next(waiting, "")
+    return names or ["REPLY"], flags
+
+
+def _unset(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``unset``."""
+    for word in words[1:]:
+        name, bracket, _ = (word.known or "").partition("[")
+        if word.known is None:
+            shown = word.parts[0].text if word.parts and not word.parts[0].why else ""
+            why = f"a name that is not known is unset in line {command.line}"
+            evaluator.scope.lose_like(shown, why, command.line, is_slurms=True)
+        elif bracket:
+            evaluator.scope.set(name, Array((), f"a member of {name} is unset, which is not followed"))
+        elif name and not name.startswith("-"):
+            if words[1].known == "-f" or evaluator.scope.find(name) is None:
+                undefine(evaluator, name)
+            if words[1].known != "-f":
+                evaluator.scope.remove(name)
+                unexport(evaluator.scope, name)
+                _uncover(evaluator, name, command.line)
+    return bool(command)
+
+
+def _uncover(evaluator: Evaluator, name: str, line: int) -> None:
+    """Forget a name that is ``local`` to a function being walked: which variable ``unset`` uncovers is not followed."""
+    lost = Scalar(unknown(f"the local {name} is unset", line))
+    for frame in evaluator.frames:
+        if any(name == hidden for hidden, _ in frame.hidden):
+            frame.hidden = [(hidden, lost if hidden == name else before) for hidden, before in frame.hidden]
+            evaluator.scope.set(name, lost)
+
+
+def _set(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``set -- a b c`` sets the positional parameters; of the options only ``-a`` matters: it exports all."""
+    options = [word.known or "" for word in words[1:]]
+    options = options[: options.index("--")] if "--" in options else options
+    for before, option in zip(["", *options], options, strict=False):
+        is_all = option == "allexport" and before[1:].endswith("o")
+        if is_all or ("a" in option and option[:1] in ("-", "+") and option[1:].isalpha()):
+            if (before if is_all else option).startswith("-"):
+                evaluator.scope.set(ALL_EXPORTED, Scalar(Text()))
+            else:
+                evaluator.scope.remove(ALL_EXPORTED)
+    for index, word in enumerate(words[1:], start=1):
+        if word.known == "--":
+            evaluator.scope.arguments = tuple(words[index + 1 :])
+            break
+        if word.known is None or not word.known.startswith(("-", "+")):
+            option = words[index - 1].known or ""
+            is_value = index > 1 and option[:1] in ("-", "+") and option.endswith("o")
+            evaluator.scope.arguments = evaluator.scope.arguments if is_value else tuple(words[index:])
+            if not is_value:
+                break
+    return bool(command)
+
+
+def _shift(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``shift``; by more than there are it moves nothing, and fails."""
+    count = words[1].known if len(words) > 1 else "1"
+    held = evaluator.scope.arguments
+    if held is not None:
+        is_number = count is not None and count.isascii() and count.isdigit() and len(count) < 7
+        if not is_number or not is_countable(held[: int(count or 1)]):
+            evaluator.scope.arguments = LOST
+            return None
+        if int(count or 1) > len(held):
+            return False
+        evaluator.scope.arguments = held[int(count or 1) :]
+    return bool(command)
+
+
+def _source(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``source``: reads a given file in place; requests a file whose path is certain."""
+    if len(words) < 2:
+        return None
+    evaluator.record(words, get_known_words(words), command.line)
+    source = find_source(evaluator, words[1])
+    if source is None or evaluator.depth > 8:
+        evaluator.scope.maybe_set_by = words[1].shown
+        return None
+    if source.text[:1] == MARK_OPEN:  # the script has written it, with unknown content
+        evaluator.scope.lose_like("", f"it may be set by {words[1].shown[:80]}", command.line)
+        evaluator.scope.maybe_set_by = words[1].shown
+        return None
+    evaluator.depth += 4
+    arguments = evaluator.scope.arguments
+    if len(words) > 2:
+        evaluator.scope.arguments = tuple(words[2:])
+    run_in_frame(evaluator, lambda: evaluator.read(source), command.line)
+    if len(words) > 2:
+        evaluator.scope.arguments = arguments
+    evaluator.depth -= 4
+    return None  # the status of its last command is not followed
+
+
+def _cd(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``cd``: its success is unknown, its target is followed."""
+    evaluator.record(words, get_known_words(words), command.line)
+    targets = [word for word in words[1:] if word.known not in ("-P", "-L", "-e", "--")]
+    if not targets:
+        forget_directory(evaluator.scope, "cd without a directory goes home", command.line)
+    elif targets[0].known == "-":
+        forget_directory(evaluator.scope, "cd - goes back", command.line)
+    else:
+        change_directory(evaluator.scope, targets[0], command.line)
+    return None
+
+
+def _pushd(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``pushd`` and ``popd``: the change is followed, and the return only to where it began."""
+    if words[0].known == "pushd" and len(words) > 1 and not (words[1].known or "").startswith(("+", "-")):
+        evaluator.pushed.append(get_directory(evaluator.scope))
+        change_directory(evaluator.scope, words[1], command.line)
+    elif words[0].known == "popd" and len(words) == 1 and evaluator.pushed:
+        set_directory(evaluator.scope, evaluator.pushed.pop())
+    else:
+        forget_directory(evaluator.scope, f"{words[0].known} is not followed", command.line)
+    return None
+
+
+def _eval(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``eval`` and ``exec``: the words are one more command."""
+    if words[0].known == "exec":
+        if len(words) > 1:
+            evaluator.record(words[1:], get_known_words(words[1:]), command.line)
+            end_shell(evaluator)
+        return None
+    blank = literal(" ", command.line)
+    parts = [part for word in words[1:] for part in (*word.parts, *blank.parts)]
+    text = Text(tuple(parts))
+    if evaluator.depth <= MAX_EVAL_DEPTH and text.parts:
+        evaluator.depth += 4
+        evaluator.read(build_expanded_source(text))
+        evaluator.depth -= 4
+    return None
+
+
+def _test(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``[ ... ]`` and ``test ...``; an unquoted empty expansion has already vanished, as in bash."""
+    inside = words[1:]
+    if words[0].known == "[" and inside and inside[-1].known == "]":
+        inside = inside[:-1]
+    del evaluator, command
+    return evaluate_test(inside, extended=False)
+
+
+def _let(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``let name=expression``; the names that a partly unknown expression assigns become unknown."""
+    value: str | None = None
+    expander = evaluator.expander()
+    for word in words[1:]:
+        if word.known is not None:
+            value = expander.calculate(word.known, command.line).known
+        else:
+            visible = "".join(part.text or "0" for part in word.parts)
+            value = expander.mark_uncalculated(visible, word.why, command.line).known
+    return None if value is None else value != "0"
+
+
+def _printf(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``printf -v name`` sets a variable; any other call is an ordinary command."""
+    if len(words) > 2 and words[1].known == "-v" and words[2].known is None:
+        evaluator.scope.lose_like("", f"a name that is not known is set in line {command.line}", command.line)
+        return True
+    if len(words) > 2 and words[1].known == "-v" and words[2].known:
+        name = words[2].known.partition("[")[0]
+        evaluator.scope.set(name, Scalar(unknown("it is put together by printf", command.line)))
+        return True
+    record_written_files(evaluator, words, get_known_words(words), command)
+    return True
+
+
+def _mapfile(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``mapfile`` and ``readarray``."""
+    for name in [word.known for word in words[1:] if _NAME.fullmatch(word.known or "")] or ["MAPFILE"]:
+        evaluator.scope.set(name or "", Array((), "it is read when the job runs"))
+    del command
+    return None
+
+
+def _getopts(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``getopts`` sets a name and OPTARG, never certain; where there are no arguments it finds no option."""
+    if len(words) == 3 and evaluator.scope.arguments == () and words[2].known:
+        evaluator.scope.set(words[2].known, Scalar(literal("?", command.line)))
+        return False
+    for name in ("OPTARG", "OPTIND", *((words[2].known or "",) if len(words) > 2 else ())):
+        if name:
+            evaluator.scope.set(name, Scalar(unknown("it is an option of the script", command.line)))
+    return None
+
+
+def _true(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``true`` and ``:``."""
+    del evaluator, command, words
+    return True
+
+
+def _false(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``false``."""
+    del evaluator, command, words
+    return False
+
+
+RUN_TEXT = frozenset({"eval", "source", "."})
+"""Builtins that see the assignments before them."""
+HANDLERS: dict[str, Callable[[Evaluator, Simple, list[Text]], bool | None]] = {
+    **dict.fromkeys(("declare", "export", "local", "readonly", "typeset"), declare),
+    **dict.fromkeys(("exit", "return"), leave_shell),
+    **dict.fromkeys(("break", "continue"), leave_loop),
+    **dict.fromkeys(("[", "test"), _test),
+    **dict.fromkeys(("source", "."), _source),
+    **dict.fromkeys(("eval", "exec"), _eval),
+    **dict.fromkeys(("pushd", "popd"), _pushd),
+    **dict.fromkeys(("true", ":"), _true),
+    **dict.fromkeys(("mapfile", "readarray"), _mapfile),
+    "cd": _cd,
+    "false": _false,
+    "getopts": _getopts,
+    "let": _let,
+    "printf": _printf,
+    "read": _read,
+    "set": _set,
+    "shift": _shift,
+    "unset": _unset,
+}
+
+
+def find_names_set_by(command: Simple) -> set[str]:
+    """Return the names that a builtin command may set, from its words before expansion."""
+    words = command.words[1:] if command.words and command.words[0].bare in PREFIXES else command.words
+    if not words:
+        return set()
+    first = words[0].bare or ""
+    if first in _MOVERS:
+        return {"PWD", DIRECTORY}
+    if first == "eval":
+        pieces = (piece.text for word in words for piece in word.segments if isinstance(piece, Lit))
+        return set(_SET_IN_TEXT.findall(" ".join(pieces)))
+    if first not in _READERS and first not in ("declare", "export", "local", "readonly", "typeset", "let", "unset"):
+        return set()
+    names = {"OPTARG", "OPTIND"} if first == "getopts" else set()
+    for word in words[1:]:
+        literals = takewhile(lambda piece: isinstance(piece, Lit), word.segments)
+        if match := _NAME.match("".join(piece.text for piece in literals if isinstance(piece, Lit))):
+            names.add(match.group())
+    return names

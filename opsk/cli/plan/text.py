@@ -1,0 +1,304 @@
+"""Prints the answer of ``opsk plan`` for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from opsk.cli.plan.table import add_row, build_table, format_plan
+from opsk.cli.predict.text import format_checkpoint, format_run
+from opsk.text import escape, format_bytes, format_duration, format_share, to_json_values
+from opsk.units import as_gib
+
+_MAX_CHOICES = 12
+"""Maximum number of plans shown of a front, spread over it; ``--json`` has all."""
+_MEGA, _KILO = 1e6, 1e3
+
+
+def build_more_blocks(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Yield the blocks that the document has."""
+    if not shown["best"] and "nearest" in shown:
+        yield from _render_nearest(shown["nearest"], shown.get("fits_with") or ())
+    if "run" in shown:
+        yield Text.assemble("\nThe whole run with the first: ", format_run(shown["run"]))
+    if "checkpoint" in shown:
+        yield Text.assemble("Saving: ", format_checkpoint(shown["checkpoint"]))
+    if shown.get("by_gpus"):
+        yield from _render_by_gpus(shown["by_gpus"])
+    if shown.get("pareto"):
+        yield from _render_choices(shown["pareto"])
+    if shown.get("what_if"):
+        yield from _render_what_if(shown["what_if"])
+    if shown.get("settings"):
+        yield from _render_settings(shown["settings"])
+    if shown.get("script"):
+        yield from _render_script(shown["script"])
+
+
+def _build_title(words: str) -> Text:
+    return Text(f"\n{words}", style="bold")
+
+
+def _render_nearest(
+    nearest: Mapping[str, Any] | None, fits_with: Sequence[Mapping[str, Any]]
+) -> Iterator[RenderableType]:
+    """Yield the number of GPUs that would be enough, and single constraints that prevent a fit."""
+    if nearest:
+        step = format_duration(nearest["step_s"])
+        yield _build_title(f"{nearest['gpus']} GPUs would do: {escape(format_plan(nearest['plan']))}, {step} a step")
+    elif not fits_with:
+        yield _build_title(
+            "A thousand times the GPUs would not do: ask for other states, another optimizer or offload."
+        )
+    for relaxation in fits_with:
+        name = relaxation["constraint"].replace("_", " ")
+        other = f"{name} {' or '.join(relaxation['nearest'])}" if relaxation["nearest"] else f"{name} left out"
+        yield Text(escape(f"In place of {name} {relaxation['asked']}: some plan may run with {other}"))
+
+
+def _render_choices(front: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    """Yield the choices between time, memory, energy and GPUs."""
+    every = max(-(-len(front) // _MAX_CHOICES), 1)
+    selected = front[::every]
+    which = "" if len(selected) == len(front) else f", {len(selected)} of {len(front)} shown"
+    yield _build_title(
+        f"Choices between time, memory, energy and GPUs{which}: no other plan is better by more than 1 %"
+    )
+    table = build_table("GPUs", "step", "memory", "a step", "fits", "plan")
+    for candidate in selected:
+        add_row(table, *_format_numbers(candidate), format_plan(candidate["plan"]))
+    yield table
+
+
+def _render_by_gpus(counts: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    """Yield the best plan for each number of GPUs."""
+    yield _build_title("The plan to take with each number of GPUs")
+    table = build_table("GPUs", "batch", "step", "memory", "a step", "fits", "plan")
+    for count in counts:
+        best = count["best"]
+        if best is None:
+            add_row(table, str(count["gpus"]), "", "none", "", "", "", "no plan can run")
+            continue
+        gpus, *others = _format_numbers(best)
+        add_row(table, gpus, str(best["plan"]["global_batch"]), *others, format_plan(best["plan"]))
+    yield table
+
+
+def _format_numbers(candidate: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the numbers that rank a plan: GPUs, time, memory, energy and the chance to fit."""
+    joules = candidate["step_j"]
+    energy = f"{joules / _MEGA:.3g} MJ" if joules >= _MEGA else f"{joules / _KILO:.3g} kJ"
+    return (
+        str(candidate["gpus"]),
+        format_duration(candidate["step_s"]),
+        f"{as_gib(candidate['needed_bytes']):.1f} GiB",
+        energy,
+        format_share(candidate["fit_probability"]),
+    )
+
+
+def _render_what_if(answers: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    """Yield the effect of each change on the step of the best plan."""
+    yield _build_title("What if: the best plan after each change, against the first of the table")
+    table = build_table("change", "step", "", "plan")
+    for item in answers:
+        change = f"{item['what'].replace('_', ' ')} {item['value']}"
+        if item["step_s"] is None:
+            add_row(table, change, "none", "", "no plan can run")
+            continue
+        chance = "" if item["fits"] else f" (fits with {format_share(item['fit_probability'])})"
+        step = format_duration(item["step_s"])
+        add_row(table, change, step, _format_difference(item["relative"]), format_plan(item["plan"]) + chance)
+    yield table
+
+
+def _format_difference(relative: float) -> str:
+    """Return how much longer or shorter a step takes."""
+    percent = 100.0 * (relative - 1.0)
+    return "same" if abs(percent) < 0.05 else f"{percent:+.1f} %"
+
+
+def _render_settings(settings: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Yield the options to paste, each on one line however long it is."""
+    if settings["refused"]:
+        who = f"{settings['framework']} cannot" if settings["framework"] else "No framework can"
+        yield Text()
+        yield Text(escape(f"{who} run the first as it is: {'; '.join(settings['refused'])}"), style="yellow")
+        if not settings["framework"]:
+            yield Text("--framework NAME searches only what one can run.", style="dim")
+        return
+    yield _build_title(escape(f"To run the first with {settings['framework']} ({settings['release']})"))
+    for line in settings["pasted"].rstrip().splitlines():
+        yield Text(escape(line), no_wrap=True)
+    for note in (*settings["notes"], *(f"not expressed: {option}" for option in settings["missing"])):
+        yield Text(escape(f"note: {note}"), style="dim", overflow="fold")
+
+
+def _render_script(script: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Yield the result of writing the script."""
+    yield Text()
+    if script["why"] is None:
+        yield Text(escape(f"wrote {script['file']}: sbatch it with your paths for {script['framework']} filled in"))
+    else:
+        yield Text(escape(f"no script was written: {script['why']}"), style="yellow")
+
+
+_WIDTH_WITHOUT_TERMINAL = 110
+_NARROW, _NARROWER = 100, 70
+"""Below these widths the table of plans has fewer columns, so that the plans themselves stay on a line."""
+_MARKS = {"fits": ("✓", "green"), "tight": ("!", "yellow"), "oom": ("✗", "red"), "unknown": ("?", "yellow")}
+_MAX_SHOWN_REFUSED = 3
+_MIN_GAIN = 0.005
+"""A smaller gain is not worth a risk."""
+
+
+def print_answer(document: Mapping[str, Any], console: Console | None = None) -> None:
+    """Print the result of a search for people, on stdout where no console is given."""
+    shown = to_json_values(document)
+    if console is None:
+        console = Console(highlight=False, soft_wrap=False)
+        if not console.is_terminal:
+            console.width = _WIDTH_WITHOUT_TERMINAL
+    console.print(_format_headline(shown), style="bold")
+    console.print(_format_counts(shown))
+    for block in (
+        *_render_answer(shown, console.width),
+        *_render_refused(shown),
+        *build_more_blocks(shown),
+        *_render_assumed(shown),
+    ):
+        # lines for pasting are not wrapped
+        console.print(block, soft_wrap=isinstance(block, Text) and bool(block.no_wrap))
+
+
+def _format_headline(shown: Mapping[str, Any]) -> Text:
+    """Return the headline: the request."""
+    model, cluster = shown["model"], shown["cluster"]
+    counts = [count["gpus"] for count in shown.get("by_gpus", ())] or [shown["gpus"]]
+    words = [
+        model["name"],
+        f"{' or '.join(map(str, counts))} × {cluster['gpu']} ({cluster['name']})",
+        f"batch {shown['global_batch']}",
+        f"seq {model['seq']}",
+        *(f"{name.replace('_', ' ')} {_format_values(values)}" for name, values in shown["fixed"].items()),
+        *([shown["framework"]] if shown["framework"] != "any" else []),
+        *([f"{format_bytes(shown['memory_margin_bytes'])} left free"] if shown["memory_margin_bytes"] else []),
+    ]
+    return Text(escape(" · ".join(words)))
+
+
+def _format_values(values: Sequence[Any]) -> str:
+    """Return the fixed values of an axis."""
+    names = {True: "yes", False: "no"}
+    return " or ".join(names[value] if isinstance(value, bool) else str(value) for value in values)
+
+
+def _format_counts(shown: Mapping[str, Any]) -> Text:
+    """Return how the space was searched."""
+    can_run = f"{shown['feasible']:,}{'' if shown['feasible_is_exact'] else ' of those evaluated'} can run"
+    left = shown["space"] - shown["evaluated"] - shown["bounded"]
+    words = f"{shown['space']:,} plans: {shown['evaluated']:,} evaluated, {shown['bounded']:,} bounded away"
+    if shown["interrupted"] and left:
+        words += f", {left:,} not looked at (interrupted: the best so far)"
+    elif shown["interrupted"]:
+        words += " (interrupted after the search)"
+    return Text(f"{words}, in {shown['seconds']:.2f} s; {can_run if shown['best'] else 'none can run'}")
+
+
+def _render_answer(shown: Mapping[str, Any], width: int) -> Iterator[RenderableType]:
+    """Yield the table of plans and its explanation, or that there is none."""
+    yield Text()
+    if not shown["best"]:
+        yield Text(f"No plan fits into {format_bytes(shown['capacity_bytes'])} a GPU.", style="red")
+        return
+    gain = _compute_gain(shown)
+    yield _build_plan_table(_select_plans(shown, gain), shown["capacity_bytes"], width)
+    if not shown["best_fitting"]:
+        yield Text("\nNone of them surely fits: each may run out of memory.", style="yellow")
+    elif shown["best"][0]["verdict"] == "fits":
+        yield Text("\nThe first is the fastest plan that there is.")
+    elif gain < _MIN_GAIN:
+        yield Text("\nThe first is as fast as any plan that may run.")
+    else:
+        chance = format_share(shown["best"][0]["memory"]["fit_probability"])
+        yield Text(f"\nThe last is {gain:.1%} faster than the first, but fits with a chance of {chance} only.")
+
+
+def _compute_gain(shown: Mapping[str, Any]) -> float:
+    """Return the time per sequence that the fastest plan saves against the fastest that surely fits, as a share.
+
+    Batches may differ, so that steps cannot be compared directly.
+    """
+    if not shown["best_fitting"]:
+        return 0.0
+    first, sure = (
+        plan["time"]["step_s"]["expected"] / plan["plan"]["global_batch"]
+        for plan in (shown["best"][0], shown["best_fitting"][0])
+    )
+    return float(1.0 - first / sure)
+
+
+def _select_plans(shown: Mapping[str, Any], gain: float) -> list[Mapping[str, Any]]:
+    """Return the plans of the table: those that surely fit, and the fastest of all where its gain is worth it."""
+    sure = list(shown["best_fitting"])
+    if not sure:
+        return list(shown["best"])
+    return sure if shown["best"][0]["verdict"] == "fits" or gain < _MIN_GAIN else [*sure, shown["best"][0]]
+
+
+def _build_plan_table(plans: Sequence[Mapping[str, Any]], capacity_bytes: float, width: int) -> Table:
+    """Return the table of plans; GPUs and batch are columns where they differ."""
+    several = {name: len({plan["plan"][name] for plan in plans}) > 1 for name in ("gpus", "global_batch")}
+    columns = {
+        "GPUs": several["gpus"],
+        "batch": several["global_batch"],
+        **dict.fromkeys(("step", "MFU", f"GiB of {as_gib(capacity_bytes):.1f}", "fits"), True),
+        "J/token": width >= _NARROWER,
+        "plan": True,
+        "run by": width >= _NARROW,
+    }
+    table = build_table(*(name for name, is_shown in columns.items() if is_shown))
+    for plan in plans:
+        cells = zip(columns.values(), _format_cells(plan), strict=True)
+        add_row(table, *(cell for is_shown, cell in cells if is_shown))
+    return table
+
+
+def _format_cells(plan: Mapping[str, Any]) -> tuple[str | Text, ...]:
+    """Return the cells of a plan."""
+    mark, style = _MARKS[plan["verdict"]]
+    memory = plan["memory"]
+    return (
+        str(plan["plan"]["gpus"]),
+        str(plan["plan"]["global_batch"]),
+        format_duration(plan["time"]["step_s"]["expected"]),
+        format_share(plan["time"]["mfu"]["expected"]),
+        f"{as_gib(memory['needed_bytes']['expected']):.1f}",
+        Text(f"{mark} {format_share(memory['fit_probability'])}", style=style),
+        f"{plan['energy']['j_per_token']['expected']:.3g}",
+        format_plan(plan["plan"]),
+        ", ".join(plan["frameworks"]) or "-",
+    )
+
+
+def _render_refused(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Yield the plans that would be faster if they fitted."""
+    if not shown["refused"]:
+        return
+    yield Text("\nFaster, but out of memory" if shown["best"] else "\nNearest to fitting", style="bold")
+    for plan in shown["refused"][:_MAX_SHOWN_REFUSED]:
+        yield Text(escape(f"{format_duration(plan['step_s'])}  {format_plan(plan['plan'])}: {plan['why']}"))
+
+
+def _render_assumed(shown: Mapping[str, Any]) -> Iterator[Text]:
+    """Yield the assumptions."""
+    if shown["assumed"]:
+        words = "; ".join(
+            f"{assumption['field']} {assumption['value']} ({assumption['why']})" for assumption in shown["assumed"]
+        )
+        yield Text()
+        yield Text(escape(f"assumed: {words}"), style="dim", overflow="fold")

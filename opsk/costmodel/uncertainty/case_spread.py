@@ -1,0 +1,99 @@
+"""Computes the spread of a prediction from its assumed inputs, the cases that were measured, and the site's offset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+
+from opsk.costmodel.efficiency.cases import Case, find_missing_aspects
+from opsk.costmodel.efficiency.efficiency import Efficiency, Spread
+from opsk.costmodel.efficiency.software_offset import find_offset
+from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS, TIME_INPUTS
+from opsk.costmodel.uncertainty.spread import widen_log_sigma
+
+_MIN_SHARE = 0.7
+"""Least share of the spread that remains where the site's offset is known: the differences between runs."""
+
+
+@lru_cache(maxsize=4096)
+def widen_spread(
+    spread: Spread,
+    *,
+    time_inputs: int,
+    memory_inputs: int,
+    time_lacks: frozenset[str] = frozenset(),
+    memory_lacks: frozenset[str] = frozenset(),
+) -> Spread:
+    """Return the spread of a case with assumed inputs and without similar runs.
+
+    Parameters
+    ----------
+    spread
+        Spread of a case similar to measured runs, with every input stated.
+    time_inputs, memory_inputs
+        Assumed inputs that the time and the memory depend on.
+    time_lacks, memory_lacks
+        `opsk.costmodel.efficiency.cases.ASPECTS` of which no run was measured.
+    """
+    time = widen_log_sigma(spread.time_log_sigma, spread.time_assumed_log_sigma, time_inputs)
+    memory = widen_log_sigma(spread.memory_log_sigma, spread.memory_assumed_log_sigma, memory_inputs)
+    new_time = (getattr(spread, f"time_new_{name}_log_sigma") for name in time_lacks)
+    new_memory = (getattr(spread, f"memory_new_{name}_log_sigma") for name in memory_lacks)
+    return replace(
+        spread,
+        time_log_sigma=_root_of_sum(float(time), new_time),
+        memory_log_sigma=_root_of_sum(float(memory), new_memory),
+    )
+
+
+def _root_of_sum(first: float, others: Iterable[float]) -> float:
+    """Return the root of the sum of squares."""
+    added = sum(other**2 for other in others)
+    return (first**2 + added) ** 0.5 if added else first
+
+
+@lru_cache(maxsize=256)
+def narrow_log_sigma(log_sigma: float, offset_log_sigma: float, known_log_sigma: float) -> float:
+    """Return the spread where a site's offset is known better than that of the sources it was estimated from."""
+    gained = max(offset_log_sigma**2 - known_log_sigma**2, 0.0)
+    return max(log_sigma**2 - gained, (_MIN_SHARE * log_sigma) ** 2) ** 0.5 if gained else log_sigma
+
+
+def assumed_inputs(assumed: Iterable[str]) -> tuple[int, int]:
+    """Return how many inputs of the time, and of the memory, were assumed."""
+    fields = set(assumed)
+    return len(fields & TIME_INPUTS), len(fields & MEMORY_INPUTS)
+
+
+def apply_case_spread(efficiency: Efficiency, assumed: Iterable[str], case: Case) -> Efficiency:
+    """Return the efficiencies with the spread of a case.
+
+    Parameters
+    ----------
+    efficiency
+        As measured.
+    assumed
+        Names of fields (``plan.recompute``) that were assumed.
+    case
+        What is predicted.
+    """
+    time_inputs, memory_inputs = assumed_inputs(assumed)
+    spread = efficiency.spread
+    known = find_offset(efficiency.offset, case.software)
+    if known is not None:
+        spread = replace(
+            spread,
+            time_log_sigma=narrow_log_sigma(spread.time_log_sigma, spread.time_offset_log_sigma, known.time_log_sigma),
+            memory_log_sigma=narrow_log_sigma(
+                spread.memory_log_sigma, spread.memory_offset_log_sigma, known.memory_log_sigma
+            ),
+        )
+    spread = widen_spread(
+        spread,
+        time_inputs=time_inputs,
+        memory_inputs=memory_inputs,
+        time_lacks=find_missing_aspects(case, efficiency.fitted),
+        memory_lacks=find_missing_aspects(case, efficiency.fitted_memory),
+    )
+    return replace(efficiency, spread=spread)
