@@ -1,7 +1,7 @@
 """Adds the exporters to a lab: one process for each of the first nodes, and the processes that they need.
 
-Each reads simulated devices (`opsk.lab.exporter_devices`); of the real machine it shows only what psutil reads. One more process
-updates these devices, and a Prometheus scrapes all of them if requested.
+Each reads simulated devices (`opsk.lab.exporter_devices`); of the real machine it shows only what psutil reads. One
+more process updates these devices, and a Prometheus scrapes all of them if requested.
 """
 
 from __future__ import annotations

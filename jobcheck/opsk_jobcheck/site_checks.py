@@ -17,7 +17,7 @@ from opsk import __version__
 from opsk.app.doctor.finding import Finding, Site, note, sound, unknown, wrong
 from opsk.app.doctor.slurm import find_slurm_folder, is_controller_host
 from opsk.units import MIB
-from opsk_jobcheck.cluster_state.heading import MAX_AGE_S, LiveHead
+from opsk_jobcheck.cluster_state.state_header import MAX_AGE_S, LiveHead
 from opsk_jobcheck.service.hooks import ADVICE, HOOKS, SETTINGS, read_hook, render_hook_settings
 from opsk_jobcheck.submission.protocol import HEADER_BYTES, VERSION, frame
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from opsk.hardware.catalog import cluster
 from opsk.workload.workload import Problem
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.cluster_state.wanted import parse_node_constraints
+from opsk_jobcheck.cluster_state.node_constraints import parse_node_constraints
 from opsk_jobcheck.host_memory import HostMemoryRequest, parse_memory_request
 from opsk_jobcheck.scripts.sbatch_request import build_typed_request
 from opsk_jobcheck.scripts.script import read_script

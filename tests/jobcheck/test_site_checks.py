@@ -13,7 +13,7 @@ import pytest
 
 from opsk import __version__
 from opsk.app.doctor.finding import Finding, Level
-from opsk_jobcheck.cluster_state.heading import HEAD, MAGIC
+from opsk_jobcheck.cluster_state.state_header import HEAD, MAGIC
 from opsk_jobcheck.service.hooks import HOOKS, read_hook
 from opsk_jobcheck.site_checks import (
     asked,

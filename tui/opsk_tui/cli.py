@@ -175,7 +175,7 @@ def _record(prometheus: str | None, every_s: float, for_s: float | None) -> None
         It is not installed, or cannot be opened.
     """
     find_store_url()
-    from opsk_tui.data.record import record  # SQLModel and all sources come with it
+    from opsk_tui.data.recorder import record  # SQLModel and all sources come with it
 
     logging.basicConfig(level=logging.WARNING, format="opsk top: %(message)s")
     record(load_site(), prometheus=prometheus, every_s=every_s, for_s=for_s)
@@ -219,8 +219,8 @@ def _show(interval_s: float | None, prometheus: str | None) -> None:
         from opsk_tui.app import TopApp
     except ModuleNotFoundError as error:
         raise UnavailableError(f"opsk top: {error}", hint="pip install 'opsk[tui]', or use --once") from error
-    from opsk_tui.data.late_actions import LateActions
-    from opsk_tui.data.late_feed import LateFeed
+    from opsk_tui.data.lazy_actions import LateActions
+    from opsk_tui.data.lazy_feed import LateFeed
 
     site = load_site()
 

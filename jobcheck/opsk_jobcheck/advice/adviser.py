@@ -28,14 +28,14 @@ from opsk.workload.plan import Plan
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.advice import Advice, PlacementAdvice
 from opsk_jobcheck.advice.guesses import find_guesses
-from opsk_jobcheck.advice.placing import advise_live_placement, advise_placement
+from opsk_jobcheck.advice.placement import advise_live_placement, advise_placement
 from opsk_jobcheck.advice.repairs import apply_launcher_ranks, choose_repair, find_stops, round_to_whole_batches
+from opsk_jobcheck.advice.search import search_improvements
 from opsk_jobcheck.advice.search_cache import SearchCache, recipe_key
-from opsk_jobcheck.advice.searching import search_improvements
 from opsk_jobcheck.advice.suggestions import Question
 from opsk_jobcheck.advice.waste import Waste
+from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState
-from opsk_jobcheck.cluster_state.wanted import ANY_NODES, NodeConstraints
 from opsk_jobcheck.host_memory import STATE_INPUTS, explain_partial_offload, find_host_shortage
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import find_unknown_reason
 

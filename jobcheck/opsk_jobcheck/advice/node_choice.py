@@ -16,8 +16,8 @@ from opsk.planning.interference.running_loads import RunningLoads
 from opsk.planning.placement.node_order import unit_of_nodes
 from opsk.planning.placement.placement import Placement
 from opsk.workload.model import ModelShape
+from opsk_jobcheck.cluster_state.node_constraints import NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState
-from opsk_jobcheck.cluster_state.wanted import NodeConstraints
 
 CANDIDATE = "candidate"
 MAX_RANKS_EVALUATED = 384

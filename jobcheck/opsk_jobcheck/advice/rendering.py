@@ -8,7 +8,7 @@ from enum import StrEnum
 from opsk.text import format_count
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice.advice import Advice
-from opsk_jobcheck.advice.network_words import render_network, render_sharing
+from opsk_jobcheck.advice.network_text import render_network, render_sharing
 from opsk_jobcheck.advice.text import figures, job
 from opsk_jobcheck.advice.text.line import LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, is_ascii_only, to_ascii
 

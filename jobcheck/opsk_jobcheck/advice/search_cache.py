@@ -13,7 +13,7 @@ from opsk.costmodel.table import PredictionTable
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.advice import PlacementAdvice
 from opsk_jobcheck.advice.option_syntax.named import settings_file
-from opsk_jobcheck.advice.searching import SearchResult
+from opsk_jobcheck.advice.search import SearchResult
 from opsk_jobcheck.submission.lru_cache import LruCache
 
 MAX_PREDICTIONS, MAX_SEARCHES, MAX_PLACEMENTS = 256, 256, 16

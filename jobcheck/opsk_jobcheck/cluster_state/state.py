@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from opsk.app.interference.jobs import ActiveTraffic
 from opsk.planning.routing.lru_cache import LruCache
 from opsk.slurm.records import NodeRecord
-from opsk_jobcheck.cluster_state.heading import MAX_AGE_S
-from opsk_jobcheck.cluster_state.wanted import NodeConstraints, build_feature_test
+from opsk_jobcheck.cluster_state.node_constraints import NodeConstraints, build_feature_test
+from opsk_jobcheck.cluster_state.state_header import MAX_AGE_S
 from opsk_jobcheck.submission.request import SlurmRequest
 
 _HARMLESS_FLAGS = frozenset({"CLOUD", "DYNAMIC", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})

@@ -17,7 +17,7 @@ from opsk.workload.advice_record import replace_hash
 from opsk_jobcheck.scripts.free_numbers import Free, Numbered, text_digest
 from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.submission.request import SlurmRequest
-from opsk_jobcheck.submission.requested import contradicts
+from opsk_jobcheck.submission.request_parsing import contradicts
 
 MAX_TEMPLATES, MAX_FREE_SETS = 256, 4
 """Number of templates, and of sets of free numbers of one template, that are stored."""

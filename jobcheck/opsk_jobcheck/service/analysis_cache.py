@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.workload import Workload
-from opsk_jobcheck.cluster_state.heading import OLD_S
+from opsk_jobcheck.cluster_state.node_constraints import NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState
-from opsk_jobcheck.cluster_state.wanted import NodeConstraints
+from opsk_jobcheck.cluster_state.state_header import OLD_S
 from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.submission.lru_cache import LruCache
 

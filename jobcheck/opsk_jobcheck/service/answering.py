@@ -34,7 +34,7 @@ from opsk_jobcheck.submission.protocol import (
     SubmitQuestion,
 )
 from opsk_jobcheck.submission.request import SlurmRequest
-from opsk_jobcheck.submission.requested import command_text, parse_advise_request, parse_submit_request
+from opsk_jobcheck.submission.request_parsing import command_text, parse_advise_request, parse_submit_request
 
 SHARE_OF_DEADLINE = 0.7
 """Share of a hook's deadline for the answer; the rest is for the transfer."""

@@ -27,7 +27,7 @@ from opsk.store.database.engine import open_store
 from opsk.store.database.urls import default_url
 from opsk.store.writing import DirectWriter, Record, Writer, decode
 from opsk.text import escape
-from opsk_jobcheck.cluster_state.handed_jobs import WatcherJobs
+from opsk_jobcheck.cluster_state.watcher_jobs import WatcherJobs
 from opsk_jobcheck.service.worker import read_frame
 
 NICENESS = 10

@@ -21,9 +21,9 @@ from opsk_jobcheck.service.answering import Answerer, AnswerResult, Session
 from opsk_jobcheck.service.audit import AuditLog
 from opsk_jobcheck.service.connections import Connections, Limits
 from opsk_jobcheck.service.listening import Listener, listen, notify, submit_uids
-from opsk_jobcheck.service.recording import RecordQueue
-from opsk_jobcheck.service.sharing import SharedCluster
-from opsk_jobcheck.service.watching import WatcherSupervisor
+from opsk_jobcheck.service.record_queue import RecordQueue
+from opsk_jobcheck.service.shared_cluster import SharedCluster
+from opsk_jobcheck.service.watcher_supervisor import WatcherSupervisor
 from opsk_jobcheck.service.workers import WORKER_COMMAND, WorkerPool
 from opsk_jobcheck.submission.protocol import Answer, Question
 

@@ -16,8 +16,8 @@ from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.document import record, render_stored_document
 from opsk_jobcheck.advice.rendering import lines, mark_array_task, short_lines
 from opsk_jobcheck.advice.search_cache import SearchCache
-from opsk_jobcheck.cluster_state.handing import LiveReader, fingerprint
-from opsk_jobcheck.cluster_state.wanted import ANY_NODES, parse_node_constraints
+from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, parse_node_constraints
+from opsk_jobcheck.cluster_state.state_files import LiveReader, fingerprint
 from opsk_jobcheck.scripts.free_numbers import FreeNumbers, Numbered, text_digest
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.service.advice_cache import short_hash
@@ -25,7 +25,7 @@ from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.service.analysis_cache import AnalysisCache, CachedAnalysis
 from opsk_jobcheck.service.policy import explain_oom, find_memory_guesses, oom_probability, would_fit
 from opsk_jobcheck.service.site import build_site_adviser
-from opsk_jobcheck.service.watching import FOLDER_VARIABLE, is_watched
+from opsk_jobcheck.service.watcher_supervisor import FOLDER_VARIABLE, is_watched
 from opsk_jobcheck.submission.protocol import MAX_FILES
 from opsk_jobcheck.submission.request import SlurmRequest
 

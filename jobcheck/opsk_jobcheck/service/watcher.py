@@ -28,7 +28,6 @@ from opsk.slurm.commands.command import CommandClient
 from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
 from opsk_jobcheck.advice.adviser import Adviser
 from opsk_jobcheck.cluster_state import snapshots
-from opsk_jobcheck.cluster_state.handing import LiveWriter, fingerprint
 from opsk_jobcheck.cluster_state.polling import (
     ALL_AGAIN_ROUNDS,
     QUESTION_DEADLINE_S,
@@ -38,6 +37,7 @@ from opsk_jobcheck.cluster_state.polling import (
     read_topology,
 )
 from opsk_jobcheck.cluster_state.state import LiveState
+from opsk_jobcheck.cluster_state.state_files import LiveWriter, fingerprint
 from opsk_jobcheck.service.site import build_site_adviser
 from opsk_jobcheck.service.worker import read_frame
 

@@ -1,8 +1,9 @@
 """Reads the power of the node together with that of its processors and GPUs at the same moment.
 
 The node's controller takes a second to answer; the energy that processors used during that time, and the last reading
-of the GPUs, are combined with its answer. It runs in a thread of its own (`opsk.telemetry.background_reader`). Processors and
-the sensors have their own threads: the wait for a file that hangs there is bounded, and never delays the controller.
+of the GPUs, are combined with its answer. It runs in a thread of its own (`opsk.telemetry.background_reader`).
+Processors and the sensors have their own threads: the wait for a file that hangs there is bounded, and never delays the
+controller.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from textual.widgets import Input
 from opsk.config import load_site
 from opsk_tui.app import SCREENS, TopApp
 from opsk_tui.data.feed import ClusterFeed
-from opsk_tui.data.late_actions import LateActions
+from opsk_tui.data.lazy_actions import LateActions
 from opsk_tui.screens.confirm import ConfirmScreen
 from opsk_tui.screens.options import OptionsScreen
 from opsk_tui.widgets.canvas import Canvas

@@ -218,6 +218,6 @@ def test_a_search_that_fails_leaves_the_verdict(monkeypatch: pytest.MonkeyPatch)
     def fails(_: object) -> None:
         raise InputError("a number is too large")
 
-    monkeypatch.setattr("opsk_jobcheck.advice.searching.find_best_plan", fails)
+    monkeypatch.setattr("opsk_jobcheck.advice.search.find_best_plan", fails)
     advice = analysis(megatron_script(FITS))
     assert (advice.verdict, advice.is_searched, advice.suggestions) == (Verdict.FITS, False, ())

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from opsk.slurm.records import NodeRecord
-from opsk_jobcheck.cluster_state.heading import MAX_AGE_S
+from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState, is_free
-from opsk_jobcheck.cluster_state.wanted import ANY_NODES, NodeConstraints
+from opsk_jobcheck.cluster_state.state_header import MAX_AGE_S
 from opsk_jobcheck.submission.request import SlurmRequest
 from tests.fakes.live_cluster import node_records, training_job
 

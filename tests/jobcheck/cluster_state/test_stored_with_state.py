@@ -10,7 +10,7 @@ from opsk_jobcheck.service.analysis import Analysis
 from opsk_jobcheck.service.answering import Answerer, Session
 from opsk_jobcheck.service.listening import Peer
 from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer
-from opsk_jobcheck.submission.requested import parse_advise_request
+from opsk_jobcheck.submission.request_parsing import parse_advise_request
 
 
 class CountingPool:

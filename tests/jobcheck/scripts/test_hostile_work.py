@@ -8,7 +8,7 @@ import pytest
 
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.submission.request import SlurmRequest
-from opsk_jobcheck.submission.requested import parse_gpus
+from opsk_jobcheck.submission.request_parsing import parse_gpus
 from tests.fakes.recipes import HEAD
 
 KIB = 1 << 10

@@ -21,6 +21,7 @@ from opsk.store.records.advice import find_advice
 from opsk.store.records.measurements import Measured, find_measured
 from opsk.store.writing import Record, WriteResult, encode
 from opsk_jobcheck.cluster_state.snapshots import SNAPSHOT
+from opsk_jobcheck.service.record_queue import MAX_WAITING_BYTES, RecordQueue
 from opsk_jobcheck.service.recorder import (
     OF_ONE_USER_A_MINUTE,
     OWNER_QUESTIONS_A_MINUTE,
@@ -29,7 +30,6 @@ from opsk_jobcheck.service.recorder import (
     filter_records,
     store_records,
 )
-from opsk_jobcheck.service.recording import MAX_WAITING_BYTES, RecordQueue
 from tests.fakes.advisor_process import Client, config_text, start_advisor
 
 AT = datetime(2026, 5, 1, tzinfo=UTC)

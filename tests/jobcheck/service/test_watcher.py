@@ -10,9 +10,9 @@ import pytest
 from opsk.app.interference import jobs as interference_jobs
 from opsk.config import SiteConfig
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.cluster_state.handing import LiveReader, LiveWriter, fingerprint
 from opsk_jobcheck.cluster_state.polling import ALL_AGAIN_ROUNDS, Poller
 from opsk_jobcheck.cluster_state.state import LiveState
+from opsk_jobcheck.cluster_state.state_files import LiveReader, LiveWriter, fingerprint
 from opsk_jobcheck.service.watcher import StateBuilder, watch
 from tests.fakes.live_cluster import CountingSlurm, node_records, round_of, small_adviser, training_job
 

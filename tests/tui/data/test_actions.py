@@ -20,7 +20,7 @@ from opsk.slurm.commands.remap_commands import Who, requeue
 from opsk_tui.data import actions as module
 from opsk_tui.data.actions import SlurmActions
 from opsk_tui.data.feed_port import Proposal
-from opsk_tui.data.late_actions import LateActions
+from opsk_tui.data.lazy_actions import LateActions
 from tests.fakes.remap_jobs import JOB, Recorder
 from tests.opsk.cli.remap.test_command import FakeSlurm
 

@@ -17,7 +17,7 @@ from opsk.errors import OpskError, StoreError
 from opsk.slurm.commands.accounting import AccountedRun
 from opsk.store.records.jobs import JobSeen
 from opsk.workload.advice_record import AdviceRecord
-from opsk_tui.data.ends import build_job_record
+from opsk_tui.data.job_ends import build_job_record
 from opsk_tui.data.recording import build_job_seen
 from opsk_tui.data.view import JobView
 

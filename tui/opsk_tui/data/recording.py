@@ -19,7 +19,7 @@ from opsk.store.records.failures import FailureSeen
 from opsk.store.records.jobs import JobSeen
 from opsk.store.records.measurements import Measured
 from opsk.store.writing import Record
-from opsk_tui.data.ends import Endings, EndLookup, format_exit
+from opsk_tui.data.job_ends import Endings, EndLookup, format_exit
 from opsk_tui.data.view import ClusterView, JobView, Source
 
 EVERY_S = 300.0

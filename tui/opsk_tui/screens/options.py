@@ -12,8 +12,8 @@ from textual.worker import Worker
 from opsk.diagnosis.events.values import Event, Severity
 from opsk.errors import OpskError
 from opsk_tui.data.feed_port import Choice, Outcome, Proposal, Undoing
-from opsk_tui.screens.choice_sections import render_choice, render_prefixed
 from opsk_tui.screens.confirm import ConfirmScreen, Question
+from opsk_tui.screens.option_sections import render_choice, render_prefixed
 from opsk_tui.text.format import NOT_KNOWN, duration, host_list, number, percent
 from opsk_tui.text.safe_text import safe, wrap_text
 from opsk_tui.widgets.canvas import Bar, Cell

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.launchers.programs import MAX_PATH_CHARS, names_of, program_of
-from opsk_jobcheck.scripts.launchers.spares import OPSK_LAUNCHER, is_opsk_launch
+from opsk_jobcheck.scripts.launchers.spares import BUILTIN_LAUNCHER, is_opsk_launch
 
 _FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (name, re.compile(pattern))
@@ -171,7 +171,7 @@ def find_launcher(invocations: Sequence[Invocation], *, ntasks_per_node: int | N
     acting = [entry for entry in select_commands(invocations) if not _only_inspects(entry)]
     names = [name for entry in acting for name in names_of(entry)]
     known = set(names)
-    parts = [OPSK_LAUNCHER] if any(map(is_opsk_launch, acting)) else ["srun"] if "srun" in known else []
+    parts = [BUILTIN_LAUNCHER] if any(map(is_opsk_launch, acting)) else ["srun"] if "srun" in known else []
     starters = {name for entry in acting for name in _list_names_before_program(entry)}
     runner = next((name for name in _RUNNERS if name in starters), None)
     profilers = known | _find_profilers(acting)

@@ -14,7 +14,7 @@ from opsk_jobcheck.scripts.sbatch.resources import Resources
 from opsk_jobcheck.scripts.settings.arguments import Argument, parse_arguments
 from opsk_jobcheck.scripts.settings.findings import Findings
 
-OPSK_LAUNCHER = "opsk launch"
+BUILTIN_LAUNCHER = "opsk launch"
 _VALUELESS = frozenset({"--per-node"})
 _MAX_DIGITS = 9
 _SIZES = ("plan.nodes", "plan.gpus")
@@ -54,7 +54,7 @@ def _limit_to_nodes(resources: Resources, argument: Argument, findings: Findings
         return replace(resources, nodes=None, gpus=None)
     if resources.nodes is not None and nodes > resources.nodes:
         return resources  # opsk launch itself refuses that
-    findings.state("plan.nodes", nodes, argument.line, f"{OPSK_LAUNCHER} {argument.shown}")
+    findings.state("plan.nodes", nodes, argument.line, f"{BUILTIN_LAUNCHER} {argument.shown}")
     if gpus_per_node is None:
         findings.values.pop("plan.gpus", None)
         findings.evidence.pop("plan.gpus", None)

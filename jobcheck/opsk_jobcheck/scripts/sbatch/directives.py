@@ -27,7 +27,7 @@ from opsk_jobcheck.scripts.sbatch.directive_lines import (
     split_sbatch_words,
 )
 from opsk_jobcheck.submission.recent_texts import cache_short_texts
-from opsk_jobcheck.submission.requested import MAX_COUNT, parse_gpus
+from opsk_jobcheck.submission.request_parsing import MAX_COUNT, parse_gpus
 
 MAX_HEAD_CHARACTERS = 1 << 20
 _LATE = re.compile(r"^(#SBATCH[ \t]+-[^\n]*)", re.MULTILINE)

@@ -10,7 +10,7 @@ from opsk.errors import InputError, OpskError
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.snapshot import Snapshot, SnapshotReader
 from opsk_tui.data.sources.advisor import ask_cluster
-from opsk_tui.data.sources.kept_snapshot import SharedSnapshot, find_runtime_folder
+from opsk_tui.data.sources.shared_snapshot import SharedSnapshot, find_runtime_folder
 
 DIRECTLY = "asked directly"
 

@@ -29,8 +29,8 @@ from opsk.planning.placement.step_model import StepModel
 from opsk.planning.routing.rank_traffic import AXES
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.workload.completion import Assumption
-from opsk_jobcheck.cluster_state.heading import CLOCK_AT, CURRENT, HEAD, MAGIC, LiveHead
 from opsk_jobcheck.cluster_state.state import LiveState
+from opsk_jobcheck.cluster_state.state_header import CLOCK_AT, CURRENT, HEAD, MAGIC, LiveHead
 
 _ALIGNED = 64
 _SAMPLED = 4096

@@ -10,8 +10,15 @@ import pytest
 from opsk.diagnosis.losses.observation import HostActivity
 from opsk.diagnosis.losses.values import Cause, Losses
 from opsk_tui.data.sources.assembly import GpuTables, JobViews
-from opsk_tui.data.sources.losing import JobLosses
-from opsk_tui.data.sources.past import AGAIN_AFTER_S, HISTORY_S, LINES_STEP_S, LOOKED_BACK_S, WORTH_A_LOOK, PastProgress
+from opsk_tui.data.sources.job_losses import JobLosses
+from opsk_tui.data.sources.past_progress import (
+    AGAIN_AFTER_S,
+    HISTORY_S,
+    LINES_STEP_S,
+    LOOKED_BACK_S,
+    WORTH_A_LOOK,
+    PastProgress,
+)
 from opsk_tui.data.sources.readings import HOST_SHARES, Progress, Readings
 from opsk_tui.data.view import Metric
 from tests.fakes.lab_node import GPUS, NODES, TRAINING

@@ -8,7 +8,7 @@ from opsk.planning.interference.load import LoadKind
 from opsk.text import format_share
 from opsk_jobcheck.advice.advice import Advice, PlacementAdvice
 from opsk_jobcheck.advice.node_choice import CLEAR_GAIN, Sharing
-from opsk_jobcheck.cluster_state.heading import OLD_S
+from opsk_jobcheck.cluster_state.state_header import OLD_S
 
 NEGLIGIBLE = 0.005
 """Slow-downs below this are shown as none: the prediction is not that precise."""

@@ -15,9 +15,9 @@ from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser
 from opsk_jobcheck.advice.document import document
-from opsk_jobcheck.advice.network_words import render_network, render_sharing
+from opsk_jobcheck.advice.network_text import render_network, render_sharing
+from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState
-from opsk_jobcheck.cluster_state.wanted import ANY_NODES, NodeConstraints
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.service.watcher import StateBuilder
 from opsk_jobcheck.submission.request import SlurmRequest

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from opsk.slurm.records import JobRecord
 from opsk.slurm.snapshot import Snapshot, pack
-from opsk_jobcheck.cluster_state.handed_jobs import GRACE_S, WatcherJobs
 from opsk_jobcheck.cluster_state.snapshots import REQUEST_FILE, SNAPSHOT
+from opsk_jobcheck.cluster_state.watcher_jobs import GRACE_S, WatcherJobs
 
 INTERVAL_S = 10.0
 

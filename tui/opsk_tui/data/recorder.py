@@ -23,8 +23,8 @@ from opsk.store.database.urls import default_url
 from opsk.store.records.failures import find_failures
 from opsk.store.records.jobs import find_jobs, find_known_jobs
 from opsk.store.writing import DirectWriter, Record, encode
-from opsk_tui.data.ends import SlurmEnds
 from opsk_tui.data.feed import ClusterFeed
+from opsk_tui.data.job_ends import SlurmEnds
 from opsk_tui.data.missed_jobs import EVERY_S as LOOK_BACK_EVERY_S
 from opsk_tui.data.missed_jobs import MissedJobs
 from opsk_tui.data.recording import EVERY_S, ViewRecorder, batches

@@ -14,7 +14,7 @@ from opsk.config import SiteConfig
 from opsk.slurm.records import JobRecord
 from opsk.slurm.snapshot import Snapshot, SnapshotReader, pack
 from opsk_jobcheck.cluster_state.snapshots import REQUEST_FILE, SNAPSHOT
-from opsk_jobcheck.service.sharing import SharedCluster
+from opsk_jobcheck.service.shared_cluster import SharedCluster
 
 ASKER = """
 import sys, time

@@ -15,7 +15,7 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk_jobcheck import cli as check_module
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.service.one_reading import add_live_state
+from opsk_jobcheck.service.live_once import add_live_state
 from opsk_jobcheck.service.watcher import run_service
 from tests.fakes.launch_scripts import megatron_script
 from tests.fakes.live_cluster import NODES, UNIT, CountingSlurm, training_job

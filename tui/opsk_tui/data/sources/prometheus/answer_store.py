@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from opsk.metrics.exposition import Sample
 from opsk.telemetry.progress.step_estimate import SOURCE as COUNTERS
 from opsk_tui.data.sources.prometheus.answers import SeriesIndex, parse_pairs, parse_vector, scatter_values
-from opsk_tui.data.sources.prometheus.questions import IS, About, Question
+from opsk_tui.data.sources.prometheus.queries import IS, About, Question
 from opsk_tui.data.sources.readings import HOST_SHARES, MAX_SLOTS, Readings
 
 _HOST_COLUMN = {name: at for at, name in enumerate(HOST_SHARES)}

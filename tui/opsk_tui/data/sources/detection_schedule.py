@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from opsk.diagnosis.events.values import Event
 from opsk.slurm.snapshot import Snapshot
-from opsk_tui.data.sources.failing import FailureDetector
+from opsk_tui.data.sources.failure_detection import FailureDetector
 from opsk_tui.data.sources.readings import Readings
 
 SHARE_OF_CORE = 0.005

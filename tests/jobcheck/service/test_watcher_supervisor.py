@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opsk.config import AdvisorConfig, SiteConfig
-from opsk_jobcheck.service.watching import FOLDER_VARIABLE, WatcherSupervisor, is_watched
+from opsk_jobcheck.service.watcher_supervisor import FOLDER_VARIABLE, WatcherSupervisor, is_watched
 
 WATCHED = SiteConfig(fabric=(Path("/nowhere/fabric.ib"),))
 PROGRAM = "import os, sys, pathlib; pathlib.Path(sys.argv[1], 'seen').write_text('x'); sys.stdin.read()"

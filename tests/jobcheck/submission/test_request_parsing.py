@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from opsk_jobcheck.submission.protocol import AdviseQuestion, SubmitQuestion
 from opsk_jobcheck.submission.request import SlurmRequest
-from opsk_jobcheck.submission.requested import (
+from opsk_jobcheck.submission.request_parsing import (
     command_text,
     contradicts,
     job_environment,

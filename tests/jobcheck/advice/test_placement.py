@@ -11,7 +11,7 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import Rails, find_rails
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
-from opsk_jobcheck.advice.placing import advise_placement, group_nodes_by_unit, select_compact_nodes
+from opsk_jobcheck.advice.placement import advise_placement, group_nodes_by_unit, select_compact_nodes
 
 MODEL = ModelShape(layers=8, hidden=1024, ffn=4096, heads=16, kv_heads=16, head_dim=64, vocab=1024, seq=128)
 

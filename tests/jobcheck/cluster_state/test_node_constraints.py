@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.errors import InputError
-from opsk_jobcheck.cluster_state.wanted import build_feature_test, parse_node_constraints
+from opsk_jobcheck.cluster_state.node_constraints import build_feature_test, parse_node_constraints
 from opsk_jobcheck.submission.request import SlurmRequest
 
 

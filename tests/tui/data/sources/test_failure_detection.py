@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from opsk.diagnosis.events.values import Part
-from opsk_tui.data.sources import failing
-from opsk_tui.data.sources.failing import FailureDetector
+from opsk_tui.data.sources import failure_detection as failing
+from opsk_tui.data.sources.failure_detection import FailureDetector
 from opsk_tui.data.sources.readings import RATE, Readings
 from tests.fakes import large_cluster
 

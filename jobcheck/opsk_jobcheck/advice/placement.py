@@ -16,8 +16,8 @@ from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 from opsk_jobcheck.advice.advice import PlacementAdvice
 from opsk_jobcheck.advice.node_choice import Chosen, build_slurm_flags, choose_free_nodes, find_free_nodes
+from opsk_jobcheck.cluster_state.node_constraints import NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState
-from opsk_jobcheck.cluster_state.wanted import NodeConstraints
 
 
 def advise_placement(

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from opsk.config import SiteConfig
 from opsk.process_folder import ProcessFolder
-from opsk_jobcheck.cluster_state.heading import MAX_AGE_S, OLD_S, LiveHead
+from opsk_jobcheck.cluster_state.state_header import MAX_AGE_S, OLD_S, LiveHead
 from opsk_jobcheck.service.supervised_process import SupervisedProcess
 from opsk_jobcheck.submission.protocol import frame
 
