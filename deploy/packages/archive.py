@@ -1,4 +1,4 @@
-"""How is the tree put into one archive, byte for byte alike in every build?"""
+"""Packs the tree into one archive that is the same, byte for byte, in every build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is the ``.deb`` made: control files from the description, then ``dpkg-deb --build``?"""
+"""Builds the ``.deb``: control files from the description, then ``dpkg-deb --build``."""
 
 from __future__ import annotations
 

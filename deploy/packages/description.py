@@ -1,4 +1,4 @@
-"""What does ``package.toml`` say, with the release of Python and of the C library put in?"""
+"""Reads ``package.toml``, with the release of Python and of the C library filled in."""
 
 from __future__ import annotations
 

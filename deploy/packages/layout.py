@@ -1,4 +1,4 @@
-"""How do the files of the tree lie in a system: what goes where, and what its package does before and after?"""
+"""Defines where the files of the tree go in a system, and what its package does before and after."""
 
 from __future__ import annotations
 

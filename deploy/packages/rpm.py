@@ -1,4 +1,4 @@
-"""How is the ``.rpm`` made: a spec from the description, then ``rpmbuild``?"""
+"""Builds the ``.rpm``: a spec from the description, then ``rpmbuild``."""
 
 from __future__ import annotations
 

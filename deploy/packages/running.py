@@ -1,4 +1,4 @@
-"""How does a step of the build call a program, and what is said when that fails?"""
+"""Runs the programs of the build, and reports what failed."""
 
 from __future__ import annotations
 

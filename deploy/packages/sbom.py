@@ -1,4 +1,4 @@
-"""What is in a release: every wheel by name, version, hash and licence, and who needs whom, as CycloneDX 1.6?"""
+"""Writes the bill of materials: every wheel by name, version, hash and licence, as CycloneDX 1.6."""
 
 from __future__ import annotations
 

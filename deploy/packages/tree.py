@@ -1,4 +1,4 @@
-"""How does a tree come about that holds opsk with all that it needs, and works wherever it is moved?
+"""Builds a tree that holds opsk with everything it needs, and that works wherever it is moved.
 
 It is a virtual environment made by hand: ``bin/python3`` links to the system's Python, which finds ``pyvenv.cfg``
 beside ``bin`` and with it the tree. No file in the tree holds the tree's own path.

@@ -1,4 +1,4 @@
-"""Which wheels does opsk run on: exactly those of ``requirements.lock``, fetched by hash, nothing of the rest?
+"""Fetches the wheels that opsk runs on: exactly those of ``requirements.lock``, by hash.
 
 The lock pins what developers need as well, so the wheels' own metadata is followed from opsk's wheel, extra ``all``:
 what they need is fetched level by level. No resolver decides anything here.

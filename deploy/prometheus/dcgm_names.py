@@ -1,4 +1,4 @@
-"""Which series of dcgm-exporter is which of ours, by its old name and by that of DCGM 4.7 and newer?
+"""Maps series of dcgm-exporter to those of opsk, by the old names and those of DCGM 4.7 and newer.
 
 Sources: NVIDIA's field identifiers and ``default-counters.csv`` of dcgm-exporter 2.4 to 4.9.
 """

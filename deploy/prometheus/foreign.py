@@ -1,4 +1,4 @@
-"""Are the rules that map series of other exporters onto ours up to date?
+"""Writes the rules that map series of other exporters to those of opsk, or checks that they are up to date.
 
 ``python -m deploy.prometheus.foreign`` writes them from the tables in the files beside, ``--check`` compares.
 """

@@ -1,4 +1,4 @@
-"""How do series of dcgm-exporter become ours?"""
+"""Defines the rules that map series of dcgm-exporter to those of opsk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do series of node_exporter (1.5 to 1.10) become ours?"""
+"""Defines the rules that map series of node_exporter (1.5 to 1.10) to those of opsk."""
 
 from __future__ import annotations
 

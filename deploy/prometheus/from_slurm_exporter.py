@@ -1,4 +1,4 @@
-"""How do series of exporters of Slurm's queue and nodes become ours?
+"""Defines the rules that map series of exporters of Slurm's queue and nodes to those of opsk.
 
 Sources: metrics pages of SckyzO's and rivosinc's exporters, Slurm's own metrics plugin (25.11, 26.05), vpenso's 0.20.
 """

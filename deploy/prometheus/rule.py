@@ -1,4 +1,4 @@
-"""What is a recording rule, and how is a file of them written?"""
+"""Defines recording rules, and writes a file of them."""
 
 from __future__ import annotations
 

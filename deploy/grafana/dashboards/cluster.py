@@ -1,4 +1,4 @@
-"""How is the cluster: what runs, what waits, what is broken, who wastes what?"""
+"""Builds the dashboard of the cluster: what runs, what waits, what is broken, and which GPUs idle."""
 
 from __future__ import annotations
 

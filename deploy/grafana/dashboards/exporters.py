@@ -1,4 +1,4 @@
-"""Do we see what we think we see: does every node answer, with every collector, in time and with fresh data?"""
+"""Builds the dashboard of the exporters: which nodes and collectors answer, in time and with fresh data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is the network of the GPUs: which rail, node or link is slow, congested, in error or down?"""
+"""Builds the dashboard of the fabric: slow, congested, faulty and down rails, nodes and links."""
 
 from __future__ import annotations
 

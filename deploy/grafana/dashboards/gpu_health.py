@@ -1,4 +1,4 @@
-"""Which GPU is sick, how badly, and what is to be done about it?"""
+"""Builds the dashboard of GPU health: which GPU is unhealthy, how badly, and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is this job as fast as it should be, and if not, where is the loss?"""
+"""Builds the dashboard of one job: its speed against the prediction, and where time is lost."""
 
 from __future__ import annotations
 

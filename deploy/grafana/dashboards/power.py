@@ -1,4 +1,4 @@
-"""Where does the power go, what does a job cost in energy, and who is at a limit?"""
+"""Builds the dashboard of power: where it goes, the energy of jobs, and who is at a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do all dashboards have in common: panels, colours, variables, links between them, annotations?
+"""Defines what all dashboards share: panels, colours, variables, links and annotations.
 
 Colours are Grafana's names, which it has in one shade for dark and one for light pages. Red and green never stand
 alone: what is bad also says so in words, by its order or by its length. A description says what to do about it.

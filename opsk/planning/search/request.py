@@ -26,7 +26,7 @@ MAX_GPUS = MAX_SIZE
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest:
-    """Train ``model`` with ``global_batch`` sequences a step on ``gpus`` GPUs of ``cluster``: how?
+    """A request to train ``model`` with ``global_batch`` sequences a step on ``gpus`` GPUs of ``cluster``.
 
     Parameters
     ----------

@@ -316,7 +316,7 @@ def _weigh_hangs(scores: Sequence[_Score], scene: Scene) -> None:
 
 
 def _weigh_unexplained_hang(hang: _Score, scene: Scene) -> None:
-    """Judge a hang that nothing explains: is all there that could?"""
+    """Judge a hang that nothing explains, by the evidence that is missing."""
     parted, logged = scene.divergence, {each.rank for each in scene.evidence.ranks}
     culprits = (parted.behind or parted.never_arrived) if parted is not None else ()
     if culprits and not set(culprits) & logged:
