@@ -247,13 +247,13 @@ class _Work:
         waits = 1.0 + parts["bubble"] / np.maximum(running, 1e-12)
         step_s = self.step_s
         for axis, total_s in traffic.items():
-            before_s, compute_shown_s = self.time.communication[axis], parts[axis]
+            before_s, shown_s = self.time.communication[axis], parts[axis]
             late_s = np.maximum(total_s - self.time.windows[axis], 0.0)
             if axis == "pp":  # a part of each message hides, however long it is
-                then_s = compute_shown_s * total_s / np.maximum(before_s, 1e-12)
+                then_s = shown_s * total_s / np.maximum(before_s, 1e-12)
             else:
-                then_s = np.where(compute_shown_s > 0, np.maximum(compute_shown_s + total_s - before_s, 0.0), late_s)
-            step_s = step_s + straggling * (1.0 if axis == "dp" else waits) * (then_s - compute_shown_s)
+                then_s = np.where(shown_s > 0, np.maximum(shown_s + total_s - before_s, 0.0), late_s)
+            step_s = step_s + straggling * (1.0 if axis == "dp" else waits) * (then_s - shown_s)
         return step_s
 
 

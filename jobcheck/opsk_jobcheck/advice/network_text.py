@@ -37,13 +37,13 @@ def render_network(advice: Advice) -> str | None:
 
 def _nodes_text(placed: PlacementAdvice, nodes: int) -> str:
     """Return how compact the nodes are, whether they are free now, and the Slurm options that request them."""
-    build_slurm_flags = f": ask for {' '.join(placed.slurm_flags)}" if placed.slurm_flags else ""
+    flags_text = f": ask for {' '.join(placed.slurm_flags)}" if placed.slurm_flags else ""
     whose = f"{nodes} of {placed.free_nodes} free nodes" if placed.is_free else f"{nodes} nodes"
     groups = "one leaf group" if placed.leaf_groups == 1 else f"{placed.leaf_groups} leaf groups"
     fit = f"fit under {groups}" if placed.leaf_groups == 1 else f"need {groups}"
     if placed.is_free and placed.leaf_groups > 1:
         fit = f"lie in {groups}{_slower_text(placed)}"
-    return f"{whose} {fit}{_age_text(placed)}{build_slurm_flags}"
+    return f"{whose} {fit}{_age_text(placed)}{flags_text}"
 
 
 def _slower_text(placed: PlacementAdvice) -> str:

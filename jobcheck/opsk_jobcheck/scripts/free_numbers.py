@@ -180,12 +180,12 @@ def _find_first_free(
 
     A recipe that occurs for the first time is not read again: it may be the only one.
     """
-    find_differing = set(map(numbered.find_differing, similar)) - {()}
+    differing = set(map(numbered.find_differing, similar)) - {()}
     rereads_left = MAX_REREADS
-    for free in sorted({*template.free, *find_differing}, key=lambda free: (-len(free), free)):
+    for free in sorted({*template.free, *differing}, key=lambda free: (-len(free), free)):
         masked = text_digest(numbered.mask(free))
         if masked not in template.results:
-            is_met_before = any(set(other) <= set(free) for other in find_differing)
+            is_met_before = any(set(other) <= set(free) for other in differing)
             if (
                 not is_met_before
                 or not rereads_left
