@@ -126,7 +126,7 @@ def test_without_an_advisor_a_users_screens_share_a_file(
     lab.run("sdiag", "--reset")
     sources = [SlurmSource(None, client, 30.0) for _ in range(FEEDS)]
     answers = [source.read() for source in sources]
-    assert {answer.way for answer in answers} == {"asked directly"}
+    assert {answer.route for answer in answers} == {"asked directly"}
     assert len({answer.snapshot.taken_at_s for answer in answers}) == 1
     assert requests(lab, "REQUEST_JOB_INFO") <= 2
 
