@@ -10,11 +10,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from opsk.costmodel.table import PredictionTable
+from opsk.lru_cache import LruCache
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.advice import PlacementAdvice
 from opsk_jobcheck.advice.option_syntax.named import settings_file
 from opsk_jobcheck.advice.search import SearchResult
-from opsk_jobcheck.submission.lru_cache import LruCache
 
 MAX_PREDICTIONS, MAX_SEARCHES, MAX_PLACEMENTS = 256, 256, 16
 """Sizes of the caches: a prediction is some numbers, a search a few plans, a placement may be a thousand ranks."""

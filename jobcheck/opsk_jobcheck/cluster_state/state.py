@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from opsk.app.interference.jobs import ActiveTraffic
-from opsk.planning.routing.lru_cache import LruCache
+from opsk.lru_cache import LruCache
 from opsk.slurm.records import NodeRecord
 from opsk_jobcheck.cluster_state.node_constraints import NodeConstraints, build_feature_test
 from opsk_jobcheck.cluster_state.state_header import MAX_AGE_S

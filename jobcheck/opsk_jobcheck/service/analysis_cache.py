@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
+from opsk.lru_cache import LruCache
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.workload import Workload
 from opsk_jobcheck.cluster_state.node_constraints import NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState
 from opsk_jobcheck.cluster_state.state_header import OLD_S
 from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
-from opsk_jobcheck.submission.lru_cache import LruCache
 
 MAX_CACHED = 128
 """Number of cached answers: some lines each, and the workload that was read for them."""

@@ -15,10 +15,10 @@ from opsk.fabric.fabric import Fabric
 from opsk.fabric.graph import build_switch_neighbours, find_hca_links
 from opsk.fabric.leaves.leaf import Attachment
 from opsk.fabric.rails import Rails
+from opsk.lru_cache import LruCache
 from opsk.planning.routing.hca_ports import NOWHERE, Index, Ports, build_ports
 from opsk.planning.routing.hca_traffic import Flows
 from opsk.planning.routing.loads import LinkSeconds, link_seconds, port_rates
-from opsk.planning.routing.lru_cache import LruCache
 from opsk.planning.routing.routes import Routes
 
 _RECENT_NODES = 16

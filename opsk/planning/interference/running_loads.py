@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from opsk.costmodel.table import FloatColumn
+from opsk.lru_cache import LruCache
 from opsk.planning.interference.load import Load
 from opsk.planning.routing.hca_ports import Index
-from opsk.planning.routing.lru_cache import LruCache
 from opsk.planning.routing.rank_traffic import AXES
 
 Entries = npt.NDArray[np.int32]

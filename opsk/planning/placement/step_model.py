@@ -19,7 +19,7 @@ from opsk.costmodel.predict import predict
 from opsk.costmodel.table import FloatColumn, IntColumn, PlanTable, TimeTable
 from opsk.fabric.rails import Rails
 from opsk.hardware.spec import ClusterSpec
-from opsk.planning.routing.lru_cache import LruCache
+from opsk.lru_cache import LruCache
 from opsk.planning.routing.rank_traffic import AXES
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan

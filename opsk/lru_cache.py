@@ -27,29 +27,32 @@ class _Key:
 
 @dataclass(slots=True)
 class LruCache(Generic[Value]):
-    """Values by key; the least recently used one goes first. Not for several threads."""
+    """A cache of up to ``max_entries`` values by key.
 
-    max_size: int
-    _values: dict[_Key, Value] = field(default_factory=dict)
+    It may be used by several threads: at worst a value is computed twice.
+    """
+
+    max_entries: int
+    _values: dict[_Key, tuple[Value]] = field(default_factory=dict)
 
     def get(
         self, key: Hashable, compute: Callable[[], Value], *, is_stored: Callable[[Value], bool] = lambda _: True
     ) -> Value:
-        """Return the value of a key, computed where there is none.
+        """Return the value of a key, computed where it is not cached.
 
-        An exception of ``compute`` is not stored, nor is a value that ``is_stored`` refuses.
+        An exception of ``compute`` is not cached, nor is a value that ``is_stored`` refuses.
         """
         hashed = _Key(key)
-        if hashed not in self._values:
-            value = compute()
-            if not is_stored(value):
-                return value
-        else:
-            value = self._values.pop(hashed)
-        self._values[hashed] = value
-        if len(self._values) > self.max_size:
-            del self._values[next(iter(self._values))]
-        return value
+        entry = self._values.pop(hashed, None)
+        if entry is None:
+            entry = (compute(),)
+            if not is_stored(entry[0]):
+                return entry[0]
+        self._values[hashed] = entry
+        if len(self._values) > self.max_entries:
+            for oldest in [*self._values][: -self.max_entries]:
+                self._values.pop(oldest, None)
+        return entry[0]
 
     def __contains__(self, key: Hashable) -> bool:
         """Return whether there is a value for a key."""

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from opsk.planning.routing.lru_cache import LruCache
+from opsk.lru_cache import LruCache
 
 
 def worked_out(*keys: str) -> list[str]:
