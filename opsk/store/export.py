@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 from sqlmodel import Session, SQLModel, col, select
 
 from opsk.errors import InputError
+from opsk.store.compression import decompress
 from opsk.store.database import tables
 from opsk.store.database.transactions import read
 from opsk.store.records.advice import AdviceGiven
@@ -20,7 +21,6 @@ from opsk.store.records.record import build_record
 from opsk.store.records.remaps import RemapMoved, RemapProposed, RemapStep
 from opsk.store.records.reports import build_report
 from opsk.store.records.snapshots import SnapshotSeen
-from opsk.store.text import decompress
 from opsk.store.writing import Record, Writer, WriteResult, decode, encode
 
 _AT_ONCE = 500

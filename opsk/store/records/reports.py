@@ -11,10 +11,10 @@ from pydantic import Field
 from sqlalchemy import Engine
 from sqlmodel import Session, col, select
 
+from opsk.store.compression import decompress
 from opsk.store.database.tables import ReportRow
 from opsk.store.database.transactions import read
 from opsk.store.records.record import STRICT, Given, LongText, Time, Word, build_record, store_record
-from opsk.store.text import decompress
 
 _MAX_CHARACTERS = 1 << 24
 

@@ -17,10 +17,10 @@ from opsk.errors import InputError, StoreError
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.hb_domains import HbDomain
 from opsk.fabric.snapshot import Snapshot, compute_content_hash, read_snapshot, serialise_snapshot
+from opsk.store.compression import decompress
 from opsk.store.database.tables import NAME_CHARACTERS, TopologySnapshot
 from opsk.store.database.transactions import read, write
 from opsk.store.records.record import STRICT, Given, Name, Time
-from opsk.store.text import decompress
 
 LATEST, PREVIOUS = "latest", "previous"
 """Names of the snapshot that was seen last, and of the one before it."""

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk_tui.cli import advice_lines, headline, record_lines, render_table
 from opsk_tui.data.values import FeedState, JobView, advice_of
+from opsk_tui.job_text import advice_lines, headline, record_lines, render_table
 from opsk_tui.screens.columns import COLUMNS, fitting, matching, ordered
 from tests.fakes.jobs import HOSTILE_NAME, RECORDS, FixedJobs, record
 
