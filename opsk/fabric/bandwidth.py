@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from opsk.fabric.checks.tier_capacity import TierCapacity, compute_tier_capacities
+from opsk.fabric.checks.oversubscription import TierCapacity, compute_tier_capacities
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.graph import find_hca_links, find_isl_cables
 from opsk.fabric.rails import Rails

@@ -1,22 +1,74 @@
-"""Derives hosts, leaves, tiers and units from the cables; rails and cabling checks build on the result."""
+"""Derives hosts, leaves, tiers and units from the cables; rails and cabling checks build on the result.
+
+A node of eight compute HCAs often has two more for storage: ``mlx5_1`` belongs on a storage leaf, ``mlx5_0`` on a rail;
+`find_crossed` finds nodes where the two are exchanged.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from opsk.fabric.crossed_cables import Crossed, find_crossed
 from opsk.fabric.fabric import Cable, Fabric
 from opsk.fabric.graph import HcaLink, build_switch_neighbours, compute_tiers, find_hca_links, find_isl_cables
-from opsk.fabric.hosts.hosts import COMPUTE, STORAGE, Host, find_hosts
-from opsk.fabric.hosts.roles import classify_name
-from opsk.fabric.leaves.classification import classify_leaves, find_empty_leaves, find_off_tier, find_shared_leaves
+from opsk.fabric.hosts.hosts import COMPUTE, STORAGE, Host, classify_name, find_hosts
+from opsk.fabric.hosts.ports import HostPort
+from opsk.fabric.leaves.leaf import classify_leaves, find_empty_leaves, find_off_tier, find_shared_leaves
 from opsk.fabric.leaves.side_networks import find_side_leaves
 from opsk.fabric.units import Unit, find_units
 
+_MIN_SIMILAR = 3
+"""Fewer nodes with the same devices than this do not show where each device belongs."""
+_SURE = 0.75
 _MANAGED = re.compile(r"^MF0;([^:]+)(?::[^/:]+/U1$|(?=:))")
+_NONE: Counter[str] = Counter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossed:
+    """A node's ports on the wrong fabric: ``missed`` belong on the compute fabric, ``strayed`` do not."""
+
+    missed: tuple[HostPort, ...]
+    strayed: tuple[HostPort, ...]
+
+
+def find_crossed(hosts: Sequence[Host], leaves: Collection[str]) -> dict[str, Crossed]:
+    """Return the nodes whose HCAs are on ``leaves`` where nodes with the same devices have them elsewhere.
+
+    Nodes with ports elsewhere are rare: nothing is compared where there are none.
+    """
+    partly = [host for host in hosts if not host.twice and any(port.switch not in leaves for port in host.ports)]
+    if not partly:
+        return {}
+    relevant = {_slots(host) for host in partly}
+    total: Counter[tuple[tuple[int, ...], ...]] = Counter()
+    inside: defaultdict[tuple[tuple[int, ...], ...], Counter[int]] = defaultdict(Counter)
+    similar: defaultdict[tuple[tuple[int, ...], ...], list[Host]] = defaultdict(list)
+    for host in hosts:
+        slots = _slots(host)
+        if not host.twice and slots in relevant:
+            total[slots] += 1
+            inside[slots].update(index for index, port in enumerate(host.ports) if port.switch in leaves)
+            similar[slots].append(host)
+    crossed = {}
+    for slots, members in similar.items():
+        if total[slots] < _MIN_SIMILAR:
+            continue
+        # By place, not by slot: where a node mixes two styles of names, two of its devices may share a slot.
+        belongs = [inside[slots][index] / total[slots] for index in range(len(slots))]
+        for host in members:
+            ports = list(zip(host.ports, belongs, strict=True))
+            missed = tuple(port for port, share in ports if port.switch not in leaves and share >= _SURE)
+            strayed = tuple(port for port, share in ports if port.switch in leaves and share <= 1 - _SURE)
+            if missed or strayed:
+                crossed[host.name] = Crossed(missed=missed, strayed=strayed)
+    return crossed
+
+
+def _slots(host: Host) -> tuple[tuple[int, ...], ...]:
+    return tuple(port.slot for port in host.ports)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +107,6 @@ class Cabling:
     def uplinks(self, guid: str) -> Counter[str]:
         """Return the switches of a higher tier that a switch is cabled to, with the number of cables."""
         return self.up_cables.get(guid, _NONE)
-
-
-_NONE: Counter[str] = Counter()
 
 
 def shorten_name(description: str) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from opsk.slurm.commands.controller_text import Controller, Reservation
+from opsk.slurm.commands.controller_text import Controller, CycleStatistics, Reservation, SchedulerStatistics
+from opsk.slurm.commands.job_text import QueuedJobs
 from opsk.slurm.commands.node_text import NodeLoad
-from opsk.slurm.commands.queue_text import QueuedJobs
-from opsk.slurm.commands.sdiag_text import CycleStatistics, SchedulerStatistics
 
 T = TypeVar("T")
 NOW_UNIX_S = 1_800_000_000.0

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opsk.slurm.commands.queue_text import QueuedJobs
+from opsk.slurm.commands.job_text import QueuedJobs
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_exporters.core.families import Families
 from opsk_exporters.slurm.states import JOB_STATES, WAITING_ON_PURPOSE, classify_job_state, classify_pending_reason

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from opsk.fabric.cabling import Cabling
-from opsk.fabric.checks.hosts import check_hosts
-from opsk.fabric.checks.islands import check_islands, find_islands
+from opsk.fabric.checks.hosts import check_hosts, check_islands, find_islands
 from opsk.fabric.checks.links import check_links
-from opsk.fabric.checks.lost_hcas import name_lost_hcas
 from opsk.fabric.checks.oversubscription import check_oversubscription
-from opsk.fabric.checks.rails import check_rails
+from opsk.fabric.checks.rails import check_rails, name_lost_hcas
 from opsk.fabric.checks.uplinks import check_uplinks
 from opsk.fabric.fabric import Fault
 from opsk.fabric.leaves.leaf import Leaf

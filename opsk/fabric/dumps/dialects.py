@@ -12,9 +12,8 @@ from opsk.fabric.dumps.guid_tables import is_guid_tree, read_guid_tree
 from opsk.fabric.dumps.ibdiagnet_lst import LINE as _LINK_LIST
 from opsk.fabric.dumps.ibdiagnet_lst import read_ibdiagnet_lst
 from opsk.fabric.dumps.iblinkinfo import read_iblinkinfo
-from opsk.fabric.dumps.ibnetdiscover import read_ibnetdiscover
+from opsk.fabric.dumps.ibnetdiscover import read_ibnetdiscover, read_ports_report
 from opsk.fabric.dumps.ibsim_net import read_ibsim_net
-from opsk.fabric.dumps.ports_report import read_ports_report
 from opsk.fabric.fabric import Cable, Fabric, Fault
 
 _LOOK_AT = 200_000

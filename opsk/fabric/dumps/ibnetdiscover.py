@@ -1,8 +1,10 @@
-"""Parses the output of ``ibnetdiscover``, and ``ibdiagnet``'s copy of it."""
+"""Parses the output of ``ibnetdiscover``, ``ibdiagnet``'s copy of it, and the report of ``ibnetdiscover -p``."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from opsk.errors import InputError
 from opsk.fabric.dumps.assembly import ADAPTER, ROUTER, SWITCH, UNREPORTED, Assembly, Link
@@ -32,9 +34,14 @@ _GUID_LINE = re.compile(r"(switchguid|caguid|rtguid)=0x([0-9A-Za-z]{1,16})\b")
 _IGNORED = re.compile(r"(vendid|devid|sysimgguid|[pP]art[nN]o|Chassis|Non-Chassis|Hostname:)")
 _GENERATED = re.compile(r"#\s*(?:Topology file: generated on|Timestamp:)\s*(.+)")
 _INITIATED = re.compile(r"#\s*Initiated from node (\w+)")
-_KINDS = {"Switch": SWITCH, "Ca": ADAPTER, "Hca": ADAPTER, "Rt": ROUTER}
+_HEADER_KINDS = {"Switch": SWITCH, "Ca": ADAPTER, "Hca": ADAPTER, "Rt": ROUTER}
 _TOKEN_OF_GUID_LINE = {"switchguid": "S", "caguid": "H", "rtguid": "R"}
 _ID = re.compile(r"[SHR]-[0-9A-Za-z]+")
+_END = r"(SW|CA|RT)\s+(-?\d*)\s+(\d{1,3})\s+0x([0-9a-fA-F]{1,16})"
+_RATE = r"(?:(\d{1,2})x|\?\?)\s+(\S+)"
+_LINKED = re.compile(rf"{_END}\s+{_RATE}\s+-\s+{_END}\s+\(\s*'(.*)'\s+-\s+'(.*)'\s*\)\s*$")
+_OPEN = re.compile(rf"{_END}\s+{_RATE}\s+'(.*)'\s*$")
+_KINDS = {"SW": (SWITCH, "S"), "CA": (ADAPTER, "H"), "RT": (ROUTER, "R")}
 
 
 def read_ibnetdiscover(text: str, *, source: str) -> Fabric:
@@ -195,7 +202,7 @@ class _Reader:
             self._assembly.damaged(number, line, "node known, but the end of the line is missing")
         lid_text = _HEADER_LID.search(tail)
         lid = self._assembly.lid(lid_text[1], description, number) if lid_text else None
-        self._assembly.node(_KINDS[word], token, description, int(ports), lid, number)
+        self._assembly.node(_HEADER_KINDS[word], token, description, int(ports), lid, number)
         self._current = token
 
     def _comment(self, line: str) -> None:
@@ -208,3 +215,81 @@ class _Reader:
 def _token(written: str) -> str:
     """Return an id with its guid in lower case, however the dump spells it."""
     return written[:2] + written[2:].lower()
+
+
+@dataclass(frozen=True, slots=True)
+class _Port:
+    """One end of a line: the node's kind, the port's own guid, its number and LID, and what the node is called."""
+
+    word: str
+    guid: int
+    number: int
+    lid: int | None
+    description: str
+
+    @property
+    def adapter(self) -> tuple[str, str, int]:
+        """What the ports of one node have in common: guids of one adapter are as far apart as its port numbers."""
+        return self.word, self.description, self.guid - (self.number if self.word == "CA" else 0)
+
+
+def read_ports_report(text: str, *, source: str) -> Fabric:
+    """Return the fabric of a ports report; ports without a far end count, whatever width and speed they show.
+
+    The report names ports by their own guids, not adapters: two ports with one description and guids as far apart as
+    their numbers are one adapter, which goes by the guid of the first.
+
+    Raises
+    ------
+    InputError
+        When the text names no switch.
+    """
+    assembly = Assembly(source=source)
+    ends: list[tuple[_Port, int]] = []
+    links: list[tuple[_Port, _Port, Link, int]] = []
+    for number, raw in enumerate(split_lines(text), 1):
+        line = raw.strip()
+        if match := _LINKED.match(line):
+            near, far = _port(match.groups()[:4], match[11]), _port(match.groups()[6:10], match[12])
+            ends.append((near, number))
+            links.append((near, far, (int(match[5] or 0), match[6]), number))
+        elif match := _OPEN.match(line):
+            ends.append((_port(match.groups()[:4], match[7]), number))
+        elif line and not line.startswith("#"):
+            assembly.damaged(number, line)
+    _add_to_assembly(assembly, ends, links)
+    if not assembly.has_switch():
+        raise InputError(f"{source}: no switch at all in it, so no fabric", hint="give the output of `ibnetdiscover`")
+    return assembly.finish()
+
+
+def _port(fields: Sequence[str], description: str) -> _Port:
+    word, lid, number, guid = fields
+    return _Port(word, int(guid, 16), int(number), int(lid) if lid.isdecimal() else None, description)
+
+
+def _add_to_assembly(
+    assembly: Assembly, ends: Sequence[tuple[_Port, int]], links: Sequence[tuple[_Port, _Port, Link, int]]
+) -> None:
+    """Add the lines to the assembly, with each port under the token of its node."""
+    tokens: dict[tuple[str, str, int], str] = {}
+    ports = [*(port for port, _ in ends), *(far for _, far, *_ in links)]
+    for port in sorted(ports, key=lambda port: port.number):
+        tokens.setdefault(port.adapter, f"{_KINDS[port.word][1]}-{port.guid:016x}")
+    described: dict[str, tuple[_Port, int, int]] = {}
+    for port, line in ends:
+        known = described.get(tokens[port.adapter])
+        highest = max(port.number, known[1]) if known else port.number
+        described[tokens[port.adapter]] = (known[0] if known else port, highest, known[2] if known else line)
+        _add_lid(assembly, tokens, port)
+    for near, far, link, line in links:
+        _add_lid(assembly, tokens, far)
+        assembly.mentions.setdefault(tokens[far.adapter], (far.description, line))
+        assembly.claim((tokens[near.adapter], near.number), (tokens[far.adapter], far.number), link, line)
+    for token, (port, highest, line) in described.items():
+        assembly.node(_KINDS[port.word][0], token, port.description, highest, port.lid, line)
+
+
+def _add_lid(assembly: Assembly, tokens: Mapping[tuple[str, str, int], str], port: _Port) -> None:
+    if port.word != "SW" and port.lid:
+        assembly.port_lids[tokens[port.adapter], port.number] = port.lid

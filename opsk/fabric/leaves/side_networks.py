@@ -15,8 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opsk.fabric.fabric import Fabric, Switch
-from opsk.fabric.hosts.hosts import COMPUTE, MANAGEMENT, STORAGE, Host
-from opsk.fabric.hosts.roles import classify_name
+from opsk.fabric.hosts.hosts import COMPUTE, MANAGEMENT, STORAGE, Host, classify_name
 from opsk.fabric.units import group_leaves, join_pairs
 
 Slots = tuple[tuple[int, ...], ...]

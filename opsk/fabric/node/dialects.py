@@ -8,11 +8,9 @@ from opsk.errors import InputError
 from opsk.fabric.node import pci
 from opsk.fabric.node.infiniband_tree import holds_ttar, read_infiniband_tree, read_ttar
 from opsk.fabric.node.lstopo_xml import read_lstopo_xml
-from opsk.fabric.node.merge import merge_nodes
 from opsk.fabric.node.nccl_xml import read_nccl_xml
-from opsk.fabric.node.node_topology import Gpu, Nic, NodeTopology
-from opsk.fabric.node.smi_list import holds_list, read_smi_list
-from opsk.fabric.node.smi_query import holds_query, read_smi_query, read_smi_query_xml
+from opsk.fabric.node.node_topology import Gpu, Nic, NodeTopology, merge_nodes
+from opsk.fabric.node.nvidia_smi import holds_list, holds_query, read_smi_list, read_smi_query, read_smi_query_xml
 from opsk.fabric.node.topo_matrix import holds_matrix, read_topo_matrix
 from opsk.fabric.node.xml_tree import root_tag
 

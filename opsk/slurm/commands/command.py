@@ -12,8 +12,23 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from opsk.errors import SlurmError
-from opsk.slurm.commands.controller_text import Controller, Reservation, parse_ping, parse_reservations
-from opsk.slurm.commands.job_text import JOB_COLUMNS, add_details, parse_jobs, split_records
+from opsk.slurm.commands.controller_text import (
+    Controller,
+    Reservation,
+    SchedulerStatistics,
+    parse_ping,
+    parse_reservations,
+    parse_sdiag,
+)
+from opsk.slurm.commands.job_text import (
+    JOB_COLUMNS,
+    QUEUE_COLUMNS,
+    QueuedJobs,
+    add_details,
+    parse_jobs,
+    parse_queue,
+    split_records,
+)
 from opsk.slurm.commands.node_text import (
     LOAD_COLUMNS,
     NODE_COLUMNS,
@@ -22,8 +37,6 @@ from opsk.slurm.commands.node_text import (
     parse_nodes,
     parse_partitions,
 )
-from opsk.slurm.commands.queue_text import QUEUE_COLUMNS, QueuedJobs, parse_queue
-from opsk.slurm.commands.sdiag_text import SchedulerStatistics, parse_sdiag
 from opsk.slurm.job_ids import parse_base_number, select_job, unknown_job_error
 from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
 from opsk.text import blank_controls

@@ -74,17 +74,58 @@ class Where(StrEnum):
     """In the job's batch script or in a shell of its allocation, in place of the step that ended."""
 
 
+class ActionKind(StrEnum):
+    """What a command does; journals store these words."""
+
+    DRAIN = "drain"
+    RESUME = "resume"
+    RESERVE = "reserve"
+    REQUEUE = "requeue"
+    REQUEUE_HOLD = "requeue_hold"
+    RELEASE = "release"
+    CONSTRAIN_NODES = "constrain_nodes"
+    START = "start"
+    SHRINK = "shrink"
+    RELAUNCH = "relaunch"
+    DECIDE = "decide"
+    """No Slurm command: opsk hands a new rank map to the launcher that runs in the job."""
+    OTHER = "other"
+    UNKNOWN = "unknown"
+    """A step of a journal that an older opsk wrote, without the kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What a command does, and to which nodes.
+
+    Parameters
+    ----------
+    nodes
+        Nodes that are drained, resumed or reserved; that the job must get; or that it keeps.
+    excluded
+        Nodes that the job must not get.
+    """
+
+    kind: ActionKind
+    nodes: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+
+OTHER = Action(kind=ActionKind.OTHER)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """One command: its arguments, whose rights it needs (``who``), where it runs, why, and its environment.
 
-    ``later`` marks what waits for the end of a repair. ``when`` is the state that the job must be in first, as
-    ``squeue -o %T`` shows it; empty where that does not matter.
+    ``action`` is what it does. ``later`` marks what waits for the end of a repair. ``when`` is the state that the job
+    must be in first, as ``squeue -o %T`` shows it; empty where that does not matter.
     """
 
     argv: tuple[str, ...]
     who: Who
     why: str
+    action: Action = OTHER
     where: Where = Where.ANYWHERE
     environment: Mapping[str, str] = field(default_factory=dict)
     later: bool = False
@@ -116,6 +157,7 @@ def drain(nodes: Sequence[str], reason: str) -> Command:
     text = _REASON.sub(" ", reason)[:_MAX_REASON_CHARACTERS].strip() or "failure"
     return Command(
         argv=("scontrol", "update", f"nodename={_nodes(nodes)}", "state=drain", f"reason=opsk: {text}"),
+        action=Action(kind=ActionKind.DRAIN, nodes=tuple(nodes)),
         who=Who.ADMINISTRATOR,
         why="no new job starts there; what runs on them goes on",
     )
@@ -125,6 +167,7 @@ def resume(nodes: Sequence[str]) -> Command:
     """Take nodes back after the repair."""
     return Command(
         argv=("scontrol", "update", f"nodename={_nodes(nodes)}", "state=resume"),
+        action=Action(kind=ActionKind.RESUME, nodes=tuple(nodes)),
         who=Who.ADMINISTRATOR,
         why="after the repair: clears the drain and its reason",
         later=True,
@@ -138,7 +181,7 @@ def reserve(nodes: Sequence[str], job: str) -> Command:
             "scontrol", "create", "reservation", f"reservationname=opsk-failed-{_job(job)}", f"nodes={_nodes(nodes)}",
             "starttime=now", "duration=1-00:00:00", "users=root", "flags=maint,ignore_jobs",
         ),
-        who=Who.OPERATOR,
+        action=Action(kind=ActionKind.RESERVE, nodes=tuple(nodes)), who=Who.OPERATOR,
         why="instead of the drain, where no administrator is at hand: nobody's job starts there for a day",
     )  # fmt: skip
 
@@ -146,7 +189,10 @@ def reserve(nodes: Sequence[str], job: str) -> Command:
 def requeue(job: str) -> Command:
     """Put a running job back into the queue."""
     return Command(
-        argv=("scontrol", "requeue", _job(job)), who=Who.USER, why="the job is pending again, eligible in 120 s"
+        argv=("scontrol", "requeue", _job(job)),
+        action=Action(kind=ActionKind.REQUEUE),
+        who=Who.USER,
+        why="the job is pending again, eligible in 120 s",
     )
 
 
@@ -158,14 +204,21 @@ def build_state_query(job: str) -> tuple[str, ...]:
 def requeue_hold(job: str) -> Command:
     """Put a running job back into the queue and hold it there."""
     return Command(
-        argv=("scontrol", "requeuehold", _job(job)), who=Who.USER, why="gives its nodes back and waits, held"
+        argv=("scontrol", "requeuehold", _job(job)),
+        action=Action(kind=ActionKind.REQUEUE_HOLD),
+        who=Who.USER,
+        why="gives its nodes back and waits, held",
     )
 
 
 def release_job(job: str) -> Command:
     """Let a held job start."""
     return Command(
-        argv=("scontrol", "release", _job(job)), who=Who.USER, why="after the repair: the job may start", later=True
+        argv=("scontrol", "release", _job(job)),
+        action=Action(kind=ActionKind.RELEASE),
+        who=Who.USER,
+        why="after the repair: the job may start",
+        later=True,
     )
 
 
@@ -192,13 +245,27 @@ def constrain_nodes(
     why += (
         ", and exactly on those that were judged" if pins else "; a list of required nodes is cleared: it may name one"
     )
-    return Command(argv=("scontrol", "update", f"jobid={_job(job)}", *words), who=Who.USER, why=why)
+    action = Action(kind=ActionKind.CONSTRAIN_NODES, nodes=tuple(required) if pins else (), excluded=tuple(excluded))
+    return Command(argv=("scontrol", "update", f"jobid={_job(job)}", *words), action=action, who=Who.USER, why=why)
+
+
+def restore_nodes(job: str, *, required: Sequence[str], excluded: Sequence[str] | None) -> Command:
+    """Give a pending job the required and excluded nodes of its submission again; ``None`` leaves the excluded ones."""
+    words = [f"excnodelist={_nodes(excluded)}"] if excluded is not None else []
+    words.append(f"reqnodelist={_nodes(required)}")
+    return Command(
+        argv=("scontrol", "update", f"jobid={_job(job)}", *words),
+        action=Action(kind=ActionKind.CONSTRAIN_NODES, nodes=tuple(required), excluded=tuple(excluded or ())),
+        who=Who.USER,
+        why="as it asked for at first",
+    )
 
 
 def start_now(job: str) -> Command:
     """Take the 120 s away that a requeued job waits."""
     return Command(
         argv=("scontrol", "update", f"jobid={_job(job)}", "starttime=now"),
+        action=Action(kind=ActionKind.START),
         who=Who.USER,
         why="without it the job waits 120 s before it may start; not before squeue shows PENDING: the end of "
         "COMPLETING sets the 120 s again",
@@ -210,6 +277,7 @@ def shrink(job: str, remaining: Sequence[str]) -> Command:
     """Shrink a running job to some of its nodes."""
     return Command(
         argv=("scontrol", "update", f"jobid={_job(job)}", f"nodelist={_nodes(remaining)}"),
+        action=Action(kind=ActionKind.SHRINK, nodes=tuple(remaining)),
         who=Who.USER,
         why="the other nodes leave the job at once; it cannot get them back",
     )
@@ -227,6 +295,7 @@ def relaunch(nodes: Sequence[str], *, tasks: int, rank_file: str | None) -> Comm
     argv += ["--distribution=arbitrary"] if rank_file else [f"--nodes={len(nodes)}", f"--nodelist={_nodes(nodes)}"]
     return Command(
         argv=(*argv, PLACEHOLDER),
+        action=Action(kind=ActionKind.RELAUNCH, nodes=tuple(nodes)),
         who=Who.USER,
         where=Where.IN_JOB,
         why="the step again, from the last checkpoint; the variables of the batch script still name the old nodes",

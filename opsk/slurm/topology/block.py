@@ -19,8 +19,8 @@ from opsk.errors import InputError
 from opsk.fabric.hb_domains import HbDomain
 from opsk.fabric.hosts.ports import natural_key
 from opsk.fabric.rails import Rails
+from opsk.slurm.topology.conf import Entry, SlurmTopology, match_slurm_names
 from opsk.slurm.topology.release import NEWEST, SHORT_BLOCKS_SINCE, Release, check_form, format_release
-from opsk.slurm.topology.render import Entry, SlurmTopology, match_slurm_names
 from opsk.slurm.topology.tree import collect_units, find_unit_tops, note_absent_nodes
 
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_\-]{0,31}")

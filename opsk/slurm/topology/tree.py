@@ -15,7 +15,7 @@ from opsk.errors import InputError
 from opsk.fabric.cabling import shorten_name
 from opsk.fabric.hosts.ports import natural_key
 from opsk.fabric.rails import Rails
-from opsk.slurm.topology.render import Entry, SlurmTopology, match_slurm_names, render_conf
+from opsk.slurm.topology.conf import Entry, SlurmTopology, match_slurm_names, render_conf
 
 TREE_HEADING = "topology/tree, written by opsk from the cabling of the fabric"
 

@@ -10,8 +10,8 @@ import pytest
 
 from opsk.errors import SlurmError
 from opsk.slurm.commands.node_text import NodeLoad
-from opsk.slurm.commands.queue_text import QueuedJobs
-from opsk.slurm.commands.sdiag_text import SchedulerStatistics
+from opsk.slurm.commands.job_text import QueuedJobs
+from opsk.slurm.commands.controller_text import SchedulerStatistics
 from opsk_exporters.core.collector import NoDataError, Scraper
 from opsk_exporters.core.families import Families
 from opsk_exporters.slurm.collector import PollResult, SlurmCollector, SlurmPoller

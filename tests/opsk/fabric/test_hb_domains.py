@@ -6,7 +6,7 @@ import pytest
 
 from opsk.fabric.hb_domains import HbDomain, find_hb_domains
 from opsk.fabric.node.dialects import read_node
-from opsk.fabric.node.merge import merge_nodes
+from opsk.fabric.node.node_topology import merge_nodes
 from opsk.fabric.node.node_topology import Gpu, GpuPath, NodeTopology, PathClass
 from tests.fakes.node_dumps import FakeNode, smi_query, topo_matrix
 

@@ -10,6 +10,9 @@ from opsk.errors import InputError
 from opsk.slurm.commands.remap_commands import (
     PLACEHOLDER,
     UNKNOWN_JOB,
+    Action,
+    ActionKind,
+    Command,
     SlurmSite,
     Where,
     Who,
@@ -21,6 +24,7 @@ from opsk.slurm.commands.remap_commands import (
     requeue,
     requeue_hold,
     reserve,
+    restore_nodes,
     resume,
     shrink,
     start_now,
@@ -92,6 +96,39 @@ def test_a_step_without_one_is_told_its_nodes() -> None:
 )
 def test_each_command_and_whose_rights_it_needs(command: object, text: str, who: Who) -> None:
     assert (command.text, command.who) == (text, who)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("command", "action"),
+    [
+        (drain(["n3"], "x"), Action(kind=ActionKind.DRAIN, nodes=("n3",))),
+        (resume(["n3"]), Action(kind=ActionKind.RESUME, nodes=("n3",))),
+        (requeue("7"), Action(kind=ActionKind.REQUEUE)),
+        (requeue_hold("7"), Action(kind=ActionKind.REQUEUE_HOLD)),
+        (release_job("7"), Action(kind=ActionKind.RELEASE)),
+        (start_now("7"), Action(kind=ActionKind.START)),
+        (shrink("7", ["n0"]), Action(kind=ActionKind.SHRINK, nodes=("n0",))),
+        (
+            constrain_nodes("7", SlurmSite(release=(26, 5)), excluded=["n3"], required=["n0"]),
+            Action(kind=ActionKind.CONSTRAIN_NODES, nodes=("n0",), excluded=("n3",)),
+        ),
+        (
+            constrain_nodes("7", SlurmSite(release=(26, 5), topology="block"), excluded=["n3"], required=["n0"]),
+            Action(kind=ActionKind.CONSTRAIN_NODES, excluded=("n3",)),
+        ),
+        (
+            restore_nodes("7", required=["n0"], excluded=[]),
+            Action(kind=ActionKind.CONSTRAIN_NODES, nodes=("n0",)),
+        ),
+    ],
+)
+def test_a_command_names_what_it_does_and_to_which_nodes(command: Command, action: Action) -> None:
+    assert command.action == action
+
+
+def test_restoring_nodes_leaves_exclusions_that_were_not_changed() -> None:
+    assert restore_nodes("7", required=[], excluded=[]).argv[-2:] == ("excnodelist=", "reqnodelist=")
+    assert restore_nodes("7", required=["n1"], excluded=None).argv[-1:] == ("reqnodelist=n1",)
 
 
 def test_a_job_without_a_name_gives_commands_that_cannot_be_run() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from opsk.slurm.pyslurm.client import child_environment
-from opsk.slurm.pyslurm.process import CHILD, ProcessFailedError, PyslurmProcess
+from opsk.slurm.pyslurm.client import CHILD, ProcessFailedError, PyslurmProcess
 from tests.fakes.slurm_cluster import cluster, install_pyslurm
 
 LENGTH = struct.Struct(">I")
@@ -107,7 +107,7 @@ def test_an_answer_that_cannot_be_read_is_said_and_the_process_given_up(
 ) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text(f"import sys; sys.stdin.buffer.read(4)\n{script}\n")
-    monkeypatch.setattr("opsk.slurm.pyslurm.process.CHILD", broken)
+    monkeypatch.setattr("opsk.slurm.pyslurm.client.CHILD", broken)
     process = PyslurmProcess({"PATH": os.defpath})
     with pytest.raises(ProcessFailedError, match=said):
         process.ask({"ask": "start"}, deadline_s=20)

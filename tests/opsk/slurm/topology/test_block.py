@@ -13,7 +13,7 @@ from opsk.fabric.rails import Rails, find_rails
 from opsk.slurm.topology.block import build_blocks
 from opsk.slurm.topology.conf import read_topology_conf
 from opsk.slurm.topology.release import NEWEST, Release
-from opsk.slurm.topology.render import SlurmTopology, render_conf
+from opsk.slurm.topology.conf import SlurmTopology, render_conf
 
 OLD: Release = (24, 11)
 

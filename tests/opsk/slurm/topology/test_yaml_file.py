@@ -12,7 +12,7 @@ from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import find_rails
 from opsk.slurm.topology.block import build_blocks
-from opsk.slurm.topology.render import Entry, SlurmTopology, render_yaml
+from opsk.slurm.topology.conf import Entry, SlurmTopology, render_yaml
 from opsk.slurm.topology.tree import build_topology_tree
 from opsk.slurm.topology.yaml_file import is_topology, load_yaml, merge_topologies, read_topology
 

@@ -1,7 +1,9 @@
-"""Parses the output of ``nvidia-smi -q``, as text and as XML (``-x``).
+"""Parses the output of ``nvidia-smi -q`` (text, and XML by ``-x``), ``nvidia-smi nvlink -s`` and ``nvidia-smi -L``.
 
-GPUs are in the order of their index, which the text does not print. A report of some GPUs only (``-i 3``) is recognised
-by the number of attached ones; its indices are then unknown, so they are counted from 0, and a problem is reported.
+GPUs are in the order of their index, which the text of ``-q`` does not print. A report of some GPUs only (``-i 3``) is
+recognised by the number of attached ones; its indices are then unknown, so they are counted from 0, and a problem is
+reported. A link is active when its line ends with a rate: ``<inactive>``, ``(Not supported)`` and whatever a future
+driver prints are not. Rates of links are in GB/s, one way.
 """
 
 from __future__ import annotations
@@ -13,9 +15,20 @@ from dataclasses import dataclass, field
 from opsk.fabric.node import pci
 from opsk.fabric.node.node_topology import Gpu, NodeTopology
 from opsk.fabric.node.xml_tree import Element, read_xml
+from opsk.units import GB
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _ABSENT = frozenset({"", "n/a", "not supported", "not available", "none", "unknown error", "invalid"})
+_ADDRESS_LINE = re.compile(
+    r"^[ \t>|]*GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{1,2}:[0-9A-Fa-f]{1,2}\.[0-7])[ \t\r]*$", re.MULTILINE
+)
+_TITLE = "NVSMI LOG"
+_ZERO_UUID = re.compile(r"(?:GPU-)?[0-]+")
+_GPU = re.compile(r"^[ \t>|]*GPU ([0-9]{1,4}): ?(.*?)[ \t]*\(UUID: ([^)\s]*)\)?[ \t\r]*$")
+_GPU_LINE = re.compile(_GPU.pattern, re.MULTILINE)
+_LINK = re.compile(r"^[ \t>|]*Link ([0-9]{1,3}):[ \t]*(.*?)[ \t\r]*$")
+_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) GB/s")
+_ALL_INACTIVE = re.compile(r"all links are inactive", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +66,6 @@ class FabricState:
         return None
 
 
-_GPU_LINE = re.compile(
-    r"^[ \t>|]*GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{1,2}:[0-9A-Fa-f]{1,2}\.[0-7])[ \t\r]*$", re.MULTILINE
-)
-_TITLE = "NVSMI LOG"
-_ZERO_UUID = re.compile(r"(?:GPU-)?[0-]+")
-
-
 @dataclass(slots=True, kw_only=True)
 class _GpuBlock:
     """The values of one GPU's block, by section and key."""
@@ -75,7 +81,7 @@ class _GpuBlock:
 
 def holds_query(text: str) -> bool:
     """Return whether a text holds such a report."""
-    return _GPU_LINE.search(text) is not None
+    return _ADDRESS_LINE.search(text) is not None
 
 
 def read_smi_query(text: str, *, source: str) -> NodeTopology | None:
@@ -92,7 +98,7 @@ def read_smi_query(text: str, *, source: str) -> NodeTopology | None:
             clique=block.get("fabric", "cliqueid"),
             cluster=block.get("fabric", "clusteruuid"),
         )
-        gpu = _gpu(
+        gpu = _build_gpu(
             index, block.bus, block.get("", "product name"), block.get("", "gpu uuid"),
             block.get("mig mode", "current"), fabric,
         )  # fmt: skip
@@ -115,7 +121,7 @@ def read_smi_query_xml(text: str, *, source: str) -> NodeTopology:
     for index, element in enumerate(entry for entry in root.children if entry.tag == "gpu"):
         address = element.get("id") or element.text_at("pci", "pcibusid") or ""
         fabric = _fabric(element)
-        gpu = _gpu(
+        gpu = _build_gpu(
             index, address, element.text_at("productname"), element.text_at("uuid"),
             element.text_at("migmode", "currentmig"), fabric,
         )  # fmt: skip
@@ -146,7 +152,7 @@ def _split_blocks(text: str) -> tuple[list[_GpuBlock], int | None]:
     attached: int | None = None
     section = ""
     for number, line in lines:
-        match = _GPU_LINE.match(line)
+        match = _ADDRESS_LINE.match(line)
         if match:
             if match[1] in seen:
                 break  # a second report of the same GPUs, later in time
@@ -178,7 +184,9 @@ def _first_report(text: str) -> Iterator[tuple[int, str]]:
     return ((number + 1, lines[number]) for number in range(start, stop))
 
 
-def _gpu(index: int, address: str, model: str | None, uuid: str | None, mig: str | None, fabric: FabricState) -> Gpu:
+def _build_gpu(
+    index: int, address: str, model: str | None, uuid: str | None, mig: str | None, fabric: FabricState
+) -> Gpu:
     return Gpu(
         index=index,
         uuid=parse_uuid(uuid),
@@ -210,4 +218,73 @@ def _build_topology(
         dialect=dialect,
         contents={"gpus": len(described), "attached_gpus": attached},
         problems=tuple(problems),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Links:
+    """The links of one GPU: their rates [GB/s], 0 for an inactive one; ``none`` when all are reported inactive."""
+
+    gpu: Gpu
+    line: int
+    rates: dict[int, float] = field(default_factory=dict)
+    none: bool = False
+
+
+def holds_list(text: str) -> bool:
+    """Return whether a text holds such lines."""
+    return _GPU_LINE.search(text) is not None
+
+
+def read_smi_list(text: str, *, source: str) -> NodeTopology | None:
+    """Return the GPUs that a text lists, with their links where it reports them; ``None`` when it lists none."""
+    by_index: dict[int, _Links] = {}
+    problems: list[str] = []
+    current: _Links | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := _GPU.match(line):
+            current = by_index.setdefault(
+                int(match[1]),
+                _Links(
+                    gpu=Gpu(index=int(match[1]), model=match[2].strip() or None, uuid=parse_uuid(match[3])), line=number
+                ),
+            )
+        elif current is not None and (match := _LINK.match(line)):
+            rate = _RATE.match(match[2])
+            current.rates.setdefault(int(match[1]), float(rate[1]) if rate else 0.0)
+        elif current is not None and _ALL_INACTIVE.search(line):
+            current.none = True
+        elif line.strip() and not line[0].isspace():
+            current = None
+    if not by_index:
+        return None
+    gpus = tuple(_gpu(entry) for _, entry in sorted(by_index.items()))
+    max_links = max((gpu.nvlinks or 0 for gpu in gpus), default=0)
+    problems += [
+        f"{source}:{by_index[gpu.index].line}: GPU {gpu.index} has {gpu.nvlinks} active NVLinks, "
+        f"others have {max_links}"
+        for gpu in gpus
+        if gpu.nvlinks is not None and gpu.nvlinks < max_links
+    ]
+    links = sum(len(entry.rates) for entry in by_index.values())
+    return NodeTopology(
+        gpus=gpus,
+        source=source,
+        dialect="smi_nvlink" if links else "smi_list",
+        contents={"gpus": len(gpus), "links": links},
+        problems=tuple(problems),
+    )
+
+
+def _gpu(entry: _Links) -> Gpu:
+    """Return a GPU with what its links carry together."""
+    if not entry.rates and not entry.none:
+        return entry.gpu
+    active = [rate for rate in entry.rates.values() if rate > 0]
+    return Gpu(
+        index=entry.gpu.index,
+        uuid=entry.gpu.uuid,
+        model=entry.gpu.model,
+        nvlinks=len(active),
+        nvlink_bytes_per_s=float(round(sum(active) * GB)),
     )

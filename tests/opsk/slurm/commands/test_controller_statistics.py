@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import SlurmError
-from opsk.slurm.commands.sdiag_text import CycleStatistics, SchedulerStatistics, parse_sdiag
+from opsk.slurm.commands.controller_text import CycleStatistics, SchedulerStatistics, parse_sdiag
 
 TEXT = """\
 *******************************************************

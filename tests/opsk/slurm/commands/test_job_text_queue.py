@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.errors import SlurmError
-from opsk.slurm.commands.queue_text import MAX_TASKS, QUEUE_COLUMNS, QueuedJobs, count_tasks, parse_queue
+from opsk.slurm.commands.job_text import MAX_TASKS, QUEUE_COLUMNS, QueuedJobs, count_tasks, parse_queue
 from tests.fakes.slurm_captures import tables
 
 SEPARATOR = "|0123|"

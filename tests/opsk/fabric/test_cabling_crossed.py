@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsk.fabric.crossed_cables import find_crossed
+from opsk.fabric.cabling import find_crossed
 from opsk.fabric.hosts.hosts import Host
 from opsk.fabric.hosts.ports import HostPort
 
