@@ -1,12 +1,11 @@
-"""Classifies the commands of an option, and determines from the cluster's state whether each is done; pure."""
+"""Determines from the cluster's state whether each step of a remap is done; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-from opsk.hostlist import expand
+from opsk.slurm.commands.remap_commands import Action, ActionKind
 from opsk.slurm.records import JobRecord, NodeRecord
 
 OUR_REASON = "opsk:"
@@ -20,21 +19,7 @@ _ENDED = frozenset(
     }
 )  # fmt: skip
 
-
-class ActionKind(StrEnum):
-    """The kind of a command."""
-
-    DRAIN = "drain"
-    RESUME = "resume"
-    REQUEUE = "requeue"
-    REQUEUE_HOLD = "hold_back"
-    CONSTRAIN_NODES = "steer"
-    START = "start"
-    SHRINK = "shrink"
-    RELEASE = "release"
-    DECIDE = "decide"
-    """No command: opsk hands a new rank map to the launcher that runs in the job (`opsk.remapping.decision`)."""
-    OTHER = "other"
+UNRECORDED = Action(kind=ActionKind.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +30,7 @@ class Step:
     argv: tuple[str, ...]
     text: str
     when: str = ""
-
-    @property
-    def action_kind(self) -> ActionKind:
-        """The kind of the command."""
-        return classify_command(self.argv)
+    action: Action = UNRECORDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,61 +88,20 @@ class StepCheck:
 NOT_DONE = StepCheck()
 
 
-def classify_command(argv: Sequence[str]) -> ActionKind:
-    """Return the kind of a command.
-
-    Examples
-    --------
-    >>> deed_of(("scontrol", "requeue", "7")).value
-    'requeue'
-    """
-    if argv[:1] == ("opsk-decide",):
-        return ActionKind.DECIDE
-    if len(argv) < 3 or argv[0] != "scontrol":
-        return ActionKind.OTHER
-    plain = {"requeue": ActionKind.REQUEUE, "requeuehold": ActionKind.REQUEUE_HOLD, "release": ActionKind.RELEASE}.get(
-        argv[1]
-    )
-    if plain is not None or argv[1] != "update":
-        return plain or ActionKind.OTHER
-    names = {word.partition("=")[0]: word.partition("=")[2] for word in argv[2:]}
-    if "nodename" in names:
-        return {"drain": ActionKind.DRAIN, "resume": ActionKind.RESUME}.get(names.get("state", ""), ActionKind.OTHER)
-    for name, action_kind in (
-        ("starttime", ActionKind.START),
-        ("reqnodelist", ActionKind.CONSTRAIN_NODES),
-        ("nodelist", ActionKind.SHRINK),
-    ):
-        if name in names:
-            return action_kind
-    return ActionKind.OTHER
-
-
-def find_value(argv: Sequence[str], name: str) -> str | None:
-    """Return the value of ``name=value`` among a command's arguments."""
-    return next((word.partition("=")[2] for word in argv if word.partition("=")[0] == name), None)
-
-
-def parse_nodes(argv: Sequence[str], name: str) -> tuple[str, ...]:
-    """Return the nodes of ``name=LIST``."""
-    return tuple(expand(value)) if (value := find_value(argv, name)) else ()
-
-
 def check_step(step: Step, before: InitialState, state: ClusterState) -> StepCheck:
     """Return whether a step is done already, or must not be done any more."""
-    action_kind = step.action_kind
-    if action_kind in {ActionKind.DRAIN, ActionKind.RESUME}:
-        nodes = parse_nodes(step.argv, "nodename")
-        done = all(state.is_drained(node) is (action_kind is ActionKind.DRAIN) for node in nodes)
-        return StepCheck(is_done=True, why=f"is so already: {', '.join(nodes[:4])}") if done else NOT_DONE
-    if action_kind in {ActionKind.OTHER, ActionKind.DECIDE}:
+    action, job = step.action, state.job
+    if action.kind in {ActionKind.DRAIN, ActionKind.RESUME}:
+        done = all(state.is_drained(node) is (action.kind is ActionKind.DRAIN) for node in action.nodes)
+        return StepCheck(is_done=True, why=f"is so already: {', '.join(action.nodes[:4])}") if done else NOT_DONE
+    check = _CHECKS.get(action.kind)
+    if check is None:
         return NOT_DONE
-    job = state.job
     if job is None:
         return StepCheck(stop="Slurm does not know the job any more")
     if job.state in _ENDED and "REQUEUED" not in job.state_flags:
         return StepCheck(stop=f"the job has ended: {job.state}")
-    return _CHECKS[action_kind](step, before, state, job)
+    return check(step, before, state, job)
 
 
 def _check_requeue(step: Step, before: InitialState, state: ClusterState, job: JobRecord) -> StepCheck:
@@ -179,7 +119,7 @@ def _check_hold(step: Step, before: InitialState, state: ClusterState, job: JobR
 
 def _check_constrain(step: Step, before: InitialState, state: ClusterState, job: JobRecord) -> StepCheck:
     """Return whether the job has its nodes named; for one that was started again meanwhile it is too late."""
-    requested, excluded = parse_nodes(step.argv, "reqnodelist"), parse_nodes(step.argv, "excnodelist")
+    requested, excluded = step.action.nodes, step.action.excluded
     if state.has_restarted(before) and job.nodes:
         wrong = set(job.nodes) & {*excluded, *before.failed}
         if wrong or (requested and set(job.nodes) != set(requested)):
@@ -199,7 +139,7 @@ def _check_start(step: Step, before: InitialState, state: ClusterState, job: Job
 
 
 def _check_shrink(step: Step, before: InitialState, state: ClusterState, job: JobRecord) -> StepCheck:
-    remaining = set(parse_nodes(step.argv, "nodelist"))
+    remaining = set(step.action.nodes)
     return StepCheck(is_done=True, why="the job has just these nodes") if set(job.nodes) == remaining else NOT_DONE
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Protocol
 
 from opsk.errors import InputError, OpskError, SlurmError
-from opsk.remapping.actions import ActionKind, ClusterState, Step, StepCheck, check_step
+from opsk.remapping.actions import ClusterState, Step, StepCheck, check_step
 from opsk.remapping.commands import Run, run_command
 from opsk.remapping.decision import Decision, read_launcher_report, write_document
 from opsk.remapping.journal import Journal, Line, PlannedRemap, Remapping, RunState, StepState
 from opsk.remapping.preconditions import build_preconditions, list_changes
-from opsk.slurm.commands.remap_commands import Who, build_state_query
+from opsk.slurm.commands.remap_commands import ActionKind, Who, build_state_query
 from opsk.slurm.records import JobRecord, NodeRecord
 
 _MAX_WAIT_S = 180.0
@@ -186,7 +186,7 @@ def _execute_step(step: Step, planned: PlannedRemap, context: ExecutionContext) 
     StoppedError
         It was refused, or must not be done any more.
     """
-    if step.action_kind is ActionKind.DECIDE:
+    if step.action.kind is ActionKind.DECIDE:
         _hand_over_map(step, planned, context)
         return
     check = _check(step, planned, context)
@@ -213,7 +213,7 @@ def _check(step: Step, planned: PlannedRemap, context: ExecutionContext) -> Step
         It must not be done any more, or its state cannot be determined.
     """
     try:
-        now = read_cluster_state(context, planned.job, nodes=step.action_kind in {ActionKind.DRAIN, ActionKind.RESUME})
+        now = read_cluster_state(context, planned.job, nodes=step.action.kind in {ActionKind.DRAIN, ActionKind.RESUME})
     except SlurmError as error:
         raise StoppedError(error.message, hint=error.hint) from error
     if now is None:

@@ -28,6 +28,7 @@ from opsk.job_key import JobKey, cluster_part
 from opsk.remapping.actions import InitialState, Step
 from opsk.remapping.decision import Decision
 from opsk.remapping.preconditions import Preconditions
+from opsk.slurm.commands.remap_commands import ActionKind
 from opsk.units import MIB
 
 StepState = Literal["started", "done", "skipped", "failed", "undone"]
@@ -193,13 +194,19 @@ class FileJournal:
         Raises
         ------
         InputError
-            There is none of that name, or its first line is damaged.
+            There is none of that name, its first line is damaged, or it does not record what its commands do.
         """
         if not _ID.fullmatch(remap):
             raise InputError(f"{remap[:60]!r} is no name of a remap", hint="opsk remap --journal lists them")
         with self._name_os_errors():
             path = self._path(remap)
-        return self._read(remap, path)
+        remapping = self._read(remap, path)
+        if any(step.action.kind is ActionKind.UNKNOWN for step in remapping.planned.steps):
+            raise InputError(
+                f"remap {remap} was written by an older opsk, which did not record what each command does",
+                hint="opsk remap --journal lists its commands: run what remains of them yourself",
+            )
+        return remapping
 
     def _read(self, remap: str, path: Path) -> Remapping:
         try:

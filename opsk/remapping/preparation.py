@@ -12,17 +12,14 @@ from pathlib import Path
 from opsk.errors import InputError
 from opsk.job_key import JobKey
 from opsk.planning.remap.placement_view import list_hosts
-from opsk.planning.remap.terms import Terms
-from opsk.planning.remap.values import Answer, Option, Way
-from opsk.remapping.actions import ClusterState, InitialState, Step, parse_nodes
+from opsk.planning.remap.values import Answer, Option, Terms, Way
+from opsk.remapping.actions import ClusterState, InitialState, Step
 from opsk.remapping.commands import find_caller_name, format_executor, is_allowed
 from opsk.remapping.decision import Decision, LauncherReport, decision_file, launcher_report_file, read_launcher_report
 from opsk.remapping.journal import PlannedRemap, new_id
 from opsk.remapping.preconditions import Preconditions, build_preconditions
-from opsk.slurm.commands.remap_commands import Command, Where, Who
+from opsk.slurm.commands.remap_commands import Action, ActionKind, Command, Where, Who
 from opsk.slurm.records import JobRecord, NodeRecord
-
-_DRAIN = "nodename"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,15 +156,14 @@ def _find_failed_nodes(option: Option) -> tuple[str, ...]:
     """Return the nodes that the option removes from the job: those that it drains or excludes."""
     nodes = [
         name
-        for command in option.commands
-        for key in (_DRAIN, "excnodelist")
-        for name in parse_nodes(command.argv, key)
+        for action in (command.action for command in option.commands)
+        for name in (*(action.nodes if action.kind is ActionKind.DRAIN else ()), *action.excluded)
     ]
     return tuple(dict.fromkeys(nodes))
 
 
 def _build_step(number: int, command: Command) -> Step:
-    return Step(number=number, argv=command.argv, text=command.text, when=command.when)
+    return Step(number=number, argv=command.argv, text=command.text, when=command.when, action=command.action)
 
 
 def _build_decision(option: Option, terms: Terms, name: str, cluster: str) -> Decision | None:
@@ -187,4 +183,7 @@ def is_for_launcher(option: Option) -> bool:
 
 def _build_hand_over_step(number: int, decision: Decision) -> Step:
     where = f"{len(decision.hosts)} ranks on {', '.join(decision.nodes[:8])}"
-    return Step(number=number, argv=("opsk-decide", decision.id), text=f"the launcher in the job starts {where}")
+    return Step(
+        number=number, argv=("opsk-decide", decision.id), text=f"the launcher in the job starts {where}",
+        action=Action(kind=ActionKind.DECIDE, nodes=decision.nodes),
+    )  # fmt: skip

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opsk.errors import InputError, SlurmError
-from opsk.hostlist import fold
-from opsk.remapping.actions import OUR_REASON, ActionKind, ClusterState, InitialState, Step, parse_nodes
+from opsk.remapping.actions import OUR_REASON, ClusterState, InitialState, Step
 from opsk.remapping.commands import is_allowed
 from opsk.remapping.execution import ExecutionContext, ExecutionResult, read_cluster_state
 from opsk.remapping.journal import Line, Remapping
-from opsk.slurm.commands.remap_commands import Command, Who, release_job, resume
+from opsk.slurm.commands.remap_commands import ActionKind, Command, Who, release_job, restore_nodes, resume
+from opsk.slurm.records import JobRecord
 
 _NEVER = {
     ActionKind.REQUEUE: "the job left its nodes: Slurm gives none back to a job that was requeued",
@@ -39,41 +39,34 @@ def undo_commands(remap: Remapping, now: ClusterState) -> tuple[Undo, ...]:
 
 
 def _find_undo(step: Step, before: InitialState, now: ClusterState) -> Undo:
-    action_kind = step.action_kind
-    if action_kind is ActionKind.DRAIN:
+    kind = step.action.kind
+    if kind is ActionKind.DRAIN:
         return _find_resume(step, before, now)
     job = now.job
-    if action_kind is ActionKind.CONSTRAIN_NODES:
+    if kind is ActionKind.CONSTRAIN_NODES:
         if job is None or job.state != "PENDING":
             return Undo(step=step, why="the job is not pending any more: its nodes cannot be named anew")
-        return Undo(step=step, command=_restore_nodes(step, before, now))
-    if action_kind is ActionKind.REQUEUE_HOLD:
+        return Undo(step=step, command=_restore_nodes(step, before, job))
+    if kind is ActionKind.REQUEUE_HOLD:
         if job is not None and job.state == "PENDING" and (job.reason or "").startswith("JobHeld"):
-            released = release_job(str(job.label))
-            return Undo(step=step, command=Command(argv=released.argv, who=released.who, why=released.why))
+            return Undo(step=step, command=replace(release_job(str(job.label)), later=False))
         return Undo(step=step, why="the job is not held any more")
-    return Undo(step=step, why=_NEVER.get(action_kind, "there is no way back"))
+    return Undo(step=step, why=_NEVER.get(kind, "there is no way back"))
 
 
 def _find_resume(step: Step, before: InitialState, now: ClusterState) -> Undo:
     """Return the command that resumes nodes which opsk drained and nobody else has drained since."""
-    nodes = [name for name in parse_nodes(step.argv, "nodename") if name not in before.drained and now.is_drained(name)]
+    nodes = [name for name in step.action.nodes if name not in before.drained and now.is_drained(name)]
     ours = [name for name in nodes if (now.nodes[name].reason or "").startswith(OUR_REASON)]
     if not ours:
         why = f"drained by someone else: {', '.join(nodes[:4])}" if nodes else "not drained any more, or was so before"
         return Undo(step=step, why=why)
-    command = resume(ours)
-    return Undo(step=step, command=Command(argv=command.argv, who=command.who, why="opsk drained them"))
+    return Undo(step=step, command=replace(resume(ours), later=False, why="opsk drained them"))
 
 
-def _restore_nodes(step: Step, before: InitialState, now: ClusterState) -> Command:
-    words = [f"reqnodelist={fold(before.required) if before.required else ''}"]
-    if parse_nodes(step.argv, "excnodelist"):
-        words.insert(0, f"excnodelist={fold(before.excluded) if before.excluded else ''}")
-    assert now.job is not None
-    return Command(
-        argv=("scontrol", "update", f"jobid={now.job.label}", *words), who=Who.USER, why="as it asked for at first"
-    )
+def _restore_nodes(step: Step, before: InitialState, job: JobRecord) -> Command:
+    excluded = before.excluded if step.action.excluded else None
+    return restore_nodes(str(job.label), required=before.required, excluded=excluded)
 
 
 def undo(

@@ -13,8 +13,7 @@ import pytest
 from opsk.errors import InputError, SlurmError, UnavailableError
 from opsk.job_key import JobKey
 from opsk.planning.remap.remap import remap
-from opsk.planning.remap.terms import Terms
-from opsk.planning.remap.values import Kind, Option, Way
+from opsk.planning.remap.values import Kind, Option, Terms, Way
 from opsk.remapping import commands as running
 from opsk.remapping.actions import ClusterState
 from opsk.remapping.commands import find_caller_rights

@@ -18,11 +18,18 @@ from opsk.remapping.actions import InitialState, Step
 from opsk.remapping.decision import Decision
 from opsk.remapping.journal import FileJournal, Line, PlannedRemap, default_folder, new_id
 from opsk.remapping.preconditions import Preconditions
+from opsk.slurm.commands.remap_commands import Action, ActionKind
 
 NAME = "7-20250101T000000-abcdef"
+STEP = Step(
+    number=0,
+    argv=("scontrol", "requeue", "7"),
+    text="scontrol requeue 7",
+    action=Action(kind=ActionKind.REQUEUE),
+)
 BEGUN = PlannedRemap(
     id=NAME, at_s=1e9, by="ann", host="login", job="7", failed=("gpu:n2/1",), kind="spare_node", title="n5 for n2",
-    steps=(Step(number=0, argv=("scontrol", "requeue", "7"), text="scontrol requeue 7"),),
+    steps=(STEP,),
     left=(("scontrol ...", "by an administrator"),),
     before=InitialState(restarts=2, required=("n1",)),
     world=Preconditions(job={"state": "RUNNING"}, nodes={"n1": "usable"}),
@@ -160,3 +167,20 @@ def test_what_opsk_0_1_wrote_is_read_and_gone_on_with(tmp_path: Path) -> None:
     journal.add(NAME, LINES[0])
     assert [remap.state for remap in journal.all()] == ["applying"]
     assert [path.name for path in tmp_path.iterdir()] == [f"{NAME}.jsonl"]
+
+
+def test_a_remap_of_an_older_opsk_is_listed_and_refused(journal: FileJournal, tmp_path: Path) -> None:
+    path = file_of(tmp_path)
+    first, *rest = path.read_text().splitlines()
+    document = json.loads(first)
+    for step in document["remap"]["steps"]:
+        del step["action"]
+    path.write_text("\n".join([json.dumps(document), *rest, ""]))
+    assert [remap.planned.id for remap in journal.all()] == [NAME]
+    with pytest.raises(InputError, match="by an older opsk") as refused:
+        journal.read(NAME)
+    assert "opsk remap --journal" in refused.value.hint
+
+
+def test_a_step_keeps_what_its_command_does(journal: FileJournal) -> None:
+    assert journal.read(NAME).planned.steps[0].action == Action(kind=ActionKind.REQUEUE)
