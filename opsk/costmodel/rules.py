@@ -14,8 +14,17 @@ from enum import StrEnum
 from opsk.costmodel.sizes.parameters import total_parameters
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
-from opsk.workload.modules import OffloadModule, RecomputeModule
-from opsk.workload.plan import Offload, Plan, Precision, Recompute, Schedule, Sharding, Software
+from opsk.workload.plan import (
+    Offload,
+    OffloadModule,
+    Plan,
+    Precision,
+    Recompute,
+    RecomputeModule,
+    Schedule,
+    Sharding,
+    Software,
+)
 
 _SPLIT_BACKWARD = (Schedule.ZERO_BUBBLE, Schedule.ZERO_BUBBLE_2, Schedule.ZERO_BUBBLE_V, Schedule.DUALPIPE)
 _ONE_CHUNK = (Schedule.ZERO_BUBBLE, Schedule.ZERO_BUBBLE_2, Schedule.DUALPIPE)

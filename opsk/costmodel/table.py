@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from opsk.errors import InputError
-from opsk.workload.modules import OffloadModule, RecomputeModule
 from opsk.workload.plan import (
     AdapterFormat,
     Attention,
@@ -19,12 +18,14 @@ from opsk.workload.plan import (
     MoeDispatcher,
     MoeGemm,
     Offload,
+    OffloadModule,
     Optimizer,
     OptimizerStep,
     Plan,
     Precision,
     QkvLayout,
     Recompute,
+    RecomputeModule,
     Schedule,
     Sharding,
     Software,

@@ -8,11 +8,9 @@ from enum import Enum
 from types import MappingProxyType
 
 from opsk.frameworks import deepspeed, fsdp, megatron, torchtitan
-from opsk.frameworks.expression import expresses
-from opsk.frameworks.job import Job
-from opsk.frameworks.limits import Limits
+from opsk.frameworks.limits import Limits, expresses
 from opsk.frameworks.options import Settings
-from opsk.frameworks.script import Program, sbatch_script, slurm_name
+from opsk.frameworks.script import Job, Program, sbatch_script, slurm_name
 from opsk.workload.model import MODEL_FIELDS, ModelShape
 from opsk.workload.plan import PLAN_FIELDS, Plan
 

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 
 from opsk.frameworks.layers import dense_layers
 from opsk.frameworks.limits import ExpertTensor, Limits
-from opsk.frameworks.megatron_model import VOCAB_DIVISOR, vocab_divisor
-from opsk.frameworks.options import File, Option, Settings, flag, group
+from opsk.frameworks.megatron import VOCAB_DIVISOR, vocab_divisor
+from opsk.frameworks.options import File, Option, Setting, Settings, flag, group
 from opsk.frameworks.script import Place, Program
-from opsk.frameworks.setting import Setting
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import (
     Loss,

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opsk.frameworks.expression import is_partly_sharded
 from opsk.frameworks.hf_config import HfConfig, hf_config
-from opsk.frameworks.limits import Limits, SequenceParallel
+from opsk.frameworks.limits import Limits, SequenceParallel, is_partly_sharded
 from opsk.frameworks.options import File, Option, Settings, flag, group
 from opsk.frameworks.script import ACCELERATE, Place, Program
 from opsk.workload.model import ModelShape

@@ -7,7 +7,17 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from opsk.frameworks.setting import Setting
+_BARE = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One suggested setting: ``name`` and ``value``, ``why``, and the ``source`` that documents it."""
+
+    name: str
+    value: str
+    why: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +108,6 @@ class Settings:
 def flag(name: str, value: object = None, why: str = "") -> Option:
     """Return an option of a command from any plain value."""
     return Option(name=name, value=None if value is None else str(value), why=why)
-
-
-_BARE = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 
 
 def quoted(word: str) -> str:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from opsk.errors import PlanInfeasibleError
-from opsk.frameworks.expression import expresses
-from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
+from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel, expresses
 from opsk.planning.search.layouts import divisors
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding

@@ -8,19 +8,18 @@ default in its place would be a guess.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from opsk.errors import InputError, PlanInfeasibleError
-from opsk.workload.defaults import Assumption, Filling, average_layers, fill_model, fill_plan
+from opsk.errors import InputError, OpskError, PlanInfeasibleError
+from opsk.workload.defaults import Assumption, Filling, average_layers, fill_model, fill_plan, fill_trainer
 from opsk.workload.memory_settings import fill_memory
-from opsk.workload.model import MODEL_FIELDS, ModelShape
-from opsk.workload.plan import Plan
+from opsk.workload.model import MODEL_FIELDS, ModelShape, StatedModel
+from opsk.workload.plan import Plan, StatedPlan
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.rules import Violation, find_violations
 from opsk.workload.settings import fill_settings
-from opsk.workload.trainer_defaults import fill_trainer
 from opsk.workload.workload import Problem, Workload
 
 PRESET = "model.preset"
@@ -40,6 +39,9 @@ _HEAD_DEPENDENT = frozenset({"head_dim", "kv_lora_rank", "q_lora_rank", "qk_rope
 _EXPERT_DEPENDENT = frozenset(
     {"top_k", "shared_experts", "shared_ffn", "expert_ffn", "dense_layers", "dense_interleaved"}
 )
+_NO_DEFAULT = object()
+_DEFAULTS = {item.name: item.default for item in fields(ModelShape)}
+_PLAN_FIELDS = frozenset(Plan.__dataclass_fields__)
 
 
 def fill_preset(filling: Filling) -> None:
@@ -96,10 +98,6 @@ def _differs(filling: Filling, shape: ModelShape, field: str) -> bool:
 def _is_default(field: str, value: Any) -> bool:
     """Return whether this is the default value of the field."""
     return field not in _ALWAYS_FILLED and value == _DEFAULTS.get(field, _NO_DEFAULT)
-
-
-_NO_DEFAULT = object()
-_DEFAULTS = {item.name: item.default for item in fields(ModelShape)}
 
 
 __all__ = ["Assumption", "Completion", "complete"]
@@ -170,4 +168,20 @@ def _build_plan(filling: Filling, broken: list[Violation]) -> Plan | None:
         return None
 
 
-_PLAN_FIELDS = frozenset(Plan.__dataclass_fields__)
+def complete_answer(document: Mapping[str, Any]) -> Completion | None:
+    """Return the workload of an answer with its framework's defaults; ``None`` where it has none or is invalid."""
+    from pydantic import TypeAdapter, ValidationError  # where a job is submitted nothing needs it
+
+    stated = document.get("workload")
+    if not isinstance(stated, Mapping):
+        return None
+    try:
+        return complete(
+            Workload(
+                framework=TypeAdapter(str).validate_python(stated.get("framework"), strict=True),
+                model=TypeAdapter(StatedModel).validate_python(stated.get("model")),
+                plan=TypeAdapter(StatedPlan).validate_python(stated.get("plan")),
+            )
+        )
+    except (ValidationError, OpskError, ValueError):
+        return None

@@ -9,18 +9,20 @@ import re
 from typing import Any
 
 from opsk.workload.defaults import MEGATRON_BRIDGE, MEGATRON_LM, Assumption, Filling
-from opsk.workload.modules import OffloadModule, RecomputeModule, sorted_words
 from opsk.workload.plan import (
     Loss,
     Offload,
+    OffloadModule,
     Optimizer,
     OptimizerStep,
     Precision,
     Recompute,
+    RecomputeModule,
     Sharding,
     Software,
     StateFormat,
     States,
+    sorted_words,
 )
 
 UNMODELLED = "unmodelled."

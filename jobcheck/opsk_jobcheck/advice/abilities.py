@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from opsk.frameworks import deepspeed, fsdp, megatron, torchtitan
 from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
 from opsk.planning.alternatives import RefusalCheck, find_new_refusals
+from opsk.workload.defaults import ON_DEEPSPEED
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Precision, Recompute, Schedule, Sharding, States
-from opsk.workload.trainer_defaults import ON_DEEPSPEED
 from opsk.workload.workload import Workload
 
 _WHOLE_LAYERS = frozenset({Recompute.NONE, Recompute.FULL})

@@ -2,60 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from opsk.costmodel.table import PredictionTable
+from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS
 from opsk.hardware.spec import ClusterSpec
-from opsk.planning.placement.placement import Placement
+from opsk.text import escape
+from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
-from opsk.workload.completion import Assumption, Completion
+from opsk.workload.completion import Completion
+from opsk.workload.defaults import MEGATRON_DEEPSPEED, MEGATRON_LM, Assumption
 from opsk.workload.workload import Problem, Workload
-from opsk_jobcheck.advice.node_choice import Sharing
+from opsk_jobcheck.advice.placement import PlacementAdvice
+from opsk_jobcheck.advice.search import Waste
 from opsk_jobcheck.advice.suggestions import BestPlan, Suggestion
-from opsk_jobcheck.advice.waste import Waste
-from opsk_jobcheck.cluster_state.state import LiveState
+from opsk_jobcheck.scripts.frameworks.megatron.megatron import ALL_READ, COMMAND
+
+_OFF_UNLESS_ASKED = frozenset({"plan.tp", "plan.pp", "plan.vpp", "plan.cp", "plan.ep", "model.experts"})
+_BY_PARSER = frozenset(
+    {"plan.global_batch", "plan.sharding", "plan.recompute", "plan.precision", "model.ffn", "model.top_k"}
+)
+"""Fields whose defaults are those of ``megatron/training/arguments.py``."""
+_COUNTED_AS = {"gpu": "cluster.gpu"}
+"""Assumptions that the cost model knows under another name."""
+MAX_CHANGE_CHARS = 240
+"""Longest change that is named [characters]: nobody pastes more flags from an error message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementAdvice:
-    """The best placement of the ranks on the known fabric.
-
-    Parameters
-    ----------
-    placement
-        Ranks on ``placement.nodes``, the most compact set of nodes of the fabric; ``None`` when ``why_not`` gives the
-        reason.
-    leaf_groups
-        Number of scalable units that the chosen nodes lie in.
-    slurm_flags
-        Options to pass to Slurm to get such nodes (``--switches=1``).
-    fabric_from
-        The dump that the fabric was read from: the evidence for all of this.
-    asked_nodes
-        How many nodes the job needs.
-    free_nodes
-        Number of eligible nodes that are free now; ``None`` where Slurm was not asked, or where ``live_why_not`` says
-        why it is unknown.
-    is_free
-        True when the chosen nodes are free now; else the most compact of all are shown.
-    live
-        Slurm's last answer, and its age.
-    sharing
-        The other users of the links of the chosen nodes.
-    """
-
-    placement: Placement | None = None
-    leaf_groups: int = 0
-    slurm_flags: tuple[str, ...] = ()
-    rails: int = 0
-    fabric_from: str = ""
-    why_not: str = ""
-    asked_nodes: int = 0
-    free_nodes: int | None = None
-    is_free: bool = False
-    live: LiveState | None = None
-    live_why_not: str = ""
-    sharing: Sharing | None = None
+def find_guesses(workload: Workload, assumed: Iterable[Assumption]) -> Iterator[str]:
+    """Yield the fields of ``assumed`` that are uncertain, by the names that the cost model uses."""
+    is_read = (COMMAND, ALL_READ) in workload.options and workload.framework in (MEGATRON_LM, MEGATRON_DEEPSPEED)
+    known = _OFF_UNLESS_ASKED | _BY_PARSER if is_read else _OFF_UNLESS_ASKED
+    for entry in assumed:
+        if entry.field not in known:
+            yield _COUNTED_AS.get(entry.field, entry.field)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,3 +65,36 @@ class Advice:
     is_searched: bool = False
     is_short: bool = False
     is_gpu_known: bool = True
+
+
+def oom_probability(advice: Advice) -> float | None:
+    """Return the probability to run out of memory; ``None`` when nothing was predicted."""
+    if advice.prediction is None:
+        return None
+    fit = float(advice.prediction.memory.fit_probability)
+    return 1.0 - fit if 0 <= fit <= 1 else None
+
+
+def find_memory_guesses(advice: Advice) -> tuple[str, ...]:
+    """Return the inputs of the memory prediction that were guessed, sorted."""
+    return tuple(sorted(set(find_guesses(advice.workload, advice.assumed)) & MEMORY_INPUTS))
+
+
+def explain_oom(advice: Advice) -> str:
+    """Return the memory that is needed, and the capacity, for a job that will run out; else nothing."""
+    if advice.prediction is None or advice.verdict is not Verdict.OOM:
+        return ""
+    memory = advice.prediction.memory
+    needed, capacity = float(memory.total_bytes.expected), float(memory.capacity_bytes)
+    return f"will run out of GPU memory: {as_gib(needed):.1f} GiB of {as_gib(capacity):.1f} GiB per GPU"
+
+
+def would_fit(advice: Advice) -> str:
+    """Return the first change that makes it fit, for a job that will run out; empty where there is none."""
+    if advice.verdict is not Verdict.OOM:
+        return ""
+    for entry in advice.suggestions:
+        if entry.verdict is Verdict.FITS:
+            text = " ".join(entry.flags) or entry.what
+            return escape(f"{text}: {as_gib(entry.memory_bytes):.1f} GiB") if len(text) <= MAX_CHANGE_CHARS else ""
+    return ""

@@ -1,21 +1,48 @@
-"""Defines the live state of the cluster: nodes, load on the links, and the age of Slurm's last answer."""
+"""Passes live states from the process that asks Slurm to the worker processes, one memory-mapped file per state.
+
+A file is a JSON text followed by arrays. Arrays are mapped, not read, so all workers share one copy. A new state is a
+new file behind the link ``current``; the name of the file is its generation. Only the time of the last successful round
+changes in place. The folder belongs to the advisor's user alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import hashlib
+import json
+import mmap
+import os
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from opsk.app.interference.jobs import ActiveTraffic
 from opsk.lru_cache import LruCache
-from opsk.slurm.records import NodeRecord
+from opsk.planning.interference.links import FabricLinks
+from opsk.planning.interference.load import Load, LoadKind
+from opsk.planning.interference.measured import StorageRates
+from opsk.planning.interference.running_loads import RunningLoads
+from opsk.planning.placement.step_model import StepModel
+from opsk.planning.routing.traffic import AXES
+from opsk.slurm.records import JobRecord, NodeRecord
+from opsk.workload.completion import Assumption
 from opsk_jobcheck.cluster_state.node_constraints import NodeConstraints, build_feature_test
-from opsk_jobcheck.cluster_state.state_header import MAX_AGE_S
+from opsk_jobcheck.cluster_state.state_header import CLOCK_AT, CURRENT, HEAD, MAGIC, MAX_AGE_S, LiveHead
 from opsk_jobcheck.submission.request import SlurmRequest
 
 _HARMLESS_FLAGS = frozenset({"CLOUD", "DYNAMIC", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
 """Flags of a node's state with which it still takes a job; others (DRAIN, RESERVED, PLANNED, ...) prevent that."""
 _MAX_CACHED = 16
 """Number of queries for free nodes whose results are cached."""
+_ALIGNED = 64
+_SAMPLED = 4096
+_ARRAYS = ("job", "link", "burst", "utilisation", "asked", "total", "present", "beside", "tightest")
+_JOB_FIELDS = ("id", "label", "user", "name", "state")
+_NODE_FIELDS = ("state", "state_flags", "partitions", "features", "gpus", "gpus_used", "gpu_type", "cpus", "cpus_used")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,3 +167,235 @@ def is_free(node: NodeRecord, gpus: int, *, is_exclusive: bool = False) -> bool:
     if node.state != "MIXED" or is_exclusive or not 0 < gpus <= node.gpus - node.gpus_used:
         return False
     return node.cpus_used * node.gpus <= node.cpus * (node.gpus - gpus)
+
+
+def fingerprint(fabric_links: FabricLinks) -> str:
+    """Return a digest that is equal for processes that number the links of a fabric in the same way."""
+    digest = hashlib.sha256(fabric_links.rates.tobytes())
+    digest.update("\n".join(f"{hca.guid} {hca.device}" for hca in fabric_links.hcas).encode())
+    every = max(1, fabric_links.switch_links // _SAMPLED)
+    digest.update(
+        "\n".join(" ".join(fabric_links.ends(link)) for link in range(0, fabric_links.switch_links, every)).encode()
+    )
+    return digest.hexdigest()[:16]
+
+
+class LiveWriter:
+    """Writes successive states into a folder.
+
+    Parameters
+    ----------
+    folder
+        A folder of the advisor's own user, which the caller has made.
+    fabric
+        The `fingerprint` of the link numbers of the loads.
+    """
+
+    def __init__(self, folder: Path, fabric: str) -> None:
+        self._folder = folder
+        self._fabric = fabric
+        self._number = 0
+        self._current: Path | None = None
+        self._written = b""
+
+    def write(self, state: LiveState, *, asked_at_s: float) -> None:
+        """Write a state where it is a new one; readers of the previous one keep it mapped as long as they need it."""
+        content = _pack(state, self._fabric, asked_at_s)
+        digest = hashlib.sha256(memoryview(content)[HEAD.size :]).digest()
+        if digest == self._written:
+            self.confirm(asked_at_s=asked_at_s)
+            return
+        self._number += 1
+        path = self._folder / f"state-{os.getpid()}-{self._number}"
+        path.write_bytes(content)
+        link = self._folder / f"{CURRENT}.new"
+        link.unlink(missing_ok=True)
+        link.symlink_to(path.name)
+        link.rename(self._folder / CURRENT)
+        self._written = digest
+        for old in self._folder.glob("state-*"):
+            if old != path:
+                old.unlink(missing_ok=True)
+        self._current = path
+
+    def confirm(self, *, asked_at_s: float) -> None:
+        """Record that nothing has changed up to now."""
+        if self._current is None:
+            return
+        with self._current.open("r+b") as file:
+            file.seek(CLOCK_AT)
+            file.write(struct.pack("<d", asked_at_s))
+
+
+class LiveReader:
+    """Reads the latest state of a folder, each state once.
+
+    Parameters
+    ----------
+    clock
+        The machine's monotonic clock, the same for all processes [s].
+    fabric
+        The `fingerprint` of the reader's own links; loads with other link numbers are not used.
+    """
+
+    def __init__(self, folder: Path, clock: Callable[[], float], fabric: str) -> None:
+        self._head = LiveHead(folder, clock)
+        self._fabric = fabric
+        self._read: mmap.mmap | None = None
+        self._state: LiveState | None = None
+
+    def state(self) -> LiveState | None:
+        """Return the present state with its age; ``None`` where there is none of this fabric."""
+        name, mapped, age_s = self._head.generation(), self._head.mapped(), self._head.age_s()
+        if mapped is None or age_s is None:
+            return None
+        if mapped is not self._read:
+            self._state = _unpack(mapped, name, self._fabric)
+            self._read = mapped
+        return None if self._state is None else replace(self._state, age_s=age_s)
+
+
+def _pack(state: LiveState, fabric: str, asked_at_s: float) -> bytes:
+    """Return a state as the content of a file."""
+    running = state.wire.running if state.wire is not None else None
+    arrays = [getattr(running, name) for name in _ARRAYS] if running is not None else []
+    blocks = [np.ascontiguousarray(array) for array in arrays]
+    document = {
+        "fabric": fabric,
+        "running": state.running,
+        "hidden_nodes": state.hidden_nodes,
+        "source": state.source,
+        "topology": state.topology,
+        "default_partition": state.default_partition,
+        "least_nodes": dict(state.min_nodes),
+        "around": dict(state.around),
+        "nodes": _pack_nodes(state.nodes),
+        "wire": _pack_traffic(state.wire) if state.wire is not None else None,
+        "arrays": [[block.dtype.str, list(block.shape)] for block in blocks],
+    }
+    text = json.dumps(document).encode("ascii")
+    pieces = [HEAD.pack(MAGIC, asked_at_s, len(text)), text]
+    size = HEAD.size + len(text)
+    for block in blocks:
+        pieces += [b"\0" * (-size % _ALIGNED), block.tobytes()]
+        size += -size % _ALIGNED + block.nbytes
+    return b"".join(pieces)
+
+
+def _unpack(mapped: mmap.mmap, name: str, fabric: str) -> LiveState | None:
+    """Return the state in a file; ``None`` where its link numbers differ."""
+    length = int(HEAD.unpack_from(mapped)[2])
+    document = json.loads(mapped[HEAD.size : HEAD.size + length])
+    if fabric and document["fabric"] != fabric:
+        return None
+    offset_bytes = HEAD.size + length
+    arrays: list[npt.NDArray[Any]] = []
+    for kind, shape in document["arrays"]:
+        offset_bytes += -offset_bytes % _ALIGNED
+        count = int(np.prod(shape, dtype=np.int64))
+        flat = (
+            np.frombuffer(mapped, dtype=np.dtype(kind), count=count, offset=offset_bytes)
+            if count
+            else np.empty(0, kind)
+        )
+        arrays.append(flat.reshape(shape))
+        offset_bytes += flat.nbytes
+    return LiveState(
+        nodes=_unpack_nodes(document["nodes"]),
+        running=document["running"],
+        hidden_nodes=document["hidden_nodes"],
+        source=document["source"],
+        topology=document["topology"],
+        default_partition=document["default_partition"],
+        min_nodes=document["least_nodes"],
+        around=document["around"],
+        wire=_unpack_traffic(document["wire"], arrays) if document["wire"] is not None else None,
+        generation=name,
+    )
+
+
+def _pack_nodes(nodes: tuple[NodeRecord, ...]) -> list[list[Any]]:
+    """Return nodes in groups that share all fields but the name."""
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for node in nodes:
+        groups.setdefault(tuple(getattr(node, name) for name in _NODE_FIELDS), []).append(node.name)
+    return [[*values, names] for values, names in groups.items()]
+
+
+def _unpack_nodes(groups: list[list[Any]]) -> tuple[NodeRecord, ...]:
+    """Return the nodes of all groups."""
+    nodes = []
+    for *values, names in groups:
+        shared_fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in zip(_NODE_FIELDS, values, strict=True)
+        }
+        nodes += [NodeRecord(name=name, **shared_fields) for name in names]
+    return tuple(nodes)
+
+
+def _pack_traffic(wire: ActiveTraffic) -> dict[str, Any]:
+    """Return the traffic, without its arrays."""
+    storage = wire.storage
+    return {
+        "loads": [_pack_load(load) for load in wire.running.loads],
+        "jobs": [[*(getattr(job, name) for name in _JOB_FIELDS), job.nodes] for job in wire.jobs.values()],
+        "known_as": dict(wire.known_as),
+        "servers": list(wire.servers),
+        "storage": [storage.read_bytes_per_s, storage.write_bytes_per_s] if storage is not None else None,
+        "storage_from": wire.storage_from,
+        "assumed": [[item.field, item.value, item.why] for item in wire.assumed],
+    }
+
+
+def _unpack_traffic(document: dict[str, Any], arrays: list[npt.NDArray[Any]]) -> ActiveTraffic:
+    """Return the traffic."""
+    jobs = [
+        JobRecord(**dict(zip(_JOB_FIELDS, row[:-1], strict=True)), nodes=tuple(row[-1])) for row in document["jobs"]
+    ]
+    storage = document["storage"]
+    return ActiveTraffic(
+        running=RunningLoads(
+            loads=tuple(_unpack_load(row) for row in document["loads"]),
+            **dict(zip(_ARRAYS, arrays, strict=True)),
+        ),
+        jobs={job.label: job for job in jobs},
+        known_as=document["known_as"],
+        servers=tuple(document["servers"]),
+        storage=StorageRates(read_bytes_per_s=storage[0], write_bytes_per_s=storage[1]) if storage else None,
+        storage_from=document["storage_from"],
+        assumed=tuple(Assumption(field=field, value=value, why=why) for field, value, why in document["assumed"]),
+    )
+
+
+def _pack_load(load: Load) -> list[Any]:
+    """Return a load without its links, which are in the common arrays."""
+    step = [_to_list(getattr(load.step, field.name)) for field in fields(StepModel)]
+    return [load.name, load.kind.value, load.axis_s.tolist(), load.step_s, step, load.nodes]
+
+
+def _unpack_load(row: list[Any]) -> Load:
+    """Return a load without links of its own."""
+    name, kind, axis_s, step_s, step, nodes = row
+    values = {field.name: _to_array(value) for field, value in zip(fields(StepModel), step, strict=True)}
+    return Load(
+        name=name,
+        kind=LoadKind(kind),
+        links=np.empty(0, dtype=np.int64),
+        burst=np.empty((len(AXES), 0)),
+        axis_s=np.array(axis_s, dtype=np.float64),
+        utilisation=np.empty(0),
+        step=StepModel(**values),
+        step_s=step_s,
+        nodes=tuple(nodes),
+    )
+
+
+def _to_list(value: object) -> object:
+    """Return an array as a list."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _to_array(value: Any) -> Any:
+    """Return a list as an array."""
+    return np.array(value, dtype=np.float64) if isinstance(value, list) else value

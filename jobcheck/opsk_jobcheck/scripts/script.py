@@ -11,10 +11,9 @@ from opsk_jobcheck.scripts.bash.directories import DIRECTORY, resolve_path
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS
 from opsk_jobcheck.scripts.bash.values import RUNS_SHELL_TEXT, Invocation, Run, Text, literal
-from opsk_jobcheck.scripts.frameworks.huggingface.adapters import ADAPTERS
 from opsk_jobcheck.scripts.frameworks.huggingface.model import find_public_name, state_config
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, read_trainable
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
-from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
 from opsk_jobcheck.scripts.frameworks.recognition import (
     find_launcher,
     find_training_command,

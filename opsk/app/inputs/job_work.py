@@ -17,7 +17,7 @@ from opsk.errors import OpskError
 from opsk.slurm.commands.job_script import check_job
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord
-from opsk.workload.check_answer import complete_answer
+from opsk.workload.completion import complete_answer
 from opsk.workload.completion import Assumption
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan

@@ -36,7 +36,7 @@ from opsk.costmodel.sizes.formats import FORMAT_BYTES
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.spec import ClusterSpec, GpuSpec
 from opsk.workload.model import ModelShape
-from opsk.workload.modules import OffloadModule, RecomputeModule, sorted_words
+from opsk.workload.plan import OffloadModule, RecomputeModule, sorted_words
 from opsk.workload.plan import Optimizer, Plan, Precision, Recompute, Schedule, Sharding, Software, StateFormat, States
 from opsk.workload.rules import MAX_GPUS
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from opsk.calibration.runs.cells import Cells
 from opsk.hardware.spec import GpuSpec
-from opsk.workload.attention_kernels import find_kernel
+from opsk.workload.software_defaults import find_kernel
 from opsk.workload.plan import (
     AdapterFormat,
     Attention,

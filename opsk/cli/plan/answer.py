@@ -24,11 +24,10 @@ from opsk.cli.plan.what_if import build_what_if_documents
 from opsk.cli.predict import command as predict
 from opsk.errors import InputError, OpskError
 from opsk.frameworks.catalog import FRAMEWORKS, Framework
-from opsk.frameworks.job import job_for
 from opsk.frameworks.limits import ANYTHING
-from opsk.planning.search.fitting import fit_relaxations, least_hungry
+from opsk.frameworks.script import job_for
 from opsk.planning.search.result import SearchResult
-from opsk.planning.search.what_if import gpus_that_fit
+from opsk.planning.search.what_if import fit_relaxations, gpus_that_fit, least_hungry
 from opsk.text import escape
 from opsk.workload.plan import Plan
 

@@ -17,7 +17,7 @@ from opsk.costmodel.elementwise import any_of, maximum, when, where
 from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import OFFLOAD_BITS, RECOMPUTE_BITS, BoolColumn, FloatColumn, IntColumn, PlanTable
-from opsk.workload.modules import OffloadModule, RecomputeModule
+from opsk.workload.plan import OffloadModule, RecomputeModule
 
 ROUTER_BYTES = 8.0
 """Logits and probabilities of the router, in fp32, for each expert and token."""

@@ -16,7 +16,7 @@ from opsk.costmodel.sizes.mixers import mixer_flop
 from opsk.costmodel.sizes.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import RECOMPUTE_BITS, FloatColumn
-from opsk.workload.modules import RecomputeModule
+from opsk.workload.plan import RecomputeModule
 
 BACKWARD_PER_FORWARD = 2.0
 """Gradients by input and by weight: two products of the forward's size."""

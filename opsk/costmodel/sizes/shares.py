@@ -26,8 +26,7 @@ from opsk.costmodel.table import (
     IntColumn,
     PlanTable,
 )
-from opsk.workload.modules import RecomputeModule
-from opsk.workload.plan import MoeDispatcher, Precision, Recompute, Sharding, Software, States
+from opsk.workload.plan import MoeDispatcher, Precision, Recompute, RecomputeModule, Sharding, Software, States
 
 VOCAB_MULTIPLE = 128
 """Rows of the embedding are padded to a multiple of this times tp (Megatron-LM, --make-vocab-size-divisible-by)."""

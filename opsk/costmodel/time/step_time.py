@@ -24,8 +24,7 @@ from opsk.costmodel.time.host import host_link_bytes_per_s
 from opsk.costmodel.time.layer_time import LayerTime, layer_time
 from opsk.costmodel.time.optimizer_time import optimizer_s, trained_parameters
 from opsk.units import TERA
-from opsk.workload.modules import RecomputeModule
-from opsk.workload.plan import Offload, Software
+from opsk.workload.plan import Offload, RecomputeModule, Software
 
 
 def share_links(axes: Mapping[str, Traffic], compute_s: FloatColumn) -> dict[str, Traffic]:

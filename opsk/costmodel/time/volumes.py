@@ -10,7 +10,7 @@ from opsk.costmodel.elementwise import any_of, where
 from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares, expert_load
 from opsk.costmodel.table import FloatColumn
-from opsk.workload.modules import RecomputeModule
+from opsk.workload.plan import RecomputeModule
 
 
 def ring_share(ranks: FloatColumn) -> FloatColumn:

@@ -23,7 +23,7 @@ from opsk.slurm.adapter import slurm_client
 from opsk.slurm.commands.job_script import check_job
 from opsk.telemetry.progress.watch import Progress
 from opsk.workload.advice_record import AdviceRecord
-from opsk.workload.check_answer import complete_answer
+from opsk.workload.completion import complete_answer
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 

@@ -8,11 +8,166 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opsk.costmodel.table import BoolColumn, IntColumn, PlanTable, PredictionTable
+from opsk.costmodel.table import BoolColumn, FloatColumn, IntColumn, MemoryTable, PlanTable, PredictionTable
 from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO
-from opsk.planning.search.candidate import LAYOUT, Candidate, build_candidate
-from opsk.planning.search.front import Front
-from opsk.workload.plan import Plan
+from opsk.hardware.spec import ClusterSpec
+from opsk.text import format_bytes
+from opsk.workload.plan import Plan, Schedule
+
+_SHOWN = 2
+
+
+def why_refused(memory: MemoryTable, cluster: ClusterSpec, row: int = 0) -> str:
+    """Return a description of the memory that one row needs and lacks, and of its largest parts."""
+    capacity = float(cluster.node.gpu.capacity_bytes)
+    needed = float(memory.needed_bytes.expected[row])
+    largest = sorted(((float(part[row]), name) for name, part in memory.components.items()), reverse=True)[:_SHOWN]
+    parts = ", ".join(f"{name} {format_bytes(size)}" for size, name in largest)
+    if needed > capacity:
+        return f"needs {format_bytes(needed)}, {format_bytes(needed - capacity)} more than there is ({parts})"
+    return f"needs {format_bytes(needed)} of {format_bytes(capacity)}: too close to be likely to run ({parts})"
+
+
+LIKE_TIME, LIKE_MEMORY = 1e-3, 1e-2
+"""Relative differences below which two plans are one choice to a user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One plan with the numbers that it is ranked by; memory is the device's, expected."""
+
+    plan: Plan
+    step_s: float
+    device_bytes: float
+    needed_bytes: float
+    step_j: float
+    fit_probability: float
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return tuple(getattr(self.plan, axis) for axis in LAYOUT)
+
+    @property
+    def key(self) -> tuple[float, int, str]:
+        """The sort key: time of a sequence, for equal times the simpler plan, then a fixed order."""
+        return self.step_s / self.plan.global_batch, complexity(self.plan), repr(self.plan)
+
+
+LAYOUT = ("tp", "pp", "cp", "ep", "etp", "dp")
+"""Axes whose sizes make a layout."""
+
+
+def complexity(plan: Plan) -> int:
+    """Return how complex a plan is to run: sizes of the axes that split a model, and of a micro-batch."""
+    split = sum((size - 1) for size in (plan.cp, plan.tp, plan.pp, plan.vpp, plan.ep, plan.micro_batch))
+    return split + plan.shard_gpus + plan.recompute_layers + 10 * (plan.schedule is not Schedule.ONE_F_ONE_B)
+
+
+def select_distinct(candidates: Sequence[Candidate], max_count: int) -> list[Candidate]:
+    """Return the first plans of a list that differ from those before them in time or memory.
+
+    Plans within 0.1 % of another's time and 1 % of its memory are one choice to a user.
+    """
+    chosen: list[Candidate] = []
+    for candidate in candidates:
+        if not any(_is_like(candidate, other) for other in chosen):
+            chosen.append(candidate)
+        if len(chosen) == max_count:
+            break
+    return chosen
+
+
+def _is_like(candidate: Candidate, other: Candidate) -> bool:
+    """Return whether two plans are equally good."""
+    is_as_fast = abs(candidate.step_s - other.step_s) <= LIKE_TIME * other.step_s
+    return is_as_fast and abs(candidate.device_bytes - other.device_bytes) <= LIKE_MEMORY * other.device_bytes
+
+
+def build_candidate(plans: PlanTable, predicted: PredictionTable, row: int) -> Candidate:
+    """Return one row of a table as a candidate."""
+    return Candidate(
+        plan=plans.row(row),
+        step_s=float(predicted.time.step_s.expected[row]),
+        device_bytes=float(predicted.memory.device_bytes[row]),
+        needed_bytes=float(predicted.memory.needed_bytes.expected[row]),
+        step_j=float(predicted.energy.step_j.expected[row]),
+        fit_probability=float(predicted.memory.fit_probability[row]),
+    )
+
+
+TOLERANCE = 0.01
+"""A plan that is within 1 % of another in everything is not listed separately."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """Feasible plans none of which another beats in time and energy of a sequence, memory and GPUs."""
+
+    plans: tuple[Candidate, ...] = ()
+    tolerance: float = TOLERANCE
+
+    def covers(self, costs: FloatColumn) -> BoolColumn:
+        """Return which columns of ``costs``, shape (4, n), some plan of the front is no worse than, or hardly so."""
+        if not self.plans:
+            return np.zeros(costs.shape[1], dtype=np.bool_)
+        front_costs = np.array([_costs(candidate) for candidate in self.plans]).T
+        worst = (1.0 + self.tolerance) * costs
+        covered: BoolColumn = np.any(np.all(front_costs[:, :, None] <= worst[:, None, :], axis=0), axis=0)
+        return covered
+
+    def with_rows(
+        self,
+        plans: PlanTable,
+        predicted: PredictionTable,
+        among: BoolColumn,
+        accepts: Callable[[Plan], bool] | None = None,
+    ) -> Front:
+        """Return the front with those rows of a table that are ``among``, and that ``accepts`` allows."""
+        rows = np.flatnonzero(among)
+        batch = plans.global_batch[rows]
+        costs = np.stack(
+            [
+                predicted.time.step_s.expected[rows] / batch,
+                predicted.memory.needed_bytes.expected[rows],
+                predicted.energy.step_j.expected[rows] / batch,
+                (plans.tp * plans.pp * plans.cp * plans.dp)[rows].astype(np.float64),
+            ]
+        )
+        left = np.flatnonzero(~self.covers(costs))
+        left = left[np.argsort(costs[0, left], kind="stable")]
+        front = self
+        while left.shape[0]:
+            candidate, left = build_candidate(plans, predicted, int(rows[left[0]])), left[1:]
+            if accepts is None or accepts(candidate.plan):
+                front = front._with_plan(candidate)
+                left = left[~front.covers(costs[:, left])]
+        return front
+
+    def joined(self, others: Sequence[Candidate]) -> Front:
+        """Return the front of these plans and others."""
+        front = self
+        for candidate in sorted(others, key=lambda candidate: candidate.key):
+            if not front.covers(np.array(_costs(candidate))[:, None])[0]:
+                front = front._with_plan(candidate)
+        return front
+
+    def _with_plan(self, plan: Candidate) -> Front:
+        """Return the front with one more plan, without those that it beats."""
+        new = _costs(plan)
+        remaining = [
+            candidate
+            for candidate in self.plans
+            if any(old < cost for old, cost in zip(_costs(candidate), new, strict=True))
+        ]
+        return replace(self, plans=tuple(sorted((*remaining, plan), key=lambda candidate: candidate.key)))
+
+
+def _costs(plan: Candidate) -> tuple[float, float, float, float]:
+    """Return the costs of a plan: time and energy of a sequence, memory and GPUs."""
+    batch = plan.plan.global_batch
+    return plan.step_s / batch, plan.needed_bytes, plan.step_j / batch, float(plan.plan.gpus)
+
 
 _LOOKED_AT = 64
 """Refused plans of a table that are examined for each requested one."""

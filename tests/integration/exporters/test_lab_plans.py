@@ -24,7 +24,7 @@ from opsk.hardware.catalog import parse_cluster
 from opsk.job_key import JobKey
 from opsk.lab.machine.gpu_load import load_file
 from opsk.lab.programs import build_search_path
-from opsk.workload.check_answer import complete_answer
+from opsk.workload.completion import complete_answer
 from tests.fakes.advisor_process import eventually
 from tests.fakes.exporter import Series, having, series
 from tests.integration.releases.roots import INSTALLED

@@ -18,7 +18,7 @@ from opsk.costmodel.table import PlanTable
 from opsk.errors import InputError, PlanInfeasibleError
 from opsk.hardware.catalog import cluster
 from opsk.workload.model import ModelShape
-from opsk.workload.modules import OffloadModule, RecomputeModule
+from opsk.workload.plan import OffloadModule, RecomputeModule
 from opsk.workload.plan import (
     Loss,
     MoeDispatcher,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.frameworks.hf_config import hf_config
 from opsk.frameworks.layers import chunk_layers, dense_layers, pattern, spread
-from opsk.frameworks.torchtitan_model import missing_of_model, render_module, select_base
+from opsk.frameworks.torchtitan import missing_of_model, render_module, select_base
 from opsk.workload.huggingface.model import parse_model_config
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan

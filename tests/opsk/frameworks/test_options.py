@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opsk.frameworks.catalog import FRAMEWORKS
-from opsk.frameworks.job import Job
 from opsk.frameworks.options import quoted
+from opsk.frameworks.script import Job
 from tests.golden.compare import assert_as_golden
 from tests.opsk.frameworks.examples import LLAMA_70B, PLANS
 from tests.opsk.frameworks.known_options import (

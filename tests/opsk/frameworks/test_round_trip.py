@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from opsk.costmodel.rules import expert_tensor_size
 from opsk.frameworks.catalog import FRAMEWORKS
-from opsk.frameworks.job import Job
-from opsk.frameworks.script import slurm_name
+from opsk.frameworks.script import Job, slurm_name
 from opsk.workload.completion import complete
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import MoeGemm, Plan, Precision

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError
 from opsk.frameworks.catalog import FRAMEWORKS, Framework
-from opsk.frameworks.job import Job
-from opsk.frameworks.setting import Setting
+from opsk.frameworks.options import Setting
+from opsk.frameworks.script import Job
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 from tests.opsk.frameworks.examples import LLAMA_70B, PLANS

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.frameworks import fsdp, megatron
-from opsk.frameworks.expression import expresses
-from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
+from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel, expresses
 from opsk.planning.alternatives import find_new_refusals, is_legal, neighbours
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding

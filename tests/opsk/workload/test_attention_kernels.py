@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from opsk.workload.attention_kernels import find_kernel
 from opsk.workload.plan import Attention
+from opsk.workload.software_defaults import find_kernel
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from opsk.errors import PlanInfeasibleError
-from opsk.workload.modules import OffloadModule, RecomputeModule, sorted_words
-from opsk.workload.plan import Plan
+from opsk.workload.plan import OffloadModule, Plan, RecomputeModule, sorted_words
 
 
 @pytest.mark.parametrize("text", ["moe_act mlp", "mlp,moe_act", "[moe_act, 'mlp']", "  moe_act;mlp mlp "])

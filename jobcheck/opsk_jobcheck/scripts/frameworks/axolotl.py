@@ -9,18 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.frameworks.huggingface.adapters import WEIGHTS
-from opsk_jobcheck.scripts.frameworks.huggingface.memory import read_memory
 from opsk_jobcheck.scripts.frameworks.huggingface.model import name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     OPTIMIZER,
     STEPS,
     find_first,
+    read_memory,
     read_precision,
     read_recompute,
     read_steps,
 )
-from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import WEIGHTS, read_trainable
 from opsk_jobcheck.scripts.frameworks.recipes import (
     get_launcher_words,
     parse_values,

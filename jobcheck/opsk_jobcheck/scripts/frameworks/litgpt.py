@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.frameworks.huggingface.adapters import ADAPTERS, WEIGHTS
-from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION, read_trainable
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, OPTION, WEIGHTS, read_trainable
 from opsk_jobcheck.scripts.launchers.programs import SURE, collect_flags, find_command, name_shape
 from opsk_jobcheck.scripts.launchers.ranks import MAX_RANKS, NODES_OPTION
 from opsk_jobcheck.scripts.launchers.ranks import OPTION as RANKS

@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar
-from opsk_jobcheck.scripts.frameworks.huggingface.adapters import ADAPTERS, WEIGHTS
-from opsk_jobcheck.scripts.frameworks.huggingface.memory import read_memory
 from opsk_jobcheck.scripts.frameworks.huggingface.model import read_model
-from opsk_jobcheck.scripts.frameworks.huggingface.settings import read_settings
-from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION, read_trainable
+from opsk_jobcheck.scripts.frameworks.huggingface.settings import read_memory, read_settings
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, OPTION, WEIGHTS, read_trainable
 from opsk_jobcheck.scripts.frameworks.recipes import (
     get_launcher_words,
     list_value_names,

@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.megatron_flags import CORE_CONFIG
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
-from opsk_jobcheck.scripts.frameworks.megatron.flags import CORE_CONFIG
 from opsk_jobcheck.scripts.launchers.programs import SURE, find_command, parse_assignments, program_of
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry

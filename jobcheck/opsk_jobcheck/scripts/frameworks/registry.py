@@ -6,21 +6,15 @@ If several readers recognise a command, the one that recognises most of its sett
 from __future__ import annotations
 
 from opsk_jobcheck.scripts.frameworks.axolotl import AXOLOTL
-from opsk_jobcheck.scripts.frameworks.bionemo import BIONEMO_READER
-from opsk_jobcheck.scripts.frameworks.composer import COMPOSER_READER
-from opsk_jobcheck.scripts.frameworks.fms_fsdp import FMS_FSDP
-from opsk_jobcheck.scripts.frameworks.fsdp_examples import AWS_FSDP
+from opsk_jobcheck.scripts.frameworks.composer import COMPOSER_READER, OLMO_READER
 from opsk_jobcheck.scripts.frameworks.gpt_neox import NEOX_READER
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import HF_TRAINER
 from opsk_jobcheck.scripts.frameworks.litgpt import LITGPT_READER
-from opsk_jobcheck.scripts.frameworks.llama_cookbook import LLAMA_COOKBOOK
 from opsk_jobcheck.scripts.frameworks.llama_factory import LLAMA_FACTORY
-from opsk_jobcheck.scripts.frameworks.megatron.megatron import MEGATRON
-from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON_READER
+from opsk_jobcheck.scripts.frameworks.megatron.megatron import BIONEMO_READER, MEGATRON
+from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON_READER, PICOTRON_READER
 from opsk_jobcheck.scripts.frameworks.nemo import NEMO_READER
-from opsk_jobcheck.scripts.frameworks.olmo import OLMO_READER
-from opsk_jobcheck.scripts.frameworks.picotron import PICOTRON_READER
-from opsk_jobcheck.scripts.frameworks.pytorch_ddp import PYTORCH
+from opsk_jobcheck.scripts.frameworks.pytorch_programs import AWS_FSDP, FMS_FSDP, LLAMA_COOKBOOK, PYTORCH
 from opsk_jobcheck.scripts.frameworks.recognition import NAMED_BY_WORDS
 from opsk_jobcheck.scripts.frameworks.torchtitan import TORCHTITAN
 from opsk_jobcheck.scripts.frameworks.torchtune import TORCHTUNE

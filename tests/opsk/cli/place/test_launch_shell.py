@@ -18,7 +18,7 @@ from opsk.cli.place.launch_shell import (
     limit_time,
 )
 from opsk.errors import InputError
-from opsk.frameworks.setting import Setting
+from opsk.frameworks.options import Setting
 from opsk.planning.placement.rank_map import NodeRanks, RankMap
 
 TURNED = RankMap(job=7, nodes=(NodeRanks(node="n1", ranks=(0, 1)), NodeRanks(node="n0", ranks=(2, 3))))

@@ -15,16 +15,17 @@ from opsk.hardware import catalog
 from opsk.hardware.spec import FABRICS, ClusterSpec
 from opsk.planning.search.request import PlanRequest
 from opsk.workload.model import ModelShape
-from opsk.workload.modules import OffloadModule, RecomputeModule
 from opsk.workload.plan import (
     Loss,
     MoeDispatcher,
     MoeGemm,
     Offload,
+    OffloadModule,
     Optimizer,
     Plan,
     Precision,
     Recompute,
+    RecomputeModule,
     Schedule,
     Sharding,
     Software,

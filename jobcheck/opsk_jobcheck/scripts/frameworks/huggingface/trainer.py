@@ -13,7 +13,6 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
-from opsk_jobcheck.scripts.frameworks.huggingface.memory import read_memory
 from opsk_jobcheck.scripts.frameworks.huggingface.model import SHAPE, find_public_name, read_model
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     FIELDS,
@@ -23,6 +22,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     find_model_split,
     read_deepspeed_settings,
     read_fsdp_settings,
+    read_memory,
     read_settings,
 )
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable

@@ -1,36 +1,53 @@
-"""Reads the training settings from a launch script of Megatron-LM, Megatron-DeepSpeed or Megatron-Bridge."""
+"""Reads the training settings from a launch script of Megatron-LM, Megatron-DeepSpeed, Megatron-Bridge or BioNeMo.
+
+Source of what BioNeMo's programs fix in Python: ``bionemo/esm2/model/model.py`` (``ESM2GenericConfig``),
+``bionemo/geneformer/scripts/train_geneformer.py`` and ``bionemo/amplify/model.py`` of BioNeMo 2. Megatron Core's
+``gated_linear_unit`` is off unless a model sets it: ESM-2 and Geneformer have plain MLPs with GELU, AMPLIFY has SwiGLU.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import takewhile
+from types import MappingProxyType
 
-from opsk.workload.workload import Problem
-from opsk_jobcheck.scripts.bash.values import Invocation, Text
-from opsk_jobcheck.scripts.frameworks.megatron.flags import (
+from opsk.frameworks.megatron_flags import (
     BOOLEAN_OVERRIDES,
+    BRIDGE_PRECISIONS,
+    BRIDGE_SWITCHES,
+    BRIDGE_VALUES,
     CONSTANTS,
     FSDP_FLAGS,
     FSDP_STRATEGY,
     LAST_WORDS,
     LAYOUTS,
+    LISTS,
+    NO_CHANGE,
     NUMBERS,
     ONE_VALUE,
     OPTION_OVERRIDES,
     OPTIONS,
     OVERRIDES,
+    UNMODELLED,
     VALUELESS,
+    VALUES,
     WORDS,
 )
-from opsk_jobcheck.scripts.frameworks.megatron.hybrid import read_hybrid
-from opsk_jobcheck.scripts.frameworks.megatron.memory import read_memory
-from opsk_jobcheck.scripts.frameworks.megatron.shape import read_sequence, read_shape
+from opsk.workload.workload import Problem
+from opsk_jobcheck.scripts.bash.values import Invocation, Text
+from opsk_jobcheck.scripts.frameworks.megatron.shape import read_hybrid, read_sequence, read_shape
 from opsk_jobcheck.scripts.launchers.programs import SURE, program_of
 from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, arguments_of, parse_arguments
-from opsk_jobcheck.scripts.settings.deepspeed_config import read_deepspeed
+from opsk_jobcheck.scripts.settings.deepspeed_config import FRACTION, PARTLY, read_deepspeed
 from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 from opsk_jobcheck.scripts.settings.statements import mark_all_unknown
+from opsk_jobcheck.scripts.settings.uncounted_settings import report_uncounted
 
+_SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8", "uint8": "fp8"}
+_NOTHING = ("null", "None", "")
 LM, DEEPSPEED, BRIDGE = "megatron-lm", "megatron-deepspeed", "megatron-bridge"
 _DEEPSPEED_FLAGS = ("--deepspeed", "--deepspeed-config", "--deepspeed-activation-checkpointing")
 _MEGATRON_FLAGS = frozenset(
@@ -76,6 +93,92 @@ COMMAND, ALL_READ = "command", "all read"
 MIN_MEGATRON_FLAGS = 3
 """Number of Megatron's flags that make a command a Megatron command, whatever its program."""
 _COUNT = re.compile(r"[0-9]{1,9}")
+BIONEMO = "bionemo"
+_NAME = re.compile(r"esm2|geneformer|amplify")
+_FIXED: Mapping[str, Mapping[str, bool | int]] = MappingProxyType(
+    {
+        "esm2": {
+            "model.gated_mlp": False,
+            "model.tied_embeddings": True,
+            "model.learned_positions": False,
+        },
+        "geneformer": {"model.gated_mlp": False, "model.learned_positions": True},
+        "amplify": {"model.gated_mlp": True, "model.learned_positions": False},
+    }
+)
+"""Settings for which the program of each model has no flag."""
+_TOKENIZER, _TOKENIZERS = "tokenizer.type", MappingProxyType({"esm2": "ESM-2's tokenizer"})
+"""The size of the vocabulary is not stated; it is assumed by the name."""
+
+
+def read_memory(match: Match, findings: Findings) -> None:
+    """Copy the memory settings into options, which the completion reads."""
+    flags, overrides = match.arguments.flags, match.arguments.overrides
+    for name, option in VALUES.items():
+        if (argument := flags.get(name)) is not None:
+            _set_option(findings, option, name, argument)
+    for name, option in LISTS.items():
+        if (argument := flags.get(name)) is not None:
+            _set_list_option(match, findings, option, name, argument)
+    for name, why in UNMODELLED.items():
+        if (argument := flags.get(name)) is not None and argument.value.known not in NO_CHANGE.get(name, ()):
+            report_uncounted(findings, name, argument.value.known or "given", why)
+    for name, option in BRIDGE_VALUES.items():
+        if (argument := overrides.get(name)) is not None and argument.value.known not in _NOTHING:
+            _set_option(findings, option, name, argument)
+    if "--grad-reduce-in-bf16" in flags and flags["--grad-reduce-in-bf16"].certain:
+        # the gradients' buffer has the format in which they are reduced, whatever --main-grads-dtype is
+        findings.options["optimizer.main_grads"] = "bf16"
+    for name, (option, on, off) in BRIDGE_SWITCHES.items():
+        if (argument := overrides.get(name)) is not None and (argument.value.known or "").lower() in ("true", "false"):
+            findings.options[option] = on if (argument.value.known or "").lower() == "true" else off
+    _state_bridge_precision(match, findings)
+
+
+def shorten_format(text: str) -> str:
+    """Return a number format as flags write it: ``bf16`` for ``torch.bfloat16``."""
+    name = text.strip().removeprefix("torch.")
+    return _SHORT.get(name, name)
+
+
+def _set_option(findings: Findings, option: str, name: str, argument: Argument) -> None:
+    """Set an option from one value; an unknown value is reported instead."""
+    known = argument.value.known
+    if known is None and option == FRACTION:
+        findings.options[PARTLY] = "true"
+    elif known is None:
+        report_uncounted(findings, name, "unknown", f"its value cannot be told: {argument.value.why}"[:200])
+    elif known:
+        findings.options[option] = shorten_format(known)[:80]
+
+
+def _set_list_option(match: Match, findings: Findings, option: str, name: str, argument: Argument) -> None:
+    """Set an option from the words after a flag, up to the next one."""
+    words = [argument.value]
+    following = match.invocation.words[argument.word_index + 1 : argument.word_index + 33]
+    if following and following[0] is argument.value:
+        words = list(takewhile(lambda word: not (word.known or "").startswith("-"), following))
+    known = [word.known for word in words if word.known is not None]
+    if len(known) < len(words) or not argument.certain:
+        why = next((word.why for word in words if word.known is None), argument.value.why)
+        report_uncounted(findings, name, "unknown", f"its words cannot be told: {why}"[:200])
+    else:
+        findings.options[option] = " ".join(known)[:200]
+
+
+def _state_bridge_precision(match: Match, findings: Findings) -> None:
+    """State the number format of a recipe of Megatron-Bridge's ``mixed_precision``."""
+    words = (word for word in match.invocation.words if (word.known or "").startswith("mixed_precision="))
+    word = next(words, None)
+    if word is None:
+        return
+    precision = BRIDGE_PRECISIONS.get((word.known or "").partition("=")[2])
+    if precision is None:
+        findings.mark_unknown("plan.precision", f"{(word.known or '')[:80]} is no recipe that opsk knows", word.line)
+        return
+    findings.state("plan.precision", precision[0], word.line, (word.known or "")[:80])
+    if precision[1]:
+        findings.options.setdefault("fp8.params", precision[1])
 
 
 def recognise(invocation: Invocation) -> Match | None:
@@ -264,3 +367,33 @@ def _mark_hidden(opaque: Text, findings: Findings) -> None:
     for name in ("model.layers", "model.hidden", "model.heads", "model.seq", "plan.micro_batch"):
         if name not in findings.values and name not in findings.unknown:
             findings.mark_unknown(name, f"it may be among words that cannot be told: {opaque.why}", opaque.line)
+
+
+def recognise_bionemo(invocation: Invocation) -> Match | None:
+    """Return a command that trains with one of BioNeMo's programs, whose flags are those of Megatron."""
+    program = program_of(invocation)
+    if program is None or BIONEMO not in program.name.lower():
+        return None
+    match = recognise(invocation)
+    if match is None or match.framework != LM:
+        return None
+    return replace(match, framework=BIONEMO, weight=match.weight + 1)
+
+
+def read_bionemo(match: Match, reading: Reading) -> None:
+    """State the values of the flags, and those that the program fixes."""
+    read_megatron(match, reading)
+    program = program_of(match.invocation)
+    if program is not None and (named := _NAME.search(program.file.lower())):
+        _state_fixed(named[0], program.file, match.invocation.line, reading.findings)
+
+
+BIONEMO_READER = Reader(frameworks=(BIONEMO,), recognise=recognise_bionemo, read=read_bionemo)
+
+
+def _state_fixed(name: str, file: str, line: int, findings: Findings) -> None:
+    """State the values that one program fixes."""
+    for field, value in _FIXED[name].items():
+        findings.state(field, value, line, f"{file[:80]} has it so")
+    if name in _TOKENIZERS:
+        findings.options.setdefault(_TOKENIZER, _TOKENIZERS[name])

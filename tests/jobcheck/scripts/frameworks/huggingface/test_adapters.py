@@ -2,7 +2,7 @@
 
 import pytest
 
-from opsk_jobcheck.scripts.frameworks.huggingface.adapters import find_adapters
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import find_adapters
 from opsk_jobcheck.scripts.settings.command_settings import Setting
 
 

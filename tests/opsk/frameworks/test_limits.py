@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from opsk.frameworks.catalog import FRAMEWORKS
-from opsk.frameworks.expression import expresses
-from opsk.frameworks.limits import ANYTHING
+from opsk.frameworks.limits import ANYTHING, expresses
 from opsk.workload.plan import (
     Loss,
     Offload,

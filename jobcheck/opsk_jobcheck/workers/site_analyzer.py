@@ -1,0 +1,151 @@
+"""Analyses scripts for one site: reads, predicts, places and renders, as a worker does for each request."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from opsk.config import SiteConfig
+from opsk.workload.workload import Workload
+from opsk_jobcheck.advice.advice import Advice, explain_oom, find_memory_guesses, oom_probability, would_fit
+from opsk_jobcheck.advice.adviser import build_site_adviser
+from opsk_jobcheck.advice.document import record, render_stored_document
+from opsk_jobcheck.advice.rendering import lines, mark_array_task, short_lines
+from opsk_jobcheck.advice.search_cache import SearchCache
+from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, parse_node_constraints
+from opsk_jobcheck.cluster_state.state import LiveReader, fingerprint
+from opsk_jobcheck.scripts.free_numbers import FreeNumbers, Numbered, text_digest
+from opsk_jobcheck.scripts.script import read_script
+from opsk_jobcheck.service.analysis_cache import AnalysisCache, CachedAnalysis
+from opsk_jobcheck.submission.protocol import MAX_FILES
+from opsk_jobcheck.submission.request import SlurmRequest
+from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest, short_hash
+from opsk_jobcheck.workers.supervision import FOLDER_VARIABLE, is_watched
+
+log = logging.getLogger(__name__)
+
+WARM_UP = (
+    "#!/bin/bash\ntorchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --bf16 --num-layers 24 --hidden-size 2048 "
+    "--num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 "
+    "--global-batch-size 128 --vocab-size 50257 --train-iters 1 --use-distributed-optimizer\n"
+)
+SLOW_S = 0.05
+"""A script that takes longer to parse is not parsed again to find its free numbers."""
+
+
+class SiteAnalyzer:
+    """The real analysis for one site.
+
+    Raises
+    ------
+    OpskError
+        When the site names a cluster or a fabric that cannot be read.
+    """
+
+    def __init__(self, site: SiteConfig) -> None:
+        self._has_store = site.store.url is not None
+        folder = os.environ.get(FOLDER_VARIABLE, "") if is_watched(site) else ""
+        self._adviser = replace(build_site_adviser(site, with_fabric_links=bool(folder)), cache=SearchCache())
+        self._verdicts_only = replace(self._adviser, search=False)
+        self._analysis_cache = AnalysisCache()
+        self._free_numbers = FreeNumbers()
+        self._live: LiveReader | None = None
+        if folder and self._adviser.fabric_links is not None:
+            self._live = LiveReader(Path(folder), time.monotonic, fingerprint(self._adviser.fabric_links))
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Analyse a built-in script once, so that the first user does not wait for lazy imports."""
+        query = AnalysisRequest(text=WARM_UP, file="", request=SlurmRequest(nodes=2, gpus_per_node=8), files={})
+        try:
+            for quick in (True, False):
+                self.analyze(replace(query, quick=quick))
+        except Exception:
+            log.exception("no advice on a script of our own")
+
+    def analyze(self, query: AnalysisRequest) -> Analysis:
+        """Return the advice; nothing here opens a path that the script names."""
+        request = self._fill_partition_nodes(query.request)
+        read = partial(
+            read_script,
+            query.text,
+            file=query.file,
+            request=request,
+            files=query.files,
+        )
+        began = time.monotonic()
+        workload = read()
+        is_slow = query.is_hurried or time.monotonic() - began > SLOW_S
+        free = () if is_slow else self._find_free_numbers(query, request, workload, read)
+        analysis = self._build_analysis(query, workload)
+        return replace(analysis, free=free) if free else analysis
+
+    def _find_free_numbers(
+        self,
+        query: AnalysisRequest,
+        request: SlurmRequest,
+        workload: Workload,
+        read: Callable[..., Workload],
+    ) -> tuple[int, ...]:
+        """Return the numbers of the script that the workload does not depend on, as far as that is known."""
+        numbered = Numbered.parse(query.text)
+        if numbered is None:
+            return ()
+        files = tuple((path, text_digest(text)) for path, text in sorted(query.files.items()))
+        context = (query.file, request, files)
+        return self._free_numbers.find(numbered, context, workload, lambda places: read(number_spans=places))
+
+    def _build_analysis(self, query: AnalysisRequest, workload: Workload) -> Analysis:
+        """Return the advice on a workload."""
+        read_files = {*query.files, *query.unread}
+        missing = tuple(path for path in workload.missing_files if path not in read_files)[:MAX_FILES]
+        if missing and query.may_want:
+            # a wrapper trains nothing by itself: a script that it starts or sources may
+            return Analysis(wanted=missing)
+        if not workload.is_training:
+            return Analysis(silent=True)
+        live = self._live.state() if self._live is not None and not query.quick else None
+        constraints = ANY_NODES if query.quick else parse_node_constraints(query.text, query.request)
+
+        def compute() -> CachedAnalysis:
+            adviser = self._verdicts_only
+            if not query.quick:
+                adviser = replace(self._adviser, live=live, is_hurried=query.is_hurried)
+            return self._build_cached(adviser.advise(workload, constraints), query)
+
+        cached = self._analysis_cache.get(workload, constraints, query, live, compute)
+        return cached.of_script(short_hash(query.text))
+
+    def _build_cached(self, advice: Advice, query: AnalysisRequest) -> CachedAnalysis:
+        said = _build_analysis(advice, query)
+        return CachedAnalysis(
+            analysis=replace(said, kept=render_stored_document(advice)) if self._has_store else said,
+            record=record(advice),
+        )
+
+    def _fill_partition_nodes(self, request: SlurmRequest) -> SlurmRequest:
+        """Return a request with the nodes of its partition, where it requests no number and Slurm was queried."""
+        live = self._live.state() if self._live is not None and request.is_left_to_partition else None
+        return live.fill_min_nodes(request, self._adviser.default_partition) if live is not None else request
+
+
+def _build_analysis(advice: Advice, query: AnalysisRequest) -> Analysis:
+    """Return the analysis of one piece of advice, without its record."""
+    is_array, plain = query.request.is_array, query.ascii_only
+    rendered = lines(advice, query.detail, ascii_only=plain) if not query.quick else ()
+    return Analysis(
+        opted_out=advice.workload.opted_out,
+        verdict=str(advice.verdict),
+        is_short=advice.is_short,
+        lines=mark_array_task(rendered, is_array=is_array, ascii_only=plain),
+        short_lines=mark_array_task(short_lines(advice, ascii_only=plain), is_array=is_array, ascii_only=plain),
+        oom_probability=oom_probability(advice),
+        guessed=find_memory_guesses(advice),
+        why=explain_oom(advice),
+        would_fit=would_fit(advice),
+    )
