@@ -1,24 +1,40 @@
-"""Executes an option, and resumes it after a crash; commands go to Slurm directly, without a shell.
+"""Executes an option, resumes it after a crash, and undoes it as far as Slurm allows.
 
 Each step first compares the cluster's state: what is done already is not done again, so that a remap can be resumed
-wherever it stopped. The first command that Slurm refuses ends it.
+wherever it stopped. The first command that Slurm refuses ends it. Commands go to Slurm directly, without a shell.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from opsk.errors import InputError, OpskError, SlurmError
-from opsk.remapping.actions import ClusterState, Step, StepCheck, check_step
-from opsk.remapping.commands import Run, run_command
+from opsk.remapping.cluster_state import (
+    OUR_REASON,
+    ClusterState,
+    InitialState,
+    Step,
+    StepCheck,
+    build_preconditions,
+    check_step,
+    list_changes,
+)
+from opsk.remapping.commands import Run, is_allowed, run_command
 from opsk.remapping.decision import Decision, read_launcher_report, write_document
 from opsk.remapping.journal import Journal, Line, PlannedRemap, Remapping, RunState, StepState
-from opsk.remapping.preconditions import build_preconditions, list_changes
-from opsk.slurm.commands.remap_commands import ActionKind, Who, build_state_query
+from opsk.slurm.commands.remap_commands import (
+    ActionKind,
+    Command,
+    Who,
+    build_state_query,
+    release_job,
+    restore_nodes,
+    resume,
+)
 from opsk.slurm.records import JobRecord, NodeRecord
 
 _MAX_WAIT_S = 180.0
@@ -28,6 +44,14 @@ _STABLE_POLLS = 5
 pending gets the exit status of its first run from nodes that still end it, and fails."""
 _POLL_S = 0.5
 _MAX_LAUNCHER_WAIT_S = 120.0
+_IRREVERSIBLE = {
+    ActionKind.REQUEUE: "Slurm does not give a requeued job its nodes back",
+    ActionKind.START: "the job was started again",
+    ActionKind.SHRINK: "a job cannot get back nodes that it released",
+    ActionKind.DECIDE: "the launcher runs the new map; give it another one with opsk remap --apply",
+    ActionKind.RELEASE: "the job was released",
+    ActionKind.RESUME: "the nodes are in use again",
+}
 
 
 class Cluster(Protocol):
@@ -125,17 +149,17 @@ def execute(remap: Remapping, context: ExecutionContext, *, rights: tuple[Who, .
     SlurmError
         Slurm does not answer at all.
     """
-    planned = remap.planned
+    planned, result = remap.planned, _start_result(remap, rights)
     if not remap.is_open or remap.state == "undoing":
         raise InputError(
-            f"remap {planned.id} is {remap.state}: nothing is left to go on with", hint="opsk remap --journal"
+            f"remap {planned.id} is {remap.state}: there is nothing to resume", hint="opsk remap --journal"
         )
     if not remap.steps:
         different = _find_changes(planned, context)
         if different:
             _log(context, planned, "outdated", message=different)
-            return _build_result(planned, (), rights, message=different, is_outdated=True)
-    written = _write_ranks(planned)
+            return replace(result, said=different, is_outdated=True)
+    result = replace(result, rank_file=_write_ranks(planned))
     _log(context, planned, "applying")
     done: list[str] = []
     for step in planned.steps:
@@ -147,24 +171,17 @@ def execute(remap: Remapping, context: ExecutionContext, *, rights: tuple[Who, .
         except StoppedError as error:
             _log(context, planned, "failed", step, message=error.message)
             _log(context, planned, "failed", message=error.message)
-            rest = tuple((later.text, "not run any more") for later in planned.steps if later.number > step.number)
-            return _build_result(
-                planned, done, rights, refused=step.text, message=error.message, rest=rest, rank_file=written
-            )
+            rest = tuple((later.text, "not run") for later in planned.steps if later.number > step.number)
+            return replace(result, done=tuple(done), refused=step.text, said=error.message, left=(*rest, *planned.left))
         done.append(step.text)
     _log(context, planned, "applied")
-    return _build_result(planned, done, rights, rank_file=written)
+    return replace(result, done=tuple(done))
 
 
-def _build_result(
-    planned: PlannedRemap, done: list[str] | tuple[str, ...], rights: tuple[Who, ...], *, refused: str | None = None,
-    message: str | None = None, rest: tuple[tuple[str, str], ...] = (), rank_file: str | None = None,
-    is_outdated: bool = False,
-) -> ExecutionResult:  # fmt: skip
-    return ExecutionResult(
-        kind=planned.kind, title=planned.title, rights=rights, done=tuple(done), refused=refused, said=message,
-        left=(*rest, *planned.left), rank_file=rank_file, journal=planned.id, is_outdated=is_outdated,
-    )  # fmt: skip
+def _start_result(remap: Remapping, rights: tuple[Who, ...]) -> ExecutionResult:
+    """Return the result of a remap of which nothing is done yet."""
+    planned = remap.planned
+    return ExecutionResult(kind=planned.kind, title=planned.title, rights=rights, left=planned.left, journal=planned.id)
 
 
 def _find_changes(planned: PlannedRemap, context: ExecutionContext) -> str:
@@ -173,7 +190,7 @@ def _find_changes(planned: PlannedRemap, context: ExecutionContext) -> str:
     if now is None or not planned.world.job:
         return ""
     if now.job is None:
-        return "Slurm does not know the job any more"
+        return "Slurm no longer knows the job"
     there = build_preconditions(now.job, now.nodes, used=planned.world.nodes, failed=planned.before.failed)
     return "; ".join(list_changes(planned.world, there))
 
@@ -268,7 +285,7 @@ def _hand_over_map(step: Step, planned: PlannedRemap, context: ExecutionContext)
             if report is not None and report.decision == decision.id:
                 break
             if report is not None and decision.id in report.refused:
-                raise StoppedError(f"the launcher in the job refuses: {report.refused[decision.id]}")
+                raise StoppedError(f"the job's launcher refuses the map: {report.refused[decision.id]}")
             if not waited_s:
                 write_document(path, decision)
             if waited_s > _MAX_LAUNCHER_WAIT_S:
@@ -282,7 +299,7 @@ def _hand_over_map(step: Step, planned: PlannedRemap, context: ExecutionContext)
 
 def _find_launcher_files(planned: PlannedRemap, context: ExecutionContext) -> tuple[Decision, Path, Path]:
     if planned.decision is None or context.owner is None or set(context.launch_files) != {"decision", "launched"}:
-        raise StoppedError("the job's launcher is not known any more")
+        raise StoppedError("the job's launcher no longer answers")
     return planned.decision, context.launch_files["decision"], context.launch_files["launched"]
 
 
@@ -315,3 +332,96 @@ def _log(
 ) -> None:
     number = step.number if step is not None else None
     context.journal.add(planned.id, Line(at_s=context.clock(), state=state, by=context.by, number=number, said=message))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undo:
+    """How one step is undone: with ``command``, or not, with ``why``."""
+
+    step: Step
+    command: Command | None = None
+    why: str = ""
+
+
+def undo_commands(remap: Remapping, now: ClusterState) -> tuple[Undo, ...]:
+    """Return for each step that opsk did, the last first, how it is undone now."""
+    steps = remap.steps
+    done = [step for step in reversed(remap.planned.steps) if steps.get(step.number) in {"done", "started"}]
+    return tuple(_find_undo(step, remap.planned.before, now) for step in done)
+
+
+def _find_undo(step: Step, before: InitialState, now: ClusterState) -> Undo:
+    kind = step.action.kind
+    if kind is ActionKind.DRAIN:
+        return _find_resume(step, before, now)
+    job = now.job
+    if kind is ActionKind.CONSTRAIN_NODES:
+        if job is None or job.state != "PENDING":
+            return Undo(step=step, why="the job is no longer pending: its nodes cannot be changed")
+        return Undo(step=step, command=_restore_nodes(step, before, job))
+    if kind is ActionKind.REQUEUE_HOLD:
+        if job is not None and job.state == "PENDING" and (job.reason or "").startswith("JobHeld"):
+            return Undo(step=step, command=replace(release_job(str(job.label)), later=False))
+        return Undo(step=step, why="the job is no longer held")
+    return Undo(step=step, why=_IRREVERSIBLE.get(kind, "this cannot be undone"))
+
+
+def _find_resume(step: Step, before: InitialState, now: ClusterState) -> Undo:
+    """Return the command that resumes nodes which opsk drained and nobody else has drained since."""
+    nodes = [name for name in step.action.nodes if name not in before.drained and now.is_drained(name)]
+    ours = [name for name in nodes if (now.nodes[name].reason or "").startswith(OUR_REASON)]
+    if not ours:
+        why = f"drained by someone else: {', '.join(nodes[:4])}" if nodes else "no longer drained, or drained before"
+        return Undo(step=step, why=why)
+    return Undo(step=step, command=replace(resume(ours), later=False, why="opsk drained them"))
+
+
+def _restore_nodes(step: Step, before: InitialState, job: JobRecord) -> Command:
+    excluded = before.excluded if step.action.excluded else None
+    return restore_nodes(str(job.label), required=before.required, excluded=excluded)
+
+
+def undo(
+    remap: Remapping, context: ExecutionContext, *, rights: tuple[Who, ...], shown: tuple[str, ...] | None = None
+) -> ExecutionResult:
+    """Undo a remap as far as Slurm and the caller's rights allow; ``left`` lists what stays, and why.
+
+    Parameters
+    ----------
+    shown
+        The commands that the caller approved; others, due to a changed cluster, are not run.
+
+    Raises
+    ------
+    InputError
+        Nothing of it was done, or it is undone already.
+    SlurmError
+        Slurm does not answer.
+    """
+    planned = remap.planned
+    if remap.state not in {"applied", "failed", "applying", "undoing"} or not remap.steps:
+        raise InputError(f"remap {planned.id} is {remap.state}: there is nothing to undo", hint="opsk remap --journal")
+    now = read_cluster_state(context, planned.job)
+    if now is None:
+        raise SlurmError("without Slurm opsk cannot see what can be undone")
+    result = _start_result(remap, rights)
+    _log(context, planned, "undoing")
+    done: list[str] = []
+    left: list[tuple[str, str]] = []
+    for item in undo_commands(remap, now):
+        if item.command is None:
+            left.append((item.step.text, f"stays: {item.why}"))
+        elif shown is not None and item.command.text not in shown:
+            left.append((item.command.text, "not run: the job or its nodes have changed since it was shown"))
+        elif not is_allowed(item.command, rights):
+            left.append((item.command.text, f"by an {item.command.who}"))
+        else:
+            status, output = context.run(item.command.argv)
+            if status:
+                _log(context, planned, "failed", message=output)
+                return replace(result, done=tuple(done), left=tuple(left), refused=item.command.text, said=output)
+            context.report(item.command.text)
+            _log(context, planned, "undone", item.step, message=item.command.text)
+            done.append(item.command.text)
+    _log(context, planned, "undone")
+    return replace(result, done=tuple(done), left=tuple(left))

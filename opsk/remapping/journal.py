@@ -25,9 +25,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from opsk.errors import InputError, UnavailableError
 from opsk.job_key import JobKey, cluster_part
-from opsk.remapping.actions import InitialState, Step
+from opsk.remapping.cluster_state import InitialState, Preconditions, Step
 from opsk.remapping.decision import Decision
-from opsk.remapping.preconditions import Preconditions
 from opsk.slurm.commands.remap_commands import ActionKind
 from opsk.units import MIB
 
@@ -197,7 +196,7 @@ class FileJournal:
             There is none of that name, its first line is damaged, or it does not record what its commands do.
         """
         if not _ID.fullmatch(remap):
-            raise InputError(f"{remap[:60]!r} is no name of a remap", hint="opsk remap --journal lists them")
+            raise InputError(f"{remap[:60]!r} is not the name of a remap", hint="opsk remap --journal lists them")
         with self._name_os_errors():
             path = self._path(remap)
         remapping = self._read(remap, path)
@@ -251,7 +250,7 @@ class FileJournal:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise UnavailableError(
-                    f"another opsk is remapping {key} now", hint="see opsk remap --journal, and wait"
+                    f"another opsk is remapping {key} now", hint="wait until it has ended: opsk remap --journal"
                 ) from None
             yield
 
@@ -284,7 +283,8 @@ class FileJournal:
             yield
         except OSError as error:
             raise UnavailableError(
-                f"the journal in {self._folder} cannot be used: {error.strerror}", hint="name another --journal-dir"
+                f"the journal in {self._folder} cannot be used: {error.strerror}",
+                hint="choose another --journal-dir",
             ) from error
 
 
@@ -306,6 +306,7 @@ def _parse_journal(remap: str, text: str) -> Remapping:
             damaged += 1
     if planned is None:
         raise InputError(
-            f"the journal of remap {remap} is damaged at its beginning", hint="nothing can be gone on with"
+            f"the journal of remap {remap} is damaged: its first line cannot be read",
+            hint="it cannot be resumed",
         )
     return Remapping(planned=planned, lines=tuple(lines), damaged=damaged)

@@ -31,6 +31,15 @@ from opsk.slurm.records import JobRecord
 
 _FIRST_PORT, _PORTS = 15000, 15000
 """Below the ports that Linux hands out by itself (32768 and up)."""
+_POLL_S = 0.5
+_MAX_STARTS = 64
+_RESERVED_OPTIONS = frozenset(
+    {
+        "-m", "--distribution", "-n", "--ntasks", "-N", "--nodes", "-w", "--nodelist", "-J", "--job-name", "-x",
+        "--exclude",
+    }
+)  # fmt: skip
+"""Options of srun that would place tasks: the rank map does that."""
 _TASK = """
 case ";$OPSK_GPU_ORDER" in
 *";$SLURMD_NODENAME="*)
@@ -75,7 +84,7 @@ def build_first_map(job: JobRecord, *, nodes: int | None, ranks_per_node: int) -
     used = allocated[: nodes if nodes is not None else len(allocated)]
     if not used or (nodes is not None and len(used) < nodes):
         raise InputError(
-            f"job {job.label} has {len(allocated)} nodes, wanted are {nodes}", hint="ask for fewer with --nodes"
+            f"job {job.label} has {len(allocated)} nodes, fewer than --nodes {nodes}", hint="give a smaller --nodes"
         )
     return Decision(id="", job=job.label, hosts=tuple(node for node in used for _ in range(ranks_per_node)))
 
@@ -97,11 +106,11 @@ def find_refusal(decision: Decision, job: JobRecord, *, per_node: bool, cluster:
     strange = sorted(set(decision.nodes) - set(job.nodes))
     is_of_another = "" not in (decision.cluster, cluster) and decision.cluster != cluster
     if decision.job != job.label or is_of_another:
-        return f"it is meant for {JobKey(cluster=decision.cluster, job=decision.job)}"
+        return f"it is for {JobKey(cluster=decision.cluster, job=decision.job)}"
     if strange:
         return f"the job does not hold {', '.join(strange[:4])}"
     if per_node and list(decision.hosts) != _order_by_node(decision):
-        return "torchrun numbers ranks node by node, with as many on each, and this map does not"
+        return "torchrun needs ranks numbered node by node, the same number on each node"
     return ""
 
 
@@ -153,10 +162,6 @@ def build_step_start(
     )  # fmt: skip
     inherited = {key: value for key, value in environ.items() if key not in STALE}
     return StepStart(words=words, environment=inherited | variables, hosts="".join(f"{node}\n" for node in tasks))
-
-
-_POLL_S = 0.5
-_MAX_STARTS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +223,7 @@ class Launcher:
         self._starts = 0
         job = cluster.job(launch.job)
         if not job.is_active or not job.work_dir:
-            raise InputError(f"job {launch.job} does not run", hint="call it in the job's batch script")
+            raise InputError(f"job {launch.job} is not running", hint="call opsk launch in the job's batch script")
         self._folder = Path(job.work_dir)
 
     def run(self) -> int:
@@ -354,7 +359,7 @@ def count_tasks_per_node(environ: Mapping[str, str], job: JobRecord) -> int:
         return job.gpus_per_node
     value = environ.get("SLURM_GPUS_ON_NODE") or environ.get("SLURM_NTASKS_PER_NODE") or ""
     if not value.isdecimal() or not int(value):
-        raise InputError("how many ranks a node gets is not known", hint="say it with --tasks-per-node")
+        raise InputError("the number of ranks per node is unknown", hint="give --tasks-per-node")
     return int(value)
 
 
@@ -368,23 +373,7 @@ def validate_srun_options(words: Sequence[str]) -> tuple[str, ...]:
     """
     wrong = [word for word in words if word.split("=")[0] in _RESERVED_OPTIONS or not word.startswith("-")]
     if wrong:
-        raise InputError(f"--srun {wrong[0][:60]!r}: where tasks run is said by the map", hint="leave it out")
+        raise InputError(
+            f"--srun {wrong[0][:60]!r}: the rank map decides where tasks run", hint="leave out this option"
+        )
     return tuple(words)
-
-
-_RESERVED_OPTIONS = frozenset(
-    {
-        "-m",
-        "--distribution",
-        "-n",
-        "--ntasks",
-        "-N",
-        "--nodes",
-        "-w",
-        "--nodelist",
-        "-J",
-        "--job-name",
-        "-x",
-        "--exclude",
-    }
-)

@@ -13,11 +13,10 @@ from opsk.errors import InputError
 from opsk.job_key import JobKey
 from opsk.planning.remap.placement_view import list_hosts
 from opsk.planning.remap.values import Answer, Option, Terms, Way
-from opsk.remapping.actions import ClusterState, InitialState, Step
+from opsk.remapping.cluster_state import ClusterState, InitialState, Preconditions, Step, build_preconditions
 from opsk.remapping.commands import find_caller_name, format_executor, is_allowed
 from opsk.remapping.decision import Decision, LauncherReport, decision_file, launcher_report_file, read_launcher_report
 from opsk.remapping.journal import PlannedRemap, new_id
-from opsk.remapping.preconditions import Preconditions, build_preconditions
 from opsk.slurm.commands.remap_commands import Action, ActionKind, Command, Where, Who
 from opsk.slurm.records import JobRecord, NodeRecord
 
@@ -45,10 +44,10 @@ def find_option(answer: Answer, chosen: str) -> Option:
         if option.kind.value == chosen:
             return option
     if answer.nothing_to_do:
-        raise InputError(f"nothing to apply: {answer.nothing_to_do}", hint="leave --apply out")
+        raise InputError(f"nothing to apply: {answer.nothing_to_do}", hint="leave out --apply")
     kinds = ", ".join(f"{number} {option.kind}" for number, option in enumerate(answer.options, start=1))
     why = "; ".join(refusal.why for refusal in answer.refused if refusal.kind.value == chosen)
-    raise InputError(f"there is no option {chosen[:40]!r}" + (f": {why}" if why else ""), hint=f"there are {kinds}")
+    raise InputError(f"there is no option {chosen[:40]!r}" + (f": {why}" if why else ""), hint=f"options: {kinds}")
 
 
 def find_launcher(job: JobRecord | None, cluster: str) -> RunningLauncher | None:
@@ -84,7 +83,7 @@ def _is_plain(label: str) -> bool:
 
 
 def build_option_preconditions(option: Option, job: JobRecord | None, nodes: Mapping[str, NodeRecord]) -> Preconditions:
-    """Return the world that an option rests on."""
+    """Return what an option depends on, as it is now."""
     return build_preconditions(job, nodes, used=option.nodes, failed=_find_failed_nodes(option))
 
 
@@ -105,7 +104,7 @@ def prepare_remap(
     Parameters
     ----------
     state
-        The world when the plan was made.
+        The cluster when the plan was made.
     launcher
         Takes the new map where the option is a new step inside the job; else that is left to the job itself.
     world

@@ -11,13 +11,11 @@ from pathlib import Path
 from opsk.app.remap.inputs import RemapInputs
 from opsk.config import load_site
 from opsk.errors import OpskError
-from opsk.planning.remap.terms import Terms
-from opsk.planning.remap.values import Option
-from opsk.remapping.actions import ClusterState
+from opsk.planning.remap.values import Option, Terms
+from opsk.remapping.cluster_state import ClusterState, Preconditions
 from opsk.remapping.commands import find_caller_name, find_caller_rights, format_executor, is_allowed, run_command
 from opsk.remapping.execution import Cluster, ExecutionContext, ExecutionResult, execute
 from opsk.remapping.journal import FileJournal, Journal, default_folder
-from opsk.remapping.preconditions import Preconditions
 from opsk.remapping.preparation import RunningLauncher, find_launcher, prepare_remap
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.commands.remap_commands import Who

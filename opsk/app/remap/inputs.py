@@ -22,7 +22,7 @@ from opsk.hostlist import expand, fold
 from opsk.planning.placement.node_order import slurm_order
 from opsk.planning.placement.step_model import as_cabled
 from opsk.planning.ranks import RankOrder
-from opsk.planning.remap.failure_names import Machine
+from opsk.planning.remap.failure import Machine
 from opsk.planning.remap.situation import Hosts, Situation, prepare
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.remapping.preparation import find_launcher

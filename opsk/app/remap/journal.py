@@ -10,12 +10,11 @@ from opsk.app.remap.apply import Ask, attach_store, build_context
 from opsk.errors import InputError
 from opsk.hostlist import expand
 from opsk.job_key import JobKey
-from opsk.remapping.actions import OUR_REASON, ClusterState
+from opsk.remapping.cluster_state import OUR_REASON, ClusterState
 from opsk.remapping.commands import find_caller_rights, run_command
-from opsk.remapping.execution import ExecutionResult, execute, read_cluster_state
+from opsk.remapping.execution import ExecutionResult, Undo, execute, read_cluster_state, undo, undo_commands
 from opsk.remapping.journal import FileJournal, Remapping
 from opsk.remapping.preparation import find_launcher
-from opsk.remapping.undo import Undo, undo, undo_commands
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.commands.remap_commands import Who, resume

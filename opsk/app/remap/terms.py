@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from opsk.app.remap.inputs import NO_JOB, RemapInputs
-from opsk.planning.remap.terms import Terms
+from opsk.planning.remap.values import Terms
 from opsk.slurm.commands.remap_commands import UNKNOWN_JOB
 
 

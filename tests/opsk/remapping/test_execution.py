@@ -15,13 +15,12 @@ from opsk.job_key import JobKey
 from opsk.planning.remap.remap import remap
 from opsk.planning.remap.values import Kind, Option, Terms, Way
 from opsk.remapping import commands as running
-from opsk.remapping.actions import ClusterState
+from opsk.remapping.cluster_state import ClusterState
 from opsk.remapping.commands import find_caller_rights
 from opsk.remapping.decision import LauncherReport, decision_file, launcher_report_file, read_decision, write_document
-from opsk.remapping.execution import ExecutionContext, ExecutionResult, execute, read_cluster_state
+from opsk.remapping.execution import ExecutionContext, ExecutionResult, execute, read_cluster_state, undo
 from opsk.remapping.journal import FileJournal, Line, PlannedRemap
 from opsk.remapping.preparation import RunningLauncher, find_option, prepare_remap
-from opsk.remapping.undo import undo
 from opsk.slurm.commands.remap_commands import SlurmSite, Who
 from opsk.slurm.records import JobRecord
 from opsk.workload.plan import Plan
@@ -94,7 +93,7 @@ def test_the_first_refusal_ends_it_and_is_told(tmp_path: Path) -> None:
     assert found.refused is not None
     assert "excnodelist=n2" in found.refused
     assert found.said == "slurm_update error: Access denied"
-    assert found.left[0] == ("scontrol update jobid=7 starttime=now", "not run any more")
+    assert found.left[0] == ("scontrol update jobid=7 starttime=now", "not run")
 
 
 def test_what_failed_can_be_gone_on_with(tmp_path: Path) -> None:
@@ -106,7 +105,7 @@ def test_what_failed_can_be_gone_on_with(tmp_path: Path) -> None:
     assert done.refused is None
     assert verbs(world) == ["reason", "requeue", "reqnodelist", "starttime"]
     assert context.journal.read(broken.journal or "").state == "applied"
-    with pytest.raises(InputError, match="nothing is left"):
+    with pytest.raises(InputError, match="nothing to resume"):
         execute(context.journal.read(broken.journal or ""), context)
 
 
@@ -179,7 +178,7 @@ def test_a_job_that_started_by_itself_on_other_nodes_is_told(tmp_path: Path) -> 
     world.change(lambda now: now["job"].update(restarts=1, nodes=["n0", "n1", "n2", "n4"]))
     found = execute(context.journal.read(planned.id), context)
     assert found.refused is not None
-    assert "was started again meanwhile, on n0, n1, n2, n4" in (found.said or "")
+    assert "has been started again on n0, n1, n2, n4" in (found.said or "")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +188,7 @@ def test_a_job_that_started_by_itself_on_other_nodes_is_told(tmp_path: Path) -> 
         (lambda now: now["job"].update(restarts=1), "restarts was 0, is 1"),
         (lambda now: now["nodes"]["n5"].update(state="ALLOCATED"), "n5 was IDLE, is ALLOCATED"),
         (lambda now: now["nodes"]["n0"].update(flags=["DRAIN"]), "n0 was usable, is IDLE+DRAIN"),
-        (lambda now: now["job"].update(state="FORGOTTEN"), "does not know the job"),
+        (lambda now: now["job"].update(state="FORGOTTEN"), "no longer knows the job"),
     ],
 )
 def test_a_world_that_has_changed_is_refused_and_told(

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError, UnavailableError
 from opsk.job_key import JobKey
-from opsk.remapping.actions import InitialState, Step
+from opsk.remapping.cluster_state import InitialState, Preconditions, Step
 from opsk.remapping.decision import Decision
 from opsk.remapping.journal import FileJournal, Line, PlannedRemap, default_folder, new_id
-from opsk.remapping.preconditions import Preconditions
 from opsk.slurm.commands.remap_commands import Action, ActionKind
 
 NAME = "7-20250101T000000-abcdef"

@@ -45,7 +45,7 @@ def in_task(start: StepStart, **slurm: str) -> dict[str, str]:
 def test_a_job_begins_on_its_first_nodes_in_slurms_order() -> None:
     assert build_first_map(JOB, nodes=2, ranks_per_node=2).hosts == ("n0", "n0", "n1", "n1")
     assert build_first_map(JOB, nodes=None, ranks_per_node=1).hosts == ("n0", "n1", "n2", "n10")
-    with pytest.raises(InputError, match="has 4 nodes, wanted are 5"):
+    with pytest.raises(InputError, match="has 4 nodes, fewer than --nodes 5"):
         build_first_map(JOB, nodes=5, ranks_per_node=1)
 
 
@@ -117,4 +117,4 @@ def test_a_map_for_a_job_of_another_cluster_is_refused() -> None:
     west = replace(MOVED, cluster="west")
     assert find_refusal(west, JOB, per_node=True, cluster="west") == ""
     assert find_refusal(west, JOB, per_node=True, cluster="") == "", "where nobody tells the cluster, the folder does"
-    assert find_refusal(west, JOB, per_node=True, cluster="east") == f"it is meant for job {JOB.label} of cluster west"
+    assert find_refusal(west, JOB, per_node=True, cluster="east") == f"it is for job {JOB.label} of cluster west"
