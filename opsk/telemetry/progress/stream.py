@@ -93,12 +93,12 @@ def parse_event(text: str) -> ParsedLine | None:
         return ParsedLine(part=Part.EVENT, event=EventKind.LAUNCH)
     if (match := _VALIDATION.search(text)) is not None:
         values = drop_missing(loss=parse_number(match[2]))
-        return ParsedLine(part=Part.EVENT, event=EventKind.VALIDATION, iteration=int(match[1]), values=values)
+        return ParsedLine(part=Part.EVENT, event=EventKind.VALIDATION, iteration=parse_whole(match[1]), values=values)
     if (match := _SAVE_TIMER.search(text)) is not None:
         took_ms = parse_positive(match[2] or match[1])
         return ParsedLine(part=Part.EVENT, event=EventKind.CHECKPOINT, seconds=took_ms / 1e3 if took_ms else None)
     if (match := _SAVING.search(text)) is not None:
-        return ParsedLine(part=Part.EVENT, event=EventKind.CHECKPOINT, iteration=int(match[1]))
+        return ParsedLine(part=Part.EVENT, event=EventKind.CHECKPOINT, iteration=parse_whole(match[1]))
     if (match := _SAVED.search(text)) is not None:
         return ParsedLine(
             part=Part.EVENT,
@@ -191,18 +191,22 @@ class ProgressReader:
         printer = self._printer(line.label)
         if printer is None:
             return
+        text = line.text
         for reader in self._readers:
-            if not any(word in line.text for word in reader.hints):
+            for word in reader.hints:
+                if word in text:
+                    break
+            else:
                 continue
-            seen = reader.read(line.text)
+            seen = reader.read(text)
             if seen is None or (seen.part is Part.MORE and printer.seen is None and not seen.alone):
                 continue
             yield from self._handle_parsed(reader, seen, line, printer)
             return
-        if (seen := parse_event(line.text)) is not None:
+        if (seen := parse_event(text)) is not None:
             yield from self._event(seen, line)
         else:
-            self._learn(line.text)
+            self._learn(text)
 
     def _learn(self, text: str) -> None:
         """Remember sizes of the run; a size that is stated with two values is unknown."""

@@ -13,6 +13,7 @@ from opsk.telemetry.progress.records import EventKind, ParsedLine, Part, Reader
 from opsk.telemetry.progress.values import (
     NUMBER,
     drop_missing,
+    parse_duration_s,
     parse_number,
     parse_positive,
     parse_size_bytes,
@@ -35,6 +36,15 @@ _OTHER = re.compile(
 )
 _POSTFIX = re.compile(r"\b(loss|train_loss|lr|grad_norm|global_step|step)=\s*([^,\s]+)", re.ASCII)
 _LOSS_BEFORE = re.compile(r"\b(?:Loss|loss):?\s*([\d.]+|nan|inf)", re.ASCII)
+_DICT = re.compile(r"\{\s*'[^{}]*\}")
+_VALUE = re.compile(rf"'([^']{{1,80}})':\s*'?({NUMBER})", re.ASCII)
+_TOTAL = re.compile(r"Total optimization steps\s*=\s*([\d,]+)", re.ASCII)
+_TRL = ("rewards/", "num_tokens", "mean_token_accuracy", "logps/", "kl", "completion_length", "objective/")
+_AXOLOTL = ("memory/max_", "memory/device_", "tokens/train_per_sec_per_gpu")
+_SUMMARY = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "epoch")
+_JSON_VALUE = re.compile(rf'"(\w+)":\s*("[^"]{{0,40}}"|{NUMBER})', re.ASCII)
+_MAX_DIGITS = 15
+_RANK = 30
 
 
 class BarReader(Reader):
@@ -108,14 +118,6 @@ class BarReader(Reader):
         return self._offset + position
 
 
-_DICT = re.compile(r"\{\s*'[^{}]*\}")
-_VALUE = re.compile(rf"'([^']{{1,80}})':\s*'?({NUMBER})", re.ASCII)
-_TOTAL = re.compile(r"Total optimization steps\s*=\s*([\d,]+)", re.ASCII)
-_TRL = ("rewards/", "num_tokens", "mean_token_accuracy", "logps/", "kl", "completion_length", "objective/")
-_AXOLOTL = ("memory/max_", "memory/device_", "tokens/train_per_sec_per_gpu")
-_SUMMARY = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "epoch")
-
-
 class HfTrainerReader(BarReader):
     """Dicts and bars of HuggingFace's Trainer; without a dict it is a bar of any program."""
 
@@ -164,9 +166,6 @@ class HfTrainerReader(BarReader):
             self.name = "llama-factory"
 
 
-_RANK = 30
-
-
 def _parse_values(metrics: dict[str, str]) -> dict[str, float]:
     """Convert a dict of the Trainer to values of a record."""
     peak = next((value for name, value in metrics.items() if name.startswith("memory/max_")), "")
@@ -182,3 +181,43 @@ def _parse_values(metrics: dict[str, str]) -> dict[str, float]:
             memory_bytes=parse_size_bytes(f"{peak}GiB") if peak else None,
         )
     )
+
+
+class LlamaFactoryReader(Reader):
+    """Lines of LLaMA-Factory's ``trainer_log.jsonl``."""
+
+    name = "llama-factory"
+    rank = 20
+    hints = ('"current_steps"',)
+
+    def __init__(self) -> None:
+        self._last: tuple[int, float] | None = None
+
+    def read(self, text: str) -> ParsedLine | None:
+        """Parse one line; a step takes the time since the line before."""
+        fields = {found[1]: found[2].strip('"') for found in _JSON_VALUE.finditer(text)}
+        step = fields.get("current_steps", "")
+        if not step.isdecimal() or len(step) > _MAX_DIGITS:
+            return None
+        if "loss" not in fields:
+            values = drop_missing(loss=parse_number(fields.get("eval_loss", "")))
+            return ParsedLine(part=Part.EVENT, event=EventKind.VALIDATION, iteration=int(step), values=values)
+        elapsed_s = parse_duration_s(fields.get("elapsed_time", ""))
+        step_s = None
+        if self._last is not None and elapsed_s is not None and int(step) > self._last[0]:
+            step_s = (elapsed_s - self._last[1]) / (int(step) - self._last[0])
+        if elapsed_s is not None:
+            self._last = (int(step), elapsed_s)
+        values = drop_missing(
+            loss=parse_number(fields["loss"]),
+            lr=parse_number(fields.get("lr", fields.get("learning_rate", ""))),
+            tokens_per_s=parse_positive(fields.get("throughput", "")),
+            step_s=step_s if step_s and step_s > 0 else None,
+        )
+        total = fields.get("total_steps", "")
+        return ParsedLine(
+            part=Part.STEP,
+            iteration=int(step),
+            total_iterations=parse_whole(total),
+            values=values,
+        )

@@ -19,7 +19,7 @@ from opsk.telemetry.progress.values import (
 )
 from opsk.units import MIB
 
-ITERATION = re.compile(r"\biteration\s+(\d{1,15})\s*/\s*(\d{1,15})", re.ASCII)
+_ITERATION = re.compile(r"\biteration\s+(\d{1,15})\s*/\s*(\d{1,15})", re.ASCII)
 _ELAPSED = re.compile(r"elapsed time per iteration \((ms|s)\)")
 _MEMORY = re.compile(r"\(after (\d{1,15}) iterations\) memory \((MB|GB)\)")
 _UTILISATION = re.compile(r"GPU utilization\s*:\s*([\d.]+)\s*MODEL_TFLOP/s/GPU", re.ASCII)
@@ -39,10 +39,10 @@ class MegatronReader(Reader):
 
     def read(self, text: str) -> ParsedLine | None:
         """Parse one line."""
-        match = ITERATION.search(text)
+        match = _ITERATION.search(text)
         if match is None or not (_ELAPSED.search(text) or "| consumed samples:" in text):
             return self._other(text)
-        values = parse_iteration_values(text)
+        values = _parse_iteration_values(text)
         if "samples per second" in text and "TFLOPs:" in text:
             self.name = "megatron-deepspeed"
         if self._tflops is not None:
@@ -65,7 +65,23 @@ class MegatronReader(Reader):
         return ParsedLine(part=Part.EVENT, event=EventKind.MEMORY, iteration=int(memory[1]), values=values)
 
 
-def parse_iteration_values(text: str) -> dict[str, float]:
+class GptNeoxReader(Reader):
+    """Iteration lines of GPT-NeoX: Megatron's fields after the samples per second of the whole job."""
+
+    name = "gpt-neox"
+    rank = 9
+    hints = ("approx flops per GPU",)
+
+    def read(self, text: str) -> ParsedLine | None:
+        """Parse one line."""
+        match = _ITERATION.search(text)
+        if match is None or "approx flops per GPU" not in text:
+            return None
+        values = _parse_iteration_values(text)
+        return ParsedLine(part=Part.STEP, iteration=int(match[1]), total_iterations=int(match[2]), values=values)
+
+
+def _parse_iteration_values(text: str) -> dict[str, float]:
     """Parse the fields of an iteration line; of a name that comes twice the first counts."""
     values: dict[str, float] = {}
     for name, value in split_piped_fields(text):

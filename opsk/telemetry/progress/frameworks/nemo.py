@@ -12,8 +12,8 @@ import re
 from opsk.telemetry.progress.records import ParsedLine, Part, Reader
 from opsk.telemetry.progress.values import drop_missing, parse_number, parse_positive, parse_whole, split_piped_fields
 
-_LINE = re.compile(r"Training epoch (\d+), iteration (\d+)/(\d+)", re.ASCII)
-_BAR = re.compile(r"Epoch \d+:?\s[^\[]{0,400}?(\d+)/(\d+) \[", re.ASCII)
+_LINE = re.compile(r"Training epoch (\d+), iteration (\d{1,15})/(\d{1,15})", re.ASCII)
+_BAR = re.compile(r"Epoch \d+:?\s[^\[]{0,400}?(\d{1,15})/(\d{1,15}) \[", re.ASCII)
 _POSTFIX = re.compile(r"\b(global_step|reduced_train_loss|train_step_timing in s|lr)=\s*([^,\]\s]+)", re.ASCII)
 
 
