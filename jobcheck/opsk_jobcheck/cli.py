@@ -18,16 +18,15 @@ from opsk.units import KIB, MIB
 from opsk.workload.advice_record import Verdict
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.advice import Advice
-from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.advice.adviser import Adviser, build_site_adviser
 from opsk_jobcheck.advice.document import document
 from opsk_jobcheck.advice.rendering import Detail, is_ascii_only, lines, mark_array_task, parse_detail
 from opsk_jobcheck.cluster_state.node_constraints import parse_node_constraints
 from opsk_jobcheck.scripts.sbatch.directives import read_directive_options
 from opsk_jobcheck.scripts.sbatch_request import build_typed_request
 from opsk_jobcheck.scripts.script import read_script
-from opsk_jobcheck.service.live_once import add_live_state
-from opsk_jobcheck.service.site import build_site_adviser
 from opsk_jobcheck.submission.request import SlurmRequest
+from opsk_jobcheck.workers.watcher import add_live_state
 
 MAX_SCRIPT_BYTES = 4 * MIB
 """Slurm's own default limit (``MaxScriptSize`` of slurm.conf, 4 MiB): nothing larger can be submitted."""

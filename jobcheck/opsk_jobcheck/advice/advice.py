@@ -1,4 +1,9 @@
-"""Defines the advice on one submission: the verdict, and everything that it was concluded from."""
+"""Defines the advice on one submission: the verdict, everything that it was concluded from, and what is uncertain.
+
+A value that nobody stated is always listed as assumed. It is a guess only where it may be something else. Features that
+are off unless requested, and the defaults of a framework's argument parser, are certain once the whole command line was
+read.
+"""
 
 from __future__ import annotations
 

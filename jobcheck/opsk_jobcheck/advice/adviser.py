@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from opsk.app.inputs.efficiency import find_unmeasured
+from opsk.app.inputs.cluster import load_cluster
+from opsk.app.inputs.efficiency import find_unmeasured, load_efficiency
+from opsk.app.inputs.fabric_dump import read_dumps
+from opsk.config import SiteConfig
 from opsk.costmodel.efficiency.cases import build_case
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency
@@ -15,25 +20,24 @@ from opsk.costmodel.uncertainty.case_spread import apply_case_spread
 from opsk.costmodel.uncertainty.verdict import compute_verdict
 from opsk.errors import InputError, OpskError
 from opsk.fabric.fabric import Fabric
-from opsk.fabric.rails import Rails
+from opsk.fabric.rails import Rails, find_rails
 from opsk.hardware.catalog import resolve_gpu
 from opsk.hardware.spec import ClusterSpec
-from opsk.planning.interference.links import FabricLinks
+from opsk.planning.interference.links import FabricLinks, build_links
 from opsk.planning.placement.step_model import as_cabled, step_model
+from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.routes import Routes
 from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Assumption, Completion, complete
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 from opsk.workload.workload import Problem, Workload
-from opsk_jobcheck.advice.advice import Advice, PlacementAdvice
-from opsk_jobcheck.advice.guesses import find_guesses
-from opsk_jobcheck.advice.placement import advise_live_placement, advise_placement
+from opsk_jobcheck.advice.advice import Advice, find_guesses
+from opsk_jobcheck.advice.placement import PlacementAdvice, advise_live_placement, advise_placement
 from opsk_jobcheck.advice.repairs import apply_launcher_ranks, choose_repair, find_stops, round_to_whole_batches
-from opsk_jobcheck.advice.search import search_improvements
+from opsk_jobcheck.advice.search import Waste, search_improvements
 from opsk_jobcheck.advice.search_cache import SearchCache, recipe_key
 from opsk_jobcheck.advice.suggestions import Question
-from opsk_jobcheck.advice.waste import Waste
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState
 from opsk_jobcheck.host_memory import STATE_INPUTS, explain_partial_offload, find_host_shortage
@@ -329,3 +333,52 @@ def _with_requested_gpu(cluster: ClusterSpec, requested: str | None) -> tuple[Cl
         why = f"{requested} may also be {', '.join(alternatives)}"
         assumed = (Assumption(field="gpu", value=spec.name, why=why),)
     return replace(cluster, node=replace(cluster.node, gpu=spec)), assumed
+
+
+def build_site_adviser(
+    site: SiteConfig, *, cluster: str | None = None, fabric: Sequence[Path] = (), with_fabric_links: bool = False
+) -> Adviser:
+    """Return the adviser of this site; ``cluster`` and ``fabric`` of the command line override the configuration.
+
+    Parameters
+    ----------
+    with_fabric_links
+        Number the links of the fabric too, for the load on them.
+
+    Raises
+    ------
+    InputError
+        When the cluster or a dump of the fabric cannot be read; names the file and what to do.
+    """
+    named = cluster or site.cluster
+    dumps = tuple(fabric) or site.fabric
+    with _name_config_key("cluster", is_from_config=not cluster):
+        spec = load_cluster(named) if named else None
+    with _name_config_key("fabric", is_from_config=not fabric):
+        fabric_dump = read_dumps(dumps) if dumps else None
+    with _name_config_key("efficiency", is_from_config=True):
+        efficiency = load_efficiency(site.efficiency)
+    rails = find_rails(fabric_dump) if fabric_dump else None
+    routes = build_routes(fabric_dump, rails, adaptive=site.adaptive_routing) if rails else None
+    return Adviser(
+        cluster=spec,
+        cluster_from=named or "",
+        rails=rails,
+        routes=routes,
+        fabric=fabric_dump if with_fabric_links else None,
+        fabric_links=build_links(fabric_dump, rails, routes) if with_fabric_links and rails and routes else None,
+        fabric_from=", ".join(str(dump) for dump in dumps),
+        efficiency=efficiency,
+        default_partition=site.advisor.default_partition,
+    )
+
+
+@contextmanager
+def _name_config_key(key: str, *, is_from_config: bool) -> Iterator[None]:
+    """Name the key of the site configuration in an error, where no option of the command names it."""
+    try:
+        yield
+    except InputError as error:
+        if not is_from_config:
+            raise
+        raise InputError(f"{key} in the site configuration: {error.message}", hint=error.hint) from error

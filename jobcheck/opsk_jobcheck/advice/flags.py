@@ -1,4 +1,9 @@
-"""Selects the settings in a launch script, or in the files that it names, that change one plan into another."""
+"""Formats the settings that change one plan into another, in the syntax of the script or of the files that it names.
+
+A number that a file states is changed there, under the job's own name for it. Sections and names of torchtitan moved
+from release to release (``[training]`` to ``[parallelism]``, ``batch_size`` to ``local_batch_size``), and torchtitan
+refuses a flag of another release.
+"""
 
 from __future__ import annotations
 

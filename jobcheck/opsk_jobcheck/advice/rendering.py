@@ -7,10 +7,10 @@ from enum import StrEnum
 
 from opsk.text import format_count
 from opsk.workload.advice_record import Verdict
+from opsk_jobcheck.advice import sections
 from opsk_jobcheck.advice.advice import Advice
-from opsk_jobcheck.advice.network_text import render_network, render_sharing
-from opsk_jobcheck.advice.text import figures, job
-from opsk_jobcheck.advice.text.line import LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, is_ascii_only, to_ascii
+from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, is_ascii_only, to_ascii
+from opsk_jobcheck.advice.sections import render_network, render_sharing
 
 __all__ = ["MAX_LINES", "Detail", "is_ascii_only", "lines", "mark_array_task", "parse_detail", "short_lines"]
 
@@ -69,22 +69,22 @@ def mark_array_task(rows: tuple[str, ...], *, is_array: bool, ascii_only: bool =
 
 def _render_short(advice: Advice) -> tuple[str, str]:
     """Return headline and verdict."""
-    verdict = next(job.unknown(advice)) if advice.verdict is Verdict.UNKNOWN else figures.memory(advice)
-    return job.headline(advice).row(), verdict.row()
+    verdict = next(sections.unknown(advice)) if advice.verdict is Verdict.UNKNOWN else sections.memory(advice)
+    return sections.headline(advice).row(), verdict.row()
 
 
 def _build_lines(advice: Advice) -> list[Line]:
     """Return all lines of the advice, in reading order."""
-    parts = [job.headline(advice)]
+    parts = [sections.headline(advice)]
     if advice.verdict is Verdict.UNKNOWN:
-        parts += [*job.unknown(advice), *figures.mending(advice)]
+        parts += [*sections.unknown(advice), *sections.mending(advice)]
     else:
-        out = figures.ways_out(advice) if advice.verdict is not Verdict.FITS else ()
-        parts += [figures.memory(advice), *out, figures.speed(advice)]
-        parts += [*figures.improvements(advice), *figures.best(advice), *_build_network_lines(advice)]
+        out = sections.ways_out(advice) if advice.verdict is not Verdict.FITS else ()
+        parts += [sections.memory(advice), *out, sections.speed(advice)]
+        parts += [*sections.improvements(advice), *sections.best(advice), *_build_network_lines(advice)]
     if advice.is_short:
         parts.append(Line(label="short", text=SHORT, brief=SHORT, weight=Weight.VERDICT))
-    return [*parts, *job.problems(advice), *job.read(advice), *job.assumed(advice)]
+    return [*parts, *sections.problems(advice), *sections.read(advice), *sections.assumed(advice)]
 
 
 def _build_network_lines(advice: Advice) -> Iterable[Line]:

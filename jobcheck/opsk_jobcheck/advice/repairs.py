@@ -13,9 +13,9 @@ from opsk.workload.defaults import Assumption
 from opsk.workload.plan import StatedPlan
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.advice import Advice
+from opsk_jobcheck.advice.search import Waste, WasteKind, build_idle_gpus_finding
+from opsk_jobcheck.advice.sections import prediction_of, settings_text
 from opsk_jobcheck.advice.suggestions import MAX_MICRO_BATCH, REQUESTED_GPUS
-from opsk_jobcheck.advice.text.figures import prediction_of, settings_text
-from opsk_jobcheck.advice.waste import Waste, WasteKind, build_idle_gpus_finding
 from opsk_jobcheck.scripts.launchers.ranks import NODES_OPTION
 from opsk_jobcheck.scripts.launchers.ranks import OPTION as RANKS
 

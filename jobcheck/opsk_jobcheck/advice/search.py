@@ -1,4 +1,7 @@
-"""Searches near a plan and among all plans for helpful changes, the best plan, and the waste of the requested plan."""
+"""Searches near a plan and among all plans for helpful changes, the best plan, and the waste of the requested plan.
+
+Waste is what costs time or GPUs for nothing: idle GPUs, tensor parallelism across nodes, pipeline bubbles, settings.
+"""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from opsk.costmodel.table import PredictionTable
 from opsk.lru_cache import LruCache
 from opsk.workload.workload import Workload
-from opsk_jobcheck.advice.advice import PlacementAdvice
-from opsk_jobcheck.advice.option_syntax.named import settings_file
+from opsk_jobcheck.advice.flags import settings_file
+from opsk_jobcheck.advice.placement import PlacementAdvice
 from opsk_jobcheck.advice.search import SearchResult
 
 MAX_PREDICTIONS, MAX_SEARCHES, MAX_PLACEMENTS = 256, 256, 16

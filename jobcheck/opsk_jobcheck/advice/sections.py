@@ -1,4 +1,4 @@
-"""Renders the lines of advice on the network and on the jobs that share its links, one line each."""
+"""Renders the lines of advice by subject: the job, its memory and speed, improvements, and the network."""
 
 from __future__ import annotations
 

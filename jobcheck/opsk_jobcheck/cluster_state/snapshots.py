@@ -1,8 +1,9 @@
-"""Runs the process that asks Slurm once for all jobs and nodes on behalf of everybody on a host.
+"""Asks Slurm once for all jobs and nodes on behalf of everybody on a host, in a process of its own.
 
 It asks only while a request was made within the last half minute, which the advisor signals by touching a file, and at
 most once per interval, however many readers there are. Slurm's answer is one file, replaced atomically. The process
-ends when its standard input closes, so it does not outlive the advisor.
+ends when its standard input closes, so it does not outlive the advisor. `WatcherJobs` looks up the owners of jobs in
+that file, where the advisor's unit cannot reach Slurm.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opsk.errors import OpskError
+from opsk.errors import InputError, OpskError
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.commands.command import CommandClient
-from opsk.slurm.snapshot import Snapshot, pack, parse_private_data
+from opsk.slurm.snapshot import MAX_BYTES, Snapshot, SnapshotReader, pack, parse_private_data
 
 SNAPSHOT, REQUEST_FILE = "cluster", "wanted"
 """Files in the folder: Slurm's last answer, and the one whose time is the time of the last request."""
@@ -36,8 +38,10 @@ MAX_PAUSE_S = 60.0
 """Users watch screens: a controller that is back is noticed soon."""
 QUESTION_DEADLINE_S = 10.0
 NICENESS = 10
-
 log = logging.getLogger(__name__)
+RECHECK_EVERY_S = 0.5
+GRACE_S = 5.0
+"""How much later than its interval the watcher's next answer may come."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,6 +172,73 @@ def _end_with_input() -> None:
     while os.read(0, 4096):
         pass
     os._exit(0)
+
+
+class WatcherJobs:
+    """The jobs that the watcher knows.
+
+    Parameters
+    ----------
+    folder
+        The site's ``live_folder``; without one nothing is known.
+    interval_s
+        The watcher's shortest interval between queries of Slurm.
+    clock
+        Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        interval_s: float,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._folder = folder
+        self._patience_s = interval_s + GRACE_S
+        self._clock = clock
+        self._sleep = sleep
+        self._reader = SnapshotReader()
+        self._file_stamp: tuple[int, int] | None = None
+        self._last: Snapshot | None = None
+        self._users: dict[str, str] = {}
+
+    def user_of(self, job: str) -> str | None:
+        """Return the name of a job's user; ``None`` where the watcher does not know the job, or there is no watcher."""
+        if self._folder is None:
+            return None
+        started_s = self._clock()
+        self._refresh()
+        while job not in self._users and self._is_old(started_s) and self._clock() - started_s < self._patience_s:
+            self._sleep(RECHECK_EVERY_S)
+            self._refresh()
+        return self._users.get(job)
+
+    def cluster(self) -> str:
+        """Return the name of the cluster; empty where it is unknown."""
+        self._refresh()
+        return self._last.cluster if self._last is not None else ""
+
+    def _is_old(self, now_s: float) -> bool:
+        """Return whether waiting helps: there is a watcher whose last answer is old."""
+        return self._last is not None and now_s - self._last.taken_at_s > self._patience_s
+
+    def _refresh(self) -> None:
+        """Request a snapshot, and read the present one where it has changed."""
+        if self._folder is None:
+            return
+        path = self._folder / SNAPSHOT
+        with suppress(OSError):
+            (self._folder / REQUEST_FILE).touch(mode=0o600)
+        with suppress(OSError, InputError):
+            facts = path.stat()
+            stamp = (facts.st_mtime_ns, facts.st_ino)
+            if stamp == self._file_stamp or facts.st_size > MAX_BYTES:
+                return
+            self._file_stamp = stamp
+            self._last = self._reader.read(path.read_bytes())
+            self._users = {name: job.user for job in self._last.jobs for name in (str(job.id), job.label) if job.user}
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Passes live states from the process that asks Slurm to the worker processes, one memory-mapped file per state.
+"""Defines the live state of the cluster, and passes it between processes as files.
 
-A file is a JSON text followed by arrays. Arrays are mapped, not read, so all workers share one copy. A new state is a
-new file behind the link ``current``; the name of the file is its generation. Only the time of the last successful round
-changes in place. The folder belongs to the advisor's user alone.
+One process asks Slurm; the workers read the result from one memory-mapped file per state. A file is a JSON text
+followed by arrays, which are mapped, not read, so all workers share one copy. A new state is a new file behind the link
+``current``; the name of the file is its generation. Only the time of the last successful round changes in place. The
+folder belongs to the advisor's user alone.
 """
 
 from __future__ import annotations

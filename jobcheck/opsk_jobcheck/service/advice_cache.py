@@ -11,13 +11,12 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from opsk.workload.advice_record import replace_hash
 from opsk_jobcheck.scripts.free_numbers import Free, Numbered, text_digest
-from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.submission.request import SlurmRequest
 from opsk_jobcheck.submission.request_parsing import contradicts
+from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest, script_hash, short_hash
 
 MAX_TEMPLATES, MAX_FREE_SETS = 256, 4
 """Number of templates, and of sets of free numbers of one template, that are stored."""
@@ -59,17 +58,6 @@ SHOWN_FOR_S = 60.0
 """How long advice counts as shown to its user: from ``cli_filter`` to ``job_submit`` of one submission."""
 TYPED_FOR_S = 10.0
 """How long ``salloc`` and ``srun`` may take from ``cli_filter`` to ``job_submit``, which may not get all arguments."""
-
-
-@lru_cache(maxsize=8)
-def script_hash(text: str) -> str:
-    """Return the SHA-256 of a script, in hex; trailing blank lines are ignored (``--wrap`` adds one)."""
-    return hashlib.sha256(text.rstrip("\n").encode("utf-8", errors="surrogatepass")).hexdigest()
-
-
-def short_hash(text: str) -> str:
-    """Return the part of `script_hash` that a job's record holds."""
-    return script_hash(text)[:12]
 
 
 def context_hash(uid: int, query: AnalysisRequest) -> str:

@@ -9,7 +9,7 @@ import click
 from opsk.config import SiteConfig, load_site
 from opsk.errors import InputError
 from opsk.text import format_json
-from opsk_jobcheck.service.audit_summary import audit_summary, render_summary
+from opsk_jobcheck.records.audit import audit_summary, render_summary
 from opsk_jobcheck.service.hooks import ADVICE, HOOKS, SETTINGS, install_hooks, policy_setting
 from opsk_jobcheck.service.service import serve
 
@@ -41,7 +41,7 @@ def advisor(config: Path | None, directory: Path | None, log: Path | None, *, wa
         return
     site = load_site(config)
     if watch:
-        from opsk_jobcheck.service.watcher import run_service  # the analysis, which the daemon itself does without
+        from opsk_jobcheck.workers.watcher import run_service  # the analysis, which the daemon itself does without
 
         run_service(site)
         return

@@ -9,21 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, Protocol
 
 from opsk import __version__
 from opsk.config import AdvisorConfig
 from opsk.workload.advice_record import Verdict
-from opsk_jobcheck.service.advice_cache import AdviceCache, CachedAdvice, cache_key, context_hash, script_hash
-from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
-from opsk_jobcheck.service.audit import policy_notes, size_notes, verdict_notes
-from opsk_jobcheck.service.listening import Peer
-from opsk_jobcheck.service.policy import Decision, decide, render_enforcement
-from opsk_jobcheck.service.side_services import NoSideServices, SideServices
-from opsk_jobcheck.service.workers import TooBusyError, WorkerPool
+from opsk_jobcheck.records.audit import size_notes, verdict_notes
+from opsk_jobcheck.service.advice_cache import AdviceCache, CachedAdvice, cache_key, context_hash
+from opsk_jobcheck.service.policy import Decision, decide, policy_notes, render_enforcement
 from opsk_jobcheck.submission.protocol import (
     MAX_FILES,
     AdviseQuestion,
@@ -35,26 +31,44 @@ from opsk_jobcheck.submission.protocol import (
 )
 from opsk_jobcheck.submission.request import SlurmRequest
 from opsk_jobcheck.submission.request_parsing import command_text, parse_advise_request, parse_submit_request
+from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest, script_hash
+from opsk_jobcheck.workers.pool import TooBusyError, WorkerPool
 
 SHARE_OF_DEADLINE = 0.7
 """Share of a hook's deadline for the answer; the rest is for the transfer."""
-
 SILENT = Answer(status="silent")
 LATER = Answer(status="later")
 PONG = Answer(status="pong", release=__version__)
 TAKEN = Answer(status="taken")
 NOT_ALLOWED = Answer(status="error", error="not allowed to ask for others")
-
 THE_SCRIPT = ""
 """The name of a script's own lines: its user knows it, and in a sweep each script has another."""
-
 MAX_FILE_ROUNDS = 3
 """How often files are requested: a second script names a configuration file, which names another."""
-
 log = logging.getLogger(__name__)
-
 PendingAnswer = asyncio.Future[Answer]
 """Will hold an answer, at the latest at the deadline."""
+
+
+class SideServices(Protocol):
+    """The advisor's services besides advice, on the same socket; none of them may take time."""
+
+    def cluster(self, uid: int, have: str) -> bytes | None:
+        """Return the frame of the jobs and nodes that a user may see; ``None`` while they are unknown."""
+
+    def record(self, uid: int, records: Sequence[str]) -> bool:
+        """Accept records for the store; return whether there was room for them."""
+
+
+class NoSideServices:
+    """Provides no service besides advice."""
+
+    def cluster(self, uid: int, have: str) -> bytes | None:
+        """Return ``None``."""
+
+    def record(self, uid: int, records: Sequence[str]) -> bool:
+        """Accept nothing."""
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,3 +414,12 @@ def _build_enforced_answer(analysis: Analysis, decision: Decision) -> Answer:
         comment=f"{analysis.comment} policy={action}",
         action=action,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """The peer of a connection, as the kernel reports it (``SO_PEERCRED``)."""
+
+    pid: int
+    uid: int
+    gid: int

@@ -15,51 +15,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from opsk.config import PolicyAction, PolicyRule
-from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS
-from opsk.text import escape
-from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
-from opsk_jobcheck.advice.advice import Advice
-from opsk_jobcheck.advice.guesses import find_guesses
-from opsk_jobcheck.service.analysis import Analysis
 from opsk_jobcheck.submission.request import SlurmRequest
-
-MAX_CHANGE_CHARS = 240
-"""Longest change that is named [characters]: nobody pastes more flags from an error message."""
-
-
-def oom_probability(advice: Advice) -> float | None:
-    """Return the probability to run out of memory; ``None`` when nothing was predicted."""
-    if advice.prediction is None:
-        return None
-    fit = float(advice.prediction.memory.fit_probability)
-    return 1.0 - fit if 0 <= fit <= 1 else None
-
-
-def find_memory_guesses(advice: Advice) -> tuple[str, ...]:
-    """Return the inputs of the memory prediction that were guessed, sorted."""
-    return tuple(sorted(set(find_guesses(advice.workload, advice.assumed)) & MEMORY_INPUTS))
-
-
-def explain_oom(advice: Advice) -> str:
-    """Return the memory that is needed, and the capacity, for a job that will run out; else nothing."""
-    if advice.prediction is None or advice.verdict is not Verdict.OOM:
-        return ""
-    memory = advice.prediction.memory
-    needed, capacity = float(memory.total_bytes.expected), float(memory.capacity_bytes)
-    return f"will run out of GPU memory: {as_gib(needed):.1f} GiB of {as_gib(capacity):.1f} GiB per GPU"
-
-
-def would_fit(advice: Advice) -> str:
-    """Return the first change that makes it fit, for a job that will run out; empty where there is none."""
-    if advice.verdict is not Verdict.OOM:
-        return ""
-    for entry in advice.suggestions:
-        if entry.verdict is Verdict.FITS:
-            text = " ".join(entry.flags) or entry.what
-            return escape(f"{text}: {as_gib(entry.memory_bytes):.1f} GiB") if len(text) <= MAX_CHANGE_CHARS else ""
-    return ""
-
+from opsk_jobcheck.workers.analysis import Analysis
 
 SEVERITY: tuple[PolicyAction, ...] = ("off", "shadow", "annotate", "advise", "hold", "reject")
 """Actions by increasing severity."""
@@ -164,3 +122,8 @@ def render_enforcement(decision: Decision, analysis: Analysis) -> tuple[str, ...
         what, remedy = "refused", "the site's policy wants it so; opsk check SCRIPT says more"
     fits = (f"would fit: {analysis.would_fit}",) if analysis.would_fit else ()
     return (f"{what}: {reason}", *fits, remedy)
+
+
+def policy_notes(decision: Decision) -> dict[str, object]:
+    """Return the rule that applies, and its action."""
+    return {"policy": {"rule": decision.rule, "action": decision.action}}

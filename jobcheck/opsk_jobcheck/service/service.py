@@ -16,16 +16,15 @@ from collections.abc import Callable, Sequence
 
 from opsk.config import SiteConfig, load_site
 from opsk.errors import OpskError
-from opsk_jobcheck.service.advice_cache import script_hash, short_hash
+from opsk_jobcheck.records.audit import AuditLog
+from opsk_jobcheck.records.record_queue import RecordQueue
 from opsk_jobcheck.service.answering import Answerer, AnswerResult, Session
-from opsk_jobcheck.service.audit import AuditLog
-from opsk_jobcheck.service.connections import Connections, Limits
-from opsk_jobcheck.service.listening import Listener, listen, notify, submit_uids
-from opsk_jobcheck.service.record_queue import RecordQueue
+from opsk_jobcheck.service.connections import Connections, Limits, Listener, listen, notify, submit_uids
 from opsk_jobcheck.service.shared_cluster import SharedCluster
-from opsk_jobcheck.service.watcher_supervisor import WatcherSupervisor
-from opsk_jobcheck.service.workers import WORKER_COMMAND, WorkerPool
 from opsk_jobcheck.submission.protocol import Answer, Question
+from opsk_jobcheck.workers.analysis import script_hash, short_hash
+from opsk_jobcheck.workers.pool import WORKER_COMMAND, WorkerPool
+from opsk_jobcheck.workers.supervision import WatcherSupervisor
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from opsk.errors import InputError
 from opsk.process_folder import ProcessFolder
 from opsk.slurm.snapshot import MAX_BYTES, Packed, filter_visible, unpack
 from opsk_jobcheck.cluster_state.snapshots import REQUEST_FILE, SNAPSHOT
-from opsk_jobcheck.service.supervised_process import SupervisedProcess
 from opsk_jobcheck.submission.protocol import frame
+from opsk_jobcheck.workers.supervision import SupervisedProcess
 
 ASKER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.cluster_state.snapshots")
 RESTART_PAUSE_S = 30.0

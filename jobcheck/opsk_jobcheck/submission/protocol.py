@@ -26,27 +26,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from opsk.units import KIB
 
 _ESCAPED = re.compile(r"[^ -\[\]-~]")
-
-
-def render_answer_text(version: int, status: str, rows: Iterable[tuple[str, str]]) -> bytes:
-    """Return an answer as text; empty rows are left out."""
-    lines = [f"opsk {version} {status}\n", *(f"{name} {_ESCAPED.sub(_escape, text)}\n" for name, text in rows if text)]
-    return "".join(lines).encode("ascii")
-
-
-def _escape(match: re.Match[str]) -> str:
-    """Return the escape sequence of a character for a hook; beyond 16 bits it is a question mark."""
-    code = ord(match[0])
-    return f"\\u{code:04x}" if code < 1 << 16 else "?"
-
-
 VERSION = 1
 HEADER_BYTES = 4
 MAX_QUESTION_BYTES = 3 << 19
@@ -60,10 +46,21 @@ MAX_DEPTH = 8
 """Deepest nesting of a question; real ones have 3."""
 MAX_INSIDE = 256
 """Lists and objects of one depth; real questions have 4."""
-
 _Path = Annotated[str, Field(max_length=4096)]
 _Word = Annotated[str, Field(max_length=65536)]
 _Scalar = str | float | bool | None
+
+
+def render_answer_text(version: int, status: str, rows: Iterable[tuple[str, str]]) -> bytes:
+    """Return an answer as text; empty rows are left out."""
+    lines = [f"opsk {version} {status}\n", *(f"{name} {_ESCAPED.sub(_escape, text)}\n" for name, text in rows if text)]
+    return "".join(lines).encode("ascii")
+
+
+def _escape(match: re.Match[str]) -> str:
+    """Return the escape sequence of a character for a hook; beyond 16 bits it is a question mark."""
+    code = ord(match[0])
+    return f"\\u{code:04x}" if code < 1 << 16 else "?"
 
 
 class ProtocolError(ValueError):
@@ -190,6 +187,8 @@ class RecordQuestion(_Message):
 
 
 Question = PingQuestion | AdviseQuestion | SubmitQuestion | ClusterQuestion | RecordQuestion
+
+
 _QUESTION: TypeAdapter[Question] = TypeAdapter(Annotated[Question, Field(discriminator="kind")])
 
 
@@ -313,3 +312,12 @@ def _check_depth(document: dict[str, Any]) -> dict[str, Any]:
         if len(level) > MAX_INSIDE:
             raise ProtocolError("too many lists and objects")
     raise ProtocolError("nested too deeply")
+
+
+def read_frame(stream: BinaryIO) -> bytes | None:
+    """Return the next frame's body, ``None`` at the end of the stream."""
+    header = stream.read(HEADER_BYTES)
+    if len(header) < HEADER_BYTES:
+        return None
+    body = stream.read(int.from_bytes(header, "big"))
+    return body if len(body) == int.from_bytes(header, "big") else None

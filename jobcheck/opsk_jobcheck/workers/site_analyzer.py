@@ -21,10 +21,10 @@ from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, parse_node_c
 from opsk_jobcheck.cluster_state.state import LiveReader, fingerprint
 from opsk_jobcheck.scripts.free_numbers import FreeNumbers, Numbered, text_digest
 from opsk_jobcheck.scripts.script import read_script
-from opsk_jobcheck.service.analysis_cache import AnalysisCache, CachedAnalysis
 from opsk_jobcheck.submission.protocol import MAX_FILES
 from opsk_jobcheck.submission.request import SlurmRequest
 from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest, short_hash
+from opsk_jobcheck.workers.analysis_cache import AnalysisCache, CachedAnalysis
 from opsk_jobcheck.workers.supervision import FOLDER_VARIABLE, is_watched
 
 log = logging.getLogger(__name__)

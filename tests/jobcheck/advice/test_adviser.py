@@ -13,8 +13,8 @@ from opsk.hardware.catalog import cluster
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.advice.search import WasteKind
 from opsk_jobcheck.advice.suggestions import MIN_GAIN
-from opsk_jobcheck.advice.waste import WasteKind
 from opsk_jobcheck.scripts.script import read_script
 from tests.fakes.launch_scripts import megatron_script, with_flags
 

@@ -13,17 +13,16 @@ import pytest
 from opsk.config import SiteConfig, StorageConfig
 from opsk.planning.interference.contention import interference
 from opsk.planning.interference.load import default_load, job_shape
-from opsk.planning.placement.reference_jobs import DENSE
+from opsk.planning.placement.step_model import DENSE
 from opsk.workload.plan import Plan
 from opsk_jobcheck.advice.adviser import Adviser
 from opsk_jobcheck.advice.search_cache import SearchCache
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES
-from opsk_jobcheck.cluster_state.state import LiveState
-from opsk_jobcheck.cluster_state.state_files import LiveReader, LiveWriter, fingerprint
+from opsk_jobcheck.cluster_state.state import LiveReader, LiveState, LiveWriter, fingerprint
 from opsk_jobcheck.cluster_state.state_header import LiveHead
 from opsk_jobcheck.scripts.script import read_script
-from opsk_jobcheck.service.watcher import StateBuilder
 from opsk_jobcheck.submission.request import SlurmRequest
+from opsk_jobcheck.workers.watcher import StateBuilder
 from tests.fakes.live_cluster import CountingSlurm, round_of, small_adviser, training_job
 
 JOBS = (training_job(7, ["n0", "n4", "n8", "n12"]), training_job(8, ["n1", "n5"]), training_job(9, ["n2"]))
@@ -145,7 +144,7 @@ def test_an_empty_folder_and_a_damaged_file_are_no_state(tmp_path: Path) -> None
 def test_two_processes_number_the_links_of_a_fabric_alike(adviser: Adviser, root: Path) -> None:
     program = (
         "from tests.fakes.live_cluster import small_adviser\n"
-        "from opsk_jobcheck.cluster_state.state_files import fingerprint\n"
+        "from opsk_jobcheck.cluster_state.state import fingerprint\n"
         "print(fingerprint(small_adviser(spines=1).fabric_links))"
     )
     said = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 from opsk.config import AdvisorConfig
-from opsk_jobcheck.service.analysis import Analysis
-from opsk_jobcheck.service.answering import Answerer, Session
-from opsk_jobcheck.service.listening import Peer
+from opsk_jobcheck.service.answering import Answerer, Peer, Session
 from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer
 from opsk_jobcheck.submission.request_parsing import parse_advise_request
+from opsk_jobcheck.workers.analysis import Analysis
 
 
 class CountingPool:

@@ -13,11 +13,9 @@ from opsk_jobcheck.service.advice_cache import (
     CachedAdvice,
     cache_key,
     context_hash,
-    script_hash,
-    short_hash,
 )
-from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.submission.request import SlurmRequest
+from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest, script_hash, short_hash
 
 FITS = Analysis(verdict="fits", lines=("x",))
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.config import PolicyRule
-from opsk_jobcheck.service.analysis import Analysis
 from opsk_jobcheck.service.policy import SEVERITY, Decision, decide, render_enforcement
 from opsk_jobcheck.submission.request import SlurmRequest
+from opsk_jobcheck.workers.analysis import Analysis
 
 CERTAIN = Analysis(verdict="oom", oom_probability=0.999, why="will run out of GPU memory: 90 GiB of 79.1 GiB per GPU")
 

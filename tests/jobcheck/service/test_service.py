@@ -9,7 +9,7 @@ import time
 
 from opsk import __version__
 from opsk_jobcheck.scripts.free_numbers import Numbered
-from opsk_jobcheck.service.advice_cache import short_hash
+from opsk_jobcheck.workers.analysis import short_hash
 from tests.fakes.advisor_process import RunningAdvisor, eventually
 
 GPUS = '{"gpus-per-node":"8","nodes":"2"}'

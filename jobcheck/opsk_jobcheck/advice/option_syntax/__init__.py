@@ -1,1 +1,0 @@
-"""Formats plan changes in the option syntax of each framework."""

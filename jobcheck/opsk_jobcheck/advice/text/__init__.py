@@ -1,1 +1,0 @@
-"""Renders the parts of the advice as labelled lines, each with a weight."""

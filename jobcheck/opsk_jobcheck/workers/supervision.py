@@ -1,0 +1,169 @@
+"""Runs processes beside the advisor: starts them, restarts them when they end, and ends them with the advisor."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+
+from opsk.config import SiteConfig
+from opsk.process_folder import ProcessFolder
+from opsk_jobcheck.cluster_state.state_header import MAX_AGE_S, OLD_S, LiveHead
+from opsk_jobcheck.submission.protocol import frame
+
+log = logging.getLogger(__name__)
+OnStart = Callable[[asyncio.subprocess.Process], Awaitable[None]]
+"""Receives each process as it starts, to send it its input."""
+WATCHER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.workers.watcher")
+FOLDER_VARIABLE = "OPSK_ADVISOR_LIVE"
+"""Passes the folder of live states to workers."""
+RESTART_PAUSE_S = 30.0
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class SupervisedProcess:
+    """One process that runs for as long as the advisor needs it.
+
+    Parameters
+    ----------
+    consequence
+        The missing function while it cannot be started, for the log.
+    pause_s
+        Pause before it is started again [s].
+    on_start
+        Receives each process as it starts.
+    """
+
+    def __init__(self, consequence: str, pause_s: float, on_start: OnStart | None = None) -> None:
+        self._consequence = consequence
+        self._pause_s = pause_s
+        self._on_start = on_start
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def process(self) -> asyncio.subprocess.Process | None:
+        """The process, ``None`` while none runs."""
+        return self._process if self._process is not None and self._process.returncode is None else None
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        """Run a command from now on, with these variables beside the advisor's own, unless one runs already."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._supervise(command, {**os.environ, **(environment or {})}))
+
+    async def stop(self) -> None:
+        """End it."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _supervise(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Run it again and again."""
+        while True:
+            try:
+                await self._run(command, environment)
+            except (OSError, RuntimeError) as error:
+                # uvloop raises RuntimeError where a process ends before it got all of its input
+                log.warning("%s: %s", self._consequence, getattr(error, "strerror", None) or error)
+            await asyncio.sleep(self._pause_s)
+
+    async def _run(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Run it until it ends."""
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            env=environment,
+        )
+        self._process = process
+        try:
+            if self._on_start is not None:
+                await self._on_start(process)
+            await process.wait()
+        finally:
+            self._process = None
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+
+
+def is_watched(site: SiteConfig) -> bool:
+    """Return whether Slurm is polled for running jobs: only with a fabric are they of use."""
+    return bool(site.fabric) and site.advisor.live_interval_s > 0
+
+
+class WatcherSupervisor:
+    """The watcher of one advisor.
+
+    Parameters
+    ----------
+    command
+        Program that watches; it gets the folder as its last argument and the site configuration as its first frame.
+    """
+
+    def __init__(self, site: SiteConfig, *, command: Sequence[str] = WATCHER_COMMAND) -> None:
+        self._site = site
+        self._command = command
+        self._folder: ProcessFolder | None = None
+        self._head: LiveHead | None = None
+        self._watcher = SupervisedProcess("running jobs are not watched", RESTART_PAUSE_S, self._send_setup)
+
+    def environment(self, site: SiteConfig) -> dict[str, str]:
+        """Return the variables for workers of this configuration; the folder is created on first use."""
+        if not is_watched(site):
+            return {}
+        if site.advisor.live_folder is not None:
+            self._head = LiveHead(site.advisor.live_folder, time.monotonic)
+            return {FOLDER_VARIABLE: str(site.advisor.live_folder)}
+        if self._folder is None:
+            self._folder = ProcessFolder("live")
+        self._head = LiveHead(self._folder.path, time.monotonic)
+        return {FOLDER_VARIABLE: str(self._folder.path)}
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the watcher, ``None`` where none runs."""
+        return self._watcher.process.pid if self._watcher.process is not None else None
+
+    def generation(self) -> str:
+        """Return what advice on free nodes and shared links depends on, and "" where nothing is known."""
+        if self._head is None:
+            return ""
+        age_s = self._head.age_s()
+        if age_s is None:
+            return ""
+        return "old" if age_s > MAX_AGE_S else f"{self._head.generation()}/{age_s // OLD_S:.0f}"
+
+    def start(self) -> None:
+        """Start the watcher, where this site is watched."""
+        folder = self.environment(self._site).get(FOLDER_VARIABLE)
+        if folder and self._site.advisor.live_folder is None:
+            self._watcher.start((*self._command, folder), ONE_THREAD)
+
+    async def renew(self, site: SiteConfig) -> None:
+        """Watch with a new configuration; the folder stays."""
+        await self._watcher.stop()
+        self._site = site
+        self.start()
+
+    async def close(self) -> None:
+        """End the watcher and remove the folder."""
+        await self._watcher.stop()
+        if self._folder is not None:
+            await asyncio.to_thread(self._folder.remove)
+
+    async def _send_setup(self, process: asyncio.subprocess.Process) -> None:
+        """Send the configuration to a watcher, and make sure that its folder exists."""
+        if self._folder is not None:
+            self._folder.path.mkdir(mode=0o700, exist_ok=True)
+        if process.stdin is not None:
+            with suppress(OSError):
+                process.stdin.write(frame(self._site.model_dump_json().encode()))
+                await process.stdin.drain()
