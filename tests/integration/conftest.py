@@ -44,6 +44,8 @@ OLDEST_AND_NEWEST = pytest.mark.parametrize(
     scope="session",
 )
 """For long tests of what opsk makes of a cluster: what a release does differently has short tests, run on all three."""
+INSTALLED_ONLY = pytest.mark.parametrize("slurm", [roots.INSTALLED], indirect=True, scope="session")
+"""For tests in a file of all releases whose outcome no release changes: what a program prints into the job's log."""
 RUN = pytest.StashKey[dict[str, str]]()
 """Which Slurm ran, by where it is from, for the last lines."""
 NOT_MADE = pytest.StashKey[dict[str, str]]()

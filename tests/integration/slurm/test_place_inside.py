@@ -20,7 +20,7 @@ from opsk.fabric.dumps.render import render_ibnetdiscover
 from tests.fakes.advisor_process import eventually
 from tests.fakes.settling import settle
 from tests.fakes.small_plans import small_plan
-from tests.integration.conftest import RunningLab
+from tests.integration.conftest import INSTALLED_ONLY, RunningLab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(600)]
 
@@ -114,6 +114,7 @@ def test_a_script_evaluates_the_map_for_srun(inside: Inside) -> None:
     assert said.count("master=n0 hca==mlx5_0,mlx5_1") == 12
 
 
+@INSTALLED_ONLY
 def test_a_script_evaluates_the_map_for_torchrun(inside: Inside) -> None:
     said, complaint = inside.job(
         'eval "$(opsk place plan.toml --launch torchrun)"\n'
@@ -148,12 +149,14 @@ def test_the_task_prolog_tells_ranks_without_a_change_to_the_script(inside: Insi
     assert sorted(set(re.findall(r"node_rank=(\d)", said))) == list("012345")
 
 
+@INSTALLED_ONLY
 def test_the_task_prolog_is_silent_unless_asked_for(inside: Inside) -> None:
     said, complaint = inside.job("srun -N1 -n1 env; env", OPSK_PLAN="plan.toml")
     assert not re.search(r"^(RANK|OPSK_MAP|OPSK_RANK|MASTER_ADDR)=", said, re.MULTILINE)
     assert complaint == ""
 
 
+@INSTALLED_ONLY
 def test_all_three_together_agree(inside: Inside) -> None:
     said, complaint = inside.job(
         f"opsk-srun bash -c '{TASK}; echo same=$((RANK == SLURM_PROCID))'", OPSK_PLACE="1", OPSK_PLAN="plan.toml"
@@ -173,6 +176,7 @@ def test_where_nothing_is_known_of_the_fabric_jobs_run_as_ever(inside: Inside) -
     assert ranks(said) == seats(list(NODES)), complaint
 
 
+@INSTALLED_ONLY
 def test_the_plan_comes_from_the_jobs_own_script(inside: Inside) -> None:
     """Nobody left a record, since this lab has no hooks; the script trains with Megatron-LM, tp 2."""
     said, complaint = inside.job(
@@ -183,6 +187,7 @@ def test_the_plan_comes_from_the_jobs_own_script(inside: Inside) -> None:
     assert ranks(said) == seats(BY_UNIT), complaint
 
 
+@INSTALLED_ONLY
 def test_each_task_of_an_array_is_placed_on_its_own_nodes(inside: Inside) -> None:
     said, complaint = inside.job(
         f"opsk-srun bash -c '{TASK}'", "--array=1-2%1", "--open-mode=append", OPSK_PLAN="plan.toml"
@@ -240,6 +245,7 @@ def _await(path: Path) -> None:
         time.sleep(0.1)
 
 
+@INSTALLED_ONLY
 def test_hostile_words_reach_the_task_as_they_are(inside: Inside) -> None:
     (inside.work / "words").write_text("#!/bin/sh\n[ $SLURM_PROCID != 0 ] || printf '<%s>' \"$@\"\n")
     (inside.work / "words").chmod(0o755)

@@ -23,7 +23,8 @@ import pytest
 
 from opsk.lab.programs import build_search_path
 from tests.fakes.advisor_process import eventually
-from tests.integration.conftest import RunningLab, Slurm, path_is
+from tests.integration.conftest import INSTALLED_ONLY, RunningLab, Slurm, path_is
+from tests.integration.releases.roots import INSTALLED
 
 pytestmark = [
     pytest.mark.slurm,
@@ -184,12 +185,15 @@ DEATHS = {
     "secret": ("echo 'HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123'; echo 'MemoryError: x'; exit 1", "-N1"),
 }  # fmt: skip
 """What dies by itself: script and options."""
+SAME_ON_ALL = frozenset({"silent rank", "GPU memory", "full disk", "no number", "secret"})
+"""Deaths of which only the job's own log tells: they die on this machine's release alone."""
 
 
 @pytest.fixture(scope="module")
-def jobs(site: Site) -> dict[str, str]:
+def jobs(site: Site, slurm: Slurm) -> dict[str, str]:
     """Jobs that die by themselves, all at once; the one that takes a minute goes on meanwhile, on a node of its own."""
-    return {name: site.submit(body, *options) for name, (body, *options) in DEATHS.items()}
+    names = DEATHS if slurm.source == INSTALLED else DEATHS.keys() - SAME_ON_ALL
+    return {name: site.submit(body, *options) for name, (body, *options) in DEATHS.items() if name in names}
 
 
 def found(report: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -226,6 +230,7 @@ def test_a_report_is_written_by_itself_and_is_in_the_index(site: Site, jobs: dic
     assert [entry["root_class"] for entry in listed if entry["job"] == job] == ["software"]
 
 
+@INSTALLED_ONLY
 def test_a_rank_that_says_nothing_is_whom_the_others_waited_for(site: Site, jobs: dict[str, str]) -> None:
     job = jobs["silent rank"]
     site.await_end(job)
@@ -237,6 +242,7 @@ def test_a_rank_that_says_nothing_is_whom_the_others_waited_for(site: Site, jobs
     assert report["divergence"]["seq"] == 77
 
 
+@INSTALLED_ONLY
 def test_a_gpu_that_runs_out_of_memory(site: Site, jobs: dict[str, str]) -> None:
     job = jobs["GPU memory"]
     site.await_end(job)
@@ -286,6 +292,7 @@ def test_host_memory_by_what_slurmstepd_says(site: Site, jobs: dict[str, str]) -
     assert found(site.postmortem(job))[0] == "host_memory"
 
 
+@INSTALLED_ONLY
 def test_a_full_disk(site: Site, jobs: dict[str, str]) -> None:
     job = jobs["full disk"]
     assert site.await_end(job) == "FAILED"
@@ -299,6 +306,7 @@ def test_a_launcher_that_cannot_start(site: Site, jobs: dict[str, str]) -> None:
     assert found(site.postmortem(job))[0] == "config"
 
 
+@INSTALLED_ONLY
 def test_a_loss_that_is_no_number(site: Site, jobs: dict[str, str]) -> None:
     job = jobs["no number"]
     site.await_end(job)
@@ -317,6 +325,7 @@ def test_somebody_cancels_it(site: Site, jobs: dict[str, str]) -> None:
     assert "State=DRAIN" not in said_to_do(report)
 
 
+@INSTALLED_ONLY
 @pytest.mark.parametrize(("xid", "failure"), [(79, "gpu_hardware"), (94, "gpu_hardware"), (119, "gpu_hardware")])
 @pytest.mark.usefixtures("whole")
 def test_an_xid_of_one_gpu_is_the_cause_and_not_the_ranks_that_waited(site: Site, xid: int, failure: str) -> None:
@@ -334,6 +343,7 @@ def test_an_xid_of_one_gpu_is_the_cause_and_not_the_ranks_that_waited(site: Site
     assert report["gathered"]["kernel_log"] == "2 of 2 nodes"
 
 
+@INSTALLED_ONLY
 @pytest.mark.usefixtures("whole")
 def test_a_link_that_goes_down_is_the_cause(site: Site) -> None:
     lost = (
@@ -369,6 +379,7 @@ def test_its_time_is_up(site: Site, jobs: dict[str, str]) -> None:
     assert "--time" in said_to_do(report)
 
 
+@INSTALLED_ONLY
 def test_a_bundle_of_a_job_keeps_secrets_here(site: Site, jobs: dict[str, str]) -> None:
     job = jobs["secret"]
     site.await_end(job)
