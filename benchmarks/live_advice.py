@@ -31,19 +31,16 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
-from opsk_jobcheck.cluster_state.polling import Round
-from opsk_jobcheck.cluster_state.state_files import LiveReader, LiveWriter, fingerprint
+from opsk_jobcheck.advice.adviser import build_site_adviser
+from opsk_jobcheck.cluster_state.state import LiveReader, LiveWriter, fingerprint
 from opsk_jobcheck.cluster_state.state_header import LiveHead
-from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
-from opsk_jobcheck.service.answering import Answerer, Session
-from opsk_jobcheck.service.listening import Peer
-from opsk_jobcheck.service.site import build_site_adviser
-from opsk_jobcheck.service.watcher import StateBuilder
-from opsk_jobcheck.service.watcher_supervisor import FOLDER_VARIABLE
-from opsk_jobcheck.service.worker import read_frame
-from opsk_jobcheck.service.workers import ONE_THREAD, WORKER_COMMAND
-from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer, frame
+from opsk_jobcheck.service.answering import Answerer, Peer, Session
+from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer, frame, read_frame
 from opsk_jobcheck.submission.request import SlurmRequest
+from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest
+from opsk_jobcheck.workers.pool import ONE_THREAD, WORKER_COMMAND
+from opsk_jobcheck.workers.supervision import FOLDER_VARIABLE
+from opsk_jobcheck.workers.watcher import Round, StateBuilder
 
 NODES, JOBS = 1024, 200
 SHORT_NODES = 128

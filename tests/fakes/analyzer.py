@@ -13,9 +13,8 @@ from pathlib import Path
 
 from opsk.config import SiteConfig
 from opsk.errors import ConfigError
-from opsk_jobcheck.service.advice_cache import short_hash
-from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
-from opsk_jobcheck.service.worker import run
+from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest, short_hash
+from opsk_jobcheck.workers.worker import run
 
 
 class OrderedThinker:

@@ -14,7 +14,7 @@ from opsk.planning.routing.fabric_routes import build_routes
 from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.cluster_state.polling import Round
+from opsk_jobcheck.workers.watcher import Round
 
 NODES = 16
 UNIT = 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from opsk.config import SiteConfig
-from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
-from opsk_jobcheck.service.site_analyzer import SiteAnalyzer
 from opsk_jobcheck.submission.request import SlurmRequest
+from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest
+from opsk_jobcheck.workers.site_analyzer import SiteAnalyzer
 
 LAUNCH = (
     "#!/bin/bash\ntorchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --bf16 --train-iters 10 --vocab-size 50257 "

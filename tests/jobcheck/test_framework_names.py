@@ -14,7 +14,7 @@ from opsk.workload.workload import Workload
 from opsk_jobcheck.advice import abilities
 from opsk_jobcheck.advice.abilities import family_of, find_abilities, is_deepspeed
 from opsk_jobcheck.advice.flags import build_flags
-from opsk_jobcheck.advice.option_syntax.tables import NAMES
+from opsk_jobcheck.advice.option_names import NAMES
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.frameworks.registry import FRAMEWORKS, READERS
 from opsk_jobcheck.scripts.launchers.non_training import CONNECTIVITY

@@ -25,15 +25,13 @@ from opsk.config import PolicyRule, SiteConfig
 from opsk.text import to_json_values
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.workload import Workload
-from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.advice.adviser import Adviser, build_site_adviser
 from opsk_jobcheck.advice.document import document, record
 from opsk_jobcheck.advice.rendering import MAX_LINES, lines
 from opsk_jobcheck.scripts.script import MAX_MISSING_FILES, read_script
 from opsk_jobcheck.service.advice_cache import cache_key, context_hash
 from opsk_jobcheck.service.answering import build_advise_request, build_submit_request
 from opsk_jobcheck.service.policy import decide, render_enforcement
-from opsk_jobcheck.service.site import build_site_adviser
-from opsk_jobcheck.service.site_analyzer import SiteAnalyzer
 from opsk_jobcheck.submission.protocol import (
     AdviseQuestion,
     Answer,
@@ -43,6 +41,7 @@ from opsk_jobcheck.submission.protocol import (
     render_answer,
 )
 from opsk_jobcheck.submission.request import SlurmRequest
+from opsk_jobcheck.workers.site_analyzer import SiteAnalyzer
 from tests.fakes.hostile_questions import advise_question, submit_question
 from tests.fakes.mutations import FuzzCase, fuzz_case
 from tests.fakes.recipes import TEMPLATES, Script

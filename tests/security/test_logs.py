@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from opsk_jobcheck.service.recorder import filter_records
+from opsk_jobcheck.records.recorder import filter_records
 
 FORGED = "\nopsk advisor: records: ERROR the store was opened by root\x1b[2J"
 

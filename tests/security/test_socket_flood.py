@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from opsk.config import SiteConfig
+from opsk_jobcheck.records.record_queue import OF_ONE_USER_BYTES_A_MINUTE, RecordQueue
 from opsk_jobcheck.service import connections
-from opsk_jobcheck.service.answering import PONG, AnswerResult, Session
+from opsk_jobcheck.service.answering import PONG, AnswerResult, Peer, Session
 from opsk_jobcheck.service.connections import Connections, Limits
-from opsk_jobcheck.service.listening import Peer
-from opsk_jobcheck.service.record_queue import OF_ONE_USER_BYTES_A_MINUTE, RecordQueue
 from opsk_jobcheck.submission.protocol import HEADER_BYTES, MAX_QUESTION_BYTES, Answer, Question, frame
 
 PING = frame(b'{"v":1,"kind":"ping"}')
