@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from opsk.diagnosis.events.values import Event, Part, Severity
+from opsk.diagnosis.events.observations import Event, Part, Severity
 from opsk.diagnosis.losses.values import Cause, Finding, Losses
 from opsk.slurm.commands.remap_commands import Who
 from opsk.slurm.records import JobRecord, NodeRecord

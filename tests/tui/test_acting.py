@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from textual.pilot import Pilot
 
-from opsk.diagnosis.events.values import Severity
+from opsk.diagnosis.events.observations import Severity
 from opsk.errors import InputError
 from opsk.slurm.commands.remap_commands import Who
 from opsk_tui.app import TopApp

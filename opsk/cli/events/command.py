@@ -19,7 +19,7 @@ from opsk.config import TopConfig, load_site
 from opsk.diagnosis.events.detection import NOTHING, Known, detect, sort_events
 from opsk.diagnosis.events.from_samples import NAMES, NodeParts, build_job, build_node, build_node_parts
 from opsk.diagnosis.events.observations import JobSeen, NodeSeen, Observations
-from opsk.diagnosis.events.values import Event, Severity
+from opsk.diagnosis.events.observations import Event, Severity
 from opsk.errors import ExitStatus, InputError, OpskError, UnavailableError
 from opsk.hostlist import expand
 from opsk.slurm.adapter import slurm_client

@@ -14,9 +14,9 @@ from opsk.cli.goodput.inputs import FailureOptions
 from opsk.cli.goodput.recommendation import build_recommendation
 from opsk.costmodel.energy import JOULES_PER_KWH, count_steps
 from opsk.costmodel.estimates.checkpoint import FILE_SYSTEM_BYTES_PER_S, count_nodes
-from opsk.costmodel.power import STATE_FRACTIONS
+from opsk.costmodel.machine import STATE_FRACTIONS
 from opsk.diagnosis.goodput.goodput import Goodput, SpareRow
-from opsk.diagnosis.goodput.running import Saving
+from opsk.diagnosis.goodput.goodput import Saving
 from opsk.hardware.failure_rates import TIMES
 from opsk.hardware.spec import ClusterSpec
 from opsk.units import hours

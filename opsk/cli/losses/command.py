@@ -18,7 +18,7 @@ from opsk.cli.losses.text import print_losses
 from opsk.cli.predict.command import validate_plan
 from opsk.costmodel.efficiency.cases import build_case
 from opsk.costmodel.uncertainty.case_spread import apply_case_spread
-from opsk.diagnosis.losses.calibration_fitness import list_unfit_reasons
+from opsk.diagnosis.losses.predicted import list_unfit_reasons
 from opsk.diagnosis.losses.losses import compute_losses
 from opsk.diagnosis.losses.observation import Observation, Prediction
 from opsk.diagnosis.losses.predicted import assign_stages, predict_plan, read_recorded_prediction

@@ -16,7 +16,7 @@ from opsk.telemetry.jobs.job_files import JobFile
 from opsk.telemetry.jobs.job_logs import resolve_log_paths
 from opsk.telemetry.progress.records import EventKind, StepRecord
 from opsk.telemetry.progress.runs import Run
-from opsk.telemetry.progress.tally import SLOW_START
+from opsk.telemetry.progress.runs import SLOW_START
 
 MAX_STEPS = 2_000
 """Number of last lines that are used: older steps say little of the current state."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opsk.postmortem.reasoning.meanings import find_meaning
+from opsk.postmortem.reasoning.actions import find_meaning
 from opsk.postmortem.reasoning.places import describe_place
 from opsk.postmortem.values import Cause, Finding, Moment, Origin, Place, Report, Role
 

@@ -23,7 +23,7 @@ from opsk.postmortem.evidence.mark_writer import mark_report
 from opsk.postmortem.evidence.node_files import job_folder, write_atomically
 from opsk.postmortem.evidence.recurrence import Known, compute_recurrence
 from opsk.postmortem.evidence.reporting import remove_note
-from opsk.postmortem.evidence.user_copy import redact_for_owner, write_user_copies
+from opsk.postmortem.evidence.index import redact_for_owner, write_user_copies
 from opsk.postmortem.logs import LogFile
 from opsk.postmortem.reasoning import explain
 from opsk.postmortem.reasoning.memory import add_prediction
@@ -132,7 +132,7 @@ def _find_recurrence(report: Report) -> tuple[Recurrence, ...]:
     if report.root is None or not site.store.url:
         return ()
     from opsk.app.site_store import open_site_store
-    from opsk.postmortem.evidence.store_access import read_known_failures
+    from opsk.postmortem.evidence.recurrence import read_known_failures
 
     try:
         engine = open_site_store(writing=False)
@@ -255,7 +255,7 @@ def _store_report(report: Report, site: SiteConfig) -> bool:
     if not site.store.url:
         return True
     from opsk.app.site_store import open_site_store
-    from opsk.postmortem.evidence.store_access import store_report
+    from opsk.postmortem.evidence.recurrence import store_report
 
     try:
         engine = open_site_store()

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from opsk.diagnosis.events.values import Severity
+from opsk.diagnosis.events.observations import Severity
 from opsk.errors import ConfigError
 from opsk.hardware.xids import XidClass
 

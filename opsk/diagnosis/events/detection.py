@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from opsk.diagnosis.events.actions import Hysteresis, actions
 from opsk.diagnosis.events.findings import Memory, assign_indices, find_findings, update_memory
 from opsk.diagnosis.events.merging import Fault, merge_faults
-from opsk.diagnosis.events.observations import JobSeen, Observations
-from opsk.diagnosis.events.values import Event, Part, Severity
+from opsk.diagnosis.events.observations import Event, JobSeen, Observations, Part, Severity
 
 _SEVERITIES = (Severity.FATAL, Severity.DEGRADED, Severity.WATCH)
 _MAX_TEXTS = 4

@@ -15,8 +15,7 @@ from statistics import median_high
 from typing import ParamSpec, TypeVar
 
 from opsk.diagnosis.events.actions import Action, Hysteresis, actions, find_action
-from opsk.diagnosis.events.observations import GpuSeen, NodeSeen, Observations, PortSeen, XidSeen
-from opsk.diagnosis.events.values import Part, Severity
+from opsk.diagnosis.events.observations import GpuSeen, NodeSeen, Observations, Part, PortSeen, Severity, XidSeen
 from opsk.hardware.xids import XidClass, xid
 
 Params = ParamSpec("Params")

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from opsk.diagnosis.events.actions import find_action
 from opsk.diagnosis.events.findings import Finding, Memory
-from opsk.diagnosis.events.observations import NodeSeen, Observations
-from opsk.diagnosis.events.values import Part, Severity
+from opsk.diagnosis.events.observations import NodeSeen, Observations, Part, Severity
 
 _MAX_NAMED = 4
 _FEW = 2

@@ -1,7 +1,7 @@
 """Computes the value of each number of spares: nodes, nodes ("trays") inside of every HB domain, and whole HB domains.
 
 Goodput is the product of two shares: the time with enough units in order (`opsk.diagnosis.goodput.spares`) and, in
-that time, the time that gives new training (`opsk.diagnosis.goodput.running`). The product is exact for the model: the
+that time, the time that gives new training (`opsk.diagnosis.goodput.goodput`). The product is exact for the model: the
 job's own interruptions come at the same rate whatever state the others are in, and an interruption that leaves too few
 units costs its restart once, after the wait.
 """

@@ -7,34 +7,15 @@ explains is ``Cause.UNKNOWN``: it is not spread over the findings.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TypeVar
 
-from opsk.diagnosis.losses.causes.checkpointing import find_checkpointing
-from opsk.diagnosis.losses.causes.congested_link import find_congested_link
-from opsk.diagnosis.losses.causes.data_loading import find_data_loading
-from opsk.diagnosis.losses.causes.power_cap import find_power_cap
-from opsk.diagnosis.losses.causes.recompute import find_recompute
-from opsk.diagnosis.losses.causes.straggler import find_straggler
-from opsk.diagnosis.losses.causes.thermal_cap import find_thermal_cap
-from opsk.diagnosis.losses.causes.wrong_plan import find_wrong_plan
+from opsk.diagnosis.losses.causes import CAUSES
 from opsk.diagnosis.losses.observation import GpuActivity, HostActivity, Observation, PortActivity, Prediction
-from opsk.diagnosis.losses.situation import Situation, Suspicion, build_situation
+from opsk.diagnosis.losses.situation import Suspicion, build_situation
 from opsk.diagnosis.losses.step_times import StepTimes, compute_step_times
 from opsk.diagnosis.losses.values import Cause, Finding, Losses
-
-CAUSES: tuple[Callable[[Situation], Suspicion | None], ...] = (
-    find_straggler,
-    find_thermal_cap,
-    find_power_cap,
-    find_congested_link,
-    find_data_loading,
-    find_checkpointing,
-    find_recompute,
-    find_wrong_plan,
-)
-
 
 Seen = TypeVar("Seen", GpuActivity, PortActivity, HostActivity)
 

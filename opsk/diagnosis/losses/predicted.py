@@ -1,4 +1,4 @@
-"""Predicts a job's step, and the steps of plans near its own, with the cost model."""
+"""Predicts a job's step and the steps of plans near its own, and decides whether a run may calibrate the cost model."""
 
 from __future__ import annotations
 
@@ -11,17 +11,45 @@ from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable, PredictionTable
-from opsk.diagnosis.losses.observation import Axis, GpuActivity, OtherPlan, Prediction
+from opsk.diagnosis.losses.observation import Axis, GpuActivity, Observation, OtherPlan, Prediction
+from opsk.diagnosis.losses.step_times import compute_sigma
+from opsk.diagnosis.losses.values import Cause, Losses
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.alternatives import neighbours
-from opsk.planning.routing.rank_traffic import AXES
+from opsk.planning.routing.traffic import AXES
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute
 
+MIN_STEPS = 20
+MAX_SPREAD = 0.05
+"""Standard deviation of a step over the median, beyond which a job is not steady [ratio]."""
+_ABOUT_THE_PLAN = (Cause.UNKNOWN, Cause.WRONG_PLAN, Cause.RECOMPUTE, Cause.CHECKPOINTING)
+"""Causes that leave the median step a valid measure of the job's own plan; above all a gap without explanation.
+
+Fitting to jobs without a gap alone would prove every prediction right.
+"""
 ERROR_OF_A_RECORD = 1.2
 """High over expected step time where only the expected one is recorded: that of the included fit for most GPUs."""
 _LESS = {Recompute.FULL: (Recompute.NONE, Recompute.SELECTIVE), Recompute.SELECTIVE: (Recompute.NONE,)}
+
+
+def list_unfit_reasons(seen: Observation, losses: Losses) -> tuple[str, ...]:
+    """Return why an interval is none to fit to; nothing where it is one."""
+    why: list[str] = []
+    count = sum(step.steps for step in seen.steps)
+    if count < MIN_STEPS:
+        why.append(f"{count} steps, {MIN_STEPS} are needed")
+    elif losses.measured_step_s:
+        spread = compute_sigma([step.seconds for step in seen.steps]) / losses.measured_step_s
+        if spread > MAX_SPREAD:
+            why.append(f"steps differ by {spread:.0%}, {MAX_SPREAD:.0%} at most")
+    why += [
+        f"{finding.cause.value.replace('_', ' ')}{' at ' if finding.where else ''}{finding.where}"
+        for finding in losses.findings
+        if finding.cause not in _ABOUT_THE_PLAN
+    ]
+    return tuple(why)
 
 
 def predict_plan(model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency = DEFAULT) -> Prediction:

@@ -23,10 +23,9 @@ from typing import Any
 from opsk.errors import InputError
 from opsk.postmortem.evidence.as_user import find_person
 from opsk.postmortem.evidence.flight_recorder import dump_to_json, find_default_dumps, read_dumps
-from opsk.postmortem.evidence.kernel_lines import read_kernel_lines
+from opsk.postmortem.evidence.job_output import read_output_tails
 from opsk.postmortem.evidence.node_files import FORM, MAX_FILE_BYTES, job_folder, node_file_name, write_atomically
-from opsk.postmortem.evidence.node_state import Values, read_node_state
-from opsk.postmortem.evidence.output_tails import read_output_tails
+from opsk.postmortem.evidence.node_state import Values, read_kernel_lines, read_node_state
 from opsk.postmortem.evidence.reporting import REPORTS, DueReport, due_path, hold_due_report, run_start_s
 from opsk.telemetry.gpu.samples import GpuReading
 from opsk.telemetry.jobs.job_files import JobFile, parse_job_file

@@ -20,12 +20,11 @@ from opsk.postmortem.evidence.flight_recorder import (
     find_recorder_files,
     read_dumps,
 )
-from opsk.postmortem.evidence.index import HTML_REPORT
+from opsk.postmortem.evidence.index import HTML_REPORT, find_user_copy
 from opsk.postmortem.evidence.job_output import find_output_files, find_output_paths
 from opsk.postmortem.evidence.node_files import NodeFiles, list_job_folders, read_node_files
 from opsk.postmortem.evidence.node_findings import count_evidence, find_node_findings, list_problems
 from opsk.postmortem.evidence.slurm_facts import SlurmRecord, fetch_slurm_record
-from opsk.postmortem.evidence.user_copy import find_user_copy
 from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.values import Evidence, Finding, JobFacts, Origin, Role
 from opsk.process_folder import ProcessFolder

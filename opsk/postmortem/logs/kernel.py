@@ -9,9 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from opsk.hardware.xids import Suspect, Xid, XidClass
-from opsk.postmortem.logs.chunks import KernelLines, open_log
-from opsk.postmortem.logs.finding_set import TEXT_CHARS, FindingSet
-from opsk.postmortem.logs.lines import find_line, read_fields
+from opsk.postmortem.logs.lines import KernelLines, find_line, open_log, read_fields
+from opsk.postmortem.logs.matching import TEXT_CHARS, FindingSet
 from opsk.postmortem.signatures.signature import Signature, signatures
 from opsk.postmortem.values import FailureClass, Finding, Origin, Place, Role
 from opsk.telemetry.kernel_log import (

@@ -1,4 +1,4 @@
-"""Searches a piece of a log for many fragments at once.
+"""Searches a piece of a log for many fragments at once, and counts equal matches in bounded memory.
 
 Two engines give the same answers: Hyperscan (600 MB/s and more for 200 fragments), and bytes.find, fragment by
 fragment, where Hyperscan is not installed.
@@ -6,19 +6,75 @@ fragment, where Hyperscan is not installed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+
+from opsk.postmortem.values import Finding
+
+MAX_FINDINGS = 4096
+"""Of one log; beyond them only known ones are counted."""
+MAX_READ = 2048
+"""Lines of one signature in one log that are read closely; of the others the last in each piece is."""
+TEXT_CHARS = 400
+_KEY_FIELDS = (
+    "seq", "op", "hca", "peer", "peer_rank", "local_rank", "tasks", "step", "signal", "exit", "status", "type", "call",
+    "event", "level", "module", "path", "code", "end", "completed", "enqueued", "message",
+)  # fmt: skip
+"""Fields by which two findings differ; others (times, sizes) may vary between equal ones."""
+Key = tuple[object, ...]
+MAX_MATCHES = 50_000
+"""Of one fragment in one piece; more matches of one text add no information."""
+Match = tuple[int, int]
+"""End of a fragment in the piece, and the number of the fragment."""
+
+
+@dataclass(slots=True)
+class FindingSet:
+    """Findings of one log."""
+
+    findings: dict[Key, Finding] = field(default_factory=dict)
+    left_out: int = 0
+    read: dict[str, int] = field(default_factory=dict)
+
+    def add(self, finding: Finding) -> None:
+        """Add a finding, or count it where an equal one is known."""
+        key = _key(finding)
+        known = self.findings.get(key)
+        if known is not None:
+            self.findings[key] = replace(
+                known,
+                count=known.count + 1,
+                last_order=finding.order,
+                last_time_s=finding.time_s if finding.time_s is not None else known.last_time_s,
+            )
+        elif len(self.findings) < MAX_FINDINGS:
+            self.findings[key] = finding
+        else:
+            self.left_out += 1
+
+    def is_worth_reading(self, signature: str) -> bool:
+        """Count one more line of a signature; return whether it is to be read closely."""
+        count = self.read[signature] = self.read.get(signature, 0) + 1
+        return count <= MAX_READ
+
+    def total(self, signature: str) -> int:
+        """Return how many lines of a signature were seen."""
+        return self.read.get(signature, 0)
+
+
+def _key(finding: Finding) -> Key:
+    """Return the key by which findings of one log are equal."""
+    fields: Mapping[str, str] = finding.fields
+    place = finding.place
+    who = (place.rank, place.local_rank, place.node_rank, place.node, place.gpu_index)
+    return (finding.signature, *who, *(fields.get(name) for name in _KEY_FIELDS))
+
 
 try:
     import hyperscan
 except ImportError:  # an extra: the fall-back is slower and finds the same
     hyperscan = None  # type: ignore[assignment,unused-ignore]
-
-MAX_MATCHES = 50_000
-"""Of one fragment in one piece; more matches of one text add no information."""
-
-Match = tuple[int, int]
-"""End of a fragment in the piece, and the number of the fragment."""
 
 
 class Finder(Protocol):

@@ -11,11 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from opsk.postmortem.logs.header import Heading, RankSlot
+from opsk.postmortem.logs.header import Heading, LineClock, NamedRank, RankSlot
 from opsk.postmortem.logs.lines import LogLine, find_rank
-from opsk.postmortem.logs.log_names import NamedRank
 from opsk.postmortem.logs.progress import LabelTail, LastLine, Printer, ProgressEnds
-from opsk.postmortem.logs.times import LineClock
 from opsk.postmortem.values import RankProgress
 
 _LOCAL = re.compile(rb"^[ \t]*(\d{1,7}: )?(?:[\w.-]{1,64}: )?\[(?:default|trainer)\d{1,7}\]:", re.MULTILINE)

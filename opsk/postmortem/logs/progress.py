@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 
+from opsk.postmortem.logs.header import LineClock
 from opsk.postmortem.logs.matching import Finder, build_finder
-from opsk.postmortem.logs.times import LineClock
 from opsk.telemetry.progress.frameworks.registry import READERS
 from opsk.telemetry.progress.lines import parse_label, strip_escapes
 from opsk.telemetry.progress.records import StepRecord

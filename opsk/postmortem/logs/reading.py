@@ -13,9 +13,9 @@ from multiprocessing import get_context
 from pathlib import Path, PurePath
 
 from opsk.errors import InputError
-from opsk.postmortem.logs.chunks import BROKEN, open_log, read_bytes
+from opsk.postmortem.logs.header import parse_nodes
 from opsk.postmortem.logs.kernel import is_kernel_log, scan_kernel_log
-from opsk.postmortem.logs.log_names import parse_nodes
+from opsk.postmortem.logs.lines import BROKEN, open_log, read_bytes
 from opsk.postmortem.logs.scanning import LogScan, scan_log
 from opsk.postmortem.values import Evidence, Finding, Origin, RankProgress
 from opsk.spawning import safe_imports

@@ -10,16 +10,22 @@ from datetime import tzinfo
 from functools import cache
 from pathlib import Path
 
-from opsk.postmortem.logs.chunks import BROKEN, Piece, open_log, read_pieces
-from opsk.postmortem.logs.finding_set import TEXT_CHARS, FindingSet
-from opsk.postmortem.logs.header import Heading
+from opsk.postmortem.logs.header import Heading, LineClock, NamedRank, parse_log_name
 from opsk.postmortem.logs.kernel import scan_quoted_xids
-from opsk.postmortem.logs.lines import LogLine, find_line, is_plain_end, read_exception, read_fields
-from opsk.postmortem.logs.log_names import NamedRank, parse_log_name
-from opsk.postmortem.logs.matching import Finder, Match, build_finder
+from opsk.postmortem.logs.lines import (
+    BROKEN,
+    LogLine,
+    Piece,
+    find_line,
+    is_plain_end,
+    open_log,
+    read_exception,
+    read_fields,
+    read_pieces,
+)
+from opsk.postmortem.logs.matching import TEXT_CHARS, Finder, FindingSet, Match, build_finder
 from opsk.postmortem.logs.printers import Labels, LogEnd, find_printer, resolve_rank
 from opsk.postmortem.logs.progress import LabelTail, ProgressEnds
-from opsk.postmortem.logs.times import LineClock
 from opsk.postmortem.signatures.signature import Signature, signatures
 from opsk.postmortem.values import Finding, Origin, Place, RankProgress, Role
 from opsk.telemetry.progress.lines import parse_label, strip_escapes

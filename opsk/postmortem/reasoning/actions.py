@@ -1,18 +1,89 @@
-"""Lists the actions to take now, for whom, and with which command."""
+"""Looks up what a sign means, and lists the actions to take now, for whom, and with which command."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
 
-from opsk.postmortem.reasoning.meanings import find_advice
-from opsk.postmortem.values import Action, Audience, Cause, FailureClass, JobFacts, Recurrence
+from opsk.hardware.xids import xid
+from opsk.postmortem.signatures.signature import Signature, signatures
+from opsk.postmortem.values import Action, Audience, Cause, FailureClass, Finding, JobFacts, Recurrence
 
+_KERNEL = {
+    "kernel.off_bus": ("a GPU fell off the bus", "drain the node and power-cycle it"),
+    "kernel.sxid": ("an NVSwitch reported an error", "drain the nodes of its NVLink domain and look at the switch"),
+    "kernel.nvidia_driver": ("the NVIDIA driver reported a failure", "drain the node; nvidia-bug-report.sh tells more"),
+    "kernel.pcie": ("PCIe reported an error", "drain the node; look at slot, riser and cable of the device"),
+    "kernel.memory_error": ("the node's memory or processor reported an error", "drain the node and test its memory"),
+    "kernel.link_down": ("a network port lost its link", "look at cable, transceiver and switch port"),
+    "kernel.link_up": ("a network port got its link", ""),
+    "kernel.nic": ("a network adapter reported a failure", "drain the node; look at adapter, cable and temperature"),
+    "kernel.oom": ("the kernel ended a process because memory ran out", "ask for more memory (--mem) or use less"),
+    "kernel.hung": ("a task did not go on in the kernel", "look at storage and GPUs of the node"),
+    "kernel.segfault": ("a process used memory that is not its own", "look at the library that the kernel names"),
+    "gpu.lost": ("a GPU no longer answered when the job ended", "drain the node and power-cycle it; look for Xid 79"),
+    "gpu.needs_recovery": ("the driver asks for a reset of a GPU", "drain the node and do what nvidia-smi -q asks for"),
+    "gpu.ecc_uncorrected": (
+        "a GPU's memory had errors that could not be corrected",
+        "drain the node and reset the GPU; replace it when that repeats",
+    ),
+    "gpu.row_remap": ("a GPU replaces a row of its memory at the next reset", "reset the GPU when the node is idle"),
+    "gpu.nvlink_down": (
+        "a NVLink of a GPU went down",
+        "drain the node; look at its NVSwitches and nvidia-fabricmanager",
+    ),
+    "gpu.capped": ("heat or power held a GPU's clocks down", "look at cooling and power of the node"),
+    "ib.port_down": ("a port had lost its link when the job ended", "look at cable, transceiver and switch port"),
+    "ib.link_flapped": ("a port lost its link while the job ran", "look at cable, transceiver and switch port"),
+    "ib.errors": ("a port counted errors while the job ran", "look at cable and transceiver: ibqueryerrors, mlxlink"),
+    "cgroup.oom_kill": ("the job's memory limit was reached and a process killed", "ask for more memory (--mem)"),
+    "slurm.step_out_of_memory": (
+        "a step was ended because the job's memory limit was reached",
+        "ask for more memory (--mem), use fewer data-loader workers, or offload less",
+    ),
+    "slurm.failed_node": ("Slurm gave a node of the job up", "look at why slurmd or the node went away"),
+    "slurm.node_reason": ("a node of the job was set aside", "look at the reason: scontrol show node"),
+    "flight_recorder.entry": ("PyTorch's flight recorder tells where a rank was", ""),
+    "checkpoint.saved": ("a checkpoint was written", ""),
+    "kernel.panic": ("the node's kernel gave up", "keep the node drained until its console log was read"),
+}
 _DRAIN = frozenset((FailureClass.GPU_HARDWARE, FailureClass.NVLINK, FailureClass.FABRIC, FailureClass.NODE))
 _HOPELESS = frozenset((FailureClass.CONFIG, FailureClass.GPU_MEMORY))
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _JOB = re.compile(r"\d{1,10}(?:_\d{1,10}|\+\d{1,6})?")
 _SURE = 0.6
 _LEMON = 3.0
+
+
+@cache
+def _known() -> dict[str, Signature]:
+    """Return signatures by id."""
+    return {signature.id: signature for signature in signatures()}
+
+
+def find_meaning(finding: Finding) -> str:
+    """Return the meaning of a finding, in one sentence without the place."""
+    if finding.signature == "kernel.xid" and finding.fields.get("code", "").isdecimal():
+        entry = xid(int(finding.fields["code"]))
+        return f"Xid {entry.code}: {entry.meaning or entry.name or 'not in the catalogue'}"
+    if finding.signature == "python.exception":
+        kind, message = finding.fields.get("type", "an exception"), finding.fields.get("message", "")
+        return f"{kind}: {message}" if message else f"the program ended in {kind}"
+    if finding.signature in _KERNEL:
+        return _KERNEL[finding.signature][0]
+    known = _known().get(finding.signature)
+    return known.what if known is not None else finding.signature
+
+
+def find_advice(finding: Finding) -> tuple[str, str]:
+    """Return the action for a finding, and its source; empty where nothing is known."""
+    if finding.signature == "kernel.xid" and finding.fields.get("code", "").isdecimal():
+        entry = xid(int(finding.fields["code"]))
+        return entry.action, entry.source
+    if finding.signature in _KERNEL:
+        return _KERNEL[finding.signature][1], ""
+    known = _known().get(finding.signature)
+    return (known.action, known.source) if known is not None else ("", "")
 
 
 def list_actions(root: Cause | None, job: JobFacts | None, recurrence: tuple[Recurrence, ...]) -> tuple[Action, ...]:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from opsk.postmortem.reasoning.candidate import PROCESS_ENDS
+from opsk.postmortem.reasoning.candidates import PROCESS_ENDS
 from opsk.postmortem.values import Evidence, FailureClass, Finding, JobFacts, Origin, Place, Role
 
 CASCADE_WORDS = re.compile(

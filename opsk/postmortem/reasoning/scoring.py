@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from opsk.postmortem.reasoning.candidate import ENDS_JOB, Candidate
+from opsk.postmortem.reasoning.candidates import ENDS_JOB, Candidate
 from opsk.postmortem.reasoning.places import RankPlacement, describe_place, is_same_gpu
 from opsk.postmortem.values import Cause, Divergence, Evidence, FailureClass, Finding, Origin, Role
 

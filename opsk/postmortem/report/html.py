@@ -5,17 +5,149 @@ Jinja2 escapes what goes into the page; the drawings escape their own texts and 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import cache
+from html import escape
 from importlib.resources import files
 from typing import Any
 
 from opsk.errors import UnavailableError
-from opsk.postmortem.report.svg import render_ranks_svg, render_timeline_svg
 from opsk.postmortem.report.text import format_divergence, format_place, format_size, format_time, sanitise
-from opsk.postmortem.values import Cause, Finding, Report
+from opsk.postmortem.values import Cause, Finding, Moment, RankProgress, Report, Role
 
-_MAX_EVIDENCE = 24
+_WIDTH = 960
+_ROW = 22
+_LEFT = 250
 _MAX_ROWS = 40
+_MAX_CELLS = 4096
+_CELL = 14
+_MAX_REPORTING_RANKS = 8
+_COLOURS = {
+    Role.ROOT: "#c0392b",
+    Role.CASCADE: "#d68910",
+    Role.CONFIRMATION: "#7d6608",
+    Role.PROGRESS: "#1e8449",
+    Role.END: "#2c3e50",
+    Role.ADVICE: "#7f8c8d",
+}
+_MAX_EVIDENCE = 24
+
+
+def _escape_text(value: str) -> str:
+    """Return hostile text for SVG."""
+    return escape(sanitise(value), quote=True)
+
+
+def render_timeline_svg(moments: Sequence[Moment]) -> str:
+    """Return the timeline: a row a moment, its place on the axis of time; empty where no moment has a time."""
+    timed = [moment for moment in moments if moment.time_s is not None][:_MAX_ROWS]
+    if not timed:
+        return ""
+    first, last = (timed[0].time_s or 0.0), (timed[-1].time_s or 0.0)
+    height = _ROW * (len(timed) + 2)
+    rows = [
+        f'<svg class="timeline" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="timeline" '
+        'xmlns="http://www.w3.org/2000/svg">'
+    ]
+    rows += _render_axis(first, last, height)
+    for number, moment in enumerate(timed):
+        rows += _render_moment(moment, _time_to_x(moment.time_s or 0.0, first, last), _ROW * (number + 1.7))
+    return "".join([*rows, "</svg>"])
+
+
+def _time_to_x(time_s: float, first: float, last: float) -> float:
+    """Return the position of a time: seconds before the end on a logarithmic axis, since most happens there."""
+    span = max(last - first, 1e-3)
+    before = max(last - time_s, 0.0)
+    part = 1.0 - math.log1p(before) / math.log1p(span)
+    return _LEFT + part * (_WIDTH - _LEFT - 20)
+
+
+def _render_axis(first: float, last: float, height: int) -> list[str]:
+    """Return the axis with its two ends."""
+    rows = [f'<line x1="{_LEFT}" y1="{_ROW}" x2="{_WIDTH - 20}" y2="{_ROW}" class="axis"/>']
+    rows.append(f'<text x="{_LEFT}" y="{_ROW - 6}" class="tick">{format_time(first)}</text>')
+    rows.append(f'<text x="{_WIDTH - 20}" y="{_ROW - 6}" class="tick" text-anchor="end">{format_time(last)}</text>')
+    for before, words in ((3600, "1 h"), (60, "1 min"), (1, "1 s")):
+        if last - first > 2 * before:
+            x = _time_to_x(last - before, first, last)
+            rows.append(f'<line x1="{x:.1f}" y1="{_ROW}" x2="{x:.1f}" y2="{height - 4}" class="grid"/>')
+            rows.append(f'<text x="{x:.1f}" y="{height - 4}" class="tick" text-anchor="middle">−{words}</text>')
+    return rows
+
+
+def _render_moment(moment: Moment, x: float, y: float) -> list[str]:
+    """Render one row: the place on the left, a mark on the axis, the event next to it."""
+    colour = _COLOURS[moment.role]
+    place = format_place(moment.place)
+    side = ("end", -10) if x > _WIDTH * 0.62 else ("start", 10)
+    label = _escape_text(moment.what[:74] + ("…" if len(moment.what) > 74 else ""))
+    return [
+        f'<text x="0" y="{y + 4:.1f}" class="place">{_escape_text(place[:36])}</text>',
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"><title>{format_time(moment.time_s)} '
+        f"{_escape_text(moment.what)}</title></circle>",
+        f'<text x="{x + side[1]:.1f}" y="{y + 4:.1f}" text-anchor="{side[0]}" class="what">{label}</text>',
+    ]
+
+
+def render_ranks_svg(report: Report) -> str:
+    """Render all ranks as a map: root, behind, silent, waiting, or ended; empty for fewer than two."""
+    ranks = {each.rank: each for each in report.evidence.ranks if each.rank is not None}
+    parted = report.divergence
+    known = set(ranks)
+    if parted is not None:
+        known |= {*parted.behind, *parted.never_arrived, *parted.waiting}
+    if len(known) < 2 or max(known) >= _MAX_CELLS:
+        return ""
+    world = max(known) + 1
+    columns = 64 if world > 256 else 32 if world > 64 else 16 if world > 16 else 8
+    lines = math.ceil(world / columns)
+    width, height = columns * _CELL + 60, lines * _CELL + 6
+    cells = [_render_cell(rank, columns, report, ranks.get(rank)) for rank in range(world)]
+    labels = [
+        f'<text x="50" y="{line * _CELL + 11}" text-anchor="end" class="tick">{line * columns}</text>'
+        for line in range(lines)
+    ]
+    return (
+        f'<svg class="ranks" viewBox="0 0 {width} {height}" width="{width}" role="img" aria-label="ranks" '
+        f'xmlns="http://www.w3.org/2000/svg">{"".join(labels)}{"".join(cells)}</svg>'
+    )
+
+
+def _render_cell(rank: int, columns: int, report: Report, progress: RankProgress | None) -> str:
+    """Return one rank."""
+    kind, words = _classify_rank(rank, report, progress)
+    x, y = 56 + rank % columns * _CELL, rank // columns * _CELL
+    last = f"; last: {progress.last_text[:120]}" if progress is not None and progress.last_text else ""
+    return (
+        f'<rect x="{x}" y="{y}" width="{_CELL - 2}" height="{_CELL - 2}" class="rank {kind}">'
+        f"<title>{_escape_text(f'rank {rank}: {words}{last}')}</title></rect>"
+    )
+
+
+def _find_reporting_ranks(root: Cause) -> frozenset[int | None]:
+    """Return the ranks that report a failure of a node or link, where they are few: it has no rank of its own."""
+    ranks = frozenset(finding.place.rank for finding in root.findings if finding.role is Role.ROOT) - {None}
+    return ranks if root.where.node and root.where.rank is None and len(ranks) <= _MAX_REPORTING_RANKS else frozenset()
+
+
+def _classify_rank(rank: int, report: Report, progress: RankProgress | None) -> tuple[str, str]:
+    """Return the role of a rank in this failure."""
+    parted, root = report.divergence, report.root
+    if root is not None and rank in (root.where.rank, *_find_reporting_ranks(root)):
+        return "root", "where it began"
+    if parted is not None:
+        for kind, members, words in (
+            ("behind", parted.behind, "behind the others"),
+            ("silent", parted.never_arrived, "never told that it waits"),
+            ("waiting", parted.waiting, "waited"),
+        ):
+            if rank in members:
+                return kind, words
+    if progress is None:
+        return "absent", "no log"
+    return ("well", "ended well") if progress.ended_well else ("ended", "ended")
 
 
 @cache

@@ -15,7 +15,6 @@ from opsk.app.remap import journal as remap_journal
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover
-from opsk.remapping import execution
 from opsk.slurm.commands.remap_commands import Who, requeue
 from opsk_tui.data import actions as module
 from opsk_tui.data.actions import SlurmActions
@@ -33,7 +32,7 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     (tmp_path / "dump").write_text(render_ibnetdiscover(rail_optimized_fabric(nodes=16, hcas=8, leaves=16, spines=4)))
     (tmp_path / "opsk.toml").write_text(f'fabric = ["{tmp_path}/dump"]\n')
     monkeypatch.setenv("OPSK_CONFIG", str(tmp_path / "opsk.toml"))
-    monkeypatch.setattr(execution, "_POLL_S", 0.0)
+    monkeypatch.setattr(undo, "_POLL_S", 0.0)
     found = Recorder()
     for each in (module, remap_apply, remap_journal):
         monkeypatch.setattr(each, "run_command", found)

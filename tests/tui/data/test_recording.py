@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from opsk.diagnosis.events.values import Event, Part, Severity
+from opsk.diagnosis.events.observations import Event, Part, Severity
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.store.database.engine import open_store
 from opsk.store.records.failures import FailureSeen, find_failures

@@ -20,11 +20,9 @@ from opsk.errors import InputError
 from opsk.job_key import JobKey
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY
 from opsk.planning.remap import placement_view as seats
-from opsk.planning.remap.failure import assess_impact
-from opsk.planning.remap.failure_names import parse_failures
+from opsk.planning.remap.failure import assess_impact, parse_failures
 from opsk.planning.remap.remap import remap
-from opsk.planning.remap.terms import Terms
-from opsk.planning.remap.values import Answer, Option
+from opsk.planning.remap.values import Answer, Option, Terms
 from opsk.remapping.commands import find_caller_rights, is_allowed, run_command
 from opsk.remapping.execution import ExecutionResult
 from opsk.remapping.journal import FileJournal, default_folder

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from statistics import median
 
-from opsk.diagnosis.events.values import Event, Severity
+from opsk.diagnosis.events.observations import Event, Severity
 from opsk.hostlist import fold
 from opsk.store.records.clusters import ClusterSeen
 from opsk.store.records.failures import FailureSeen

@@ -13,7 +13,7 @@ from enum import IntEnum, StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from opsk.diagnosis.events.values import Event
+from opsk.diagnosis.events.observations import Event
 from opsk.diagnosis.losses.values import Losses
 from opsk.slurm.commands.remap_commands import Who
 from opsk.slurm.records import JobRecord, NodeRecord

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from opsk.diagnosis.events.values import Event, Severity
+from opsk.diagnosis.events.observations import Event, Severity
 from opsk.slurm.commands import remap_commands
 from opsk.text import format_count
 from opsk_tui.screens.options import OptionsScreen

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 from textual.worker import Worker
 
-from opsk.diagnosis.events.values import Event, Severity
+from opsk.diagnosis.events.observations import Event, Severity
 from opsk.errors import OpskError
 from opsk_tui.data.feed_port import Choice, Outcome, Proposal, Undoing
 from opsk_tui.screens.confirm import ConfirmScreen, Question

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.costmodel.estimates.checkpoint import CheckpointOptions
-from opsk.diagnosis.goodput.running import Saving, compute_running_shares, plan_saving
+from opsk.diagnosis.goodput.goodput import Saving, compute_running_shares, plan_saving
 from opsk.hardware.catalog import cluster as catalogue_cluster
 from opsk.workload.plan import Plan
 from tests.fakes.failing_job import FailingJob

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.postmortem.logs import LogFile, read_logs, scanning
-from opsk.postmortem.logs.chunks import read_pieces
+from opsk.postmortem.logs.lines import read_pieces
 from opsk.postmortem.logs.matching import build_finder
 
 FRAGMENTS = st.lists(st.binary(min_size=3, max_size=6), min_size=1, max_size=8, unique=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opsk.diagnosis.events.values import Part
+from opsk.diagnosis.events.observations import Part
 from opsk_tui.data.sources import failure_detection as failing
 from opsk_tui.data.sources.failure_detection import FailureDetector
 from opsk_tui.data.sources.readings import RATE, Readings

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 
-from opsk.diagnosis.events.values import Event
+from opsk.diagnosis.events.observations import Event
 from opsk.slurm.snapshot import Snapshot
 from opsk_tui.data.sources.failure_detection import FailureDetector
 from opsk_tui.data.sources.readings import Readings

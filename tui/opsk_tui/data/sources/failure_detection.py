@@ -10,7 +10,7 @@ from typing import TypeVar
 from opsk.diagnosis.events.detection import NOTHING, Known, detect, sort_events
 from opsk.diagnosis.events.from_samples import NodeParts, build_job, build_node, build_node_parts
 from opsk.diagnosis.events.observations import GpuSeen, JobSeen, NodeSeen, Observations, PortSeen
-from opsk.diagnosis.events.values import Event
+from opsk.diagnosis.events.observations import Event
 from opsk.metrics import names as metric_names
 from opsk.metrics.exposition import Sample
 from opsk.slurm.records import JobRecord, NodeRecord

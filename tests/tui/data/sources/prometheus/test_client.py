@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.diagnosis.events.values import Part
+from opsk.diagnosis.events.observations import Part
 from opsk.errors import UnavailableError
 from opsk_tui.data.sources.assembly import GpuTables, JobViews, PortTables
 from opsk_tui.data.sources.failure_detection import FailureDetector
