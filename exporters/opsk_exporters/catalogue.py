@@ -36,8 +36,7 @@ def _amdgpu(sources: Sources) -> Collector:
 
 def _host(sources: Sources) -> Collector:
     """Return the collector of CPUs, memory, network and disks."""
-    from opsk.telemetry.host.pressure import PressureReader
-    from opsk.telemetry.host.usage import HostReader
+    from opsk.telemetry.host.usage import HostReader, PressureReader
     from opsk_exporters.host.collector import HostCollector
 
     settings = sources.settings

@@ -14,7 +14,7 @@ from opsk.errors import TelemetryError
 from opsk.telemetry.background_reader import Background, close
 from opsk.telemetry.gpu.samples import GpuDriverMissingError, GpuReading, GpuSource
 from opsk.telemetry.gpu.shared_source import SharedGpus
-from opsk.telemetry.power.balance import GpuPowerWatch, WatchedGpus, sum_cpu_joules
+from opsk.telemetry.power.node_power import GpuPowerWatch, WatchedGpus, sum_cpu_joules
 from opsk.telemetry.power.rapl import RaplReader
 from opsk_exporters.core.settings import Settings
 from opsk_exporters.gpu.fallback import NvmlOrProgram

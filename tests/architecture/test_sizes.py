@@ -13,7 +13,7 @@ EXEMPT = frozenset(
         "opsk/slurm/pyslurm/child.py",  # runs on a Python that need not have opsk
         "opsk/postmortem/evidence/recorder_child.py",  # runs isolated, without site-packages
         "opsk/slurm/commands/accounting.py",  # powers by sacct's letters
-        "opsk/telemetry/progress/values.py",  # prose
+        "opsk/telemetry/progress/lines.py",  # prose
     }
 )
 

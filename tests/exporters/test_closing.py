@@ -13,7 +13,7 @@ from opsk.errors import TelemetryError
 from opsk.telemetry.gpu.nvml.caller import TIMEOUT
 from opsk.telemetry.gpu.samples import GpuReading
 from opsk.telemetry.gpu.shared_source import SharedGpus
-from opsk.telemetry.power.balance import GpuPowerWatch, WatchedGpus
+from opsk.telemetry.power.node_power import GpuPowerWatch, WatchedGpus
 from opsk_exporters.catalogue import COLLECTORS, make_collectors
 from opsk_exporters.core.collector import Scraper
 from opsk_exporters.gpu.source import NvidiaDriver

@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from opsk.telemetry.background_reader import Latest
-from opsk.telemetry.gpu.imex import ImexSample
 from opsk.telemetry.gpu.samples import GpuReading, GpuSample, LostGpu, RetiredPages
-from opsk.telemetry.host.services import ServiceSample
-from opsk.telemetry.power.balance import GpuPowerTotal
+from opsk.telemetry.gpu.services import ImexSample, ServiceSample
 from opsk.telemetry.power.ipmi import DcmiPower
+from opsk.telemetry.power.node_power import GpuPowerTotal
 from opsk_exporters.catalogue import COLLECTORS
 from opsk_exporters.core.collector import Collector
 from opsk_exporters.gpu.collector import GpuCollector

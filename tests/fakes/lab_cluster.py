@@ -14,10 +14,10 @@ from prometheus_client import Metric
 from prometheus_client.utils import floatToGoString
 
 from opsk.telemetry.gpu.samples import GpuReading
-from opsk.telemetry.host.services import ServiceSample
+from opsk.telemetry.gpu.services import ServiceSample
 from opsk.telemetry.host.usage import HostSample
 from opsk.telemetry.jobs.job_map import JobMap
-from opsk.telemetry.network.congestion import CongestionMeter
+from opsk.telemetry.network.infiniband import CongestionMeter
 from opsk.telemetry.network.rails_file import RailsReading
 from opsk_exporters.gpu.collector import GpuCollector
 from opsk_exporters.gpu.xids import XidCollector

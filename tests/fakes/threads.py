@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from opsk.telemetry.background_reader import Background
-from opsk.telemetry.gpu.nvml.events import NvmlEvents
+from opsk.telemetry.gpu.nvml.source import NvmlEvents
 from opsk.telemetry.gpu.shared_source import SharedGpus
 from opsk_exporters.core.collector import Worker
 

@@ -15,7 +15,7 @@ from prometheus_client import Metric
 from opsk.errors import OpskError, TelemetryError
 from opsk.metrics import names as metric_names
 from opsk.telemetry.background_reader import Latest
-from opsk.telemetry.gpu.imex import ImexSample
+from opsk.telemetry.gpu.services import ImexSample, ServiceSample
 from opsk.telemetry.gpu.samples import (
     GpuActivity,
     GpuDriverMissingError,
@@ -26,7 +26,6 @@ from opsk.telemetry.gpu.samples import (
     LostGpu,
     MigSample,
 )
-from opsk.telemetry.host.services import ServiceSample
 from opsk.text import escape
 from opsk_exporters.core.collector import NoDataError
 from opsk_exporters.core.families import Families

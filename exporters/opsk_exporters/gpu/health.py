@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 from opsk.metrics import names as metric_names
 from opsk.telemetry.background_reader import Latest
-from opsk.telemetry.gpu.imex import DAEMON_STATES, DOMAIN_STATES, ImexSample
+from opsk.telemetry.gpu.services import DAEMON_STATES, DOMAIN_STATES, ImexSample, ServiceSample
 from opsk.telemetry.gpu.nvml.fields import RECOVERY_ACTIONS
 from opsk.telemetry.gpu.samples import EccCount, GpuReading, GpuSample
-from opsk.telemetry.host.services import ServiceSample
 from opsk_exporters.core.families import Families
 from opsk_exporters.gpu import names
 

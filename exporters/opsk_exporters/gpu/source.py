@@ -8,13 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from opsk.telemetry.gpu import gres_order
-from opsk.telemetry.gpu.imex import ImexReader
+from opsk.telemetry.gpu import job_gpus
+from opsk.telemetry.gpu.services import ImexReader, ServiceSample, read_service
 from opsk.telemetry.gpu.nvidia_pci import GpusOnBus
-from opsk.telemetry.gpu.nvml.events import NvmlEvents, XidEvent
-from opsk.telemetry.gpu.nvml.source import NvmlGpus
+from opsk.telemetry.gpu.nvml.source import NvmlEvents, NvmlGpus, XidEvent
 from opsk.telemetry.gpu.samples import GpuReading, GpuSource
-from opsk.telemetry.host.services import ServiceSample, read_service
 from opsk.units import MIB
 from opsk_exporters.gpu.collector import GpuCollector
 
@@ -82,17 +80,17 @@ class SlurmOrderReader:
         self._files = files
         self._node = node or socket.gethostname().partition(".")[0]
         self._mig_minors = procfs / _MIG_MINORS.relative_to("proc")
-        self._parsed: tuple[tuple[Path, int, int], gres_order.GresConf] | None = None
+        self._parsed: tuple[tuple[Path, int, int], job_gpus.GresConf] | None = None
 
     def __call__(self, reading: GpuReading) -> Mapping[str, int]:
         """Return Slurm's index by UUID, of GPUs or MIG devices; nothing where there is no gres.conf to read."""
         conf = self._conf()
         if conf is None:
             return {}
-        order = gres_order.list_uuids_in_slurm_order(conf, reading)
+        order = job_gpus.list_uuids_in_slurm_order(conf, reading)
         return {uuid: index for index, uuid in enumerate(order) if uuid is not None}
 
-    def _conf(self) -> gres_order.GresConf | None:
+    def _conf(self) -> job_gpus.GresConf | None:
         """Return the parsed gres.conf, read again when the file has changed."""
         for path in self._files:
             try:
@@ -100,7 +98,7 @@ class SlurmOrderReader:
                 key = (path, status.st_mtime_ns, status.st_size)
                 if self._parsed is None or self._parsed[0] != key:
                     text = _text(path)
-                    self._parsed = (key, gres_order.parse_gres_conf(text, self._node, self._minors()))
+                    self._parsed = (key, job_gpus.parse_gres_conf(text, self._node, self._minors()))
             except OSError:
                 continue
             return self._parsed[1]

@@ -7,8 +7,14 @@ from collections.abc import Iterable, Mapping
 from prometheus_client import Metric
 
 from opsk.metrics import names as metric_names
-from opsk.telemetry.host.pressure import PressureReader, PressureSample
-from opsk.telemetry.host.usage import DiskSample, HostSample, HostSource, InterfaceSample
+from opsk.telemetry.host.usage import (
+    DiskSample,
+    HostSample,
+    HostSource,
+    InterfaceSample,
+    PressureReader,
+    PressureSample,
+)
 from opsk_exporters.core.families import Families
 
 _NUMA = {

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opsk.telemetry.gpu.gres_order import map_mig_parents
-from opsk.telemetry.gpu.job_gpus import JobGpu
+from opsk.telemetry.gpu.job_gpus import JobGpu, map_mig_parents
 from opsk.telemetry.gpu.samples import GpuReading
 from opsk.telemetry.jobs.job_map import JobRun
-from opsk.telemetry.power.balance import JobUse, share_energy
+from opsk.telemetry.power.node_power import JobUse, share_energy
 from opsk.units import MIB
 
 _VERSION = 1

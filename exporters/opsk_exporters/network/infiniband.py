@@ -13,7 +13,7 @@ from pathlib import Path
 from prometheus_client import Metric
 
 from opsk.metrics import names as metric_names
-from opsk.telemetry.network.congestion import WORD_TICK_BYTES, CongestionMeter
+from opsk.telemetry.network.infiniband import WORD_TICK_BYTES, CongestionMeter
 from opsk.telemetry.network.infiniband import DeviceSample, InfinibandSource, PortSample, SysfsInfiniband
 from opsk.telemetry.network.rails_file import PortPlace, RailsFile, RailsReading
 from opsk.text import escape

@@ -14,10 +14,9 @@ from typing import Any
 from prometheus_client import Metric
 
 from opsk.telemetry.background_reader import Background, Latest
-from opsk.telemetry.power.balance import GpuPowerTotal
 from opsk.telemetry.power.hwmon import HwmonPower, HwmonReader, HwmonReading
 from opsk.telemetry.power.ipmi import DcmiFile, DcmiReader, NoControllerError
-from opsk.telemetry.power.node_power import DcmiSource, NodePower, NodePowerReader
+from opsk.telemetry.power.node_power import DcmiSource, GpuPowerTotal, NodePower, NodePowerReader
 from opsk.telemetry.power.rapl import RaplReader, RaplZone
 from opsk_exporters.core.collector import DEFAULT_DEADLINE_S, NoDataError
 from opsk_exporters.core.families import Families

@@ -17,10 +17,9 @@ from prometheus_client import Metric
 
 from opsk.errors import OpskError, SlurmError
 from opsk.slurm.commands.command import CommandClient
-from opsk.slurm.commands.controller_text import Controller, Reservation
-from opsk.slurm.commands.node_text import NodeLoad
+from opsk.slurm.commands.controller_text import Controller, Reservation, SchedulerStatistics
 from opsk.slurm.commands.job_text import QueuedJobs
-from opsk.slurm.commands.controller_text import SchedulerStatistics
+from opsk.slurm.commands.node_text import NodeLoad
 from opsk.telemetry.background_reader import Background
 from opsk_exporters.core.collector import DEFAULT_DEADLINE_S, NoDataError
 from opsk_exporters.core.families import Families

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from opsk.slurm.commands.controller_text import Controller, Reservation
-from opsk.slurm.commands.controller_text import CycleStatistics, SchedulerStatistics
+from opsk.slurm.commands.controller_text import Controller, CycleStatistics, Reservation, SchedulerStatistics
 from opsk_exporters.core.families import Families
 
 _SINCE = "since slurmctld's statistics were set back (midnight UTC, a start, sdiag --reset)"

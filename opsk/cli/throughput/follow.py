@@ -18,11 +18,10 @@ import click
 from opsk.cli.throughput.document import build_step_document
 from opsk.cli.throughput.text import format_speed
 from opsk.errors import ExitStatus, InputError
+from opsk.telemetry.progress.follow import Tail
 from opsk.telemetry.progress.records import Event, EventKind, StepRecord
-from opsk.telemetry.progress.runs import STDIN
+from opsk.telemetry.progress.runs import STALL, STDIN, Tally
 from opsk.telemetry.progress.stream import ProgressItem, ProgressReader
-from opsk.telemetry.progress.tail import Tail
-from opsk.telemetry.progress.tally import STALL, Tally
 from opsk.text import escape, format_bytes, format_duration, to_json_values
 from opsk.units import KIB
 

@@ -17,7 +17,7 @@ Labels = frozenset[tuple[str, str]]
 Series = tuple[str, Labels]
 
 _TICK_BYTES = 4.0
-"""Bytes a tick of ``port_xmit_wait``, as `opsk.telemetry.network.congestion` takes them."""
+"""Bytes a tick of ``port_xmit_wait``, as `opsk.telemetry.network.infiniband` takes them."""
 _GAUGES = {
     "busy": metric_names.GPU_UTILIZATION_RATIO,
     "sm_active": metric_names.GPU_SM_ACTIVE_RATIO,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from opsk.costmodel.power import STATE_FRACTIONS
+from opsk.costmodel.machine import STATE_FRACTIONS
 from opsk.hardware.xids import XidClass, xid
 from opsk.lab.machine.machine import LOST_BY_XID, Machine
 from opsk.lab.machine.nvml_gpus import make_h100

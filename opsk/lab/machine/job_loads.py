@@ -16,8 +16,8 @@ from opsk.lab.machine.gpu_load import load_file, write_load
 from opsk.lab.machine.machine import MachineFolder
 from opsk.lab.machine.planned_need import PlannedNeed, compute_load, compute_pace, find_planned_need, read_recorded_need
 from opsk.lab.machine.work import NodeJob, Work
-from opsk.telemetry.jobs.job_logs import resolve_log_paths
-from opsk.telemetry.progress.watch import LogWatch
+from opsk.telemetry.jobs.job_files import resolve_log_paths
+from opsk.telemetry.progress.follow import LogWatch
 from opsk.workload.advice_record import AdviceRecord
 
 Predict = Callable[[str, AdviceRecord], PlannedNeed | None]

@@ -21,7 +21,7 @@ from opsk.hardware.spec import ClusterSpec
 from opsk.lab.machine.gpu_load import GpuLoad
 from opsk.slurm.adapter import slurm_client
 from opsk.slurm.commands.job_script import check_job
-from opsk.telemetry.progress.watch import Progress
+from opsk.telemetry.progress.follow import Progress
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.completion import complete_answer
 from opsk.workload.model import ModelShape

@@ -7,19 +7,32 @@ Slurm creates the groups of jobs in these layouts, which can coexist on a node i
   slice is ``CgroupSlice`` (``system.slice``);
 - version 2 from 26.05 on: the job's folder is its SLUID, unless ``CgroupJobIdPaths`` brings ``job_<id>`` back.
 
-A job that ends while it is read is left out, or keeps what was read of it.
+A group can disappear at any moment: what cannot be read is ``None`` or empty, never an error. USER_HZ, microseconds and
+nanoseconds become seconds here, and "max" and version 1's largest number "no limit".
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from opsk.telemetry.host import cgroup_files as files
-
+MICROSECONDS, NANOSECONDS = 1_000_000, 1_000_000_000
+_USER_HZ = 100
+"""Ticks of ``cpuacct.stat``: 100 a second on every Linux, whatever the kernel's own clock."""
+_UNLIMITED_BYTES = 1 << 60
+"""Version 1 writes "no limit" as the largest multiple of a page, version 2 as ``max``."""
+_PAGE_BYTES, _MAX_READS = 1 << 16, 1024
+_LEAF_LINKS = 2
+_MAX_DIGITS = 20
+"""The kernel's numbers have 64 bits; what is longer is none of them, and might not fit a float."""
+AnyPath = str | os.PathLike[str]
+Folder = tuple[str, str]
+"""Name and path: paths are text here, since making objects of them costs more than reading the files."""
+_RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 _V1_TOP = re.compile(r"slurm(?:_(.+))?")
 _V1_USER = re.compile(r"uid_(\d+)")
 _SCOPE = re.compile(r"(?:(.+)_)?slurmstepd\.scope")
@@ -31,6 +44,146 @@ _V1_PIDS = ("freezer", "memory", "cpuacct", "cpu", "cpuset", "devices", "pids")
 """Where to look for a job's processes, in this order: not every site has every controller."""
 _SLICE_DEPTH = 4
 _PRESSURES = ("cpu", "memory", "io")
+
+
+def read_kernel_file(path: AnyPath) -> str | None:
+    """Return a file of the kernel as text; ``None`` when it is missing or not readable."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return None
+    parts: list[bytes] = []
+    try:
+        # The kernel returns long lists a page at a time.
+        while len(parts) < _MAX_READS and (part := os.read(handle, _PAGE_BYTES)):
+            parts.append(part)
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+    return b"".join(parts).decode("ascii", "replace")
+
+
+def _is_number(text: str) -> bool:
+    """Return whether a word is a number in the kernel's format."""
+    return text.isdecimal() and len(text) <= _MAX_DIGITS
+
+
+def read_number(path: AnyPath) -> int | None:
+    """Read a file that holds one number; ``None`` for ``max`` and for anything else."""
+    text = (read_kernel_file(path) or "").strip()
+    return int(text) if _is_number(text) else None
+
+
+def read_limit_bytes(path: AnyPath) -> int | None:
+    """Read a limit [bytes]; ``None`` where there is none."""
+    value = read_number(path)
+    return None if value is None or value >= _UNLIMITED_BYTES else value
+
+
+def read_keyed(path: AnyPath) -> dict[str, int]:
+    """Read lines of ``name number``; others are left out."""
+    values: dict[str, int] = {}
+    for line in (read_kernel_file(path) or "").splitlines():
+        name, _, value = line.partition(" ")
+        if _is_number(value.strip()):
+            values[name] = int(value)
+    return values
+
+
+def read_pids(path: AnyPath) -> frozenset[int]:
+    """Read one process or thread id a line; 0 is a process of another pid namespace."""
+    return frozenset(int(word) for word in (read_kernel_file(path) or "").split() if _is_number(word) and word != "0")
+
+
+def count_cpus(path: AnyPath) -> int | None:
+    """Count the CPUs of a list such as ``0-3,8``; ``None`` when it is empty or no list."""
+    total = 0
+    for part in (read_kernel_file(path) or "").strip().split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            return None
+        total += int(match[2] or match[1]) - int(match[1]) + 1
+    return total or None
+
+
+def ticks_to_s(count: int | None) -> float | None:
+    """Turn ticks of ``cpuacct.stat`` into seconds."""
+    return None if count is None else count / _USER_HZ
+
+
+def counts_to_s(value: int | None, per_second: int) -> float | None:
+    """Turn a count of microseconds (a million per second) or nanoseconds into seconds."""
+    return None if value is None else value / per_second
+
+
+def read_stalled_s(path: AnyPath) -> float | None:
+    """Read from a pressure file how long some task waited [s]."""
+    for line in (read_kernel_file(path) or "").splitlines():
+        words = line.split()
+        if words[:1] == ["some"] and words[-1].startswith("total=") and _is_number(words[-1][6:]):
+            return int(words[-1][6:]) / MICROSECONDS
+    return None
+
+
+def read_io_bytes(path: AnyPath) -> tuple[int, int] | None:
+    """Sum bytes read and written over the devices of version 2's ``io.stat``; ``None`` without the file."""
+    text = read_kernel_file(path)
+    if text is None:
+        return None
+    totals = {"rbytes": 0, "wbytes": 0}
+    for line in text.splitlines():
+        for word in line.split()[1:]:
+            name, _, value = word.partition("=")
+            if name in totals and _is_number(value):
+                totals[name] += int(value)
+    return totals["rbytes"], totals["wbytes"]
+
+
+def read_blkio_bytes(path: AnyPath) -> tuple[int, int] | None:
+    """Sum bytes read and written over the devices of version 1's ``*io_service_bytes*``; ``None`` without the file."""
+    text = read_kernel_file(path)
+    if text is None:
+        return None
+    totals = {"Read": 0, "Write": 0}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 3 and words[1] in totals and _is_number(words[2]):
+            totals[words[1]] += int(words[2])
+    return totals["Read"], totals["Write"]
+
+
+def list_folders(path: AnyPath) -> tuple[Folder, ...]:
+    """Return the folders in a folder by name, links left out; none when it cannot be read.
+
+    A folder without folders has two links, which spares the kernel from listing its sixty files.
+    """
+    try:
+        if os.stat(path).st_nlink == _LEAF_LINKS:  # noqa: PTH116 - called some hundred times a scrape
+            return ()
+        with os.scandir(path) as entries:
+            return tuple(sorted((entry.name, entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)))
+    except OSError:
+        return ()
+
+
+def is_folder(path: AnyPath) -> bool:
+    """Return whether a folder exists."""
+    return Path(path).is_dir()
+
+
+def walk_folders(path: str, depth: int = 8) -> Iterator[str]:
+    """Yield a folder and all below it."""
+    yield path
+    if depth:
+        for _, folder in list_folders(path):
+            yield from walk_folders(folder, depth - 1)
+
+
+def add_known(values: Iterable[int | None]) -> int | None:
+    """Add up what is known; ``None`` when nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +290,7 @@ class CgroupReader:
 def _v2_jobs(root: str) -> Iterator[JobCgroup]:
     """Yield jobs of version 2; ``unified`` is where a hybrid system mounts it."""
     for scope, node in (*_scopes(root, _SLICE_DEPTH), *_scopes(f"{root}/unified", _SLICE_DEPTH)):
-        for name, folder in files.folders(scope):
+        for name, folder in list_folders(scope):
             number, is_sluid = _JOB.fullmatch(name), SLUID.fullmatch(name) is not None
             if (number or is_sluid) and (job := _v2_job(name, folder, node, number[1] if number else None)) is not None:
                 yield job
@@ -145,7 +298,7 @@ def _v2_jobs(root: str) -> Iterator[JobCgroup]:
 
 def _scopes(folder: str, depth: int) -> Iterator[tuple[str, str | None]]:
     """Yield the folders of slurmstepd, looking into slices only, with the node's name where it is part of theirs."""
-    for name, path in files.folders(folder):
+    for name, path in list_folders(folder):
         if found := _SCOPE.fullmatch(name):
             yield path, found[1]
         elif depth and name.endswith(".slice"):
@@ -157,18 +310,18 @@ def _v2_job(name: str, folder: str, node: str | None, job_id: str | None) -> Job
     pids: set[int] = set()
     extern: frozenset[int] = frozenset()
     steps = []
-    for step_name, step in files.folders(folder):
+    for step_name, step in list_folders(folder):
         match = _STEP.fullmatch(step_name)
         if match:
             steps.append(match[1])
             step_pids = _v2_pids(step)
             pids |= step_pids
             extern = step_pids if match[1] == "extern" else extern
-    cpu, memory, events = (files.keyed(f"{folder}/{what}") for what in ("cpu.stat", "memory.stat", "memory.events"))
-    if not (steps or cpu or memory or files.is_folder(folder)):
+    cpu, memory, events = (read_keyed(f"{folder}/{what}") for what in ("cpu.stat", "memory.stat", "memory.events"))
+    if not (steps or cpu or memory or is_folder(folder)):
         return None
-    moved = files.io_bytes(f"{folder}/io.stat")
-    stalled = {what: files.stalled_s(f"{folder}/{what}.pressure") for what in _PRESSURES}
+    moved = read_io_bytes(f"{folder}/io.stat")
+    stalled = {what: read_stalled_s(f"{folder}/{what}.pressure") for what in _PRESSURES}
     return JobCgroup(
         name=name,
         job_id=job_id,
@@ -178,15 +331,15 @@ def _v2_job(name: str, folder: str, node: str | None, job_id: str | None) -> Job
         steps=tuple(steps),
         pids=frozenset(pids),
         extern_pids=extern,
-        threads=files.number(f"{folder}/pids.current"),
-        cpus=files.cpu_count(f"{folder}/cpuset.cpus.effective"),
-        cpu_s=files.seconds(cpu.get("usage_usec"), files.MICROSECONDS),
-        cpu_user_s=files.seconds(cpu.get("user_usec"), files.MICROSECONDS),
-        cpu_system_s=files.seconds(cpu.get("system_usec"), files.MICROSECONDS),
-        throttled_s=files.seconds(cpu.get("throttled_usec"), files.MICROSECONDS),
-        memory_bytes=files.number(f"{folder}/memory.current"),
-        memory_peak_bytes=files.number(f"{folder}/memory.peak"),
-        memory_limit_bytes=files.limit(f"{folder}/memory.max"),
+        threads=read_number(f"{folder}/pids.current"),
+        cpus=count_cpus(f"{folder}/cpuset.cpus.effective"),
+        cpu_s=counts_to_s(cpu.get("usage_usec"), MICROSECONDS),
+        cpu_user_s=counts_to_s(cpu.get("user_usec"), MICROSECONDS),
+        cpu_system_s=counts_to_s(cpu.get("system_usec"), MICROSECONDS),
+        throttled_s=counts_to_s(cpu.get("throttled_usec"), MICROSECONDS),
+        memory_bytes=read_number(f"{folder}/memory.current"),
+        memory_peak_bytes=read_number(f"{folder}/memory.peak"),
+        memory_limit_bytes=read_limit_bytes(f"{folder}/memory.max"),
         anonymous_bytes=memory.get("anon"),
         cache_bytes=memory.get("file"),
         oom_kills=events.get("oom_kill"),
@@ -199,17 +352,17 @@ def _v2_job(name: str, folder: str, node: str | None, job_id: str | None) -> Job
 
 def _v2_pids(step: str) -> frozenset[int]:
     """Return the processes of a step: those below ``user``, or all but slurmstepd's where there is no such folder."""
-    inner = dict(files.folders(step))
+    inner = dict(list_folders(step))
     direct = [step] if "user" not in inner else []
     tops = [inner["user"]] if "user" in inner else [path for name, path in inner.items() if name != "slurm"]
-    groups = (*direct, *(group for top in tops for group in files.walk(top)))
-    return frozenset().union(*(files.numbers(f"{group}/cgroup.procs") for group in groups))
+    groups = (*direct, *(group for top in tops for group in walk_folders(top)))
+    return frozenset().union(*(read_pids(f"{group}/cgroup.procs") for group in groups))
 
 
 def _v1_jobs(root: str) -> Iterator[JobCgroup]:
     """Yield jobs of version 1, from whichever controllers know them."""
     places: dict[tuple[str | None, int, str], dict[str, str]] = {}
-    for mount, mount_path in files.folders(root):
+    for mount, mount_path in list_folders(root):
         for node, uid, job_id, folder in _v1_places(mount_path):
             places.setdefault((node, uid, job_id), {}).update(dict.fromkeys(mount.split(","), folder))
     for (node, owner, job_id), folders in places.items():
@@ -219,13 +372,13 @@ def _v1_jobs(root: str) -> Iterator[JobCgroup]:
 
 def _v1_places(mount: str) -> Iterator[tuple[str | None, int, str, str]]:
     """Yield node, owner, number and folder of each job that a controller knows."""
-    for top, top_path in files.folders(mount):
+    for top, top_path in list_folders(mount):
         if not (slurm := _V1_TOP.fullmatch(top)):
             continue
-        for user, user_path in files.folders(top_path):
+        for user, user_path in list_folders(top_path):
             if not (uid := _V1_USER.fullmatch(user)):
                 continue
-            for name, folder in files.folders(user_path):
+            for name, folder in list_folders(user_path):
                 if job := _JOB.fullmatch(name):
                     yield slurm[1], int(uid[1]), job[1], folder
 
@@ -234,11 +387,11 @@ def _v1_job(node: str | None, uid: int, job_id: str, folders: Mapping[str, str])
     """Read a job of version 1 from its folders by controller; ``None`` when all have gone."""
     nowhere = "/nonexistent"
     accounting, memory = folders.get("cpuacct", nowhere), folders.get("memory", nowhere)
-    used, status = files.keyed(f"{accounting}/cpuacct.stat"), files.keyed(f"{memory}/memory.stat")
+    used, status = read_keyed(f"{accounting}/cpuacct.stat"), read_keyed(f"{memory}/memory.stat")
     pids, extern, steps = _v1_pids(folders)
-    if not (steps or used or status or any(files.is_folder(folder) for folder in folders.values())):
+    if not (steps or used or status or any(is_folder(folder) for folder in folders.values())):
         return None
-    moved = files.blkio_bytes(f"{folders.get('blkio', nowhere)}/blkio.throttle.io_service_bytes_recursive")
+    moved = read_blkio_bytes(f"{folders.get('blkio', nowhere)}/blkio.throttle.io_service_bytes_recursive")
     return JobCgroup(
         name=f"job_{job_id}",
         job_id=job_id,
@@ -248,22 +401,22 @@ def _v1_job(node: str | None, uid: int, job_id: str, folders: Mapping[str, str])
         steps=steps,
         pids=pids,
         extern_pids=extern,
-        threads=files.number(f"{folders.get('pids', nowhere)}/pids.current"),
-        cpus=files.cpu_count(f"{folders.get('cpuset', nowhere)}/cpuset.cpus"),
-        cpu_s=files.seconds(files.number(f"{accounting}/cpuacct.usage"), files.NANOSECONDS),
-        cpu_user_s=files.ticks_s(used.get("user")),
-        cpu_system_s=files.ticks_s(used.get("system")),
-        throttled_s=files.seconds(
-            files.keyed(f"{folders.get('cpu', accounting)}/cpu.stat").get("throttled_time"), files.NANOSECONDS
+        threads=read_number(f"{folders.get('pids', nowhere)}/pids.current"),
+        cpus=count_cpus(f"{folders.get('cpuset', nowhere)}/cpuset.cpus"),
+        cpu_s=counts_to_s(read_number(f"{accounting}/cpuacct.usage"), NANOSECONDS),
+        cpu_user_s=ticks_to_s(used.get("user")),
+        cpu_system_s=ticks_to_s(used.get("system")),
+        throttled_s=counts_to_s(
+            read_keyed(f"{folders.get('cpu', accounting)}/cpu.stat").get("throttled_time"), NANOSECONDS
         ),
-        memory_bytes=files.number(f"{memory}/memory.usage_in_bytes"),
-        memory_peak_bytes=files.number(f"{memory}/memory.max_usage_in_bytes"),
-        memory_limit_bytes=files.limit(f"{memory}/memory.limit_in_bytes"),
+        memory_bytes=read_number(f"{memory}/memory.usage_in_bytes"),
+        memory_peak_bytes=read_number(f"{memory}/memory.max_usage_in_bytes"),
+        memory_limit_bytes=read_limit_bytes(f"{memory}/memory.limit_in_bytes"),
         anonymous_bytes=status.get("total_rss", status.get("rss")),
         cache_bytes=status.get("total_cache", status.get("cache")),
         # Version 1 counts a kill in the group of the process alone, not in those above it.
-        oom_kills=files.total(files.keyed(f"{at}/memory.oom_control").get("oom_kill") for at in files.walk(memory)),
-        limit_hits=files.number(f"{memory}/memory.failcnt"),
+        oom_kills=add_known(read_keyed(f"{at}/memory.oom_control").get("oom_kill") for at in walk_folders(memory)),
+        limit_hits=read_number(f"{memory}/memory.failcnt"),
         read_bytes=moved[0] if moved else None,
         written_bytes=moved[1] if moved else None,
     )
@@ -279,11 +432,11 @@ def _v1_pids(folders: Mapping[str, str]) -> tuple[frozenset[int], frozenset[int]
         if controller not in folders:
             continue
         by_step: dict[str, frozenset[int]] = {}
-        for name, step in files.folders(folders[controller]):
+        for name, step in list_folders(folders[controller]):
             if found := _STEP.fullmatch(name):
-                tasks = files.folders(step)
-                inner = [group for _, task in tasks for group in files.walk(task)] if tasks else [step]
-                by_step[found[1]] = frozenset().union(*(files.numbers(f"{at}/cgroup.procs") for at in inner))
+                tasks = list_folders(step)
+                inner = [group for _, task in tasks for group in walk_folders(task)] if tasks else [step]
+                by_step[found[1]] = frozenset().union(*(read_pids(f"{at}/cgroup.procs") for at in inner))
         seen = tuple(by_step) or seen
         pids = frozenset().union(*by_step.values())
         if pids:

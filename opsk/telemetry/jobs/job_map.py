@@ -20,11 +20,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opsk.telemetry.gpu import gres_order
+from opsk.telemetry.gpu import job_gpus
 from opsk.telemetry.gpu.job_gpus import JobGpu, count_stranger_processes, find_job_gpus
 from opsk.telemetry.gpu.samples import GpuReading
-from opsk.telemetry.host.cgroup_files import read
-from opsk.telemetry.host.cgroups import CgroupSource, JobCgroup
+from opsk.telemetry.host.cgroups import CgroupSource, JobCgroup, read_kernel_file
 from opsk.telemetry.jobs.job_files import JobFile, JobFiles, read_job_files
 from opsk.telemetry.jobs.job_processes import JobEnvironment, StepDaemons, read_environment, read_use
 
@@ -133,7 +132,7 @@ class JobMapper:
         folder: Path = Path("/run/opsk-jobs"),
         procfs: Path = Path("/proc"),
         gres_conf: Path | None = None,
-        places: Sequence[Path] = gres_order.PLACES,
+        places: Sequence[Path] = job_gpus.PLACES,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cgroups = cgroups
@@ -149,7 +148,7 @@ class JobMapper:
         self._denied_until = 0.0
         self._contained = self._grouped = False
 
-    def read(self, gpus: GpuReading | None = None) -> JobMap:
+    def read_kernel_file(self, gpus: GpuReading | None = None) -> JobMap:
         """Return the jobs of the node now; ``gpus`` is the node's GPUs, where there are any."""
         now = self._clock()
         files = read_job_files(self._folder, now)
@@ -202,7 +201,7 @@ class JobMapper:
 
     def _boot_unix_s(self) -> float:
         """Return when the node booted; 0 when it is unknown."""
-        for line in (read(self._procfs / "stat") or "").splitlines():
+        for line in (read_kernel_file(self._procfs / "stat") or "").splitlines():
             name, _, value = line.partition(" ")
             if name == "btime" and value.strip().isdecimal():
                 return float(value)
@@ -284,22 +283,22 @@ class JobMapper:
         count = len(numbers) or len(devices)
         if pair.run in self._resolved:
             return self._resolved[pair.run], count, source
-        order = gres_order.list_uuids_in_slurm_order(self._read_conf(pair.file), reading)
-        uuids = gres_order.resolve_mig_names(gres_order.resolve(devices, numbers, order), reading)
+        order = job_gpus.list_uuids_in_slurm_order(self._read_conf(pair.file), reading)
+        uuids = job_gpus.resolve_mig_names(job_gpus.resolve(devices, numbers, order), reading)
         resolved = tuple(uuid for uuid in uuids if uuid is not None)
         if len(resolved) == count and (reading.gpus or reading.lost):
             self._resolved[pair.run] = resolved
         return resolved, count, source
 
-    def _read_conf(self, file: JobFile | None) -> gres_order.GresConf | None:
+    def _read_conf(self, file: JobFile | None) -> job_gpus.GresConf | None:
         """Read gres.conf; ``None`` when there is none to be read."""
         next_to_conf = (Path(file.conf).parent / "gres.conf",) if file and file.conf else ()
         places = (self._gres_conf,) if self._gres_conf else (*next_to_conf, *self._places)
-        text = next((text for place in places if (text := read(place)) is not None), None)
+        text = next((text for place in places if (text := read_kernel_file(place)) is not None), None)
         if text is None:
             return None
-        mig_minors = read(self._procfs / "driver" / "nvidia-caps" / "mig-minors") or ""
-        return gres_order.parse_gres_conf(text, file.node if file else None, mig_minors)
+        mig_minors = read_kernel_file(self._procfs / "driver" / "nvidia-caps" / "mig-minors") or ""
+        return job_gpus.parse_gres_conf(text, file.node if file else None, mig_minors)
 
     def _forget(self, runs: set[str]) -> None:
         """Drop what was remembered of runs that are gone."""

@@ -1,4 +1,4 @@
-"""Reads the environments, resource use and slurmstepd of a job's processes from procfs.
+"""Reads environments, resource use, output files and the slurmstepd of a job's processes from procfs.
 
 The environment of another user's process can only be read by root; without that right nothing is reported, and it is no
 error. A process may have changed its environment: values from here fill gaps and never override Slurm's.
@@ -7,15 +7,22 @@ error. A process may have changed its environment: values from here fill gaps an
 from __future__ import annotations
 
 import re
+import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from opsk.telemetry.host.cgroup_files import read, ticks_s
+from opsk.telemetry.host.cgroups import read_kernel_file, read_pids, ticks_to_s
 from opsk.telemetry.jobs.job_files import parse_gpu_numbers
 from opsk.units import MIB
 
+_BATCH_STEPD = re.compile(r"slurmstepd: \[(\d{1,12}|s[0-9A-Z]{13})(?:[.+][\w+]{0,20})?\.batch\]", re.ASCII)
+MAX_LOGS = 8
+"""Different files of one job; the limit for scripts that start many programs with a file each."""
+_MAX_PROCESSES = 256
+_OUTPUTS = ("1", "2")
+_BATCH_GROUP = re.compile(r"/step_batch(?:/|$)", re.MULTILINE)
 _MAX_ENVIRON_BYTES = 4 * MIB
 _STEPD = re.compile(r"slurmstepd: \[(\d+)[.+_\]]")
 _STEPD_SLUID = re.compile(r"slurmstepd: \[(s[0-9A-Za-z]{13})[.\]]")
@@ -24,6 +31,96 @@ _USER, _SYSTEM, _THREADS = (11, 13), (12, 14), 17
 """Places in ``stat`` after the name: own and waited-for time, threads (proc(5) counts from 1, name included)."""
 _BATCH_STEPS = ("", "-5", "4294967291")
 """How releases name the batch script's own step in its environment; older ones do not."""
+
+
+def find_batch_steps(procfs: Path = Path("/proc")) -> dict[str, list[int]]:
+    """Return the slurmstepd of each batch script on this node, by number of the job, or SLUID.
+
+    Where several clusters share a node one number may have several.
+    """
+    steps: dict[str, list[int]] = {}
+    try:
+        folders = [path for path in procfs.iterdir() if path.name.isdecimal()]
+    except OSError:
+        return steps
+    for folder in folders:
+        try:
+            if (folder / "comm").read_bytes().startswith(b"slurmstepd"):
+                title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                if (step := _BATCH_STEPD.match(title)) is not None:
+                    steps.setdefault(step[1], []).append(int(folder.name))
+        except OSError:
+            continue
+    return steps
+
+
+def find_batch_outputs(procfs: Path, pids: Iterable[int], owner: int, stepd: int | None = None) -> tuple[Path, ...]:
+    """Return the files that a batch script and what it has started write to, the script's own first.
+
+    Old releases pass no path to the prolog, and slurmctld must not be queried from every node. The descriptors of the
+    processes of step ``batch`` are what they really write to, redirections in the script included. Reading them needs
+    the right to look at processes of others (CAP_SYS_PTRACE): without it no file is found, and it is no error.
+
+    A process may write anywhere: only a regular file of the job's user counts, and only if the path that the kernel
+    reports is that file in this mount namespace. In a container the same path may be another file, which is then
+    ignored.
+
+    Parameters
+    ----------
+    procfs
+        Where procfs is mounted.
+    pids
+        The job's processes by its control groups; those of step ``batch`` are read.
+    owner
+        Only files of this user count.
+    stepd
+        The slurmstepd of the batch script: its descendants are read where there are no control groups.
+    """
+    processes = [pid for pid in sorted(pids) if _BATCH_GROUP.search(read_kernel_file(f"{procfs}/{pid}/cgroup") or "")]
+    if not processes and stepd is not None:
+        processes = list(_iterate_descendants(procfs, stepd))
+    logs: dict[tuple[int, int], Path] = {}
+    for pid in processes[:_MAX_PROCESSES]:
+        for output in _OUTPUTS:
+            _add_log(logs, f"{procfs}/{pid}/fd/{output}", owner)
+            if len(logs) == MAX_LOGS:
+                return tuple(logs.values())
+    return tuple(logs.values())
+
+
+def _add_log(logs: dict[tuple[int, int], Path], link: str, owner: int) -> None:
+    """Add the file of a descriptor if it may be read as a log."""
+    try:
+        status = Path(link).stat()
+        file = (status.st_dev, status.st_ino)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != owner or file in logs:
+            return
+        path = Path(link).readlink()
+        at_path = path.lstat() if path.is_absolute() else None
+    except (OSError, ValueError):
+        return
+    if at_path is not None and (at_path.st_dev, at_path.st_ino) == file:
+        logs[file] = path
+
+
+def _iterate_descendants(procfs: Path, pid: int) -> Iterator[int]:
+    """Yield the descendants of a process, the oldest first."""
+    queue = [pid]
+    for _ in range(_MAX_PROCESSES):
+        if not queue:
+            return
+        children = sorted(_read_children(f"{procfs}/{queue[0]}/task"))
+        yield from children
+        queue = [*queue[1:], *children]
+
+
+def _read_children(tasks: str) -> frozenset[int]:
+    """Read the children of a process: the kernel lists them for each thread."""
+    try:
+        threads = list(Path(tasks).iterdir())
+    except OSError:
+        return frozenset()
+    return frozenset().union(*(read_pids(thread / "children") for thread in threads))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +181,14 @@ def read_use(procfs: Path, pids: Iterable[int]) -> ProcessUse | None:
     user = system = threads = 0
     for pid in pids:
         # The name in brackets may hold anything: parse what follows the last one.
-        words = (read(f"{procfs}/{pid}/stat") or "").rpartition(")")[2].split()
+        words = (read_kernel_file(f"{procfs}/{pid}/stat") or "").rpartition(")")[2].split()
         if len(words) > _THREADS and all(words[index].isdecimal() for index in (*_USER, *_SYSTEM, _THREADS)):
             user += sum(int(words[index]) for index in _USER)
             system += sum(int(words[index]) for index in _SYSTEM)
             threads += int(words[_THREADS])
     if not threads:
         return None
-    return ProcessUse(cpu_user_s=ticks_s(user) or 0.0, cpu_system_s=ticks_s(system) or 0.0, threads=threads)
+    return ProcessUse(cpu_user_s=ticks_to_s(user) or 0.0, cpu_system_s=ticks_to_s(system) or 0.0, threads=threads)
 
 
 def _parse_variables(raw: bytes) -> dict[str, str]:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from opsk.telemetry.kernel_log.event_reader import EventReader, KernelLog, read_kernel_log
+from opsk.telemetry.kernel_log.event_reader import (
+    KMSG,
+    EventReader,
+    KernelLog,
+    KmsgBatch,
+    KmsgReader,
+    boot_unix_s,
+    read_kernel_log,
+)
 from opsk.telemetry.kernel_log.events import (
     CrashEvent,
     DriverEvent,
@@ -21,7 +29,6 @@ from opsk.telemetry.kernel_log.events import (
     SxidEvent,
     XidEvent,
 )
-from opsk.telemetry.kernel_log.kmsg import KMSG, KmsgBatch, KmsgReader, boot_unix_s
 from opsk.telemetry.kernel_log.lines import Clock, KernelLine, LineReader, Stamp
 
 __all__ = [

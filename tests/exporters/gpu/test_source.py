@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from opsk.telemetry.gpu.nvml.events import XidEvent
+from opsk.telemetry.gpu.nvml.source import XidEvent
 from opsk_exporters.gpu.source import NvidiaDriver, SlurmOrderReader, services
 from tests.fakes.gpus import gpu_uuid, h100, reading
 

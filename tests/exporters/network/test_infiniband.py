@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.telemetry.network.congestion import CongestionMeter
+from opsk.telemetry.network.infiniband import CongestionMeter
 from opsk.telemetry.network.infiniband import SysfsInfiniband
 from opsk.telemetry.network.rails_file import PortPlace, RailsFile, write_rails
 from opsk_exporters.network.infiniband import InfinibandCollector, make

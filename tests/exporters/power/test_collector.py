@@ -9,7 +9,7 @@ import pytest
 
 from opsk.errors import TelemetryError
 from opsk.telemetry.background_reader import Background
-from opsk.telemetry.power.balance import GpuPowerTotal
+from opsk.telemetry.power.node_power import GpuPowerTotal
 from opsk.telemetry.power.hwmon import HwmonReader, HwmonReading
 from opsk.telemetry.power.ipmi import DcmiFile, DcmiPower, NoControllerError
 from opsk.telemetry.power.node_power import NodePowerReader

@@ -20,7 +20,7 @@ from opsk.lab.status import build_slurm_environment
 from opsk.lab.stop import take_down
 from opsk.telemetry.host.cgroups import CgroupReader
 from opsk.telemetry.jobs.job_files import JobFile, read_job_files
-from opsk.telemetry.jobs.job_logs import resolve_log_paths
+from opsk.telemetry.jobs.job_files import resolve_log_paths
 from opsk.telemetry.jobs.job_map import JobMap, JobMapper
 from opsk.telemetry.jobs.job_processes import StepDaemons
 from opsk_exporters.core.collector import NoDataError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.telemetry.gpu.gres_order import parse_gres_conf
+from opsk.telemetry.gpu.job_gpus import parse_gres_conf
 from opsk.telemetry.host.cgroups import CgroupReader
 from tests.fakes.ttar import extract_ttar
 

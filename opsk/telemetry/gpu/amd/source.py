@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opsk.telemetry.gpu.amd.files import RasCount, read_bad_pages, read_hardware, read_ras
-from opsk.telemetry.gpu.amd.table import MetricsTable, parse_table
+from opsk.telemetry.gpu.amd.files import MetricsTable, RasCount, parse_table, read_bad_pages, read_hardware, read_ras
 from opsk.telemetry.gpu.samples import GpuDriverMissingError, GpuReading, GpuSample, LostGpu, Unreadable, normalise_pci
 from opsk.telemetry.host.value_files import ERROR, ValueFiles, list_names, natural_sort_key
 from opsk.units import KIB

@@ -1,19 +1,60 @@
-"""Reads the NVLinks of a GPU: states, speeds, bytes and errors of all links, in the one call for fields.
+"""Reads the NVLinks of a GPU and its place in its NVLink domain from NVML.
 
-Hopper and newer have one field a counter, with the link as its scope; older GPUs have field numbers for each link (and
-no state, version or bytes among them). NVLink 5 counts packets and bytes as InfiniBand ports do.
+States, speeds, bytes and errors of all links are in the one call for fields. Hopper and newer have one field a counter,
+with the link as its scope; older GPUs have field numbers for each link (and no state, version or bytes among them).
+NVLink 5 counts packets and bytes as InfiniBand ports do.
 """
 
 from __future__ import annotations
 
+import ctypes
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 from opsk import units
-from opsk.telemetry.gpu.nvml.caller import NvmlCaller, clean_text, clean_whole
+from opsk.telemetry.gpu.nvml.caller import (
+    NO_ANSWER_NOW,
+    UNSUPPORTED,
+    VERSION_MISMATCH,
+    NvmlCaller,
+    clean_text,
+    clean_whole,
+    format_error_code,
+    get_error_code,
+)
 from opsk.telemetry.gpu.nvml.fields import LINK_COUNT, Field, FieldReader, get_count
-from opsk.telemetry.gpu.samples import NvLinkSample, normalise_pci
+from opsk.telemetry.gpu.samples import FabricSample, NvLinkSample, normalise_pci
 
+_STRUCTURES = (
+    ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
+    ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
+    ("nvmlDeviceGetGpuFabricInfo_v4", "c_nvmlGpuFabricInfo_v4_t"),
+    ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
+)
+_FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
+_COMPLETED = 3
+_FAULTS = {
+    "degraded_bandwidth": (0, 1),
+    "route_recovery": (2, 1),
+    "route_unhealthy": (4, 1),
+    "access_timeout_recovery": (6, 1),
+    "partition_missing": (12, 2),
+    "manager_disconnected": (14, 2),
+}
+"""Two-bit fields of the mask: shift, and the value that means a fault; the other of 1 and 2 means none."""
+_CONFIGURATION_SHIFT, _CONFIGURATION_WIDTH, _CONFIGURATION_NONE = 8, 0xF, 1
+_CONFIGURATIONS = {
+    2: "incorrect_system_guid",
+    3: "incorrect_chassis_serial",
+    4: "no_partition",
+    5: "insufficient_nvlinks",
+    6: "incompatible_gpu_firmware",
+    7: "invalid_location",
+    8: "gpu_state_invalid",
+}
+_SUMMARIES = {1: "healthy", 2: "unhealthy", 3: "limited_capacity"}
+_POINTER_CLIQUE = 0
 MAX_LINKS = 36
 _SENT_KIB, _RECEIVED_KIB, _REMOTE_LINK = 138, 139, 146
 _SPEED, _STATE, _VERSION = 164, 165, 166
@@ -47,6 +88,94 @@ _STILL = (_REMOTE_LINK, _SPEED, _VERSION)
 _STILL_S = 60.0
 """Interval at which properties that hardly change are read."""
 _BYTES_PER_MB = 10**6
+
+
+class FabricReader:
+    """The fabric information of one GPU.
+
+    NVML's structure has grown: version 3 has a health mask and its summary, version 2 the mask, the first neither;
+    version 4 has a list of cliques. The newest that the driver supports is used. The mask packs small fields, each with
+    a value for "not supported", which adds nothing to the sample.
+
+    Parameters
+    ----------
+    ask
+        Calls NVML for the GPU.
+    handle
+        NVML's handle of the GPU.
+    """
+
+    def __init__(self, ask: NvmlCaller, handle: object) -> None:
+        self._ask = ask
+        self._handle = handle
+        self._forms = [form for form in _STRUCTURES if hasattr(ask.nvml, form[0]) and hasattr(ask.nvml, form[1])]
+
+    def fabric(self) -> FabricSample | None:
+        """Return the GPU's place in its fabric; ``None`` where the driver does not support it.
+
+        Raises
+        ------
+        GpuLostError, SessionLostError
+            As ``NvmlCaller``.
+        """
+        while self._forms:
+            function, form = self._forms[0]
+            info = getattr(self._ask.nvml, form)()
+            try:
+                getattr(self._ask.nvml, function)(self._handle, ctypes.byref(info))
+            except Exception as error:  # noqa: BLE001 - whatever pynvml raises
+                code = get_error_code(error)
+                if code in UNSUPPORTED or code == VERSION_MISMATCH:
+                    self._forms.pop(0)
+                    continue
+                if code not in NO_ANSWER_NOW:
+                    self._ask.failed("fabric", code)
+                return None
+            return parse_fabric(info)
+        return None
+
+
+def parse_fabric(info: Any) -> FabricSample:
+    """Parse one of NVML's structures."""
+    state = info.state & 0xFF
+    mask = getattr(info, "healthMask", 0)
+    identity = uuid.UUID(bytes=bytes(info.clusterUuid))
+    known = state == _COMPLETED
+    return FabricSample(
+        state=_FABRIC_STATES[state] if state < len(_FABRIC_STATES) else f"state_{state}",
+        # Until the state is completed, status and cluster are not filled in (nvml.h).
+        status=("success" if info.status == 0 else format_error_code(info.status)) if known else None,
+        cluster_uuid=str(identity) if known and identity.int else None,
+        clique=_find_clique(info) if known else None,
+        health=parse_health(mask),
+        configuration=parse_configuration(mask),
+        summary=_SUMMARIES.get(getattr(info, "healthSummary", 0)),
+    )
+
+
+def parse_health(mask: int) -> dict[str, bool]:
+    """Return the fields of a health mask that the GPU supports; true is a fault."""
+    health = {
+        name: value == bad for name, (shift, bad) in _FAULTS.items() if (value := (mask >> shift) & 0x3) in (1, 2)
+    }
+    configuration = (mask >> _CONFIGURATION_SHIFT) & _CONFIGURATION_WIDTH
+    if configuration:
+        health["incorrect_configuration"] = configuration != _CONFIGURATION_NONE
+    return health
+
+
+def parse_configuration(mask: int) -> str | None:
+    """Return the fault of the configuration."""
+    value = (mask >> _CONFIGURATION_SHIFT) & _CONFIGURATION_WIDTH
+    return None if value <= _CONFIGURATION_NONE else _CONFIGURATIONS.get(value, f"configuration_{value}")
+
+
+def _find_clique(info: Any) -> int | None:
+    """Return the clique; from a list of cliques the one for pointers, which is what the single number was."""
+    if hasattr(info, "cliqueId"):
+        return int(info.cliqueId)
+    cliques = [info.cliques[place] for place in range(min(info.numCliques, len(info.cliques)))]
+    return next((int(clique.id) for clique in cliques if clique.type == _POINTER_CLIQUE), None)
 
 
 class _LinkFacts(TypedDict):

@@ -1,1 +1,1 @@
-"""Parses progress lines; each framework has a module."""
+"""Parses the progress lines of training frameworks."""

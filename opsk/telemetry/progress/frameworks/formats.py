@@ -13,8 +13,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 
 from opsk.telemetry.jobs.step_report import MARK
-from opsk.telemetry.progress.records import EventKind, ParsedLine, Part, Reader
-from opsk.telemetry.progress.values import (
+from opsk.telemetry.progress.lines import (
     NUMBER,
     drop_missing,
     parse_number,
@@ -23,6 +22,7 @@ from opsk.telemetry.progress.values import (
     parse_whole,
     split_piped_fields,
 )
+from opsk.telemetry.progress.records import EventKind, ParsedLine, Part, Reader
 from opsk.units import GIB
 
 Pairs = Callable[[str], Iterable[tuple[str, str]]]

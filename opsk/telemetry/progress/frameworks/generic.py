@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
+from opsk.telemetry.progress.lines import NUMBER, drop_missing, parse_number, parse_positive, parse_whole
 from opsk.telemetry.progress.records import ParsedLine, Part, Reader
-from opsk.telemetry.progress.values import NUMBER, drop_missing, parse_number, parse_positive, parse_whole
 
 _STEP = re.compile(
     r"\b(?:global_step|global step|train_step|num_updates|step|iteration|iter|it)\b[\"']?\s*[:=#\[]?\s*[\"']?"

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from opsk.telemetry.progress.records import EventKind, ParsedLine, Part, Reader
-from opsk.telemetry.progress.values import (
+from opsk.telemetry.progress.lines import (
     NUMBER,
     drop_missing,
     parse_duration_s,
@@ -19,6 +18,7 @@ from opsk.telemetry.progress.values import (
     parse_size_bytes,
     parse_whole,
 )
+from opsk.telemetry.progress.records import EventKind, ParsedLine, Part, Reader
 
 _BAR = re.compile(
     r"(\d{1,12})/(\d{1,12}) \[([\d:]+|\d+ days?, [\d:]+)<[^,\]]{0,40},\s*([\d.?]+)\s?"

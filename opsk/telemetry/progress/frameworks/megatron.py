@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 
-from opsk.telemetry.progress.records import EventKind, ParsedLine, Part, Reader
-from opsk.telemetry.progress.values import (
+from opsk.telemetry.progress.lines import (
     drop_missing,
     parse_number,
     parse_positive,
     parse_size_bytes,
     split_piped_fields,
 )
+from opsk.telemetry.progress.records import EventKind, ParsedLine, Part, Reader
 from opsk.units import MIB
 
 _ITERATION = re.compile(r"\biteration\s+(\d{1,15})\s*/\s*(\d{1,15})", re.ASCII)

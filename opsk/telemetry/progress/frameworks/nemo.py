@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
+from opsk.telemetry.progress.lines import drop_missing, parse_number, parse_positive, parse_whole, split_piped_fields
 from opsk.telemetry.progress.records import ParsedLine, Part, Reader
-from opsk.telemetry.progress.values import drop_missing, parse_number, parse_positive, parse_whole, split_piped_fields
 
 _LINE = re.compile(r"Training epoch (\d+), iteration (\d{1,15})/(\d{1,15})", re.ASCII)
 _BAR = re.compile(r"Epoch \d+:?\s[^\[]{0,400}?(\d{1,15})/(\d{1,15}) \[", re.ASCII)

@@ -17,7 +17,7 @@ from opsk.lab.machine.planned_need import (
     read_recorded_need,
 )
 from opsk.telemetry.progress.records import StepRecord
-from opsk.telemetry.progress.watch import Progress
+from opsk.telemetry.progress.follow import Progress
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Sharding

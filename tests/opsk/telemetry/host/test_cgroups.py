@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.telemetry.host import cgroup_files as files
+from opsk.telemetry.host import cgroups
 from opsk.telemetry.host.cgroups import SLUID, CgroupReader, JobCgroup
 from tests.fakes.cgroup_tree import MIB, CgroupV1, CgroupV2, sluid
 
@@ -128,15 +128,15 @@ def test_a_job_that_goes_while_it_is_read_is_left_out(tmp_path: Path, monkeypatc
     """The folder is listed, and gone before its first file is opened; the other job is read all the same."""
     tree = CgroupV2(tmp_path)
     going, _ = tree.add(12, STEPS), tree.add(13, STEPS)
-    listed = files.folders
+    listed = cgroups.list_folders
 
-    def folders(path: files.AnyPath) -> tuple[files.Folder, ...]:
+    def folders(path: cgroups.AnyPath) -> tuple[cgroups.Folder, ...]:
         found = listed(path)
         if path == str(tree.scope) and going.exists():
             shutil.rmtree(going)
         return found
 
-    monkeypatch.setattr(files, "folders", folders)
+    monkeypatch.setattr(cgroups, "list_folders", folders)
     assert [job.job_id for job in CgroupReader(tmp_path).jobs()] == ["13"]
 
 
@@ -150,7 +150,7 @@ def test_every_sluid_is_recognised(number: int) -> None:
 def test_a_list_of_cpus_counts_what_it_lists(tmp_path_factory: pytest.TempPathFactory, cpus: set[int]) -> None:
     path = tmp_path_factory.mktemp("cpus") / "list"
     path.write_text(",".join(str(cpu) if cpu % 2 else f"{cpu}-{cpu}" for cpu in sorted(cpus)) + "\n")
-    assert files.cpu_count(path) == len(cpus)
+    assert cgroups.count_cpus(path) == len(cpus)
 
 
 def test_a_number_longer_than_the_kernels_is_none(tmp_path: Path) -> None:
@@ -158,13 +158,13 @@ def test_a_number_longer_than_the_kernels_is_none(tmp_path: Path) -> None:
     absurd = "9" * 400
     for word, expected in ((str(2**64 - 1), 2**64 - 1), (absurd, None), ("9" * 5000, None)):
         path.write_text(f"{word}\n", encoding="ascii")
-        assert files.number(path) == expected
-        assert files.numbers(path) == ({expected} if expected else set())
+        assert cgroups.read_number(path) == expected
+        assert cgroups.read_pids(path) == ({expected} if expected else set())
     path.write_text(f"a {absurd}\nb 2\n", encoding="ascii")
-    assert files.keyed(path) == {"b": 2}
+    assert cgroups.read_keyed(path) == {"b": 2}
     path.write_text(f"some avg10=0.00 total={absurd}\n", encoding="ascii")
-    assert files.stalled_s(path) is None
+    assert cgroups.read_stalled_s(path) is None
     path.write_text(f"8:0 rbytes={absurd} wbytes=5\n", encoding="ascii")
-    assert files.io_bytes(path) == (0, 5)
+    assert cgroups.read_io_bytes(path) == (0, 5)
     path.write_text(f"8:0 Read {absurd}\n8:0 Write 5\n", encoding="ascii")
-    assert files.blkio_bytes(path) == (0, 5)
+    assert cgroups.read_blkio_bytes(path) == (0, 5)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from opsk.telemetry import report
 from opsk.telemetry.jobs import step_report as own_loop
+from opsk.telemetry.progress.follow import LogWatch
 from opsk.telemetry.progress.records import StepRecord
 from opsk.telemetry.progress.stream import ProgressReader
-from opsk.telemetry.progress.watch import LogWatch
 
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "WORLD_SIZE", "SLURM_NTASKS",
          "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # fmt: skip

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from opsk.errors import InputError
 from opsk.slurm.records import JobRecord
-from opsk.telemetry.jobs.job_files import JobFile
-from opsk.telemetry.jobs.job_logs import resolve_log_paths
+from opsk.telemetry.jobs.job_files import JobFile, resolve_log_paths
 from opsk.units import KIB
 
 TAIL_BYTES = 64 * KIB

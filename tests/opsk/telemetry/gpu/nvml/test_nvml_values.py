@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.telemetry.gpu.nvml.caller import GpuLostError, NvmlCaller, SessionLostError, clean_text, drop_blank
-from opsk.telemetry.gpu.nvml.fabric import parse_configuration, parse_fabric, parse_health
+from opsk.telemetry.gpu.nvml.device import format_profile
 from opsk.telemetry.gpu.nvml.fields import (
     FieldReader,
     build_ecc,
@@ -23,8 +23,7 @@ from opsk.telemetry.gpu.nvml.fields import (
     build_violations,
     get_recovery_action,
 )
-from opsk.telemetry.gpu.nvml.links import NvLinkReader
-from opsk.telemetry.gpu.nvml.mig import format_profile
+from opsk.telemetry.gpu.nvml.links import NvLinkReader, parse_configuration, parse_fabric, parse_health
 from opsk.telemetry.gpu.samples import Unreadable
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.telemetry.host.services import ServiceSample, read_service
+from opsk.telemetry.gpu.services import ServiceSample, read_service
 
 NAME = "nvidia-fabricmanager"
 

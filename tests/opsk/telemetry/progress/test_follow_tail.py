@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError
+from opsk.telemetry.progress.follow import MAX_PAUSE_S, MIN_PAUSE_S, SHARE, Tail
 from opsk.telemetry.progress.records import StepRecord
-from opsk.telemetry.progress.tail import MAX_PAUSE_S, MIN_PAUSE_S, SHARE, Tail
 from tests.fakes.progress_logs import megatron_line
 
 

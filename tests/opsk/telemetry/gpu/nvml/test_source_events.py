@@ -13,13 +13,13 @@ import pytest
 
 from opsk.lab.machine.nvml_gpus import gpu_uuid, make_h100_node
 from opsk.lab.machine.nvml_state import StandInEvent, StandInState
-from opsk.telemetry.gpu.nvml import events as nvml_events
+from opsk.telemetry.gpu.nvml import source as nvml_events
 from opsk.telemetry.gpu.nvml.caller import TIMEOUT
 from tests.fakes.nvml import Nvml
 
 _PROGRAM = """
 import dataclasses, threading
-from opsk.telemetry.gpu.nvml.events import NvmlEvents
+from opsk.telemetry.gpu.nvml.source import NvmlEvents
 
 lock = threading.Lock()
 def say(**what):
@@ -219,7 +219,7 @@ def test_after_a_driver_reload_it_listens_again(node: Nvml, listener: Listener) 
 def test_reader_and_listener_survive_a_reload_together(node: Nvml) -> None:
     program = """
 from opsk.telemetry.gpu.nvml.source import NvmlGpus
-from opsk.telemetry.gpu.nvml.events import NvmlEvents
+from opsk.telemetry.gpu.nvml.source import NvmlEvents
 heard = []
 events = NvmlEvents(lambda event: heard.append(event.code))
 source = NvmlGpus(events=events)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.telemetry.jobs.batch_output import MAX_LOGS, find_batch_outputs
+from opsk.telemetry.jobs.job_processes import MAX_LOGS, find_batch_outputs
 
 OWNER = os.getuid()
 BATCH_V1 = "5:freezer:/slurm/uid_1000/job_12/step_batch/task_0\n1:name=systemd:/system.slice/slurmd.service\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.telemetry.host.pressure import PressureReader
+from opsk.telemetry.host.usage import PressureReader
 from tests.fakes.ttar_links import extract_with_links
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.telemetry.gpu.imex import ImexReader, ImexSample, parse_daemon, parse_domain
+from opsk.telemetry.gpu.services import ImexReader, ImexSample, parse_daemon, parse_domain
 
 
 def domain(status: str, *nodes: str) -> str:

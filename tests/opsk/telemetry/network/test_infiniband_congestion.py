@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.telemetry.network.congestion import CongestionMeter
-from opsk.telemetry.network.infiniband import PortSample
+from opsk.telemetry.network.infiniband import CongestionMeter, PortSample
 
 
 class Time:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.telemetry.progress.records import StepRecord
-from opsk.telemetry.progress.tally import Tally
+from opsk.telemetry.progress.runs import Tally
 
 
 def tally(*times: float | None, generations: tuple[int, ...] | None = None) -> Tally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from opsk.telemetry.progress.watch import LogWatch, Progress
+from opsk.telemetry.progress.follow import LogWatch, Progress
 from tests.fakes.progress_logs import megatron_line
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.telemetry.gpu.samples import GpuPower, GpuReading, GpuSample, LostGpu
-from opsk.telemetry.power.balance import (
+from opsk.telemetry.power.hwmon import HwmonPower
+from opsk.telemetry.power.node_power import (
     GpuPowerWatch,
     JobUse,
     WatchedGpus,
@@ -17,7 +18,6 @@ from opsk.telemetry.power.balance import (
     sum_cpu_watts,
     sum_gpu_watts,
 )
-from opsk.telemetry.power.hwmon import HwmonPower
 from opsk.telemetry.power.rapl import RaplZone
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from opsk.telemetry.kernel_log import KmsgReader, XidEvent
-from opsk.telemetry.kernel_log import kmsg as module
+from opsk.telemetry.kernel_log import event_reader as module
 
 
 def record(sequence: int, code: int = 79) -> str:

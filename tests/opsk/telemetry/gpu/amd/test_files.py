@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.telemetry.gpu.amd.table import parse_table
+from opsk.telemetry.gpu.amd.files import parse_table
 from tests.fakes.amdgpu_tree import Table13, Table14, Table15, Table17
 
 ENERGY = 2**16 * 1234

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from opsk.telemetry.jobs.job_files import JobFile
-from opsk.telemetry.jobs.job_logs import resolve_log_paths
+from opsk.telemetry.jobs.job_files import JobFile, resolve_log_paths
 
 DIRECTORY = "/home/ann/run"
 

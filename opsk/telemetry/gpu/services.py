@@ -1,8 +1,8 @@
-"""Reads the state of this node's IMEX domain from ``nvidia-imex-ctl``, seldom and in a thread of its own.
+"""Reads the state of the services that GPUs need: systemd's units, and the IMEX domain.
 
-IMEX lets GPUs of several nodes share memory over multi-node NVLink; its daemon reports whether it is ready itself, and
-with ``-N`` whether the daemons of all nodes in its configuration see one another. Both start a process: once a minute,
-never in a scrape.
+IMEX lets GPUs of several nodes share memory over multi-node NVLink; ``nvidia-imex-ctl`` reports whether its daemon is
+ready, and with ``-N`` whether the daemons of all nodes in its configuration see one another. Both start a process: once
+a minute, in a thread, never in a scrape.
 
 Source: NVIDIA, "IMEX Service for NVLink Networks" (states); DCGM's fields 1502 and 1503 (the same words).
 """
@@ -10,16 +10,22 @@ Source: NVIDIA, "IMEX Service for NVLink Networks" (states); DCGM's fields 1502 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from opsk.errors import TelemetryError
 from opsk.telemetry.background_reader import Background, Latest
 from opsk.units import MIB
 
+_UNITS = ("etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system")
+_UNITS_OLD = "lib/systemd/system"
+_WANTS = ("multi-user.target", "graphical.target", "basic.target", "default.target")
+_GROUPS = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice", "sys/fs/cgroup/unified/system.slice")
 DAEMON_STATES = (
     "initializing",
     "starting_auth_server",
@@ -35,6 +41,54 @@ _PROGRAM = "nvidia-imex-ctl"
 _EVERY_S = 60.0
 _TIMEOUT_S = 10.0
 _LONGEST_ANSWER = MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSample:
+    """One service that is installed: whether it is enabled at boot, and running now."""
+
+    name: str
+    enabled: bool
+    running: bool
+
+
+def read_service(name: str, root: Path = Path("/")) -> ServiceSample | None:
+    """Return the state of a service; ``None`` when the node does not have it, or has no systemd.
+
+    It comes from systemd's own files, without special rights: a unit that runs has processes in its control group; one
+    that is enabled at boot has a link in a ``.wants`` folder. One that is enabled and does not run needs attention.
+
+    Parameters
+    ----------
+    name
+        Name of the unit without ``.service``.
+    root
+        Where the file system begins.
+    """
+    unit = f"{name}.service"
+    groups = [root / group for group in _GROUPS if (root / group).is_dir()]
+    if not groups:
+        return None
+    running = any(_has_process(group / unit) for group in groups)
+    installed = any(os.path.lexists(root / folder / unit) for folder in (*_UNITS, _UNITS_OLD))
+    if not installed and not running:
+        return None
+    wants = [root / folder / f"{target}.wants" for folder in _UNITS for target in _WANTS]
+    return ServiceSample(name=name, enabled=any(os.path.lexists(folder / unit) for folder in wants), running=running)
+
+
+def _has_process(group: Path) -> bool:
+    """Return whether a control group, or one below it, has a process."""
+    try:
+        events = (group / "cgroup.events").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        events = ""
+    if "populated" in events:
+        return "populated 1" in events
+    try:
+        return bool((group / "cgroup.procs").read_text(encoding="ascii", errors="replace").strip())
+    except OSError:
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.telemetry.gpu.gres_order import (
+from opsk.telemetry.gpu.job_gpus import (
     GresDevice,
     list_uuids_in_slurm_order,
     map_mig_parents,
