@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.results import Result
-from opsk.cli.render.chart import Line, Lines, lay_out_chart
-from opsk.cli.render.chart_svg import render_chart_svg
+from opsk.cli.render.chart import Line, Lines, lay_out_chart, render_chart_svg
 
 Points = Sequence[tuple[float, float]]
 LEAST_FITTED = 3

@@ -24,8 +24,7 @@ from opsk.planning.interference.links import FabricLinks, build_links
 from opsk.planning.interference.load import JobShape, Load, default_load, job_shape
 from opsk.planning.interference.node_choice import choose_nodes
 from opsk.planning.interference.running_loads import RunningLoads
-from opsk.planning.placement.reference_jobs import DENSE
-from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
+from opsk.planning.placement.step_model import COMMUNICATION_ONLY, DENSE, StepModel, as_cabled, step_model
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.workload.plan import Plan
 

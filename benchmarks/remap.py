@@ -20,10 +20,10 @@ from opsk.fabric.hb_domains import find_hb_domains
 from opsk.fabric.rails import Rails, find_rails
 from opsk.hardware.catalog import cluster
 from opsk.planning.placement.step_model import as_cabled, step_model
-from opsk.planning.remap.failure_names import Machine, parse_failures
+from opsk.planning.remap.failure import Machine, parse_failures
 from opsk.planning.remap.remap import remap
 from opsk.planning.remap.situation import Hosts, Situation, prepare
-from opsk.planning.remap.terms import Terms
+from opsk.planning.remap.values import Terms
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.routes import Routes
 from opsk.slurm.commands.remap_commands import SlurmSite

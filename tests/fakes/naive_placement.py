@@ -18,7 +18,7 @@ from opsk.fabric.leaves.leaf import Attachment
 from opsk.fabric.rails import Rails
 from opsk.planning.placement.step_model import StepModel
 from opsk.planning.ranks import RankGrid
-from opsk.planning.routing.rank_traffic import AXES, StepBytes
+from opsk.planning.routing.traffic import AXES, StepBytes
 
 Seat = tuple[str, int]
 Message = tuple[int, int, float]

@@ -9,8 +9,7 @@ from opsk.fabric.fabric import Fabric
 from opsk.fabric.hb_domains import find_hb_domains
 from opsk.fabric.rails import Rails, find_rails
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY
-from opsk.planning.remap.failure import Failure
-from opsk.planning.remap.failure_names import Machine
+from opsk.planning.remap.failure import Failure, Machine
 from opsk.planning.remap.situation import Hosts, Situation, prepare
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.slurm.records import JobRecord

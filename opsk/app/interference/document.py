@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opsk.app.inputs.efficiency import load_efficiency
+from opsk.app.inputs.named_inputs import load_efficiency
 from opsk.app.inputs.placement import PlacementInputs
 from opsk.app.interference.jobs import ActiveTraffic, Site, compute_active_traffic
 from opsk.app.interference.rates import read_rates

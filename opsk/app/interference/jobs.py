@@ -12,11 +12,18 @@ from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.fabric.fabric import Fabric
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.interference.links import FabricLinks
-from opsk.planning.interference.load import Load, LoadKind, default_load
-from opsk.planning.interference.measured import MeasuredRates, at_hcas, background, measured_load
-from opsk.planning.interference.recorded import RecordedJob, reconstruct_job
+from opsk.planning.interference.load import Load, LoadKind, RecordedJob, default_load, reconstruct_job
+from opsk.planning.interference.measured import (
+    MeasuredRates,
+    StorageRates,
+    at_hcas,
+    background,
+    measured_load,
+    measured_storage,
+    storage_load,
+    storage_servers,
+)
 from opsk.planning.interference.running_loads import RunningLoads
-from opsk.planning.interference.storage import StorageRates, measured_storage, storage_load, storage_servers
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.completion import Assumption

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opsk.app.inputs.fabric_dump import read_text
+from opsk.app.inputs.fabric_files import read_text
 from opsk.errors import InputError
 from opsk.fabric.fabric import Fabric
 from opsk.planning.interference.measured import MeasuredRates, PortRate

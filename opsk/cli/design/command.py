@@ -15,9 +15,8 @@ from opsk.cli.design.papers import PAPERS, build_paper_document
 from opsk.cli.design.run import ProgressIterator
 from opsk.cli.design.text import print_design
 from opsk.cli.document import echo_json
-from opsk.cli.render.chart import lay_out_chart
+from opsk.cli.render.chart import lay_out_chart, render_chart_svg
 from opsk.cli.render.chart_png import chart_png
-from opsk.cli.render.chart_svg import render_chart_svg
 from opsk.errors import ExitStatus, InputError
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.frameworks.limits import ANYTHING

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from opsk.app.inputs.cluster import load_cluster
-from opsk.app.inputs.efficiency import find_unmeasured, load_efficiency
-from opsk.app.inputs.model import load_model
-from opsk.app.inputs.plan_fields import KINDS, parse_flag, validate_fields
+from opsk.app.inputs.named_inputs import find_unmeasured, load_cluster, load_efficiency, load_model
+from opsk.app.inputs.plan_validation import KINDS, parse_flag, validate_fields
 from opsk.costmodel.network_cost import PartPrices
 from opsk.costmodel.rules import missing_formats
 from opsk.errors import InputError

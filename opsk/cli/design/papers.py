@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from opsk.app.inputs.model import load_model
+from opsk.app.inputs.named_inputs import load_model
 from opsk.cli.design.document import build_design_document
 from opsk.cli.design.inputs import Request, build_setting, build_template, parse_fixed_axes
 from opsk.cli.design.run import ProgressIterator

@@ -11,12 +11,10 @@ from opsk.app.interference.document import query_interference
 from opsk.cli.document import echo_json
 from opsk.cli.fabric.options import fabric_options, interference_options
 from opsk.cli.place.document import build_place_document
-from opsk.cli.place.interference_text import print_interference
 from opsk.cli.place.launch import launch_file_options, print_launch, write_launch_files
 from opsk.cli.place.launch_shell import DEADLINE_S, Launch
-from opsk.cli.place.text import print_placement
-from opsk.cli.render.fabric_svg import render_fabric_svg
-from opsk.cli.render.svg_file import STDOUT, svg_options, write_svg
+from opsk.cli.place.text import print_interference, print_placement
+from opsk.cli.render.fabric_svg import STDOUT, render_fabric_svg, svg_options, write_svg
 from opsk.errors import ExitStatus
 from opsk.planning.placement.placement import DISTRIBUTIONS, Placement
 from opsk.planning.placement.placement import place as place_ranks

@@ -11,8 +11,7 @@ from opsk.app.inputs.placement import PlacementInputs
 from opsk.fabric.cabling import shorten_name
 from opsk.fabric.fabric import Fabric, Fault
 from opsk.fabric.hb_domains import HbDomain
-from opsk.planning.placement.launch import launch_of
-from opsk.planning.placement.nccl_settings import sharp_switches
+from opsk.planning.placement.launch import launch_of, sharp_switches
 from opsk.planning.placement.placement import AxisLoad, Placement, TrafficShare
 
 _NUMBERS = ("rail_local_fraction", "leaf_local_fraction", "max_link_load", "inter_node_bytes", "tp_inter_node_bytes")

@@ -21,11 +21,9 @@ from opsk.cli.place.launch_shell import (
     limit_time,
 )
 from opsk.errors import ExitStatus, InputError, OpskError
-from opsk.planning.placement.anchoring import anchor_rank_0
 from opsk.planning.placement.initial_placements import Prepared, prepare
-from opsk.planning.placement.launch import rank_map
-from opsk.planning.placement.nccl_settings import nccl_settings
-from opsk.planning.placement.placement import Placement, place
+from opsk.planning.placement.launch import nccl_settings, rank_map
+from opsk.planning.placement.placement import Placement, anchor_rank_0, place
 from opsk.planning.ranks import RankOrder
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.slurm.commands.command import CommandClient

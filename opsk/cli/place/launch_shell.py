@@ -1,4 +1,9 @@
-"""Implements ``opsk srun-options``: prints the options that opsk-srun adds to the arguments of ``srun``."""
+"""Builds the options and shell lines that make a job's ``srun`` or ``torchrun`` follow a rank map.
+
+``eval "$(opsk place --job $SLURM_JOB_ID --launch srun)"`` must never harm the job: on any error the lines leave Slurm's
+own order as it is, the reason is printed on stderr, and the exit status is 0. `opsk srun-options` does the same for one
+``srun``.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +41,21 @@ _FIRST_PORT, _PORTS = 15000, 15000
 _START_VARIABLES = ("SLURM_NNODES", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE",
                  "SLURM_JOB_NUM_NODES", "SLURM_JOB_NODELIST", "SLURM_NODELIST")  # fmt: skip
 """Variables of a job that srun reads, and that are outdated when nodes are gone (``--no-kill``)."""
+_SHORT = {"n": "ntasks", "N": "nodes", "c": "cpus-per-task", "o": "output", "e": "error", "i": "input", "D": "chdir",
+          "J": "job-name", "t": "time", "W": "wait", "K": "kill-on-bad-exit", "l": "label", "u": "unbuffered",
+          "v": "verbose", "Q": "quiet"}  # fmt: skip
+_FLAGS = frozenset({"label", "unbuffered", "verbose", "quiet", "no-kill"})
+_OPTIONAL = frozenset({"kill-on-bad-exit"})
+"""Options whose value follows without a blank: ``-K0``, ``--kill-on-bad-exit=0``."""
+_VALUED = frozenset({
+    "ntasks", "nodes", "ntasks-per-node", "cpus-per-task", "gpus-per-task", "gpus-per-node", "gpu-bind", "cpu-bind",
+    "mem-bind", "accel-bind", "mem", "mem-per-cpu", "mem-per-gpu", "hint", "threads-per-core", "output", "error",
+    "input", "chdir", "job-name", "time", "wait", "mpi", "export", "task-prolog", "task-epilog", "prolog", "epilog",
+    "slurmd-debug", "comment", "propagate", "network", "container-image", "container-mounts", "container-name",
+    "container-workdir", "container-env",
+})  # fmt: skip
+_CONFLICTING_VARIABLES = ("SLURM_HOSTFILE", "SLURM_DISTRIBUTION", "SLURM_OVERLAP", "SLURM_RELATIVE", "SLURM_EXCLUSIVE",
+           "SLURM_NTASKS_PER_CORE", "SLURM_NTASKS_PER_SOCKET", "SLURM_NTASKS_PER_GPU")  # fmt: skip
 
 
 class Launch(StrEnum):
@@ -143,23 +163,6 @@ def _build_arrangement(hosts: Sequence[str], job: int) -> tuple[str, ...]:
             Path(listed).unlink()
             raise InputError("the folder for temporary files has a name that no unquoted word can be")
     return "--distribution=arbitrary", f"--nodelist={listed}"
-
-
-_SHORT = {"n": "ntasks", "N": "nodes", "c": "cpus-per-task", "o": "output", "e": "error", "i": "input", "D": "chdir",
-          "J": "job-name", "t": "time", "W": "wait", "K": "kill-on-bad-exit", "l": "label", "u": "unbuffered",
-          "v": "verbose", "Q": "quiet"}  # fmt: skip
-_FLAGS = frozenset({"label", "unbuffered", "verbose", "quiet", "no-kill"})
-_OPTIONAL = frozenset({"kill-on-bad-exit"})
-"""Options whose value follows without a blank: ``-K0``, ``--kill-on-bad-exit=0``."""
-_VALUED = frozenset({
-    "ntasks", "nodes", "ntasks-per-node", "cpus-per-task", "gpus-per-task", "gpus-per-node", "gpu-bind", "cpu-bind",
-    "mem-bind", "accel-bind", "mem", "mem-per-cpu", "mem-per-gpu", "hint", "threads-per-core", "output", "error",
-    "input", "chdir", "job-name", "time", "wait", "mpi", "export", "task-prolog", "task-epilog", "prolog", "epilog",
-    "slurmd-debug", "comment", "propagate", "network", "container-image", "container-mounts", "container-name",
-    "container-workdir", "container-env",
-})  # fmt: skip
-_CONFLICTING_VARIABLES = ("SLURM_HOSTFILE", "SLURM_DISTRIBUTION", "SLURM_OVERLAP", "SLURM_RELATIVE", "SLURM_EXCLUSIVE",
-           "SLURM_NTASKS_PER_CORE", "SLURM_NTASKS_PER_SOCKET", "SLURM_NTASKS_PER_GPU")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

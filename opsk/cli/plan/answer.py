@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from opsk.app.inputs.efficiency import load_efficiency
+from opsk.app.inputs.named_inputs import load_efficiency
 from opsk.cli.plan.document import (
     build_counts_documents,
     build_pareto_documents,

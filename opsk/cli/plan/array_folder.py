@@ -19,8 +19,8 @@ import click
 from click.core import ParameterSource
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from opsk.app.inputs.plan_fields import LIKE, VALUES
 from opsk.app.inputs.plan_file import build_input_error
+from opsk.app.inputs.plan_validation import LIKE, VALUES
 from opsk.cli.plan.digest import Digests
 from opsk.cli.plan.request import PlanOptions
 from opsk.config import load_site
@@ -177,7 +177,7 @@ _SearchTable = _build_table_model()
 
 
 def _is_file(named: Any) -> bool:
-    """Return whether the name of a cluster is a file; see `opsk.app.inputs.cluster.load_cluster`."""
+    """Return whether the name of a cluster is a file; see `opsk.app.inputs.named_inputs.load_cluster`."""
     return isinstance(named, str) and (named.endswith(".toml") or "/" in named)
 
 

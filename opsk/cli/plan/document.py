@@ -6,15 +6,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 from opsk.cli.plan.request import ParsedRequest
-from opsk.costmodel.document import prediction_document
-from opsk.costmodel.predict import predict
+from opsk.costmodel.predict import predict, prediction_document
 from opsk.costmodel.table import PlanTable
 from opsk.frameworks.catalog import FRAMEWORKS
-from opsk.planning.search.candidate import Candidate, select_distinct, why_refused
-from opsk.planning.search.front import Front
-from opsk.planning.search.groups import groups_of
+from opsk.planning.ranks import groups_of
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.result import SearchResult
+from opsk.planning.search.result import Candidate, Front, SearchResult, select_distinct, why_refused
 from opsk.planning.search.search import best_plans
 from opsk.planning.search.space import has_plans
 from opsk.workload.plan import Plan

@@ -13,25 +13,24 @@ from typing import Any
 import click
 from rich.console import Console
 
-from opsk.app.inputs.cluster import load_cluster
+from opsk.app.inputs.named_inputs import load_cluster
 from opsk.app.inputs.placement import FabricInputs, read_fabric_inputs
-from opsk.app.inputs.plan_fields import validate_fields
+from opsk.app.inputs.plan_validation import validate_fields
 from opsk.cli.fabric.options import fabric_options
 from opsk.cli.place.document import build_traffic_document
 from opsk.cli.plan.request import ParsedRequest, PlanOptions
 from opsk.cli.plan.run import QUIET_S, SearchRun
 from opsk.config import load_site
-from opsk.costmodel.document import prediction_document
+from opsk.costmodel.predict import prediction_document
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.hostlist import expand
 from opsk.planning.placement.step_model import as_cabled
 from opsk.planning.routing.fabric_routes import build_routes
-from opsk.planning.search.candidate import Candidate
 from opsk.planning.search.fabric_search import MESSAGES, FabricSearch
 from opsk.planning.search.layout_prices import Cabled
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.result import SearchResult
+from opsk.planning.search.result import Candidate, SearchResult
 from opsk.text import escape, format_duration
 from opsk.workload.defaults import Assumption
 

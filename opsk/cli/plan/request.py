@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from opsk.app.inputs.cluster import resolve_cluster
-from opsk.app.inputs.efficiency import find_unmeasured, load_efficiency
-from opsk.app.inputs.plan_fields import format_value, validate_fields
+from opsk.app.inputs.named_inputs import find_unmeasured, load_efficiency, resolve_cluster
 from opsk.app.inputs.plan_file import PlanFile, build_input_error, require_valid
-from opsk.app.inputs.plan_validation import examine_plan
+from opsk.app.inputs.plan_validation import examine_plan, format_value, validate_fields
 from opsk.costmodel.efficiency.cases import build_case
 from opsk.costmodel.rules import missing_formats
 from opsk.costmodel.uncertainty.case_spread import apply_case_spread
@@ -19,8 +17,8 @@ from opsk.errors import InputError
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.frameworks.limits import ANYTHING, Limits
 from opsk.hardware.spec import ClusterSpec
-from opsk.planning.search.cases import list_cases, with_gpus
 from opsk.planning.search.request import AXES, MAX_GPUS, PlanRequest
+from opsk.planning.search.search import list_cases, with_gpus
 from opsk.planning.search.what_if import less_memory
 from opsk.text import escape
 from opsk.units import GB, GIB

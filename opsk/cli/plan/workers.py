@@ -17,12 +17,10 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from opsk.errors import UnavailableError
-from opsk.planning.search.cases import search_cases
-from opsk.planning.search.front import Front
 from opsk.planning.search.parts import FIRST_ROWS, add_lists, extract_lists, join_all, select_part
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.result import SearchResult
-from opsk.planning.search.search import WALKED, search_space
+from opsk.planning.search.result import Front, SearchResult
+from opsk.planning.search.search import WALKED, search_cases, search_space
 from opsk.planning.search.space import Space, build_space
 from opsk.spawning import safe_imports
 

@@ -1,6 +1,7 @@
-"""Lays out lines and bars as shapes with colours and coordinates, for SVG and PNG.
+"""Lays out lines and bars as shapes with colours and coordinates, and renders them as SVG.
 
-Colours are Okabe and Ito's, and never the only distinction: every line ends with its name, and bars are labelled.
+Colours are Okabe and Ito's, and never the only distinction: every line ends with its name, and bars are labelled. In
+SVG, white, ink and dim follow the reader's theme.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from opsk.cli.render.svg import fit, measure_width
+from opsk.cli.render.svg import build_style_sheet, element, escape_xml, fit, measure_width
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8b8f96", "#8a5a00")
 INK, DIM, RULE, GROUND = "#1c2430", "#5a6675", "#d5dbe3", "#ffffff"
@@ -18,6 +19,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 66.0, 150.0, 40.0, 46.0
 _SIZE, _SMALL, _HEADING = 12.0, 10.5, 14.0
 _BAR, _GAP = 16.0, 10.0
 _MAX_LINES = 12
+_THEMED = {INK: "var(--ink)", DIM: "var(--dim)", RULE: "var(--rule)", GROUND: "var(--ground)"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,3 +257,55 @@ def _round_up(value: float) -> float:
         return 0.0
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1.0, 2.0, 2.5, 5.0, 10.0) if step * power >= value * (1 - 1e-9))
+
+
+def render_chart_svg(chart: Chart) -> str:
+    """Return the chart as one SVG document."""
+    ground = element("rect", x=0, y=0, width=chart.width, height=chart.height, class_="ground")
+    return (
+        element(
+            "svg",
+            build_style_sheet(),
+            ground,
+            *(_render_shape(shape) for shape in chart.shapes),
+            xmlns="http://www.w3.org/2000/svg",
+            viewBox=f"0 0 {chart.width:g} {chart.height:g}",
+            width=chart.width,
+            height=chart.height,
+            class_="f",
+        )
+        + "\n"
+    )
+
+
+def _render_shape(shape: Shape) -> str:
+    """Return one shape."""
+    if isinstance(shape, Box):
+        return element(
+            "rect", x=shape.x, y=shape.y, width=shape.width, height=shape.height, fill=_resolve_colour(shape.fill)
+        )
+    if isinstance(shape, Dot):
+        return element("circle", cx=shape.x, cy=shape.y, r=shape.radius, fill=_resolve_colour(shape.fill))
+    if isinstance(shape, Path):
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in shape.points)
+        dashes = "6 4" if shape.dashed else ""
+        return element(
+            "polyline", points=points, fill="none", stroke=_resolve_colour(shape.colour), stroke_width=shape.width,
+            stroke_dasharray=dashes,
+        )  # fmt: skip
+    return _render_word(shape)
+
+
+def _render_word(word: Word) -> str:
+    """Return a line of text; its style overrides size and colour of the style sheet."""
+    weight = ";font-weight:600" if word.is_bold else ""
+    look = f"font-size:{word.size:g}px;fill:{_resolve_colour(word.colour)}{weight}"
+    turn = f"rotate(-90 {word.x:.1f} {word.y:.1f})" if word.turned else ""
+    return element(
+        "text", escape_xml(word.text), x=word.x, y=word.y, text_anchor=word.anchor, style=look, transform=turn
+    )  # fmt: skip
+
+
+def _resolve_colour(colour: str) -> str:
+    """Return the theme's variable for a colour, else the colour itself."""
+    return _THEMED.get(colour, colour)

@@ -1,11 +1,17 @@
-"""Renders a fabric as one SVG: the matrix, the tree, or both."""
+"""Renders a fabric as one SVG, the matrix, the tree or both, and defines the options that write it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
 from opsk.cli.render.matrix_svg import draw_matrix
-from opsk.cli.render.style import LEFT, Drawing, build_style_sheet
-from opsk.cli.render.svg import element, escape_xml, fit, fit_bold, text
+from opsk.cli.render.svg import LEFT, Drawing, build_style_sheet, element, escape_xml, fit, fit_bold, text
 from opsk.cli.render.tree_svg import draw_tree
+from opsk.errors import InputError
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.rails import Rails
 from opsk.fabric.views.marks import Loads
@@ -16,6 +22,8 @@ from opsk.text import escape
 
 KINDS = ("matrix", "tree", "both")
 _MIN_WIDTH = 760.0
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+STDOUT = Path("-")
 
 
 def render_fabric_svg(
@@ -77,3 +85,33 @@ def _build_document(heading: str, lines: list[str], drawings: list[Drawing], wid
         viewBox=f"0 0 {width:g} {height:g}", role="img", class_="f",
     )  # fmt: skip
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{root}\n'
+
+
+def svg_options(command: _Command) -> _Command:
+    """Give a command ``--svg FILE`` and ``--svg-kind``, as parameters ``svg`` and ``svg_kind``."""
+    kind = click.option("--svg-kind", type=click.Choice(KINDS), default="both", show_default=True,
+                        help="What --svg draws: the rail × node matrix, the tree of tiers, or both.")  # fmt: skip
+    path = click.option("--svg", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True), metavar="OUT",
+                        help="Draw the fabric as SVG into this file; - is stdout, instead of text.")  # fmt: skip
+    return path(kind(command))
+
+
+def write_svg(path: Path, content: str, *, with_json: bool = False) -> None:
+    """Write an SVG document; ``with_json`` when JSON goes to stdout.
+
+    Raises
+    ------
+    InputError
+        The file cannot be written.
+    UsageError
+        Both want stdout.
+    """
+    if path == STDOUT and with_json:
+        raise click.UsageError("--svg - and --json both print on stdout: name a file for one")
+    if path == STDOUT:
+        click.echo(content, nl=False)
+        return
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise InputError(escape(f"{path}: {error.strerror}"), hint="name another file for --svg") from error

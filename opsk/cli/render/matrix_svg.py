@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from opsk.cli.render.style import FONT, LEFT, SMALL, WIDTH, Drawing, build_load_entries, draw_legend
-from opsk.cli.render.svg import element, fit, fit_bold, format_faults, measure_width, text, tooltip
+from opsk.cli.render.svg import (
+    FONT,
+    LEFT,
+    SMALL,
+    WIDTH,
+    Drawing,
+    build_load_entries,
+    draw_legend,
+    element,
+    fit,
+    fit_bold,
+    format_faults,
+    measure_width,
+    text,
+    tooltip,
+)
 from opsk.fabric.views.marks import describe_fault, format_percent, scale_step
 from opsk.fabric.views.matrix import Block, Cell, Head, Matrix, Row, State
 from opsk.fabric.views.names import format_ranges

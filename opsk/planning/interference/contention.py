@@ -24,7 +24,7 @@ from opsk.planning.interference.load import Load
 from opsk.planning.interference.running_loads import RunningLoads, stretch
 from opsk.planning.placement.step_model import stack_models
 from opsk.planning.routing.hca_ports import NOWHERE, Index
-from opsk.planning.routing.rank_traffic import AXES
+from opsk.planning.routing.traffic import AXES
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

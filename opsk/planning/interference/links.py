@@ -17,9 +17,9 @@ from opsk.fabric.leaves.leaf import Attachment
 from opsk.fabric.rails import Rails
 from opsk.lru_cache import LruCache
 from opsk.planning.routing.hca_ports import NOWHERE, Index, Ports, build_ports
-from opsk.planning.routing.hca_traffic import Flows
 from opsk.planning.routing.loads import LinkSeconds, link_seconds, port_rates
 from opsk.planning.routing.routes import Routes
+from opsk.planning.routing.traffic import Flows
 
 _RECENT_NODES = 16
 """Node lists whose HCAs are cached: free nodes change, but not with every request."""

@@ -1,4 +1,4 @@
-"""Estimates the traffic of a running job from the advice in its Slurm record.
+"""Computes the load that one job puts on the links of a fabric, from its plan or from the advice in its Slurm record.
 
 The record has the plan and what was predicted for it, not the model. Speed in FLOP/s over speed in tokens/s is 6 FLOP a
 parameter (forward and backward pass), which gives the size of the model; the tokens of a step give the batch. A dense
@@ -40,6 +40,17 @@ from opsk.units import TERA
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
+
+_FLOP_A_PARAMETER = 6.0
+_HEAD_DIM, _FFN, _GROUPS = 128, 3.5, 8
+_WEIGHTS_A_LAYER = 2.0 + 2.0 / _GROUPS + 3.0 * _FFN
+"""Times hidden squared: attention with one key-value head for eight query heads, gated MLP of 3.5 times the width."""
+_WIDE = 102.4
+"""Width over layers of a usual dense model: 8192 over 80."""
+_USUAL_PARAMETERS = 70e9
+_MIN_PARAMETERS, _MAX_PARAMETERS = 1e8, 1e14
+_SEQ, _VOCAB = 8192, 128256
+_MICRO_BATCHES, _MAX_MICRO_BATCHES = 4, 4096
 
 
 class LoadKind(StrEnum):
@@ -302,18 +313,6 @@ def _place(name: str, fabric_links: FabricLinks, job: Job, rank_placement: RankP
         seconds=seconds,
         load=step_load(name, fabric_links, job, seconds),
     )
-
-
-_FLOP_A_PARAMETER = 6.0
-_HEAD_DIM, _FFN, _GROUPS = 128, 3.5, 8
-_WEIGHTS_A_LAYER = 2.0 + 2.0 / _GROUPS + 3.0 * _FFN
-"""Times hidden squared: attention with one key-value head for eight query heads, gated MLP of 3.5 times the width."""
-_WIDE = 102.4
-"""Width over layers of a usual dense model: 8192 over 80."""
-_USUAL_PARAMETERS = 70e9
-_MIN_PARAMETERS, _MAX_PARAMETERS = 1e8, 1e14
-_SEQ, _VOCAB = 8192, 128256
-_MICRO_BATCHES, _MAX_MICRO_BATCHES = 4, 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from opsk.costmodel.table import FloatColumn
 from opsk.lru_cache import LruCache
 from opsk.planning.interference.load import Load
 from opsk.planning.routing.hca_ports import Index
-from opsk.planning.routing.rank_traffic import AXES
+from opsk.planning.routing.traffic import AXES
 
 Entries = npt.NDArray[np.int32]
 Small = npt.NDArray[np.float32]

@@ -20,7 +20,7 @@ from opsk.fabric.leaves.leaf import Attachment
 from opsk.fabric.rails import Rails, find_rails
 from opsk.planning.placement.initial_placements import Prepared, prepare
 from opsk.planning.placement.node_order import slurm_order, unit_of_nodes
-from opsk.planning.placement.reference_jobs import ReferenceJob
+from opsk.planning.placement.step_model import ReferenceJob
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.routes import Routes
 

@@ -10,23 +10,22 @@ import numpy as np
 
 from opsk.errors import InputError, PlanInfeasibleError
 from opsk.fabric.rails import Rails
-from opsk.planning.placement.arrangements import MAX_NODES, Packing, list_packings, place_order
-from opsk.planning.placement.evaluation import Job, is_better
 from opsk.planning.placement.node_order import node_order, slurm_order
 from opsk.planning.placement.rank_placement import (
+    Job,
     build_rank_placement,
     compute_default_slots,
     domain_names,
     domain_numbers,
     inner_group,
+    is_better,
 )
-from opsk.planning.placement.search import Arrangement, judge_order
+from opsk.planning.placement.search import MAX_NODES, Arrangement, Packing, judge_order, list_packings, place_order
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.ranks import RankOrder, rank_grid
 from opsk.planning.routing.hca_ports import Ports, build_ports
-from opsk.planning.routing.hca_traffic import RankPlacement
-from opsk.planning.routing.rank_traffic import StepBytes, step_bytes
 from opsk.planning.routing.routes import Routes, UplinkRoutes
+from opsk.planning.routing.traffic import RankPlacement, StepBytes, step_bytes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 

@@ -1,6 +1,9 @@
 """Builds the launcher inputs of a placement: host file, rankfile, node ranks, and the settings that go with them.
 
-Only settings that are certain are suggested, each with its reason and source.
+Only settings that follow from the cabling are suggested, each with its reason and source; the choice of algorithm and
+protocol is left to NCCL, which measures what no topology shows. These are not set on purpose: ``NCCL_NET_GDR_LEVEL``
+and ``NCCL_IB_SPLIT_DATA_ON_QPS`` (NCCL's own default fits), ``NCCL_IB_QPS_PER_CONNECTION`` (pays only where routes are
+static and flows collide, which one run measures better), ``NCCL_SOCKET_IFNAME`` (no dump of the fabric shows it).
 """
 
 from __future__ import annotations
@@ -26,6 +29,30 @@ _KERNEL_NAME = re.compile(r"(?:mlx\d+_\d+|ibp[0-9a-z]+|hfi1_\d+|rocep[0-9a-z]+)(
 """Names that the kernel gives to devices; NCCL does not know the ``HCA-1`` of a node description."""
 
 _NCCL_GUIDE = "NCCL user guide, environment variables"
+_SWITCHES_WAIT = "5:00"
+"""Slurm's default for SchedulerParameters=max_switch_wait is 300 s, and a longer wait than that limit is cut to it."""
+_LESS = 0.95
+"""A node with less than this share of the others' bandwidth is one that the others wait for."""
+_SAFE_NAME = re.compile(r"[A-Za-z0-9._\-]{1,255}")
+__all__ = ["Launch", "Setting", "Torchrun", "launch_of", "rank_map"]
+_RANK_FILE_NOTE = (
+    "use the rank file for a step inside the job, never for sbatch itself: SLURM_HOSTFILE=FILE srun "
+    "--distribution=arbitrary, one task a GPU; it sets SLURM_PROCID and SLURM_LOCALID, not SLURM_NODEID: take the rank "
+    "from SLURM_PROCID, and MASTER_ADDR from the file's first line"
+)
+_MPI_NOTE = (
+    "Open MPI takes the MPI rankfile instead (4: mpirun --rankfile FILE; 5: mpirun --map-by rankfile:file=FILE); it "
+    "binds each rank to the one logical core that its slot names: widen slot to a range like 0-11 for more"
+)
+_TORCHRUN_NOTE = (
+    "torchrun takes --node-rank and --master-addr from the torchrun table, with --rdzv-backend=static: SLURM_NODEID "
+    "stays in Slurm's own order, and a c10d rendezvous numbers the nodes itself"
+)
+_NO_TORCHRUN_NOTE = "torchrun cannot bring about this order, since it numbers ranks node by node: start with srun"
+_GPU_ORDER_NOTE = (
+    "on the nodes in gpu_order HCAs are cabled otherwise: there local rank i takes the i-th GPU of the list, by "
+    "CUDA_VISIBLE_DEVICES of a task that sees all GPUs of its node"
+)
 
 
 def nccl_settings(
@@ -114,13 +141,6 @@ def _name_odd_nodes(placement: Placement, rows: Sequence[tuple[object, ...]]) ->
     usual = Counter(rows).most_common(1)[0][0]
     odd = [node for node, row in zip(placement.nodes, rows, strict=True) if row != usual]
     return f" ({', '.join(odd[:4])}{', ...' if len(odd) > 4 else ''})"
-
-
-_SWITCHES_WAIT = "5:00"
-"""Slurm's default for SchedulerParameters=max_switch_wait is 300 s, and a longer wait than that limit is cut to it."""
-_LESS = 0.95
-"""A node with less than this share of the others' bandwidth is one that the others wait for."""
-_SAFE_NAME = re.compile(r"[A-Za-z0-9._\-]{1,255}")
 
 
 def build_slurm_flags(
@@ -232,9 +252,6 @@ def _build_exclude(placement: Placement, rails: Rails) -> tuple[tuple[Setting, .
     ), ()
 
 
-__all__ = ["Launch", "Setting", "Torchrun", "launch_of", "rank_map"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Torchrun:
     """Arguments of ``torchrun`` on each node: ``--node-rank`` by node, ``--master-addr`` and ``--nproc-per-node``."""
@@ -338,26 +355,6 @@ def rank_map(placement: Placement, job: int) -> RankMap:
         for node, pairs in ranks.items()
     ]
     return RankMap(job=job, nodes=tuple(nodes))
-
-
-_RANK_FILE_NOTE = (
-    "use the rank file for a step inside the job, never for sbatch itself: SLURM_HOSTFILE=FILE srun "
-    "--distribution=arbitrary, one task a GPU; it sets SLURM_PROCID and SLURM_LOCALID, not SLURM_NODEID: take the rank "
-    "from SLURM_PROCID, and MASTER_ADDR from the file's first line"
-)
-_MPI_NOTE = (
-    "Open MPI takes the MPI rankfile instead (4: mpirun --rankfile FILE; 5: mpirun --map-by rankfile:file=FILE); it "
-    "binds each rank to the one logical core that its slot names: widen slot to a range like 0-11 for more"
-)
-_TORCHRUN_NOTE = (
-    "torchrun takes --node-rank and --master-addr from the torchrun table, with --rdzv-backend=static: SLURM_NODEID "
-    "stays in Slurm's own order, and a c10d rendezvous numbers the nodes itself"
-)
-_NO_TORCHRUN_NOTE = "torchrun cannot bring about this order, since it numbers ranks node by node: start with srun"
-_GPU_ORDER_NOTE = (
-    "on the nodes in gpu_order HCAs are cabled otherwise: there local rank i takes the i-th GPU of the list, by "
-    "CUDA_VISIBLE_DEVICES of a task that sees all GPUs of its node"
-)
 
 
 def _build_torchrun(placement: Placement) -> Torchrun | None:

@@ -1,22 +1,26 @@
-"""Places ranks on GPUs, and reports the rail-local share of their traffic and the predicted step time."""
+"""Places ranks on GPUs, and reports the rail-local share of their traffic and the predicted step time.
+
+Unmodified scripts take the master address from the first node that Slurm lists. With rank 0 on another node they would
+wait forever, so anything that reorders ranks without changing the script keeps rank 0 there (`anchor_rank_0`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from opsk.fabric.rails import Rails
-from opsk.planning.placement.evaluation import Job
 from opsk.planning.placement.initial_placements import DISTRIBUTIONS, Prepared, prepare
-from opsk.planning.placement.rank_placement import local_ranks
+from opsk.planning.placement.node_order import unit_of_nodes
+from opsk.planning.placement.rank_placement import SAME, Job, local_ranks
 from opsk.planning.placement.search import Arrangement, PlacementResult, search
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.ranks import RankOrder
 from opsk.planning.routing.loads import busiest_of_axis
-from opsk.planning.routing.rank_traffic import AXES
 from opsk.planning.routing.routes import Routes
+from opsk.planning.routing.traffic import AXES
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
@@ -296,3 +300,37 @@ def build_placement(ready: Prepared, result: PlacementResult, rails: Rails) -> P
         is_optimal=result.is_optimal,
         is_whole_step=job.step.is_whole,
     )
+
+
+def anchor_rank_0(
+    placement: Placement, first: str, rails: Rails, prepare: Callable[[Sequence[str]], Prepared]
+) -> Placement | None:
+    """Return the placement, or one like it that begins on ``first``; ``None`` where that is no better than Slurm's.
+
+    Parameters
+    ----------
+    prepared
+        Judges the job on nodes in just this order.
+    """
+    if placement.ranks[0].node == first:
+        return placement
+    if first not in placement.nodes:
+        return None
+    best: Placement | None = None
+    limit_s = placement.default_traffic.step_s * (1.0 - SAME)
+    for order in _orders(placement.nodes, first, unit_of_nodes(rails, placement.nodes)):
+        ready = prepare(order)
+        result = PlacementResult(arrangement=ready.default, least_s=placement.least_step_s, is_optimal=False)
+        candidate = build_placement(ready, result, rails)
+        if candidate.ranks[0].node == first and candidate.traffic.step_s < limit_s:
+            best, limit_s = candidate, candidate.traffic.step_s
+    return best
+
+
+def _orders(nodes: Sequence[str], first: str, units: dict[str, int]) -> Iterator[tuple[str, ...]]:
+    """Yield the order turned until ``first`` leads, with it exchanged, and with its unit in front."""
+    place = nodes.index(first)
+    yield (*nodes[place:], *nodes[:place])
+    yield tuple(nodes[0] if node == first else first if number == 0 else node for number, node in enumerate(nodes))
+    same_unit = [node for node in nodes if units[node] == units[first] and node != first]
+    yield (first, *same_unit, *(node for node in nodes if units[node] != units[first]))

@@ -1,7 +1,11 @@
-"""Defines the reference jobs that stand for an unspecified job on a set of nodes.
+"""Predicts the step time when the fabric gives an axis less bandwidth than the cost model assumes.
 
-The two jobs have different traffic: a dense model whose gradients go through rings on their rails, and a mixture of
-experts whose tokens go from every GPU to every other.
+The cost model describes a cluster by numbers (bandwidth per GPU), without cables. Its communication time of an axis
+holds where the busiest link of a placement needs no longer; where it needs longer, that link sets the time, and what
+the computation does not hide is added to the step. Axes that share a link at the same moment are not modelled.
+
+Two reference jobs stand for an unspecified job. Their traffic differs: a dense model whose gradients go through rings
+on their rails, and a mixture of experts whose tokens go from every GPU to every other.
 """
 
 from __future__ import annotations
@@ -22,6 +26,20 @@ from opsk.lru_cache import LruCache
 from opsk.planning.routing.traffic import AXES
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision, Recompute, Sharding
+
+_CABLED_NICS: LruCache[tuple[Rails, tuple[int, float]]] = LruCache(2)
+"""HCAs of the nodes of the most recent fabrics, by identity: a service uses one fabric repeatedly."""
+DENSE = ModelShape(
+    name="llama3-70b", layers=80, hidden=8192, ffn=28672, heads=64, kv_heads=8, head_dim=128, vocab=128256, seq=8192,
+    gated_mlp=True, tied_embeddings=False,
+)  # fmt: skip
+"""Llama 3 70B (its config.json)."""
+SPARSE = ModelShape(
+    name="qwen3-235b-a22b", layers=94, hidden=4096, ffn=12288, heads=64, kv_heads=4, head_dim=128, vocab=151936,
+    seq=4096, gated_mlp=True, tied_embeddings=False, experts=128, top_k=8, expert_ffn=1536,
+)  # fmt: skip
+"""Qwen3 235B A22B (its config.json)."""
+_SEQUENCES_A_REPLICA = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,29 +226,11 @@ def as_cabled(cluster: ClusterSpec, rails: Rails) -> ClusterSpec:
     return replace(cluster, oversubscription=1.0, node=replace(cluster.node, nic=nic, nics=nics))
 
 
-_CABLED_NICS: LruCache[tuple[Rails, tuple[int, float]]] = LruCache(2)
-"""HCAs of the nodes of the most recent fabrics, by identity: a service uses one fabric repeatedly."""
-
-
 def _count_nics(rails: Rails) -> tuple[int, float]:
     """Return the usual number of HCAs of a node, and their rate [bytes/s]; zeros where no rate is known."""
     nodes = [row for row in rails.attachments.values() if row]
     rates = [hca.bytes_per_s for row in nodes for hca in row if hca.bytes_per_s > 0]
     return (round(median(len(row) for row in nodes)), float(median(rates))) if rates else (0, 0.0)
-
-
-DENSE = ModelShape(
-    name="llama3-70b", layers=80, hidden=8192, ffn=28672, heads=64, kv_heads=8, head_dim=128, vocab=128256, seq=8192,
-    gated_mlp=True, tied_embeddings=False,
-)  # fmt: skip
-"""Llama 3 70B (its config.json)."""
-SPARSE = ModelShape(
-    name="qwen3-235b-a22b", layers=94, hidden=4096, ffn=12288, heads=64, kv_heads=4, head_dim=128, vocab=151936,
-    seq=4096, gated_mlp=True, tied_embeddings=False, experts=128, top_k=8, expert_ffn=1536,
-)  # fmt: skip
-"""Qwen3 235B A22B (its config.json)."""
-
-_SEQUENCES_A_REPLICA = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

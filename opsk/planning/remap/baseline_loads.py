@@ -2,7 +2,7 @@
 
 The current load of every link is stored by kind of traffic. A change subtracts the messages of the groups that are
 touched, adds those that they send from their new slots, and leaves all other links unchanged. The verdict equals that
-of `opsk.planning.placement.evaluation.judge` at a small part of its cost; a test compares the two.
+of `opsk.planning.placement.rank_placement.judge` at a small part of its cost; a test compares the two.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from opsk.costmodel.table import FloatColumn
-from opsk.planning.placement.evaluation import Job, Verdicts
+from opsk.planning.placement.rank_placement import Job, Verdicts
 from opsk.planning.ranks import RankGrid
 from opsk.planning.routing.hca_ports import NOWHERE, Index, Ports
-from opsk.planning.routing.hca_traffic import Flows, RankPlacement, Touched, step_flows
 from opsk.planning.routing.loads import LinkSeconds, link_seconds
-from opsk.planning.routing.rank_traffic import AXES, StepBytes
+from opsk.planning.routing.traffic import AXES, Flows, RankPlacement, StepBytes, Touched, step_flows
 
 KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tp": ("tp", ("tp",)),

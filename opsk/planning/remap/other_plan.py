@@ -1,7 +1,8 @@
-"""Searches another plan for the remaining nodes, with other tensor, pipeline and data parallelism.
+"""Proposes to continue with another plan: with fewer replicas, or with other tensor, pipeline and data parallelism.
 
-The model, the precision and the global batch stay the same; the plan may leave GPUs idle where nothing divides. Where
-evaluating a completely new placement takes too long, the prediction comes from the cost model alone.
+With fewer replicas the affected ones are dropped, and all other ranks keep their slots. Another plan keeps the model,
+the precision and the global batch; it may leave GPUs idle where nothing divides. Where evaluating a completely new
+placement takes too long, the prediction comes from the cost model alone.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ from opsk.workload.plan import Plan, Recompute
 
 LIKELY = 0.9
 """Minimum probability to fit for a plan to be selected."""
+_MAX_RANKS = 2048
+_MAX_LEAVES = 600
+"""Maximum ranks and leaves of a job whose new placement is evaluated on the fabric; more take too long."""
+_MAX_STAGES_FACTOR = 4
+_MICRO_BATCHES = (1, 2, 4)
 
 
 def build_step_model(situation: Situation, plan: Plan) -> StepModel:
@@ -103,7 +109,7 @@ def _drop_replicas(situation: Situation, impact: FailureImpact, dropped: Index, 
     before = np.empty(smaller.gpus, dtype=np.int64)
     before[grid.ranks.ravel()] = job.grid.ranks[:, remaining].ravel()
     node, gpu = situation.rank_placement.node[0, before], situation.rank_placement.gpu[0, before]
-    verdict = _shrink_dp_evaluate(situation, impact, smaller, grid, node, gpu)
+    verdict = _evaluate_shrunk(situation, impact, smaller, grid, node, gpu)
     if not np.isfinite(verdict.step_s[0]):
         return Refusal(kind=Kind.SHRINK_DP, why="the ranks that are left have no path to each other")
     gives_back = way is Way.RESIZE and bool(impact.failure.drain - {situation.batch_host})
@@ -150,7 +156,7 @@ def fewer_replicas(plan: Plan, dp: int) -> tuple[Plan, tuple[str, ...]]:
     return smaller, tuple(changes)
 
 
-def _shrink_dp_evaluate(
+def _evaluate_shrunk(
     situation: Situation, impact: FailureImpact, plan: Plan, grid: RankGrid, node: Index, gpu: Index
 ) -> Verdicts:
     """Return the verdict on the smaller job: from the baseline loads where each kind of bytes changes by one factor."""
@@ -182,13 +188,6 @@ def compute_volume_factors(before: StepBytes, after: StepBytes) -> Mapping[str, 
     return factors
 
 
-_MAX_RANKS = 2048
-_MAX_LEAVES = 600
-"""Maximum ranks and leaves of a job whose new placement is evaluated on the fabric; more take too long."""
-_MAX_STAGES_FACTOR = 4
-_MICRO_BATCHES = (1, 2, 4)
-
-
 def replan(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterator[Proposal | Refusal]:
     """Yield the fastest other plan on the nodes that remain, or why there is none."""
     if not impact.find_affected(situation).size:
@@ -211,7 +210,7 @@ def replan(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterato
         return
     plan, step_s = best
     node, gpu = np.array(nodes)[np.arange(plan.gpus) // ranks_per_node], np.arange(plan.gpus) % ranks_per_node
-    verdict = _evaluate(situation, impact, plan, node, gpu) if _is_small(impact, plan, node, gpu) else None
+    verdict = _evaluate_replanned(situation, impact, plan, node, gpu) if _is_small(impact, plan, node, gpu) else None
     if verdict is not None and not np.isfinite(verdict.step_s[0]):
         yield Refusal(kind=Kind.REPLAN, why="the nodes that remain have no path to each other")
         return
@@ -289,7 +288,7 @@ def _is_small(impact: FailureImpact, plan: Plan, node: Index, gpu: Index) -> boo
     return np.unique(leaves).size <= _MAX_LEAVES
 
 
-def _evaluate(situation: Situation, impact: FailureImpact, plan: Plan, node: Index, gpu: Index) -> Verdicts:
+def _evaluate_replanned(situation: Situation, impact: FailureImpact, plan: Plan, node: Index, gpu: Index) -> Verdicts:
     """Return the verdict on a whole new placement."""
     job = replace(
         situation.job,

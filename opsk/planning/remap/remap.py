@@ -7,20 +7,28 @@ from dataclasses import replace
 
 import numpy as np
 
-from opsk.planning.placement.evaluation import Verdicts
-from opsk.planning.placement.rank_placement import local_ranks
+from opsk.planning.placement.rank_placement import Verdicts, local_ranks
 from opsk.planning.remap.failure import Failure, FailureImpact, assess_impact
-from opsk.planning.remap.hb_domain import hb_domain
-from opsk.planning.remap.idle_gpu import idle_gpu
-from opsk.planning.remap.optical import optical
-from opsk.planning.remap.option import build_option
-from opsk.planning.remap.proposal import Proposal, find_affected_ranks
-from opsk.planning.remap.replan import replan
-from opsk.planning.remap.shrink_dp import shrink_dp
+from opsk.planning.remap.idle_gpu import idle_gpu, optical
+from opsk.planning.remap.other_nodes import hb_domain, spare_node
+from opsk.planning.remap.other_plan import replan, shrink_dp
+from opsk.planning.remap.proposal import Proposal, build_option, find_affected_ranks
 from opsk.planning.remap.situation import Situation
-from opsk.planning.remap.spare_node import spare_node
-from opsk.planning.remap.terms import Terms, downtime, losses, total
-from opsk.planning.remap.values import AffectedRank, Answer, Damage, Kind, Option, Part, Predicted, Refusal, Way
+from opsk.planning.remap.values import (
+    AffectedRank,
+    Answer,
+    Damage,
+    Kind,
+    Option,
+    Part,
+    Predicted,
+    Refusal,
+    Terms,
+    Way,
+    downtime,
+    losses,
+    total,
+)
 from opsk.planning.remap.wait import wait
 from opsk.workload.plan import Plan
 

@@ -14,16 +14,21 @@ from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.errors import InputError
 from opsk.fabric.rails import Rails
 from opsk.hardware.spec import ClusterSpec
-from opsk.planning.placement.evaluation import Job, Verdicts, judge
 from opsk.planning.placement.node_order import slurm_order, unit_of_nodes
-from opsk.planning.placement.rank_placement import build_rank_placement, domain_names, domain_numbers
+from opsk.planning.placement.rank_placement import (
+    Job,
+    Verdicts,
+    build_rank_placement,
+    domain_names,
+    domain_numbers,
+    judge,
+)
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.ranks import RankOrder, rank_grid
 from opsk.planning.remap.baseline_loads import BaselineLoads, compute_baseline, evaluate_change
 from opsk.planning.routing.hca_ports import Index, build_ports
-from opsk.planning.routing.hca_traffic import RankPlacement
-from opsk.planning.routing.rank_traffic import step_bytes
 from opsk.planning.routing.routes import Routes, UplinkRoutes
+from opsk.planning.routing.traffic import RankPlacement, step_bytes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from opsk.planning.placement.evaluation import Verdicts
+from opsk.planning.placement.rank_placement import Verdicts
 from opsk.planning.remap.failure import FailureImpact
 from opsk.planning.remap.proposal import Proposal, copy_current_slots, judge_slots, stays_impossible
 from opsk.planning.remap.situation import Situation
-from opsk.planning.remap.terms import Terms, downtime, losses, total
-from opsk.planning.remap.values import Kind, Part, Refusal, Way
+from opsk.planning.remap.values import Kind, Part, Refusal, Terms, Way, downtime, losses, total
 
 
 def _judge_degraded(situation: Situation, impact: FailureImpact) -> Verdicts | None:

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from opsk.costmodel.table import FloatColumn
-from opsk.planning.routing.even_routes import EvenRoutes
+from opsk.planning.routing.fabric_routes import EvenRoutes
 from opsk.planning.routing.hca_ports import NOWHERE, Index, Ports
-from opsk.planning.routing.hca_traffic import Flows
-from opsk.planning.routing.rank_traffic import AXES
 from opsk.planning.routing.routes import NO_LINKS, Path, Routes
+from opsk.planning.routing.traffic import AXES, Flows
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

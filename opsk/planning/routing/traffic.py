@@ -1,9 +1,13 @@
-"""Computes the bytes that each HCA sends to each other HCA in one step, for given rank placements.
+"""Computes the bytes that ranks and HCAs send in one step, by communication axis.
 
-Rings run through the HB domains of a group in the order of its ranks. The traffic of a ring between two domains is
-split evenly over channels, one for each GPU of the group there; NCCL pairs channels that are on one leaf, or else on
-one rail, where it can. Pipeline messages, ring attention and all-to-alls go directly from GPU to GPU. Traffic inside an
-HB domain is left out. Forwarding through a GPU near the receiver's rail (PXN) is not modelled.
+Collectives are modelled as flat rings, which NCCL uses for large messages: every rank sends (n - 1) / n of the array to
+the next rank. Logit reductions, gradient-norm scalars, checkpoints and data loading are not modelled. The bytes of a
+rank include traffic inside an HB domain, since its placement is not known yet; those of an HCA do not.
+
+Between HCAs, rings run through the HB domains of a group in the order of its ranks. The traffic of a ring between two
+domains is split evenly over channels, one for each GPU of the group there; NCCL pairs channels that are on one leaf, or
+else on one rail, where it can. Pipeline messages, ring attention and all-to-alls go directly from GPU to GPU.
+Forwarding through a GPU near the receiver's rail (PXN) is not modelled.
 
 Several placements of the same job are evaluated at once, one per row, because a search compares thousands of them.
 The messages can be limited to the groups of a few ranks, for placements in which only these ranks moved.
@@ -32,6 +36,10 @@ _FIRST, _MIDDLE, _LAST = range(3)
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
 """The axes of communication; ``dp`` includes experts and tied embeddings."""
+Touched = npt.NDArray[np.bool_]
+"""Ranks whose groups are included; ``None`` for all."""
+_PAIRS_AT_ONCE = 1 << 22
+"""Channel pairs compared at once: bounds memory to some tens of MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,13 +146,6 @@ def _candidate_rows(stages: int) -> list[int]:
     rows[0] = _FIRST
     rows[-1] = _LAST if stages > 1 else _FIRST
     return rows
-
-
-Touched = npt.NDArray[np.bool_]
-"""Ranks whose groups are included; ``None`` for all."""
-
-_PAIRS_AT_ONCE = 1 << 22
-"""Channel pairs compared at once: bounds memory to some tens of MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,31 +15,116 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from opsk.costmodel.energy import scale_range, step_energy
+from opsk.costmodel.floors import Floors
 from opsk.costmodel.machine import build_machine
 from opsk.costmodel.predict import predict
 from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.sizes.shares import compute_shares
-from opsk.costmodel.table import BoolColumn, PlanTable, PredictionTable
+from opsk.costmodel.table import BoolColumn, IntColumn, PlanTable, PredictionTable
+from opsk.costmodel.uncertainty.chance import largest_bytes
 from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO
 from opsk.errors import PlanInfeasibleError
-from opsk.planning.placement.evaluation import SAME
 from opsk.planning.placement.placement import Placement
+from opsk.planning.placement.rank_placement import SAME
 from opsk.planning.placement.step_model import StepModel, compute_shown_s, step_model, step_models
-from opsk.planning.routing.rank_traffic import AXES, bytes_of_plans
-from opsk.planning.search.candidate import LAYOUT, Candidate, build_candidate
-from opsk.planning.search.cases import search_cases
-from opsk.planning.search.faster_than import Limit, join_tables, select_rows, take_below
+from opsk.planning.routing.traffic import AXES, bytes_of_plans
 from opsk.planning.search.layout_prices import Cabled, LayoutPrices, Prices
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.result import SearchResult
+from opsk.planning.search.result import LAYOUT, Candidate, SearchResult, build_candidate
+from opsk.planning.search.search import search_bounded, search_cases
 from opsk.planning.search.space import Space, build_space
 from opsk.workload.plan import Plan
+
+MESSAGES = 24_000_000
+"""Maximum messages for placing plans on their own: about four seconds."""
+MIN_MESSAGES = 80_000
+"""Minimum cost of placing any plan, in messages."""
+MORE = 4
+"""Factor by which more layouts are requested when the known ones run out."""
+
+
+class Limit:
+    """A time that may become shorter while a search goes on [s]."""
+
+    def __init__(self, step_s: float) -> None:
+        self.step_s = step_s
+
+    def lower(self, step_s: float) -> None:
+        """Lower the limit to a time, if that is shorter."""
+        self.step_s = min(self.step_s, step_s)
+
+
+def take_below(space: Space, limit: Limit, take: Callable[[PlanTable], None]) -> None:
+    """Pass ``take`` all plans of a space that are faster than the limit, may fit, and that the software would start.
+
+    The plans come in tables, which are not stored; ``take`` may lower the limit for later plans.
+    """
+    accepts = space.request.accepts if space.request.refuses else None
+    start = _Forwarding(space=space.size, limit=limit, take=take, accepts=accepts)
+    deque(search_bounded(space, _FasterThan(space, limit), start), maxlen=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Forwarding(SearchResult):
+    """A search result that passes on the rows below a time, and only counts them."""
+
+    limit: Limit
+    take: Callable[[PlanTable], None]
+
+    def with_rows(self, plans: PlanTable, predicted: PredictionTable) -> SearchResult:
+        """Return the result with the rows of a table evaluated."""
+        may_fit = predicted.memory.fit_probability > OOM_UP_TO
+        rows = np.flatnonzero(may_fit & (predicted.time.step_s.expected < self.limit.step_s))
+        if self.accepts is not None:
+            rows = rows[[self.accepts(plans.row(row)) for row in rows.tolist()]]
+        if rows.size:
+            self.take(select_rows(plans, rows))
+        return replace(self, evaluated=self.evaluated + len(plans))
+
+
+class _FasterThan:
+    """The goal of finding every plan below a time that may fit."""
+
+    def __init__(self, space: Space, limit: Limit) -> None:
+        self.limit = limit
+        self.feasible_bytes = largest_bytes(space.request.cluster, space.request.efficiency, chance=OOM_UP_TO)
+
+    def can_fit(self, floors: Floors) -> BoolColumn:
+        """Return which families may hold a feasible plan."""
+        fits: BoolColumn = floors.needed_bytes <= self.feasible_bytes
+        return fits
+
+    def is_open(self, result: SearchResult, floors: Floors, nodes: IntColumn) -> BoolColumn:
+        """Return which families may hold a plan below the time."""
+        is_open_family: BoolColumn = (floors.step_s < self.limit.step_s) & self.can_fit(floors)
+        return is_open_family
+
+    def ends(self, result: SearchResult, floor_s: float) -> bool:
+        """Return whether families of this floor and above are too slow."""
+        return floor_s >= self.limit.step_s
+
+
+def select_rows(table: PlanTable, rows: IntColumn) -> PlanTable:
+    """Return some rows of a table; a column of one entry is that of all rows."""
+    columns = {item.name: np.broadcast_to(getattr(table, item.name), (len(table),))[rows] for item in fields(PlanTable)}
+    return PlanTable(**columns)
+
+
+def join_tables(parts: Sequence[PlanTable]) -> PlanTable:
+    """Return the rows of several tables."""
+    none = [np.zeros(0, dtype=np.int64)]
+    return PlanTable(
+        **{
+            item.name: np.concatenate([getattr(part, item.name) for part in parts] or none)
+            for item in fields(PlanTable)
+        }
+    )
 
 
 def lengthen_prediction(
@@ -74,14 +159,6 @@ def compute_extra_shown_s(step: StepModel, busy_s: Mapping[str, float]) -> dict[
     busy = np.array([busy_s.get(axis, 0.0) for axis in AXES])
     more = compute_shown_s(step, busy) - compute_shown_s(step, np.zeros(len(AXES)))
     return dict(zip(AXES, more.tolist(), strict=True))
-
-
-MESSAGES = 24_000_000
-"""Maximum messages for placing plans on their own: about four seconds."""
-MIN_MESSAGES = 80_000
-"""Minimum cost of placing any plan, in messages."""
-MORE = 4
-"""Factor by which more layouts are requested when the known ones run out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,16 +17,22 @@ import numpy as np
 
 from opsk.costmodel.table import FloatColumn, IntColumn
 from opsk.fabric.rails import Rails
-from opsk.planning.placement.arrangements import MAX_LOCAL_GPUS, MAX_LOCAL_NODES, MAX_NODES, all_orders, classify_nodes
-from opsk.planning.placement.evaluation import SAME, compute_min_axis_s, estimate_messages, judge_with_links
 from opsk.planning.placement.initial_placements import InitialPlacements, build_initial_placements
 from opsk.planning.placement.placement import Placement, place
-from opsk.planning.placement.search import MAX_IMPROVED_NODES, MESSAGES_JUDGED
+from opsk.planning.placement.rank_placement import SAME, compute_min_axis_s, estimate_messages, judge_with_links
+from opsk.planning.placement.search import (
+    MAX_IMPROVED_NODES,
+    MAX_LOCAL_GPUS,
+    MAX_LOCAL_NODES,
+    MAX_NODES,
+    MESSAGES_JUDGED,
+    all_orders,
+    classify_nodes,
+)
 from opsk.planning.placement.step_model import StepModel, StepModels
 from opsk.planning.routing.hca_ports import Ports
-from opsk.planning.routing.hca_traffic import RankPlacement
-from opsk.planning.routing.rank_traffic import AXES, BytesTable
 from opsk.planning.routing.routes import Routes
+from opsk.planning.routing.traffic import AXES, BytesTable, RankPlacement
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 

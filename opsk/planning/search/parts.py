@@ -12,9 +12,8 @@ from functools import reduce
 
 import numpy as np
 
-from opsk.planning.search.front import Front
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.result import SearchResult
+from opsk.planning.search.result import Front, SearchResult
 from opsk.planning.search.search import WALKED, search_space
 from opsk.planning.search.space import Space, build_space
 
@@ -46,7 +45,7 @@ def search_part(
     Parameters
     ----------
     requests
-        One or more, as for `opsk.planning.search.cases.searched_cases`.
+        One or more, as for `opsk.planning.search.search.searched_cases`.
     number
         Which part, 0 to parts - 1.
     walk, front

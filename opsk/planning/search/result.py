@@ -1,4 +1,9 @@
-"""Holds the intermediate result of a plan search: the fastest plans, and the counts of plans."""
+"""Holds the result of a plan search: the fastest plans, the Pareto front, and the counts of plans.
+
+The front is approximate to within a tolerance: for every feasible plan, some plan on the front is at most that much
+worse in each of time, memory, energy and GPUs (Papadimitriou and Yannakakis 2000, "On the approximability of
+trade-offs"). It therefore does not list thousands of plans that differ by a thousandth.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,14 @@ from opsk.text import format_bytes
 from opsk.workload.plan import Plan, Schedule
 
 _SHOWN = 2
+LIKE_TIME, LIKE_MEMORY = 1e-3, 1e-2
+"""Relative differences below which two plans are one choice to a user."""
+LAYOUT = ("tp", "pp", "cp", "ep", "etp", "dp")
+"""Axes whose sizes make a layout."""
+TOLERANCE = 0.01
+"""A plan that is within 1 % of another in everything is not listed separately."""
+_LOOKED_AT = 64
+"""Refused plans of a table that are examined for each requested one."""
 
 
 def why_refused(memory: MemoryTable, cluster: ClusterSpec, row: int = 0) -> str:
@@ -26,10 +39,6 @@ def why_refused(memory: MemoryTable, cluster: ClusterSpec, row: int = 0) -> str:
     if needed > capacity:
         return f"needs {format_bytes(needed)}, {format_bytes(needed - capacity)} more than there is ({parts})"
     return f"needs {format_bytes(needed)} of {format_bytes(capacity)}: too close to be likely to run ({parts})"
-
-
-LIKE_TIME, LIKE_MEMORY = 1e-3, 1e-2
-"""Relative differences below which two plans are one choice to a user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +61,6 @@ class Candidate:
     def key(self) -> tuple[float, int, str]:
         """The sort key: time of a sequence, for equal times the simpler plan, then a fixed order."""
         return self.step_s / self.plan.global_batch, complexity(self.plan), repr(self.plan)
-
-
-LAYOUT = ("tp", "pp", "cp", "ep", "etp", "dp")
-"""Axes whose sizes make a layout."""
 
 
 def complexity(plan: Plan) -> int:
@@ -94,10 +99,6 @@ def build_candidate(plans: PlanTable, predicted: PredictionTable, row: int) -> C
         step_j=float(predicted.energy.step_j.expected[row]),
         fit_probability=float(predicted.memory.fit_probability[row]),
     )
-
-
-TOLERANCE = 0.01
-"""A plan that is within 1 % of another in everything is not listed separately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,10 +168,6 @@ def _costs(plan: Candidate) -> tuple[float, float, float, float]:
     """Return the costs of a plan: time and energy of a sequence, memory and GPUs."""
     batch = plan.plan.global_batch
     return plan.step_s / batch, plan.needed_bytes, plan.step_j / batch, float(plan.plan.gpus)
-
-
-_LOOKED_AT = 64
-"""Refused plans of a table that are examined for each requested one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

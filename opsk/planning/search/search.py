@@ -3,13 +3,15 @@
 The search is a branch and bound: families of plans are visited in the order of a lower bound on the time of their plans
 (`opsk.costmodel.floors`), the most promising first. Once as many plans are known as are requested, every family whose
 lower bound is above the last of them is pruned with all its plans, and so is every family that no GPU can hold. Small
-spaces are evaluated whole, so that all counts are exact.
+spaces are evaluated whole, so that all counts are exact. Several numbers of GPUs, and batches close to the requested
+one, are searched together.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -18,16 +20,26 @@ from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.floors import Floors, family_floors, node_floors, order_floors
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import BoolColumn, FloatColumn, IntColumn, PlanTable
-from opsk.costmodel.uncertainty.chance_limit import largest_bytes
+from opsk.costmodel.uncertainty.chance import largest_bytes
 from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO
 from opsk.hardware.spec import ClusterSpec
-from opsk.planning.search.candidate import LAYOUT, Candidate
-from opsk.planning.search.choices import Choices
-from opsk.planning.search.front import Front
+from opsk.planning.search.layouts import divisors
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.result import SearchResult
-from opsk.planning.search.space import Space, build_space
+from opsk.planning.search.result import LAYOUT, Candidate, Front, SearchResult
+from opsk.planning.search.space import Choices, Space, build_space
 from opsk.workload.model import ModelShape
+
+WALKED = 100_000
+"""A space of so many plans is evaluated whole: it takes less than half a second."""
+ROWS = 16_384
+"""Rows that are predicted at once: enough that numpy's overhead is small, few enough for the caches and for memory."""
+FIRST_FAMILIES, MAX_FAMILIES = 64, 4096
+"""Families of the first batch, which only has to find some plans that fit, and of later ones, which are twice as large
+each: what is learnt from one bounds the next."""
+BATCH_TOLERANCE = 0.1
+"""Maximum relative difference from the requested batch for nearly the same training."""
+MAX_BATCHES = 12
+"""Maximum other batches that are tried, those that more replicas can share first."""
 
 
 class Goal(Protocol):
@@ -124,15 +136,6 @@ class Tradeoffs:
     def ends(self, result: SearchResult, floor_s: float) -> bool:
         """Return whether families of this floor and above cannot change it: never, they may need less memory."""
         return False
-
-
-WALKED = 100_000
-"""A space of so many plans is evaluated whole: it takes less than half a second."""
-ROWS = 16_384
-"""Rows that are predicted at once: enough that numpy's overhead is small, few enough for the caches and for memory."""
-FIRST_FAMILIES, MAX_FAMILIES = 64, 4096
-"""Families of the first batch, which only has to find some plans that fit, and of later ones, which are twice as large
-each: what is learnt from one bounds the next."""
 
 
 def best_plans(request: PlanRequest) -> SearchResult:
@@ -320,3 +323,43 @@ def _split_rows(rows: IntColumn, most: int) -> Iterator[IntColumn]:
     """Yield an array in pieces."""
     for start in range(0, rows.shape[0], most):
         yield rows[start : start + most]
+
+
+def list_cases(request: PlanRequest, *, gpu_counts: Sequence[int] = (), keep_batch: bool = True) -> list[PlanRequest]:
+    """Return the request with every requested number of GPUs and every batch, its own first."""
+    counts = dict.fromkeys((request.gpus, *gpu_counts))
+    return [
+        replace(with_gpus(request, gpus), global_batch=batch)
+        for gpus in counts
+        for batch in (request.global_batch, *(() if keep_batch else nearby_batches(request.global_batch, gpus)))
+    ]
+
+
+def with_gpus(request: PlanRequest, gpus: int) -> PlanRequest:
+    """Return the request with another number of GPUs, on a cluster that has them."""
+    nodes = max(-(-gpus // request.cluster.node.gpus), request.cluster.nodes)
+    return replace(request, gpus=gpus, cluster=replace(request.cluster, nodes=nodes))
+
+
+def nearby_batches(batch: int, gpus: int) -> list[int]:
+    """Return other batches within a tenth, those that can be shared by most replicas first."""
+    batches: dict[int, None] = {}
+    for replicas in reversed(divisors(gpus)):
+        for near in (batch // replicas * replicas, -(-batch // replicas) * replicas):
+            if near != batch and abs(near - batch) <= BATCH_TOLERANCE * batch and near > 0:
+                batches[near] = None
+    return list(batches)[:MAX_BATCHES]
+
+
+def search_cases(
+    requests: Sequence[PlanRequest], *, walk: bool | None = None, front: bool = False
+) -> Iterator[SearchResult]:
+    """Yield the joined result of all requests after every batch of plans; a request without plans adds nothing."""
+    done = SearchResult(most=requests[0].most, front=Front() if front else None)
+    yield done
+    for request in requests:
+        result = done
+        for part in search_space(build_space(request), walk=walk, front=front):
+            result = done.joined(part)
+            yield result
+        done = result

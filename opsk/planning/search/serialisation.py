@@ -19,10 +19,8 @@ from opsk.costmodel.rules import find_violations
 from opsk.costmodel.table import PlanTable
 from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO
 from opsk.errors import InputError, OpskError
-from opsk.planning.search.candidate import Candidate, build_candidate
-from opsk.planning.search.front import TOLERANCE, Front
 from opsk.planning.search.request import AXES, PlanRequest
-from opsk.planning.search.result import SearchResult
+from opsk.planning.search.result import TOLERANCE, Candidate, Front, SearchResult, build_candidate
 from opsk.workload.plan import Plan
 
 LIKE = 1e-6

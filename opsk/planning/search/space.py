@@ -7,7 +7,7 @@ thousand nodes and short lists.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,12 +16,58 @@ import numpy as np
 from opsk.costmodel.rules import Rule, find_violations
 from opsk.costmodel.table import RECOMPUTES, SCHEDULES, SHARDINGS, IntColumn, PlanTable
 from opsk.frameworks.limits import SequenceParallel
-from opsk.planning.search.choices import Choices, Numbering
 from opsk.planning.search.layouts import Layout, divisors, list_layouts
 from opsk.planning.search.request import PlanRequest
 from opsk.workload.plan import Precision, Recompute, Schedule, Sharding
 
+Entries = tuple[tuple[int, ...], ...]
+"""One list: its entries, each a value a column."""
 _WHOLE_PRECISIONS = (Precision.FP32, Precision.FP16, Precision.BF16)
+_OF_LAYOUT = ("tp", "pp", "cp", "dp", "ep", "etp", "first_stage_layers", "last_stage_layers")
+_OF_NODE = (*_OF_LAYOUT, "micro_batch", "sequence_parallel")
+_LISTS = ("shardings", "orders", "recomputes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """List ``i`` is entries ``starts[i]`` to ``starts[i + 1]`` of every column."""
+
+    starts: IntColumn
+    columns: Mapping[str, IntColumn]
+
+    @classmethod
+    def of(cls, names: Sequence[str], lists: Sequence[Sequence[tuple[int, ...]]]) -> Choices:
+        """Return the choices whose list ``i`` is ``lists[i]``, each entry a value a name."""
+        entries = np.array([entry for row in lists for entry in row], dtype=np.int64).reshape(-1, len(names))
+        starts = np.concatenate(([0], np.cumsum([len(row) for row in lists], dtype=np.int64))).astype(np.int64)
+        return cls(starts=starts, columns={name: entries[:, place] for place, name in enumerate(names)})
+
+    def counts(self, lists: IntColumn) -> IntColumn:
+        """Return the lengths of some lists."""
+        return self.starts[lists + 1] - self.starts[lists]
+
+    def multiplied(self, lists: IntColumn) -> tuple[IntColumn, IntColumn]:
+        """Return every entry of ``lists[0]``, of ``lists[1]`` and so on: its list, and its index in the columns."""
+        counts = self.counts(lists)
+        owner = np.repeat(np.arange(lists.shape[0]), counts)
+        before = np.repeat(np.cumsum(counts) - counts, counts)
+        return owner, np.arange(owner.shape[0]) - before + np.repeat(self.starts[lists], counts)
+
+
+class Numbering:
+    """Gives equal lists of entries the same number, counting from 0."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Entries, int] = {}
+
+    @property
+    def lists(self) -> tuple[Entries, ...]:
+        """The lists that were numbered, in order."""
+        return tuple(self._numbers)
+
+    def of(self, entries: Entries) -> int:
+        """Return the number of a list."""
+        return self._numbers.setdefault(entries, len(self._numbers))
 
 
 class Options:
@@ -166,11 +212,6 @@ class Options:
                 if not find_violations(request.model, plan, (Rule.RECOMPUTE, Rule.OFFLOAD)):
                     choices.append((RECOMPUTES.index(mode), some))
         return tuple(choices)
-
-
-_OF_LAYOUT = ("tp", "pp", "cp", "dp", "ep", "etp", "first_stage_layers", "last_stage_layers")
-_OF_NODE = (*_OF_LAYOUT, "micro_batch", "sequence_parallel")
-_LISTS = ("shardings", "orders", "recomputes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from opsk.cli.render.chart import Bars, Box, Chart, Dot, Line, Lines, Path, Word, lay_out_chart
+from opsk.cli.render.chart import Bars, Box, Chart, Dot, Line, Lines, Path, Word, lay_out_chart, render_chart_svg
 from opsk.cli.render.chart_png import chart_png
-from opsk.cli.render.chart_svg import render_chart_svg
 from opsk.errors import InputError, UnavailableError
 
 NUMBERS = st.floats(1e-6, 1e9)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.app.inputs.fabric_dump import read_dump
+from opsk.app.inputs.fabric_files import read_dump
 from opsk.cli.render.fabric_svg import KINDS, render_fabric_svg
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric

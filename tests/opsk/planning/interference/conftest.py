@@ -13,7 +13,7 @@ from opsk.planning.interference.load import JobShape
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY
 from opsk.planning.ranks import RankOrder
 from opsk.planning.routing.fabric_routes import build_routes
-from opsk.planning.routing.rank_traffic import StepBytes
+from opsk.planning.routing.traffic import StepBytes
 from opsk.workload.plan import Plan
 
 SENT_BYTES = 50e9

@@ -17,7 +17,7 @@ from opsk.planning.interference.contention import interference
 from opsk.planning.interference.load import Load, LoadKind
 from opsk.planning.interference.running_loads import RunningLoads
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY
-from opsk.planning.routing.rank_traffic import AXES
+from opsk.planning.routing.traffic import AXES
 
 EVENTS = 60_000
 

@@ -18,7 +18,7 @@ from opsk.planning.interference.links import FabricLinks
 from opsk.planning.interference.load import JobShape, Load, LoadKind, default_load, traffic_load
 from opsk.planning.interference.running_loads import RunningLoads
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
-from opsk.planning.routing.rank_traffic import AXES
+from opsk.planning.routing.traffic import AXES
 
 LINKS = 12
 

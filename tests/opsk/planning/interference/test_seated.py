@@ -24,8 +24,7 @@ from opsk.planning.interference.load import (
 from opsk.planning.interference.node_choice import NodeChoice, choose_nodes
 from opsk.planning.interference.running_loads import RunningLoads
 from opsk.planning.placement.placement import place
-from opsk.planning.placement.reference_jobs import DENSE
-from opsk.planning.placement.step_model import as_cabled, stack_models, step_model
+from opsk.planning.placement.step_model import DENSE, as_cabled, stack_models, step_model
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.hca_ports import build_ports
 from opsk.workload.plan import Plan

@@ -13,9 +13,8 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.rails import find_rails
 from opsk.planning.placement.fault_cost import FaultPricer, Repairs
-from opsk.planning.placement.reference_jobs import ReferenceJob
-from opsk.planning.placement.step_model import StepModel
-from opsk.planning.routing.rank_traffic import step_bytes
+from opsk.planning.placement.step_model import ReferenceJob, StepModel
+from opsk.planning.routing.traffic import step_bytes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 

@@ -10,8 +10,7 @@ import pytest
 from opsk.fabric.fabric import Cable, Fabric, Hca, Switch
 from opsk.fabric.hb_domains import HbDomain
 from opsk.fabric.rails import Rails
-from opsk.planning.placement.launch import Launch, launch_of
-from opsk.planning.placement.nccl_settings import sharp_switches
+from opsk.planning.placement.launch import Launch, launch_of, sharp_switches
 from opsk.planning.placement.placement import Placement, RankPlace, TrafficShare, place
 from opsk.slurm.topology.release import Release
 from opsk.workload.model import ModelShape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +15,11 @@ from opsk.errors import InputError, PlanInfeasibleError
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.dialects import read_fabric
 from opsk.fabric.rails import Rails, find_rails
-from opsk.planning.placement.placement import Placement, place
+from opsk.planning.placement.initial_placements import Prepared, prepare
+from opsk.planning.placement.placement import Placement, anchor_rank_0, place
 from opsk.planning.ranks import RankOrder
 from opsk.planning.routing.fabric_routes import build_routes
-from opsk.planning.routing.rank_traffic import step_bytes
+from opsk.planning.routing.traffic import step_bytes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
@@ -300,3 +301,44 @@ def test_an_nvl72_keeps_two_of_its_eighteen_nodes_spare(model: ModelShape, rails
     placed = place(wide, Plan(tp=64, dp=2, global_batch=2), rails_of([nodes], hcas=4), nodes, 4, domains)
     assert placed.default_traffic.tp_inter_node_bytes > 0 == placed.traffic.tp_inter_node_bytes
     assert placed.spare_nodes == ("n16", "n17", "n34", "n35")
+
+
+NODES = ("n0", "n1", "n2", "n3", "n4", "n5")
+PLAN = Plan(tp=2, pp=2, dp=3, global_batch=6)
+
+
+@pytest.fixture
+def mixed() -> Rails:
+    """Two units whose nodes take turns in Slurm's order, n0, n2, n4 and n1, n3, n5, with one cable up a leaf."""
+    names = [*NODES[::2], *NODES[1::2]]
+    fabric = rail_optimized_fabric(nodes=6, hcas=2, leaves=4, spines=1, cables_per_pair=1, names=names)
+    return find_rails(fabric)
+
+
+def placed(model: ModelShape, rails: Rails, slurm_nodes: Sequence[str]) -> Placement:
+    return place(model, PLAN, rails, slurm_nodes, 2, slurm_nodes=slurm_nodes)
+
+
+@pytest.mark.parametrize("first", NODES)
+def test_an_order_begins_where_slurms_does(model: ModelShape, mixed: Rails, first: str) -> None:
+    """Whichever node leads, its unit follows: two units of three stay whole, which Slurm's order tears apart."""
+    slurm_nodes = (first, *(node for node in NODES if node != first))
+    placement = placed(model, mixed, slurm_nodes)
+
+    def prepared(nodes: Sequence[str]) -> Prepared:
+        return prepare(model, PLAN, mixed, nodes, 2, slurm_nodes=nodes)
+
+    found = anchor_rank_0(placement, first, mixed, prepared)
+    assert found is not None
+    assert found.ranks[0].node == first
+    assert found.traffic.step_s < placement.default_traffic.step_s
+    assert {int(node[1:]) % 2 for node in found.nodes[:3]} == {int(first[1:]) % 2}
+
+
+def test_a_job_without_its_first_node_has_none(model: ModelShape, mixed: Rails) -> None:
+    placement = placed(model, mixed, NODES)
+
+    def prepared(nodes: Sequence[str]) -> Prepared:
+        raise AssertionError("nothing is to be judged")
+
+    assert anchor_rank_0(placement, "n9", mixed, prepared) is None

@@ -16,14 +16,13 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.leaves.leaf import Attachment
 from opsk.fabric.rails import Rails, find_rails
-from opsk.planning.placement.evaluation import Job, judge
 from opsk.planning.placement.placement import Placement, place
-from opsk.planning.placement.rank_placement import build_rank_placement
+from opsk.planning.placement.rank_placement import Job, build_rank_placement, judge
 from opsk.planning.placement.step_model import StepModel
 from opsk.planning.ranks import rank_grid
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.hca_ports import build_ports
-from opsk.planning.routing.rank_traffic import step_bytes
+from opsk.planning.routing.traffic import step_bytes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 from tests.fakes import naive_placement

@@ -14,9 +14,8 @@ from opsk.costmodel.table import PlanTable
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import find_rails
 from opsk.hardware.catalog import cluster
-from opsk.planning.placement.reference_jobs import DENSE, SPARSE
-from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
-from opsk.planning.routing.rank_traffic import AXES
+from opsk.planning.placement.step_model import COMMUNICATION_ONLY, DENSE, SPARSE, StepModel, as_cabled, step_model
+from opsk.planning.routing.traffic import AXES
 from opsk.workload.plan import Plan, Sharding
 
 OUTSIDE = np.array([axis != "tp" for axis in AXES])

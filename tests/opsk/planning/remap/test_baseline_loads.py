@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsk.planning.placement.evaluation import Verdicts, judge
-from opsk.planning.placement.rank_placement import build_rank_placement
+from opsk.planning.placement.rank_placement import Verdicts, build_rank_placement, judge
 from opsk.planning.ranks import rank_grid
 from opsk.planning.remap.baseline_loads import KINDS, Fewer, compute_baseline, evaluate_change, select_kind
-from opsk.planning.remap.shrink_dp import compute_volume_factors, fewer_replicas
+from opsk.planning.remap.other_plan import compute_volume_factors, fewer_replicas
 from opsk.planning.remap.situation import Situation
-from opsk.planning.routing.rank_traffic import StepBytes, step_bytes
+from opsk.planning.routing.traffic import StepBytes, step_bytes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Sharding
 from tests.fakes.remap_jobs import MODEL, names, situation_of

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from opsk.app.inputs.fabric_dump import read_dumps
+from opsk.app.inputs.fabric_files import read_dumps
 from opsk.fabric.rails import find_rails
 from opsk.planning.remap.remap import remap
 from opsk.planning.remap.situation import Hosts, Situation, prepare
-from opsk.planning.remap.terms import Terms
-from opsk.planning.remap.values import Kind, Option
+from opsk.planning.remap.values import Kind, Option, Terms
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.slurm.commands.remap_commands import SlurmSite
 from opsk.workload.plan import Plan

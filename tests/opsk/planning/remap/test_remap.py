@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from opsk.hardware.catalog import cluster
 from opsk.hostlist import expand
-from opsk.planning.placement.evaluation import judge
+from opsk.planning.placement.rank_placement import judge
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, as_cabled, step_model
 from opsk.planning.remap.failure import Failure, assess_impact, fall_back
 from opsk.planning.remap.remap import remap
 from opsk.planning.remap.situation import Situation
-from opsk.planning.remap.terms import Terms
-from opsk.planning.remap.values import Answer, Kind, Option, Way
-from opsk.planning.routing.rank_traffic import AXES
+from opsk.planning.remap.values import Answer, Kind, Option, Terms, Way
+from opsk.planning.routing.traffic import AXES
 from opsk.slurm.commands.remap_commands import SlurmSite
 from opsk.workload.plan import Plan
 from tests.fakes.remap_jobs import (

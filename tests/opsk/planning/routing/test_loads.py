@@ -11,9 +11,8 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import find_rails
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.hca_ports import build_ports
-from opsk.planning.routing.hca_traffic import Flows
 from opsk.planning.routing.loads import link_seconds, port_rates
-from opsk.planning.routing.rank_traffic import AXES
+from opsk.planning.routing.traffic import AXES, Flows
 
 FABRIC = rail_optimized_fabric(nodes=6, hcas=2, leaves=4, spines=2)
 RAILS = find_rails(FABRIC)

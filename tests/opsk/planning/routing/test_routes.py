@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.fabric import Cable, Fabric, Switch
-from opsk.planning.routing.even_routes import BulkRouter, EvenRoutes
-from opsk.planning.routing.switch_graph import SwitchGraph, switch_graph
+from opsk.planning.routing.fabric_routes import BulkRouter, EvenRoutes
+from opsk.planning.routing.routes import SwitchGraph, switch_graph
 
 RATE = 50e9
 

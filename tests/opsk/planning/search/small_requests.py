@@ -7,8 +7,8 @@ from typing import Any
 
 from opsk.costmodel.predict import predict
 from opsk.hardware import catalog
-from opsk.planning.search.candidate import Candidate, build_candidate
 from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.result import Candidate, build_candidate
 from opsk.planning.search.space import build_space
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan

@@ -22,11 +22,10 @@ from opsk.fabric.rails import find_rails
 from opsk.hardware.catalog import cluster
 from opsk.planning.placement.step_model import as_cabled, step_model
 from opsk.planning.routing.fabric_routes import build_routes
-from opsk.planning.search.candidate import LAYOUT
 from opsk.planning.search.fabric_search import FabricSearch
 from opsk.planning.search.layout_prices import Cabled
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.result import SearchResult
+from opsk.planning.search.result import LAYOUT, SearchResult
 from opsk.planning.search.search import best_plans
 from opsk.planning.search.space import build_space
 from opsk.workload.model import ModelShape

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk.hardware.catalog import cluster
-from opsk.planning.search.cases import list_cases, search_cases
 from opsk.planning.search.parts import first_look, join_all, part_sizes, search_part, select_part
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.result import SearchResult
+from opsk.planning.search.search import list_cases, search_cases
 from opsk.planning.search.space import build_space
 from opsk.workload.plan import Plan
 from opsk.workload.public_models.lookup import public_model

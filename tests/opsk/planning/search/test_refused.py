@@ -4,7 +4,7 @@ import re
 
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
-from opsk.planning.search.candidate import why_refused
+from opsk.planning.search.result import why_refused
 from opsk.workload.plan import Plan
 from tests.opsk.planning.search.small_requests import request
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError
 from opsk.hardware.catalog import cluster
-from opsk.planning.search.cases import list_cases
 from opsk.planning.search.parts import part_sizes, search_part
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.result import SearchResult
+from opsk.planning.search.search import list_cases
 from opsk.planning.search.serialisation import parse_result, serialise_result
 from opsk.workload.plan import Plan
 from opsk.workload.public_models.lookup import public_model

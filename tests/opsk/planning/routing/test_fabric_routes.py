@@ -11,7 +11,7 @@ from opsk.fabric.forwarding import NO_PATH, ForwardingTables
 from opsk.fabric.rails import find_rails
 from opsk.planning.placement.placement import place
 from opsk.planning.routing.fabric_routes import TableRoutes, build_routes
-from opsk.planning.routing.rank_traffic import step_bytes
+from opsk.planning.routing.traffic import step_bytes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from opsk.planning.routing.rank_traffic import step_bytes
+from opsk.planning.routing.traffic import step_bytes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding
 
