@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from opsk.costmodel.estimates import closed_forms, scaling_laws
+import numpy as np
+
+from opsk.costmodel.estimates import scaling_laws
 from opsk.costmodel.estimates.scaling_laws import BESIROGLU, HOFFMANN_PRINTED, HOFFMANN_UNROUNDED, KAPLAN_JOINT
+from opsk.costmodel.sizes.parameters import active_parameters
+from opsk.costmodel.sizes.shape import build_shape
+from opsk.costmodel.sizes.shares import compute_shares
+from opsk.costmodel.table import PlanTable
+from opsk.costmodel.time.volumes import axis_traffic, compute_active_pair_share
 from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan, Precision
 
 _YIN, _KAPLAN, _HOFFMANN = "Yin et al. 2023", "Kaplan et al. 2020", "Hoffmann et al. 2022"
+_WANG = "Wang et al. 2023, rail-only"
 _KORTHIKANTI, _NARAYANAN = "Korthikanti et al. 2022", "Narayanan et al. 2021"
 _ADAM_PARTS = "parameters 1, Adam's states 2, gradients and residue 3"
 
@@ -62,13 +71,14 @@ class Quantity:
 
 
 def compute_scaling(request: ScalingRequest) -> tuple[Quantity, ...]:
-    """Return all quantities whose inputs are known, in groups: compute, time, loss, memory, traffic, layer."""
+    """Return all quantities whose inputs are known, in groups."""
     return (
         *_compute_flop(request),
         *_compute_time(request),
         *_compute_loss(request),
         *_compute_memory(request),
         *_compute_traffic(request),
+        *_compute_axes(request),
         *_compute_step(request),
         *_compute_layer(request),
     )
@@ -92,6 +102,10 @@ def _compute_flop(request: ScalingRequest) -> Iterator[Quantity]:
         return Quantity(group="compute", name=name, formula=formula, value=value, unit=unit, source=source, note=note)
 
     yield row("FLOP of the run", "6 N D", flop, "FLOP", f"{_KAPLAN}, 2.1", "attention and recomputation left out")
+    if request.shape is not None and request.shape.experts:
+        note = "routed experts that a token is not sent to are left out: take these for N in 6 N D"
+        active = float(active_parameters(request.shape))
+        yield row("parameters that a token passes", "-", active, "parameters", "", note)
     yield row("compute-optimal tokens", "20 P", scaling_laws.optimal_tokens(parameters), "tokens", _HOFFMANN)
     optimal = scaling_laws.optimal_training_flop(parameters)
     yield row("FLOP of a compute-optimal run", "120 P^2", optimal, "FLOP", f"{_YIN}, equation 7")
@@ -104,6 +118,9 @@ def _compute_flop(request: ScalingRequest) -> Iterator[Quantity]:
     ):
         value = law.optimal_parameters(flop)
         yield row("parameters for this FLOP, parametric", "G (C/6)^(b/(a+b))", value, "parameters", source, note)
+    for law, source in ((HOFFMANN_UNROUNDED, f"{_HOFFMANN}, equation 4"), (BESIROGLU, "Besiroglu et al. 2024")):
+        value = law.optimal_flop(parameters)
+        yield row("FLOP for which this size is optimal, parametric", "6 (N/G)^((a+b)/b)", value, "FLOP", source)
     best = scaling_laws.kaplan_optimum(flop)
     note = "too few tokens: the learning rate was not fitted to each length (Hoffmann et al. 2022)"
     yield row(
@@ -125,7 +142,7 @@ def _compute_time(request: ScalingRequest) -> Iterator[Quantity]:
         group="time", name="time of a compute-optimal run", formula="120 P^2 / R", value=optimal_s, unit="s",
         source=_YIN,
     )  # fmt: skip
-    recomputed_s = closed_forms.training_time_s(
+    recomputed_s = scaling_laws.training_time_s(
         tokens=_tokens(request), parameters=request.parameters, gpus=1, flop_per_s=rate
     )
     yield Quantity(
@@ -160,7 +177,7 @@ def _compute_loss(request: ScalingRequest) -> Iterator[Quantity]:
 
 def _compute_memory(request: ScalingRequest) -> Iterator[Quantity]:
     """Yield the memory of states: the whole model's, and what one GPU holds."""
-    states = closed_forms.state_bytes(request.parameters)
+    states = scaling_laws.state_bytes(request.parameters)
     yield Quantity(
         group="memory", name="weights, gradients and Adam, whole model", formula="16 P", value=states, unit="bytes",
         source="Rajbhandari et al. 2020",
@@ -201,12 +218,56 @@ def _compute_traffic(request: ScalingRequest) -> Iterator[Quantity]:
         yield row("DeepSpeed, as printed", "(TP/N + 1) 2", value, f"{_YIN}, equation 6", note)
 
 
+def _compute_axes(request: ScalingRequest) -> Iterator[Quantity]:
+    """Yield what one GPU of a public model sends by axis in a step, and the pairs of GPUs that exchange anything."""
+    shape, gpus, batch = request.shape, request.gpus, request.global_batch
+    if shape is None or gpus is None or batch is None:
+        return
+    plan = Plan(
+        tp=request.tp, pp=request.pp, dp=gpus // (request.tp * request.pp), micro_batch=request.micro_batch,
+        global_batch=batch, precision=Precision.BF16,
+    )  # fmt: skip
+    model = build_shape(shape)
+    shares = compute_shares(model, PlanTable.of([plan]))
+    traffic = axis_traffic(model, shares, request.parameters / np.array([request.tp * request.pp]))
+    whole = float(traffic.total_bytes[0])
+
+    def row(name: str, formula: str, value: float, unit: str, note: str = "") -> Quantity:
+        return Quantity(
+            group="axes", name=name, formula=formula, value=value, unit=unit, source=f"{_WANG}, III.A", note=note
+        )
+
+    for axis, formula, sent in (("tensor parallelism", "ring, 4 all-reduces a layer", traffic.tp_bytes),
+                                ("pipeline", "s b h / t, each way", traffic.pp_bytes),
+                                ("data parallelism", "ring, gradients once", traffic.dp_bytes)):  # fmt: skip
+        share = float(sent[0]) / whole if whole else 0.0
+        yield row(f"sent for {axis}", formula, float(sent[0]), "bytes", f"{share:.1%} of the bytes; figure 2a")
+    if gpus > 1:
+        axes = sum(degree > 1 for degree in (plan.tp, plan.pp, plan.dp))
+        pairs = compute_active_pair_share(np.array([float(gpus)]), float(axes))
+        note = "a GPU sends to one other for each axis; figure 2b prints that more than 99 % never do"
+        yield row("pairs of GPUs that exchange data", "axes / (N - 1)", float(pairs[0]), "ratio", note)
+    if request.flop_per_s is not None:
+        step_flop = scaling_laws.flop_per_token(
+            parameters=request.parameters, layers=shape.layers, heads=shape.heads,
+            head_dim=shape.hidden // shape.heads, seq=shape.seq,
+        ) * batch * shape.seq  # fmt: skip
+        rate = scaling_laws.scaling_bandwidth_bytes_per_s(
+            volume_bytes=scaling_laws.FSDP_VOLUME * 2 * request.parameters, flop=step_flop,
+            flop_per_s=request.flop_per_s,
+        )  # fmt: skip
+        yield Quantity(
+            group="axes", name="bandwidth of a GPU that hides FSDP's traffic", formula="3 Mp R / C", value=rate,
+            unit="bytes/s", source=f"{_YIN}, section 5", note="Mp with 2 bytes a parameter, C the FLOP of a step",
+        )  # fmt: skip
+
+
 def _compute_step(request: ScalingRequest) -> Iterator[Quantity]:
     """Yield the FLOP of one step of a public model."""
     shape, batch = request.shape, request.global_batch
     if shape is None:
         return
-    per_token = closed_forms.flop_per_token(
+    per_token = scaling_laws.flop_per_token(
         parameters=request.parameters, layers=shape.layers, heads=shape.heads, head_dim=shape.hidden // shape.heads,
         seq=shape.seq,
     )  # fmt: skip
@@ -214,16 +275,21 @@ def _compute_step(request: ScalingRequest) -> Iterator[Quantity]:
         group="step", name="FLOP of a token", formula="6 N + 12 L H Q T", value=per_token, unit="FLOP",
         source="Chowdhery et al. 2022, appendix B",
     )  # fmt: skip
+    counted = scaling_laws.gpt_parameters(layers=shape.layers, hidden=shape.hidden, vocab=shape.vocab, seq=shape.seq)
+    yield Quantity(
+        group="step", name="parameters, closed form", formula="12 l h^2 (1 + 13/12h + (V + s)/12lh)", value=counted,
+        unit="parameters", source=f"{_NARAYANAN}, equation 2",
+    )  # fmt: skip
     if batch is None:
         return
     sizes = {"seq": shape.seq, "layers": shape.layers, "hidden": shape.hidden, "vocab": shape.vocab}
     for name, formula, value, source, note in (
         ("FLOP of a step", "72 B s l h^2 (1 + s/6h + V/12lh)",
-         closed_forms.gpt_model_flop(global_batch=batch, **sizes), f"{_KORTHIKANTI}, equation 7", ""),
+         scaling_laws.gpt_model_flop(global_batch=batch, **sizes), f"{_KORTHIKANTI}, equation 7", ""),
         ("FLOP of a step, full recomputation", "96 B s l h^2 (1 + s/6h + V/16lh)",
-         closed_forms.gpt_step_flop(global_batch=batch, **sizes), f"{_NARAYANAN}, equation 3", ""),
+         scaling_laws.gpt_step_flop(global_batch=batch, **sizes), f"{_NARAYANAN}, equation 3", ""),
         ("FLOP of a step, selective, as printed", "72 B s l h^2 (1 + s/3h + V/12lh)",
-         closed_forms.gpt_selective_flop_as_printed(global_batch=batch, **sizes), f"{_KORTHIKANTI}, equation 8",
+         scaling_laws.gpt_selective_flop_as_printed(global_batch=batch, **sizes), f"{_KORTHIKANTI}, equation 8",
          "a slip: it adds three forwards of the attention products, one is computed"),
     ):  # fmt: skip
         yield Quantity(group="step", name=name, formula=formula, value=value, unit="FLOP", source=source, note=note)
@@ -237,16 +303,16 @@ def _compute_layer(request: ScalingRequest) -> Iterator[Quantity]:
     tokens = {"seq": shape.seq, "micro_batch": request.micro_batch, "hidden": shape.hidden}
     heads, tp = {"heads": shape.heads}, {"tp": request.tp}
     for name, formula, value in (
-        ("nothing recomputed", "s b h (34 + 5 a s/h)", closed_forms.layer_activation_bytes(**tokens, **heads)),
+        ("nothing recomputed", "s b h (34 + 5 a s/h)", scaling_laws.layer_activation_bytes(**tokens, **heads)),
         ("tensor parallel", "s b h (10 + 24/t + 5 a s/(h t))",
-         closed_forms.layer_activation_bytes_tp(**tokens, **heads, **tp)),
+         scaling_laws.layer_activation_bytes_tp(**tokens, **heads, **tp)),
         ("and sequence parallel", "s b h/t (34 + 5 a s/h)",
-         closed_forms.layer_activation_bytes_sp(**tokens, **heads, **tp)),
+         scaling_laws.layer_activation_bytes_sp(**tokens, **heads, **tp)),
         ("tensor parallel, selective", "s b h (10 + 24/t)",
-         closed_forms.layer_activation_bytes_tp_selective(**tokens, **tp)),
+         scaling_laws.layer_activation_bytes_tp_selective(**tokens, **tp)),
         ("and sequence parallel, selective", "34 s b h/t",
-         closed_forms.layer_activation_bytes_selective(**tokens, **tp)),
-        ("full recomputation", "2 s b h", closed_forms.layer_activation_bytes_full(**tokens)),
+         scaling_laws.layer_activation_bytes_selective(**tokens, **tp)),
+        ("full recomputation", "2 s b h", scaling_laws.layer_activation_bytes_full(**tokens)),
     ):  # fmt: skip
         yield Quantity(
             group="layer", name=f"activations, {name}", formula=formula, value=value, unit="bytes",

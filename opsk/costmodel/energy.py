@@ -1,8 +1,9 @@
 """Computes the energy of a step, a token and a whole run: GPUs by state, hosts, network, and the building.
 
-Energy is time times power, E = t x P (Yin et al. 2023). The GPU's power is that of its states (`opsk.costmodel.power`)
-weighted with their time in the step. Not modelled: storage, login and management nodes, the energy of failed and
-repeated steps, and the power that communication adds while it overlaps computation (the board's limit caps both).
+Energy is time times power, E = t x P (Yin et al. 2023). The GPU's power is that of its states
+(`opsk.costmodel.machine`) weighted with their time in the step. Not modelled: storage, login and management nodes, the
+energy of failed and repeated steps, and the power that communication adds while it overlaps computation (the board's
+limit caps both).
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opsk.costmodel.elementwise import exp, hypot, log, minimum
-from opsk.costmodel.machine import Machine
-from opsk.costmodel.power import STATE_FRACTIONS
+from opsk.costmodel.machine import STATE_FRACTIONS, Machine
 from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import EnergyTable, FloatColumn, Range, TimeTable

@@ -28,13 +28,11 @@ import numpy as np
 
 from opsk.costmodel.efficiency.efficiency import Efficiency, SoftwareColumns
 from opsk.costmodel.elementwise import any_of
-from opsk.costmodel.machine import Machine, build_machine
+from opsk.costmodel.machine import STATE_FRACTIONS, Machine, build_machine
 from opsk.costmodel.memory.activations import layer_bytes
-from opsk.costmodel.memory.buffers import compute_buffers, nccl_bytes
 from opsk.costmodel.memory.modules import moves_activations
-from opsk.costmodel.memory.peak import peak_memory
+from opsk.costmodel.memory.peak import compute_buffers, nccl_bytes, peak_memory
 from opsk.costmodel.memory.states import state_bytes
-from opsk.costmodel.power import STATE_FRACTIONS
 from opsk.costmodel.sizes.flops import step_flop
 from opsk.costmodel.sizes.parameters import ParameterCount, count_parameters
 from opsk.costmodel.sizes.pipeline import Stages, build_stages

@@ -25,8 +25,7 @@ from opsk.hardware.catalog_format import (
     omit_values,
     parse_toml,
 )
-from opsk.hardware.catalog_index import CatalogIndex, Named, build_index, find_conflicts
-from opsk.hardware.citations import cite
+from opsk.hardware.catalog_index import CatalogIndex, Named, build_index, cite, find_conflicts
 from opsk.hardware.spec import ClusterSpec, GpuSpec, NicSpec, NodeSpec
 from opsk.hardware.spec_builder import Builder
 from opsk.units import MIB

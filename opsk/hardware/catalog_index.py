@@ -1,4 +1,4 @@
-"""Indexes the entries of a catalogue by name and alias; ignores case, separators and vendor words."""
+"""Indexes the entries of a catalogue by name and alias, and replaces keys of sources by their text."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from opsk.errors import InputError
-from opsk.hardware.catalog_format import MAX_SHOWN
+from opsk.hardware.catalog_format import MAX_SHOWN, NOT_CITED, Entry
 
 _VENDOR_WORDS = re.compile(r"nvidia|tesla|instinct|amd|corporation")
 _SEPARATORS = re.compile(r"[\s_\-./+:]+")
@@ -118,3 +118,24 @@ def build_index(kind: str, specs: Sequence[Spec], ambiguous: Mapping[str, Sequen
         keys={normalise_key(alias): spec.name for spec in specs for alias in (spec.name, *spec.aliases)},
         ambiguous={normalise_key(alias): tuple(names) for alias, names in ambiguous.items()},
     )
+
+
+def cite(entry: Entry, bibliography: Mapping[str, str]) -> tuple[Entry, list[str]]:
+    """Return ``entry`` with its citations resolved, and one line for each field without a valid one."""
+    stated = {name for name in type(entry).model_fields if getattr(entry, name) is not None} - NOT_CITED
+    faults = [f"sources.{name}: there is no such value here" for name in entry.sources if name not in stated]
+    faults += [f"sources: nothing is cited for {name}" for name in sorted(stated - set(entry.sources))]
+    written: dict[str, str] = {}
+    for name, citation in entry.sources.items():
+        work, _, remark = citation.partition(": ")
+        if work not in bibliography:
+            faults.append(f"sources.{name}: there is no work {work!r} in the bibliography")
+            continue
+        written[name] = f"{bibliography[work]} [{remark}]" if remark else bibliography[work]
+    changed: dict[str, Any] = {"sources": written}
+    for name in stated:
+        part = getattr(entry, name)
+        if isinstance(part, Entry):
+            changed[name], inner = cite(part, bibliography)
+            faults += [f"{name}.{fault}" for fault in inner]
+    return entry.model_copy(update=changed), faults

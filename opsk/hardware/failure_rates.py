@@ -17,8 +17,7 @@ from pydantic import Field, ValidationError
 
 from opsk.errors import ConfigError, InputError
 from opsk.hardware.catalog_format import MAX_SHOWN, CatalogFile, Entry, format_violations, omit_values, parse_toml
-from opsk.hardware.catalog_index import normalise_key
-from opsk.hardware.citations import cite
+from opsk.hardware.catalog_index import cite, normalise_key
 from opsk.units import hours
 
 DEFAULT_RATES = "llama3-405b"

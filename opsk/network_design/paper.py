@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from opsk.costmodel.collectives.rail_only import (
+from opsk.costmodel.collectives.networks import (
     all_gather_shares,
     forwarding_slowdown,
     rail_only_all_to_all_s,

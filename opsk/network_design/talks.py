@@ -7,13 +7,13 @@ Information Networks, 29 July 2024): all-reduces with aggregation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from opsk.costmodel.collectives import aggregation, optical
+from opsk.costmodel.collectives import networks
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.predict import predict
@@ -98,26 +98,49 @@ def compare_titan(points: tuple[Nics, ...]) -> Iterator[Compared]:
 def compare_ntt() -> Iterator[Compared]:
     """Compare the NTT talk's numbers on all-reduces over circuits, and on aggregation."""
     transfers = (
-        ("ring of 8 workers: transfers one after the other", 14, optical.ring_transfers(8)),
-        ("the ring with streaming NICs", 7, optical.streamed_transfers(8, interfaces=2)),
-        ("the best topology of 4 interfaces with streaming NICs", 3, optical.streamed_transfers(8, interfaces=4)),
+        ("ring of 8 workers: transfers one after the other", 14, networks.ring_transfers(8)),
+        ("the ring with streaming NICs", 7, networks.streamed_transfers(8, interfaces=2)),
+        ("the best topology of 4 interfaces with streaming NICs", 3, networks.streamed_transfers(8, interfaces=4)),
         ("128 workers, 4 interfaces: aggregators of one tree", 63,
-         optical.tree_aggregators(128, aggregator_interfaces=4)),
+         networks.tree_aggregators(128, aggregator_interfaces=4)),
+        ("128 workers, 4 interfaces: aggregators that make full trees faster than rings", 63,
+         _fewest_aggregators(networks.full_tree_bandwidth)),
     )  # fmt: skip
     for what, stated, computed in transfers:
         yield Compared(
             section="NTT, circuits", what=what, stated=stated, computed=computed, unit="count",
             agrees=computed == stated,
         )  # fmt: skip
-    sent = optical.transfer_time_s(1.0, workers=8, interfaces=4, bytes_per_s=1.0)
+    yield Compared(
+        section="NTT, circuits", what="the same where aggregators take a part of the array", stated=None,
+        computed=_fewest_aggregators(networks.partial_bandwidth), unit="count",
+        why="the talk's own method needs fewer than full trees; it prints no number",
+    )  # fmt: skip
+    for name, cost, stated_share in (("ring", networks.ring_all_reduce_cost, 2 * 63 / 64),
+                                     ("tree", networks.tree_all_reduce_cost, 2 * 63 / 64),
+                                     ("in the network", networks.switch_all_reduce_cost, 1.0)):  # fmt: skip
+        steps, share = cost(64)
+        yield Compared(
+            section="NTT, aggregation", what=f"64 workers, {name}: array lengths that each sends", stated=stated_share,
+            computed=share, unit="K", agrees=share == stated_share,
+            why=f"{steps:.0f} step{'' if steps == 1 else 's'} one after the other",
+        )  # fmt: skip
+    sent = networks.transfer_time_s(1.0, workers=8, interfaces=4, bytes_per_s=1.0)
     yield Compared(
         section="NTT, circuits", what="8 workers, 4 interfaces: time of the bytes", stated=0.4375, computed=sent,
         unit="K/b", agrees=sent == 0.4375,
     )  # fmt: skip
-    shared = aggregation.all_reduce_s(1.0, workers=4, servers=4, worker_bytes_per_s=1.0, server_bytes_per_s=1.0)
-    alone = aggregation.all_reduce_s(1.0, workers=4, servers=0, worker_bytes_per_s=1.0, server_bytes_per_s=1.0)
+    shared = networks.server_all_reduce_s(1.0, workers=4, servers=4, worker_bytes_per_s=1.0, server_bytes_per_s=1.0)
+    alone = networks.server_all_reduce_s(1.0, workers=4, servers=0, worker_bytes_per_s=1.0, server_bytes_per_s=1.0)
     yield Compared(
         section="NTT, aggregation", what="Optcast, 4 workers and 4 servers: faster than the ring", stated=1.5,
         computed=alone / shared, unit="times", agrees=abs(alone / shared - 1.5) < 0.01,
         why="Optcast's README: 50 % speed improvement",
     )  # fmt: skip
+
+
+def _fewest_aggregators(bandwidth: Callable[..., float]) -> int:
+    """Return how many aggregators 128 workers of 4 interfaces need until ``bandwidth`` exceeds that of rings."""
+    links = {"workers": 128, "interfaces": 4, "aggregator_interfaces": 4}
+    rings = bandwidth(aggregators=0, **links)
+    return next(count for count in range(1, 128) if bandwidth(aggregators=count, **links) > rings)

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from opsk.costmodel.collectives import aggregation, optical
+from opsk.costmodel.collectives import networks
 from opsk.costmodel.collectives.hierarchical import Group, all_reduce_s, build_group, hops_inside
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.machine import Machine, build_machine
@@ -262,7 +262,7 @@ def _servers_s(work: _Work, extras: Extras, nodes: int) -> FloatColumn:
     servers = max(round(extras.servers_per_node * nodes), 1)
     rate = np.broadcast_to(work.machine.nic_bytes_per_s, work.size_bytes.shape)
     times = [
-        aggregation.all_reduce_s(
+        networks.server_all_reduce_s(
             float(size / inside),
             workers=max(round(float(across)), 1),
             servers=servers,
@@ -283,9 +283,9 @@ def _streamed_s(work: _Work, extras: Extras) -> FloatColumn:
     for size, inside, across, nic in zip(work.size_bytes, work.group.inside, work.group.across, rate, strict=True):
         workers = max(round(float(across)), 1)
         times.append(
-            optical.all_reduce_s(
+            networks.circuit_all_reduce_s(
                 float(size / inside),
-                transfers=optical.streamed_transfers(workers, interfaces=extras.interfaces),
+                transfers=networks.streamed_transfers(workers, interfaces=extras.interfaces),
                 workers=workers,
                 interfaces=extras.interfaces,
                 bytes_per_s=float(nic) / extras.interfaces,

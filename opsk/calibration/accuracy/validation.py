@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from opsk.calibration.accuracy.predictions import MEMORY_DEFINITIONS, Interval, Prediction, predict_runs
-from opsk.calibration.accuracy.reliability import Reliability
-from opsk.calibration.accuracy.scoring import Report, Score, ScoredRun, build_report, score_run
+from opsk.calibration.accuracy.scoring import Reliability, Report, Score, ScoredRun, build_report, score_run
 from opsk.calibration.runs.conventions import QUANTITIES
 from opsk.calibration.runs.runs import Runs, UnpredictableRun
 from opsk.costmodel.efficiency.default import DEFAULT

@@ -8,6 +8,10 @@ All runs of a source and a family of software share an offset of their own, whic
 such offsets are: software of one family differs by release and by what a site adds to it, and what is common to one
 source must not bias physical parameters away from what differs inside the sources. A source of n runs counts as n^(1-p)
 independent ones, so that a large table of one software on one machine does not outweigh a small one.
+
+A site's few runs are also fitted with slopes that are computed once (`LinearSite`), so that many subsets can be left
+out quickly: `opsk calibrate` fits all runs exactly, and decides with these whether they improve predictions. For few
+runs the difference is what the slopes change over a few percent.
 """
 
 from __future__ import annotations
@@ -19,14 +23,20 @@ from enum import Enum
 
 import numpy as np
 
-from opsk.calibration.fitting.free_parameters import IDENTIFIED, MAX_FITTED, FreeParameters, free_all, select_identified
 from opsk.calibration.fitting.offsets import SOURCE_LOG_SIGMA, Offset, Offsets, merge_offsets
-from opsk.calibration.fitting.parameters import MEMBERED, ParameterSpace, Prior
-from opsk.calibration.fitting.priors import PRIORS
-from opsk.calibration.fitting.problem import FitProblem, Noise
+from opsk.calibration.fitting.parameters import MEMBERED, PRIORS, ParameterSpace, Prior
+from opsk.calibration.fitting.problem import (
+    IDENTIFIED,
+    MAX_FITTED,
+    FitProblem,
+    FreeParameters,
+    Noise,
+    free_all,
+    select_identified,
+)
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.predict import PreparedRows
-from opsk.costmodel.table import FloatColumn, PlanTable
+from opsk.costmodel.table import FloatColumn, IntColumn, PlanTable
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
@@ -36,7 +46,7 @@ MAD_TO_SIGMA = 1.4826
 """Median absolute deviation of a normal distribution to its standard deviation."""
 MIN_NOISE, MAX_NOISE = 0.05, 0.3
 """Bounds of the estimated noise: releases of one software differ by 5 %; above 30 % the model explains nothing."""
-_ROUNDS = 2
+_FIT_ROUNDS = 2
 SITE_NOISE = 0.1
 """Initial noise of a run, and noise of a site's runs. Chosen by hand: 0.05 to 0.2 give a site similar results."""
 _PRESELECTION_SHARE = 0.85
@@ -302,7 +312,7 @@ class _Search:
 
     def solve(self) -> None:
         """Alternate between fitting parameters and offsets, and estimating the sizes of noise and offsets."""
-        for _ in range(_ROUNDS):
+        for _ in range(_FIT_ROUNDS):
             problem = self.problem
             vector, count = problem.robust(self.noise).solve(self.vector)
             self.whole, self.offsets = problem.split(vector)
@@ -403,3 +413,62 @@ def robust_sigma(errors: FloatColumn, weights: FloatColumn) -> float:
         return SITE_NOISE
     median = float(np.abs(errors)[order][np.searchsorted(total, total[-1] / 2)])
     return float(np.clip(MAD_TO_SIGMA * median, MIN_NOISE, MAX_NOISE))
+
+
+MAX_PARTS = 10
+"""Maximum number of parts, each of which is left out once."""
+_ROUNDS = 10
+"""Reweighting iterations of soft L1, after which the weights of a few runs have converged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearSite:
+    """Runs of a site: errors ln(predicted / measured) without any of them, and their covariance.
+
+    ``covariance`` is that of the errors through shared parameters and offsets, shape (runs, runs).
+    """
+
+    log_errors: FloatColumn
+    covariance: FloatColumn
+
+    def log_errors_after(self, given: IntColumn) -> FloatColumn:
+        """Return the errors after a fit to the runs at some indices."""
+        errors, weights = self.log_errors, np.ones(len(given))
+        result = errors
+        for _ in range(_ROUNDS):
+            among = self.covariance[np.ix_(given, given)] + np.diag(SITE_NOISE**2 / weights)
+            result = errors - self.covariance[:, given] @ np.linalg.solve(among, errors[given])
+            weights = 1.0 / np.sqrt(1.0 + (result[given] / SITE_NOISE) ** 2)
+        return result
+
+    def improves(self, given: IntColumn) -> bool:
+        """Return whether the runs at some indices, predicted from the others of them, have smaller errors than before.
+
+        Up to ten runs are left out one by one, more in ten parts. A single run is accepted without a test.
+        """
+        if len(given) < 2:
+            return True
+        parts = min(len(given), MAX_PARTS)
+        left_out = np.empty(len(given))
+        for part in range(parts):
+            others = np.arange(len(given)) % parts != part
+            left_out[~others] = self.log_errors_after(given[others])[given[~others]]
+        return bool(np.abs(left_out).mean() < np.abs(self.log_errors[given]).mean())
+
+    def learnt_log_errors(self, given: IntColumn) -> FloatColumn:
+        """Return the errors after a fit to the runs at some indices, or before where the fit does not improve them."""
+        return self.log_errors_after(given) if self.improves(given) else self.log_errors
+
+
+def build_linear_site(runs: Sequence[TimedRun], base: Efficiency, *, log_sigma: float) -> LinearSite:
+    """Return a site with ``base`` as its prior; offsets are as wide as ``log_sigma``."""
+    settings = FitSettings(start=Start.BASE, source_exponent=0.0, max_assumed=100)
+    timed = TimedRuns(runs)
+    timed.weigh(settings)
+    space = timed.space(settings, base)
+    offset_model = Offsets.over(timed.offset_keys, [True] * len(runs), log_sigma=log_sigma, is_site=True)
+    problem = FitProblem(timed, free_all(space), offset_model.columns)
+    errors = timed.log_errors(base)
+    slopes = problem.sensitivity(space.centre(), errors) * [item.prior.width for item in space.parameters]
+    moves = np.hstack([slopes, offset_model.columns])
+    return LinearSite(log_errors=errors, covariance=moves @ moves.T)

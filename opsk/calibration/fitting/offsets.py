@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opsk.costmodel.efficiency.software_offset import SoftwareOffset, find_offset
+from opsk.costmodel.efficiency.cases import SoftwareOffset, find_offset
 from opsk.costmodel.table import FloatColumn
 
 SHARED_LOG_SIGMA = 0.05

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from opsk.costmodel.efficiency.cases import ASPECTS
 from opsk.costmodel.table import BoolColumn, FloatColumn, IntColumn
-from opsk.costmodel.uncertainty.spread import COVERED_SIGMAS, share_of_added_variance
+from opsk.costmodel.uncertainty.chance import COVERED_SIGMAS, share_of_added_variance
 
 COVERAGE = 0.86
 """Share of the errors of sources left out that ranges hold, a source of n runs counting as the root of n."""

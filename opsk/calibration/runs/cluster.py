@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from opsk.calibration.runs.cells import Cells
+from opsk.calibration.runs.columns import Cells
 from opsk.errors import InputError
 from opsk.hardware import catalog
 from opsk.hardware.spec import ClusterSpec, GpuSpec, NicSpec, NodeSpec

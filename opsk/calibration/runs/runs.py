@@ -12,9 +12,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from opsk.calibration.runs.cells import MAX_SHOWN, Cells
 from opsk.calibration.runs.cluster import find_gpu
-from opsk.calibration.runs.columns import BY_NAME
+from opsk.calibration.runs.columns import BY_NAME, MAX_SHOWN, Cells
 from opsk.calibration.runs.model import build_model
 from opsk.calibration.runs.plan import build_plan
 from opsk.calibration.runs.software import RunSoftware, attention_is_fused, identify_software

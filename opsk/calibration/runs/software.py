@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opsk.calibration.runs.cells import Cells
+from opsk.calibration.runs.columns import Cells
 from opsk.hardware.spec import GpuSpec
-from opsk.workload.software_defaults import find_kernel
 from opsk.workload.plan import (
     AdapterFormat,
     Attention,
@@ -26,7 +25,7 @@ from opsk.workload.plan import (
     Software,
     States,
 )
-from opsk.workload.software_defaults import Default, find_defaults, find_family, known_software
+from opsk.workload.software_defaults import Default, find_defaults, find_family, find_kernel, known_software
 
 _DATE = re.compile(r"(20\d\d)(?:-(0[1-9]|1[0-2]))?(?:-\d\d)?", re.ASCII)
 _RELEASE = re.compile(r":(\d\d)\.(0[1-9]|1[0-2])\b", re.ASCII)

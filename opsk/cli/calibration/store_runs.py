@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsk.app.inputs.cluster import resolve_cluster
+from opsk.app.inputs.named_inputs import resolve_cluster
 from opsk.app.site_store import open_site_store
-from opsk.calibration.runs.advised_runs import (
+from opsk.calibration.runs.run_writer import (
+    COLUMNS,
     MIN_INTERVALS,
     MIN_STEPS,
     MeasuredInterval,
     build_advised_row,
     compute_steady_step_s,
 )
-from opsk.calibration.runs.run_writer import COLUMNS
 from opsk.calibration.runs.runs import Runs, parse_runs
 from opsk.errors import InputError, OpskError
 from opsk.hardware.spec import ClusterSpec

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from opsk.app.inputs.model import load_model
+from opsk.app.inputs.named_inputs import load_model
 from opsk.app.scaling import Quantity, ScalingRequest, compute_scaling
 from opsk.cli.document import echo_json
 from opsk.costmodel.sizes.parameters import total_parameters
@@ -24,6 +24,7 @@ TITLES = {
     "loss": "Loss",
     "memory": "Memory of states",
     "traffic": "Traffic of one GPU in a step",
+    "axes": "Traffic of one GPU by axis (plain data parallelism, two bytes a gradient)",
     "step": "FLOP of a step (GPT shapes)",
     "layer": "Activations of one layer (GPT shapes: an MLP of 4 h, heads with their own keys)",
 }
@@ -109,7 +110,7 @@ def _print_tables(request: ScalingRequest, quantities: Sequence[Quantity]) -> No
         for heading in ("", "formula", "value", "source"):
             table.add_column(heading, justify="right" if heading == "value" else "left", overflow="fold")
         for quantity in members:
-            source = f"{quantity.source}: {quantity.note}" if quantity.note else quantity.source
+            source = ": ".join(filter(None, (quantity.source, quantity.note)))
             table.add_row(
                 quantity.name, quantity.formula, format_value(quantity), source, style="dim" if "slip" in source else ""
             )
@@ -126,4 +127,8 @@ def format_value(quantity: Quantity) -> str:
         return f"{value / _JOULES_PER_MWH:,.4g} MWh"
     if quantity.unit == "bytes":
         return format_bytes(value)
+    if quantity.unit == "bytes/s":
+        return f"{value / 1e9:.4g} GB/s"
+    if quantity.unit == "ratio":
+        return f"{value:.2%}"
     return f"{value:.4g} {quantity.unit}"

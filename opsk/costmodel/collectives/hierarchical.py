@@ -3,7 +3,7 @@
 The step-time model calls this module with whole columns of plans. It models what NCCL does: one ring goes through all
 ranks of a domain and leaves it once, several such rings leave by different NICs, and the array streams round, so both
 levels work at the same time and the slower one decides. The two phases of the rail-only paper's equation 1, one after
-the other, are in `opsk.costmodel.collectives.rail_only`: DGX A100 (235 GB/s of NVLink, eight NICs of 25) would reach
+the other, are in `opsk.costmodel.collectives.networks`: DGX A100 (235 GB/s of NVLink, eight NICs of 25) would reach
 150 GB/s of busbw on two nodes that way and 115 on many, where NVIDIA measures 192 (NCCL issue 812) of the 200 that a
 streamed ring can have.
 
@@ -20,11 +20,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from opsk.costmodel.collectives.algorithms import Algorithm
 from opsk.costmodel.elementwise import any_of, ceil, floor, log2, maximum, minimum, to_float, when, where
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.table import BoolColumn, FloatColumn
-from opsk.errors import InputError
 
 TREE_FRACTION = 0.92
 """Bandwidth of NCCL's trees over that of the rings (ncclTopoTuneModel in NCCL's src/graph/tuning.cc, 2.28)."""
@@ -36,6 +34,20 @@ CHAINED_GPUS = 8.0
 """GPUs of an HB domain that rings and chains visit one by one: those of a usual node."""
 LEVEL_HOPS = 7.0 / 3.0
 """Hops of each doubling beyond that, so that 8 GPUs have 7 either way; not measured."""
+
+
+class Algorithm(StrEnum):
+    """The algorithm of an all-reduce.
+
+    ``auto`` selects the faster of ring and tree, as NCCL's tuner does; ``sharp`` reduces in the switches between HB
+    domains (NCCL's CollNet), ``nvls`` in the switches within one (NVLink SHARP).
+    """
+
+    AUTO = "auto"
+    RING = "ring"
+    TREE = "tree"
+    SHARP = "sharp"
+    NVLS = "nvls"
 
 
 class Forwarding(StrEnum):
@@ -147,17 +159,6 @@ def hops_inside(ranks: FloatColumn) -> FloatColumn:
     return result
 
 
-def ring_pace(machine: Machine, group: Group) -> Pace:
-    """Return the pace of one pass around the ring: an all-gather or a reduce-scatter; an all-reduce is two.
-
-    With x ranks in each of y domains, n = x y: s_per_byte = max((n - 1)/(n x C_nic) if y > 1, (n - y)/(n C_hb)), and
-    n - y steps inside (fewer in domains beyond 8 GPUs, see `hops_inside`), y - 1 between domains. NCCL's tuner counts
-    the same steps.
-    """
-    hb, nic = _ring_link_s(machine, group)
-    return Pace(latency_s=_ring_latency_s(machine, group), s_per_byte=maximum(nic, hb))
-
-
 def _ring_latency_s(machine: Machine, group: Group) -> FloatColumn:
     """Return the latency of one pass around the ring [s]."""
     y = group.across
@@ -260,16 +261,9 @@ def all_reduce_s(
 
     ``auto`` is the fastest of ring, tree and, where the fabric's switches can reduce (``in_network``), SHARP. Inside
     one domain that is the ring: NCCL's tree is a chain there.
-
-    Raises
-    ------
-    InputError
-        The algorithm is not one of NCCL's.
     """
     if algorithm in _PACES:
         return _PACES[algorithm](machine, group).time_s(size_bytes, calls)
-    if algorithm not in (Algorithm.AUTO, Algorithm.RING):
-        raise InputError(f"{algorithm} is not among NCCL's all-reduces", hint="ask algorithms.collective_s")
     ring_s = 2.0 * all_gather_s(machine, group, size_bytes, calls)
     if algorithm is Algorithm.RING or not any_of(group.across > 1):
         return ring_s
@@ -283,24 +277,6 @@ def all_reduce_s(
 _PACES = {Algorithm.TREE: tree_pace, Algorithm.SHARP: sharp_pace, Algorithm.NVLS: nvls_pace}
 
 
-def all_to_all_s(
-    machine: Machine,
-    group: Group,
-    size_bytes: FloatColumn,
-    calls: FloatColumn | float,
-    forwarding: Forwarding = Forwarding.PXN,
-) -> FloatColumn:
-    """Return the time of an all-to-all in which each rank sends ``size_bytes`` in all, 1/n of it to each rank [s].
-
-    What leaves the domain goes over the rank's own NIC share: (n - x)/n. NVLink carries (x - 1)/n when the fabric
-    takes messages to any rail (``direct``, rail-only paper, equation 2), and (x - 1)/x when they are first sent to
-    the NIC on the rail of their destination (``pxn``, NCCL since 2.12). Both levels work at once; a rail-only
-    fabric forwards in two phases, one after the other (equation 3). Steps: one message per peer; PXN and forwarding
-    put those to one domain together.
-    """
-    return all_to_all(machine, group, size_bytes, calls, forwarding).total
-
-
 def all_to_all(
     machine: Machine,
     group: Group,
@@ -310,7 +286,14 @@ def all_to_all(
     *,
     hb_share: float = 1.0,
 ) -> CollectiveTime:
-    """Return the same with the time of each link, where ``hb_share`` of NVLink's rate for rings is reached."""
+    """Return the time of an all-to-all in which each rank sends ``size_bytes`` in all, 1/n of it to each rank.
+
+    What leaves the domain goes over the rank's own NIC share: (n - x)/n. NVLink carries (x - 1)/n when the fabric
+    takes messages to any rail (``direct``, rail-only paper, equation 2), and (x - 1)/x when they are first sent to
+    the NIC on the rail of their destination (``pxn``, NCCL since 2.12). Both levels work at once; a rail-only
+    fabric forwards in two phases, one after the other (equation 3). Steps: one message per peer; PXN and forwarding
+    put those to one domain together. ``hb_share`` of NVLink's rate for rings is reached.
+    """
     x, n = group.inside, group.size
     across = size_bytes * ((n - x) / (n * machine.nic_bytes_per_s))
     forwards = forwarding is not Forwarding.DIRECT
@@ -321,23 +304,6 @@ def all_to_all(
     return CollectiveTime(total=streamed + calls * latency_s, hb=inside, nic=across)
 
 
-def point_to_point_s(
-    machine: Machine,
-    *,
-    stride: FloatColumn,
-    size_bytes: FloatColumn,
-    calls: FloatColumn,
-    ranks: FloatColumn | float = 1.0,
-) -> FloatColumn:
-    """Return the time to send ``size_bytes`` in each of ``calls`` messages to the rank ``stride`` further on [s].
-
-    ``ranks`` that are ``stride`` apart stay inside if all of them fit into one HB domain; else the boundary between
-    two domains decides, since the slowest stage of a pipeline does. Only the ``stride`` ranks at that boundary send
-    then, and share the NICs of their node: each has more than its share if they are few, but no more than one NIC.
-    """
-    return point_to_point(machine, stride=stride, size_bytes=size_bytes, calls=calls, ranks=ranks).total
-
-
 def point_to_point(
     machine: Machine,
     *,
@@ -346,7 +312,12 @@ def point_to_point(
     calls: FloatColumn,
     ranks: FloatColumn | float = 1.0,
 ) -> CollectiveTime:
-    """Return the same with what each link carries."""
+    """Return the time to send ``size_bytes`` in each of ``calls`` messages to the rank ``stride`` further on.
+
+    ``ranks`` that are ``stride`` apart stay inside if all of them fit into one HB domain; else the boundary between
+    two domains decides, since the slowest stage of a pipeline does. Only the ``stride`` ranks at that boundary send
+    then, and share the NICs of their node: each has more than its share if they are few, but no more than one NIC.
+    """
     is_inside = (stride < machine.hb_gpus) & (stride * ranks <= machine.hb_gpus)
     one_nic = machine.node_gpus / maximum(machine.nics, 1.0)
     nic_bytes_per_s = machine.nic_bytes_per_s * maximum(minimum(one_nic, machine.hb_gpus / stride), 1.0)

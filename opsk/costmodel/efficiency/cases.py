@@ -1,13 +1,44 @@
-"""Compares a case with those that were measured: by its GPU, software, kind of model and number format."""
+"""Compares a case with those that were measured, and defines the offset that runs of a software family share."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
+
+ANY_OTHER = ""
+"""Key of the families that have no offset of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftwareOffset:
+    """What runs of a family of software have in common beyond what is predicted, as ln(measured / predicted).
+
+    Parameters
+    ----------
+    time_log, memory_log
+        Of the time of a step, and of the memory of a GPU.
+    time_log_sigma, memory_log_sigma
+        How well that is known of the next run: where ranges count on less, they become narrower. 1 is not at all.
+    """
+
+    time_log: float = 0.0
+    time_log_sigma: float = 1.0
+    memory_log: float = 0.0
+    memory_log_sigma: float = 1.0
+
+
+Offsets = Mapping[str, SoftwareOffset]
+"""By the family's name; ``""`` is any other."""
+
+
+def find_offset(offsets: Offsets, software: str) -> SoftwareOffset | None:
+    """Return the offset of a family, ``None`` where none is known."""
+    return offsets.get(software, offsets.get(ANY_OTHER))
+
 
 ASPECTS = ("gpu", "software", "kind", "precision")
 """Aspects by which cases are compared; each that no measured run shares widens the range."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from opsk.costmodel.efficiency.cases import Case
+from opsk.costmodel.efficiency.cases import Case, SoftwareOffset
 from opsk.costmodel.efficiency.efficiency import (
     Efficiency,
     GpuEfficiency,
@@ -25,7 +25,6 @@ from opsk.costmodel.efficiency.efficiency import (
     SoftwareEfficiency,
     Spread,
 )
-from opsk.costmodel.efficiency.software_offset import SoftwareOffset
 from opsk.errors import ConfigError
 from opsk.hardware.catalog_format import format_violations
 from opsk.units import MIB

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from opsk.costmodel.efficiency.cases import Case
-from opsk.costmodel.efficiency.software_offset import SoftwareOffset
+from opsk.costmodel.efficiency.cases import Case, SoftwareOffset
 from opsk.costmodel.elementwise import lookup, when, where
 from opsk.costmodel.table import SOFTWARE, FloatColumn, PlanTable
 from opsk.workload.plan import Software
@@ -31,7 +30,7 @@ class GpuEfficiency:
     matmul_size
         Size of a dimension of a product at which it reaches half of that because of that dimension alone [elements].
     attention_factor
-        Rate of fused attention over that of benchmarks of its kernel (`opsk.costmodel.time.attention`).
+        Rate of fused attention over that of benchmarks of its kernel (`opsk.costmodel.time.layer_time`).
     hbm_fraction
         Memory bandwidth that reads and writes reach.
     """

@@ -13,11 +13,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from opsk.costmodel.memory.states import MOMENT_COUNTS, QUANTIZED_MOMENT_BYTES, RECIPES
-from opsk.costmodel.sizes.adapters import attention_adapters, encoder_adapters, mlp_adapters
-from opsk.costmodel.sizes.mixers import mixer_adapters
-from opsk.costmodel.sizes.parameters import total_parameters
+from opsk.costmodel.sizes.mixers import build_model_widths, mixer_adapters
+from opsk.costmodel.sizes.parameters import attention_adapters, encoder_adapters, mlp_adapters, total_parameters
 from opsk.costmodel.sizes.shape import build_shape
-from opsk.costmodel.sizes.widths import build_model_widths
 from opsk.costmodel.table import LORA_TARGETS
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec

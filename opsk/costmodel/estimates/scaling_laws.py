@@ -1,7 +1,9 @@
-"""Computes published scaling laws for model size, tokens, time and energy, each with its source.
+"""Computes published scaling laws and closed forms of training runs, each with its source.
 
-Of the machine they use only its rate and its power. N and P are parameters, D tokens, C the FLOP of a whole run,
-losses are in nats a token. Where a paper's printed constants do not reproduce its own tables, the docstring says so.
+They need no cluster model: of the machine they use only its rate and its power. N and P are parameters, D tokens, C the
+FLOP of a whole run, losses are in nats a token. Where a paper's printed constants do not reproduce its own tables, the
+docstring says so. Forms of a step and of a layer are for GPT shapes only (two-matrix MLP of 4 h, all heads with their
+own keys, tied head); the general model reproduces them, and the tests compare the two.
 """
 
 from __future__ import annotations
@@ -9,6 +11,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+DAY_S = 86400.0
+MIXED_PRECISION_BYTES_PER_PARAMETER = 16
+"""fp16 weights 2, fp16 gradients 2, fp32 master weights, momentum and variance 12 (Rajbhandari et al. 2020, ZeRO)."""
+MEGATRON_BYTES_PER_PARAMETER = 18
+"""The same with fp32 gradients, 4 instead of 2 (Megatron-LM); figures 1 and 7 of Korthikanti et al. 2022."""
 PETAFLOP_S_DAY_FLOP = 1e15 * 86400
 """FLOP of a petaflop/s-day, in which Kaplan et al. and Brown et al. count [FLOP]."""
 TOKENS_PER_PARAMETER = 20.0
@@ -51,24 +58,6 @@ def run_energy_j(*, time_s: float, power_w: float) -> float:
     return time_s * power_w
 
 
-def run_energy_at_efficiency_j(*, flop: float, flop_per_s_per_w: float) -> float:
-    """Return the same from an efficiency: C / (FLOP/s a watt) [J].
-
-    3.675e24 FLOP at 0.165e12 FLOP/s a watt take 2.227e13 J, 6.19 GWh.
-    """
-    return flop / flop_per_s_per_w
-
-
-def kaplan_parameters(*, layers: int, hidden: int) -> float:
-    """Return the non-embedding parameters of a standard transformer: 12 n_layer d_model^2 (Kaplan et al. 2020, 2.1)."""
-    return 12.0 * layers * hidden**2
-
-
-def kaplan_training_flop(*, parameters: float, batch_tokens: float, steps: float) -> float:
-    """Return 6 N B S [FLOP] (Kaplan et al. 2020, section 2.1)."""
-    return training_flop(parameters=parameters, tokens=batch_tokens * steps)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KaplanLaw:
     """Loss as power laws of non-embedding parameters and tokens (Kaplan et al. 2020, equations 1.1, 1.2 and 1.5)."""
@@ -88,7 +77,6 @@ KAPLAN_SINGLE = KaplanLaw(alpha_n=0.076, n_c=8.8e13, alpha_d=0.095, d_c=5.4e13)
 """One quantity limiting at a time (equations 1.1 and 1.2; table 5 of the paper)."""
 KAPLAN_JOINT = KaplanLaw(alpha_n=0.076, n_c=6.4e13, alpha_d=0.103, d_c=1.8e13)
 """The joint fit (table 2 of the paper), from which its D >= 5e3 N^0.74 follows."""
-
 KAPLAN_ALPHA_C, KAPLAN_C_C_FLOP = 0.050, 3.1e8 * PETAFLOP_S_DAY_FLOP
 KAPLAN_ALPHA_B, KAPLAN_BATCH_TOKENS = 0.21, 2e8
 KAPLAN_ALPHA_S, KAPLAN_STEPS = 0.76, 2.1e3
@@ -97,11 +85,6 @@ KAPLAN_ALPHA_S, KAPLAN_STEPS = 0.76, 2.1e3
 def kaplan_loss_of_compute(flop: float) -> float:
     """Return the loss at the optimal use of a budget: (C_c / C_min)^0.050 [nats a token] (equation 1.3)."""
     return float((KAPLAN_C_C_FLOP / flop) ** KAPLAN_ALPHA_C)
-
-
-def kaplan_critical_batch_tokens(loss: float) -> float:
-    """Return the batch at which time and compute are in balance: 2e8 / L^(1/0.21) [tokens] (equation 1.4)."""
-    return float(KAPLAN_BATCH_TOKENS / loss ** (1 / KAPLAN_ALPHA_B))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,16 +151,6 @@ BESIROGLU = ParametricLoss(e=1.8172, a=482.01, b=2085.43, alpha=0.3478, beta=0.3
 """The refit of Besiroglu et al. 2024 to the same runs: the parametric form that agrees with 20 tokens a parameter."""
 
 
-def hoffmann_sequence_flop(*, layers: int, hidden: int, ffn: int, heads: int, seq: int) -> float:
-    """Return the training FLOP of one sequence as Hoffmann et al. 2022 count them (appendix F), layers alone [FLOP].
-
-    Attention over the full square, 3 FLOP a score for softmax, backward twice the forward. The appendix adds embedding
-    and logits; its table A4 comes out without them.
-    """
-    attention = 8.0 * seq * hidden**2 + 4.0 * seq**2 * hidden + 3.0 * heads * seq**2
-    return 3.0 * layers * (attention + 4.0 * seq * hidden * ffn)
-
-
 def fsdp_state_share(*, gpus: int) -> float:
     """Return what one GPU holds under FSDP, in units of the parameters' own memory: 6 / N.
 
@@ -222,3 +195,100 @@ def scaling_bandwidth_bytes_per_s(*, volume_bytes: float, flop: float, flop_per_
     A faster GPU needs more of it. Source: the argument of Yin et al. 2023, section 5, on linear scaling.
     """
     return volume_bytes * flop_per_s / flop
+
+
+def gpt_parameters(*, layers: int, hidden: int, vocab: int, seq: int) -> float:
+    """Return the parameters of a GPT: 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)).
+
+    Source: Narayanan et al. 2021 (arXiv 2104.04473), equation 2. The final norm (2 h) is left out there.
+    """
+    square = 12 * layers * hidden**2
+    return square * (1 + 13 / (12 * hidden) + (vocab + seq) / (12 * layers * hidden))
+
+
+def gpt_step_flop(*, global_batch: int, seq: int, layers: int, hidden: int, vocab: int) -> float:
+    """Return the FLOP of a step with full recomputation: 96 B s l h^2 (1 + s/(6 h) + V/(16 l h)) [FLOP].
+
+    GPT-3 (B = 1024, s = 2048, l = 96, h = 12288, V = 51200) takes 3.0073e18. Source: Narayanan et al. 2021, equation 3.
+    """
+    square = 96.0 * global_batch * seq * layers * hidden**2
+    return square * (1 + seq / (6 * hidden) + vocab / (16 * layers * hidden))
+
+
+def gpt_model_flop(*, global_batch: int, seq: int, layers: int, hidden: int, vocab: int) -> float:
+    """Return the FLOP of a step without recomputation: 72 B s l h^2 (1 + s/(6 h) + V/(12 l h)) [FLOP].
+
+    Source: Korthikanti et al. 2022 (arXiv 2205.05198), equation 7.
+    """
+    square = 72.0 * global_batch * seq * layers * hidden**2
+    return square * (1 + seq / (6 * hidden) + vocab / (12 * layers * hidden))
+
+
+def gpt_selective_flop_as_printed(*, global_batch: int, seq: int, layers: int, hidden: int, vocab: int) -> float:
+    """Return the "hardware" FLOP that Korthikanti et al. 2022 print, equation 8, for selective recomputation [FLOP].
+
+    72 B s l h^2 (1 + s/(3 h) + V/(12 l h)): this adds three forwards of the attention products, one is computed.
+    """
+    square = 72.0 * global_batch * seq * layers * hidden**2
+    return square * (1 + seq / (3 * hidden) + vocab / (12 * layers * hidden))
+
+
+def flop_per_token(*, parameters: float, layers: int, heads: int, head_dim: int, seq: int) -> float:
+    """Return the model FLOP of training one token: 6 N + 12 L H Q T [FLOP].
+
+    PaLM 540B (118 layers, 48 heads of 256, 2,048 tokens) takes 3.28e12. Source: Chowdhery et al. 2022 (PaLM, arXiv
+    2204.02311), appendix B.
+    """
+    return 6.0 * parameters + 12.0 * layers * heads * head_dim * seq
+
+
+def utilisation(*, flop: float, time_s: float, gpus: int, peak_flop_per_s: float) -> float:
+    """Return the share of the peak: MFU of model FLOP, HFU of FLOP with recomputation [ratio]."""
+    return flop / (time_s * gpus * peak_flop_per_s)
+
+
+def training_time_s(*, tokens: float, parameters: float, gpus: int, flop_per_s: float) -> float:
+    """Return the time to train with full recomputation: 8 T P / (n X) [s].
+
+    300e9 tokens through 175e9 parameters on 1,040 GPUs at 140e12 FLOP/s take 33.4 days. Source: Narayanan et al. 2021,
+    equation 4.
+    """
+    return 8 * tokens * parameters / (gpus * flop_per_s)
+
+
+def state_bytes(parameters: float) -> float:
+    """Return the bytes of weights, gradients and Adam states in mixed precision: 16 P (Rajbhandari et al. 2020)."""
+    return MIXED_PRECISION_BYTES_PER_PARAMETER * parameters
+
+
+def layer_activation_bytes(*, seq: int, micro_batch: int, hidden: int, heads: int) -> float:
+    """Return the activations of one layer without any technique: s b h (34 + 5 a s / h) [bytes].
+
+    Source for this and the next five: Korthikanti et al. 2022, equations 1 to 5 and table 2.
+    """
+    return seq * micro_batch * hidden * (34 + 5 * heads * seq / hidden)
+
+
+def layer_activation_bytes_tp(*, seq: int, micro_batch: int, hidden: int, heads: int, tp: int) -> float:
+    """Return the activations of one layer with tensor parallelism: s b h (10 + 24/t + 5 a s / (h t)) [bytes]."""
+    return seq * micro_batch * hidden * (10 + 24 / tp + 5 * heads * seq / (hidden * tp))
+
+
+def layer_activation_bytes_sp(*, seq: int, micro_batch: int, hidden: int, heads: int, tp: int) -> float:
+    """Return the same with sequence parallelism: s b h / t (34 + 5 a s / h) [bytes]."""
+    return seq * micro_batch * hidden / tp * (34 + 5 * heads * seq / hidden)
+
+
+def layer_activation_bytes_selective(*, seq: int, micro_batch: int, hidden: int, tp: int) -> float:
+    """Return the same with selective recomputation too: 34 s b h / t [bytes]."""
+    return 34 * seq * micro_batch * hidden / tp
+
+
+def layer_activation_bytes_tp_selective(*, seq: int, micro_batch: int, hidden: int, tp: int) -> float:
+    """Return those of selective recomputation without sequence parallelism: s b h (10 + 24/t) [bytes]."""
+    return seq * micro_batch * hidden * (10 + 24 / tp)
+
+
+def layer_activation_bytes_full(*, seq: int, micro_batch: int, hidden: int) -> float:
+    """Return what full recomputation keeps of one layer: 2 s b h [bytes]."""
+    return 2.0 * seq * micro_batch * hidden

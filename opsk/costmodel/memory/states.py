@@ -17,9 +17,8 @@ import numpy as np
 
 from opsk.costmodel.elementwise import any_of, logical_not, lookup, maximum, minimum, to_float, when, where
 from opsk.costmodel.memory.family import is_deepspeed, is_preallocated, is_replicated_by_pytorch
-from opsk.costmodel.sizes.formats import has_low_gradients, names_formats, reads_low_gradients, state_sizes
 from opsk.costmodel.sizes.parameters import ParameterCount
-from opsk.costmodel.sizes.shares import Shares
+from opsk.costmodel.sizes.shares import Shares, has_low_gradients, names_formats, reads_low_gradients, state_sizes
 from opsk.costmodel.table import (
     ADAPTER_FORMATS,
     OFFLOADS,

@@ -1,7 +1,13 @@
 """Counts the parameters of a model, and those that one GPU of each pipeline stage holds.
 
 Counted exactly: every matrix, bias, norm and table of `ModelShape`. The same formulas compute the whole model and the
-share of one GPU: they take the widths that are present (`opsk.costmodel.sizes.widths`).
+share of one GPU: they take the widths that are present (`opsk.costmodel.sizes.mixers`).
+
+LoRA adapters: A layer of k inputs and n outputs gets two matrices, r x k and n x r (Hu et al. 2021, arXiv 2106.09685):
+k + n parameters for each unit of rank. All linear layers have adapters, those of attention, or those of queries and
+values (``targets``, an index into ``LORA_TARGETS``). Queries, keys, values, gate and up projection have adapters of
+their own, as in PEFT and torchtune; embedding, head and routers have none. Of a split layer, the adapter's matrix on
+the split side is split.
 """
 
 from __future__ import annotations
@@ -9,16 +15,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opsk.costmodel.elementwise import any_of, to_float, when, where
-from opsk.costmodel.sizes.adapters import attention_adapters, encoder_adapters, mlp_adapters
 from opsk.costmodel.sizes.flops import index_matrices
-from opsk.costmodel.sizes.mixers import mixer_adapters, mixer_parameters
+from opsk.costmodel.sizes.mixers import Widths, build_gpu_widths, build_model_widths, mixer_adapters, mixer_parameters
 from opsk.costmodel.sizes.pipeline import Stages
 from opsk.costmodel.sizes.shape import ShapeColumns, build_shape
 from opsk.costmodel.sizes.shares import Shares
-from opsk.costmodel.sizes.widths import Widths, build_gpu_widths, build_model_widths
-from opsk.costmodel.table import FloatColumn
+from opsk.costmodel.table import LORA_TARGETS, FloatColumn, IntColumn
 from opsk.workload.model import ModelShape
+from opsk.workload.plan import LoraTargets
 
+_ALL, _QUERY_VALUE = LORA_TARGETS.index(LoraTargets.ALL), LORA_TARGETS.index(LoraTargets.QUERY_VALUE)
 MTP_NORMS = 3.0
 """Norms of a multi-token-prediction layer outside its transformer layer: of the two inputs and of the output."""
 
@@ -227,3 +233,35 @@ def _ends(model: ShapeColumns, shares: Shares, stages: Stages, widths: Widths) -
     copies = where(shares.pp > 1, 1.0 + to_float(model.mtp_layers > 0), 1.0 - model.tied_embeddings)
     last = widths.rows * (model.hidden * copies + model.head_bias) + _final_norms(model)
     return stages.is_first * _embedding(model, widths) + stages.is_last * last
+
+
+def attention_adapters(model: ShapeColumns, widths: Widths, targets: IntColumn) -> FloatColumn:
+    """Return inputs and outputs of the projections of one decoder layer, cross attention included."""
+    hidden = model.hidden
+    out = widths.context + hidden
+    plain = 3.0 * hidden + widths.query + widths.keys_values
+    into = plain
+    if model.has_latent:
+        into = where(model.is_latent > 0, _latent_adapters(model, widths), plain)
+    every = into + out + when(model.encoder_layers > 0, plain + out)
+    of_two = (2.0 * hidden + widths.query + widths.keys_values / 2.0) * (1.0 + when(model.encoder_layers > 0, 1.0))
+    return where(targets == _QUERY_VALUE, of_two, every)
+
+
+def _latent_adapters(model: ShapeColumns, widths: Widths) -> FloatColumn:
+    """Return inputs and outputs of the projections into latent attention."""
+    hidden, of_query, of_values = model.hidden, model.q_lora_rank, model.kv_lora_rank
+    query = hidden + widths.query + 2.0 * of_query
+    return query + hidden + 2.0 * of_values + model.qk_rope_dim + widths.unrotated + widths.context
+
+
+def encoder_adapters(model: ShapeColumns, widths: Widths, targets: IntColumn) -> FloatColumn:
+    """Return inputs and outputs of the linear layers of one encoder layer."""
+    every = 4.0 * model.hidden + widths.query + widths.keys_values + widths.context
+    of_two = 2.0 * model.hidden + widths.query + widths.keys_values / 2.0
+    return where(targets == _QUERY_VALUE, of_two, every) + mlp_adapters(model, widths.ffn, targets)
+
+
+def mlp_adapters(model: ShapeColumns, inner: FloatColumn, targets: IntColumn) -> FloatColumn:
+    """Return inputs and outputs of the linear layers of one MLP."""
+    return when(targets == _ALL, (2.0 + model.gated_mlp) * (model.hidden + inner))

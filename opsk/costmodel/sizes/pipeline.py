@@ -38,7 +38,6 @@ _GPIPE, _H1, _H2, _V, _DUALPIPE = (
 )
 # 1F1B, the schedule of nearly all plans, has index 0: where no entry of the column is set, all others are left out
 _ONE_COPY = to_float(1.0)
-_EQUAL_S = to_float(1 / 3)
 """Forward and both halves of the backward, where they are equal."""
 
 
@@ -260,11 +259,6 @@ def _split_backward_s(
     dual = (shares.pp / 2.0 - 1.0) * (forward_s + 2.0 * backward_input_s - backward_weight_s)
     masks = [schedule == code for code in (_H1, _H2, _V, _DUALPIPE)]
     return select(masks, [maximum(entry, 0.0) for entry in (h1, h2, folded, dual)], plain_s)
-
-
-def bubble_micro_batches(shares: Shares) -> FloatColumn:
-    """Return the bubble in micro-batches of a stage's own work, forward and halves of the backward being equal."""
-    return bubble_s(shares, _EQUAL_S, _EQUAL_S, _EQUAL_S)
 
 
 def messages_per_micro_batch(shares: Shares) -> FloatColumn:

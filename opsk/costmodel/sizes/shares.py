@@ -2,6 +2,10 @@
 
 Every other module of the cost model starts from these columns. They are floating point throughout: token and FLOP
 counts of large runs pass 2**63. Fields of the model enter only through arithmetic (`opsk.costmodel.sizes.shape`).
+
+Megatron's precision-aware optimizer stores moments in 8 or 16 bits, and of the fp32 master weight only what the 16-bit
+weight lacks (``--exp-avg-dtype``, ``--exp-avg-sq-dtype``, ``--main-params-dtype``, ``store_param_remainders``:
+``megatron/core/optimizer/optimizer_config.py``); it reads 16-bit gradients as they are, where others copy them to fp32.
 """
 
 from __future__ import annotations
@@ -11,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsk.costmodel.elementwise import any_of, ceil, logical_not, lookup, maximum, minimum, to_float, when, where
-from opsk.costmodel.sizes.formats import has_low_gradients
 from opsk.costmodel.sizes.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.table import (
     DISPATCHERS,
@@ -20,17 +23,28 @@ from opsk.costmodel.table import (
     RECOMPUTES,
     SHARDINGS,
     SOFTWARE,
+    STATE_FORMATS,
     STATES,
     BoolColumn,
     FloatColumn,
     IntColumn,
     PlanTable,
 )
-from opsk.workload.plan import MoeDispatcher, Precision, Recompute, RecomputeModule, Sharding, Software, States
+from opsk.workload.plan import (
+    MoeDispatcher,
+    Precision,
+    Recompute,
+    RecomputeModule,
+    Sharding,
+    Software,
+    StateFormat,
+    States,
+)
 
+FORMAT_BYTES = {StateFormat.FP32: 4.0, StateFormat.BF16: 2.0, StateFormat.FP16: 2.0, StateFormat.FP8: 1.0}
+_BYTES = np.array([FORMAT_BYTES.get(name, 0.0) for name in STATE_FORMATS])
 VOCAB_MULTIPLE = 128
 """Rows of the embedding are padded to a multiple of this times tp (Megatron-LM, --make-vocab-size-divisible-by)."""
-
 _FULL = RECOMPUTES.index(Recompute.FULL)
 _SELECTIVE = RECOMPUTES.index(Recompute.SELECTIVE)
 _FP32 = PRECISIONS.index(Precision.FP32)
@@ -275,3 +289,53 @@ def padded_vocab(vocab: FloatColumn, tp: FloatColumn) -> FloatColumn:
     """Return the rows of the whole embedding after Megatron-LM's padding to a multiple of 128 x tp."""
     multiple = VOCAB_MULTIPLE * tp
     return ceil(vocab / multiple) * multiple
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSizes:
+    """Bytes of a parameter's gradient, master copy, and of its ``moment``, the mean of Adam's two."""
+
+    gradient: FloatColumn
+    master: FloatColumn
+    moment: FloatColumn
+
+
+def names_formats(plans: PlanTable) -> bool:
+    """Return whether any plan names a format of its own."""
+    return (
+        any_of(plans.gradient_format)
+        or any_of(plans.master_format)
+        or any_of(plans.moment_format)
+        or any_of(plans.second_moment_format)
+    )
+
+
+def state_sizes(plans: PlanTable, gradient: FloatColumn, master: FloatColumn, moment: FloatColumn) -> StateSizes:
+    """Return the sizes that a plan names, and those given where it names none."""
+    first = _size(plans.moment_format, moment)
+    both: FloatColumn = first + _size(plans.second_moment_format, first)
+    return StateSizes(
+        gradient=_size(plans.gradient_format, gradient),
+        master=_size(plans.master_format, master),
+        moment=0.5 * both,
+    )
+
+
+def _size(named: IntColumn, otherwise: FloatColumn) -> FloatColumn:
+    """Return the bytes of a format, or those without one."""
+    return where(named > 0, lookup(_BYTES, named), otherwise)
+
+
+def has_low_gradients(plans: PlanTable, otherwise: BoolColumn) -> BoolColumn:
+    """Return whether gradients are stored in less than fp32; ``otherwise`` where no format is named."""
+    result: BoolColumn = where(plans.gradient_format > 0, lookup(_BYTES, plans.gradient_format) < 4.0, otherwise)
+    return result
+
+
+def reads_low_gradients(plans: PlanTable) -> BoolColumn:
+    """Return whether the optimizer reads 16-bit gradients directly: one with 16-bit master weights.
+
+    With fp32 masters Megatron's distributed optimizer copies them (``_copy_model_grads_to_main_grads``).
+    """
+    result: BoolColumn = where(plans.master_format > 0, lookup(_BYTES, plans.master_format) < 4.0, False)
+    return result

@@ -38,9 +38,8 @@ from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import DISPATCHERS, OFFLOADS, SOFTWARE, BoolColumn, FloatColumn, PlanTable
 from opsk.costmodel.time import volumes
-from opsk.costmodel.time.host import host_link_bytes_per_s
 from opsk.costmodel.time.layer_time import LayerTime
-from opsk.costmodel.time.optimizer_time import Trained
+from opsk.costmodel.time.optimizer_time import Trained, host_link_bytes_per_s
 from opsk.workload.plan import MoeDispatcher, Offload, Software
 
 SCATTERED_FRACTION = 0.83

@@ -4,26 +4,104 @@ Every operation takes its arithmetic at the reached rate, combined with its byte
 the gap before each kernel. The rate of a product of m x k by k x n grows smoothly with each of its dimensions,
 1 / (1 + s (1/m + 1/k + 1/n)) of that of a large one: tiles and pipelines of the tensor cores that are not full. So the
 fewer tokens, the higher tp, the smaller hidden, the lower the efficiency, without steps.
+
+The rates of attention are data (``attention.toml``), measured with one launch over a whole batch; the differences in
+training are modelled here: chunks of context parallelism, and launches with too few tiles for all multiprocessors.
+
+Products in FP8 and FP4 read operands that a kernel has cast before: it reads the 16-bit tensor once or twice (for its
+largest entry), and writes it in one or two layouts. Bytes are those of torchao's roofline model
+(torchao/testing/training/roofline_utils.py) and of Transformer Engine's documentation on low-precision training; each
+recipe is described in benchmarks/published/fp8.md of the repository.
+
+A GPU runs no faster than its kernels are launched. Where a layer's kernels take less time than the host needs to submit
+them, the host decides. Figures are those of benchmarks/published/host.md and launches.csv of the repository: kernels
+counted in the frameworks' code, times measured on x86 servers; Grace CPUs take `GpuSpec.launch_factor` times as long.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from opsk.costmodel.efficiency.efficiency import SoftwareColumns
-from opsk.costmodel.elementwise import all_of, any_of, hypot, maximum, minimum, to_float, where
+from opsk.costmodel.efficiency.kernel_rates import load_kernel_rates
+from opsk.costmodel.elementwise import (
+    all_of,
+    any_of,
+    hypot,
+    log2,
+    logical_not,
+    lookup,
+    maximum,
+    minimum,
+    to_float,
+    to_int,
+    when,
+    where,
+)
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.passes import GRADIENT_UPDATE_BYTES, Passes
 from opsk.costmodel.sizes.flops import attention_matrices, index_matrices, token_flop
 from opsk.costmodel.sizes.mixers import mixer_passes, mixer_products
 from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
-from opsk.costmodel.table import FloatColumn, PlanTable
-from opsk.costmodel.time.attention import attention_s
+from opsk.costmodel.table import PRECISIONS, SOFTWARE, BoolColumn, FloatColumn, PlanTable
 from opsk.costmodel.time.experts import expert_time
-from opsk.costmodel.time.launches import launches_s
-from opsk.costmodel.time.quantising import quantising_s
+from opsk.workload.plan import Precision, Software
 
+_TORCHAO: dict[Precision, tuple[float, float]] = {
+    Precision.FP8: (6.0, 8.0),
+    Precision.FP8_CURRENT: (6.0, 8.0),
+    Precision.FP8_ROWWISE: (8.0, 10.0),
+    Precision.FP8_BLOCK: (6.0, 6.0),
+    Precision.MXFP8: (6.0, 6.0),
+    Precision.NVFP4: (9.0, 9.0),
+}
+"""Bytes read and written for an element of an activation or its gradient, and for one of a weight."""
+_TRANSFORMER_ENGINE: dict[Precision, tuple[float, float]] = {
+    Precision.FP8: (3.5, 3.5),
+    Precision.FP8_CURRENT: (5.5, 5.5),
+    Precision.FP8_ROWWISE: (5.5, 5.5),
+    Precision.FP8_BLOCK: (4.0, 4.0),
+    Precision.MXFP8: (4.0, 4.0),
+    Precision.NVFP4: (9.0, 9.0),
+}
+"""The same: one read (delayed, blocks) or two (current), and one written copy or two. NVFP4's Hadamard transform runs
+at half of the memory's rate, so its 5 bytes count as 9."""
+_BYTES = np.array(
+    [
+        [(by.get(precision) or (0.0, 0.0))[kind] for precision in PRECISIONS]
+        for by in (_TORCHAO, _TRANSFORMER_ENGINE)
+        for kind in (0, 1)
+    ]
+)
+_PYTORCH = SOFTWARE.index(Software.PYTORCH)
+_IS_LOW = np.array([precision.is_low for precision in PRECISIONS])
+_EAGER_S = (40 * 9e-6, 90 * 6e-6)
+"""Forward and backward of a layer of PyTorch modules: 38 to 44 kernels of 8 to 13 us, 85 to 100 of 5 to 8 us."""
+_COMPILED_S = (13 * 5e-6, 28 * 5e-6)
+"""The same compiled: 12 to 14 kernels and 25 to 30, of 3 to 6 us."""
+_ENGINE_S = (14 * 13e-6, 28 * 9e-6)
+"""Megatron Core with Transformer Engine: 12 to 15 kernels and 25 to 30, behind modules that take longer each."""
+_FUSED_S = (24 * 9e-6, 44 * 6e-6)
+"""Megatron-LM's own fused kernels (`opsk.costmodel.time.layer_time.FORWARD_KERNELS`)."""
+LOW_PRECISION_FACTOR = 2.0
+"""Casts and scales about double what the host does for a layer (TransformerEngine issue 761)."""
+_BY_SOFTWARE = {Software.MEGATRON_CORE: _ENGINE_S, Software.MEGATRON: _FUSED_S, Software.DEEPSPEED: _FUSED_S}
+_TABLE = np.array([_BY_SOFTWARE.get(member, _EAGER_S) for member in SOFTWARE]).T
+FUSED_BACKWARD_FLOP = 2.5
+"""Fused attention's backward over its forward: five products against two (FlashAttention-2, section 3.1)."""
+CAUSAL_SHARE = 0.5
+"""Fused attention skips the masked half of the scores."""
+TILE_QUERIES = 128.0
+"""Queries of a head that one multiprocessor works on at a time (FlashAttention-2 and -3, cuDNN: 64 to 192)."""
+BENCHMARK_TILES = 2048.0
+"""Tiles of the benchmarks: 16k tokens of 16 heads."""
+LATENT_WIDTH = 128.0
+"""Kernels for latent attention (192 wide queries, 128 wide values) reach what those for heads of 128 do: 0.98 to 1.05
+of it forward and 0.81 to 0.93 backward on H200 and GB200 (benchmarks/published/attention_fits.csv)."""
+_WIDTHS = (64.0, 128.0, 256.0)
 FORWARD_KERNELS, BACKWARD_KERNELS = 24.0, 44.0
 """Kernels of one layer: products, norms, bias, activation, dropout, residual, reshapes; counted in Megatron traces."""
 LOSS_FORWARD_BYTES, LOSS_BACKWARD_BYTES = 20.0, 14.0
@@ -40,7 +118,6 @@ UNFUSED_ROTARY_PASSES = 10.0
 """The same of rotary positions in complex fp32, for each element of query and key."""
 UNFUSED_GATE_PASSES = 2.0
 """The same of silu and product apart, for each inner element."""
-
 _NOTHING = to_float(0.0)
 
 
@@ -342,3 +419,85 @@ def _head(model: ShapeColumns, shares: Shares, machine: Machine, software: Softw
     moved = moved + trained * weights * GRADIENT_UPDATE_BYTES
     loss = logits * (LOSS_FORWARD_BYTES + LOSS_BACKWARD_BYTES) * software.elementwise_factor
     return hypot(arithmetic, moved / machine.hbm_bytes_per_s) + loss / machine.hbm_bytes_per_s
+
+
+def is_low(plans: PlanTable) -> BoolColumn:
+    """Return which plans multiply in less than 16 bits."""
+    return lookup(_IS_LOW, plans.precision)
+
+
+def quantising_s(
+    plans: PlanTable,
+    shares: Shares,
+    machine: Machine,
+    *,
+    inputs: FloatColumn,
+    gradients: FloatColumn,
+    weights: FloatColumn,
+) -> tuple[FloatColumn, FloatColumn] | None:
+    """Return the time of casts in the forward and in the backward pass [s]; ``None`` where no plan casts.
+
+    Parameters
+    ----------
+    inputs, gradients
+        Elements of the products' inputs and output gradients of one micro-batch on this GPU.
+    weights
+        Elements of their weights; Transformer Engine casts them once a step, torchao for every micro-batch.
+    """
+    if not any_of(is_low(plans)):
+        return None
+    table = lookup(_BYTES, slice(None), plans.precision)
+    is_pytorch = plans.software == _PYTORCH
+    activation, weight = (where(is_pytorch, table[kind], table[2 + kind]) for kind in (0, 1))
+    often = where(is_pytorch, 1.0, 1.0 / shares.micro_batches)
+    forward = activation * inputs + weight * often * weights
+    return forward / machine.hbm_bytes_per_s, activation * gradients / machine.hbm_bytes_per_s
+
+
+def launches_s(plans: PlanTable, machine: Machine) -> tuple[FloatColumn, FloatColumn]:
+    """Return how long the host takes to launch forward and backward of one layer [s]; 0 with CUDA graphs."""
+    default = lookup(_TABLE, slice(None), plans.software)
+    factor = machine.launch_factor * where(is_low(plans), LOW_PRECISION_FACTOR, 1.0)
+    factor = when(logical_not(plans.cuda_graphs), factor)
+    forward, backward = (
+        factor * where(plans.compiled & (plans.software == _PYTORCH), compiled, default[index])
+        for index, compiled in enumerate(_COMPILED_S)
+    )
+    return forward, backward
+
+
+def attention_s(
+    model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine
+) -> tuple[FloatColumn, FloatColumn]:
+    """Return forward and backward time of one layer's fused attention for one micro-batch [s].
+
+    ``shares.attended`` are the keys a query attends to, before the causal mask halves them.
+    """
+    value = (model.head_dim + model.v_head_dim) / (2.0 * model.head_dim)
+    flop = CAUSAL_SHARE * 4.0 * shares.tokens * shares.attended * shares.query_width * value
+    rates = lookup(load_kernel_rates(), slice(None), to_int(machine.generation), plans.attention, plans.software)
+    forward_share, backward_share = (_at_width(model, rates[first : first + 3]) for first in (0, 3))
+    chunk = minimum(model.seq / shares.cp, shares.attended)
+    filled = _filled(model, shares, rates[8], chunk)
+    peak = machine.attention_flop_per_s * filled / flop
+    forward = peak * forward_share * (chunk / (chunk + rates[6]))
+    backward = peak * backward_share * (chunk / (chunk + rates[7])) / FUSED_BACKWARD_FLOP
+    return 1.0 / forward, 1.0 / backward
+
+
+def _at_width(model: ShapeColumns, shares: FloatColumn) -> FloatColumn:
+    """Return the share of products' rate at the width of a head, between those that were measured."""
+    width = where(model.is_latent > 0, LATENT_WIDTH, model.head_dim) if model.has_latent else model.head_dim
+    doublings = minimum(maximum(log2(width / _WIDTHS[0]), -1.0), 2.0)
+    low = shares[0] + (shares[1] - shares[0]) * doublings
+    high = shares[1] + (shares[2] - shares[1]) * (doublings - 1.0)
+    return maximum(where(doublings < 1.0, low, high), 0.1 * shares[1])
+
+
+def _filled(model: ShapeColumns, shares: Shares, units: FloatColumn, chunk: FloatColumn) -> FloatColumn:
+    """Return how full multiprocessors are over how full the benchmarks had them.
+
+    Tiles run in waves: on average half of the last one is empty.
+    """
+    tiles = shares.tokens / chunk * maximum(model.heads / shares.tp, 1.0) * maximum(chunk / TILE_QUERIES, 1.0)
+    return (1.0 + 0.5 * units / BENCHMARK_TILES) / (1.0 + 0.5 * units / tiles)

@@ -20,9 +20,8 @@ from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import OFFLOADS, RECOMPUTE_BITS, SOFTWARE, FloatColumn, PlanTable, Range, TimeTable
 from opsk.costmodel.time.communication import Traffic, data_parallel, layer_communication, pipeline, tied_embedding
-from opsk.costmodel.time.host import host_link_bytes_per_s
 from opsk.costmodel.time.layer_time import LayerTime, layer_time
-from opsk.costmodel.time.optimizer_time import optimizer_s, trained_parameters
+from opsk.costmodel.time.optimizer_time import host_link_bytes_per_s, optimizer_s, trained_parameters
 from opsk.units import TERA
 from opsk.workload.plan import Offload, RecomputeModule, Software
 

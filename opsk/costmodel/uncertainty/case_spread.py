@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
-from opsk.costmodel.efficiency.cases import Case, find_missing_aspects
+from opsk.costmodel.efficiency.cases import Case, find_missing_aspects, find_offset
 from opsk.costmodel.efficiency.efficiency import Efficiency, Spread
-from opsk.costmodel.efficiency.software_offset import find_offset
+from opsk.costmodel.uncertainty.chance import widen_log_sigma
 from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS, TIME_INPUTS
-from opsk.costmodel.uncertainty.spread import widen_log_sigma
 
 _MIN_SHARE = 0.7
 """Least share of the spread that remains where the site's offset is known: the differences between runs."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from opsk.costmodel.efficiency.cases import Offsets, SoftwareOffset, find_offset
 from opsk.costmodel.efficiency.efficiency import Spread
-from opsk.costmodel.efficiency.software_offset import Offsets, SoftwareOffset, find_offset
 from opsk.costmodel.elementwise import exp, lookup
 from opsk.costmodel.table import SOFTWARE, FloatColumn, MemoryTable, PlanTable, Range, StageMemory, TimeTable
 from opsk.costmodel.uncertainty.chance import fit_probability

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.costmodel.energy import JOULES_PER_KWH, apply_pue, count_steps, run_energy
-from opsk.costmodel.power import STATE_FRACTIONS
+from opsk.costmodel.machine import STATE_FRACTIONS
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import EnergyTable, PlanTable
 from opsk.hardware.catalog import cluster as catalogue_cluster

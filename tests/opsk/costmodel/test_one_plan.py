@@ -11,23 +11,23 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from opsk.costmodel.document import prediction_document
-from opsk.costmodel.predict import predict, predict_one
+from opsk.costmodel.predict import predict, predict_one, prediction_document
 from opsk.costmodel.rules import find_violations
 from opsk.costmodel.table import PlanTable
 from opsk.errors import InputError, PlanInfeasibleError
 from opsk.hardware.catalog import cluster
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import OffloadModule, RecomputeModule
 from opsk.workload.plan import (
     Loss,
     MoeDispatcher,
     MoeGemm,
     Offload,
+    OffloadModule,
     Optimizer,
     Plan,
     Precision,
     Recompute,
+    RecomputeModule,
     Schedule,
     Sharding,
     Software,

@@ -12,8 +12,10 @@ from opsk.workload.public_models.lookup import public_models
 
 def test_everything_that_the_ntt_talk_prints_comes_out():
     found = list(compare_ntt())
-    assert [entry.stated for entry in found] == [14, 7, 3, 63, 0.4375, 1.5]
-    assert all(entry.agrees for entry in found)
+    stated = {entry.what: entry.stated for entry in found}
+    assert list(stated.values()) == [14, 7, 3, 63, 63, None, 63 / 32, 63 / 32, 1, 0.4375, 1.5]
+    assert all(entry.agrees for entry in found if entry.stated is not None)
+    assert next(entry.computed for entry in found if entry.stated is None) == 1
 
 
 def test_fewer_nics_are_slower_in_the_order_that_titan_measured():

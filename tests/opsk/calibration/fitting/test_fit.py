@@ -17,7 +17,7 @@ from opsk.calibration.fitting.fit import (
     TimedRuns,
     fit_time,
 )
-from opsk.calibration.fitting.free_parameters import IDENTIFIED, MAX_FITTED, free_all
+from opsk.calibration.fitting.problem import IDENTIFIED, MAX_FITTED, free_all
 from opsk.costmodel.efficiency.efficiency import SoftwareEfficiency
 from opsk.errors import InputError
 from opsk.workload.plan import Software

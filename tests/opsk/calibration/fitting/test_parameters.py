@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import fields, replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,16 +39,6 @@ def test_every_field_that_decides_the_time_has_a_parameter_and_a_rule() -> None:
 def test_a_field_without_a_rule_is_named() -> None:
     with pytest.raises(KeyError, match="no rule for the prior of temperature"):
         build_prior("temperature", 20.0)
-
-
-@given(st.lists(st.floats(-1, 1), min_size=len(SPACE), max_size=len(SPACE)))
-def test_a_vector_and_its_efficiencies_say_the_same(moves: list[float]) -> None:
-    low, high = SPACE.bounds()
-    vector = np.clip(SPACE.centre() + np.array(moves) * 0.3, low, high)
-    back = SPACE.to_vector(SPACE.efficiency(vector))
-    own = [index for index, item in enumerate(SPACE.parameters) if item.name.split(".")[:2] != ["software", "other"]]
-    # the shared value of the families of software is not part of the efficiencies: families without runs carry it
-    assert back[own] == pytest.approx(vector[own], abs=1e-9)
 
 
 def test_the_centre_is_what_stands_in_the_efficiencies_by_default() -> None:

@@ -20,7 +20,7 @@ from opsk.calibration.fitting.spread import (
     fit_spread,
 )
 from opsk.costmodel.efficiency.cases import ASPECTS
-from opsk.costmodel.uncertainty.spread import COVERED_SIGMAS, USUAL_ASSUMED, share_of_added_variance, widen_log_sigma
+from opsk.costmodel.uncertainty.chance import COVERED_SIGMAS, USUAL_ASSUMED, share_of_added_variance, widen_log_sigma
 
 COVERED_OF_NORMAL = NormalDist().inv_cdf((1 + COVERAGE) / 2)
 """Half of the interval, in standard deviations, that holds that share of a normal distribution."""

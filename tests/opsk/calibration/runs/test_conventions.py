@@ -7,7 +7,7 @@ import pytest
 
 from opsk.calibration.runs.conventions import measured_step_s, published_quantity, step_work
 from opsk.calibration.runs.runs import Run, parse_runs
-from opsk.costmodel.estimates.closed_forms import gpt_model_flop, gpt_selective_flop_as_printed, gpt_step_flop
+from opsk.costmodel.estimates.scaling_laws import gpt_model_flop, gpt_selective_flop_as_printed, gpt_step_flop
 from tests.fakes.tables_of_runs import row, table
 
 SHAPE = {"global_batch": 4, "seq": 2048, "layers": 48, "hidden": 6144, "vocab": 51200}

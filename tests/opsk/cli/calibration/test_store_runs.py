@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from opsk.calibration.runs.advised_runs import MeasuredInterval, compute_steady_step_s
-from opsk.calibration.runs.run_writer import COLUMNS
+from opsk.calibration.runs.run_writer import COLUMNS, MeasuredInterval, compute_steady_step_s
 from opsk.calibration.runs.runs import parse_runs
 from opsk.cli.calibration.store_runs import select_rows
 from opsk.store.database.engine import open_store

@@ -60,6 +60,27 @@ def test_a_public_model_has_steps_and_layers() -> None:
     assert named(rows, "activations, full recomputation") == 2 * 2048 * 12288
 
 
+def test_what_the_rail_only_paper_says_of_traffic_comes_out() -> None:
+    # figure 2: more than 75 % of the bytes are tensor parallelism's, more than 99 % of the pairs never exchange data
+    rows = quantities(
+        "--model", "gpt-3-175b", "--gpus", "1536", "--tp", "8", "--pp", "8", "--global-batch", "2304",
+        "--tflops-per-gpu", "140",
+    )  # fmt: skip
+    sent = {axis: named(rows, f"sent for {axis}") for axis in ("tensor parallelism", "pipeline", "data parallelism")}
+    assert sent["tensor parallelism"] > 0.75 * sum(sent.values())
+    assert named(rows, "pairs of GPUs that exchange data") == pytest.approx(3 / 1535)
+    # 3 x 2 bytes of each of P parameters in the time of 6 P FLOP a token and attention's
+    step_s = named(rows, "FLOP of a token") * 2304 * 2048 / (1536 * 140e12)
+    expected = 6 * 174.6e9 / step_s
+    assert named(rows, "bandwidth of a GPU that hides FSDP's traffic") == pytest.approx(expected, rel=2e-3)
+
+
+def test_experts_have_fewer_active_parameters() -> None:
+    # Jiang et al. 2024: 13B of Mixtral's 47B
+    rows = quantities("--model", "mixtral-8x7b")
+    assert named(rows, "parameters that a token passes") == pytest.approx(12.9e9, rel=0.01)
+
+
 def test_what_is_not_known_is_left_out() -> None:
     groups = {row["group"] for row in quantities("--parameters", "7e9").values()}
     assert groups == {"compute", "loss", "memory", "traffic"}

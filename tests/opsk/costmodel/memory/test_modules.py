@@ -10,8 +10,7 @@ from opsk.costmodel.memory.activations import compute_activations, layer_bytes, 
 from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.table import PlanTable
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import OffloadModule, RecomputeModule
-from opsk.workload.plan import Plan, Precision, Recompute, Software
+from opsk.workload.plan import OffloadModule, Plan, Precision, Recompute, RecomputeModule, Software
 from tests.fakes.training_runs import parts
 
 TOKENS, HIDDEN, HEADS = 4096, 7168, 128

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.costmodel.estimates.closed_forms import gpt_model_flop, gpt_step_flop
+from opsk.costmodel.estimates.scaling_laws import gpt_model_flop, gpt_step_flop
 from opsk.costmodel.sizes.flops import ATTENTION_SHARES, hardware_flop, model_flop, token_flop
 from opsk.costmodel.sizes.parameters import active_parameters
 from opsk.costmodel.sizes.shape import build_shape

@@ -13,11 +13,10 @@ from opsk.costmodel.memory.activations import layer_bytes
 from opsk.costmodel.predict import predict, predict_one
 from opsk.costmodel.rules import find_violations
 from opsk.costmodel.sizes.flops import model_flop, token_flop
-from opsk.costmodel.sizes.mixers import mixer_flop, mixer_parameters, mixer_passes
+from opsk.costmodel.sizes.mixers import build_model_widths, mixer_flop, mixer_parameters, mixer_passes
 from opsk.costmodel.sizes.parameters import total_parameters
 from opsk.costmodel.sizes.shape import ShapeColumns, attended_tokens, build_shape, build_shapes
 from opsk.costmodel.sizes.shares import Shares, compute_shares
-from opsk.costmodel.sizes.widths import build_model_widths
 from opsk.costmodel.table import PlanTable
 from opsk.costmodel.time.layer_time import layer_time
 from opsk.costmodel.time.volumes import mixer_context_bytes

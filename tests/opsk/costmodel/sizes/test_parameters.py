@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.costmodel.estimates.closed_forms import gpt_parameters
+from opsk.costmodel.estimates.scaling_laws import gpt_parameters
 from opsk.costmodel.sizes.parameters import active_parameters, total_parameters
 from opsk.costmodel.sizes.shape import build_shape, build_shapes
 from opsk.workload.model import ModelShape

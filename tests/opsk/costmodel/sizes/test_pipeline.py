@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.costmodel.estimates.closed_forms import interleaving_factor
-from opsk.costmodel.sizes.pipeline import Stages, bubble_micro_batches, bubble_s, messages_per_micro_batch
+from opsk.costmodel.sizes.pipeline import Stages, bubble_s, messages_per_micro_batch
 from opsk.costmodel.sizes.shape import build_shapes
 from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import SCHEDULES
@@ -303,7 +302,8 @@ def test_the_bubble_of_dualpipe_is_the_published_one():
 def test_the_bubble_in_micro_batches_is_stages_less_one_over_chunks():
     # Narayanan et al. 2021, sections 2.2.1 and 2.2.2
     shares, _ = _of(_small(48), _plan(8), _plan(8, 2), _plan(1))
-    np.testing.assert_allclose(bubble_micro_batches(shares), [7, 3.5, 0])
+    third = np.array(1 / 3)
+    np.testing.assert_allclose(bubble_s(shares, third, third, third), [7, 3.5, 0])
 
 
 @pytest.mark.parametrize("schedule", list(Schedule))
@@ -316,7 +316,7 @@ def test_one_stage_never_waits_and_keeps_one_micro_batch(schedule: Schedule):
 @pytest.mark.parametrize(("pp", "vpp"), [(8, 3), (35, 3), (4, 2), (64, 1)])
 def test_the_first_stage_keeps_p_micro_batches_times_the_interleaving_factor(pp: int, vpp: int):
     # Korthikanti et al. 2022, section 4.2.3
-    assert _kept(_plan(pp, vpp, 8 * pp))[0] == pytest.approx(pp * interleaving_factor(pp=pp, vpp=vpp))
+    assert _kept(_plan(pp, vpp, 8 * pp))[0] == pytest.approx(pp * (1 + (pp - 1) / (pp * vpp)) if vpp > 1 else pp)
 
 
 def test_no_more_micro_batches_are_in_flight_than_there_are():

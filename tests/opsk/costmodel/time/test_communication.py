@@ -21,9 +21,8 @@ from opsk.costmodel.time.communication import (
     pipeline,
     tied_embedding,
 )
-from opsk.costmodel.time.host import PCIE_FRACTION
 from opsk.costmodel.time.layer_time import LayerTime, layer_time
-from opsk.costmodel.time.optimizer_time import trained_parameters
+from opsk.costmodel.time.optimizer_time import PCIE_FRACTION, trained_parameters
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Offload, Plan, Precision, Recompute, Schedule, Sharding, Software, States
 from tests.fakes.ideal_machine import (

@@ -6,18 +6,48 @@ from dataclasses import replace
 
 import pytest
 
-from opsk.costmodel.machine import Machine
-from opsk.costmodel.table import PlanTable
-from opsk.costmodel.time.host import DDR_BYTES_PER_LINK_BYTE, OPTIMIZER_FRACTION, PCIE_FRACTION
+from opsk.costmodel.efficiency.default import DEFAULT
+from opsk.costmodel.machine import Machine, build_machine
+from opsk.costmodel.table import PRECISIONS, PlanTable
 from opsk.costmodel.time.optimizer_time import (
+    DDR_BYTES_PER_LINK_BYTE,
+    OPTIMIZER_FRACTION,
+    PCIE_FRACTION,
+    host_link_bytes_per_s,
+    host_optimizer_bytes_per_s,
     optimizer_s,
     traffic_bytes,
     trained_parameters,
 )
+from opsk.hardware.catalog import cluster
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Offload, Optimizer, Plan, Precision, Sharding, Software, States
 from tests.fakes.ideal_machine import HBM_BYTES_PER_S, PCIE_BYTES_PER_S, machine
 from tests.fakes.training_runs import gpt, parts
+
+H100 = build_machine(cluster("superpod-h100"), PRECISIONS.index(Precision.BF16), DEFAULT)  # type: ignore[arg-type]
+
+
+def with_link(bytes_per_s: float, gpus: float) -> Machine:
+    return replace(H100, pcie_bytes_per_s=bytes_per_s, node_gpus=gpus)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("link", "reached"), [(15.75e9, 12.6e9), (31.5e9, 25.2e9), (63e9, 50.4e9), (450e9, 337.5e9), (225e9, 168.75e9)]
+)
+def test_copies_reach_a_share_of_the_link_of_their_host(link: float, reached: float):
+    assert float(host_link_bytes_per_s(with_link(link, 8.0))) == pytest.approx(reached)
+
+
+def test_the_gpus_of_a_node_share_its_memory():
+    # 378 GB/s of a node with PCIe 4, of which 0.13 are reached: 1.2e9 parameters a second at 42 bytes
+    assert float(host_optimizer_bytes_per_s(with_link(31.5e9, 8.0))) * 8 == pytest.approx(0.13 * 378e9)
+
+
+def test_a_grace_has_its_own():
+    assert float(host_optimizer_bytes_per_s(with_link(450e9, 4.0))) == pytest.approx(0.13 * 500e9)
+    assert float(host_optimizer_bytes_per_s(with_link(225e9, 4.0))) == pytest.approx(0.13 * 250e9)
+
 
 MODEL = gpt(layers=4, hidden=1024, heads=16)
 PLAN = Plan(dp=8, global_batch=8)

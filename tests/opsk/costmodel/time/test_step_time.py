@@ -15,8 +15,8 @@ from opsk.costmodel.memory.activations import layer_bytes
 from opsk.costmodel.sizes.pipeline import bubble_s
 from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.table import PlanTable, TimeTable
-from opsk.costmodel.time.host import PCIE_FRACTION
 from opsk.costmodel.time.layer_time import LayerTime, layer_time
+from opsk.costmodel.time.optimizer_time import PCIE_FRACTION
 from opsk.costmodel.time.step_time import SELECTED_OPERATIONS, step_seconds, step_time
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Offload, Optimizer, Plan, Recompute, Schedule, Sharding, Software, States

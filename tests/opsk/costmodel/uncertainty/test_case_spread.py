@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from opsk.costmodel.efficiency.cases import Case
+from opsk.costmodel.efficiency.cases import Case, SoftwareOffset
 from opsk.costmodel.efficiency.efficiency import Efficiency, Spread
-from opsk.costmodel.efficiency.software_offset import SoftwareOffset
 from opsk.costmodel.uncertainty.case_spread import apply_case_spread, assumed_inputs, narrow_log_sigma, widen_spread
 
 SPREAD = Spread(

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from opsk.costmodel.efficiency.cases import SoftwareOffset, find_offset
 from opsk.costmodel.efficiency.efficiency import Efficiency
-from opsk.costmodel.efficiency.software_offset import SoftwareOffset, find_offset
 from opsk.costmodel.predict import predict, predict_one
 from opsk.costmodel.table import PlanTable
 from opsk.workload.plan import Plan, Software

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.calibration.accuracy.predictions import Interval
-from opsk.calibration.accuracy.reliability import Event, chance_below, compute_reliability
+from opsk.calibration.accuracy.scoring import Event, chance_below, compute_reliability
 
 EVENTS = st.lists(st.builds(Event, probability=st.floats(0, 1), happened=st.booleans()), min_size=1, max_size=50)
 

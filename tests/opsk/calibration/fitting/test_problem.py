@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opsk.calibration.fitting.free_parameters import compute_narrowing, free_all, select_identified
 from opsk.calibration.fitting.parameters import MEMBER_WIDTH, ParameterSpace
+from opsk.calibration.fitting.problem import compute_narrowing, free_all, select_identified
 from opsk.workload.plan import Software
 
 SPACE = ParameterSpace.over(["ampere", "hopper"], [Software.PYTORCH])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.calibration.efficiency_file import (
+from opsk.calibration.calibration import (
     find_unit,
     format_origin,
     parse_field_meanings,
@@ -19,7 +19,7 @@ from opsk.calibration.efficiency_file import (
 )
 from opsk.calibration.fitting.fit import FittedParameter
 from opsk.calibration.fitting.parameters import ParameterSpace
-from opsk.costmodel.efficiency.cases import Case
+from opsk.costmodel.efficiency.cases import Case, SoftwareOffset
 from opsk.costmodel.efficiency.default import parse_efficiency
 from opsk.costmodel.efficiency.efficiency import (
     Efficiency,
@@ -29,7 +29,6 @@ from opsk.costmodel.efficiency.efficiency import (
     SoftwareEfficiency,
     Spread,
 )
-from opsk.costmodel.efficiency.software_offset import SoftwareOffset
 from opsk.workload.plan import Software
 
 SPACE = ParameterSpace.over(["ampere", "hopper"], [Software.MEGATRON, Software.PYTORCH])
