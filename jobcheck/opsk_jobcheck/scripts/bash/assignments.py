@@ -9,7 +9,7 @@ from opsk_jobcheck.scripts.bash.arithmetic import find_assigned_names
 from opsk_jobcheck.scripts.bash.expansion import Expander
 from opsk_jobcheck.scripts.bash.scope import Scope
 from opsk_jobcheck.scripts.bash.syntax import Arith, Assignment, Lit, Output, Param, Segment, Word
-from opsk_jobcheck.scripts.bash.values import NOTHING, Array, Scalar, Text, Variable, is_countable, join, unknown
+from opsk_jobcheck.scripts.bash.values import NOTHING, Array, Scalar, Text, Variable, is_countable, join
 
 _DEFAULTED = re.compile(r"\$\{([A-Za-z_]\w*):?=")
 
@@ -56,8 +56,6 @@ def assign(expander: Expander, assignment: Assignment, values: ExpandedValue | N
         scope.set(name, _set_member(expander, assignment, before, text))
     elif isinstance(before, Array):
         scope.set(name, _set_first_member(before, text, append=assignment.append))
-    elif (is_integer := scope.is_integer(name)) is not False:
-        scope.set(name, Scalar(_compute_integer(expander, assignment, text, is_sure=is_integer is True)))
     elif assignment.append:
         known = scope.text(name, assignment.line)
         scope.set(name, Scalar(join((known, text))))
@@ -85,19 +83,6 @@ def _runs_commands(segment: Segment) -> bool:
         return True
     text = segment.arg if isinstance(segment, Param) else segment.text if isinstance(segment, Arith) else ""
     return "$(" in text or "`" in text
-
-
-def _compute_integer(expander: Expander, assignment: Assignment, text: Text, *, is_sure: bool) -> Text:
-    """Return what an integer variable holds after ``name=expression`` or ``name+=expression``."""
-    line = assignment.line
-    if not is_sure:
-        return unknown(f"{assignment.name} may be an integer, which is calculated", line)
-    if text.known is None:
-        return text
-    if not assignment.append:
-        return expander.calculate(text.known, line)
-    before = expander.scope.text(assignment.name, line)
-    return before if before.known is None else expander.calculate(f"({before.known or 0})+({text.known or 0})", line)
 
 
 def _set_member(expander: Expander, assignment: Assignment, before: Variable | None, text: Text) -> Array:

@@ -6,15 +6,13 @@ values that differ between them are unknown afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opsk_jobcheck.scripts.bash.conditions import evaluate_test
-from opsk_jobcheck.scripts.bash.loops import MAX_ALL_TURNS, walk_once
+from opsk_jobcheck.scripts.bash.loops import walk_once
 from opsk_jobcheck.scripts.bash.scope import Scope, merge_scopes
-from opsk_jobcheck.scripts.bash.syntax import Case, Command, Function, If, Lit, Loop, Simple, Word
-from opsk_jobcheck.scripts.bash.values import Scalar, Text, literal, unknown
+from opsk_jobcheck.scripts.bash.syntax import Case, Command, If, Loop, Word
+from opsk_jobcheck.scripts.bash.values import Text, literal
 
 if TYPE_CHECKING:
     from opsk_jobcheck.scripts.bash.evaluate import Evaluator
@@ -59,7 +57,8 @@ def walk_case(evaluator: Evaluator, command: Case) -> bool | None:
     word = evaluator.expander().text(command.word)
     evaluator.steps += STEPS_PER_PATTERN * sum(len(patterns) for patterns, _ in command.branches)
     if any(end != ";;" for end in command.ends):
-        return _walk_fall_through(evaluator, command, word)
+        bodies = [inner for _, body in command.branches for inner in body]
+        return walk_once(evaluator, Loop("", [], bodies, command.line))  # which of them run is not followed
     possible: list[list[Command]] = []
     for patterns, body in command.branches:
         verdicts = [_pattern_matches(evaluator, word, pattern) for pattern in patterns]
@@ -71,23 +70,6 @@ def walk_case(evaluator: Evaluator, command: Case) -> bool | None:
         if True in verdicts:
             return walk_either(evaluator, possible, command.line, may_skip=False)
     return walk_either(evaluator, possible, command.line, may_skip=True) if possible else True
-
-
-def _walk_fall_through(evaluator: Evaluator, command: Case, word: Text) -> bool | None:
-    """Walk a ``case`` some of whose branches go on to the next (``;&``) or test on (``;;&``)."""
-    falls = False
-    for index, (patterns, body) in enumerate(command.branches):
-        verdicts = [True] if falls else [_pattern_matches(evaluator, word, pattern) for pattern in patterns]
-        falls = False
-        if True not in verdicts and None in verdicts:
-            rest = [inner for _, later in command.branches[index:] for inner in later]
-            return walk_once(evaluator, Loop("", [], rest, command.line))
-        if True in verdicts:
-            evaluator.walk(body)
-            if command.ends[index] == ";;":
-                return None
-            falls = command.ends[index] == ";&"
-    return None
 
 
 def _pattern_matches(evaluator: Evaluator, word: Text, pattern: Word) -> bool | None:
@@ -113,26 +95,3 @@ def walk_either(evaluator: Evaluator, bodies: list[list[Command]], line: int, *,
         return None
     outer.adopt(merge_scopes(results, line) if len(results) > 1 else results[0])
     return None
-
-
-def find_functions_like(name: Text, functions: Iterable[Function]) -> list[Function]:
-    """Return the functions that a command may call whose name is known in part (``setup_$SIZE``).
-
-    A wholly unknown name counts as that of a program, as in ``$LAUNCHER python train.py``.
-    """
-    start, end = name.parts[0].text, name.parts[-1].text
-    if not start and not end:
-        return []
-    return [function for function in functions if function.name.startswith(start) and function.name.endswith(end)]
-
-
-def walk_possible_calls(evaluator: Evaluator, functions: list[Function], command: Simple) -> bool | None:
-    """Walk the calls that a command may be, or something else."""
-    line, rest = command.line, command.words[1:]
-    evaluator.turns += len(functions)
-    if evaluator.turns > MAX_ALL_TURNS:
-        for name in evaluator.find_changed_names(inner for function in functions for inner in function.body):
-            evaluator.scope.set(name, Scalar(unknown(f"the command in line {line} may set it", line)))
-        return None
-    calls = [Word([Lit(function.name, line, quoted=True)], line) for function in functions]
-    return walk_either(evaluator, [[replace(command, words=[call, *rest])] for call in calls], line, may_skip=True)

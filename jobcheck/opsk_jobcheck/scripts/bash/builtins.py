@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from opsk_jobcheck.scripts.bash.assignments import assign, expand_value
 from opsk_jobcheck.scripts.bash.conditions import evaluate_test
 from opsk_jobcheck.scripts.bash.directories import (
-    DIRECTORY,
+    PUSHED,
     change_directory,
     forget_directory,
     get_directory,
@@ -18,10 +17,10 @@ from opsk_jobcheck.scripts.bash.directories import (
 )
 from opsk_jobcheck.scripts.bash.functions import run_in_frame, undefine
 from opsk_jobcheck.scripts.bash.other_shells import export, find_source, unexport
-from opsk_jobcheck.scripts.bash.scope import ALL_EXPORTED, INTEGER, LOST
+from opsk_jobcheck.scripts.bash.scope import ALL_EXPORTED, LOST
 from opsk_jobcheck.scripts.bash.source import MARK_OPEN, build_expanded_source
 from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS, read_fields, split_fields
-from opsk_jobcheck.scripts.bash.syntax import Assignment, Lit, Simple
+from opsk_jobcheck.scripts.bash.syntax import Assignment, Simple
 from opsk_jobcheck.scripts.bash.values import Array, Scalar, Text, get_known_words, is_countable, literal, unknown
 from opsk_jobcheck.scripts.bash.written_files import record_written_files
 
@@ -36,10 +35,11 @@ if TYPE_CHECKING:
 def leave_shell(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``exit`` and ``return`` end the current branch."""
     if words[0].known == "return":
-        if not evaluator.frames:
+        frame = evaluator.frames[-1] if evaluator.frames else None
+        if frame is None:  # all that a function changes is unknown, where it returns or not
             return None
-        evaluator.frames[-1].scopes.append(evaluator.scope.copy())
-        evaluator.frames[-1].returned = evaluator.certain
+        frame.scopes.append(evaluator.scope.copy())
+        frame.returned = evaluator.certain
         evaluator.ended = True
     else:
         end_shell(evaluator)
@@ -49,7 +49,7 @@ def leave_shell(evaluator: Evaluator, command: Simple, words: list[Text]) -> boo
 def end_shell(evaluator: Evaluator) -> None:
     """End the current shell: certainly, where no test and no possible ``return`` precedes."""
     evaluator.ended = True
-    is_left = any(frame.scopes for frame in evaluator.frames)
+    is_left = any(frame.scopes for frame in evaluator.frames if frame is not None)
     evaluator.is_over = evaluator.is_over or (evaluator.certain and not evaluator.guards and not is_left)
 
 
@@ -63,7 +63,8 @@ def leave_loop(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CASE_ATTRIBUTES = {
+_ATTRIBUTES = {
+    "i": "its values are calculated",
     "u": "its letters are made large",
     "l": "its letters are made small",
     "c": "its first letter is made large",
@@ -74,12 +75,10 @@ def declare(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
     """``declare``, ``export``, ``local``, ``readonly``, ``typeset``."""
     evaluator.steps += len(command.arrays)
     before = [expand_value(evaluator.expander(), entry) for entry in command.arrays]  # bash expands all words first
-    _hide_locals(evaluator, command, words)
+    if None in evaluator.frames and words[0].known not in ("export", "readonly"):
+        why = "it may be local to a function"
+        evaluator.scope.lose(_list_declared_names(command, words), why, command.line)
     flags = "".join(known for word in words[1:] if (known := word.known or "").startswith("-"))
-    ends = [known for word in words[1:] if (known := word.known or "").startswith("+")]
-    if "i" in flags or any("i" in flag for flag in ends):
-        for name in _list_declared_names(command, words):
-            evaluator.scope.make_integer(name, is_integer="i" in flags)
     is_other_name = words[0].known != "export" and "n" in flags
     for assignment, values in zip(command.arrays, before, strict=True):
         if is_other_name:
@@ -101,8 +100,6 @@ def _set_by_word(evaluator: Evaluator, word: Text, line: int) -> None:
     name, sign, _ = shown.partition("=")
     if sign and _NAME.fullmatch(name):
         value = _drop_prefix(word, len(name) + 1)
-        if evaluator.scope.is_integer(name) and value.known is not None:
-            value = evaluator.expander().calculate(value.known, line)
         evaluator.scope.set(name, Scalar(value))
     elif word.known is None and not sign and "=" in "".join(part.text for part in word.parts):
         evaluator.scope.lose_like(shown, f"a name that is not known is set in line {line}", line)
@@ -111,7 +108,7 @@ def _set_by_word(evaluator: Evaluator, word: Text, line: int) -> None:
 def _mark_fixed(evaluator: Evaluator, command: Simple, words: list[Text], flags: str) -> None:
     """Record names that are read-only or whose values change: ``readonly``, ``declare -r``, ``-u``, ``-l``."""
     why = (
-        next((reason for letter, reason in _CASE_ATTRIBUTES.items() if letter in flags), "")
+        next((reason for letter, reason in _ATTRIBUTES.items() if letter in flags), "")
         if words[0].known != "export"
         else ""
     )
@@ -152,28 +149,6 @@ def _update_exports(evaluator: Evaluator, command: Simple, words: list[Text]) ->
             export(evaluator.scope, name)
 
 
-def _hide_locals(evaluator: Evaluator, command: Simple, words: list[Text]) -> None:
-    """Remember what ``local``, or ``declare`` inside a function, hides until the function ends."""
-    flags = "".join(word.known or "" for word in words[1:] if (word.known or "").startswith("-"))
-    if not evaluator.frames or words[0].known in ("export", "readonly") or "g" in flags or "p" in flags:
-        return
-    assigned = {entry.name for entry in command.arrays}
-    named = {known.partition("=")[0] for word in words[1:] if (known := word.known) and not known.startswith("-")}
-    hidden = evaluator.frames[-1].hidden
-    for name in sorted(assigned | {name for name in named if _NAME.fullmatch(name)}):
-        if all(name != before for before, _ in hidden):
-            before = evaluator.scope.variables.get(name)
-            if not evaluator.certain:
-                before = Scalar(unknown(f"{name} may be local to a function", command.line))
-            hidden.append((name, before))
-            hidden.append((INTEGER + name, evaluator.scope.variables.get(INTEGER + name)))
-            evaluator.scope.make_integer(name, is_integer=False)
-            if evaluator.certain:
-                evaluator.scope.remove(name)
-            else:
-                evaluator.scope.set(name, Scalar(unknown(f"{name} may have been local before", command.line)))
-
-
 def _drop_prefix(text: Text, count: int) -> Text:
     """Return a text without its first ``count`` characters."""
     parts = []
@@ -186,11 +161,6 @@ def _drop_prefix(text: Text, count: int) -> Text:
 
 
 MAX_EVAL_DEPTH = 24
-PREFIXES = frozenset({"command", "builtin"})
-"""What starts a builtin as if it stood alone."""
-_SET_IN_TEXT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]\n]{0,80}\])?\+?=")
-_MOVERS = frozenset({"cd", "pushd", "popd"})
-_READERS = frozenset({"read", "mapfile", "readarray", "getopts", "printf"})
 
 
 def _read(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
@@ -272,17 +242,9 @@ def _unset(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | N
             if words[1].known != "-f":
                 evaluator.scope.remove(name)
                 unexport(evaluator.scope, name)
-                _uncover(evaluator, name, command.line)
+                if None in evaluator.frames:  # which variable that uncovers is not followed
+                    evaluator.scope.lose({name}, f"{name} is unset in a function", command.line)
     return bool(command)
-
-
-def _uncover(evaluator: Evaluator, name: str, line: int) -> None:
-    """Forget a name that is ``local`` to a function being walked: which variable ``unset`` uncovers is not followed."""
-    lost = Scalar(unknown(f"the local {name} is unset", line))
-    for frame in evaluator.frames:
-        if any(name == hidden for hidden, _ in frame.hidden):
-            frame.hidden = [(hidden, lost if hidden == name else before) for hidden, before in frame.hidden]
-            evaluator.scope.set(name, lost)
 
 
 def _set(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
@@ -363,13 +325,16 @@ def _cd(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None
 
 def _pushd(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``pushd`` and ``popd``: the change is followed, and the return only to where it began."""
+    scope, stack = evaluator.scope, evaluator.scope.find(PUSHED)
+    pushed = stack.words if isinstance(stack, Array) and not stack.why and is_countable(stack.words) else ()
     if words[0].known == "pushd" and len(words) > 1 and not (words[1].known or "").startswith(("+", "-")):
-        evaluator.pushed.append(get_directory(evaluator.scope))
-        change_directory(evaluator.scope, words[1], command.line)
-    elif words[0].known == "popd" and len(words) == 1 and evaluator.pushed:
-        set_directory(evaluator.scope, evaluator.pushed.pop())
+        scope.set(PUSHED, Array((*pushed, get_directory(scope))))
+        change_directory(scope, words[1], command.line)
+    elif words[0].known == "popd" and len(words) == 1 and pushed:
+        scope.set(PUSHED, Array(pushed[:-1]))
+        set_directory(scope, pushed[-1])
     else:
-        forget_directory(evaluator.scope, f"{words[0].known} is not followed", command.line)
+        forget_directory(scope, f"{words[0].known} is not followed", command.line)
     return None
 
 
@@ -434,10 +399,7 @@ def _mapfile(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool |
 
 
 def _getopts(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
-    """``getopts`` sets a name and OPTARG, never certain; where there are no arguments it finds no option."""
-    if len(words) == 3 and evaluator.scope.arguments == () and words[2].known:
-        evaluator.scope.set(words[2].known, Scalar(literal("?", command.line)))
-        return False
+    """``getopts`` sets a name and OPTARG, to values that are not followed."""
     for name in ("OPTARG", "OPTIND", *((words[2].known or "",) if len(words) > 2 else ())):
         if name:
             evaluator.scope.set(name, Scalar(unknown("it is an option of the script", command.line)))
@@ -478,24 +440,3 @@ HANDLERS: dict[str, Callable[[Evaluator, Simple, list[Text]], bool | None]] = {
     "shift": _shift,
     "unset": _unset,
 }
-
-
-def find_names_set_by(command: Simple) -> set[str]:
-    """Return the names that a builtin command may set, from its words before expansion."""
-    words = command.words[1:] if command.words and command.words[0].bare in PREFIXES else command.words
-    if not words:
-        return set()
-    first = words[0].bare or ""
-    if first in _MOVERS:
-        return {"PWD", DIRECTORY}
-    if first == "eval":
-        pieces = (piece.text for word in words for piece in word.segments if isinstance(piece, Lit))
-        return set(_SET_IN_TEXT.findall(" ".join(pieces)))
-    if first not in _READERS and first not in ("declare", "export", "local", "readonly", "typeset", "let", "unset"):
-        return set()
-    names = {"OPTARG", "OPTIND"} if first == "getopts" else set()
-    for word in words[1:]:
-        literals = takewhile(lambda piece: isinstance(piece, Lit), word.segments)
-        if match := _NAME.match("".join(piece.text for piece in literals if isinstance(piece, Lit))):
-            names.add(match.group())
-    return names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from opsk_jobcheck.scripts.bash.patterns import matches, search_regex
+from opsk_jobcheck.scripts.bash.patterns import matches
 from opsk_jobcheck.scripts.bash.values import Text
 
 MAX_WORDS = 256
@@ -18,7 +18,6 @@ _NUMERIC = {
     "-ge": lambda a, b: a >= b,
 }
 _BINARY = frozenset({"=", "==", "!=", "<", ">", "=~", *_NUMERIC, "-nt", "-ot", "-ef"})
-_JOINS = frozenset({None, "&&", "||", ")"})
 _INTEGER = re.compile(r"[ \t]*[+-]?[0-9]{1,18}[ \t]*")
 _OCTAL = re.compile(r"[ \t]*[+-]?0[0-9]+[ \t]*")
 
@@ -29,8 +28,8 @@ def evaluate_test(words: Sequence[Text], *, extended: bool) -> bool | None:
     Parameters
     ----------
     words
-        The words between the brackets; in ``[[ ]]`` what follows ``==`` and ``!=`` is a pattern, what follows ``=~`` a
-        regular expression, or missing where that expression is not followed.
+        The words between the brackets; in ``[[ ]]`` what follows ``==`` and ``!=`` is a pattern. What follows ``=~``, a
+        regular expression, is not tried.
     extended
         True for ``[[ ]]``, whose ``==`` compares with a pattern and which joins by ``&&`` and ``||``.
     """
@@ -86,7 +85,7 @@ class _Test:
         return self._primary()
 
     def _primary(self) -> bool | None:
-        if self._peek(1) in _BINARY and self.position + 2 < len(self.words) + (self._peek(1) == "=~"):
+        if self._peek(1) in _BINARY and self.position + 2 < len(self.words):
             return self._binary()
         sign = self._peek()
         if sign == "(":
@@ -115,15 +114,10 @@ class _Test:
 
     def _binary(self) -> bool | None:
         left, sign = self.words[self.position], self.words[self.position + 1].known or ""
-        if sign == "=~" and self._peek(2) in _JOINS:  # the expression was skipped
-            self.position += 2
-            return None
         right = self.words[self.position + 2]
         self.position += 3
         if left.known is None or right.known is None:
             return _compare_with_empty(left, sign, right)
-        if sign == "=~" and self.extended:
-            return search_regex(left.known, right.known)
         if sign in _NUMERIC:
             if not _INTEGER.fullmatch(left.known) or not _INTEGER.fullmatch(right.known):
                 return None

@@ -15,6 +15,8 @@ from opsk_jobcheck.scripts.bash.values import Scalar, Text, join, literal, unkno
 
 DIRECTORY = "."
 """The name under which a scope keeps its directory; no variable of a shell can be called so."""
+PUSHED = "pushed "
+"""The name under which a scope keeps the directories that ``popd`` returns to."""
 START = unknown("it is the directory in which the job starts, known only when it runs", 0, filled=True)
 """What ``$PWD`` holds there."""
 MAX_PATH_CHARS = 4096

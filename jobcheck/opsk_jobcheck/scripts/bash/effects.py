@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 from opsk_jobcheck.scripts.bash.arithmetic import find_assigned_names
 from opsk_jobcheck.scripts.bash.assignments import find_names_set_by_word
-from opsk_jobcheck.scripts.bash.builtins import find_names_set_by
+from opsk_jobcheck.scripts.bash.directories import DIRECTORY
 from opsk_jobcheck.scripts.bash.syntax import (
     ArithTest,
     Case,
@@ -15,12 +17,21 @@ from opsk_jobcheck.scripts.bash.syntax import (
     Function,
     Group,
     If,
+    Lit,
     Loop,
     Pipeline,
     Simple,
     Test,
     Word,
 )
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+PREFIXES = frozenset({"command", "builtin"})
+"""What starts a builtin as if it stood alone."""
+_SET_IN_TEXT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]\n]{0,80}\])?\+?=")
+_MOVERS = frozenset({"cd", "pushd", "popd"})
+_READERS = frozenset({"read", "mapfile", "readarray", "getopts", "printf"})
+_DECLARERS = frozenset({"declare", "export", "local", "readonly", "typeset"})
 
 
 def may_leave_several_loops(command: Command) -> bool:
@@ -90,3 +101,24 @@ def _list_children(command: Command) -> list[Command]:
     if isinstance(command, Function | Group):
         return command.body
     return []
+
+
+def find_names_set_by(command: Simple) -> set[str]:
+    """Return the names that a builtin command may set, from its words before expansion."""
+    words = command.words[1:] if command.words and command.words[0].bare in PREFIXES else command.words
+    if not words:
+        return set()
+    first = words[0].bare or ""
+    if first in _MOVERS:
+        return {"PWD", DIRECTORY}
+    if first == "eval":
+        pieces = (piece.text for word in words for piece in word.segments if isinstance(piece, Lit))
+        return set(_SET_IN_TEXT.findall(" ".join(pieces)))
+    if first not in _READERS and first not in _DECLARERS and first not in ("let", "unset"):
+        return set()
+    names = {"OPTARG", "OPTIND"} if first == "getopts" else set()
+    for word in words[1:]:
+        literals = takewhile(lambda piece: isinstance(piece, Lit), word.segments)
+        if match := _NAME.match("".join(piece.text for piece in literals if isinstance(piece, Lit))):
+            names.add(match.group())
+    return names

@@ -11,23 +11,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from opsk_jobcheck.scripts.bash import builtins as commands
 from opsk_jobcheck.scripts.bash.assignments import assign, find_names_set_by_word, runs_commands
-from opsk_jobcheck.scripts.bash.branches import (
-    find_functions_like,
-    walk_case,
-    walk_either,
-    walk_if,
-    walk_possible_calls,
-)
+from opsk_jobcheck.scripts.bash.branches import walk_case, walk_either, walk_if
 from opsk_jobcheck.scripts.bash.conditions import evaluate_test
 from opsk_jobcheck.scripts.bash.directories import DIRECTORY, START, find_command_directory, get_directory
-from opsk_jobcheck.scripts.bash.effects import collect_assignments
+from opsk_jobcheck.scripts.bash.effects import PREFIXES, collect_assignments
 from opsk_jobcheck.scripts.bash.expansion import Expander
-from opsk_jobcheck.scripts.bash.functions import MAX_DEPTH, Frame, call, define, keep_side_effects, run_with_prefix
+from opsk_jobcheck.scripts.bash.functions import (
+    MAX_DEPTH,
+    Frame,
+    call,
+    define,
+    find_functions_like,
+    keep_side_effects,
+    run_with_prefix,
+)
 from opsk_jobcheck.scripts.bash.line_map import Places
 from opsk_jobcheck.scripts.bash.loops import Turn, walk_loop
 from opsk_jobcheck.scripts.bash.other_shells import expand_input, export, walk_inner_shell
 from opsk_jobcheck.scripts.bash.parser import Parser
-from opsk_jobcheck.scripts.bash.patterns import quote_pattern, quote_regex
 from opsk_jobcheck.scripts.bash.scope import Scope, find_mentioned_variables
 from opsk_jobcheck.scripts.bash.source import ShellLimitError, Source, build_script_source
 from opsk_jobcheck.scripts.bash.syntax import (
@@ -104,8 +105,8 @@ class Evaluator:
 
     ``is_over`` is set once the current shell has certainly ended: nothing after that is walked. An ``exit`` that a
     test guards does not count, decided or not: a template that stops for missing values is read on.
-    ``guards`` are the tests and loops around the current command. ``doubtful`` are functions of which nobody knows
-    whether they are those defined last: a test stood before the definition.
+    ``guards`` are the tests and loops around the current command. ``functions`` are the definitions that a name may
+    have: several where a test stood before one of them. ``frames`` has ``None`` for a function.
     """
 
     def __init__(self, scope: Scope, files: Mapping[str, str]) -> None:
@@ -115,21 +116,19 @@ class Evaluator:
         self.written: dict[str, Text] = {}
         self.sourced: list[str] = []
         self.problems: list[tuple[int, str]] = []
-        self.functions: dict[str, Function] = {}
-        self.doubtful: dict[str, list[Function]] = {}
+        self.functions: dict[str, tuple[Function, ...]] = {}
         self.source = build_script_source("")
         self.certain = True
         self.ended = False
         self.is_over = False
         self.guards = 0
         self.depth = 0
-        self.frames: list[Frame] = []
+        self.frames: list[Frame | None] = []
         self.open_turns: list[Turn | None] = []
         self.turns = 0
         self.steps = 0
         self.changed: dict[str, str] = {}
         self.places = Places()
-        self.pushed: list[Text] = []
         self.started = 0
         self.is_full = False
         self.left = MAX_READ_CHARS
@@ -176,12 +175,14 @@ class Evaluator:
     def is_left(self) -> bool:
         """Return whether the function or the iteration of a loop that is walked is over."""
         turn = self.open_turns[-1] if self.open_turns else None
-        return bool((self.frames and self.frames[-1].returned) or (turn and turn.is_left))
+        frame = self.frames[-1] if self.frames else None
+        return bool((frame and frame.returned) or (turn and turn.is_left))
 
     def _may_be_left(self) -> bool:
-        """Return whether a path through the current iteration or function has left it."""
+        """Return whether a path through the current iteration or sourced file has left it."""
         turn = self.open_turns[-1] if self.open_turns else None
-        return bool((self.frames and self.frames[-1].scopes) or (turn is not None and turn.is_left))
+        frame = self.frames[-1] if self.frames else None
+        return bool((frame and frame.scopes) or (turn and turn.is_left))
 
     def step(self, command: Command) -> bool | None:
         """Walk one command and return its status: true, false, or ``None`` for unknown."""
@@ -235,9 +236,7 @@ class Evaluator:
         self.steps += len(words)
         before = ("", *(word.bare or "" for word in words))
         return [
-            expander.text(word)
-            if sign not in ("=", "==", "!=", "=~")
-            else expander.pattern(word, quote_regex if sign == "=~" else quote_pattern)
+            expander.pattern(word) if sign in ("=", "==", "!=") else expander.text(word)
             for sign, word in zip(before, words, strict=False)
         ]
 
@@ -288,26 +287,21 @@ class Evaluator:
         if not words:
             return self._run_assignments(command)
         name = words[0].known or ""
-        if name in commands.PREFIXES and len(words) > 1 and words[1].known in commands.HANDLERS:
+        if name in PREFIXES and len(words) > 1 and words[1].known in commands.HANDLERS:
             words = words[1:]
             name = words[0].known or ""
-        elif name in self.doubtful:
-            return walk_possible_calls(self, self.doubtful[name], command)
-        if name in self.functions:
+        functions = self.functions.get(name, ())
+        if words[0].known is None and self.functions:
+            functions = find_functions_like(self, words[0])
+        if functions:
             if command.redirects:  # its output is not that of a program of its name
                 called = [literal(f"{name}()", words[0].line), *words[1:]]
                 record_written_files(self, called, get_known_words(called), command)
-            return run_with_prefix(self, command, lambda: call(self, self.functions[name], words))
+            return run_with_prefix(self, command, lambda: call(self, functions, words[1:], command.line))
         if name in commands.HANDLERS:
             if command.redirects and name != "printf":
                 record_written_files(self, words, get_known_words(words), command)
             return self._run_builtin(command, name, words)
-        if (
-            self.functions
-            and words[0].known is None
-            and (possible := find_functions_like(words[0], self.functions.values()))
-        ):
-            return walk_possible_calls(self, possible, command)
         self._record_program(command, words)
         return None
 
@@ -387,5 +381,5 @@ class Evaluator:
             self.spend(len(waiting))
             new = {name for name in run if name in self.functions} - called
             called |= new
-            waiting = [self.functions[name] for name in new]
+            waiting = [function for name in new for function in self.functions[name]]
         return names

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from opsk_jobcheck.scripts.bash.arithmetic import ArithmeticUnknownError, evaluate_arithmetic, find_assigned_names
-from opsk_jobcheck.scripts.bash.command_output import compute_output
 from opsk_jobcheck.scripts.bash.directories import get_directory, make_absolute
 from opsk_jobcheck.scripts.bash.lexer import Lexer
 from opsk_jobcheck.scripts.bash.operators import apply_operator, apply_text_operator, is_set
@@ -218,9 +216,6 @@ class Expander:
         if isinstance(segment, Output):
             if segment.text.strip() in ("pwd", "pwd -P", "pwd -L"):
                 return make_absolute(get_directory(self.scope))
-            output = compute_output(self, segment) if self.depth < MAX_DEPTH else None
-            if output is not None:
-                return output
             return unknown(f"{PRINTED}{_shorten(segment.text)}` prints when the job runs", segment.line)
         if isinstance(segment, Lit):
             return self._expand_whole(segment)
@@ -310,13 +305,14 @@ class Expander:
         source.work = self.source.work
         return Lexer(source).read_text(quoted=quoted)
 
-    def pattern(self, word: Word, quote: Callable[[str], str] = quote_pattern) -> Text:
-        """Expand a word to a pattern: ``quote`` makes its quoted parts literal."""
+    def pattern(self, word: Word) -> Text:
+        """Expand a word to a pattern, in which quoted parts are literal."""
         pieces: list[Text] = []
         for segment in word.segments:
             text = self._expand_whole(segment)
             if segment.quoted:
-                text = Text(tuple(part if part.why else part._replace(text=quote(part.text)) for part in text.parts))
+                quoted = (part if part.why else part._replace(text=quote_pattern(part.text)) for part in text.parts)
+                text = Text(tuple(quoted))
             pieces.append(text)
         return join(pieces)
 

@@ -1,16 +1,18 @@
-"""Runs shell functions and sourced files with their arguments, ``local`` variables and prefix assignments."""
+"""Walks shell functions and sourced files, with their arguments and the assignments before them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from opsk_jobcheck.scripts.bash.assignments import assign, find_names_set_by_word
+from opsk_jobcheck.scripts.bash.branches import walk_either
+from opsk_jobcheck.scripts.bash.loops import MAX_ALL_TURNS
 from opsk_jobcheck.scripts.bash.other_shells import export
-from opsk_jobcheck.scripts.bash.scope import EXPORTED, Scope, merge_scopes
+from opsk_jobcheck.scripts.bash.scope import EXPORTED, Scope, find_differing_names, merge_scopes
 from opsk_jobcheck.scripts.bash.syntax import Assignment, Function, Simple
-from opsk_jobcheck.scripts.bash.values import Scalar, Text, Variable, unknown
+from opsk_jobcheck.scripts.bash.values import Text
 
 if TYPE_CHECKING:
     from opsk_jobcheck.scripts.bash.evaluate import Evaluator
@@ -20,37 +22,22 @@ MAX_DEPTH = 24
 
 @dataclass(slots=True)
 class Frame:
-    """A function or sourced file being walked: the variables that ``local`` hid, and the scopes at each ``return``."""
+    """A sourced file being walked: the scopes at each ``return``."""
 
-    hidden: list[tuple[str, Variable | None]] = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
     returned: bool = False
 
 
 def define(evaluator: Evaluator, function: Function) -> None:
     """Record a definition; if a test precedes it, the name may still mean its earlier definitions."""
-    name = function.name
-    if evaluator.certain:
-        evaluator.functions[name] = function
-        evaluator.doubtful.pop(name, None)
-        return
-    others = [evaluator.functions[name]] if name in evaluator.functions and name not in evaluator.doubtful else []
-    for other in (*others, function):
-        known = evaluator.doubtful.setdefault(name, [])
-        known.append(replace(other, name=f"{name}\0{len(known)}"))
-        evaluator.functions[known[-1].name] = known[-1]
-    evaluator.functions[name] = function
+    before = () if evaluator.certain else evaluator.functions.get(function.name, ())
+    evaluator.functions[function.name] = (*before, function)
 
 
 def undefine(evaluator: Evaluator, name: str) -> None:
     """Forget a function that is unset; if a test precedes that, it may still exist."""
-    if name not in evaluator.functions:
-        return
     if evaluator.certain:
-        evaluator.doubtful.pop(name, None)
-        del evaluator.functions[name]
-    elif name not in evaluator.doubtful:
-        define(evaluator, evaluator.functions[name])
+        evaluator.functions.pop(name, None)
 
 
 def keep_side_effects(outer: Scope, inner: Scope, assignments: Iterable[Assignment]) -> None:
@@ -77,25 +64,40 @@ def run_with_prefix(evaluator: Evaluator, command: Simple, run: Callable[[], boo
     return status
 
 
-def call(evaluator: Evaluator, function: Function, words: list[Text]) -> bool | None:
-    """Walk a function's body with its own positional parameters and its own ``local`` variables."""
-    if evaluator.depth > MAX_DEPTH:
-        for name in evaluator.find_changed_names(function.body):
-            evaluator.scope.set(name, Scalar(unknown(f"{function.name} calls itself too deeply", function.line)))
-        return None
-    arguments = evaluator.scope.arguments
-    evaluator.scope.arguments = tuple(words[1:])
+def find_functions_like(evaluator: Evaluator, name: Text) -> list[Function]:
+    """Return the functions that a command may call whose name is known in part (``setup_$SIZE``).
+
+    A wholly unknown name counts as that of a program, as in ``$LAUNCHER python train.py``.
+    """
+    start, end = name.parts[0].text, name.parts[-1].text
+    if not start and not end:
+        return []
+    possible = (name for name in evaluator.functions if name.startswith(start) and name.endswith(end))
+    return [function for name in possible for function in evaluator.functions[name]]
+
+
+def call(evaluator: Evaluator, functions: Sequence[Function], arguments: list[Text], line: int) -> None:
+    """Walk the functions that a command may call; all that they change is unknown afterwards."""
+    scope, why = evaluator.scope, f"the function that line {line} calls may change it"
+    changed = evaluator.find_changed_names(inner for function in functions for inner in function.body)
+    scope.lose(changed, why, line)
+    evaluator.turns += len(functions)
+    if evaluator.depth > MAX_DEPTH or evaluator.turns > MAX_ALL_TURNS:
+        return
+    before, own_arguments = scope.copy(), scope.arguments
+    scope.arguments = tuple(arguments)
     evaluator.depth += 4
-    status = run_in_frame(evaluator, lambda: evaluator.walk(function.body), function.line)
+    evaluator.frames.append(None)
+    walk_either(evaluator, [function.body for function in functions], line, may_skip=True)
+    evaluator.frames.pop()
     evaluator.depth -= 4
-    evaluator.scope.arguments = arguments
-    return status
+    scope.arguments = own_arguments
+    scope.lose(changed | find_differing_names(before, scope), why, line)
 
 
 def run_in_frame(evaluator: Evaluator, body: Callable[[], bool | None], line: int) -> bool | None:
-    """Run a function or a sourced file, which ``return`` ends; then forget its ``local`` variables."""
+    """Run a sourced file, which ``return`` ends."""
     frame, was_ended, evaluator.ended = Frame(), evaluator.ended, False
-    fixed = evaluator.scope.fixed
     evaluator.frames.append(frame)
     status = body()
     evaluator.frames.pop()
@@ -104,11 +106,4 @@ def run_in_frame(evaluator: Evaluator, body: Callable[[], bool | None], line: in
         evaluator.scope.adopt(merge_scopes(possible, line) if len(possible) > 1 else possible[0].copy())
         status = None
     evaluator.ended = was_ended or (evaluator.ended and not frame.scopes)
-    local = {name for name, _ in frame.hidden} - fixed.keys()
-    evaluator.scope.fixed = {name: why for name, why in evaluator.scope.fixed.items() if name not in local}
-    for name, variable in reversed(frame.hidden):
-        if variable is None:
-            evaluator.scope.forget(name)
-        else:
-            evaluator.scope.set(name, variable)
     return status

@@ -6,7 +6,7 @@ import re
 import sys
 from bisect import bisect_right
 
-from opsk_jobcheck.scripts.bash.source import MARK_OPEN, ShellLimitError, Source
+from opsk_jobcheck.scripts.bash.source import MARK_OPEN, ShellLimitError, Source, build_line_source
 from opsk_jobcheck.scripts.bash.syntax import Arith, Lit, Output, Param, Segment, Word
 
 _PLAIN = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
@@ -93,14 +93,15 @@ class Lexer:
         if match := _IDLE_LINES.match(self.text, self.position):
             self.position = match.end()
 
-    def read_regex(self) -> list[Word]:
-        """Read the regular expression after ``=~``; one that is more than a word is skipped."""
+    def read_regex(self) -> Word:
+        """Read the regular expression after ``=~``, in which brackets and ``|`` are letters."""
         self.skip_blank()
-        match = _REGEX_WORD.match(self.text, self.position)
-        word = self.read_word() if match else None
-        is_whole = match is not None and word is not None and self.position == match.end()
-        self.position = match.end() if match else self.position
-        return [word] if word is not None and is_whole else []
+        line, match = self.line(), _REGEX_WORD.match(self.text, self.position)
+        if match is None:
+            return Word([], line)
+        self.position = match.end()
+        self.source.spend(len(match.group()))
+        return Lexer(build_line_source(match.group(), line, self.source.unknown)).read_text(quoted=False)
 
     def starts(self, sign: str) -> bool:
         """Return whether ``sign`` comes next."""

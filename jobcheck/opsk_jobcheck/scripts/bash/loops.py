@@ -169,7 +169,8 @@ def _walk_turn(evaluator: Evaluator, loop: Loop, turn: Turn) -> bool:
     evaluator.walk(loop.body)
     evaluator.open_turns.pop()
     evaluator.certain = was_certain
-    if evaluator.frames and evaluator.frames[-1].returned:
+    frame = evaluator.frames[-1] if evaluator.frames else None
+    if frame is not None and frame.returned:
         return False
     is_through = not evaluator.ended or (evaluator.certain and not turn.is_left)
     possible = [*turn.continued, evaluator.scope] if is_through else turn.continued

@@ -331,7 +331,7 @@ class Parser:
                 break
             words.append(word)
             if word.bare == "=~":
-                words += self.lexer.read_regex()
+                words.append(self.lexer.read_regex())
         return Test(words, line)
 
     def _simple(self) -> Simple:

@@ -14,33 +14,11 @@ MAX_PATTERN_CHARS = 256
 _SPECIAL = re.compile(r"([\\*?\[\]!^@+(|)-])")
 _TOKEN = re.compile(r"\\(.)|(\*+)|(\?)|\[([!^]?)(\]?[^\]\\]*)\]|(.)", re.DOTALL)
 _EXTENDED = re.compile(r"[@*+?!]\(")
-_REGEX = re.compile(r"\^?(?:(?:[A-Za-z0-9_/:,=@%~ -]|\.|\\[^A-Za-z0-9\n]|\[\^?[A-Za-z0-9_.-]+\])[*+?]?)*\$?")
-"""Regular expressions that mean the same to regcomp(3) and to Python: characters, classes and what repeats one."""
-_REPEATS = re.compile(r"(?<!\\)[*+]")
-MAX_SEARCHED_CHARS, MAX_REPEATS = 128, 2
 
 
 def quote_pattern(text: str) -> str:
     """Return a pattern that matches exactly ``text``."""
     return _SPECIAL.sub(r"\\\1", text)
-
-
-def quote_regex(text: str) -> str:
-    """Return a regular expression that matches exactly ``text``."""
-    return re.sub(r"([^A-Za-z0-9_\n])", r"\\\1", text)
-
-
-def search_regex(text: str, regex: str) -> bool | None:
-    """Return whether an extended regular expression is found in a text (``=~``), ``None`` when it is not tried."""
-    if len(text) > MAX_SEARCHED_CHARS or len(regex) > MAX_PATTERN_CHARS or not _REGEX.fullmatch(regex):
-        return None
-    if len(_REPEATS.findall(regex)) > MAX_REPEATS:
-        return None
-    ends = regex.endswith("$") and not regex.endswith("\\$")
-    try:
-        return re.search(regex[:-1] + r"\Z" if ends else regex, text, re.DOTALL) is not None
-    except re.error:
-        return None
 
 
 def find_exact_text(pattern: str) -> str | None:

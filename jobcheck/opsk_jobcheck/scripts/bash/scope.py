@@ -41,8 +41,6 @@ def find_mentioned_variables(text: str) -> frozenset[str]:
 EXPORTED, ALL_EXPORTED = "export ", "export *"
 """Prefix of the names under which a scope records exported variables, and the name for ``set -a``.
 No variable of a shell can have such a name."""
-INTEGER = "integer "
-"""The same for variables that ``declare -i`` has made integers: assigned values are evaluated."""
 
 LOST = (Text((Part("", 0, "the arguments are moved in a way that is not followed", many=True),)),)
 """Unknown arguments of unknown number."""
@@ -56,7 +54,6 @@ BY_BASH = frozenset(
     }
 )
 """Variables that bash sets by itself ("Shell Variables" of bash(1)): never known, whatever they are given."""
-_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)")
 
 
 @dataclass(slots=True)
@@ -106,15 +103,9 @@ class Scope:
         self.maybe_set_by, self.fixed = other.maybe_set_by, other.fixed
 
     def set(self, name: str, variable: Variable) -> None:
-        """Give a variable a value; one of an integer variable that would have to be calculated first is not known."""
+        """Give a variable a value."""
         if name in self.fixed:
             variable = Scalar(unknown(f"{name}: {self.fixed[name]}", 0))
-        if INTEGER + name in self.variables and isinstance(variable, Scalar):
-            known = variable.text.known
-            if known is not None and not _DECIMAL.fullmatch(known):
-                variable = Scalar(
-                    unknown(f"{name} is an integer, and {known[:40]!r} is calculated", variable.text.line)
-                )
         self.variables[name] = variable
         self.unset.discard(name)
         if ALL_EXPORTED in self.variables and not name.startswith(EXPORTED):
@@ -143,7 +134,6 @@ class Scope:
     def remove(self, name: str) -> None:
         """Unset a variable."""
         self.variables.pop(name, None)
-        self.variables.pop(INTEGER + name, None)
         self.unset.add(name)
 
     def forget(self, name: str) -> None:
@@ -171,20 +161,6 @@ class Scope:
             return True
         is_requested = self.requested_names is None or name in self.requested_names
         return self.environment is not None and is_requested and not self.maybe_set_by
-
-    def is_integer(self, name: str) -> bool | None:
-        """Return whether values assigned to a variable are evaluated; ``None`` when that depends on a test."""
-        mark = self.variables.get(INTEGER + name)
-        if mark is None:
-            return False
-        return True if isinstance(mark, Scalar) and mark.text.known is not None else None
-
-    def make_integer(self, name: str, *, is_integer: bool) -> None:
-        """Set whether values assigned to a variable are evaluated."""
-        if is_integer:
-            self.variables[INTEGER + name] = Scalar(Text())
-        else:
-            self.variables.pop(INTEGER + name, None)
 
     def ifs(self) -> str | None:
         """Return the characters that words are split at, ``None`` when they are not known."""

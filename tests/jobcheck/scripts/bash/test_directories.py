@@ -68,7 +68,16 @@ def test_a_script_knows_where_it_has_gone(start: str) -> None:
     assert workload.plan.tp == 2
 
 
-@pytest.mark.parametrize("start", ["cd $X; bash $PWD/run.sh", "cd -; bash $PWD/run.sh", "bash ${PWD}_run.sh"])
+@pytest.mark.parametrize(
+    "start",
+    [
+        "cd $X; bash $PWD/run.sh",
+        "cd -; bash $PWD/run.sh",
+        "bash ${PWD}_run.sh",
+        "cd sub; (pushd ..); popd; bash $PWD/run.sh",
+        "cd sub; [ -d x ] && pushd ..; popd; bash $PWD/run.sh",
+    ],
+)
 def test_what_lies_elsewhere_is_not_taken(start: str) -> None:
     assert read(f"{start}\n", {"run.sh": TRAIN + "4\n"}).plan.tp is None
 

@@ -29,12 +29,8 @@ def commands(result: Run) -> list[list[str | None]]:
     [
         ("A=1 B=2; X=$A$B", "12"),
         ("export X=1", "1"),
-        ("declare -i X=3+4", "7"),
-        ("declare -i X=64; X+=64", "128"),
-        ("declare -i X; X=4*2; X+=1", "9"),
-        ("declare -i X=4; declare +i X; X+=4", "44"),
-        ("declare -i X=4; unset X; X=1; X+=4", "14"),
-        ("X=1; f() { local -i X=2; X+=2; Y=$X; }; f; X+=$Y", "14"),
+        ("declare -i X=3+4", None),
+        ("declare -i X=64; X+=64", None),
         ("X=4; if grep -q a b; then declare -i X; fi; X+=4", None),
         ("declare -i X; read X <<< 2+3", None),
         ("X=a; X+=b", "ab"),
@@ -46,7 +42,7 @@ def commands(result: Run) -> list[list[str | None]]:
         ("S=52; if [[ ${S} == 7 ]]; then X=1\nelif [[ ${S} == 52 ]]; then X=8192; else X=2; fi", "8192"),
         ("case abc in x) X=1;; a*|b) X=2;; *) X=3;; esac", "2"),
         ('case abc in "a*") X=1;; *) X=3;; esac', "3"),
-        ("case a in a) X=1;& b) X=2;; *) X=3;; esac", "2"),
+        ("case a in a) X=1;& b) X=2;; *) X=3;; esac", None),
         ("X=1; (( 2 > 1 )) && X=2", "2"),
         ("X=1; false || X=2", "2"),
         ("X=1; (X=2); true", "1"),
@@ -60,18 +56,16 @@ def commands(result: Run) -> list[list[str | None]]:
         ("f() { while grep -q a b; do shift; done; X=$1; }; f 1 2", None),
         ("f() { while grep -q a b; do set -- 3; done; X=$1; }; f 1 2", None),
         ("f() { while grep -q a b; do eval 'set -- 3'; done; X=$1; }; f 1 2", None),
-        ("f() { while grep -q a b; do :; done; X=$1; }; f 1 2", "1"),
         ("X=1; f_7() { X=7; }; f_$(size)", None),
         ("X=1; f_7() { X=7; }; $(size)_7", None),
-        ("X=1; f_7() { X=1; }; f_$(size)", "1"),
         ("X=1; f_7() { X=7; }; g_$(size)", "1"),
         ("X=1; f_7() { X=7; }; $(which time) f", "1"),
         ("eval 'X=4'", "4"),
         ("for X in 1 2 3; do :; done", "3"),
         ("N=0; for i in a b; do N=$((N+1)); done; X=$N", "2"),
-        ("f() { X=$1; }; f 8", "8"),
-        ("X=1; f() { local X=2; }; f", "1"),
-        ("f() { X=1; return; X=2; }; f", "1"),
+        ("f() { X=$1; }; f 8", None),
+        ("X=1; f() { local X=2; }; f", None),
+        ("X=1; f() { Y=2; }; f", "1"),
         ('IFS="," read -r A X B <<< "1,4,8,1"', "4"),
         ("read A X <<< 'a b  c '", "b  c"),
         ("A=7\nread -r -d '' X <<EOF || true\n  a $A\nb\\n\n\nEOF\n", "a 7\nb\\n"),
@@ -243,15 +237,21 @@ def test_a_command_in_the_background_is_a_command() -> None:
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
-        ("f() { X=${V:-2}; }\nV=4 f", ("4", None)),
-        ("V=1\nf() { X=${V:-2}; V=7; }\nV=4 f", ("4", "1")),
+        ("f() { X=${V:-2}; }\nV=4 f", (None, None)),
+        ("V=1\nf() { X=${V:-2}; V=7; }\nV=4 f", (None, "1")),
         ("V=1\nV=8 eval 'X=$V'", ("8", "1")),
-        ("f() { bash -c 'run ${V:-2}'; X=$V; }\nV=4 f", ("4", None)),
     ],
 )
 def test_what_is_assigned_before_a_function_holds_within_it(script: str, expected: tuple[str, str | None]) -> None:
     result = run(script, given={}, environment={})
     assert (known(result, "X"), known(result, "V")) == expected
+
+
+def test_what_a_function_runs_is_read_with_its_arguments_and_may_not_run() -> None:
+    result = read("train() { local tp=$1; run --tp $tp --pp $2; }\ntrain 4 2\n")
+    assert [(entry.known_words, entry.certain) for entry in result.invocations] == [
+        (("run", "--tp", "4", "--pp", "2"), False)
+    ]
 
 
 @pytest.mark.parametrize(

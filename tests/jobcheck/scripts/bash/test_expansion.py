@@ -110,6 +110,15 @@ def test_members_behind_words_of_unknown_number_are_unknown() -> None:
     assert known(read("A=($(ls) 4)\nX=${A[1]}\nN=${#A[@]}\n"), "X") is None
 
 
+@pytest.mark.parametrize(
+    "command", ["hostname", "echo 4", "seq 0 3", "cat <<E\n4\nE\n", "echo ${Y:=3}", "echo a | tr a b"]
+)
+def test_what_a_command_prints_is_not_known_and_sets_nothing(command: str) -> None:
+    result = read(f"X=$({command})\n")
+    assert known(result, "X") is None
+    assert result.variables.keys() - {"X", ".", "PWD"} == set()
+
+
 def test_words_are_split_at_ifs() -> None:
     result = read("L=1,4,8,1\nIFS=,\nset -- $L\nX=$3\nIFS=$' \\t\\n'\nY=$L\n")
     assert (known(result, "X"), known(result, "Y")) == ("8", "1,4,8,1")

@@ -19,7 +19,6 @@ def runs(script: str) -> list[str]:
     [
         "run 1\nexit 0\nrun 2",
         "exec run 1\nrun 2",
-        "f() { run 1; exit; }\nf\nrun 2",
         "{ run 1; exit; }\nrun 2",
         "run 1\nexit\nfor i in 2 3; do run $i; done\nif x; then run 4; fi",
     ],
@@ -38,6 +37,7 @@ def test_what_stands_behind_a_certain_end_is_not_read(script: str) -> None:
         "run 1\n[ -f x ] || exit 1\nrun 2",
         "f() { [ -f x ] && return; exit; }\nrun 1\nf\nrun 2",
         "run 1\nbash -c 'exit 1'\nrun 2",
+        "f() { run 1; exit; }\nf\nrun 2",
         "exec > log 2>&1\nrun 1\nrun 2",
         "die() { exit 1; }\nrun 1\n[ -f x ] || die\nrun 2",
     ],
