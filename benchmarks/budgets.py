@@ -57,11 +57,6 @@ class Budget:
         return measured >= self.limit if self.is_least else measured <= self.limit
 
 
-def budgets_of(benchmark: str) -> tuple[Budget, ...]:
-    """Return the rows of one benchmark."""
-    return tuple(each for each in BUDGETS if each.benchmark == benchmark)
-
-
 CALCULON_PLAN = Peer(name="Calculon", key="calculon_one_plan_s")
 BUDGETS = (
     Budget(benchmark="advice", key="quick_verdict_median_s", limit=2e-3,

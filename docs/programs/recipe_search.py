@@ -20,9 +20,8 @@ from opsk.costmodel.rules import find_cluster_violations
 from opsk.costmodel.table import PlanTable
 from opsk.costmodel.uncertainty.verdict import FITS_FROM
 from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
-from opsk.planning.search.candidate import Candidate
 from opsk.planning.search.request import AXES, PlanRequest
-from opsk.planning.search.result import SearchResult
+from opsk.planning.search.result import Candidate, SearchResult
 from opsk.planning.search.search import best_plans
 from opsk.workload.plan import Plan, Recompute, Schedule, Sharding, Software
 
@@ -163,7 +162,7 @@ def written_once(plan: Plan) -> Plan:
 def compare(recipe: Recipe) -> Compared:
     """Return what the search says beside a recipe."""
     plan = written_once(recipe.run.plan)
-    pinned = _pinned(recipe.run, ANYTHING, plan)
+    pinned = pin_plan(recipe.run, ANYTHING, plan)
     found = (*pinned.best, *pinned.refused)
     if not found:
         return Compared(recipe=recipe, broken=find_cluster_violations(recipe.run.model, plan, recipe.run.cluster))
@@ -172,17 +171,12 @@ def compare(recipe: Recipe) -> Compared:
     return Compared(
         recipe=recipe,
         candidate=candidate,
-        own=_better(recipe.run, limits, candidate) if _pinned(recipe.run, limits, candidate.plan).space else None,
+        own=_better(recipe.run, limits, candidate) if pin_plan(recipe.run, limits, candidate.plan).space else None,
         whole=_better(recipe.run, ANYTHING, candidate),
     )
 
 
-def is_plan_of_ours(run: Run) -> bool:
-    """Return whether the plan of a run is in the space of all plans."""
-    return _pinned(run, ANYTHING, written_once(run.plan)).space > 0
-
-
-def _pinned(run: Run, limits: Limits, plan: Plan) -> SearchResult:
+def pin_plan(run: Run, limits: Limits, plan: Plan) -> SearchResult:
     """Return what a search finds that may take this plan alone, in the ways to balance its stages."""
     return _found(run, limits, {axis: getattr(plan, axis) for axis in AXES if axis not in UNEVEN})
 

@@ -68,11 +68,6 @@ def find_isl_cables(fabric: Fabric) -> list[Cable]:
     return [cable for cable in fabric.cables if cable.a_guid in switches and cable.b_guid in switches]
 
 
-def find_leaves(fabric: Fabric) -> set[str]:
-    """Return the guids of all switches with at least one HCA."""
-    return {link.switch for link in find_hca_links(fabric)}
-
-
 def build_switch_neighbours(fabric: Fabric, isls: Iterable[Cable] | None = None) -> dict[str, Counter[str]]:
     """Return for each switch how many cables it has to each other switch; loops left out.
 

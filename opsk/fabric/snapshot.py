@@ -20,8 +20,6 @@ from opsk.fabric.link_speed import link_bytes_per_s
 VERSION = 1
 """Increased when the format changes; older snapshots stay readable."""
 
-_HASH_CHARACTERS = 64
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
@@ -64,11 +62,6 @@ def serialise_snapshot(fabric: Fabric, hb_domains: Iterable[HbDomain] = ()) -> b
 def compute_content_hash(content: bytes) -> str:
     """Return the hash of a canonical form: SHA-256, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
-
-
-def is_snapshot_hash(text: str) -> bool:
-    """Return whether a text can be a whole hash."""
-    return len(text) == _HASH_CHARACTERS and all(sign in "0123456789abcdef" for sign in text)
 
 
 def read_snapshot(content: bytes, *, source: str) -> Snapshot:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
@@ -255,16 +255,6 @@ def _drop_run_time(job: JobRecord) -> JobRecord:
     if job.run_time_s is None or job.start_time is None or job.state != "RUNNING":
         return job
     return replace(job, run_time_s=None)
-
-
-def add_run_times(jobs: Sequence[JobRecord], now_s: float) -> tuple[JobRecord, ...]:
-    """Return jobs with how long they have been running; for who shows them as they are."""
-    return tuple(
-        replace(job, run_time_s=max(0, int(now_s - job.start_time.timestamp())))
-        if job.run_time_s is None and job.state == "RUNNING" and job.start_time is not None
-        else job
-        for job in jobs
-    )
 
 
 def _format_line(record: JobRecord | NodeRecord) -> str:

@@ -8,7 +8,7 @@ cannot reach the database sends ``encode(record)`` to one that can.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
@@ -140,24 +140,6 @@ def decode(line: str | bytes) -> Record:
         wrong = [f"{'.'.join(map(str, item['loc'])) or 'record'}: {item['msg']}" for item in error.errors()]
         more = f"; and {len(wrong) - _MAX_REPORTED} more" if len(wrong) > _MAX_REPORTED else ""
         raise InputError("no record for the store: " + "; ".join(wrong[:_MAX_REPORTED]) + more) from error
-
-
-def decode_all(lines: Iterable[str | bytes]) -> list[Record]:
-    """Return the records of lines of JSON, empty lines left out.
-
-    Raises
-    ------
-    InputError
-        Names the first line that is none.
-    """
-    records = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                records.append(decode(line))
-            except InputError as error:
-                raise InputError(f"line {number}: {error.message}", hint=error.hint) from error
-    return records
 
 
 @cache

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.budgets import budgets_of
+from benchmarks.budgets import BUDGETS
 from benchmarks.catalogue import BENCHMARKS, named
 from benchmarks.found import NOT_RUN_STATUS
 from benchmarks.growth import PANELS
@@ -40,8 +40,9 @@ def found_by(name: str, folder: Path) -> dict[str, dict[str, object]]:
 
 def assert_whole(name: str, found: dict[str, dict[str, object]]) -> None:
     """Assert that all is there that the page shows of a benchmark."""
-    wanted = {budget.key for budget in budgets_of(name)}
-    wanted |= {budget.peer.key for budget in budgets_of(name) if budget.peer}
+    budgets = [budget for budget in BUDGETS if budget.benchmark == name]
+    wanted = {budget.key for budget in budgets}
+    wanted |= {budget.peer.key for budget in budgets if budget.peer}
     assert wanted <= found["figures"].keys()
     curves = {key for panel in PANELS if panel.benchmark == name for key in panel.curves}
     assert found["curves"].keys() == curves

@@ -276,12 +276,6 @@ def to_node(uid: str, label: str = "${__data.fields.node}") -> str:
     return f"/d/{uid}?var-node={label}&${{cluster:queryparam}}&${{datasource:queryparam}}&${{__url_time_range}}"
 
 
-def with_link(panel: Any, words: str, address: str) -> Any:
-    """Let a click on a series lead to another dashboard."""
-    link = board.DashboardLink(words).type(models.DashboardLinkType.LINK).url(address)
-    return panel.data_links([link])
-
-
 class PrometheusAnnotation(models.AnnotationQuery):
     """An annotation from Prometheus at the time that its value says: the SDK's class knows the query alone."""
 

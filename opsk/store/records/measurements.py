@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Literal
 
-from sqlalchemy import Engine, and_, func
+from sqlalchemy import Engine
 from sqlmodel import Session, col, select
 
 from opsk.store.database.tables import MeasuredRow
@@ -87,30 +87,6 @@ def find_measured(
     if until is not None:
         query = query.where(col(MeasuredRow.from_at) < until)
     return read(engine, lambda session: [build_record(Measured, row) for row in session.exec(query)][::-1])
-
-
-def find_last_measured(
-    engine: Engine, *, cluster: str, since: datetime, source: str | None = None
-) -> dict[str, Measured]:
-    """Return the last interval of each job of a cluster, for those that were measured after ``since``, in one query.
-
-    Raises
-    ------
-    StoreError
-        The database does not answer.
-    """
-    mine = [col(MeasuredRow.cluster) == cluster, col(MeasuredRow.until_at) > since]
-    if source is not None:
-        mine.append(col(MeasuredRow.source) == source)
-    last = (
-        select(MeasuredRow.job, func.max(MeasuredRow.until_at).label("until_at"))
-        .where(*mine)
-        .group_by(col(MeasuredRow.job))
-        .subquery()
-    )
-    is_last = and_(col(MeasuredRow.job) == last.c.job, col(MeasuredRow.until_at) == last.c.until_at)
-    query = select(MeasuredRow).join(last, is_last).where(*mine).order_by(col(MeasuredRow.id))
-    return read(engine, lambda session: {row.job: build_record(Measured, row) for row in session.exec(query)})
 
 
 def _merge_longest(row: MeasuredRow, values: Mapping[str, Any]) -> bool:

@@ -7,15 +7,12 @@ a line before and one after each command, so that a program that was interrupted
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import ClassVar, Literal, cast, get_args
 
-from sqlalchemy import Engine
-from sqlmodel import Session, col, select
+from sqlmodel import Session
 
 from opsk.errors import InputError
 from opsk.store.database.tables import RemapMoveRow, RemapRow, RemapStepRow
-from opsk.store.database.transactions import read
 from opsk.store.records.record import (
     STRICT,
     Count,
@@ -24,7 +21,6 @@ from opsk.store.records.record import (
     LongText,
     Time,
     Word,
-    build_record,
     hash_parts,
     lock_row,
     store_record,
@@ -126,22 +122,6 @@ class RemapStep:
     said: LongText | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remap:
-    """A remap in its current state: what was proposed, all its moves and its journal, in their order."""
-
-    proposed: RemapProposed
-    state: RemapState
-    state_at: datetime
-    moves: tuple[RemapMoved, ...]
-    steps: tuple[RemapStep, ...]
-
-    @property
-    def over(self) -> bool:
-        """Whether its state is final."""
-        return self.state in FINAL
-
-
 def store_remap(session: Session, record: RemapProposed) -> bool:
     """Store a proposed remap."""
     return store_record(session, RemapRow, record, state="proposed", state_at=record.at, state_by=record.by)
@@ -178,50 +158,6 @@ def store_step(session: Session, record: RemapStep) -> bool:
     """
     _lock_remap(session, record.cluster, record.remap)
     return store_record(session, RemapStepRow, record)
-
-
-def find_remaps(
-    engine: Engine,
-    *,
-    cluster: str | None = None,
-    remap: str | None = None,
-    job: str | None = None,
-    unfinished: bool = False,
-    limit: int = 200,
-) -> list[Remap]:
-    """Return remaps with their journals, those proposed last first.
-
-    Parameters
-    ----------
-    unfinished
-        Only those whose state is not final.
-
-    Raises
-    ------
-    StoreError
-        The database does not answer.
-    """
-    query = select(RemapRow).order_by(col(RemapRow.at).desc(), col(RemapRow.id).desc()).limit(limit)
-    for column, value in ((RemapRow.cluster, cluster), (RemapRow.remap, remap), (RemapRow.job, job)):
-        if value is not None:
-            query = query.where(col(column) == value)
-    if unfinished:
-        query = query.where(col(RemapRow.state).not_in(FINAL))
-    return read(engine, lambda session: [_load_remap(session, row) for row in session.exec(query)])
-
-
-def _load_remap(session: Session, row: RemapRow) -> Remap:
-    mine = (col(RemapMoveRow.cluster) == row.cluster, col(RemapMoveRow.remap) == row.remap)
-    moves = session.exec(select(RemapMoveRow).where(*mine).order_by(col(RemapMoveRow.id))).all()
-    mine = (col(RemapStepRow.cluster) == row.cluster, col(RemapStepRow.remap) == row.remap)
-    steps = session.exec(select(RemapStepRow).where(*mine).order_by(col(RemapStepRow.id))).all()
-    return Remap(
-        proposed=build_record(RemapProposed, row),
-        state=parse_state(row.state),
-        state_at=row.state_at,
-        moves=tuple(build_record(RemapMoved, move) for move in moves),
-        steps=tuple(build_record(RemapStep, step) for step in steps),
-    )
 
 
 def _lock_remap(session: Session, cluster: str, remap: str) -> RemapRow:

@@ -6,8 +6,7 @@ import pytest
 
 from opsk.fabric.hb_domains import HbDomain, find_hb_domains
 from opsk.fabric.node.dialects import read_node
-from opsk.fabric.node.node_topology import merge_nodes
-from opsk.fabric.node.node_topology import Gpu, GpuPath, NodeTopology, PathClass
+from opsk.fabric.node.node_topology import Gpu, GpuPath, NodeTopology, PathClass, merge_nodes
 from tests.fakes.node_dumps import FakeNode, smi_query, topo_matrix
 
 RACK = "5f1a2b3c-0000-4000-8000-0123456789ab"

@@ -9,9 +9,9 @@ from opsk.remapping.execution import execute
 from opsk.remapping.journal import FileJournal
 from opsk.remapping.store_journal import StoreJournal
 from opsk.store.database.engine import open_store
-from opsk.store.records.remaps import find_remaps
 from opsk.store.writing import DirectWriter
 from tests.fakes.slurm_world import SlurmWorld
+from tests.fakes.stored_remaps import find_remaps
 from tests.opsk.remapping.test_execution import begun_of, hands_of
 
 

@@ -14,12 +14,13 @@ from opsk.store.records.advice import find_advice
 from opsk.store.records.clusters import ClusterSeen, find_clusters
 from opsk.store.records.failures import find_failures
 from opsk.store.records.jobs import find_jobs, find_known_jobs
-from opsk.store.records.measurements import find_last_measured, find_measured
-from opsk.store.records.remaps import RemapStep, find_remaps
+from opsk.store.records.measurements import find_measured
+from opsk.store.records.remaps import RemapStep
 from opsk.store.records.reports import find_reports
 from opsk.store.records.snapshots import list_snapshots, load_snapshot
 from opsk.store.writing import DirectWriter
 from tests.fakes.store_records import HASH, NOON, failure, interval, job, later, moved, one_of_each, proposed
+from tests.fakes.stored_remaps import find_remaps
 
 
 @pytest.fixture
@@ -85,18 +86,6 @@ def test_intervals_are_told_in_the_order_of_time_the_last_ones_first_to_stay(
     ]
     between = find_measured(engine, since=later(minutes=1), until=later(minutes=3))
     assert [found.from_at for found in between] == [later(minutes=1), later(minutes=2)]
-
-
-def test_the_last_interval_of_each_job_is_one_question(engine: Engine, writer: DirectWriter) -> None:
-    writer.write([interval(number, job=job_id) for number in range(3) for job_id in ("1", "2")])
-    writer.write([interval(9, job="1", source="counters"), interval(9, job="2", cluster="other")])
-    found = find_last_measured(engine, cluster="titan", since=later(minutes=1))
-    assert {job_id: (last.source, last.from_at) for job_id, last in found.items()} == {
-        "1": ("counters", later(minutes=9)),
-        "2": ("log:megatron", later(minutes=2)),
-    }
-    assert find_last_measured(engine, cluster="titan", since=later(hours=1)) == {}
-    assert find_last_measured(engine, cluster="titan", since=NOON, source="counters").keys() == {"1"}
 
 
 def test_a_failure_that_is_well_again_stays_known_as_such(engine: Engine, writer: DirectWriter) -> None:

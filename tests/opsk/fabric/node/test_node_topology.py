@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 from opsk.fabric.node.dialects import read_node
-from opsk.fabric.node.node_topology import merge_nodes
-from opsk.fabric.node.node_topology import Gpu, Nic, NodeTopology, PathClass
+from opsk.fabric.node.node_topology import Gpu, Nic, NodeTopology, PathClass, merge_nodes
 from tests.fakes.node_dumps import FakeNode, lstopo_xml, nccl_xml, smi_query, sysfs_files, topo_matrix, ttar
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opsk.fabric.node.dialects import read_node
-from opsk.fabric.node.nvidia_smi import read_smi_list
-from opsk.fabric.node.nvidia_smi import FabricState
+from opsk.fabric.node.nvidia_smi import FabricState, read_smi_list
 from tests.fakes.node_dumps import FakeNode, nvlink_status, smi_query, smi_query_xml
 
 RACK = "5f1a2b3c-0000-4000-8000-0123456789ab"

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.slurm.pyslurm.client import child_environment
-from opsk.slurm.pyslurm.client import CHILD, ProcessFailedError, PyslurmProcess
+from opsk.slurm.pyslurm.client import CHILD, ProcessFailedError, PyslurmProcess, child_environment
 from tests.fakes.slurm_cluster import cluster, install_pyslurm
 
 LENGTH = struct.Struct(">I")

@@ -12,8 +12,13 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError, SlurmError
-from opsk.slurm.pyslurm.client import PyslurmClient, PyslurmUnusableError, child_environment, conf_problem
-from opsk.slurm.pyslurm.client import ProcessDeadlineError
+from opsk.slurm.pyslurm.client import (
+    ProcessDeadlineError,
+    PyslurmClient,
+    PyslurmUnusableError,
+    child_environment,
+    conf_problem,
+)
 from tests.fakes.slurm_cluster import cluster, install_pyslurm
 
 DEADLINE_S = 1.0

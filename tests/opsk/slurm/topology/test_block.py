@@ -11,9 +11,8 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.hb_domains import HbDomain
 from opsk.fabric.rails import Rails, find_rails
 from opsk.slurm.topology.block import build_blocks
-from opsk.slurm.topology.conf import read_topology_conf
+from opsk.slurm.topology.conf import SlurmTopology, read_topology_conf, render_conf
 from opsk.slurm.topology.release import NEWEST, Release
-from opsk.slurm.topology.conf import SlurmTopology, render_conf
 
 OLD: Release = (24, 11)
 
