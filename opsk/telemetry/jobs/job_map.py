@@ -148,7 +148,7 @@ class JobMapper:
         self._denied_until = 0.0
         self._contained = self._grouped = False
 
-    def read_kernel_file(self, gpus: GpuReading | None = None) -> JobMap:
+    def read(self, gpus: GpuReading | None = None) -> JobMap:
         """Return the jobs of the node now; ``gpus`` is the node's GPUs, where there are any."""
         now = self._clock()
         files = read_job_files(self._folder, now)
