@@ -21,12 +21,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "exporters")]
 
 import psutil  # noqa: E402
 
-from opsk_exporters.catalogue import COLLECTORS  # noqa: E402
+from opsk_exporters.catalogue import COLLECTORS, Sources  # noqa: E402
 from opsk_exporters.core.collector import NoDataError, Scraper  # noqa: E402
-from opsk_exporters.core.families import Families  # noqa: E402
+from opsk_exporters.core.exposition import Families  # noqa: E402
 from opsk_exporters.core.server import build_registry  # noqa: E402
 from opsk_exporters.slurm.queue import MAX_JOBS, PREDICTED  # noqa: E402
-from opsk_exporters.sources import Sources  # noqa: E402
 from tests.fakes.every_metric import every_collector, every_node  # noqa: E402
 from tests.fakes.full_node import full_node  # noqa: E402
 from tests.fakes.gpus import FixedGpus, h100, reading  # noqa: E402

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import signal
 import sys
@@ -14,23 +16,50 @@ from typing import Any
 import click
 
 from opsk.errors import ConfigError, InputError, UnavailableError
-from opsk_exporters.catalogue import COLLECTORS, make_collectors, select_collectors
-from opsk_exporters.core import socket_activation
+from opsk.units import KIB
+from opsk_exporters.catalogue import COLLECTORS, Sources, make_collectors, select_collectors
+from opsk_exporters.core import systemd as socket_activation
 from opsk_exporters.core.collector import Scraper
-from opsk_exporters.core.exposition import Writer
-from opsk_exporters.core.footprint import keep_small
+from opsk_exporters.core.exposition import Writer, write_textfile
 from opsk_exporters.core.server import DEFAULT_LISTEN, ExporterServer, ListenAddress, Pages, open_server
 from opsk_exporters.core.settings import Settings, load_settings
-from opsk_exporters.core.textfile import write_textfile
 from opsk_exporters.core.web_access import WebAccess
-from opsk_exporters.sources import Sources
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_CHUNK_BYTES = 128 * KIB
+_YOUNG_OBJECTS = 10_000
+"""Objects of one scrape: most are gone at its end, without anybody looking for cycles."""
 LOG = logging.getLogger("opsk.exporter")
 _POLL_S = 0.5
 _UNRESPONSIVE_AFTER_S = 30.0
 """A server that has not polled for connections for so long gets no watchdog signal: systemd restarts it."""
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+def keep_small() -> None:
+    """Make the allocator use one arena and return large pieces, and reduce garbage collection of cycles.
+
+    The exporter runs on nodes that belong to jobs. The allocator of glibc gives each thread an arena of its own, and
+    every scrape comes in a new thread: the same 20 MB of garbage would then be held several times. One arena is enough
+    for a process whose threads mostly wait. The cyclic garbage collector would scan all imported modules again and
+    again, and finds nothing there.
+
+    Does nothing about the allocator where it is not glibc's. Source: mallopt(3).
+    """
+    import ctypes
+
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS, 10, 10)
+
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, value in (
+            (_M_ARENA_MAX, 1),
+            (_M_MMAP_THRESHOLD, _CHUNK_BYTES),
+            (_M_TRIM_THRESHOLD, _CHUNK_BYTES),
+        ):
+            mallopt(ctypes.c_int(parameter), ctypes.c_int(value))
 
 
 @click.command()

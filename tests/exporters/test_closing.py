@@ -14,10 +14,9 @@ from opsk.telemetry.gpu.nvml.caller import TIMEOUT
 from opsk.telemetry.gpu.samples import GpuReading
 from opsk.telemetry.gpu.shared_source import SharedGpus
 from opsk.telemetry.power.node_power import GpuPowerWatch, WatchedGpus
-from opsk_exporters.catalogue import COLLECTORS, make_collectors
+from opsk_exporters.catalogue import COLLECTORS, Sources, make_collectors
 from opsk_exporters.core.collector import Scraper
 from opsk_exporters.gpu.source import NvidiaDriver
-from opsk_exporters.sources import Sources
 from tests.fakes.every_metric import every_node
 from tests.fakes.threads import all_end
 

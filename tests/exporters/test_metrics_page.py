@@ -105,7 +105,7 @@ def test_two_collectors_mean_the_same_by_one_metric(metrics: dict[str, list[Any]
 def test_every_name_in_the_code_is_on_the_page(metrics: dict[str, list[Any]]) -> None:
     shown = {each.name for named in metrics.values() for each in named}
     missing = []
-    for path in sorted((ROOT / "exporters" / "opsk_exporters").glob("*.py")):
+    for path in sorted((ROOT / "exporters" / "opsk_exporters").rglob("*.py")):
         for whole, name in names_in(path):
             if not (name in shown if whole else any(each.startswith(name) for each in shown)):
                 missing.append(f"{path.name}: {name}")

@@ -13,14 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from opsk import __version__
 from opsk.telemetry.network.infiniband import SysfsInfiniband
-from opsk_exporters.catalogue import make_collectors
+from opsk_exporters.catalogue import Sources, make_collectors
 from opsk_exporters.core.collector import Scraper
 from opsk_exporters.core.server import build_registry
 from opsk_exporters.core.settings import Settings
 from opsk_exporters.network.infiniband import InfinibandCollector
-from opsk_exporters.network.names import COUNTERS, EXTENDED, MetricName
-from opsk_exporters.network.names.drivers import MLX5, QUEUES
-from opsk_exporters.sources import Sources
+from opsk_exporters.network.names import COUNTERS, EXTENDED, MLX5, QUEUES, MetricName
 from tests.fakes.archives import unpack
 from tests.fakes.procfs import write_procfs
 from tests.fakes.sysfs import SysfsTree

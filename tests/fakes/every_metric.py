@@ -16,14 +16,13 @@ from opsk.telemetry.gpu.samples import GpuReading, GpuSample, LostGpu, RetiredPa
 from opsk.telemetry.gpu.services import ImexSample, ServiceSample
 from opsk.telemetry.power.ipmi import DcmiPower
 from opsk.telemetry.power.node_power import GpuPowerTotal
-from opsk_exporters.catalogue import COLLECTORS
+from opsk_exporters.catalogue import COLLECTORS, Sources
 from opsk_exporters.core.collector import Collector
 from opsk_exporters.gpu.collector import GpuCollector
 from opsk_exporters.jobs import reports
 from opsk_exporters.network.names import COUNTERS, EXTENDED, HARDWARE
 from opsk_exporters.power import collector as power
 from opsk_exporters.slurm import collector as slurm
-from opsk_exporters.sources import Sources
 from tests.fakes.amdgpu_tree import AmdTree, Table15
 from tests.fakes.full_node import FullNode, full_node
 from tests.fakes.gpus import FixedGpus, gpu_uuid, h100, with_mig

@@ -25,7 +25,7 @@ from opsk.errors import OpskError
 from opsk.metrics import names as metric_names
 from opsk.telemetry import background_reader as background
 from opsk.text import escape
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 
 LOG = logging.getLogger("opsk.exporter")
 DEFAULT_DEADLINE_S = 5.0

@@ -19,7 +19,7 @@ from opsk.telemetry.gpu.amd.source import AmdGpuReading, AmdGpuSample, SysfsAmdG
 from opsk.telemetry.gpu.samples import GpuDriverMissingError, GpuReading
 from opsk.text import escape
 from opsk_exporters.core.collector import NoDataError
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 from opsk_exporters.gpu.collector import add_gpu
 from opsk_exporters.gpu.health import ThrottleTimes
 from opsk_exporters.gpu.names import TEMPERATURE_HELP, UNREADABLE_HELP, UP_HELP

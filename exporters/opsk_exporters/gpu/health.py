@@ -6,15 +6,17 @@ from collections.abc import Iterable
 
 from opsk.metrics import names as metric_names
 from opsk.telemetry.background_reader import Latest
-from opsk.telemetry.gpu.services import DAEMON_STATES, DOMAIN_STATES, ImexSample, ServiceSample
 from opsk.telemetry.gpu.nvml.fields import RECOVERY_ACTIONS
 from opsk.telemetry.gpu.samples import EccCount, GpuReading, GpuSample
-from opsk_exporters.core.families import Families
+from opsk.telemetry.gpu.services import DAEMON_STATES, DOMAIN_STATES, ImexSample, ServiceSample
+from opsk_exporters.core.exposition import Families
 from opsk_exporters.gpu import names
 
 LONGEST_S = 120.0
 _OTHER_COUNTERS = frozenset({"below_application_clocks", "below_base_clocks"})
 _PARTS_OF_THERMAL = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown"})
+_IMEX_STALE_S = 300.0
+_SRAM = ("sram", "sram_parity", "sram_secded")
 
 
 class ThrottleTimes:
@@ -51,10 +53,6 @@ class ThrottleTimes:
         for reason in sorted(((gpu.throttle_reasons_known or frozenset()) | gpu.throttle_reasons) - ever_counted):
             summed[reason] = summed.get(reason, 0.0) + (elapsed_s if reason in gpu.throttle_reasons else 0.0)
         return {**summed, **counted}
-
-
-_IMEX_STALE_S = 300.0
-_SRAM = ("sram", "sram_parity", "sram_secded")
 
 
 def add_health(families: Families, gpu: GpuSample) -> None:

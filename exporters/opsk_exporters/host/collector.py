@@ -15,13 +15,24 @@ from opsk.telemetry.host.usage import (
     PressureReader,
     PressureSample,
 )
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 
 _NUMA = {
     "size": "Memory of a NUMA node.",
     "free": "Memory of a NUMA node that nothing uses, not even as a cache.",
     "cached": "Memory of a NUMA node that caches files.",
 }
+_MEMORY = {
+    "size": "Memory that the kernel manages.",
+    "available": "Memory that new work can get without swapping, as the kernel estimates it.",
+    "free": "Memory that nothing uses, not even as a cache.",
+    "buffers": "Memory that caches block devices.",
+    "cached": "Memory that caches files, shared memory included.",
+}
+_SWAP = {"size": "Swap space.", "free": "Swap space that is not used."}
+_SOURCE = {"size": "total"}
+"""A name that ends in ``_total`` is a counter's in Prometheus: the total of the kernel is called size."""
+_MAX_DECREASE_S = 60.0
 
 
 def add_pressure(families: Families, sample: PressureSample) -> None:
@@ -43,21 +54,6 @@ def add_pressure(families: Families, sample: PressureSample) -> None:
     for node, values in sample.numa_bytes.items():
         for what, help_text in _NUMA.items():
             families.gauge(f"opsk_host_numa_memory_{what}_bytes", help_text, values.get(what), numa_node=node)
-
-
-_MEMORY = {
-    "size": "Memory that the kernel manages.",
-    "available": "Memory that new work can get without swapping, as the kernel estimates it.",
-    "free": "Memory that nothing uses, not even as a cache.",
-    "buffers": "Memory that caches block devices.",
-    "cached": "Memory that caches files, shared memory included.",
-}
-_SWAP = {"size": "Swap space.", "free": "Swap space that is not used."}
-_SOURCE = {"size": "total"}
-"""A name that ends in ``_total`` is a counter's in Prometheus: the total of the kernel is called size."""
-
-
-_MAX_DECREASE_S = 60.0
 
 
 class CpuTimes:

@@ -22,6 +22,11 @@ from opsk.units import MIB
 
 _VERSION = 1
 _MAX_BYTES = 16 * MIB
+LONGEST_GAP_S = 300.0
+"""Readings further apart do not show the utilisation in between."""
+_IDLE_BELOW = 0.005
+"""Drivers report utilisation in whole percent."""
+KINDS = ("no_process", "no_work")
 
 
 def find_state_file() -> Path | None:
@@ -61,13 +66,6 @@ def read_boot_id(procfs: Path) -> str:
         return (procfs / "sys" / "kernel" / "random" / "boot_id").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-LONGEST_GAP_S = 300.0
-"""Readings further apart do not show the utilisation in between."""
-_IDLE_BELOW = 0.005
-"""Drivers report utilisation in whole percent."""
-KINDS = ("no_process", "no_work")
 
 
 @dataclass(slots=True, kw_only=True)

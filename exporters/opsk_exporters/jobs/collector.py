@@ -21,7 +21,7 @@ from opsk.telemetry.host.cgroups import CgroupReader, JobCgroup
 from opsk.telemetry.jobs.job_map import JobMap, JobMapper, JobRun
 from opsk.text import escape
 from opsk_exporters.core.collector import NoDataError
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 from opsk_exporters.jobs.accounts import JobAccount, JobAccounts, find_state_file, load_state, read_boot_id, save_state
 
 MAX_JOBS = 256

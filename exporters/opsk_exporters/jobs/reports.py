@@ -19,7 +19,7 @@ from opsk.slurm.commands.command import CommandClient
 from opsk.slurm.commands.controller_text import Controller
 from opsk.telemetry.background_reader import Background
 from opsk_exporters.core.collector import DEFAULT_DEADLINE_S, NoDataError
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 from opsk_exporters.slurm.election import AUTO, Election
 
 EVERY_S = 60.0

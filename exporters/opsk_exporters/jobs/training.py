@@ -24,14 +24,13 @@ from pathlib import Path
 from prometheus_client import Metric
 
 from opsk.telemetry.host.cgroups import CgroupReader
-from opsk.telemetry.jobs.job_files import JobFile
-from opsk.telemetry.jobs.job_files import resolve_log_paths
+from opsk.telemetry.jobs.job_files import JobFile, resolve_log_paths
 from opsk.telemetry.jobs.job_map import JobMapper, JobRun
 from opsk.telemetry.jobs.job_processes import MAX_LOGS, find_batch_outputs, find_batch_steps
 from opsk.telemetry.progress.follow import LogWatch, Progress
 from opsk.units import KIB
 from opsk_exporters.core.collector import NoDataError
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 
 MAX_JOBS = 32
 """Jobs of one node whose logs are read; those that began last."""

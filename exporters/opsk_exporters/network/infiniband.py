@@ -13,12 +13,18 @@ from pathlib import Path
 from prometheus_client import Metric
 
 from opsk.metrics import names as metric_names
-from opsk.telemetry.network.infiniband import WORD_TICK_BYTES, CongestionMeter
-from opsk.telemetry.network.infiniband import DeviceSample, InfinibandSource, PortSample, SysfsInfiniband
+from opsk.telemetry.network.infiniband import (
+    WORD_TICK_BYTES,
+    CongestionMeter,
+    DeviceSample,
+    InfinibandSource,
+    PortSample,
+    SysfsInfiniband,
+)
 from opsk.telemetry.network.rails_file import PortPlace, RailsFile, RailsReading
 from opsk.text import escape
 from opsk_exporters.core.collector import NoDataError
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 from opsk_exporters.network.names import COUNTERS, EXTENDED, HARDWARE, MetricName
 
 LOG = logging.getLogger("opsk.exporter")

@@ -19,7 +19,7 @@ from opsk.telemetry.power.ipmi import DcmiFile, DcmiReader, NoControllerError
 from opsk.telemetry.power.node_power import DcmiSource, GpuPowerTotal, NodePower, NodePowerReader
 from opsk.telemetry.power.rapl import RaplReader, RaplZone
 from opsk_exporters.core.collector import DEFAULT_DEADLINE_S, NoDataError
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 
 _RAPL_EVERY_S = 60.0
 """The counter of a busy socket wraps in three minutes or more: it is read without scrapes too."""

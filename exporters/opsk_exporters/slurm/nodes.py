@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from opsk.slurm.commands.node_text import NodeLoad
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 from opsk_exporters.slurm.states import (
     DRAIN_REASONS,
     NODE_STATES,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from opsk.slurm.commands.job_text import QueuedJobs
 from opsk.workload.advice_record import AdviceRecord, Verdict
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 from opsk_exporters.slurm.states import JOB_STATES, WAITING_ON_PURPOSE, classify_job_state, classify_pending_reason
 
 MAX_JOBS = 2000
@@ -26,6 +26,9 @@ PREDICTED = (
     ("tflops_per_gpu", f"Model TFLOP/s of one GPU {_PREDICTED_SUFFIX}", "tflops"),
     ("mfu_ratio", f"Model FLOP utilisation {_PREDICTED_SUFFIX}", "mfu"),
 )
+_COUNTED_STATES = ("pending", "running")
+NO_ADVICE = "none"
+_EVERY = "of a pending job of several partitions in each of them"
 
 
 def add_predictions(families: Families, queue: Sequence[QueuedJobs], max_jobs: int = MAX_JOBS) -> None:
@@ -54,11 +57,6 @@ def _find_record(row: QueuedJobs) -> AdviceRecord | None:
     if not row.admin_comment or "opsk:v1" not in row.admin_comment or not row.label or row.tasks != 1:
         return None
     return AdviceRecord.parse(row.admin_comment) if classify_job_state(row.state) == "running" else None
-
-
-_COUNTED_STATES = ("pending", "running")
-NO_ADVICE = "none"
-_EVERY = "of a pending job of several partitions in each of them"
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from prometheus_client import Metric
 
 from opsk.errors import OpskError, TelemetryError
 from opsk_exporters.core.collector import Collector, NoDataError, Scrape, Scraper
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 
 PATIENCE_S = 30
 """How long a test waits for another thread before it gives up; no outcome depends on it."""

@@ -12,8 +12,7 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_latest
 from prometheus_client.registry import Collector
 
-from opsk_exporters.core.exposition import OPENMETRICS, TEXT, Writer, format_response
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import OPENMETRICS, TEXT, Families, Writer, format_response
 
 
 class Fixed(Collector):

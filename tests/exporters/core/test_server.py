@@ -17,14 +17,14 @@ from opsk.errors import InputError, TelemetryError, UnavailableError
 from opsk_exporters.core import connections
 from opsk_exporters.core.collector import Scraper
 from opsk_exporters.core.connections import MAX_CONNECTIONS, MAX_PER_CLIENT
-from opsk_exporters.core.families import Families
-from opsk_exporters.core.landing_page import render_landing_page
+from opsk_exporters.core.exposition import Families
 from opsk_exporters.core.server import (
     ExporterServer,
     ListenAddress,
     Pages,
     compute_scrape_limit_s,
     open_server,
+    render_landing_page,
 )
 
 

@@ -12,11 +12,10 @@ import pytest
 from opsk import config
 from opsk.errors import ConfigError, UnavailableError
 from opsk_exporters import catalogue
-from opsk_exporters.catalogue import COLLECTORS, make_collectors, select_collectors
+from opsk_exporters.catalogue import COLLECTORS, Sources, make_collectors, select_collectors
 from opsk_exporters.cli import with_options
 from opsk_exporters.core import settings
 from opsk_exporters.core.settings import Settings, load_settings
-from opsk_exporters.sources import Sources
 
 WHOLE = """
 [exporter]

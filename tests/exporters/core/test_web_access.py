@@ -24,7 +24,7 @@ from prometheus_client import Metric
 from opsk.errors import ConfigError
 from opsk_exporters.core import web_access
 from opsk_exporters.core.collector import Scraper
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 from opsk_exporters.core.server import ExporterServer, ListenAddress, Pages, open_server
 from opsk_exporters.core.web_access import WebAccess
 from opsk_exporters.core.web_config import WebConfig, load_web_config

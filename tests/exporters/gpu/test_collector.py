@@ -13,7 +13,6 @@ from prometheus_client import Metric, generate_latest
 
 from opsk.errors import TelemetryError
 from opsk.telemetry.background_reader import Latest
-from opsk.telemetry.gpu.services import ImexSample
 from opsk.telemetry.gpu.samples import (
     EccCount,
     GpuDriverMissingError,
@@ -23,7 +22,7 @@ from opsk.telemetry.gpu.samples import (
     RetiredPages,
     Unreadable,
 )
-from opsk.telemetry.gpu.services import ServiceSample
+from opsk.telemetry.gpu.services import ImexSample, ServiceSample
 from opsk_exporters.core.collector import NoDataError, Scraper
 from opsk_exporters.gpu.collector import GpuCollector
 from tests.fakes.gpus import GIB, FixedGpus, gpu_uuid, h100, reading, with_mig

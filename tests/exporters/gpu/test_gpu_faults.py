@@ -19,7 +19,7 @@ sys.path[:0] = [{root!r}, {root!r} + "/exporters"]
 from opsk.telemetry.gpu.shared_source import SharedGpus
 from opsk.telemetry.gpu.nvml.source import NvmlGpus
 from opsk_exporters.core.collector import Scraper
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 from opsk_exporters.gpu.collector import GpuCollector
 
 class Other:

@@ -13,8 +13,7 @@ from prometheus_client import generate_latest
 from opsk.errors import TelemetryError
 from opsk.telemetry.kernel_log import KmsgReader
 from opsk_exporters.core.collector import NoDataError
-from opsk_exporters.gpu.xid_tally import MAX_GPUS, MAX_UNKNOWN, XidTally
-from opsk_exporters.gpu.xids import XidCollector, make
+from opsk_exporters.gpu.xids import MAX_GPUS, MAX_UNKNOWN, XidCollector, XidTally, make
 from tests.fakes.gpus import FixedGpus, gpu_uuid, h100, reading
 
 BOOT_UNIX_S = 1_000_000.0

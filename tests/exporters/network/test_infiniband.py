@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from opsk.telemetry.network.infiniband import CongestionMeter
-from opsk.telemetry.network.infiniband import SysfsInfiniband
+from opsk.telemetry.network.infiniband import CongestionMeter, SysfsInfiniband
 from opsk.telemetry.network.rails_file import PortPlace, RailsFile, write_rails
 from opsk_exporters.network.infiniband import InfinibandCollector, make
-from opsk_exporters.network.names import COUNTERS, EXTENDED, MetricName
-from opsk_exporters.network.names.drivers import (
+from opsk_exporters.network.names import (
     BNXT_RE,
+    COUNTERS,
     EFA,
     EFA_COMMANDS,
+    EXTENDED,
     HARDWARE,
     HFI1,
     IRDMA,
@@ -26,6 +26,7 @@ from opsk_exporters.network.names.drivers import (
     REPRESENTORS,
     RXE,
     TRAFFIC,
+    MetricName,
 )
 from tests.fakes.sysfs import SysfsTree
 

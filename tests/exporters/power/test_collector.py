@@ -9,10 +9,9 @@ import pytest
 
 from opsk.errors import TelemetryError
 from opsk.telemetry.background_reader import Background
-from opsk.telemetry.power.node_power import GpuPowerTotal
 from opsk.telemetry.power.hwmon import HwmonReader, HwmonReading
 from opsk.telemetry.power.ipmi import DcmiFile, DcmiPower, NoControllerError
-from opsk.telemetry.power.node_power import NodePowerReader
+from opsk.telemetry.power.node_power import GpuPowerTotal, NodePowerReader
 from opsk.telemetry.power.rapl import RaplReader, RaplZone
 from opsk_exporters.core.collector import NoDataError
 from opsk_exporters.power.collector import PowerCollector

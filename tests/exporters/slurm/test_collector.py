@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import SlurmError
-from opsk.slurm.commands.node_text import NodeLoad
-from opsk.slurm.commands.job_text import QueuedJobs
 from opsk.slurm.commands.controller_text import SchedulerStatistics
+from opsk.slurm.commands.job_text import QueuedJobs
+from opsk.slurm.commands.node_text import NodeLoad
 from opsk_exporters.core.collector import NoDataError, Scraper
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 from opsk_exporters.slurm.collector import PollResult, SlurmCollector, SlurmPoller
 from opsk_exporters.slurm.election import Election
 from opsk_exporters.slurm.nodes import add_nodes

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import UnavailableError
-from opsk_exporters.core.socket_activation import notify, receive_sockets, watchdog_s
+from opsk_exporters.core.systemd import notify, receive_sockets, watchdog_s
 
 PATIENCE_S = 60.0
 AS_SYSTEMD = """
@@ -36,7 +36,7 @@ def test_nothing_is_handed_over_without_systemd_or_to_another_process() -> None:
 
 def test_something_else_than_a_listening_socket_is_refused() -> None:
     code = (
-        "import os, socket; from opsk_exporters.core.socket_activation import receive_sockets\n"
+        "import os, socket; from opsk_exporters.core.systemd import receive_sockets\n"
         "a, b = socket.socketpair(); os.dup2(a.fileno(), 3)\n"
         "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1'); receive_sockets()"
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import UnavailableError
-from opsk_exporters.core.textfile import write_textfile
+from opsk_exporters.core.exposition import write_textfile
 from tests.fakes.sysfs import SysfsTree
 
 PATIENCE_S = 60.0

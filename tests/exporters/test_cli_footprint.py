@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opsk.lab.machine.nvml_gpus import make_h100_node
-from opsk_exporters.core.footprint import keep_small
+from opsk_exporters.cli import keep_small
 from tests.fakes.exporter import Exporter
 from tests.fakes.full_node import full_node
 from tests.fakes.nvml import Nvml

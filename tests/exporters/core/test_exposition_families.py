@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from opsk.errors import InputError
-from opsk_exporters.core.families import Families
+from opsk_exporters.core.exposition import Families
 
 
 class Fixed(Collector):

@@ -12,7 +12,7 @@ import pytest
 
 from opsk.errors import TelemetryError
 from opsk.telemetry.gpu.samples import GpuDriverMissingError, GpuReading
-from opsk_exporters.gpu.fallback import NvmlOrProgram
+from opsk_exporters.gpu.source import NvmlOrProgram
 from tests.fakes.exporter import having, series, value
 from tests.fakes.gpus import FixedGpus, h100
 from tests.fakes.nvidia_smi import H100, UUID, print_rows, write_program

@@ -7,7 +7,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk_exporters.gpu.xid_tally import MAX_GPUS, MAX_UNKNOWN, OTHER, WINDOW_S, XidTally
+from opsk_exporters.gpu.xids import MAX_GPUS, MAX_UNKNOWN, OTHER, WINDOW_S, XidTally
 
 PCI, UUID = "0000:1a:00.0", "GPU-1"
 
