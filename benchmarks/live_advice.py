@@ -34,7 +34,8 @@ from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_jobcheck.advice.adviser import build_site_adviser
 from opsk_jobcheck.cluster_state.state import LiveReader, LiveWriter, fingerprint
 from opsk_jobcheck.cluster_state.state_header import LiveHead
-from opsk_jobcheck.service.answering import Answerer, Peer, Session
+from opsk_jobcheck.service.answering import Answerer
+from opsk_jobcheck.service.session import NoSideServices, Peer, Session
 from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer, frame, read_frame
 from opsk_jobcheck.submission.request import SlurmRequest
 from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest
@@ -233,8 +234,8 @@ def _question(text: str, *, nodes: int, recipe: int = 0, seed: int = 0, quick: b
 
 async def stored(folder: Path, questions: int) -> list[float]:
     """Return the times of a question that was answered before, and whose live state is the same [s]."""
-    live = LiveHead(folder, time.monotonic).generation
-    answerer = Answerer(AdvisorConfig(), _Known(), frozenset({0}), live=live)  # type: ignore[arg-type]
+    services = _LiveState(LiveHead(folder, time.monotonic))
+    answerer = Answerer(AdvisorConfig(), _Known(), frozenset({0}), side_services=services)  # type: ignore[arg-type]
     question = AdviseQuestion(kind="advise", command="sbatch", argv=("job.sh",), script=EXAMPLE.read_text())
     times = []
     for _ in range(questions):
@@ -245,6 +246,13 @@ async def stored(folder: Path, questions: int) -> list[float]:
             await answer
         times.append(time.perf_counter() - start)
     return times[1:]
+
+
+class _LiveState(NoSideServices):
+    """Knows the version of the state in a folder, and offers nothing else."""
+
+    def __init__(self, head: LiveHead) -> None:
+        self.state_version = head.generation  # type: ignore[method-assign]
 
 
 class _Known:

@@ -16,8 +16,9 @@ import pytest
 from opsk.config import SiteConfig
 from opsk_jobcheck.records.record_queue import OF_ONE_USER_BYTES_A_MINUTE, RecordQueue
 from opsk_jobcheck.service import connections
-from opsk_jobcheck.service.answering import PONG, AnswerResult, Peer, Session
+from opsk_jobcheck.service.answering import PONG
 from opsk_jobcheck.service.connections import Connections, Limits
+from opsk_jobcheck.service.session import AnswerResult, Peer, Session
 from opsk_jobcheck.submission.protocol import HEADER_BYTES, MAX_QUESTION_BYTES, Answer, Question, frame
 
 PING = frame(b'{"v":1,"kind":"ping"}')

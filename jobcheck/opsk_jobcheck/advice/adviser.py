@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
-from opsk.app.inputs.cluster import load_cluster
-from opsk.app.inputs.efficiency import find_unmeasured, load_efficiency
-from opsk.app.inputs.fabric_dump import read_dumps
+from opsk.app.inputs.fabric_files import read_dumps
+from opsk.app.inputs.named_inputs import find_unmeasured, load_cluster, load_efficiency
 from opsk.config import SiteConfig
 from opsk.costmodel.efficiency.cases import build_case
 from opsk.costmodel.efficiency.default import DEFAULT
@@ -29,19 +29,19 @@ from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.routes import Routes
 from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Assumption, Completion, complete
-from opsk.workload.model import ModelShape
-from opsk.workload.plan import Plan
-from opsk.workload.workload import Problem, Workload
+from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.advice import Advice, find_guesses
-from opsk_jobcheck.advice.placement import PlacementAdvice, advise_live_placement, advise_placement
+from opsk_jobcheck.advice.host_memory import explain_partial_offload, find_host_shortage
+from opsk_jobcheck.advice.placement import PlacementAdvice, PlacementRequest, advise_live_placement, advise_placement
+from opsk_jobcheck.advice.recipe_cache import RecipeCache, RecipeKey, build_recipe
 from opsk_jobcheck.advice.repairs import apply_launcher_ranks, choose_repair, find_stops, round_to_whole_batches
-from opsk_jobcheck.advice.search import Waste, search_improvements
-from opsk_jobcheck.advice.search_cache import SearchCache, recipe_key
+from opsk_jobcheck.advice.search import SearchResult, Waste, search_improvements
 from opsk_jobcheck.advice.suggestions import Question
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState
-from opsk_jobcheck.host_memory import STATE_INPUTS, explain_partial_offload, find_host_shortage
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import find_unknown_reason
+
+Result = TypeVar("Result")
 
 NOT_PLACED = PlacementAdvice()
 """The placement where none was searched for."""
@@ -77,8 +77,8 @@ class Adviser:
         The partition of jobs that name none; by default Slurm's own; where that is unknown, the nodes of all partitions
         count.
     cache
-        Earlier searches and placements, for a long-running service; it belongs to this cluster, fabric and
-        efficiency. ``None`` computes everything each time.
+        Earlier results by recipe, for a long-running service; it belongs to this cluster, fabric and efficiency.
+        ``None`` computes everything each time.
     """
 
     cluster: ClusterSpec | None = None
@@ -93,7 +93,7 @@ class Adviser:
     fabric_links: FabricLinks | None = None
     live: LiveState | None = None
     default_partition: str | None = None
-    cache: SearchCache | None = None
+    cache: RecipeCache | None = None
 
     def advise(self, workload: Workload, constraints: NodeConstraints = ANY_NODES) -> Advice:
         """Return the advice for one workload; unknowns are reported in it, and nothing is raised for them.
@@ -156,7 +156,16 @@ class Adviser:
             find_guesses(bare.workload, bare.assumed),
             build_case(model, plan, cluster),
         )
-        prediction = self._predict_plan(model, plan, cluster, efficiency)
+        key = None
+        if self.cache is not None:
+            key = RecipeKey(
+                recipe=build_recipe(bare.workload),
+                model=model,
+                plan=plan,
+                gpu=cluster.node.gpu.name,
+                spread=efficiency.spread,
+            )
+        prediction = self._compute(PredictionTable, key, lambda: predict_one(model, plan, cluster, efficiency))
         verdict = compute_verdict(float(prediction.memory.fit_probability))
         question = Question(
             model=model,
@@ -172,41 +181,35 @@ class Adviser:
                 assumed=(*bare.assumed, *find_unmeasured(self.efficiency, plan.software, cluster)),
                 verdict=verdict,
                 prediction=prediction,
-                problems=(*bare.problems, *_host_shortage(question, bare.assumed, constraints)),
-                placement=self._place(bare.workload, model, plan, cluster, constraints),
+                problems=(*bare.problems, *find_host_shortage(question, constraints, bare.assumed)),
+                placement=self._place(question, constraints, key),
             ),
             question,
+            key,
         )
 
-    def _predict_plan(
-        self, model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency
-    ) -> PredictionTable:
-        """Return the prediction for one plan, with this adviser's efficiency except for the spread."""
-        if self.cache is None:
-            return predict_one(model, plan, cluster, efficiency)
-        key = (model, plan, cluster.node.gpu.name, efficiency.spread)
-        return self.cache.predictions.get(key, lambda: predict_one(model, plan, cluster, efficiency))
+    def _compute(self, kind: type[Result], key: RecipeKey | None, compute: Callable[[], Result]) -> Result:
+        """Return a result of this kind, from the cache where there is one."""
+        return compute() if self.cache is None or key is None else self.cache.get(kind, key, compute)
 
-    def _compare(self, bare: Advice, question: Question) -> Advice:
+    def _is_left_out(self, kind: type, key: RecipeKey | None) -> bool:
+        """Return whether there is no time to compute a result of this kind."""
+        return self.is_hurried and self.cache is not None and key is not None and not self.cache.holds(kind, key)
+
+    def _compare(self, bare: Advice, question: Question, key: RecipeKey | None) -> Advice:
         """Return the advice with the results of other plans: helpful changes, the best plan, and the waste."""
         if not self.search:
             return bare
+        if self._is_left_out(SearchResult, key):
+            return replace(bare, is_short=True)
         try:
-            if self.cache is None:
-                result = search_improvements(question)
-            else:
-                recipe = (recipe_key(question.workload), question.model, question.plan)
-                key = (*recipe, question.cluster.node.gpu.name, question.efficiency.spread)
-                if self.is_hurried and key not in self.cache.searches:
-                    return replace(bare, is_short=True)
-                result = self.cache.searches.get(key, lambda: search_improvements(question))
+            result = self._compute(SearchResult, key, lambda: search_improvements(question))
         except OpskError:  # the prediction is valid without the search
             return bare
-        is_short = self.is_hurried and bare.placement is NOT_PLACED
         return replace(
             bare,
             is_searched=True,
-            is_short=is_short,
+            is_short=self.is_hurried and bare.placement is NOT_PLACED,
             suggestions=result.suggestions,
             best=result.best,
             waste=result.waste,
@@ -218,52 +221,40 @@ class Adviser:
         quick = replace(searching, search=False)
         return tuple(choose_repair(stop, quick.advise, searching.advise) for stop in find_stops(workload))
 
-    def _place(
-        self, workload: Workload, model: ModelShape, plan: Plan, cluster: ClusterSpec, constraints: NodeConstraints
-    ) -> PlacementAdvice:
+    def _place(self, question: Question, constraints: NodeConstraints, key: RecipeKey | None) -> PlacementAdvice:
         """Return where the ranks would go, or why that is unknown."""
         if not self.search:
             return NOT_PLACED
         if self.rails is None:
             return PlacementAdvice(why_not="no dump of the fabric: set fabric in opsk.toml or give --fabric")
-        gpus_per_node = workload.plan.gpus_per_node or cluster.node.gpus
+        workload, node = question.workload, question.cluster.node
+        gpus_per_node, live = workload.plan.gpus_per_node or node.gpus, self.live
+        request = PlacementRequest(
+            model=question.model,
+            plan=question.plan,
+            gpus_per_node=gpus_per_node,
+            node_gpus=max(gpus_per_node, node.gpus),
+            gpu_type=workload.gpu,
+            constraints=self._apply_default_partition(constraints),
+        )
+        if key is not None:
+            nodes = (gpus_per_node, request.gpu_type, request.constraints)
+            state = (live.generation, live.is_fresh, live.wire is None) if live is not None else None
+            key = replace(key, nodes=nodes, state=state)
+        if self._is_left_out(PlacementAdvice, key):
+            return NOT_PLACED
         try:
-            if self.cache is None:
-                return self._compute_placement(workload, model, plan, cluster, constraints, gpus_per_node)
-            live = self.live
-            now = (live.generation, live.is_fresh, live.wire is None) if live is not None else None
-            key = (
-                model,
-                plan,
-                cluster.node.gpu.name,
-                gpus_per_node,
-                workload.gpu,
-                self._apply_default_partition(constraints),
-                now,
+            # a cached placement must not hold a state: each keeps a file open and its links in memory
+            placed = self._compute(
+                PlacementAdvice,
+                key,
+                lambda: replace(self._compute_placement(request, question.cluster), live=None),
             )
-            if self.is_hurried and key not in self.cache.placements:
-                return NOT_PLACED
-
-            def compute_without_live() -> PlacementAdvice:
-                # a cached placement must not hold a state: each keeps a file open and its links in memory
-                return replace(
-                    self._compute_placement(workload, model, plan, cluster, constraints, gpus_per_node), live=None
-                )
-
-            placed = self.cache.placements.get(key, compute_without_live)
-            return replace(placed, live=live) if self._has_live_fabric else placed
         except OpskError as error:
             return PlacementAdvice(why_not=error.message)
+        return replace(placed, live=live) if self._has_live_fabric else placed
 
-    def _compute_placement(
-        self,
-        workload: Workload,
-        model: ModelShape,
-        plan: Plan,
-        cluster: ClusterSpec,
-        constraints: NodeConstraints,
-        gpus_per_node: int,
-    ) -> PlacementAdvice:
+    def _compute_placement(self, request: PlacementRequest, cluster: ClusterSpec) -> PlacementAdvice:
         """Return where the ranks would go.
 
         Raises
@@ -273,24 +264,12 @@ class Adviser:
         """
         if self.rails is None:
             raise ValueError("ranks are placed on a fabric")
-        step = step_model(model, plan, as_cabled(cluster, self.rails), self.efficiency)
+        step = step_model(request.model, request.plan, as_cabled(cluster, self.rails), self.efficiency)
+        request = replace(request, step=step)
         if self.live is not None and self.fabric_links is not None and self.fabric is not None:
-            placed = advise_live_placement(
-                model,
-                plan,
-                self.fabric_links,
-                self.fabric,
-                self.live,
-                self._apply_default_partition(constraints),
-                gpus_per_node=gpus_per_node,
-                node_gpus=max(gpus_per_node, cluster.node.gpus),
-                gpu_type=workload.gpu,
-                step=step,
-            )
+            placed = advise_live_placement(request, self.live, self.fabric_links, self.fabric)
         else:
-            placed = advise_placement(
-                model, plan, self.rails, gpus_per_node=gpus_per_node, routes=self.routes, step=step
-            )
+            placed = advise_placement(request, self.rails, self.routes)
         return replace(placed, fabric_from=self.fabric_from)
 
     @property
@@ -302,22 +281,6 @@ class Adviser:
         """Return the constraints with the default partition of the site, or else of Slurm, where none is named."""
         default = self.default_partition or (self.live.default_partition if self.live is not None else None)
         return constraints if constraints.partitions or not default else replace(constraints, partitions=(default,))
-
-
-def _host_shortage(
-    question: Question, assumed: Iterable[Assumption], constraints: NodeConstraints
-) -> Iterator[Problem]:
-    """Yield a problem where host memory certainly cannot hold the offloaded states."""
-    return find_host_shortage(
-        constraints.memory,
-        question.workload,
-        question.model,
-        question.plan,
-        question.cluster,
-        question.prediction,
-        cpus_per_node=constraints.cpus_per_node,
-        is_guessed=not STATE_INPUTS.isdisjoint(find_guesses(question.workload, assumed)),
-    )
 
 
 def _with_requested_gpu(cluster: ClusterSpec, requested: str | None) -> tuple[ClusterSpec, tuple[Assumption, ...]]:

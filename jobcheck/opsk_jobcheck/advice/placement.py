@@ -27,7 +27,7 @@ from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.routing.routes import Routes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
-from opsk_jobcheck.cluster_state.node_constraints import NodeConstraints
+from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState
 
 CANDIDATE = "candidate"
@@ -78,19 +78,59 @@ class Chosen:
     sharing: Sharing
 
 
-def find_free_nodes(
-    live: LiveState, constraints: NodeConstraints, *, count: int, gpus: int, gpu_type: str | None
-) -> tuple[tuple[str, ...] | None, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementRequest:
+    """The ranks of a job, and what it requests for them.
+
+    Parameters
+    ----------
+    gpus_per_node, node_gpus
+        GPUs of a node that the job uses, and all that the node has.
+    gpu_type
+        The type as requested from Slurm.
+    step
+        The rest of the step, besides communication between nodes.
+    """
+
+    model: ModelShape
+    plan: Plan
+    gpus_per_node: int
+    node_gpus: int = 0
+    gpu_type: str | None = None
+    constraints: NodeConstraints = ANY_NODES
+    step: StepModel = COMMUNICATION_ONLY
+
+    @property
+    def used_gpus(self) -> int:
+        """The GPUs of each node that the ranks use."""
+        return min(self.gpus_per_node, self.plan.gpus)
+
+    def count_nodes(self) -> int:
+        """Return the number of nodes that the plan needs.
+
+        Raises
+        ------
+        PlanInfeasibleError
+            When its GPUs do not fill them evenly.
+        """
+        gpus, per_node = self.plan.gpus, self.gpus_per_node
+        if gpus % per_node and gpus > per_node:
+            raise PlanInfeasibleError((f"{gpus} GPUs do not fill nodes of {per_node} evenly",))
+        return max(1, gpus // per_node)
+
+
+def find_free_nodes(request: PlacementRequest, live: LiveState) -> tuple[tuple[str, ...] | None, str]:
     """Return the nodes that are free for a job now, or ``None`` and why they are unknown."""
+    constraints = request.constraints
     if not live.is_fresh:
         return None, f"Slurm has not answered for {live.age_s / 60:.0f} min"
     if constraints.unclear:
         return None, constraints.unclear
     if constraints.reservation is not None:
         return None, "which nodes a reservation holds is not asked for"
-    if constraints.only and len(constraints.only) < count:
+    if constraints.only and len(constraints.only) < request.count_nodes():
         return None, "--nodelist names a part of the nodes only"
-    free = live.free(constraints, gpus=gpus, gpu_type=gpu_type)
+    free = live.free(constraints, gpus=request.used_gpus, gpu_type=request.gpu_type)
     if constraints.only:
         named = set(constraints.only)
         free = tuple(node for node in free if node in named)
@@ -98,27 +138,17 @@ def find_free_nodes(
 
 
 def choose_free_nodes(
-    model: ModelShape,
-    shape: JobShape,
-    free: Sequence[str],
-    live: LiveState,
-    *,
-    fabric_links: FabricLinks,
-    fabric: Fabric,
-    compact: Sequence[str],
+    request: PlacementRequest, free: Sequence[str], live: LiveState, fabric_links: FabricLinks, fabric: Fabric
 ) -> Chosen | None:
     """Return the best nodes among those that are free now; ``None`` where too few of them are on the fabric.
-
-    Parameters
-    ----------
-    compact
-        The most compact nodes of the whole fabric, for comparison.
 
     Raises
     ------
     PlanInfeasibleError
         When the plan's groups do not divide.
     """
+    shape = job_shape(request.model, request.plan, request.used_gpus, step=request.step, node_gpus=request.node_gpus)
+    compact = select_compact_nodes(group_nodes_by_unit(fabric_links.rails), request.count_nodes())
     running = live.wire.running if live.wire is not None else RunningLoads.of(fabric_links.links, ())
     sets = max(2, min(MAX_SETS, MAX_RANKS_EVALUATED // max(shape.plan.gpus, 1)))
     evaluated: dict[tuple[str, ...], PlacedJob] = {}
@@ -128,7 +158,7 @@ def choose_free_nodes(
     if not choice.best:
         return None
     best_placement = evaluated[choice.best[0].nodes]
-    placement = place_on_default_nodes(model, fabric_links, shape, best_placement)
+    placement = place_on_default_nodes(request.model, fabric_links, shape, best_placement)
     if placement.is_default:
         load = replace(best_placement.load, name=CANDIDATE)
     else:
@@ -223,15 +253,7 @@ class PlacementAdvice:
     sharing: Sharing | None = None
 
 
-def advise_placement(
-    model: ModelShape,
-    plan: Plan,
-    rails: Rails,
-    *,
-    gpus_per_node: int,
-    routes: Routes | None = None,
-    step: StepModel = COMMUNICATION_ONLY,
-) -> PlacementAdvice:
+def advise_placement(request: PlacementRequest, rails: Rails, routes: Routes | None = None) -> PlacementAdvice:
     """Return the placement on the most compact nodes of the fabric.
 
     Free nodes are not considered; see ``advise_live_placement`` where Slurm was asked.
@@ -241,19 +263,19 @@ def advise_placement(
     PlanInfeasibleError
         When the fabric has fewer nodes than the plan needs, or nodes cannot be filled evenly.
     """
-    count = count_nodes(plan, gpus_per_node)
+    count = request.count_nodes()
     units = group_nodes_by_unit(rails)
     chosen = select_compact_nodes(units, count)
     groups = sum(1 for members in units.values() if set(members) & set(chosen))
     return PlacementAdvice(
         placement=place(
-            model,
-            plan,
+            request.model,
+            request.plan,
             rails,
             chosen,
-            gpus_per_node=min(gpus_per_node, plan.gpus),
+            gpus_per_node=request.used_gpus,
             routes=routes,
-            step=step,
+            step=request.step,
             searching=False,
         ),
         leaf_groups=groups,
@@ -263,31 +285,8 @@ def advise_placement(
     )
 
 
-def count_nodes(plan: Plan, gpus_per_node: int) -> int:
-    """Return the number of nodes that a plan needs.
-
-    Raises
-    ------
-    PlanInfeasibleError
-        When its GPUs do not fill them evenly.
-    """
-    if plan.gpus % gpus_per_node and plan.gpus > gpus_per_node:
-        raise PlanInfeasibleError((f"{plan.gpus} GPUs do not fill nodes of {gpus_per_node} evenly",))
-    return max(1, plan.gpus // gpus_per_node)
-
-
 def advise_live_placement(
-    model: ModelShape,
-    plan: Plan,
-    fabric_links: FabricLinks,
-    fabric: Fabric,
-    live: LiveState,
-    constraints: NodeConstraints,
-    *,
-    gpus_per_node: int,
-    node_gpus: int,
-    gpu_type: str | None = None,
-    step: StepModel = COMMUNICATION_ONLY,
+    request: PlacementRequest, live: LiveState, fabric_links: FabricLinks, fabric: Fabric
 ) -> PlacementAdvice:
     """Return the placement on the best nodes that are free now, or on the most compact ones where too few are.
 
@@ -298,9 +297,8 @@ def advise_live_placement(
     PlanInfeasibleError
         When the fabric has fewer nodes than the plan needs, or nodes cannot be filled evenly.
     """
-    rails, count = fabric_links.rails, count_nodes(plan, gpus_per_node)
-    gpus = min(gpus_per_node, plan.gpus)
-    free, why_not = find_free_nodes(live, constraints, count=count, gpus=gpus, gpu_type=gpu_type)
+    rails, count = fabric_links.rails, request.count_nodes()
+    free, why_not = find_free_nodes(request, live)
     base = PlacementAdvice(
         asked_nodes=count,
         free_nodes=len(free) if free is not None else None,
@@ -309,35 +307,24 @@ def advise_live_placement(
         rails=rails.rail_count,
     )
     chosen: Chosen | None = None
-    units = group_nodes_by_unit(rails)
     if free is not None and len(free) >= count:
-        shape = job_shape(model, plan, gpus, step=step, node_gpus=node_gpus)
-        chosen = choose_free_nodes(
-            model,
-            shape,
-            free,
-            live,
-            fabric_links=fabric_links,
-            fabric=fabric,
-            compact=select_compact_nodes(units, count),
-        )
+        chosen = choose_free_nodes(request, free, live, fabric_links, fabric)
         if chosen is None:
             base = replace(base, live_why_not="the nodes that are free are not on the fabric that opsk was shown")
     if chosen is None:
-        fallback = advise_placement(
-            model, plan, rails, gpus_per_node=gpus_per_node, routes=fabric_links.routes, step=step
-        )
+        fallback = advise_placement(request, rails, fabric_links.routes)
         return replace(
             base,
             placement=fallback.placement,
             leaf_groups=fallback.leaf_groups,
             slurm_flags=fallback.slurm_flags if live.topology in (None, "tree") else (),
         )
+    units = len(group_nodes_by_unit(rails))
     return replace(
         base,
         placement=chosen.placement,
         leaf_groups=chosen.leaf_groups,
-        slurm_flags=build_slurm_flags(live, chosen.sharing, groups=chosen.leaf_groups, units=len(units)),
+        slurm_flags=build_slurm_flags(live, chosen.sharing, groups=chosen.leaf_groups, units=units),
         is_free=True,
         sharing=chosen.sharing,
     )

@@ -9,16 +9,53 @@ from math import prod
 
 from opsk import hostlist
 from opsk.errors import InputError
-from opsk_jobcheck.host_memory import HostMemoryRequest, parse_memory_request
 from opsk_jobcheck.scripts.sbatch.directives import read_directive_options
-from opsk_jobcheck.submission.request import SlurmRequest
+from opsk_jobcheck.submission.request import MEMORY_OPTIONS, SlurmRequest
 
 MAX_CHARACTERS = 4096
 _TOKEN = re.compile(r"[()&|,]|[^()&|,\s]+")
 _COUNTED = re.compile(r"[\[\]*:]")
 _MAX_DEPTH = 8
 
+_SHARE_OF_CPUS = 2
+"""Slurm allocates whole cores: a job may get, and memory is counted by, twice the CPUs that it requests."""
+_EACH = {"mem": "node", "mem-per-cpu": "cpu", "mem-per-gpu": "gpu"}
+_SIZE = re.compile(r"\s*([0-9]{1,12})([KMGT]?)B?\s*", re.IGNORECASE)
+_UNITS = {"K": 1 << 10, "": 1 << 20, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
 FeatureTest = Callable[[Collection[str]], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMemoryRequest:
+    """Host memory requested from Slurm: bytes for each node, CPU or GPU (``each``), and the option text."""
+
+    size_bytes: int
+    each: str
+    words: str
+
+    def per_node_bytes(self, *, gpus_per_node: int | None, cpus_per_node: int | None) -> int | None:
+        """Return the most memory that a node's part of the job may have; ``None`` where that is unknown."""
+        if self.each == "node":
+            return self.size_bytes
+        count = gpus_per_node if self.each == "gpu" else cpus_per_node
+        return self.size_bytes * count * (_SHARE_OF_CPUS if self.each == "cpu" else 1) if count else None
+
+
+def parse_memory_request(options: Mapping[str, str]) -> HostMemoryRequest | None:
+    """Return the memory request of sbatch's options; ``None`` for none, all of a node, several at once, or no size.
+
+    ``--mem`` and its kin count in MiB unless a letter says otherwise, by powers of 1024: sbatch(1).
+    """
+    names = [name for name in MEMORY_OPTIONS if options.get(name)]
+    match = _SIZE.fullmatch(options[names[0]]) if len(names) == 1 else None
+    if match is None or not int(match[1]):
+        return None
+    option_text = f"--{names[0]}={options[names[0]].strip()[:40]}"
+    return HostMemoryRequest(
+        size_bytes=int(match[1]) * _UNITS[match[2].upper()], each=_EACH[names[0]], words=option_text
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 from opsk import __version__
 from opsk.config import AdvisorConfig
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.records.audit import size_notes, verdict_notes
-from opsk_jobcheck.service.advice_cache import AdviceCache, CachedAdvice, cache_key, context_hash
+from opsk_jobcheck.service.advice_cache import AdviceCache, CachedAdvice, Inquiry
 from opsk_jobcheck.service.policy import Decision, decide, policy_notes, render_enforcement
+from opsk_jobcheck.service.session import AnswerResult, NoSideServices, PendingAnswer, RawFrame, Session, SideServices
 from opsk_jobcheck.submission.protocol import (
     MAX_FILES,
     AdviseQuestion,
@@ -46,68 +47,6 @@ THE_SCRIPT = ""
 MAX_FILE_ROUNDS = 3
 """How often files are requested: a second script names a configuration file, which names another."""
 log = logging.getLogger(__name__)
-PendingAnswer = asyncio.Future[Answer]
-"""Will hold an answer, at the latest at the deadline."""
-
-
-class SideServices(Protocol):
-    """The advisor's services besides advice, on the same socket; none of them may take time."""
-
-    def cluster(self, uid: int, have: str) -> bytes | None:
-        """Return the frame of the jobs and nodes that a user may see; ``None`` while they are unknown."""
-
-    def record(self, uid: int, records: Sequence[str]) -> bool:
-        """Accept records for the store; return whether there was room for them."""
-
-
-class NoSideServices:
-    """Provides no service besides advice."""
-
-    def cluster(self, uid: int, have: str) -> bytes | None:
-        """Return ``None``."""
-
-    def record(self, uid: int, records: Sequence[str]) -> bool:
-        """Accept nothing."""
-        return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawFrame:
-    """An answer that is no JSON: a frame that is sent unchanged."""
-
-    frame: bytes
-
-
-AnswerResult = Answer | RawFrame | PendingAnswer
-"""The result of a question: an answer, or a pending one."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Session:
-    """The state of one connection.
-
-    Parameters
-    ----------
-    peer
-        The peer, from the kernel.
-    rounds
-        Number of ``advise`` questions so far: files are requested in the first ones only.
-    requested_files
-        Files that were requested so far.
-    last
-        The advice in the last answer, which the client shows.
-    notes
-        Facts for the audit log.
-    advised
-        The analysis behind the last answer.
-    """
-
-    peer: Peer
-    rounds: int = 0
-    requested_files: tuple[str, ...] = ()
-    last: CachedAdvice | None = None
-    notes: dict[str, object] = field(default_factory=dict)
-    analysis: Analysis | None = None
 
 
 class Answerer:
@@ -121,12 +60,8 @@ class Answerer:
         Users who may ask on behalf of others.
     clock
         A monotonic clock [s].
-    late
-        Receives the result of an analysis after its client's deadline, for the audit log.
-    live
-        Returns the generation of the live state: advice is stored for as long as that is the same.
     side_services
-        The services besides advice.
+        What else the advisor offers and logs.
     """
 
     def __init__(
@@ -136,17 +71,13 @@ class Answerer:
         submit_uids: frozenset[int],
         *,
         clock: Callable[[], float] = time.monotonic,
-        late: Callable[[dict[str, object]], None] = lambda _: None,
-        live: Callable[[], str] = str,
         side_services: SideServices | None = None,
     ) -> None:
         self.config = config
         self._side_services: SideServices = side_services or NoSideServices()
         self.pool = pool
         self.submit_uids = submit_uids
-        self.store = AdviceCache(clock)
-        self._late = late
-        self._live = live
+        self.cache = AdviceCache(clock)
         self._timed_out: set[str] = set()
         self._running: dict[str, list[_Hook]] = {}
 
@@ -181,7 +112,8 @@ class Answerer:
         render = partial(
             self._render_advice, question=question, session=session, left=remaining, is_shown=decision.is_shown
         )
-        return self._find_or_analyze(deadline_s, session.peer.uid, query, session, render)
+        inquiry = Inquiry(uid=session.peer.uid, query=query, state=self._side_services.state_version())
+        return self._find_or_analyze(inquiry, deadline_s, session, render)
 
     def _render_advice(
         self, entry: CachedAdvice, *, question: AdviseQuestion, session: Session, left: int, is_shown: bool
@@ -193,9 +125,9 @@ class Answerer:
             paths = entry.analysis.wanted[:left]
             session.requested_files += paths
             return Answer(status="files", paths=paths)
-        self.store.mark_latest(entry)
+        self.cache.mark_latest(entry)
         if question.command != "sbatch":
-            self.store.typed(entry, question.argv)
+            self.cache.mark_typed(entry, question.argv)
         answer = _build_answer(entry.analysis, entry.analysis.lines) if is_shown else SILENT
         session.last = entry if answer.lines else None
         return answer
@@ -204,55 +136,53 @@ class Answerer:
         """Record that the last advice has been shown, and return whether there was any: the client has closed."""
         if session.last is None:
             return False
-        self.store.shown(session.last)
+        self.cache.mark_shown(session.last)
         return True
 
     def submit(self, question: SubmitQuestion, session: Session) -> Answer | PendingAnswer:
         """Answer ``job_submit``."""
         if session.peer.uid not in self.submit_uids:
             return NOT_ALLOWED
-        uid, query = question.uid, build_submit_request(question)
-        decision = self._decide(query.request)
-        session.notes |= size_notes(query) | policy_notes(decision) | {"for_uid": uid}
+        inquiry = Inquiry(uid=question.uid, query=build_submit_request(question))
+        request = inquiry.query.request
+        decision = self._decide(request)
+        session.notes |= size_notes(inquiry.query) | policy_notes(decision) | {"for_uid": inquiry.uid}
         session.notes["deadline_ms"] = round(self.config.submit_deadline_s * 1e3, 1)
         if decision.action == "off":
             return SILENT
         if question.script is None:
-            entry = self.store.find_just_typed(uid, query.request, question.argv)
+            entry = self.cache.find_just_typed(inquiry.uid, request, question.argv)
             if entry is None and len(question.argv) <= 1:
                 return SILENT
         else:
-            entry = self.store.find_similar(uid, query)
+            entry = self.cache.find_similar(inquiry)
         session.notes["stored"] = entry is not None
-        is_typed = question.script is None and entry is None
-        render = partial(self._render_record, question=question, session=session, query=query, decision=decision)
+        submission = _Submission(
+            question=question,
+            request=request,
+            decision=decision,
+            session=session,
+            has_name_only=question.script is None and entry is None,
+        )
         if entry is not None:
-            return render(entry, is_typed=is_typed)
-        render = partial(render, is_typed=is_typed)
-        return self._find_or_analyze(self.config.submit_deadline_s, uid, query, session, render, first=True)
+            return self._render_record(submission, entry)
+        render = partial(self._render_record, submission)
+        return self._find_or_analyze(inquiry, self.config.submit_deadline_s, session, render, first=True)
 
-    def _render_record(
-        self,
-        entry: CachedAdvice,
-        *,
-        question: SubmitQuestion,
-        session: Session,
-        query: AnalysisRequest,
-        decision: Decision,
-        is_typed: bool,
-    ) -> Answer:
+    def _render_record(self, submission: _Submission, entry: CachedAdvice) -> Answer:
         """Return the answer to ``job_submit``."""
+        question, decision, session = submission.question, submission.decision, submission.session
         session.notes |= verdict_notes(entry.analysis)
         session.analysis = entry.analysis
         # The user's hook read the script of this command, and sent no request: its name alone proves nothing.
-        if is_typed and entry.analysis.verdict == Verdict.UNKNOWN.value:
+        if submission.has_name_only and entry.analysis.verdict == Verdict.UNKNOWN.value:
             return SILENT
-        if question.script is not None and decision.enforces(entry.analysis, query.request):
+        if question.script is not None and decision.enforces(entry.analysis, submission.request):
             session.notes["enforced"] = decision.action
             return _build_enforced_answer(entry.analysis, decision)
         if not decision.is_recorded:
             return SILENT
-        quiet = question.quiet or not decision.is_shown or self.store.was_shown(entry)
+        quiet = question.quiet or not decision.is_shown or self.cache.was_shown(entry)
         return _build_answer(entry.analysis, () if quiet else entry.analysis.short_lines)
 
     def _decide(self, request: SlurmRequest) -> Decision:
@@ -264,22 +194,19 @@ class Answerer:
     def renew(self, config: AdvisorConfig, pool: WorkerPool, submit_uids: frozenset[int]) -> None:
         """Apply a new configuration: earlier advice is discarded."""
         self.config, self.pool, self.submit_uids = config, pool, submit_uids
-        self.store.clear()
+        self.cache.clear()
 
     def _find_or_analyze(
         self,
+        inquiry: Inquiry,
         deadline_s: float,
-        uid: int,
-        query: AnalysisRequest,
         session: Session,
         render: Callable[[CachedAdvice], Answer],
         *,
         first: bool = False,
     ) -> Answer | PendingAnswer:
         """Return the cached answer; else a fresh one or, at the deadline, ``later``."""
-        context = context_hash(uid, query) + ("" if query.quick else self._live())
-        key = cache_key(context, query.text)
-        cached = self.store.find_exact(key) or self.store.find_by_template(context, uid, query)
+        cached = self.cache.find(inquiry)
         if cached is not None and cached.analysis.is_short and not self.pool.is_crowded:
             cached = None
         session.notes.setdefault("stored", cached is not None)
@@ -287,16 +214,16 @@ class Answerer:
             return render(cached)
         loop = asyncio.get_running_loop()
         hook = _Hook(answer=loop.create_future(), session=session, render=render)
-        hook.timer = loop.call_later(deadline_s * SHARE_OF_DEADLINE, self._time_out, key, hook)
-        if key in self._running:
-            self._running[key].append(hook)
+        hook.timer = loop.call_later(deadline_s * SHARE_OF_DEADLINE, self._time_out, inquiry.key, hook)
+        if inquiry.key in self._running:
+            self._running[inquiry.key].append(hook)
             return hook.answer
-        self._running[key] = [hook]
+        self._running[inquiry.key] = [hook]
         try:
-            then = partial(self._take_result, self.pool, context, uid, query)
-            self.pool.analyze(query, uid=uid, first=first, then=then)
+            then = partial(self._take_result, self.pool, inquiry)
+            self.pool.analyze(inquiry.query, uid=inquiry.uid, first=first, then=then)
         except TooBusyError:
-            self._answer_hooks(key, None)
+            self._answer_hooks(inquiry.key, None)
         return hook.answer
 
     def _time_out(self, key: str, hook: _Hook) -> None:
@@ -310,28 +237,39 @@ class Answerer:
             hook.resolve(entry)
 
     def _take_result(
-        self,
-        pool: WorkerPool,
-        context: str,
-        uid: int,
-        query: AnalysisRequest,
-        analysis: Analysis | None,
-        timing: dict[str, float],
+        self, pool: WorkerPool, inquiry: Inquiry, analysis: Analysis | None, timing: dict[str, float]
     ) -> None:
         """Store the result of an analysis, and answer with it; a script that broke a worker is not retried soon."""
-        key = cache_key(context, query.text)
-        had_timed_out = key in self._timed_out
-        self._timed_out.discard(key)
+        had_timed_out = inquiry.key in self._timed_out
+        self._timed_out.discard(inquiry.key)
         if pool is not self.pool:
-            self._answer_hooks(key, None)
+            self._answer_hooks(inquiry.key, None)
             return
         if analysis is None:
-            log.warning("no advice for a script of uid %d", uid)
+            log.warning("no advice for a script of uid %d", inquiry.uid)
             analysis = Analysis(silent=True)
         if had_timed_out:
             notes = verdict_notes(analysis) | timing
-            self._late({"uid": uid, "script_sha256": script_hash(query.text), **notes})
-        self._answer_hooks(key, self.store.put(context, uid, query, analysis, timing=timing))
+            script = script_hash(inquiry.query.text)
+            self._side_services.note_late({"uid": inquiry.uid, "script_sha256": script, **notes})
+        self._answer_hooks(inquiry.key, self.cache.put(inquiry, analysis, timing=timing))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Submission:
+    """A question of ``job_submit``, and the site's decision on it.
+
+    Parameters
+    ----------
+    has_name_only
+        A command was typed whose script nobody has read.
+    """
+
+    question: SubmitQuestion
+    request: SlurmRequest
+    decision: Decision
+    session: Session
+    has_name_only: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -355,7 +293,7 @@ class _Hook:
             try:
                 answer = self.render(entry)
             except Exception:
-                log.exception("advice that cannot be told")
+                log.exception("advice cannot be rendered")
         self.answer.set_result(answer)
 
 
@@ -414,12 +352,3 @@ def _build_enforced_answer(analysis: Analysis, decision: Decision) -> Answer:
         comment=f"{analysis.comment} policy={action}",
         action=action,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """The peer of a connection, as the kernel reports it (``SO_PEERCRED``)."""
-
-    pid: int
-    uid: int
-    gid: int

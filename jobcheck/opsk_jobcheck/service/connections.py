@@ -26,7 +26,7 @@ from typing import Protocol
 from opsk.config import AdvisorConfig
 from opsk.errors import ConfigError, UnavailableError
 from opsk.units import KIB, MIB
-from opsk_jobcheck.service.answering import AnswerResult, Peer, PendingAnswer, RawFrame, Session
+from opsk_jobcheck.service.session import AnswerResult, Peer, PendingAnswer, RawFrame, Session
 from opsk_jobcheck.submission.protocol import (
     HEADER_BYTES,
     Answer,

@@ -18,8 +18,9 @@ from opsk.config import SiteConfig, load_site
 from opsk.errors import OpskError
 from opsk_jobcheck.records.audit import AuditLog
 from opsk_jobcheck.records.record_queue import RecordQueue
-from opsk_jobcheck.service.answering import Answerer, AnswerResult, Session
+from opsk_jobcheck.service.answering import Answerer
 from opsk_jobcheck.service.connections import Connections, Limits, Listener, listen, notify, submit_uids
+from opsk_jobcheck.service.session import AnswerResult, Session
 from opsk_jobcheck.service.shared_cluster import SharedCluster
 from opsk_jobcheck.submission.protocol import Answer, Question
 from opsk_jobcheck.workers.analysis import script_hash, short_hash
@@ -46,14 +47,7 @@ class Advisor:
         self._shared = SharedCluster(site, self._is_trusted)
         self._record_queue = RecordQueue(site, self._is_trusted)
         pool = WorkerPool(site, command=worker_command, environment=self._live.environment(site))
-        self.answerer = Answerer(
-            site.advisor,
-            pool,
-            submit_uids(site.advisor),
-            late=self._note_late,
-            live=self._live.generation,
-            side_services=self,
-        )
+        self.answerer = Answerer(site.advisor, pool, submit_uids(site.advisor), side_services=self)
 
     async def start(self) -> None:
         """Start the workers.
@@ -112,6 +106,10 @@ class Advisor:
         """Answer one question; see `Answerer.answer`."""
         return self.answerer.answer(question, session)
 
+    def state_version(self) -> str:
+        """Return the version of the live state that advice on free nodes and shared links depends on."""
+        return self._live.generation()
+
     def cluster(self, uid: int, have: str) -> bytes | None:
         """Return the jobs and nodes that a user may see, as a frame; ``None`` while they are unknown."""
         return None if self._shared.is_off else self._shared.frame_for(uid, have)
@@ -169,7 +167,7 @@ class Advisor:
             }
         )
 
-    def _note_late(self, notes: dict[str, object]) -> None:
+    def note_late(self, notes: dict[str, object]) -> None:
         """Log the result of an analysis after its hook's deadline."""
         self._audit.write(kind="thought", **notes)
 

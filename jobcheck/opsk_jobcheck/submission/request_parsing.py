@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from opsk_jobcheck.submission.protocol import AdviseQuestion, SubmitQuestion
-from opsk_jobcheck.submission.recent_texts import cache_short_texts
 from opsk_jobcheck.submission.request import MEMORY_OPTIONS, SlurmRequest
 
 NOT_GIVEN = frozenset({0xFFFFFFFE, 0xFFFFFFFF, 0xFFFE, 0xFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF})
@@ -147,7 +146,6 @@ class _ParsedOptions:
     has_chdir: bool
 
 
-@cache_short_texts
 def _parse_cli_options(options_json: str) -> _ParsedOptions:
     """Return the request in the options of ``json_cli_options``."""
     options = parse_options(options_json)

@@ -15,8 +15,8 @@ from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.advice import Advice, explain_oom, find_memory_guesses, oom_probability, would_fit
 from opsk_jobcheck.advice.adviser import build_site_adviser
 from opsk_jobcheck.advice.document import record, render_stored_document
+from opsk_jobcheck.advice.recipe_cache import RecipeCache
 from opsk_jobcheck.advice.rendering import lines, mark_array_task, short_lines
-from opsk_jobcheck.advice.search_cache import SearchCache
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, parse_node_constraints
 from opsk_jobcheck.cluster_state.state import LiveReader, fingerprint
 from opsk_jobcheck.scripts.free_numbers import FreeNumbers, Numbered, text_digest
@@ -24,7 +24,6 @@ from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.submission.protocol import MAX_FILES
 from opsk_jobcheck.submission.request import SlurmRequest
 from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest, short_hash
-from opsk_jobcheck.workers.analysis_cache import AnalysisCache, CachedAnalysis
 from opsk_jobcheck.workers.supervision import FOLDER_VARIABLE, is_watched
 
 log = logging.getLogger(__name__)
@@ -50,9 +49,8 @@ class SiteAnalyzer:
     def __init__(self, site: SiteConfig) -> None:
         self._has_store = site.store.url is not None
         folder = os.environ.get(FOLDER_VARIABLE, "") if is_watched(site) else ""
-        self._adviser = replace(build_site_adviser(site, with_fabric_links=bool(folder)), cache=SearchCache())
+        self._adviser = replace(build_site_adviser(site, with_fabric_links=bool(folder)), cache=RecipeCache())
         self._verdicts_only = replace(self._adviser, search=False)
-        self._analysis_cache = AnalysisCache()
         self._free_numbers = FreeNumbers()
         self._live: LiveReader | None = None
         if folder and self._adviser.fabric_links is not None:
@@ -71,13 +69,7 @@ class SiteAnalyzer:
     def analyze(self, query: AnalysisRequest) -> Analysis:
         """Return the advice; nothing here opens a path that the script names."""
         request = self._fill_partition_nodes(query.request)
-        read = partial(
-            read_script,
-            query.text,
-            file=query.file,
-            request=request,
-            files=query.files,
-        )
+        read = partial(read_script, query.text, file=query.file, request=request, files=query.files)
         began = time.monotonic()
         workload = read()
         is_slow = query.is_hurried or time.monotonic() - began > SLOW_S
@@ -86,11 +78,7 @@ class SiteAnalyzer:
         return replace(analysis, free=free) if free else analysis
 
     def _find_free_numbers(
-        self,
-        query: AnalysisRequest,
-        request: SlurmRequest,
-        workload: Workload,
-        read: Callable[..., Workload],
+        self, query: AnalysisRequest, request: SlurmRequest, workload: Workload, read: Callable[..., Workload]
     ) -> tuple[int, ...]:
         """Return the numbers of the script that the workload does not depend on, as far as that is known."""
         numbered = Numbered.parse(query.text)
@@ -111,22 +99,10 @@ class SiteAnalyzer:
             return Analysis(silent=True)
         live = self._live.state() if self._live is not None and not query.quick else None
         constraints = ANY_NODES if query.quick else parse_node_constraints(query.text, query.request)
-
-        def compute() -> CachedAnalysis:
-            adviser = self._verdicts_only
-            if not query.quick:
-                adviser = replace(self._adviser, live=live, is_hurried=query.is_hurried)
-            return self._build_cached(adviser.advise(workload, constraints), query)
-
-        cached = self._analysis_cache.get(workload, constraints, query, live, compute)
-        return cached.of_script(short_hash(query.text))
-
-    def _build_cached(self, advice: Advice, query: AnalysisRequest) -> CachedAnalysis:
-        said = _build_analysis(advice, query)
-        return CachedAnalysis(
-            analysis=replace(said, kept=render_stored_document(advice)) if self._has_store else said,
-            record=record(advice),
-        )
+        full = replace(self._adviser, live=live, is_hurried=query.is_hurried)
+        advice = (self._verdicts_only if query.quick else full).advise(workload, constraints)
+        analysis = render_analysis(advice, query)
+        return replace(analysis, kept=render_stored_document(advice)) if self._has_store else analysis
 
     def _fill_partition_nodes(self, request: SlurmRequest) -> SlurmRequest:
         """Return a request with the nodes of its partition, where it requests no number and Slurm was queried."""
@@ -134,8 +110,8 @@ class SiteAnalyzer:
         return live.fill_min_nodes(request, self._adviser.default_partition) if live is not None else request
 
 
-def _build_analysis(advice: Advice, query: AnalysisRequest) -> Analysis:
-    """Return the analysis of one piece of advice, without its record."""
+def render_analysis(advice: Advice, query: AnalysisRequest) -> Analysis:
+    """Return the advice as the advisor hands it on."""
     is_array, plain = query.request.is_array, query.ascii_only
     rendered = lines(advice, query.detail, ascii_only=plain) if not query.quick else ()
     return Analysis(
@@ -144,6 +120,7 @@ def _build_analysis(advice: Advice, query: AnalysisRequest) -> Analysis:
         is_short=advice.is_short,
         lines=mark_array_task(rendered, is_array=is_array, ascii_only=plain),
         short_lines=mark_array_task(short_lines(advice, ascii_only=plain), is_array=is_array, ascii_only=plain),
+        comment=record(advice, script_hash=short_hash(query.text)).render(),
         oom_probability=oom_probability(advice),
         guessed=find_memory_guesses(advice),
         why=explain_oom(advice),

@@ -11,7 +11,7 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.rails import Rails, find_rails
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
-from opsk_jobcheck.advice.placement import advise_placement, group_nodes_by_unit, select_compact_nodes
+from opsk_jobcheck.advice.placement import PlacementRequest, advise_placement, group_nodes_by_unit, select_compact_nodes
 
 MODEL = ModelShape(layers=8, hidden=1024, ffn=4096, heads=16, kv_heads=16, head_dim=64, vocab=1024, seq=128)
 
@@ -22,6 +22,10 @@ def rails() -> Rails:
     return find_rails(rail_optimized_fabric(nodes=16, hcas=8, leaves=16, spines=4))
 
 
+def placement_request(plan: Plan) -> PlacementRequest:
+    return PlacementRequest(model=MODEL, plan=plan, gpus_per_node=8)
+
+
 def test_units_are_those_of_the_cabling(rails: Rails) -> None:
     units = group_nodes_by_unit(rails)
     assert sorted(len(nodes) for nodes in units.values()) == [8, 8]
@@ -29,31 +33,31 @@ def test_units_are_those_of_the_cabling(rails: Rails) -> None:
 
 
 def test_a_job_that_fits_into_one_unit_asks_for_one_switch(rails: Rails) -> None:
-    placed = advise_placement(MODEL, Plan(tp=8, dp=8, global_batch=8), rails, gpus_per_node=8)
+    placed = advise_placement(placement_request(Plan(tp=8, dp=8, global_batch=8)), rails)
     assert placed.placement is not None
     assert len(placed.placement.nodes) == 8
     assert (placed.leaf_groups, placed.rails, placed.slurm_flags) == (1, 8, ("--switches=1",))
 
 
 def test_a_larger_job_takes_more_units(rails: Rails) -> None:
-    placed = advise_placement(MODEL, Plan(tp=8, dp=12, global_batch=12), rails, gpus_per_node=8)
+    placed = advise_placement(placement_request(Plan(tp=8, dp=12, global_batch=12)), rails)
     assert (placed.leaf_groups, placed.slurm_flags) == (2, ())
 
 
 def test_a_job_on_one_node_asks_for_nothing(rails: Rails) -> None:
-    placed = advise_placement(MODEL, Plan(tp=4, global_batch=1), rails, gpus_per_node=8)
+    placed = advise_placement(placement_request(Plan(tp=4, global_batch=1)), rails)
     assert placed.placement is not None
     assert (len(placed.placement.nodes), placed.slurm_flags) == (1, ())
 
 
 def test_too_few_nodes_is_said_with_numbers(rails: Rails) -> None:
     with pytest.raises(PlanInfeasibleError, match="needs 17 nodes, the fabric has 16"):
-        advise_placement(MODEL, Plan(tp=8, dp=17, global_batch=17), rails, gpus_per_node=8)
+        advise_placement(placement_request(Plan(tp=8, dp=17, global_batch=17)), rails)
 
 
 def test_nodes_must_be_filled_evenly(rails: Rails) -> None:
     with pytest.raises(PlanInfeasibleError, match="12 GPUs do not fill nodes of 8"):
-        advise_placement(MODEL, Plan(tp=4, dp=3, global_batch=3), rails, gpus_per_node=8)
+        advise_placement(placement_request(Plan(tp=4, dp=3, global_batch=3)), rails)
 
 
 def test_the_smallest_unit_that_holds_the_job_is_taken() -> None:

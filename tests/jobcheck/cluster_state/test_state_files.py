@@ -16,7 +16,8 @@ from opsk.planning.interference.load import default_load, job_shape
 from opsk.planning.placement.step_model import DENSE
 from opsk.workload.plan import Plan
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.advice.search_cache import SearchCache
+from opsk_jobcheck.advice.placement import PlacementAdvice
+from opsk_jobcheck.advice.recipe_cache import RecipeCache
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES
 from opsk_jobcheck.cluster_state.state import LiveReader, LiveState, LiveWriter, fingerprint
 from opsk_jobcheck.cluster_state.state_header import LiveHead
@@ -157,7 +158,7 @@ def test_what_was_placed_before_holds_no_file_of_the_state_that_it_was_placed_wi
 ) -> None:
     """A state is some megabytes of memory while anybody maps it, and a generation comes every few seconds."""
     assert adviser.fabric_links is not None
-    watch, cached = StateBuilder(SiteConfig(), adviser, CountingSlurm()), replace(adviser, cache=SearchCache())
+    watch, cached = StateBuilder(SiteConfig(), adviser, CountingSlurm()), replace(adviser, cache=RecipeCache())
     writer, reader = LiveWriter(tmp_path, fingerprint(adviser.fabric_links)), LiveReader(tmp_path, Clock(), "")
     workload = read_script(TRAINS, file="job.sh", request=SlurmRequest(nodes=2))
     for number in range(6):
@@ -167,7 +168,7 @@ def test_what_was_placed_before_holds_no_file_of_the_state_that_it_was_placed_wi
         assert advice.placement.live is state
         assert advice.placement.sharing is not None
     assert cached.cache is not None
-    assert len(cached.cache.placements) == 6
+    assert cached.cache.count(PlacementAdvice) == 6
     del state, advice
     assert len([name for name in mapped_files() if name.startswith(str(tmp_path))]) == 1
 

@@ -7,8 +7,8 @@ import json
 import socket
 from pathlib import Path
 
-from opsk_jobcheck.service.answering import AnswerResult, Session
 from opsk_jobcheck.service.connections import Connections, Limits
+from opsk_jobcheck.service.session import AnswerResult, Session
 from opsk_jobcheck.submission.protocol import Answer, Question, frame
 from tests.fakes.bad_servers import read_question
 

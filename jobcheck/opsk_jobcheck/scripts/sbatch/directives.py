@@ -26,7 +26,6 @@ from opsk_jobcheck.scripts.sbatch.directive_lines import (
     iterate_head_lines,
     split_sbatch_words,
 )
-from opsk_jobcheck.submission.recent_texts import cache_short_texts
 from opsk_jobcheck.submission.request_parsing import MAX_COUNT, parse_gpus
 
 MAX_HEAD_CHARACTERS = 1 << 20
@@ -146,7 +145,6 @@ def find_late_directives(text: str, *, file: str) -> tuple[Problem, ...]:
     return (Problem(what=what, file=file, line=line, hint="move #SBATCH lines above the first command"),)
 
 
-@cache_short_texts
 def _read(head: str, file: str) -> Directives:
     """Return the request of the lines at the top of a script."""
     return _DirectiveReader(file).read(head)
@@ -157,7 +155,6 @@ def read_directive_options(text: str) -> dict[str, str]:
     return dict(_read_options(_cut_head(text)))
 
 
-@cache_short_texts
 def _read_options(head: str) -> tuple[tuple[str, str], ...]:
     """Return the options of one script in the order given."""
     reading = _DirectiveReader("")

@@ -9,8 +9,9 @@ import pytest
 from opsk.hardware.catalog import cluster
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.advice.recipe_cache import RecipeCache
 from opsk_jobcheck.advice.rendering import SHORT, lines
-from opsk_jobcheck.advice.search_cache import LruCache, SearchCache
+from opsk_jobcheck.advice.search import SearchResult
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.submission.request import SlurmRequest
 
@@ -24,12 +25,12 @@ SCRIPT = (
 
 @pytest.fixture
 def adviser() -> Adviser:
-    return Adviser(cluster=cluster("superpod-h100"), cache=SearchCache())
+    return Adviser(cluster=cluster("superpod-h100"), cache=RecipeCache())
 
 
 def searched(adviser: Adviser) -> int:
     assert adviser.cache is not None
-    return len(adviser.cache.searches)
+    return adviser.cache.count(SearchResult)
 
 
 def advise(adviser: Adviser, text: str, *, file: str = "job.sh", nodes: int = 2) -> Advice:
@@ -89,18 +90,3 @@ def test_another_spelling_of_the_same_plan_is_advised_in_its_own_words(adviser: 
     advise(adviser, SCRIPT)
     other = SCRIPT.replace("--micro-batch-size 1", "--micro_batch_size 1")
     assert lines(advise(adviser, other)) == lines(anew(adviser, other))
-
-
-def test_of_too_many_values_the_one_goes_that_was_asked_for_longest_ago() -> None:
-    kept: LruCache[int] = LruCache(2)
-    assert [kept.get(key, lambda key=key: key * 10) for key in (1, 2, 1, 3)] == [10, 20, 10, 30]
-    assert len(kept) == 2
-    assert kept.get(1, lambda: -1) == 10
-    assert kept.get(2, lambda: -1) == -1
-
-
-def test_what_fails_is_not_kept() -> None:
-    kept: LruCache[int] = LruCache(2)
-    with pytest.raises(ZeroDivisionError):
-        kept.get(1, lambda: 1 // 0)
-    assert kept.get(1, lambda: 7) == 7

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from opsk.config import AdvisorConfig
-from opsk_jobcheck.service.answering import Answerer, Peer, Session
+from opsk_jobcheck.service.answering import Answerer
+from opsk_jobcheck.service.session import NoSideServices, Peer, Session
 from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer
 from opsk_jobcheck.submission.request_parsing import parse_advise_request
 from opsk_jobcheck.workers.analysis import Analysis
@@ -23,9 +24,18 @@ class CountingPool:
         then(Analysis(verdict="fits", lines=(f"answer {self.asked}",)), {})
 
 
+class Versions(NoSideServices):
+    """Returns the version of the state that a test sets."""
+
+    version = "state-1"
+
+    def state_version(self) -> str:
+        return self.version
+
+
 def test_a_new_state_asks_again_and_the_same_does_not() -> None:
-    pool, generation = CountingPool(), ["state-1"]
-    answerer = Answerer(AdvisorConfig(), pool, frozenset(), live=lambda: generation[0])  # type: ignore[arg-type]
+    pool, services = CountingPool(), Versions()
+    answerer = Answerer(AdvisorConfig(), pool, frozenset(), side_services=services)  # type: ignore[arg-type]
     question = AdviseQuestion(kind="advise", command="sbatch", argv=("job.sh",), script="#!/bin/bash\ntorchrun a\n")
 
     async def ask() -> tuple[str, ...]:
@@ -34,7 +44,7 @@ def test_a_new_state_asks_again_and_the_same_does_not() -> None:
 
     async def ask_all() -> list[tuple[str, ...]]:
         said = [await ask(), await ask()]
-        generation[0] = "state-2"
+        services.version = "state-2"
         return [*said, await ask(), await ask()]
 
     assert asyncio.run(ask_all()) == [("answer 1",), ("answer 1",), ("answer 2",), ("answer 2",)]

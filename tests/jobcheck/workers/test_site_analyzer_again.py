@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from opsk.config import SiteConfig
-from opsk_jobcheck.advice.search_cache import SearchCache
+from opsk_jobcheck.advice import adviser
+from opsk_jobcheck.advice.advice import Advice
+from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.advice.recipe_cache import RecipeCache
 from opsk_jobcheck.cluster_state.state import LiveState
-from opsk_jobcheck.service.advice_cache import AdviceCache, context_hash
+from opsk_jobcheck.service.advice_cache import AdviceCache, Inquiry
 from opsk_jobcheck.submission.request import SlurmRequest
 from opsk_jobcheck.workers import site_analyzer
 from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest, script_hash
-from opsk_jobcheck.workers.analysis_cache import AnalysisCache
 from opsk_jobcheck.workers.site_analyzer import SiteAnalyzer
 
 SCRIPT = (
@@ -35,40 +38,34 @@ def analyzer(monkeypatch: pytest.MonkeyPatch) -> SiteAnalyzer:
 
 def anew(analyzer: SiteAnalyzer, query: AnalysisRequest) -> Analysis:
     """Return what an analyzer says that was asked nothing before."""
-    names = ("_adviser", "_verdicts_only", "_analysis_cache")
-    before = {name: getattr(analyzer, name) for name in names}
-    for name in names[:2]:
-        setattr(analyzer, name, replace(before[name], cache=SearchCache()))
-    analyzer._analysis_cache = AnalysisCache()
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_adviser", "_verdicts_only"):
+            patch.setattr(analyzer, name, replace(getattr(analyzer, name), cache=RecipeCache()))
         return analyzer.analyze(query)
-    finally:
-        for name, held in before.items():
-            setattr(analyzer, name, held)
 
 
-def predictions(analyzer: SiteAnalyzer, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return a list that grows whenever something is worked out."""
-    worked_out: list[object] = []
-    kind = type(analyzer._adviser)
-    advise = kind.advise
+def count_work(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that grows whenever a plan is predicted or others are searched."""
+    work: list[str] = []
+    for name in ("predict_one", "search_improvements"):
+        compute = getattr(adviser, name)
 
-    def counted(self: object, *arguments: object) -> object:
-        worked_out.append(self)
-        return advise(self, *arguments)  # type: ignore[arg-type]
+        def counted(*arguments: object, compute: Callable[..., object] = compute, name: str = name) -> object:
+            work.append(name)
+            return compute(*arguments)
 
-    monkeypatch.setattr(kind, "advise", counted)
-    return worked_out
+        monkeypatch.setattr(adviser, name, counted)
+    return work
 
 
 def test_another_seed_is_told_the_same_without_working_it_out(
     analyzer: SiteAnalyzer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = analyzer.analyze(FIRST)
-    worked_out = predictions(analyzer, monkeypatch)
+    work = count_work(monkeypatch)
     text = SCRIPT.replace("SEED=1", "SEED=2")
     second = analyzer.analyze(replace(FIRST, text=text))
-    assert not worked_out
+    assert not work
     assert replace(second, comment="", free=()) == replace(first, comment="")
     assert script_hash(text)[:12] in second.comment
     assert second == anew(analyzer, replace(FIRST, text=text))
@@ -80,14 +77,14 @@ def test_what_is_told_of_a_form_is_what_would_be_thought_of_the_script(analyzer:
     store = AdviceCache(time.monotonic)
     for seed in (1, 2):
         asked = replace(FIRST, text=SCRIPT.replace("SEED=1", f"SEED={seed}"), quick=quick)
-        store.put(context_hash(1, asked), 1, asked, analyzer.analyze(asked))
+        store.put(Inquiry(uid=1, query=asked), analyzer.analyze(asked))
     for seed in ("3", "12345678", "0", "1e-7"):
         asked = replace(FIRST, text=SCRIPT.replace("SEED=1", f"SEED={seed}"), quick=quick)
-        found = store.find_by_template(context_hash(1, asked), 1, asked)
+        found = store.find(Inquiry(uid=1, query=asked))
         assert found is not None
         assert found.analysis == replace(anew(analyzer, asked), free=())
     other = replace(FIRST, text=SCRIPT.replace("--num-layers 24", "--num-layers 48"), quick=quick)
-    assert store.find_by_template(context_hash(1, other), 1, other) is None
+    assert store.find(Inquiry(uid=1, query=other)) is None
 
 
 def test_a_script_that_takes_long_to_read_is_not_read_again_to_learn_from(
@@ -125,9 +122,9 @@ def test_whatever_is_told_otherwise_is_told_as_if_it_were_the_first(
     analyzer: SiteAnalyzer, other: AnalysisRequest
 ) -> None:
     for first, second in ((FIRST, other), (other, FIRST)):
-        analyzer._analysis_cache = AnalysisCache()
+        expected = anew(analyzer, second)
         analyzer.analyze(first)
-        assert analyzer.analyze(second) == anew(analyzer, second)
+        assert analyzer.analyze(second) == expected
 
 
 def test_what_was_cut_short_is_worked_out_when_there_is_time(analyzer: SiteAnalyzer) -> None:
@@ -139,7 +136,7 @@ def test_what_was_cut_short_is_worked_out_when_there_is_time(analyzer: SiteAnaly
     assert analyzer.analyze(replace(FIRST, text=text, is_hurried=True)) == full
 
 
-def test_another_state_of_the_cluster_or_an_old_one_is_looked_at_anew(
+def test_each_answer_is_given_the_present_state_of_the_cluster(
     analyzer: SiteAnalyzer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Reader:
@@ -148,19 +145,17 @@ def test_another_state_of_the_cluster_or_an_old_one_is_looked_at_anew(
         def state(self) -> LiveState:
             return self.now
 
+    states: list[LiveState | None] = []
+    advise = Adviser.advise
+
+    def recorded(self: Adviser, *arguments: object) -> Advice:
+        states.append(self.live)
+        return advise(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Adviser, "advise", recorded)
     reader = Reader()
     analyzer._live = reader  # type: ignore[assignment]
-    analyzer.analyze(FIRST)
-    worked_out = predictions(analyzer, monkeypatch)
-    analyzer.analyze(FIRST)
-    assert not worked_out
-    for state in (
-        replace(reader.now, generation="two"),
-        replace(reader.now, topology="tree"),
-        replace(reader.now, running=1),
-        replace(reader.now, age_s=61.0),
-        replace(reader.now, age_s=61.0),
-    ):
-        before, reader.now = len(worked_out), state
+    for state in (reader.now, replace(reader.now, generation="two"), replace(reader.now, age_s=61.0)):
+        reader.now = state
         analyzer.analyze(FIRST)
-        assert len(worked_out) == before + 1
+        assert states[-1] is state
