@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date
 from enum import Enum
 from pathlib import PurePath
@@ -69,6 +69,12 @@ def to_json_values(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return value
+
+
+def read_fields(value: Any, *properties: str, without: Collection[str] = ()) -> dict[str, Any]:
+    """Return the fields of a dataclass, unchanged, and the named properties; ``without`` some."""
+    names = (*(item.name for item in dataclasses.fields(value)), *properties)
+    return {name: getattr(value, name) for name in names if name not in without}
 
 
 def format_json(value: Any) -> str:

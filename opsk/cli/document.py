@@ -1,4 +1,4 @@
-"""Prints answers for programs as one JSON document."""
+"""Prints one JSON document on stdout, and messages on stderr."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from typing import Any
 
 import click
 
-from opsk.text import format_json
+from opsk.text import escape, format_json
 
 
 def echo_json(document: Any) -> None:
     """Print one JSON document on stdout."""
     click.echo(format_json(document))
+
+
+def echo_message(text: str) -> None:
+    """Print a message on stderr, as one line that begins with ``opsk:``."""
+    click.echo(f"opsk: {escape(text)}", err=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.postmortem.job import write_report
+from opsk.app.postmortem import write_report
 from opsk.errors import InputError
 from opsk.job_key import JobKey
 from opsk.postmortem.evidence.index import list_entries

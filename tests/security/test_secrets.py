@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from opsk.app.doctor.configuration import check_configuration
 from opsk.app.doctor.finding import Level, Site
-from opsk.cli.doctor.configuration import check_configuration
 from opsk.cli.main import main
 from opsk.config import SiteConfig, StoreConfig
 

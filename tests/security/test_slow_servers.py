@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from opsk.cli.doctor.http import fetch
-from opsk.cli.events.pages import read_pages
+from opsk.app.doctor.http import fetch
+from opsk.app.events import read_pages
 from opsk.config import TopConfig
 from opsk.errors import UnavailableError
 from opsk_tui.data.sources.prometheus.http import Access, Server

@@ -16,15 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opsk.app.inputs.fabric_dump import GZIP, MAX_BYTES, STDIN, read_dumps, read_text, unpack
+from opsk.app.inputs.fabric_files import GZIP, MAX_BYTES, STDIN, read_dumps, read_text, unpack
 from opsk.errors import InputError
 from opsk.fabric.fabric import Fabric, Fault
 from opsk.fabric.hosts.ports import natural_key
 from opsk.fabric.node.affinity import Affinity, assign_nics, compute_nic_affinity
 from opsk.fabric.node.dialects import holds_node, read_node
 from opsk.fabric.node.infiniband_tree import DEVICE_FILES, PORT_FILES, read_infiniband_tree
-from opsk.fabric.node.merge import merge_nodes
-from opsk.fabric.node.node_topology import NodeTopology
+from opsk.fabric.node.node_topology import NodeTopology, merge_nodes
 from opsk.fabric.rails import Rails
 from opsk.units import MIB
 

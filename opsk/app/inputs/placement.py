@@ -8,14 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from opsk.app.inputs.cluster import load_cluster
-from opsk.app.inputs.efficiency import load_efficiency
-from opsk.app.inputs.fabric_dump import read_dumps
-from opsk.app.inputs.job_work import JobWork
+from opsk.app.inputs.fabric_files import read_dumps, read_routes
+from opsk.app.inputs.job_work import JobWork, read_script_plan
+from opsk.app.inputs.named_inputs import load_cluster, load_efficiency
 from opsk.app.inputs.node_files import match_fabric_names, read_node_files
 from opsk.app.inputs.plan_file import PlanFile, read_plan_file
-from opsk.app.inputs.route_files import read_routes
-from opsk.app.inputs.script_plan import read_script_plan
 from opsk.config import load_site
 from opsk.errors import InputError, OpskError
 from opsk.fabric.design import MAX_PORTS, rail_optimized_fabric
@@ -28,8 +25,7 @@ from opsk.fabric.node.node_topology import NodeTopology
 from opsk.fabric.rails import Rails, find_rails
 from opsk.hardware.spec import ClusterSpec
 from opsk.hostlist import expand, fold
-from opsk.planning.placement.reference_jobs import DENSE
-from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
+from opsk.planning.placement.step_model import COMMUNICATION_ONLY, DENSE, StepModel, as_cabled, step_model
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.commands.current_job import resolve_label
 from opsk.slurm.records import JobRecord
@@ -78,14 +74,14 @@ class PlacementInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The command line of ``opsk place``."""
+    """The options of ``opsk place`` that describe the job, its nodes and the cabling."""
 
-    plan: str | None
-    nodes: str | None
-    job: str | None
-    fabric: Sequence[Path]
-    cluster: str | None
-    gpus_per_node: int | None
+    plan: str | None = None
+    nodes: str | None = None
+    job: str | None = None
+    fabric: Sequence[Path] = ()
+    cluster: str | None = None
+    gpus_per_node: int | None = None
     routes: Sequence[Path] = ()
     node_files: Sequence[Path] = ()
     adaptive: bool = False

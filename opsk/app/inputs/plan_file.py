@@ -29,8 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opsk.app.inputs.plan_fields import RunOptions
-from opsk.app.inputs.plan_validation import ExaminedPlan, examine_plan
+from opsk.app.inputs.plan_validation import ExaminedPlan, RunOptions, examine_plan
 from opsk.costmodel.estimates.checkpoint import CheckpointOptions
 from opsk.errors import InputError
 from opsk.text import escape

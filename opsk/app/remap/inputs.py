@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from opsk.app.inputs.efficiency import load_efficiency
 from opsk.app.inputs.job_work import find_job_work
+from opsk.app.inputs.named_inputs import load_efficiency
 from opsk.app.inputs.node_files import match_fabric_names, read_node_files
 from opsk.app.inputs.placement import PlacementInputs, Request, gather_inputs
 from opsk.config import load_site
@@ -42,22 +42,14 @@ _UNFREE_FLAGS = frozenset({"RESERVED", "PLANNED", "COMPLETING", "POWERING_DOWN",
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemapRequest:
-    """The options of ``opsk remap`` that describe the job and its nodes."""
+class RemapRequest(Request):
+    """The options of ``opsk remap`` that describe the job, its nodes and its Slurm."""
 
-    job: str | None
-    plan: str | None
-    nodes: str | None
-    spares: str | None
-    free: str | None
-    placement: Path | None
-    fabric: Sequence[Path]
-    routes: Sequence[Path]
-    node_files: Sequence[Path]
-    cluster: str | None
-    gpus_per_node: int | None
-    rank_order: str | None
-    release: tuple[int, int] | None
+    spares: str | None = None
+    free: str | None = None
+    placement: Path | None = None
+    rank_order: str | None = None
+    release: tuple[int, int] | None = None
     avoid: Collection[str] = ()
     """Unhealthy nodes, which do not count as free."""
 
@@ -138,15 +130,11 @@ def gather_remap(request: RemapRequest, slurm: SlurmClient) -> RemapInputs:
     records = _read_node_records(slurm) if job is not None else {}
     free = _find_free_nodes(request, job, records, job_nodes + spares)
     placement_inputs = gather_inputs(
-        Request(
-            plan=request.plan,
+        replace(
+            request,
             nodes=fold([*job_nodes, *spares, *free]),
             job=None if request.plan else request.job,
-            fabric=request.fabric,
-            cluster=request.cluster,
             gpus_per_node=request.gpus_per_node or (job.gpus_per_node if job and job.nodes else None),
-            routes=request.routes,
-            node_files=request.node_files,
             work=find_job_work(job) if job is not None and request.plan is None else None,
         ),
         slurm,

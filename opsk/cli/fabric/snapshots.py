@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
-from opsk.app.inputs.fabric_dump import read_dump
+from opsk.app.inputs.fabric_files import read_dump
 from opsk.app.site_store import open_site_store
 from opsk.cli.document import echo_json
 from opsk.config import load_site

@@ -2,27 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from opsk.app.inputs.efficiency import load_efficiency
+from opsk.app.goodput import (
+    SHRINK,
+    WAIT,
+    FailureOptions,
+    build_goodput_document,
+    build_input_error,
+    format_spares_csv,
+    parse_failure_flags,
+)
+from opsk.app.inputs.named_inputs import load_efficiency
 from opsk.app.inputs.plan_file import PlanFile, format_source, read_tables
 from opsk.cli.document import echo_json
-from opsk.cli.goodput.document import build_goodput_document, format_spares_csv
-from opsk.cli.goodput.inputs import FailureOptions, build_input_error, failure_flags, parse_failure_flags
 from opsk.cli.goodput.text import print_goodput
-from opsk.cli.plan_flags import SectionedCommand, build_tables, table_flags
+from opsk.cli.plan_flags import SectionedCommand, TableOption, build_tables, table_flags
 from opsk.cli.predict.command import FLAGS, build_answer, validate_plan
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.estimates.checkpoint import CheckpointOptions
 from opsk.costmodel.uncertainty.verdict import Verdict
 from opsk.diagnosis.goodput.goodput import GoodputRequest, compute_goodput
+from opsk.diagnosis.goodput.parts import RADIX
 from opsk.diagnosis.goodput.spares import format_too_many_inside
 from opsk.errors import ExitStatus, OpskError
+from opsk.hardware.failure_rates import DEFAULT_RATES, to_hours_field
 from opsk.hardware.spec import ClusterSpec
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_WORDS = {
+    "gpu_mtbf_s": "Hours of one GPU between its failures; never is a word.",
+    "host_mtbf_s": "Hours of one node, for what is no GPU, NIC or link.",
+    "nic_mtbf_s": "Hours of one port on the compute fabric.",
+    "link_mtbf_s": "Hours of one cable from NIC to leaf.",
+    "switch_mtbf_s": "Hours of one switch of the compute fabric.",
+    "hb_domain_mtbf_s": "Hours of one HB domain that spans nodes, for what takes all of it.",
+    "software_mtbf_s": "GPU hours between interruptions that a restart cures.",
+    "node_repair_s": "Mean hours until a failed node can be used again.",
+    "switch_repair_s": "Mean hours until a failed switch can be used again.",
+    "hb_domain_repair_s": "Mean hours until a failed HB domain can be used again.",
+}
+
+
+class FailureOption(TableOption):
+    """A flag on failures, shown in a separate section of the help."""
+
+    @property
+    def title(self) -> str:
+        """Title of the section in which the help shows it."""
+        return "Failures and spares"
+
+
+def failure_flags(command: Command) -> Command:
+    """Give a command the flags on failures and spares; all arrive as text, to be checked together."""
+    flags = [
+        ("--rates", "NAME|FILE", f"Published rates, or a TOML of your own. Default: {DEFAULT_RATES}."),
+        *((f"--{to_hours_field(name).replace('_', '-')}", "HOURS", words) for name, words in _WORDS.items()),
+        ("--spares", "N", "Most spare nodes (or HB domains, where these span nodes) to look at."),
+        ("--hold", "N", "Spares that are held: goodput is told for these; left out, for the best number."),
+        ("--spare-trays", "N", "Nodes of every HB domain kept as spares; left out, the best number."),
+        (
+            "--when-out",
+            "WORD",
+            f"What the job does with too few nodes: {WAIT}, or {SHRINK} by replicas. Default: {WAIT}.",
+        ),
+        ("--radix", "N", f"Ports of a switch, for clusters that do not count theirs. Default: {RADIX}."),
+    ]
+    for name, metavar, words in reversed(flags):
+        command = click.option(name, cls=FailureOption, metavar=metavar, default=None, help=words)(command)
+    return command
 
 
 @click.command(cls=SectionedCommand)

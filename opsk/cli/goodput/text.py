@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from opsk.cli.goodput.recommendation import format_percent
+from opsk.app.goodput import format_percent
 from opsk.cli.predict.text import (
     build_labelled,
     create_stdout_console,

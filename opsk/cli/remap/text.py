@@ -47,7 +47,7 @@ def print_applied(applied: ExecutionResult) -> None:
         lines += _wrap_text(f"wrote {shown['rank_file']}")
     lines += [line for text in shown["done"] for line in _format_command("done", text)]
     if shown["is_outdated"]:
-        lines += _wrap_text(f"NOTHING WAS RUN, the world has changed: {shown['said']}")
+        lines += _wrap_text(f"NOTHING WAS RUN, the cluster has changed: {shown['said']}")
     if shown["refused"]:
         lines += [*_format_command("REFUSED", shown["refused"]), *_wrap_text(f"    {shown['said']}")]
     lines += [line for text, who in shown["left"] for line in _format_command(who, text)]
@@ -205,8 +205,3 @@ def _format_percent(share: float | None) -> str:
 
 def _wrap_text(text: str, indent: str = "        ") -> list[str]:
     return wrap(escape(text), WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
-
-
-def echo_warning(text: str) -> None:
-    """Print a warning of a remap on stderr."""
-    click.echo(f"opsk: {escape(text)}", err=True)

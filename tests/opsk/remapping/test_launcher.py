@@ -93,7 +93,7 @@ def test_torchrun_gets_one_task_a_node_and_its_node_rank() -> None:
 def test_a_map_that_cannot_be_started_is_told() -> None:
     assert find_refusal(MOVED, JOB, per_node=True) == ""
     assert "does not hold n9" in find_refusal(replace(MOVED, hosts=("n9", "n1")), JOB, per_node=False)
-    assert "meant for job 8" in find_refusal(replace(MOVED, job="8"), JOB, per_node=False)
+    assert "for job 8" in find_refusal(replace(MOVED, job="8"), JOB, per_node=False)
     mixed = replace(MOVED, hosts=("n1", "n2", "n1", "n2"))
     assert find_refusal(mixed, JOB, per_node=False) == ""
     assert "node by node" in find_refusal(mixed, JOB, per_node=True)
@@ -109,7 +109,7 @@ def test_where_tasks_run_is_the_maps_business() -> None:
 def test_a_node_gets_a_rank_a_gpu() -> None:
     assert count_tasks_per_node({}, JOB) == 2
     assert count_tasks_per_node({"SLURM_GPUS_ON_NODE": "4"}, replace(JOB, gpus_per_node=None)) == 4
-    with pytest.raises(InputError, match="is not known"):
+    with pytest.raises(InputError, match="is unknown"):
         count_tasks_per_node({}, replace(JOB, gpus_per_node=None))
 
 

@@ -12,10 +12,9 @@ from threading import Lock
 
 import numpy as np
 
-from opsk.app.remap.apply import apply_option, open_journal
+from opsk.app.remap.execution import apply_option, open_journal, plan_undo, resume_remap
 from opsk.app.remap.inputs import RemapInputs, RemapRequest, gather_remap
-from opsk.app.remap.journal import plan_undo, resume_remap
-from opsk.app.remap.terms import build_terms, compute_remaining_s
+from opsk.app.remap.options import build_terms, compute_remaining_s
 from opsk.errors import InputError
 from opsk.job_key import JobKey
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY
@@ -173,10 +172,7 @@ class SlurmActions:
 
 def _request(job: str, avoid: frozenset[str]) -> RemapRequest:
     """Return the request for a job; Slurm, its advice and the site's configuration provide the rest."""
-    return RemapRequest(
-        job=job, plan=None, nodes=None, spares=None, free=None, placement=None, fabric=(), routes=(), node_files=(),
-        cluster=None, gpus_per_node=None, rank_order=None, release=None, avoid=avoid,
-    )  # fmt: skip
+    return RemapRequest(job=job, avoid=avoid)
 
 
 def _find_abandoned(journal: FileJournal, key: JobKey) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from opsk.app.inputs.plan_validation import examine_plan
 from opsk.costmodel.efficiency.efficiency import Spread
 from opsk.costmodel.uncertainty.case_spread import assumed_inputs, widen_spread
-from opsk.costmodel.uncertainty.spread import USUAL_ASSUMED
+from opsk.costmodel.uncertainty.chance import USUAL_ASSUMED
 from opsk.workload.plan import Precision, Sharding, Software, States
 
 STATED: dict[str, Any] = {

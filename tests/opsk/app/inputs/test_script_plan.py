@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from opsk.app.inputs import script_plan as module
-from opsk.app.inputs.script_plan import parse_checked_plan, read_script_plan
+from opsk.app.inputs import job_work as module
+from opsk.app.inputs.job_work import parse_checked_plan, read_script_plan
 from opsk.slurm.commands import job_script
 from opsk.slurm.records import JobRecord
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.app.inputs.fabric_dump import read_dump
+from opsk.app.inputs.fabric_files import read_dump
 from opsk.cli.fabric.command import build_port_places
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from opsk.cli.goodput.recommendation import format_ordinal, format_percent
+from opsk.app.goodput import format_ordinal, format_percent
 from opsk.cli.goodput.text import print_goodput
 from opsk.cli.main import opsk
 from opsk.errors import OpskError

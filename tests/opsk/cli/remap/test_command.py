@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from opsk.app.remap import apply as remap_apply
-from opsk.app.remap import journal as remap_journal
+from opsk.app.remap import execution as remap_apply
+from opsk.app.remap import execution as remap_journal
 from opsk.cli.main import opsk
 from opsk.cli.remap import command as remap_module
 from opsk.errors import InputError, OpskError, SlurmError
@@ -347,7 +347,7 @@ def test_an_option_of_another_world_is_not_applied(
 def test_a_journal_needs_no_failure_and_one_thing_is_done_at_a_time() -> None:
     assert "no remap" in run("--journal").output
     assert "say what failed" in run("4711").output
-    assert "at a time" in run("--journal", "--undo", "x").output
+    assert "give only one" in run("--journal", "--undo", "x").output
     assert "--yes" in run("--undo", "x", "--json").output
     assert isinstance(run("--undo", "x", "--yes").exception, InputError)
 

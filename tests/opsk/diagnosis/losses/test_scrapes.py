@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.losses.scrape_files import parse_scrape, read_scrape
+from opsk.app.losses import parse_scrape, read_scrape
 from opsk.diagnosis.losses.scrapes import Scrape, compute_activities
 from tests.fakes.losing_causes import simulated
 from tests.fakes.losing_files import write_scrapes

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.postmortem.job import write_report
+from opsk.app.postmortem import write_report
 from opsk.postmortem.evidence.as_user import Person, read_as
 from opsk.postmortem.evidence.gathering import EvidenceSources, gather_job
-from opsk.postmortem.evidence.index import list_entries
+from opsk.postmortem.evidence.index import find_user_copy, list_entries, redact_for_owner, write_user_copies
 from opsk.postmortem.evidence.node_files import write_atomically
-from opsk.postmortem.evidence.index import find_user_copy, redact_for_owner, write_user_copies
 from opsk.postmortem.logs import LogFile
 from opsk.postmortem.values import Evidence, Finding, JobFacts, Moment, Origin, Report, Role
 
@@ -117,16 +116,18 @@ def test_a_link_in_place_of_the_jobs_folder_is_not_opened(top: Path, tmp_path: P
 
 
 def test_where_nothing_can_be_given_away_the_report_is_kept_all_the_same(
-    top: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    top: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    messages: list[str] = []
+
     def refused(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "fchown", refused)
-    write_report(report("71", ADA), top / "71")
+    write_report(report("71", ADA), top / "71", messages.append)
     assert (top / "71" / "report.json").exists()
     assert find_user_copy(top / "71", "report.json") is None
-    assert "its user cannot read it" in capsys.readouterr().err
+    assert "the job's user has no copy" in messages[0]
 
 
 @pytest.mark.parametrize("person", [Person(uid=0), None])

@@ -1,1 +1,0 @@
-"""Implements ``opsk doctor``: one module per part of the site that is checked."""

@@ -1,1 +1,0 @@
-"""Implements ``opsk postmortem`` and ``opsk collect``."""

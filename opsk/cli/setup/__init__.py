@@ -1,1 +1,0 @@
-"""Implements ``opsk setup``: checks this host, and writes the site configuration."""
