@@ -16,7 +16,7 @@ from string import ascii_letters
 
 from opsk.units import KIB
 from opsk.workload.workload import Workload
-from opsk_jobcheck.scripts.bash.source import MARK_CLOSE, MARK_OPEN
+from opsk_jobcheck.scripts.bash.lexer import MARK_CLOSE, MARK_OPEN
 
 MAX_CHARS, MAX_NUMBERS = 16 * KIB, 256
 """Scripts that are longer, or have more numbers, are skipped."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from opsk.workload.workload import Problem, Unknown, Workload
-from opsk_jobcheck.scripts.bash.directories import DIRECTORY, resolve_path
+from opsk_jobcheck.scripts.bash.scope import DIRECTORY, resolve_path
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS
 from opsk_jobcheck.scripts.bash.values import RUNS_SHELL_TEXT, Invocation, Run, Text, literal

@@ -4,61 +4,55 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from opsk_jobcheck.scripts.bash.assignments import assign, expand_value
 from opsk_jobcheck.scripts.bash.conditions import evaluate_test
-from opsk_jobcheck.scripts.bash.directories import (
+from opsk_jobcheck.scripts.bash.control_flow import run_sourced, undefine
+from opsk_jobcheck.scripts.bash.lexer import MARK_OPEN, build_expanded_source
+from opsk_jobcheck.scripts.bash.other_shells import find_source, record_invocation
+from opsk_jobcheck.scripts.bash.scope import (
+    ALL_EXPORTED,
+    LOST,
     PUSHED,
     change_directory,
     forget_directory,
     get_directory,
     set_directory,
 )
-from opsk_jobcheck.scripts.bash.functions import run_in_frame, undefine
-from opsk_jobcheck.scripts.bash.other_shells import export, find_source, unexport
-from opsk_jobcheck.scripts.bash.scope import ALL_EXPORTED, LOST
-from opsk_jobcheck.scripts.bash.source import MARK_OPEN, build_expanded_source
 from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS, read_fields, split_fields
+from opsk_jobcheck.scripts.bash.state import ShellState
 from opsk_jobcheck.scripts.bash.syntax import Assignment, Simple
 from opsk_jobcheck.scripts.bash.values import Array, Scalar, Text, get_known_words, is_countable, literal, unknown
 from opsk_jobcheck.scripts.bash.written_files import record_written_files
 
-if TYPE_CHECKING:
-    from opsk_jobcheck.scripts.bash.evaluate import Evaluator
-if TYPE_CHECKING:
-    from opsk_jobcheck.scripts.bash.evaluate import Evaluator
-if TYPE_CHECKING:
-    from opsk_jobcheck.scripts.bash.evaluate import Evaluator
 
-
-def leave_shell(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def leave_shell(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``exit`` and ``return`` end the current branch."""
     if words[0].known == "return":
-        frame = evaluator.frames[-1] if evaluator.frames else None
+        frame = state.flow.frames[-1] if state.flow.frames else None
         if frame is None:  # all that a function changes is unknown, where it returns or not
             return None
-        frame.scopes.append(evaluator.scope.copy())
-        frame.returned = evaluator.certain
-        evaluator.ended = True
+        frame.scopes.append(state.scope.copy())
+        frame.returned = state.flow.certain
+        state.flow.ended = True
     else:
-        end_shell(evaluator)
+        end_shell(state)
     return bool(command and words)
 
 
-def end_shell(evaluator: Evaluator) -> None:
+def end_shell(state: ShellState) -> None:
     """End the current shell: certainly, where no test and no possible ``return`` precedes."""
-    evaluator.ended = True
-    is_left = any(frame.scopes for frame in evaluator.frames if frame is not None)
-    evaluator.is_over = evaluator.is_over or (evaluator.certain and not evaluator.guards and not is_left)
+    state.flow.ended = True
+    is_left = any(frame.scopes for frame in state.flow.frames if frame is not None)
+    state.flow.is_over = state.flow.is_over or (state.flow.certain and not state.flow.guards and not is_left)
 
 
-def leave_loop(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def leave_loop(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``break`` and ``continue`` end the current branch, in a loop that is walked one iteration at a time."""
-    turn = evaluator.open_turns[-1] if evaluator.open_turns else None
+    turn = state.flow.open_turns[-1] if state.flow.open_turns else None
     if turn is not None:
-        (turn.broken if words[0].known == "break" else turn.continued).append(evaluator.scope.copy())
-        evaluator.ended = True
+        (turn.broken if words[0].known == "break" else turn.continued).append(state.scope.copy())
+        state.flow.ended = True
     return bool(command)
 
 
@@ -71,41 +65,41 @@ _ATTRIBUTES = {
 }
 
 
-def declare(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def declare(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``declare``, ``export``, ``local``, ``readonly``, ``typeset``."""
-    evaluator.steps += len(command.arrays)
-    before = [expand_value(evaluator.expander(), entry) for entry in command.arrays]  # bash expands all words first
-    if None in evaluator.frames and words[0].known not in ("export", "readonly"):
+    state.budget.steps += len(command.arrays)
+    before = [expand_value(state.expander(), entry) for entry in command.arrays]  # bash expands all words first
+    if None in state.flow.frames and words[0].known not in ("export", "readonly"):
         why = "it may be local to a function"
-        evaluator.scope.lose(_list_declared_names(command, words), why, command.line)
+        state.scope.lose(_list_declared_names(command, words), why, command.line)
     flags = "".join(known for word in words[1:] if (known := word.known or "").startswith("-"))
     is_other_name = words[0].known != "export" and "n" in flags
     for assignment, values in zip(command.arrays, before, strict=True):
         if is_other_name:
-            _mark_nameref(evaluator, assignment)
+            _mark_nameref(state, assignment)
         elif "A" in flags:
-            evaluator.scope.set(assignment.name, Array((), f"{assignment.name} is an associative array, not followed"))
+            state.scope.set(assignment.name, Array((), f"{assignment.name} is an associative array, not followed"))
         else:
-            assign(evaluator.expander(), assignment, values)
+            assign(state.expander(), assignment, values)
     for word in words[1:]:
-        _set_by_word(evaluator, word, command.line)
-    _update_exports(evaluator, command, words)
-    _mark_fixed(evaluator, command, words, flags)
+        _set_by_word(state, word, command.line)
+    _update_exports(state, command, words)
+    _mark_fixed(state, command, words, flags)
     return True
 
 
-def _set_by_word(evaluator: Evaluator, word: Text, line: int) -> None:
+def _set_by_word(state: ShellState, word: Text, line: int) -> None:
     """``export $PAIR``: a word that expands to ``name=value``; a partly known name makes all matching names unknown."""
     shown = word.parts[0].text if word.parts and not word.parts[0].why else ""
     name, sign, _ = shown.partition("=")
     if sign and _NAME.fullmatch(name):
         value = _drop_prefix(word, len(name) + 1)
-        evaluator.scope.set(name, Scalar(value))
+        state.scope.set(name, Scalar(value))
     elif word.known is None and not sign and "=" in "".join(part.text for part in word.parts):
-        evaluator.scope.lose_like(shown, f"a name that is not known is set in line {line}", line)
+        state.scope.lose_like(shown, f"a name that is not known is set in line {line}", line)
 
 
-def _mark_fixed(evaluator: Evaluator, command: Simple, words: list[Text], flags: str) -> None:
+def _mark_fixed(state: ShellState, command: Simple, words: list[Text], flags: str) -> None:
     """Record names that are read-only or whose values change: ``readonly``, ``declare -r``, ``-u``, ``-l``."""
     why = (
         next((reason for letter, reason in _ATTRIBUTES.items() if letter in flags), "")
@@ -114,19 +108,19 @@ def _mark_fixed(evaluator: Evaluator, command: Simple, words: list[Text], flags:
     )
     if why:
         for name in _list_declared_names(command, words):
-            evaluator.scope.fix(name, why, command.line, is_lost=True)
+            state.scope.fix(name, why, command.line, is_lost=True)
     if words[0].known == "readonly" or ("r" in flags and words[0].known != "export"):
         for name in _list_declared_names(command, words):
-            evaluator.scope.fix(name, "it is readonly, and set once more", command.line)
+            state.scope.fix(name, "it is readonly, and set once more", command.line)
 
 
-def _mark_nameref(evaluator: Evaluator, assignment: Assignment) -> None:
+def _mark_nameref(state: ShellState, assignment: Assignment) -> None:
     """``declare -n name=other``: a value set under either name holds for both, which is not followed."""
-    other = evaluator.expander().text(assignment.value).known
+    other = state.expander().text(assignment.value).known
     for name in (assignment.name, other):
         if name is not None and _NAME.fullmatch(name):
             why = f"{assignment.name} is another name of {other}, which is not followed"
-            evaluator.scope.fix(name, why, assignment.line, is_lost=True)
+            state.scope.fix(name, why, assignment.line, is_lost=True)
 
 
 def _list_declared_names(command: Simple, words: list[Text]) -> list[str]:
@@ -135,7 +129,7 @@ def _list_declared_names(command: Simple, words: list[Text]) -> list[str]:
     return [name for name in named if _NAME.fullmatch(name)] + [entry.name for entry in command.arrays]
 
 
-def _update_exports(evaluator: Evaluator, command: Simple, words: list[Text]) -> None:
+def _update_exports(state: ShellState, command: Simple, words: list[Text]) -> None:
     """Record the variables that ``export`` and ``declare -x`` export or stop exporting."""
     flags = [word.known or "" for word in words[1:] if (word.known or "").startswith(("-", "+"))]
     exports = words[0].known == "export" or any(flag.startswith("-") and "x" in flag for flag in flags)
@@ -144,9 +138,9 @@ def _update_exports(evaluator: Evaluator, command: Simple, words: list[Text]) ->
         return
     for name in _list_declared_names(command, words):
         if unexports:
-            unexport(evaluator.scope, name)
+            state.scope.unexport(name)
         else:
-            export(evaluator.scope, name)
+            state.scope.export(name)
 
 
 def _drop_prefix(text: Text, count: int) -> Text:
@@ -163,37 +157,37 @@ def _drop_prefix(text: Text, count: int) -> Text:
 MAX_EVAL_DEPTH = 24
 
 
-def _read(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _read(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``read``: only a here-string, or the whole of a here-document (``-d ''``), is certain."""
     names, flags = _read_options([word.known or "" for word in words[1:]])
-    separators = evaluator.scope.ifs()
+    separators = state.scope.ifs()
     for assignment in command.assignments:
         if assignment.name == "IFS":
-            separators = evaluator.expander().text(assignment.value).known
+            separators = state.expander().text(assignment.value).known
     for word in words[1:]:
         if word.known is None:
-            evaluator.scope.lose_like("", f"a name that is not known is read in line {command.line}", command.line)
+            state.scope.lose_like("", f"a name that is not known is read in line {command.line}", command.line)
     body = next((entry.body for entry in command.redirects if entry.body is not None), None)
     if body is not None and len(names) == 1 and sorted(flags) == ["d", "r"] and Text() in words:
-        text = evaluator.expander().text(body)
-        evaluator.scope.set(names[0], Scalar(_strip_blanks(text) if separators == DEFAULT_IFS else text))
+        text = state.expander().text(body)
+        state.scope.set(names[0], Scalar(_strip_blanks(text) if separators == DEFAULT_IFS else text))
         return False  # it looks for a NUL character, in vain
     source = next((entry for entry in command.redirects if entry.op == "<<<"), None)
-    text = evaluator.expander().text(source.target) if source else unknown("it is read when the job runs", command.line)
+    text = state.expander().text(source.target) if source else unknown("it is read when the job runs", command.line)
     first = (text.known or "").partition("\n")[0]
     is_followed = not set(flags) - set("rs") - set("a") and ("r" in flags or "\\" not in first)
     if text.known is None or separators is None or not is_followed:
         why = text.why or "the way it is read is not followed"
         for name in names:
-            evaluator.scope.set(name, Array((), why) if "a" in flags else Scalar(unknown(why, command.line)))
+            state.scope.set(name, Array((), why) if "a" in flags else Scalar(unknown(why, command.line)))
         return None
     line = text.line or command.line
     if "a" in flags:
         fields = split_fields(first, separators)
-        evaluator.scope.set(names[0], Array(tuple(literal(field, line) for _, field in fields)))
+        state.scope.set(names[0], Array(tuple(literal(field, line) for _, field in fields)))
     else:
         for name, (_, field) in zip(names, read_fields(first, separators, len(names)), strict=False):
-            evaluator.scope.set(name, Scalar(literal(field, line)))
+            state.scope.set(name, Scalar(literal(field, line)))
     return True
 
 
@@ -226,28 +220,28 @@ def _read_options(words: list[str]) -> tuple[list[str], str]:
     return names or ["REPLY"], flags
 
 
-def _unset(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _unset(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``unset``."""
     for word in words[1:]:
         name, bracket, _ = (word.known or "").partition("[")
         if word.known is None:
             shown = word.parts[0].text if word.parts and not word.parts[0].why else ""
             why = f"a name that is not known is unset in line {command.line}"
-            evaluator.scope.lose_like(shown, why, command.line, is_slurms=True)
+            state.scope.lose_like(shown, why, command.line, is_slurms=True)
         elif bracket:
-            evaluator.scope.set(name, Array((), f"a member of {name} is unset, which is not followed"))
+            state.scope.set(name, Array((), f"a member of {name} is unset, which is not followed"))
         elif name and not name.startswith("-"):
-            if words[1].known == "-f" or evaluator.scope.find(name) is None:
-                undefine(evaluator, name)
+            if words[1].known == "-f" or state.scope.find(name) is None:
+                undefine(state, name)
             if words[1].known != "-f":
-                evaluator.scope.remove(name)
-                unexport(evaluator.scope, name)
-                if None in evaluator.frames:  # which variable that uncovers is not followed
-                    evaluator.scope.lose({name}, f"{name} is unset in a function", command.line)
+                state.scope.remove(name)
+                state.scope.unexport(name)
+                if None in state.flow.frames:  # which variable that uncovers is not followed
+                    state.scope.lose({name}, f"{name} is unset in a function", command.line)
     return bool(command)
 
 
-def _set(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _set(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``set -- a b c`` sets the positional parameters; of the options only ``-a`` matters: it exports all."""
     options = [word.known or "" for word in words[1:]]
     options = options[: options.index("--")] if "--" in options else options
@@ -255,77 +249,77 @@ def _set(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | Non
         is_all = option == "allexport" and before[1:].endswith("o")
         if is_all or ("a" in option and option[:1] in ("-", "+") and option[1:].isalpha()):
             if (before if is_all else option).startswith("-"):
-                evaluator.scope.set(ALL_EXPORTED, Scalar(Text()))
+                state.scope.set(ALL_EXPORTED, Scalar(Text()))
             else:
-                evaluator.scope.remove(ALL_EXPORTED)
+                state.scope.remove(ALL_EXPORTED)
     for index, word in enumerate(words[1:], start=1):
         if word.known == "--":
-            evaluator.scope.arguments = tuple(words[index + 1 :])
+            state.scope.arguments = tuple(words[index + 1 :])
             break
         if word.known is None or not word.known.startswith(("-", "+")):
             option = words[index - 1].known or ""
             is_value = index > 1 and option[:1] in ("-", "+") and option.endswith("o")
-            evaluator.scope.arguments = evaluator.scope.arguments if is_value else tuple(words[index:])
+            state.scope.arguments = state.scope.arguments if is_value else tuple(words[index:])
             if not is_value:
                 break
     return bool(command)
 
 
-def _shift(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _shift(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``shift``; by more than there are it moves nothing, and fails."""
     count = words[1].known if len(words) > 1 else "1"
-    held = evaluator.scope.arguments
+    held = state.scope.arguments
     if held is not None:
         is_number = count is not None and count.isascii() and count.isdigit() and len(count) < 7
         if not is_number or not is_countable(held[: int(count or 1)]):
-            evaluator.scope.arguments = LOST
+            state.scope.arguments = LOST
             return None
         if int(count or 1) > len(held):
             return False
-        evaluator.scope.arguments = held[int(count or 1) :]
+        state.scope.arguments = held[int(count or 1) :]
     return bool(command)
 
 
-def _source(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _source(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``source``: reads a given file in place; requests a file whose path is certain."""
     if len(words) < 2:
         return None
-    evaluator.record(words, get_known_words(words), command.line)
-    source = find_source(evaluator, words[1])
-    if source is None or evaluator.depth > 8:
-        evaluator.scope.maybe_set_by = words[1].shown
+    record_invocation(state, words, get_known_words(words), command.line)
+    source = find_source(state, words[1])
+    if source is None or state.budget.depth > 8:
+        state.scope.maybe_set_by = words[1].shown
         return None
     if source.text[:1] == MARK_OPEN:  # the script has written it, with unknown content
-        evaluator.scope.lose_like("", f"it may be set by {words[1].shown[:80]}", command.line)
-        evaluator.scope.maybe_set_by = words[1].shown
+        state.scope.lose_like("", f"it may be set by {words[1].shown[:80]}", command.line)
+        state.scope.maybe_set_by = words[1].shown
         return None
-    evaluator.depth += 4
-    arguments = evaluator.scope.arguments
+    state.budget.depth += 4
+    arguments = state.scope.arguments
     if len(words) > 2:
-        evaluator.scope.arguments = tuple(words[2:])
-    run_in_frame(evaluator, lambda: evaluator.read(source), command.line)
+        state.scope.arguments = tuple(words[2:])
+    run_sourced(state, lambda: state.read(source), command.line)
     if len(words) > 2:
-        evaluator.scope.arguments = arguments
-    evaluator.depth -= 4
+        state.scope.arguments = arguments
+    state.budget.depth -= 4
     return None  # the status of its last command is not followed
 
 
-def _cd(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _cd(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``cd``: its success is unknown, its target is followed."""
-    evaluator.record(words, get_known_words(words), command.line)
+    record_invocation(state, words, get_known_words(words), command.line)
     targets = [word for word in words[1:] if word.known not in ("-P", "-L", "-e", "--")]
     if not targets:
-        forget_directory(evaluator.scope, "cd without a directory goes home", command.line)
+        forget_directory(state.scope, "cd without a directory goes home", command.line)
     elif targets[0].known == "-":
-        forget_directory(evaluator.scope, "cd - goes back", command.line)
+        forget_directory(state.scope, "cd - goes back", command.line)
     else:
-        change_directory(evaluator.scope, targets[0], command.line)
+        change_directory(state.scope, targets[0], command.line)
     return None
 
 
-def _pushd(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _pushd(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``pushd`` and ``popd``: the change is followed, and the return only to where it began."""
-    scope, stack = evaluator.scope, evaluator.scope.find(PUSHED)
+    scope, stack = state.scope, state.scope.find(PUSHED)
     pushed = stack.words if isinstance(stack, Array) and not stack.why and is_countable(stack.words) else ()
     if words[0].known == "pushd" and len(words) > 1 and not (words[1].known or "").startswith(("+", "-")):
         scope.set(PUSHED, Array((*pushed, get_directory(scope))))
@@ -338,36 +332,36 @@ def _pushd(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | N
     return None
 
 
-def _eval(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _eval(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``eval`` and ``exec``: the words are one more command."""
     if words[0].known == "exec":
         if len(words) > 1:
-            evaluator.record(words[1:], get_known_words(words[1:]), command.line)
-            end_shell(evaluator)
+            record_invocation(state, words[1:], get_known_words(words[1:]), command.line)
+            end_shell(state)
         return None
     blank = literal(" ", command.line)
     parts = [part for word in words[1:] for part in (*word.parts, *blank.parts)]
     text = Text(tuple(parts))
-    if evaluator.depth <= MAX_EVAL_DEPTH and text.parts:
-        evaluator.depth += 4
-        evaluator.read(build_expanded_source(text))
-        evaluator.depth -= 4
+    if state.budget.depth <= MAX_EVAL_DEPTH and text.parts:
+        state.budget.depth += 4
+        state.read(build_expanded_source(text))
+        state.budget.depth -= 4
     return None
 
 
-def _test(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _test(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``[ ... ]`` and ``test ...``; an unquoted empty expansion has already vanished, as in bash."""
     inside = words[1:]
     if words[0].known == "[" and inside and inside[-1].known == "]":
         inside = inside[:-1]
-    del evaluator, command
+    del state, command
     return evaluate_test(inside, extended=False)
 
 
-def _let(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _let(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``let name=expression``; the names that a partly unknown expression assigns become unknown."""
     value: str | None = None
-    expander = evaluator.expander()
+    expander = state.expander()
     for word in words[1:]:
         if word.known is not None:
             value = expander.calculate(word.known, command.line).known
@@ -377,50 +371,50 @@ def _let(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | Non
     return None if value is None else value != "0"
 
 
-def _printf(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _printf(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``printf -v name`` sets a variable; any other call is an ordinary command."""
     if len(words) > 2 and words[1].known == "-v" and words[2].known is None:
-        evaluator.scope.lose_like("", f"a name that is not known is set in line {command.line}", command.line)
+        state.scope.lose_like("", f"a name that is not known is set in line {command.line}", command.line)
         return True
     if len(words) > 2 and words[1].known == "-v" and words[2].known:
         name = words[2].known.partition("[")[0]
-        evaluator.scope.set(name, Scalar(unknown("it is put together by printf", command.line)))
+        state.scope.set(name, Scalar(unknown("it is put together by printf", command.line)))
         return True
-    record_written_files(evaluator, words, get_known_words(words), command)
+    record_written_files(state, words, get_known_words(words), command)
     return True
 
 
-def _mapfile(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _mapfile(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``mapfile`` and ``readarray``."""
     for name in [word.known for word in words[1:] if _NAME.fullmatch(word.known or "")] or ["MAPFILE"]:
-        evaluator.scope.set(name or "", Array((), "it is read when the job runs"))
+        state.scope.set(name or "", Array((), "it is read when the job runs"))
     del command
     return None
 
 
-def _getopts(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _getopts(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``getopts`` sets a name and OPTARG, to values that are not followed."""
     for name in ("OPTARG", "OPTIND", *((words[2].known or "",) if len(words) > 2 else ())):
         if name:
-            evaluator.scope.set(name, Scalar(unknown("it is an option of the script", command.line)))
+            state.scope.set(name, Scalar(unknown("it is an option of the script", command.line)))
     return None
 
 
-def _true(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _true(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``true`` and ``:``."""
-    del evaluator, command, words
+    del state, command, words
     return True
 
 
-def _false(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+def _false(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``false``."""
-    del evaluator, command, words
+    del state, command, words
     return False
 
 
 RUN_TEXT = frozenset({"eval", "source", "."})
 """Builtins that see the assignments before them."""
-HANDLERS: dict[str, Callable[[Evaluator, Simple, list[Text]], bool | None]] = {
+HANDLERS: dict[str, Callable[[ShellState, Simple, list[Text]], bool | None]] = {
     **dict.fromkeys(("declare", "export", "local", "readonly", "typeset"), declare),
     **dict.fromkeys(("exit", "return"), leave_shell),
     **dict.fromkeys(("break", "continue"), leave_loop),

@@ -1,30 +1,30 @@
-"""Follows the texts (``bash -c "..."``) and scripts that a script runs in other shells or sources."""
+"""Records the commands of a script, and follows the texts and scripts that they run in other shells."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from opsk_jobcheck.scripts.bash.changed_files import find_changer
-from opsk_jobcheck.scripts.bash.directories import (
+from opsk_jobcheck.scripts.bash.expansion import Expander
+from opsk_jobcheck.scripts.bash.lexer import Source, build_expanded_source, build_script_source
+from opsk_jobcheck.scripts.bash.scope import (
+    EXPORTED,
+    Scope,
     compute_path_key,
+    find_command_directory,
     get_directory,
     relate_to_start,
     resolve_path,
     set_directory,
     strip_start,
 )
-from opsk_jobcheck.scripts.bash.scope import EXPORTED, Scope
-from opsk_jobcheck.scripts.bash.source import Source, build_expanded_source, build_script_source
+from opsk_jobcheck.scripts.bash.state import MAX_DEPTH, ShellState
 from opsk_jobcheck.scripts.bash.syntax import Redirect
-from opsk_jobcheck.scripts.bash.values import RUNS_SHELL_TEXT, Scalar, Text, literal, unknown
+from opsk_jobcheck.scripts.bash.values import RUNS_SHELL_TEXT, Invocation, Scalar, Text, literal, unknown
+from opsk_jobcheck.scripts.bash.written_files import find_changer
 
-if TYPE_CHECKING:
-    from opsk_jobcheck.scripts.bash.evaluate import Evaluator
-    from opsk_jobcheck.scripts.bash.expansion import Expander
-
+MAX_INVOCATIONS = 2500
 _SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch")
 SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _STARTERS = frozenset(
@@ -105,19 +105,6 @@ def _is_script(name: str) -> bool:
     return name.endswith(_SUFFIXES) and "://" not in name
 
 
-def export(scope: Scope, name: str) -> None:
-    """Mark a variable as exported."""
-    scope.set(EXPORTED + name, Scalar(Text()))
-
-
-def unexport(scope: Scope, name: str) -> None:
-    """Mark a variable as no longer exported (``declare +x``, ``unset``)."""
-    if EXPORTED + name in scope.variables:
-        scope.remove(EXPORTED + name)
-    if name in scope.given or name in (scope.environment or ()):
-        scope.set(EXPORTED + name, Scalar(unknown(f"{name} is not exported any more", 0)))
-
-
 def _copy_exported(scope: Scope, inside: Scope) -> None:
     """Copy the values of variables that were exported before the script began."""
     for name in (*(scope.environment or ()), *scope.given):
@@ -145,7 +132,7 @@ def build_inherited_scope(scope: Scope, arguments: tuple[Text, ...]) -> Scope:
             inside.set(name, lost)
         elif isinstance(variable, Scalar):
             inside.set(bare, variable)
-            export(inside, bare)
+            inside.export(bare)
         elif bare in scope.unset:
             inside.remove(bare)
     set_directory(inside, get_directory(scope))
@@ -263,8 +250,28 @@ _FORWARD_INPUT = frozenset(
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "/bin/bash", "/bin/sh", "/usr/bin/bash", "/usr/bin/env"})
 
 
+def record_invocation(
+    state: ShellState, words: list[Text], known: tuple[str, ...], line: int, given: Text | None = None
+) -> None:
+    """Record an invocation, and walk what it runs in another shell; ``given`` is its input where that is known."""
+    effects = state.effects
+    if len(effects.invocations) >= MAX_INVOCATIONS:
+        if not effects.is_full:
+            effects.problems.append((line, "the script runs more commands than opsk follows; the rest is not read"))
+        effects.is_full = True
+        return
+    where = find_command_directory(words, known, get_directory(state.scope))
+    invocation = Invocation(
+        words=tuple(words), line=line, certain=state.flow.certain, directory=where, facts={"known words": known}
+    )
+    state.effects.invocations.append(invocation)
+    if state.budget.depth > MAX_DEPTH:
+        return
+    walk_inner_shell(state, words, known, where, given)
+
+
 def walk_inner_shell(
-    evaluator: Evaluator, words: Sequence[Text], known: Sequence[str], where: Text, given: Text | None = None
+    state: ShellState, words: Sequence[Text], known: Sequence[str], where: Text, given: Text | None = None
 ) -> None:
     """Walk the text or script that a command runs in another shell, where that is known.
 
@@ -279,40 +286,40 @@ def walk_inner_shell(
     """
 
     def is_written(path: Text) -> bool:
-        return compute_path_key(path, where) in evaluator.written
+        return compute_path_key(path, where) in state.effects.written
 
     if known[0] in _PRINTERS or "xargs" in known or "find" in known[:1]:
         return  # it only prints, or its words are filled in
     if (script := find_started_script(words, known, is_written)) is not None:
         _walk_script(
-            evaluator, script, where, find_environment_changes(words[: script.word_index], known[: script.word_index])
+            state, script, where, find_environment_changes(words[: script.word_index], known[: script.word_index])
         )
         return
     shell: int | None = None
     for position, before in enumerate(known[:-1], start=1):
         if shell is not None and _INNER_SCRIPT.fullmatch(before):
-            _walk_handed_text(evaluator, words, known, words[position], shell=shell, arguments_start=position + 2)
+            _walk_handed_text(state, words, known, words[position], shell=shell, arguments_start=position + 2)
             return
         if before in _SHELLS:
             shell = position
     if given is not None and (rest := _count_input_arguments(known)) is not None:
         arguments_start = len(words) - rest
-        _walk_handed_text(evaluator, words, known, given, shell=arguments_start, arguments_start=arguments_start)
+        _walk_handed_text(state, words, known, given, shell=arguments_start, arguments_start=arguments_start)
 
 
 def _walk_handed_text(
-    evaluator: Evaluator, words: Sequence[Text], known: Sequence[str], text: Text, *, shell: int, arguments_start: int
+    state: ShellState, words: Sequence[Text], known: Sequence[str], text: Text, *, shell: int, arguments_start: int
 ) -> None:
     """Walk the text that the last recorded command gives to its shell, whose name ends before the word ``shell``.
 
     Words from ``arguments_start`` on are that shell's arguments.
     """
-    outer, before = evaluator.invocations[-1], len(evaluator.invocations)
+    outer, before = state.effects.invocations[-1], len(state.effects.invocations)
     _walk_inner_text(
-        evaluator, text, tuple(words[arguments_start:]), find_environment_changes(words[:shell], known[:shell])
+        state, text, tuple(words[arguments_start:]), find_environment_changes(words[:shell], known[:shell])
     )
     starts_program = "-m" in known[:shell] or any(word.endswith(".py") for word in known[:shell])
-    if len(evaluator.invocations) > before and not starts_program:
+    if len(state.effects.invocations) > before and not starts_program:
         outer.facts[RUNS_SHELL_TEXT] = True
 
 
@@ -347,57 +354,49 @@ def _count_input_arguments(known: Sequence[str]) -> int | None:
     return 0
 
 
-def find_source(evaluator: Evaluator, path: Text, where: Text | None = None) -> Source | None:
+def find_source(state: ShellState, path: Text, where: Text | None = None) -> Source | None:
     """Return the source of a named script: written by this one, or given; else it is added to the missing files."""
-    where = get_directory(evaluator.scope) if where is None else where
+    where = get_directory(state.scope) if where is None else where
     key = compute_path_key(path, where)
-    if find_changer(evaluator.changed, key):
+    if find_changer(state.effects.changed, key):
         return None
-    if key in evaluator.written:
-        return build_expanded_source(evaluator.written[key])
+    if key in state.effects.written:
+        return build_expanded_source(state.effects.written[key])
     path, where = relate_to_start(path, where)
     if path.known is None:
         return None
     place, why = resolve_path(path.known, where)
     if why:
         return None
-    if place in evaluator.files:
-        text = evaluator.files[place]
-        return build_script_source(text, start=evaluator.places.add(place, text.count("\n") + 1))
-    evaluator.sourced.append(place)
+    if place in state.files:
+        text = state.files[place]
+        return build_script_source(text, start=state.effects.places.add(place, text.count("\n") + 1))
+    state.effects.sourced.append(place)
     return None
 
 
-def _walk_inner_text(
-    evaluator: Evaluator, text: Text, arguments: tuple[Text, ...], changes: EnvironmentChanges
-) -> None:
+def _walk_inner_text(state: ShellState, text: Text, arguments: tuple[Text, ...], changes: EnvironmentChanges) -> None:
     """Walk a text that another shell would run, with what is exported to it and the words after the text."""
     if not text.parts:
         return
-    evaluator.depth += 4
-    outer = evaluator.scope
-    evaluator.scope = build_inherited_scope(outer, arguments)
-    apply_environment_changes(evaluator.scope, changes, text.line)
-    was_ended, turns, evaluator.open_turns = evaluator.ended, evaluator.open_turns, []
-    evaluator.read(build_expanded_source(text))
-    evaluator.scope, evaluator.ended, evaluator.open_turns = outer, was_ended, turns
-    evaluator.is_over = False
-    evaluator.depth -= 4
+    inside = build_inherited_scope(state.scope, arguments)
+    apply_environment_changes(inside, changes, text.line)
+    state.budget.depth += 4
+    with state.shell(inside, state.functions):
+        state.read(build_expanded_source(text))
+    state.budget.depth -= 4
 
 
-def _walk_script(evaluator: Evaluator, script: StartedScript, where: Text, changes: EnvironmentChanges) -> None:
+def _walk_script(state: ShellState, script: StartedScript, where: Text, changes: EnvironmentChanges) -> None:
     """Walk another script that is started, with what is exported to it."""
-    outer = evaluator.scope, evaluator.functions, evaluator.frames, evaluator.ended, evaluator.open_turns
-    inside = build_inherited_scope(evaluator.scope, script.arguments)
+    inside = build_inherited_scope(state.scope, script.arguments)
     apply_environment_changes(inside, changes, script.path.line)
     set_directory(inside, where)
-    source = find_source(evaluator, script.path, where) if evaluator.started < MAX_STARTED else None
+    source = find_source(state, script.path, where) if state.budget.started < MAX_STARTED else None
     if source is None:
         return
-    evaluator.started += 1
-    evaluator.depth += 8
-    evaluator.scope, evaluator.functions, evaluator.frames, evaluator.open_turns = inside, {}, [], []
-    evaluator.read(source)
-    evaluator.scope, evaluator.functions, evaluator.frames, evaluator.ended, evaluator.open_turns = outer
-    evaluator.is_over = False
-    evaluator.depth -= 8
+    state.budget.started += 1
+    state.budget.depth += 8
+    with state.shell(inside, {}):
+        state.read(source)
+    state.budget.depth -= 8

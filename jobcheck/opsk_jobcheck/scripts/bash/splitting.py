@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from opsk_jobcheck.scripts.bash.source import MARK_OPEN
+from opsk_jobcheck.scripts.bash.lexer import MARK_OPEN
 from opsk_jobcheck.scripts.bash.syntax import Lit, Word
 from opsk_jobcheck.scripts.bash.values import MAX_VALUE_CHARS, Part, Text
 

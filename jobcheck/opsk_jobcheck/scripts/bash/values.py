@@ -5,12 +5,11 @@ A text is a sequence of parts; each part is a literal with its line, or unknown.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, NamedTuple
-
-from opsk_jobcheck.scripts.bash.line_map import Places
 
 MAX_VALUE_CHARS = 1 << 16
 """A value that grows beyond this is no longer followed: ``X=$X$X`` in a hostile script must not fill the memory."""
@@ -147,6 +146,31 @@ class Invocation:
             pairs = zip(self.known_words, self.words, strict=True)
             cached = self.facts["shown words"] = tuple([known or word.shown for known, word in pairs])
         return cached
+
+
+@dataclass(slots=True)
+class Places:
+    """The files that are read as one sequence of lines: the script first, then what it sources and starts.
+
+    A line of such a file is counted from ``starts[i]`` on, so that one number identifies file and line.
+    """
+
+    starts: list[int] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    end: int = 1 << 20
+
+    def add(self, file: str, lines: int) -> int:
+        """Add a file of so many lines and return the offset of its line numbers."""
+        start = self.end
+        self.starts.append(start)
+        self.files.append(file)
+        self.end += lines + 1
+        return start
+
+    def locate(self, line: int) -> tuple[str, int]:
+        """Return the file and the line in it; the script itself has no name here."""
+        index = bisect_right(self.starts, line) - 1
+        return (self.files[index], line - self.starts[index]) if index >= 0 else ("", line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,7 @@ from typing import Any
 from opsk.workload.model import MODEL_FIELDS, Mixer, StatedModel
 from opsk.workload.plan import PLAN_FIELDS, Precision, Recompute, Sharding, StatedPlan
 from opsk.workload.workload import Evidence, Problem, Unknown
-from opsk_jobcheck.scripts.bash.line_map import Places
-from opsk_jobcheck.scripts.bash.values import Text
+from opsk_jobcheck.scripts.bash.values import Places, Text
 
 MAX_NUMBER = 10**9
 _INTEGER = re.compile(r"[0-9]{1,10}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opsk_jobcheck.scripts.bash.changed_files import find_changer
-from opsk_jobcheck.scripts.bash.directories import compute_path_key, relate_to_start, resolve_path
+from opsk_jobcheck.scripts.bash.scope import compute_path_key, relate_to_start, resolve_path
 from opsk_jobcheck.scripts.bash.values import Invocation, Run, Text
+from opsk_jobcheck.scripts.bash.written_files import find_changer
 from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry, read_config_file
 from opsk_jobcheck.scripts.settings.findings import Findings

@@ -20,7 +20,7 @@ from opsk.workload.huggingface.model import read_shape
 from opsk.workload.model import MODEL_FIELDS, StatedModel
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.workload import Evidence, Problem
-from opsk_jobcheck.scripts.bash.directories import resolve_path
+from opsk_jobcheck.scripts.bash.scope import resolve_path
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.launchers.programs import is_open
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
