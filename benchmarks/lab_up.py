@@ -12,11 +12,9 @@ from pathlib import Path
 
 from benchmarks.found import Found, NotRunError, arguments, run
 from benchmarks.process_use import timed
+from opsk.lab.lifecycle import take_down, up
 from opsk.lab.programs import find_missing
-from opsk.lab.record import LabRecord
-from opsk.lab.shape import LabShape
-from opsk.lab.start import up
-from opsk.lab.stop import take_down
+from opsk.lab.record import LabRecord, LabShape
 
 SHORT_NODES = 1
 

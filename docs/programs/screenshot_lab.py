@@ -16,11 +16,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from opsk.lab.lifecycle import take_down, up
 from opsk.lab.programs import build_search_path
-from opsk.lab.shape import LabShape
-from opsk.lab.start import up
+from opsk.lab.record import LabShape
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stop import take_down
 
 OPSK = (sys.executable, "-P", "-m", "opsk")
 SHAPE = LabShape(nodes=16, gpus=4, hcas=4, spines=2)

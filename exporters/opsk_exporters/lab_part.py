@@ -1,6 +1,6 @@
 """Adds the exporters to a lab: one process for each of the first nodes, and the processes that they need.
 
-Each reads simulated devices (`opsk.lab.exporter_devices`); of the real machine it shows only what psutil reads. One
+Each reads simulated devices (`opsk.lab.exporters`); of the real machine it shows only what psutil reads. One
 more process updates these devices, and a Prometheus scrapes all of them if requested.
 """
 
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import sys
 
-from opsk.lab.exporter_devices import (
+from opsk.lab.exporters import (
     build_exporter_environment,
+    build_prometheus_command,
     build_stand_in,
+    find_prometheus,
     format_slurm_lines,
     install_watched,
     machine_folder,
     prepare_watched,
+    write_prometheus,
 )
 from opsk.lab.parts import LabPart, LabSite, PartDaemon
-from opsk.lab.prometheus import build_prometheus_command, find_prometheus, write_prometheus
 
 OPSK = (sys.executable, "-P", "-m", "opsk")
 

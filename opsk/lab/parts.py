@@ -14,7 +14,7 @@ from typing import cast
 
 from opsk.errors import LabError
 from opsk.lab.launcher import Launcher
-from opsk.lab.shape import LabShape
+from opsk.lab.record import LabShape
 
 GROUP = "opsk.lab_parts"
 ADVISOR = "advisor"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import make_h100_node
+from opsk.lab.machine.gpus import make_h100_node
 from opsk_exporters.cli import keep_small
 from tests.fakes.exporter import Exporter
 from tests.fakes.full_node import full_node

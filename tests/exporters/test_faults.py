@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import gpu_uuid, make_h100_node
+from opsk.lab.machine.gpus import gpu_uuid, make_h100_node
 from opsk_exporters.catalogue import COLLECTORS
 from tests.fakes.exporter import PATIENCE_S, Exporter, Series, having, value
 from tests.fakes.full_node import FIRST_JOB, FullNode, full_node

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from opsk.lab.exporters import write_prometheus
 from opsk.lab.parts import EXPORTER, LabSite, list_parts
-from opsk.lab.prometheus import write_prometheus
-from opsk.lab.shape import LabShape
+from opsk.lab.record import LabShape
 from opsk.lab.slurm_files import find_deploy_folder
 from opsk_exporters.core.settings import load_settings
 from opsk_exporters.lab_part import exporter_part
@@ -41,7 +41,7 @@ def site(tmp_path: Path) -> LabSite:
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with nothing on its PATH: no gcc, no Prometheus."""
     monkeypatch.setenv("PATH", "/nonexistent")
-    monkeypatch.setattr("opsk.lab.prometheus.build_search_path", lambda: "/nonexistent")
+    monkeypatch.setattr("opsk.lab.exporters.build_search_path", lambda: "/nonexistent")
 
 
 def test_it_is_installed_as_a_part() -> None:

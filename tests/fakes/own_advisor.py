@@ -14,12 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opsk.config import load_site
+from opsk.lab.lifecycle import take_down, up
 from opsk.lab.parts import ADVISOR, list_parts
-from opsk.lab.record import LabRecord
-from opsk.lab.shape import LabShape
-from opsk.lab.start import up
+from opsk.lab.record import LabRecord, LabShape
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stop import take_down
 
 UP_WITHIN_S = 60.0
 

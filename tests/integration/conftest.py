@@ -21,11 +21,10 @@ from pathlib import Path
 
 import pytest
 
+from opsk.lab.lifecycle import take_down, up
 from opsk.lab.programs import build_search_path, find_missing, locate, read_slurm_release
-from opsk.lab.shape import LabShape
-from opsk.lab.start import up
+from opsk.lab.record import LabShape
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stop import take_down
 from tests.fakes.advised_lab import AdvisedLab, advised_lab_up
 from tests.fakes.warm_opsk import run as run_warm
 from tests.integration.releases import roots

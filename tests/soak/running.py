@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from opsk.lab.stop import take_down
+from opsk.lab.lifecycle import take_down
 from tests.soak.checks import Check, Soaked, check
 from tests.soak.faults import FAULTS, FaultDone, do
 from tests.soak.gauges import Gauges

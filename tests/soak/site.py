@@ -15,14 +15,12 @@ from pathlib import Path
 
 from opsk.config import load_site
 from opsk.lab.launcher import Launcher
+from opsk.lab.lifecycle import take_down, up
 from opsk.lab.processes import find_all
 from opsk.lab.programs import build_search_path
-from opsk.lab.record import LabRecord
-from opsk.lab.shape import LabShape
+from opsk.lab.record import LabRecord, LabShape
 from opsk.lab.slurm_files import read_short_host
-from opsk.lab.start import up
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stop import take_down
 from opsk_jobcheck.service.hooks import install_hooks
 from tests.soak.daemons import TELLS, Daemons
 from tests.soak.kinds import TORCHRUN

@@ -18,13 +18,11 @@ from opsk.cli.lab.faults import directory_option as _directory
 from opsk.errors import ExitStatus, InputError, LabError
 from opsk.lab.folder import check_owner, name_os_errors
 from opsk.lab.jobs import follow, submit
+from opsk.lab.lifecycle import lab_lock, take_down, up
 from opsk.lab.machine.faults import list_faults
 from opsk.lab.parts import ADVISOR, EXPORTER, list_parts
-from opsk.lab.record import LabRecord, read_record
-from opsk.lab.shape import LabShape
-from opsk.lab.start import lab_lock, up
+from opsk.lab.record import LabRecord, LabShape, read_record
 from opsk.lab.status import LabStatus, build_slurm_environment, read_lab_status
-from opsk.lab.stop import take_down
 from opsk.text import escape
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from opsk.lab.machine.gpus import LINK_BYTES_PER_S, build_gpu_state, compute_power_w
 from opsk.lab.machine.machine import Machine, MachineFolder, load_machine, lock_folder, save_machine
-from opsk.lab.machine.nvml_state import write_state
+from opsk.lab.machine.nvml_standin import write_state
 from opsk.lab.machine.sysfs import write_sysfs
 from opsk.lab.machine.work import Work, find_work
 

@@ -16,8 +16,8 @@ from opsk.errors import InputError, LabError
 from opsk.hardware.xids import xid
 from opsk.lab.folder import LabFolder
 from opsk.lab.machine.clock import change, list_machine_folders
+from opsk.lab.machine.gpus import make_h100
 from opsk.lab.machine.machine import LOST_BY_XID, Fault, Machine, MachineFolder, XidReport, load_machine
-from opsk.lab.machine.nvml_gpus import make_h100
 from opsk.lab.machine.sysfs import pci_address
 from opsk.lab.machine.work import find_work
 from opsk.telemetry.kernel_log import boot_unix_s

@@ -1,14 +1,17 @@
-"""Finds the jobs that keep a simulated node busy, from the prolog's files (GPUs) and from /proc (processes)."""
+"""Finds the jobs that keep a simulated node busy, and what they need of its GPUs, from the prolog's files and /proc."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from opsk.lab.machine.gpu_load import GpuLoad, read_load
-from opsk.lab.machine.machine import MachineFolder
+from pydantic import TypeAdapter, ValidationError
+
+from opsk.job_key import JobKey
+from opsk.lab.machine.machine import MachineFolder, replace_file
 from opsk.telemetry.jobs.job_files import JobFile, read_job_files
 
 _PROC = Path("/proc")
@@ -17,6 +20,46 @@ _BATCH = ("", "-5", "4294967291")
 _EXTERN = ("-4", "4294967292")
 _STEP = re.compile(r"[0-9]{1,9}")
 Steps = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLoad:
+    """Memory and power of a job's GPUs on one node, as its plan has them.
+
+    Parameters
+    ----------
+    memory_bytes
+        Of each of the job's GPUs on the node, in the order of their numbers.
+    power_w
+        Of each of them at the predicted pace; empty where it is not known.
+    pace
+        Speed now over the predicted speed [ratio, 0 to 1]: 0 is a job that stands still.
+    """
+
+    memory_bytes: tuple[float, ...] = ()
+    power_w: tuple[float, ...] = ()
+    pace: float = 1.0
+
+
+_LOAD = TypeAdapter(GpuLoad)
+
+
+def load_file(jobs: Path, job: JobKey) -> Path:
+    """Return the path of a job's load in a node's folder of jobs; its epilog removes all files of this name."""
+    return jobs / f"{job.file_name}.load"
+
+
+def read_load(jobs: Path, job: JobKey) -> GpuLoad | None:
+    """Return the load of a job on a node's GPUs; ``None`` where there is none."""
+    try:
+        return _LOAD.validate_json(load_file(jobs, job).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def write_load(jobs: Path, job: JobKey, load: GpuLoad) -> None:
+    """Write the load of a job on a node's GPUs."""
+    replace_file(load_file(jobs, job), json.dumps(asdict(load)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

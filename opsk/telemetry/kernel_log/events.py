@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from opsk.hardware.xids import Nvlink5 as Nvlink5Verdict
-from opsk.hardware.xids import RecoveryAction, Sxid, Xid, nvlink5, nvlink5_xid, parse_recovery_action, sxid, xid
+from opsk.hardware.xids import RecoveryAction, Sxid, Xid, nvlink5_xid, parse_recovery_action, sxid, xid
 from opsk.telemetry.kernel_log.lines import Stamp
 from opsk.text import escape
 
@@ -105,13 +104,6 @@ class XidEvent(KernelEvent):
         if self.nvlink is None:
             return xid(self.code)
         return nvlink5_xid(self.code, self.nvlink.unit, self.nvlink.words, fatal=self.nvlink.fatal)
-
-    @property
-    def nvlink_verdict(self) -> Nvlink5Verdict | None:
-        """The entry of NVIDIA's table for unit and words; ``None`` for other Xids and for words not in it."""
-        if self.nvlink is None:
-            return None
-        return nvlink5(self.code, self.nvlink.unit, self.nvlink.words, fatal=self.nvlink.fatal)
 
     @property
     def recovery(self) -> RecoveryAction | None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import gpu_uuid, make_h100_node
+from opsk.lab.machine.gpus import gpu_uuid, make_h100_node
 from tests.fakes.nvml import Nvml
 
 _PROGRAM = """

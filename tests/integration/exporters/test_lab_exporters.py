@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from opsk.config import load_site
+from opsk.lab.lifecycle import up as start_lab
 from opsk.lab.parts import EXPORTER
 from opsk.lab.processes import find_all
 from opsk.lab.programs import build_search_path
-from opsk.lab.shape import LabShape
-from opsk.lab.start import up as start_lab
+from opsk.lab.record import LabShape
 from tests.fakes.advisor_process import eventually
 from tests.fakes.exporter import Series, having, series, value
 from tests.integration.releases.roots import INSTALLED
@@ -84,7 +84,7 @@ def test_on_each_release_a_job_shows_with_its_gpu_and_its_log(lab: Path) -> None
 
 @pytest.mark.parametrize("slurm", [INSTALLED], indirect=True, scope="session")
 def test_where_prometheus_is_not_installed_nothing_is_pointed_at_it(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opsk.lab.start.find_prometheus", lambda: None)
+    monkeypatch.setattr("opsk.lab.lifecycle.find_prometheus", lambda: None)
     record, _ = start_lab(lab, shape=LabShape(nodes=1, gpus=1, hcas=1, leaves=1, spines=1), parts=(EXPORTER,),
                           progress=lambda _: None, exporters=1, prometheus=True)  # fmt: skip
     assert "no Prometheus: not installed (package prometheus)" in record.notes

@@ -22,7 +22,7 @@ from opsk.costmodel.predict import predict_one
 from opsk.costmodel.table import PredictionTable
 from opsk.hardware.catalog import parse_cluster
 from opsk.job_key import JobKey
-from opsk.lab.machine.gpu_load import load_file
+from opsk.lab.machine.work import load_file
 from opsk.lab.programs import build_search_path
 from opsk.workload.completion import complete_answer
 from tests.fakes.advisor_process import eventually

@@ -23,12 +23,10 @@ import pytest
 
 from opsk.errors import ExitStatus
 from opsk.job_key import JobKey
+from opsk.lab.lifecycle import take_down, up
 from opsk.lab.programs import build_search_path
-from opsk.lab.record import LabRecord
-from opsk.lab.shape import LabShape
-from opsk.lab.start import up
+from opsk.lab.record import LabRecord, LabShape
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stop import take_down
 from opsk.remapping.journal import FileJournal
 from tests.fakes.advisor_process import eventually
 from tests.fakes.progress_logs import megatron_line

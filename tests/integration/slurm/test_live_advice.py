@@ -20,12 +20,10 @@ from typing import Any
 import pytest
 
 from opsk.config import load_site
+from opsk.lab.lifecycle import take_down, up
 from opsk.lab.parts import ADVISOR
-from opsk.lab.record import LabRecord
-from opsk.lab.shape import LabShape
-from opsk.lab.start import up
+from opsk.lab.record import LabRecord, LabShape
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stop import take_down
 from opsk_jobcheck.service.hooks import install_hooks
 from tests.fakes.advised_lab import OWN_DEADLINE, PATIENT, wait_until
 from tests.integration.conftest import OLDEST_AND_NEWEST

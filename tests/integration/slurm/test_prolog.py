@@ -13,14 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from opsk.lab.lifecycle import take_down, up
 from opsk.lab.programs import build_search_path
-from opsk.lab.shape import LabShape
-from opsk.lab.start import up
+from opsk.lab.record import LabShape
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stop import take_down
 from opsk.telemetry.host.cgroups import CgroupReader
-from opsk.telemetry.jobs.job_files import JobFile, read_job_files
-from opsk.telemetry.jobs.job_files import resolve_log_paths
+from opsk.telemetry.jobs.job_files import JobFile, read_job_files, resolve_log_paths
 from opsk.telemetry.jobs.job_map import JobMap, JobMapper
 from opsk.telemetry.jobs.job_processes import StepDaemons
 from opsk_exporters.core.collector import NoDataError

@@ -15,11 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from opsk.lab.lifecycle import take_down, up
 from opsk.lab.programs import build_search_path
-from opsk.lab.shape import LabShape
-from opsk.lab.start import up
+from opsk.lab.record import LabShape
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stop import take_down
 from tests.integration.conftest import RunningLab, Slurm
 from tests.integration.releases import roots
 

@@ -19,11 +19,10 @@ from typing import Any
 
 import pytest
 
+from opsk.lab.lifecycle import take_down, up
 from opsk.lab.programs import build_search_path
-from opsk.lab.shape import LabShape
-from opsk.lab.start import up
+from opsk.lab.record import LabShape
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stop import take_down
 from tests.fakes.settling import settle
 from tests.integration.conftest import AT_ONCE, OLDEST_AND_NEWEST, RunningLab, Slurm, path_is
 

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from opsk.app.doctor.slurm_installation import read_slurm_lines
+from opsk.app.doctor.slurm import read_slurm_lines
 from opsk.config import load_site
+from opsk.lab.lifecycle import take_down, up
 from opsk.lab.parts import LabPart
 from opsk.lab.programs import build_search_path
-from opsk.lab.shape import LabShape
-from opsk.lab.start import up
+from opsk.lab.record import LabShape
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stop import take_down
 from opsk_jobcheck.service.hooks import install_hooks
 from tests.integration.conftest import Slurm
 
@@ -48,7 +47,7 @@ def environment(
             etc, config = site.etc, site.config  # type: ignore[attr-defined]
             return (LabPart(install=lambda: install_hooks(etc, load_site(config)), slurm_lines=tuple(snippet)),)
 
-        monkeypatch.setattr("opsk.lab.start.load_parts", parts)
+        monkeypatch.setattr("opsk.lab.lifecycle.load_parts", parts)
         record, _ = up(top / "lab", shape=LabShape(nodes=1, gpus=2, hcas=1, leaves=1, spines=1), parts=("advisor",),
                        progress=lambda _: None)  # fmt: skip
         try:

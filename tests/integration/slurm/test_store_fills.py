@@ -21,11 +21,10 @@ from typing import Any
 import pytest
 
 from opsk.errors import StoreError
+from opsk.lab.lifecycle import take_down, up
 from opsk.lab.programs import build_search_path
-from opsk.lab.shape import LabShape
-from opsk.lab.start import up
+from opsk.lab.record import LabShape
 from opsk.lab.status import build_slurm_environment
-from opsk.lab.stop import take_down
 from opsk.store.database.engine import open_store
 from opsk.store.export import export
 from tests.integration.conftest import OLDEST_AND_NEWEST, RunningLab, Slurm, path_is

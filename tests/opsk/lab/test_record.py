@@ -5,8 +5,7 @@ import pytest
 
 from opsk.errors import LabError
 from opsk.lab.processes import Process
-from opsk.lab.record import Daemon, LabState, new_record, read_record
-from opsk.lab.shape import LabShape
+from opsk.lab.record import Daemon, LabShape, LabState, new_record, read_record
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path):

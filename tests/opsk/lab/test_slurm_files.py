@@ -6,8 +6,7 @@ import pytest
 from opsk.config import load_site
 from opsk.hardware.catalog import parse_cluster
 from opsk.lab.folder import create_layout
-from opsk.lab.record import LabRecord, new_record
-from opsk.lab.shape import LabShape
+from opsk.lab.record import LabRecord, LabShape, new_record
 from opsk.lab.slurm_files import write_site_files, write_slurm_files
 
 

@@ -48,7 +48,7 @@ ERRORS = {
 }
 """NVML's return codes (nvml.h) as words."""
 
-NOT_SUPPORTED, TIMEOUT, GPU_IS_LOST, VERSION_MISMATCH = 3, 10, 15, 25
+TIMEOUT, GPU_IS_LOST, VERSION_MISMATCH = 10, 15, 25
 UNSUPPORTED = frozenset({3, 13, 22, 26})
 """The GPU, the driver or this version of NVML does not have it: a valid answer, and the same one next time."""
 NO_ANSWER_NOW = frozenset({6, 21})

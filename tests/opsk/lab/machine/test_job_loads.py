@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from opsk.job_key import JobKey
-from opsk.lab.machine.gpu_load import GpuLoad, load_file, read_load, write_load
-from opsk.lab.machine.job_loads import JobLoads
+from opsk.lab.machine.job_loads import NOISE, JobLoads, PlannedNeed
 from opsk.lab.machine.machine import MachineFolder
-from opsk.lab.machine.planned_need import NOISE, PlannedNeed
-from opsk.lab.machine.work import NodeJob, Work, find_work
+from opsk.lab.machine.work import GpuLoad, NodeJob, Work, find_work, load_file, read_load, write_load
 from opsk.workload.advice_record import AdviceRecord
 
 NOW = 1_800_000_000.0

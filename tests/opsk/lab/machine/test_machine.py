@@ -13,11 +13,10 @@ from opsk.errors import InputError, LabError
 from opsk.lab.folder import LabFolder
 from opsk.lab.machine.clock import advance, change, list_machine_folders, update_draw
 from opsk.lab.machine.faults import break_domain, break_gpu, break_leaf, break_nic, list_faults, repair
-from opsk.lab.machine.gpu_load import GpuLoad
 from opsk.lab.machine.gpus import build_gpu_state
 from opsk.lab.machine.machine import Fault, Hca, Machine, MachineFolder, load_machine, new_machine, save_machine
 from opsk.lab.machine.sysfs import RAPL_RANGE_UJ, create_sysfs
-from opsk.lab.machine.work import NodeJob, Work, find_work
+from opsk.lab.machine.work import GpuLoad, NodeJob, Work, find_work
 from opsk.telemetry.host.cgroups import CgroupReader
 from opsk.telemetry.kernel_log import FallenOffBusEvent, NicEvent, XidEvent, read_kernel_log
 from opsk.telemetry.network.infiniband import SysfsInfiniband

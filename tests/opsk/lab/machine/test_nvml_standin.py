@@ -10,10 +10,17 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import LabError
-from opsk.lab.machine.nvml_gpus import gpu_uuid, make_a100, make_h100, make_h100_node
-from opsk.lab.machine.nvml_standin import LIBRARY, STATE_VARIABLE, build_environment, load_into_process
-from opsk.lab.machine.nvml_state import StandInProcess, StandInState
+from opsk.lab.machine.gpus import gpu_uuid, make_h100, make_h100_node
+from opsk.lab.machine.nvml_standin import (
+    LIBRARY,
+    STATE_VARIABLE,
+    StandInProcess,
+    StandInState,
+    build_environment,
+    load_into_process,
+)
 from tests.fakes.nvml import Nvml
+from tests.fakes.nvml_gpus import make_a100
 
 GIB = 1 << 30
 

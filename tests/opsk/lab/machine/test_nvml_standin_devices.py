@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import enable_mig, gpu_uuid, make_a100, make_h100, make_h100_node, make_mig_device
-from opsk.lab.machine.nvml_state import StandInEvent, StandInGpu, StandInProcess, StandInState
+from opsk.lab.machine.gpus import gpu_uuid, make_h100, make_h100_node
+from opsk.lab.machine.nvml_standin import StandInEvent, StandInGpu, StandInProcess, StandInState
 from tests.fakes.nvml import Nvml
+from tests.fakes.nvml_gpus import enable_mig, make_a100, make_mig_device
 
 GIB = 1 << 30
 

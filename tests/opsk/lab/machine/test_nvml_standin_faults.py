@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.nvml_gpus import gpu_uuid, make_h100, make_h100_node
-from opsk.lab.machine.nvml_state import StandInState, Value
+from opsk.lab.machine.gpus import gpu_uuid, make_h100, make_h100_node
+from opsk.lab.machine.nvml_standin import StandInState, Value
 from tests.fakes.nvml import Nvml
 
 

@@ -3,8 +3,8 @@ import socket
 import pytest
 
 from opsk.errors import LabError
-from opsk.lab import ports
-from opsk.lab.ports import reserve_block
+from opsk.lab import lifecycle
+from opsk.lab.lifecycle import reserve_block
 
 
 def test_a_daemon_may_listen_on_a_port_that_is_held_for_it():
@@ -17,7 +17,7 @@ def test_a_daemon_may_listen_on_a_port_that_is_held_for_it():
 def test_two_labs_that_start_at_once_get_different_ports(monkeypatch: pytest.MonkeyPatch):
     with reserve_block(4) as first:
         tried = iter([first - 3, first, first + 3])
-        monkeypatch.setattr(ports.random, "randint", lambda _low, high: next(tried, high - 50))
+        monkeypatch.setattr(lifecycle.random, "randint", lambda _low, high: next(tried, high - 50))
         with reserve_block(4) as second:
             assert set(range(first, first + 4)).isdisjoint(range(second, second + 4))
             assert next(tried, None) is None
@@ -31,6 +31,6 @@ def test_ports_are_free_again_afterwards():
 
 
 def test_no_room_is_said(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ports, "_read_ephemeral_start", lambda: ports.MIN_PORT + 5)
+    monkeypatch.setattr(lifecycle, "_read_ephemeral_start", lambda: lifecycle.MIN_PORT + 5)
     with pytest.raises(LabError, match="no room for 18 ports"), reserve_block(18):
         pass

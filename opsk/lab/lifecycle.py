@@ -1,37 +1,157 @@
-"""Starts a lab: in order, in parallel where possible, and with a cleanup when the start is interrupted."""
+"""Starts and stops a lab: in order, in parallel where possible, and with a cleanup when the start is interrupted."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import pwd
+import random
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from opsk.errors import LabError
-from opsk.lab.accounting import bring_up_database, bring_up_munge, bring_up_slurmdbd
-from opsk.lab.fabric import bring_up_fabric
-from opsk.lab.folder import LOCK, claim, create_layout
+from opsk.lab.daemons import bring_up_database, bring_up_fabric, bring_up_munge, bring_up_slurmdbd
+from opsk.lab.exporters import NO_PROMETHEUS, find_prometheus
+from opsk.lab.folder import LOCK, LabFolder, claim, clean, create_layout
 from opsk.lab.launcher import Launcher, Stopped
 from opsk.lab.parts import LabPart, LabSite, load_parts
-from opsk.lab.ports import reserve_block
-from opsk.lab.processes import read_boot_id
+from opsk.lab.processes import Process, end, find_all, is_running, read_boot_id, read_command_line
 from opsk.lab.programs import locate, read_slurm_release
-from opsk.lab.prometheus import NO_PROMETHEUS, find_prometheus
-from opsk.lab.record import LabRecord, LabState, new_record, read_record
-from opsk.lab.shape import LabShape
+from opsk.lab.record import LabRecord, LabShape, LabState, new_record, read_record
 from opsk.lab.slurm_files import write_site_files, write_slurm_files
 from opsk.lab.status import is_fully_up
-from opsk.lab.stop import take_down
 
+_ORDER = ("slurmctld", "slurmd", "slurmdbd", "mariadbd", "munged")
+"""Who must be gone before who: slurmctld before it sees its nodes die, the database after those that write to it."""
+_GRACE_S = 1.0
+_JOB_GRACE_S = 0.5
+_ROUNDS = 5
+MIN_PORT = 20_000
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_ATTEMPTS = 200
 Progress = Callable[[str], None]
 _NODES_READY_WITHIN_S = 60.0
+
+
+def take_down(path: Path, record: LabRecord | None) -> int:
+    """End every process of the lab in ``path`` and remove temporary files; returns how many processes ended.
+
+    Without a record the processes are known by their mark alone, and no file is touched: nothing proves that ``run`` or
+    ``state`` in that folder is a lab's.
+
+    Raises
+    ------
+    LabError
+        Names the processes that could not be ended.
+    """
+    folder = record.folder if record is not None else LabFolder(path=path, base=path)
+    if record is not None and record.state is not LabState.DOWN:
+        record = replace(record, state=LabState.STOPPING)
+        record.save()
+    ended = _end_all(folder, _list_recorded(record))
+    if record is None:
+        return ended
+    clean(folder)
+    if record.state is not LabState.DOWN:
+        replace(record, state=LabState.DOWN, daemons=(), up_s=None).save()
+    return ended
+
+
+def _end_all(folder: LabFolder, recorded: dict[Process, str]) -> int:
+    """End daemons in order, then whatever is left, until a search finds nothing."""
+    confs = {folder.slurm_conf, folder.path / "etc" / "slurm.conf"}
+    ended: set[Process] = set()
+
+    def finish(processes: Iterable[Process], grace_s: float) -> None:
+        living = [each for each in processes if is_running(each)]
+        end(living, grace_s=grace_s)
+        ended.update(living)
+
+    for stage in _ORDER:
+        if stage == "slurmdbd":
+            # Processes of jobs end when no more of them can start, and before the daemons that others still need.
+            finish((each for each in find_all(folder.path, slurm_confs=confs) if each not in recorded), _JOB_GRACE_S)
+            finish((each for each, name in recorded.items() if name.partition("-")[0] not in _ORDER), _GRACE_S)
+        finish((each for each, name in recorded.items() if name.partition("-")[0] == stage), _GRACE_S)
+    for _ in range(_ROUNDS):
+        left = find_all(folder.path, slurm_confs=confs)
+        if not left:
+            return len(ended)
+        end(left, grace_s=0.5)
+        ended.update(left)
+    raise LabError(f"{folder.path}: still running: {_format_processes(find_all(folder.path, slurm_confs=confs))}")
+
+
+def _list_recorded(record: LabRecord | None) -> dict[Process, str]:
+    """Return the recorded processes with their names; none when the machine was booted since."""
+    if record is None or record.boot != read_boot_id():
+        return {}
+    return {daemon.process: daemon.name for daemon in record.daemons if daemon.process is not None}
+
+
+def _format_processes(processes: Iterable[Process]) -> str:
+    return "; ".join(f"{each.pid} {read_command_line(each)[:80]}" for each in processes) or "nothing"
+
+
+@contextmanager
+def reserve_block(count: int) -> Iterator[int]:
+    """Hold ``count`` neighbouring free ports; yields the first.
+
+    The ports lie below the ephemeral range and are bound, not listened on, for as long as the lab starts. A second lab
+    cannot bind them; the Slurm daemons can, because both sides set ``SO_REUSEADDR`` and only they listen.
+
+    Raises
+    ------
+    LabError
+        When no such block is free.
+    """
+    highest = _read_ephemeral_start() - count
+    if highest <= MIN_PORT:
+        raise LabError(f"no room for {count} ports between {MIN_PORT} and the ephemeral ports of this machine")
+    for _ in range(_ATTEMPTS):
+        first = random.randint(MIN_PORT, highest)
+        sockets = _bind_all(range(first, first + count))
+        if sockets is None:
+            continue
+        try:
+            yield first
+        finally:
+            for bound in sockets:
+                bound.close()
+        return
+    raise LabError(f"no {count} neighbouring ports are free between {MIN_PORT} and {highest + count}")
+
+
+def _bind_all(ports: range) -> list[socket.socket] | None:
+    """Bind every port of the range, or none: ``None`` when one of them is taken."""
+    sockets: list[socket.socket] = []
+    for port in ports:
+        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sockets.append(bound)
+        try:
+            # First without SO_REUSEADDR, which would overlook another lab that only holds the port.
+            bound.bind(("", port))
+        except OSError:
+            for earlier in sockets:
+                earlier.close()
+            return None
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return sockets
+
+
+def _read_ephemeral_start() -> int:
+    try:
+        return int(_EPHEMERAL.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32_768
 
 
 def up(

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
-from opsk.lab.shape import LabShape
+from opsk.lab.record import LabShape
 
 
 def test_the_default_lab_is_sixteen_nodes_on_eight_leaves_and_four_spines():

@@ -8,7 +8,7 @@ import pytest
 
 from opsk.costmodel.predict import predict_one
 from opsk.hardware.catalog import cluster
-from opsk.lab.machine.planned_need import (
+from opsk.lab.machine.job_loads import (
     NOISE,
     PlannedNeed,
     compute_load,
@@ -16,8 +16,8 @@ from opsk.lab.machine.planned_need import (
     predict_need,
     read_recorded_need,
 )
-from opsk.telemetry.progress.records import StepRecord
 from opsk.telemetry.progress.follow import Progress
+from opsk.telemetry.progress.records import StepRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Sharding
