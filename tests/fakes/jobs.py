@@ -1,11 +1,9 @@
-"""Jobs of a small cluster for the screens: of every verdict, and one that a hostile user named."""
+"""Jobs of a small cluster for the table of jobs: of every verdict, and one that a hostile user named."""
 
 from __future__ import annotations
 
-from opsk.errors import SlurmError
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
-from opsk_tui.data.values import JobView, advice_of
 
 HOSTILE_NAME = "[red]x[/red][@click=app.quit]y[/] \x1b]0;title\x07\u202etxt\x9b2J"
 
@@ -45,18 +43,3 @@ RECORDS = (
     record(4714, "gpt-tight", run_time_s=65, admin_comment=advised(verdict=Verdict.TIGHT, fit=0.6, mem_bytes=78e9)),
     record(4715, HOSTILE_NAME, user="mallory", run_time_s=5, comment="opsk:v1 verdict=[bold]fits"),
 )
-
-
-class FixedJobs:
-    """Gives the jobs that it holds, or fails with the problem that it holds; counts how often it was asked."""
-
-    def __init__(self, records: tuple[JobRecord, ...] = RECORDS) -> None:
-        self.records = records
-        self.problem: SlurmError | None = None
-        self.asked = 0
-
-    def jobs(self) -> tuple[JobView, ...]:
-        self.asked += 1
-        if self.problem is not None:
-            raise self.problem
-        return tuple(JobView(record=job, advice=advice_of(job)) for job in self.records)

@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 from opsk_tui.app import TopApp
 from opsk_tui.data.view import ClusterView
-from opsk_tui.text.glyphs import UNICODE, Glyphs
+from opsk_tui.text import UNICODE, Glyphs
 from opsk_tui.widgets.canvas import Canvas
 from tests.fakes.big_cluster import NOW_S, BigCluster, BigFeed
 from tests.fakes.noted_actions import NotedActions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from opsk_tui.app import SCREENS, TopApp
-from opsk_tui.text.glyphs import UNICODE
+from opsk_tui.text import UNICODE
 from tests.fakes.big_cluster import NOW_S, BigCluster, BigFeed
 from tests.fakes.noted_actions import NotedActions
 

@@ -15,8 +15,9 @@ from opsk.errors import InputError
 from opsk_tui.app import SCREENS, TopApp
 from opsk_tui.data.feed_port import JobDetails, Proposal
 from opsk_tui.data.view import ClusterView, Source, SourceState
-from opsk_tui.screens.help import HelpScreen
-from opsk_tui.text.glyphs import ASCII
+from opsk_tui.screens.fabric import FabricScreen
+from opsk_tui.screens.view_screen import HelpScreen
+from opsk_tui.text import ASCII
 from opsk_tui.widgets.canvas import Canvas
 from opsk_tui.widgets.grid_map import GridMap
 from opsk_tui.widgets.table import Table
@@ -43,6 +44,17 @@ def test_hostile_text_is_shown_and_does_nothing_on_any_screen(name: str, size: t
         assert app.is_running
 
     play(script, size=size)
+
+
+def test_the_clock_ticks_while_a_screen_is_built() -> None:
+    """On a busy machine a second passes between the choice of a screen and its first line."""
+
+    async def script(app: TopApp, pilot: Pilot[None]) -> None:
+        FabricScreen().tick()
+        await pilot.pause()
+        assert app.is_running
+
+    play(script)
 
 
 def test_markup_in_a_name_stays_text() -> None:

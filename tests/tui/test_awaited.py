@@ -11,9 +11,8 @@ from opsk.diagnosis.losses.values import Cause, Finding, Losses
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_tui.data.view import JobView, Measured
-from opsk_tui.screens.job_columns import format_loss
-from opsk_tui.screens.job_sections import explain_missing, findings
-from opsk_tui.text.glyphs import UNICODE
+from opsk_tui.screens.job_sections import explain_missing, findings, format_loss
+from opsk_tui.text import UNICODE
 
 RECORD = JobRecord(id=7, label="7", user="ada", name="train", state="RUNNING")
 ADVICE = AdviceRecord(verdict=Verdict.FITS, step_s=2.0, mfu=0.4)

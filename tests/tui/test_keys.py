@@ -13,9 +13,8 @@ from textual.binding import Binding
 from textual.pilot import Pilot
 
 from opsk_tui.app import SCREENS, TopApp
-from opsk_tui.screens.help import HelpScreen, key_words
-from opsk_tui.screens.view_screen import ViewScreen
-from opsk_tui.text.glyphs import UNICODE
+from opsk_tui.screens.view_screen import HelpScreen, ViewScreen, key_words
+from opsk_tui.text import UNICODE
 from opsk_tui.widgets.canvas import Canvas
 from opsk_tui.widgets.document import Document
 from opsk_tui.widgets.grid_map import GridMap

@@ -12,10 +12,9 @@ from textual.strip import Strip
 
 from opsk_tui.data.state import ViewIndex
 from opsk_tui.data.view import Health, JobView, Metric
-from opsk_tui.screens.gpu_grid import Choice, Sort, StateFilter, chosen_rows
-from opsk_tui.screens.job_columns import job_columns
-from opsk_tui.text.format import age, ago, metric_range, run_time
-from opsk_tui.text.glyphs import ASCII, UNICODE, bar, glyphs_for, sparkline
+from opsk_tui.screens.cluster import Choice, Sort, StateFilter, chosen_rows
+from opsk_tui.screens.job_sections import job_columns
+from opsk_tui.text import ASCII, UNICODE, age, ago, bar, glyphs_for, metric_range, run_time, sparkline
 from opsk_tui.theme import MONOCHROME, PALETTES
 from opsk_tui.widgets.canvas import build_strip, changed_span
 from opsk_tui.widgets.grid_map import ABSENT, UNHEALTHY, UNKNOWN, WATCH, compute_codes

@@ -9,23 +9,25 @@ import getpass
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
+from rich.text import Text
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
 from opsk.errors import OpskError
 from opsk.slurm.commands import remap_commands
 from opsk.slurm.commands.remap_commands import Command, Who
-from opsk_tui.commands import TopCommands
 from opsk_tui.data.feed_port import Actions, Feed
 from opsk_tui.data.state import ViewIndex
-from opsk_tui.data.view import ClusterView, JobView, Source, SourceState
+from opsk_tui.data.view import ClusterView, JobView, Metric, Source, SourceState
 from opsk_tui.screens.cluster import ClusterScreen
 from opsk_tui.screens.confirm import ConfirmScreen, Question
 from opsk_tui.screens.fabric import FabricScreen
@@ -34,12 +36,73 @@ from opsk_tui.screens.job import JobScreen
 from opsk_tui.screens.jobs import JobsScreen
 from opsk_tui.screens.reports import ReportsScreen
 from opsk_tui.screens.view_screen import ViewScreen
-from opsk_tui.text.glyphs import Glyphs, glyphs_for
-from opsk_tui.text.safe_text import safe
+from opsk_tui.text import METRIC_TITLES, Glyphs, glyphs_for, safe
 from opsk_tui.theme import DARK, MONOCHROME, PALETTES, themes
 
+_MAX_JOBS = 20
 _MASK_S = 0.01
 SCREENS = ("cluster", "jobs", "job", "fabric", "failures", "reports")
+
+
+class TopCommands(Provider):
+    """Commands by name."""
+
+    def _commands(self) -> Iterator[tuple[str, str, Callable[[], object]]]:
+        """Yield names, descriptions and calls."""
+        top = cast("TopApp", self.app)
+        for name in top.MODES:
+            yield f"Go to {name}", "a screen", partial(top.action_go, name)
+        for name in PALETTES:
+            yield f"Theme {name.removeprefix('opsk-')}", "colours of all screens", partial(setattr, top, "theme", name)
+        for metric in Metric:
+            yield f"Colour GPUs by {METRIC_TITLES[metric]}", "the cluster's map", partial(self._metric, metric)
+        active_screen = top.active_screen
+        if active_screen is not None:
+            for binding in active_screen.shown_bindings():
+                yield (
+                    f"{active_screen.NAME.capitalize()}: {binding.description}",
+                    f"key {binding.key_display or binding.key}",
+                    partial(self._run, binding.action),
+                )  # fmt: skip
+        yield "Ask all sources now", "key r", top.action_ask_now
+        yield "Quit", "key q", top.exit
+
+    def _metric(self, metric: Metric) -> None:
+        top = cast("TopApp", self.app)
+        top.action_go("cluster")
+
+        def choose() -> None:
+            if isinstance(top.active_screen, ClusterScreen):
+                top.active_screen.choose(metric=metric)
+
+        top.call_later(choose)
+
+    def _run(self, action: str) -> None:
+        active_screen = cast("TopApp", self.app).active_screen
+        if active_screen is not None:
+            active_screen.call_later(active_screen.run_action, action)
+
+    async def discover(self) -> Hits:
+        """Offer everything but jobs before a word is typed."""
+        for name, about, call in self._commands():
+            yield DiscoveryHit(name, call, help=about)
+
+    async def search(self, query: str) -> Hits:
+        """Offer what matches."""
+        matcher = self.matcher(query)
+        for name, about, call in self._commands():
+            score = matcher.match(name)
+            if score > 0:
+                yield Hit(score, matcher.highlight(name), call, help=about)
+        top = cast("TopApp", self.app)
+        count = 0
+        for number, job in top.known.jobs.items():
+            text = f"Job {safe(job.record.label)} {safe(job.record.name)} {safe(job.record.user)}"
+            if query.casefold() in text.casefold():
+                yield Hit(0.5, Text(text), partial(top.open_job, number), text=text, help="opens the job")
+                count += 1
+                if count >= _MAX_JOBS:
+                    return
 
 
 class TopApp(App[None]):

@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from opsk.app.site_store import find_store_url
 from opsk.config import load_site
-from opsk.errors import InputError, SlurmError, UnavailableError
+from opsk.errors import InputError, OpskError, SlurmError, UnavailableError
 from opsk.slurm.adapter import ChosenClient, slurm_client
 from opsk.text import format_json
-from opsk_tui.data.values import Feed, FeedState, SlurmJobs
-from opsk_tui.job_text import render_table
-from opsk_tui.screens.columns import COLUMNS, Column, fitting, ordered
+from opsk_tui.job_table import COLUMNS, AdvisedJob, Column, read_jobs, render_table, select_columns
 
 if TYPE_CHECKING:
     from opsk_tui.data import feed_port
@@ -51,11 +50,11 @@ def top(
         _record(prometheus, every_s, for_s)
     elif as_json or once:
         slurm = slurm_client()
-        state = _ask_once(Feed(SlurmJobs(slurm)))
+        jobs = _ask_slurm(slurm)
         if as_json:
-            _print_json(state, slurm)
+            _print_json(jobs, slurm)
         else:
-            click.echo(render_table(ordered(state.jobs), _select_columns()))
+            click.echo(render_table(jobs, _list_columns()))
     elif not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("opsk top needs a terminal", hint="--once prints the table, --json prints it for programs")
     else:
@@ -77,29 +76,29 @@ def _record(prometheus: str | None, every_s: float, for_s: float | None) -> None
     record(load_site(), prometheus=prometheus, every_s=every_s, for_s=for_s)
 
 
-def _ask_once(feed: Feed) -> FeedState:
-    """Query Slurm once.
+def _ask_slurm(slurm: ChosenClient) -> list[AdvisedJob]:
+    """Return the jobs that Slurm reports.
 
     Raises
     ------
     SlurmError
         There is no answer.
     """
-    state = feed.refresh()
-    if state.problem:
-        raise SlurmError(state.problem, hint=state.hint)
-    return state
+    try:
+        return read_jobs(slurm)
+    except OpskError as error:
+        raise SlurmError(error.message, hint=error.hint) from error
 
 
-def _select_columns() -> tuple[Column, ...]:
+def _list_columns() -> tuple[Column, ...]:
     """Return the columns that fit into the terminal, or all for a file or a pipe."""
-    return fitting(shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
+    return select_columns(shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
 
 
-def _print_json(state: FeedState, slurm: ChosenClient) -> None:
+def _print_json(jobs: Sequence[AdvisedJob], slurm: ChosenClient) -> None:
     """Print every job with its advice, and the Slurm adapter."""
-    jobs = [{"job": job.record, "advice": job.advice} for job in ordered(state.jobs)]
-    click.echo(format_json({"slurm": {"adapter": slurm.adapter.value, "why": slurm.why}, "jobs": jobs}))
+    rows = [{"job": job.record, "advice": job.advice} for job in jobs]
+    click.echo(format_json({"slurm": {"adapter": slurm.adapter.value, "why": slurm.why}, "jobs": rows}))
 
 
 def _show(interval_s: float | None, prometheus: str | None) -> None:
@@ -115,8 +114,7 @@ def _show(interval_s: float | None, prometheus: str | None) -> None:
         from opsk_tui.app import TopApp
     except ModuleNotFoundError as error:
         raise UnavailableError(f"opsk top: {error}", hint="pip install 'opsk[tui]', or use --once") from error
-    from opsk_tui.data.lazy_actions import LateActions
-    from opsk_tui.data.lazy_feed import LateFeed
+    from opsk_tui.data.lazy_loading import LateActions, LateFeed
 
     site = load_site()
 

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from opsk.app.remap import apply as remap_apply
-from opsk.app.remap import journal as remap_journal
+from opsk.app.remap import execution as remap_apply
+from opsk.app.remap import execution as remap_journal
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover
+from opsk.remapping import execution
 from opsk.slurm.commands.remap_commands import Who, requeue
 from opsk_tui.data import actions as module
 from opsk_tui.data.actions import SlurmActions
 from opsk_tui.data.feed_port import Proposal
-from opsk_tui.data.lazy_actions import LateActions
+from opsk_tui.data.lazy_loading import LateActions
 from tests.fakes.remap_jobs import JOB, Recorder
 from tests.opsk.cli.remap.test_command import FakeSlurm
 
@@ -32,7 +33,7 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     (tmp_path / "dump").write_text(render_ibnetdiscover(rail_optimized_fabric(nodes=16, hcas=8, leaves=16, spines=4)))
     (tmp_path / "opsk.toml").write_text(f'fabric = ["{tmp_path}/dump"]\n')
     monkeypatch.setenv("OPSK_CONFIG", str(tmp_path / "opsk.toml"))
-    monkeypatch.setattr(undo, "_POLL_S", 0.0)
+    monkeypatch.setattr(execution, "_POLL_S", 0.0)
     found = Recorder()
     for each in (module, remap_apply, remap_journal):
         monkeypatch.setattr(each, "run_command", found)
@@ -124,7 +125,7 @@ def test_what_was_not_shown_is_not_run_by_undo(
     recorder.ran.clear()
     undone = asyncio.run(actions.undo(outcome.journal, undoing, lambda line: None))
     assert not recorder.ran
-    why = "not run: the job or its nodes have changed meanwhile"
+    why = "not run: the job or its nodes have changed since it was shown"
     assert ("scontrol update nodename=n2 state=resume", why) in undone.left
 
 

@@ -7,7 +7,7 @@ import pytest
 from opsk.slurm.records import JobRecord
 from opsk_tui.data.view import JobView, Measured
 from opsk_tui.screens.job_sections import comparison, history
-from opsk_tui.text.glyphs import UNICODE
+from opsk_tui.text import UNICODE
 
 RECORD = JobRecord(id=7, label="7", user="ada", name="train", state="RUNNING")
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from opsk.config import SiteConfig
 from opsk.errors import InputError, OpskError
 from opsk.remapping.commands import find_caller_rights
@@ -25,23 +27,23 @@ from opsk.slurm.commands.remap_commands import Who
 from opsk.slurm.records import NodeRecord
 from opsk.slurm.snapshot import Snapshot
 from opsk.text import format_count
-from opsk_tui.data.feed_port import JobDetails
+from opsk.workload.advice_record import AdviceRecord
+from opsk_tui.data.feed_port import JobDetails, RankTable
 from opsk_tui.data.sources.assembly import GpuTables, JobViews, PortTables, fabric_view
 from opsk_tui.data.sources.derived_progress import DerivedProgress, PrometheusSignals
-from opsk_tui.data.sources.detection_schedule import DetectionSchedule
 from opsk_tui.data.sources.exporters import ExportersSource, find_exporters
 from opsk_tui.data.sources.fabric import FabricSource
+from opsk_tui.data.sources.failure_detection import DetectionSchedule
 from opsk_tui.data.sources.job_log import log_path, log_tail
 from opsk_tui.data.sources.job_losses import JobLosses
 from opsk_tui.data.sources.past_progress import PastProgress
 from opsk_tui.data.sources.prometheus.client import PrometheusSource
 from opsk_tui.data.sources.prometheus.http import build_access
-from opsk_tui.data.sources.ranks import build_rank_table
-from opsk_tui.data.sources.readings import Readings
-from opsk_tui.data.sources.report_folder import ReportFolder
+from opsk_tui.data.sources.readings import MEMORY_USED, Readings
+from opsk_tui.data.sources.reports import ReportFolder
 from opsk_tui.data.sources.slurm import DIRECTLY, SlurmSource
 from opsk_tui.data.sources.store import StoreSource
-from opsk_tui.data.view import ClusterView, FabricView, JobView, ReportRow, Source, SourceState
+from opsk_tui.data.view import ClusterView, FabricView, GpuTable, JobView, ReportRow, Source, SourceState
 
 SELDOM_S = 60.0
 SETTLE_S, MAX_SETTLE_S = 0.15, 0.5
@@ -50,6 +52,64 @@ LOG_WITHIN_S = 5.0
 COLLECT_AFTER = 50_000
 """Allocations before Python looks for reference cycles."""
 NO_NODES: tuple[NodeRecord, ...] = ()
+
+
+def build_rank_table(job: JobView, readings: Readings, gpus: GpuTable | None) -> RankTable | None:
+    """Return the ranks of a job: node after node in Slurm's order, on each its GPUs in order, as srun places them.
+
+    ``None`` where neither Slurm nor the table has the job's GPUs.
+    """
+    record = job.record
+    gpu_slots: list[tuple[str, int]] = []
+    for node in record.nodes:
+        held = record.gpu_indices.get(node)
+        if held is None and gpus is not None and node in readings.rows and readings.rows[node] < len(gpus.job):
+            held = tuple(np.flatnonzero(gpus.job[readings.rows[node]] == record.id).tolist())
+        gpu_slots += [(node, index) for index in sorted(held or ())]
+    if not gpu_slots:
+        return None
+    rows = np.array([readings.rows.get(node, -1) for node, _ in gpu_slots])
+    slots = np.array([slot for _, slot in gpu_slots])
+    values = {}
+    memory = None
+    if gpus is not None:
+        inside = (rows >= 0) & (rows < gpus.job.shape[0]) & (slots < gpus.job.shape[1])
+        cells = np.where(inside, rows, 0), np.where(inside, slots, 0)
+        values = {
+            metric: np.where(inside, array[cells], np.float32(np.nan)).astype(np.float32)
+            for metric, array in gpus.values.items()
+        }
+        used = readings.gpu.get(MEMORY_USED)
+        if used is not None and used.shape == gpus.job.shape:
+            memory = np.where(inside, used[cells], np.nan)
+    return RankTable(
+        nodes=tuple(node for node, _ in gpu_slots),
+        gpus=slots.astype(np.int16),
+        values=values,
+        memory_bytes=memory,
+        places=format_plan_positions(job.advice, len(gpu_slots)),
+    )
+
+
+def format_plan_positions(advice: AdviceRecord | None, ranks: int) -> tuple[str, ...]:
+    """Return each rank's position in the plan, in the order of Megatron and most others: TP, CP, DP, then PP.
+
+    Empty where the plan does not fill exactly these ranks.
+    """
+    if advice is None or not (advice.tp or advice.pp or advice.dp):
+        return ()
+    sizes = {"tp": advice.tp or 1, "cp": advice.cp or 1, "dp": advice.dp or 1, "pp": advice.pp or 1}
+    if np.prod(list(sizes.values())) != ranks:
+        return ()
+    shown = [name for name, size in sizes.items() if size > 1] or ["dp"]
+    positions = []
+    for rank in range(ranks):
+        indices, rest = {}, rank
+        for name, size in sizes.items():
+            indices[name] = rest % size
+            rest //= size
+        positions.append(" ".join(f"{name}{indices[name]}" for name in ("tp", "pp", "cp", "dp") if name in shown))
+    return tuple(positions)
 
 
 @dataclass(slots=True)

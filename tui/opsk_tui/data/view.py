@@ -1,7 +1,7 @@
 """Defines the view that the screens show: the cluster at one moment in plain values, so that widgets query nothing.
 
 Per-GPU values are arrays of nodes x slots, so that 16,000 GPUs are compared and painted at once. Unknown values are
-NaN, ``None`` or -1, never 0. Text from users and logs is hostile until `opsk_tui.text.safe_text` has escaped it.
+NaN, ``None`` or -1, never 0. Text from users and logs is hostile until `opsk_tui.text` has escaped it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from opsk.slurm.commands.remap_commands import Command
-from opsk_tui.text.safe_text import safe, wrap_text
+from opsk_tui.text import safe, wrap_text
 from opsk_tui.widgets.canvas import Bar
 from opsk_tui.widgets.document import Document, Line, Section, section
 

@@ -14,8 +14,7 @@ from textual.containers import Container
 
 from opsk_tui.data.view import FabricView, Health, PortTable
 from opsk_tui.screens.view_screen import ViewScreen
-from opsk_tui.text.format import HEALTH_WORDS, NOT_KNOWN, percent
-from opsk_tui.text.safe_text import safe
+from opsk_tui.text import HEALTH_WORDS, NOT_KNOWN, percent, safe
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.document import Document, Line, Section, section
 from opsk_tui.widgets.grid_map import SCALES, Grid, GridMap, compute_codes

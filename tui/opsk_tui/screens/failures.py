@@ -14,8 +14,7 @@ from opsk.slurm.commands import remap_commands
 from opsk.text import format_count
 from opsk_tui.screens.options import OptionsScreen
 from opsk_tui.screens.view_screen import ViewScreen
-from opsk_tui.text.format import age, ago, host_list
-from opsk_tui.text.safe_text import safe, wrap_text
+from opsk_tui.text import age, ago, host_list, safe, wrap_text
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.document import Document, Line, Section, section
 from opsk_tui.widgets.lines import Lines

@@ -13,10 +13,9 @@ from opsk.errors import OpskError
 from opsk_tui.data.feed_port import JobDetails
 from opsk_tui.data.view import JobView, Metric
 from opsk_tui.screens import job_sections
-from opsk_tui.screens.job_columns import expected_mfu, job_order, measured_mfu, speed_key
+from opsk_tui.screens.job_sections import expected_mfu, job_order, measured_mfu, speed_key
 from opsk_tui.screens.view_screen import ViewScreen
-from opsk_tui.text.format import METRIC_TITLES, percent
-from opsk_tui.text.safe_text import safe
+from opsk_tui.text import METRIC_TITLES, percent, safe
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.document import Document, Section
 from opsk_tui.widgets.lines import Lines

@@ -11,10 +11,9 @@ from textual.containers import Horizontal
 
 from opsk.text import format_count
 from opsk_tui.data.view import JobView
-from opsk_tui.screens.job_columns import is_slow, job_columns, job_order
-from opsk_tui.screens.job_sections import comparison, facts, findings
+from opsk_tui.screens.job_sections import comparison, facts, findings, is_slow, job_columns, job_order
 from opsk_tui.screens.view_screen import ViewScreen
-from opsk_tui.text.safe_text import safe
+from opsk_tui.text import safe
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.document import Document, Section
 from opsk_tui.widgets.lines import Lines

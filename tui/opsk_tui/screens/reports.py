@@ -12,8 +12,7 @@ from opsk.errors import OpskError
 from opsk.text import format_count
 from opsk_tui.data.view import ReportRow
 from opsk_tui.screens.view_screen import ViewScreen
-from opsk_tui.text.format import age
-from opsk_tui.text.safe_text import safe
+from opsk_tui.text import age, safe
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.document import Document, section
 from opsk_tui.widgets.lines import Lines

@@ -1,28 +1,36 @@
-"""Implements the parts that all screens share: the tab line, filter and find, the source line, and the key line."""
+"""Implements the parts that all screens share: tabs, filter and find, sources, keys, and help."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Resize, ScreenResume
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Input
 from textual.worker import Worker
 
+from opsk_tui.app_port import Top
 from opsk_tui.data.state import ViewIndex
 from opsk_tui.data.view import Source, SourceState
-from opsk_tui.text.format import age, ago
-from opsk_tui.text.safe_text import safe
+from opsk_tui.text import age, ago, safe, wrap_text
 from opsk_tui.widgets.canvas import Bar, Cell
-from opsk_tui.widgets.document import Document, Section
+from opsk_tui.widgets.document import Document, Line, Section, section
 from opsk_tui.widgets.lines import Lines
 
-if TYPE_CHECKING:
-    from opsk_tui.app import TopApp
+_WIDE = 132
+_TABS = (("cluster", "Cluster"), ("jobs", "Jobs"), ("job", "Job"), ("fabric", "Fabric"), ("failures", "Failures"),
+         ("reports", "Reports"))  # fmt: skip
+_NAMES = {
+    "slash": "/", "question_mark": "?", "plus": "+", "minus": "-", "left_square_bracket": "[", "equals_sign": "=",
+    "right_square_bracket": "]", "comma": ",", "full_stop": ".", "pageup": "PgUp", "pagedown": "PgDn",
+    "escape": "Esc", "enter": "Enter", "space": "Space", "shift+tab": "Shift-Tab", "tab": "Tab", "up": "↑",
+    "down": "↓", "left": "←", "right": "→", "home": "Home", "end": "End",
+}  # fmt: skip
+_WIDEST = 140
 
 
 class Prompt(Input):
@@ -37,11 +45,6 @@ class Prompt(Input):
     def __init__(self) -> None:
         super().__init__(id="prompt", compact=True)
         self.cursor_blink = False
-
-
-_WIDE = 132
-_TABS = (("cluster", "Cluster"), ("jobs", "Jobs"), ("job", "Job"), ("fabric", "Fabric"), ("failures", "Failures"),
-         ("reports", "Reports"))  # fmt: skip
 
 
 class ViewScreen(Screen[None]):
@@ -70,9 +73,9 @@ class ViewScreen(Screen[None]):
         self._shown: ViewIndex | None = None
 
     @property
-    def top(self) -> TopApp:
-        """The app, with its own type."""
-        return cast("TopApp", self.app)
+    def top(self) -> Top:
+        """The application."""
+        return cast("Top", self.app)
 
     @property
     def known(self) -> ViewIndex:
@@ -167,7 +170,9 @@ class ViewScreen(Screen[None]):
         return self.query_one(f"#{name}", Bar)
 
     def tick(self) -> None:
-        """Update the age of the view, and the tabs."""
+        """Update the age of the view, and the tabs; the clock also ticks before the screen is built."""
+        if not self.is_mounted:
+            return
         width = self.app.size.width
         cells: list[tuple[str, str, str]] = [(" opsk ", "tab_on" if width < 70 else "bar_strong", "app.go('cluster')")]
         for index, (name, title) in enumerate(_TABS, start=1):
@@ -256,8 +261,6 @@ class ViewScreen(Screen[None]):
 
     def action_help(self) -> None:
         """Show what every key of this screen does."""
-        from opsk_tui.screens.help import HelpScreen
-
         self.app.push_screen(HelpScreen(self))
 
     def action_filter(self) -> None:
@@ -324,3 +327,74 @@ class ViewScreen(Screen[None]):
         parts: list[Widget] = [part for part in self.query(Lines) if part.display]
         here = parts.index(self.focused) if self.focused in parts else 0
         parts[(here + step) % len(parts)].focus()
+
+
+def key_words(binding: Binding) -> str:
+    """Return the keys of a binding as people call them."""
+    keys = [key.strip() for key in binding.key.split(",")]
+    return " ".join(_NAMES.get(key, key.replace("ctrl+", "Ctrl-")) for key in keys)
+
+
+class HelpScreen(ModalScreen[None]):
+    """The keys of a screen.
+
+    Parameters
+    ----------
+    about
+        The screen that help was requested on.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,question_mark,enter", "dismiss(None)", "Close"),
+    ]
+
+    def __init__(self, about: ViewScreen) -> None:
+        super().__init__()
+        self._about = about
+
+    def compose(self) -> ComposeResult:
+        """Show the text above a line that says how to leave."""
+        yield Document(id="help")
+        yield Bar(id="help-keys", fill="bar")
+
+    def on_mount(self) -> None:
+        """Fill it."""
+        self.call_after_refresh(self.show)
+
+    def show(self) -> None:
+        """Show the keys and the signs."""
+        document = self.query_one(Document)
+        document.show(self._sections())
+        document.focus()
+        self.query_one(Bar).show([[(" Esc", "key", "screen.dismiss(None)"), (" Close ", "bar", "")]])
+
+    def _sections(self) -> list[Section]:
+        """Return the screen's own keys, those of all screens, the glyphs, and the full state of each source."""
+        about = self._about
+        screen_keys = [item for item in type(about).__dict__.get("BINDINGS", ()) if isinstance(item, Binding)]
+        moves = [item for item in type(about.body).BINDINGS if isinstance(item, Binding)]
+        common = [item for item in ViewScreen.BINDINGS if isinstance(item, Binding)]
+        everywhere = [item for item in about.app.BINDINGS if isinstance(item, Binding)]
+        palette: list[Line] = [[("Ctrl-P".ljust(18), "accent"), ("Every command by its name", "text")]]
+        glyph_set = about.top.glyphs
+        legend: list[Line] = [
+            [(glyph_set.levels, "accent"), ("  from low to high", "text")],
+            [(glyph_set.sick, "sick"), (" sick   ", "text"), (glyph_set.watch, "watch"), (" watch   ", "text"),
+             (glyph_set.unknown, "dim"), (" not known   ", "text")],
+        ]  # fmt: skip
+        width = max(30, min(self.app.size.width - 6, _WIDEST))
+        words: list[Line] = [[(part, "text")] for line in about.ABOUT for part in wrap_text(line, width)]
+        sources: list[Line] = [[(part, key)] for text, key in about.source_words() for part in wrap_text(text, width)]
+        return [
+            section(f"{about.NAME.capitalize()}", words),
+            section("Keys here", [_line(item) for item in screen_keys]),
+            section("Keys on every screen", [*[_line(item) for item in [*common, *everywhere]], *palette]),
+            section("To move", [_line(item) for item in moves]),
+            section("Signs", legend),
+            section("What it sees with", sources),
+        ]
+
+
+def _line(binding: Binding) -> list[Cell]:
+    """Return one key and its description."""
+    return [(key_words(binding).ljust(18), "accent"), (binding.description, "text")]

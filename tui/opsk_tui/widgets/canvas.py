@@ -15,8 +15,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from opsk_tui.text.glyphs import ASCII, UNICODE, Glyphs
-from opsk_tui.text.safe_text import ascii_text
+from opsk_tui.text import ASCII, UNICODE, Glyphs, ascii_text
 from opsk_tui.theme import DARK, PALETTES, Palette
 
 Cell = tuple[str, str]

@@ -13,7 +13,7 @@ from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize
 from textual.message import Message
 from textual.strip import Strip
 
-from opsk_tui.text.safe_text import wrap_text
+from opsk_tui.text import wrap_text
 from opsk_tui.widgets.canvas import Canvas
 
 _WHEEL = 3

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from textual.binding import Binding, BindingType
 from textual.strip import Strip
 
-from opsk_tui.text.safe_text import fit_text
+from opsk_tui.text import fit_text
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.lines import MOVES, Lines
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from opsk.app.inputs.fabric_dump import read_dumps
+from opsk.app.inputs.fabric_files import read_dumps
 from opsk.errors import UnavailableError
 from opsk.fabric.hb_domains import find_hb_domains
 from opsk.fabric.hosts.ports import natural_key

@@ -1,19 +1,20 @@
-"""Detects failures in the readings: builds observations and passes them to the diagnosis, one round after another."""
+"""Detects failures in the readings, as often as its CPU budget allows, and not before all GPUs are known."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from operator import is_
 from typing import TypeVar
 
 from opsk.diagnosis.events.detection import NOTHING, Known, detect, sort_events
 from opsk.diagnosis.events.from_samples import NodeParts, build_job, build_node, build_node_parts
-from opsk.diagnosis.events.observations import GpuSeen, JobSeen, NodeSeen, Observations, PortSeen
-from opsk.diagnosis.events.observations import Event
+from opsk.diagnosis.events.observations import Event, GpuSeen, JobSeen, NodeSeen, Observations, PortSeen
 from opsk.metrics import names as metric_names
 from opsk.metrics.exposition import Sample
 from opsk.slurm.records import JobRecord, NodeRecord
+from opsk.slurm.snapshot import Snapshot
 from opsk_tui.data.sources.readings import RATE, Readings
 
 LOOK_ANYWAY_S = 60.0
@@ -21,6 +22,9 @@ MAX_AT_ONCE = 8_000
 """GPUs, and ports, that are added at one time; all those of a large cluster would take a tenth of a second."""
 _NO_PARTS = NodeParts()
 Seen = TypeVar("Seen")
+SHARE_OF_CORE = 0.005
+"""The largest share of one core for failure detection."""
+FIRST_LOOK_AFTER_S = 2.0
 
 
 class FailureDetector:
@@ -180,3 +184,45 @@ class FailureDetector:
 def _reuse_if_same(current: tuple[Seen, ...], before: tuple[Seen, ...]) -> tuple[Seen, ...]:
     """Return the previous tuple where the current one has the same objects: values derived from it stay valid."""
     return before if len(current) == len(before) and all(map(is_, current, before)) else current
+
+
+class DetectionSchedule:
+    """Runs failure detection at intervals."""
+
+    def __init__(self) -> None:
+        self._failures = FailureDetector()
+        self._due_s, self._spent_s = -math.inf, 0.0
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The detected failures."""
+        return self._failures.events
+
+    def pop_spent_s(self) -> float:
+        """Return the time of detection since the last call [s of CPU]."""
+        spent_s, self._spent_s = self._spent_s, 0.0
+        return spent_s
+
+    def turn(
+        self, readings: Readings, slurm: Snapshot, now_s: float, *, domains: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        """Run detection, where it is due and there are data.
+
+        Parameters
+        ----------
+        domains
+            Nodes of each HB domain.
+        """
+        began_s, cpu_s = time.monotonic(), time.thread_time()
+        with readings.lock:
+            if not self._failures.is_ready(readings):
+                return
+        if self._due_s == -math.inf:
+            self._due_s = began_s + FIRST_LOOK_AFTER_S
+        if began_s < self._due_s or not self._failures.has_news(readings, slurm.nodes, slurm.jobs, now_s):
+            return
+        with readings.lock:
+            seen = self._failures.observe(readings, slurm.nodes, slurm.jobs, now_s, domains=domains)
+        self._failures.look(seen)
+        self._spent_s = time.thread_time() - cpu_s
+        self._due_s = began_s + self._spent_s / SHARE_OF_CORE

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opsk.app.site_store import open_site_store
 from opsk.errors import OpskError
 from opsk.workload.advice_record import AdviceRecord
-from opsk_tui.data.sources.report_text import report_text
+from opsk_tui.data.sources.reports import report_text
 from opsk_tui.data.view import ReportRow
 
 if TYPE_CHECKING:

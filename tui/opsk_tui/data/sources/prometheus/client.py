@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import urlencode
 
 from opsk.units import MIB
-from opsk_tui.data.sources.prometheus.answer_store import AnswerStore
-from opsk_tui.data.sources.prometheus.answers import parse_matrix, parse_vector
+from opsk_tui.data.sources.prometheus.answers import AnswerStore, parse_matrix, parse_vector
 from opsk_tui.data.sources.prometheus.http import Access, RefusedError, Server
 from opsk_tui.data.sources.prometheus.queries import Question, questions
 from opsk_tui.data.sources.readings import Readings

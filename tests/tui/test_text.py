@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from opsk_tui.text.safe_text import ascii_text, fit_text, safe, wrap_text
+from opsk_tui.text import ascii_text, fit_text, safe, wrap_text
 from tests.fakes.big_cluster import HOSTILE
 
 ANYTHING = st.text(st.characters(exclude_categories=()), max_size=60)

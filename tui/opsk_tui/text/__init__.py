@@ -1,1 +1,0 @@
-"""Formats values and makes text safe for the screen."""
