@@ -41,7 +41,7 @@ _MAX_CACHED = 16
 """Number of queries for free nodes whose results are cached."""
 _ALIGNED = 64
 _SAMPLED = 4096
-_ARRAYS = ("job", "link", "burst", "utilisation", "asked", "total", "present", "beside", "tightest")
+_ARRAYS = ("job", "link", "burst", "utilisation", "demand", "total", "present", "stretch_factor", "tightest")
 _JOB_FIELDS = ("id", "label", "user", "name", "state")
 _NODE_FIELDS = ("state", "state_flags", "partitions", "features", "gpus", "gpus_used", "gpu_type", "cpus", "cpus_used")
 

@@ -257,7 +257,7 @@ def _compute_fair_shares(
     from scipy.sparse import csr_matrix, vstack  # loads 170 modules: only where jobs share links
 
     others = csr_matrix(
-        (running.asked[entries].astype(np.float64), (row, column)), shape=(int(row.max(initial=-1)) + 1, links.size)
+        (running.demand[entries].astype(np.float64), (row, column)), shape=(int(row.max(initial=-1)) + 1, links.size)
     )
     place = np.searchsorted(links, candidate.links[is_tight])
     levels = np.zeros(len(AXES))
@@ -275,14 +275,16 @@ def _list_neighbours(candidate: Load, running: RunningLoads, meeting: _Meeting) 
         return ()
     alone = candidate.step_s or 1.0
     slowdowns = candidate.step.step_s(candidate.axis_s * _stretch_candidate(candidate, running, meeting)) / alone - 1.0
-    stretch_with_candidate = np.maximum(running.beside[meeting.jobs], _stretch_jobs(candidate, running, meeting))
+    stretch_with_candidate = np.maximum(
+        running.stretch_factor[meeting.jobs], _stretch_jobs(candidate, running, meeting)
+    )
     loads = [running.loads[job] for job in meeting.jobs.tolist()]
     steps, axis_s = stack_models([load.step for load in loads]), np.array([load.axis_s for load in loads])
     columns = (
         meeting.counts,
         _find_busiest_links(candidate, running, meeting),
         slowdowns,
-        steps.step_s(axis_s * running.beside[meeting.jobs]),
+        steps.step_s(axis_s * running.stretch_factor[meeting.jobs]),
         steps.step_s(axis_s * stretch_with_candidate),
     )
     neighbours = [

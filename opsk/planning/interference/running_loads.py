@@ -32,15 +32,15 @@ class RunningLoads:
         As in `Load`, shape (axes, entries).
     total
         Mean utilisation of each link by all of them, each as if alone [ratio].
-    asked, present
+    demand, present
         Demand that a new job meets, by entry and in total for each link [ratio]: the demand of bursts times the part of
         the time that they last, which is longer with the other jobs than alone. More than 1 where the running jobs
         demand more than the link has.
-    beside
+    stretch_factor
         How many times as long the bursts of each job take with all the others, shape (jobs, axes).
     tightest
         The largest demand of one burst on each link together with the mean of the others [ratio].
-    recent_rows
+    cached_node_sets
         Candidate sets of free nodes for these loads, by the arguments that they were chosen from.
     """
 
@@ -49,10 +49,10 @@ class RunningLoads:
     link: Entries
     burst: Small
     utilisation: Small
-    asked: Small
+    demand: Small
     total: FloatColumn
     present: FloatColumn
-    beside: FloatColumn
+    stretch_factor: FloatColumn
     tightest: FloatColumn
     cached_node_sets: LruCache[Rows] = field(
         default_factory=lambda: LruCache(_RECENT_ROWS), init=False, repr=False, compare=False
@@ -132,10 +132,10 @@ class RunningLoads:
             link=link,
             burst=burst,
             utilisation=utilisation,
-            asked=demand,
+            demand=demand,
             total=total,
             present=np.bincount(link, weights=demand, minlength=links).astype(np.float64),
-            beside=stretched,
+            stretch_factor=stretched,
             tightest=tightest,
         )
 

@@ -201,7 +201,7 @@ def test_removing_a_job_slows_nobody_where_links_are_not_overfilled(mine: object
         return
     less = running.without(loads[-1].name)
     assert predict_shared_step_s(candidate, less) <= predict_shared_step_s(candidate, running) * (1 + 1e-6)
-    assert (less.beside <= running.beside[:-1] * (1 + 1e-6)).all()
+    assert (less.stretch_factor <= running.stretch_factor[:-1] * (1 + 1e-6)).all()
 
 
 @settings(max_examples=200)
@@ -239,9 +239,9 @@ def test_adding_and_removing_leaves_what_was(theirs: list[object], mine: object)
     after = before.with_load(added).without(added.name)
     assert after.loads == before.loads
     assert after.total.tolist() == before.total.tolist()
-    assert after.beside.tolist() == before.beside.tolist()
+    assert after.stretch_factor.tolist() == before.stretch_factor.tolist()
     at_once = run([*loads, added])
-    assert before.with_load(added).beside.tolist() == at_once.beside.tolist()
+    assert before.with_load(added).stretch_factor.tolist() == at_once.stretch_factor.tolist()
 
 
 def named(made: list[object]) -> list[Load]:
