@@ -12,21 +12,17 @@ from dataclasses import dataclass, replace
 
 from opsk.diagnosis.losses.observation import GpuActivity, HostActivity, PortActivity
 from opsk.metrics import names as metric_names
+from opsk.metrics.quantities import GPU_GAUGES, PORT_ERRORS, name_port_counter
 
 Labels = frozenset[tuple[str, str]]
 Series = tuple[str, Labels]
 
 _TICK_BYTES = 4.0
 """Bytes a tick of ``port_xmit_wait``, as `opsk.telemetry.network.infiniband` takes them."""
-_GAUGES = {
-    "busy": metric_names.GPU_UTILIZATION_RATIO,
-    "sm_active": metric_names.GPU_SM_ACTIVE_RATIO,
-    "tensor_active": metric_names.GPU_TENSOR_ACTIVE_RATIO,
-    "power_w": metric_names.GPU_POWER_WATTS,
-    "power_limit_w": metric_names.GPU_POWER_LIMIT_WATTS,
-    "power_default_limit_w": metric_names.GPU_POWER_DEFAULT_LIMIT_WATTS,
-}
-_ERRORS = ("symbol_errors", "link_error_recoveries", "link_downed", "receive_errors", "transmit_discards")
+_GPU_VALUES = (
+    *("busy", "sm_active", "tensor_active"),
+    *("power_w", "power_limit_w", "power_default_limit_w", "temperature_c", "slowdown_at_c"),
+)
 _OTHER_NETWORKS = ("storage", "management")
 
 
@@ -141,18 +137,14 @@ class _Node:
 
     def _build_gpu(self, uuid: str, index: int) -> GpuActivity:
         """Return the activity of one GPU."""
-        clock = self._compute_mean(metric_names.GPU_CLOCK_HERTZ, {"gpu": uuid, "clock": "sm"})
-        max_clock = self._compute_mean(metric_names.GPU_CLOCK_MAX_HERTZ, {"gpu": uuid, "clock": "sm"})
+        values = {name: self._compute_mean(gauge.metric, gauge.labels_of(uuid)) for name, gauge in GPU_GAUGES.items()}
+        clock_hz, max_clock_hz = values["clock_hz"], values["max_clock_hz"]
         return GpuActivity(
             node=self.name,
             index=index,
-            clock=clock / max_clock if clock is not None and max_clock else None,
-            temperature_c=self._compute_mean(metric_names.GPU_TEMPERATURE_CELSIUS, {"gpu": uuid, "sensor": "gpu"}),
-            slowdown_at_c=self._compute_mean(
-                metric_names.GPU_TEMPERATURE_LIMIT_CELSIUS, {"gpu": uuid, "limit": "slowdown"}
-            ),
+            clock=clock_hz / max_clock_hz if clock_hz is not None and max_clock_hz else None,
             throttled=self._compute_throttled(uuid),
-            **{field: self._compute_mean(name, {"gpu": uuid}) for field, name in _GAUGES.items()},  # type: ignore[arg-type]
+            **{name: values[name] for name in _GPU_VALUES},  # type: ignore[arg-type]
         )
 
     def _compute_throttled(self, uuid: str) -> dict[str, float]:
@@ -186,25 +178,27 @@ class _Node:
             )
         return sorted(ports, key=lambda port: port.device)
 
-    def _compute_counter_growth(self, what: str, port_labels: Mapping[str, str]) -> float | None:
-        return self._compute_growth((f"opsk_infiniband_port_{what}_total", frozenset(port_labels.items())))
+    def _compute_counter_growth(self, metric: str, port_labels: Mapping[str, str]) -> float | None:
+        return self._compute_growth((metric, frozenset(port_labels.items())))
 
     def _compute_congestion(self, port_labels: Mapping[str, str]) -> float | None:
         """Return the congestion between first and last scrape, else the mean of the exporter's ratio."""
-        ticks = self._compute_counter_growth("transmit_wait_ticks", port_labels)
-        sent = self._compute_counter_growth("transmitted_bytes", port_labels)
+        ticks = self._compute_counter_growth(name_port_counter("transmit_wait_ticks"), port_labels)
+        sent = self._compute_counter_growth(metric_names.INFINIBAND_PORT_TRANSMITTED_BYTES_TOTAL, port_labels)
         if ticks is not None and sent is not None:
             lost = ticks * _TICK_BYTES
             return lost / (lost + sent) if lost else 0.0
         return self._compute_mean(metric_names.INFINIBAND_PORT_CONGESTION_RATIO, port_labels)
 
     def _sum_errors(self, port_labels: Mapping[str, str]) -> float | None:
-        known = [grown for what in _ERRORS if (grown := self._compute_counter_growth(what, port_labels)) is not None]
+        known = [
+            grown for metric in PORT_ERRORS if (grown := self._compute_counter_growth(metric, port_labels)) is not None
+        ]
         return sum(known) if known else None
 
     def _compute_port_rate(self, port_labels: Mapping[str, str]) -> float | None:
-        sent = self._compute_counter_growth("transmitted_bytes", port_labels)
-        received = self._compute_counter_growth("received_bytes", port_labels)
+        sent = self._compute_counter_growth(metric_names.INFINIBAND_PORT_TRANSMITTED_BYTES_TOTAL, port_labels)
+        received = self._compute_counter_growth(metric_names.INFINIBAND_PORT_RECEIVED_BYTES_TOTAL, port_labels)
         if sent is None or received is None or self.interval_s <= 0:
             return None
         return (sent + received) / self.interval_s

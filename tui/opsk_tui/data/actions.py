@@ -12,7 +12,7 @@ from threading import Lock
 
 import numpy as np
 
-from opsk.app.remap.execution import apply_option, open_journal, plan_undo, resume_remap
+from opsk.app.remap.execution import RemapSession, apply_option, open_journal, plan_undo, resume_remap
 from opsk.app.remap.inputs import RemapInputs, RemapRequest, gather_remap
 from opsk.app.remap.options import build_terms, compute_remaining_s
 from opsk.errors import InputError
@@ -147,10 +147,13 @@ class SlurmActions:
         if stored is None:
             raise InputError("this proposal was applied already, or is too old", hint="ask for the options again")
         applied = apply_option(
-            stored.answer.options[choice], stored.found, stored.terms, failed=stored.answer.damage.failed,
-            journal=open_journal(self._journal), slurm=self._client(), ask=None, report=tell, warn=tell,
+            self._session(tell), stored.answer.options[choice], stored.found, stored.terms,
+            failed=stored.answer.damage.failed,
         )  # fmt: skip
         return _outcome(applied)
+
+    def _session(self, tell: Callable[[str], None]) -> RemapSession:
+        return RemapSession(journal=open_journal(self._journal), slurm=self._client(), report=tell, warn=tell)
 
     def _undoing(self, journal: str) -> Undoing:
         undo = plan_undo(open_journal(self._journal), self._client(), journal)
@@ -164,7 +167,7 @@ class SlurmActions:
 
     def _undo(self, journal: str, undoing: Undoing, tell: Callable[[str], None]) -> Outcome:
         applied = resume_remap(
-            open_journal(self._journal), self._client(), journal, is_undo=True, ask=None, report=tell, warn=tell,
+            self._session(tell), journal, is_undo=True,
             shown=tuple(command.text for command in undoing.commands),
         )  # fmt: skip
         return _outcome(applied, can_undo=False)

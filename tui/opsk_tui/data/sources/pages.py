@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from opsk.diagnosis.events.from_samples import NAMES
 from opsk.metrics import names as metric_names
 from opsk.metrics.exposition import Sample, read_samples
+from opsk.metrics.quantities import GPU_GAUGES, HEAT_REASONS, PORT_ERRORS, POWER_REASONS, name_port_counter
 from opsk_tui.data.sources.readings import (
     BYTES,
     CLOCK_MAX,
@@ -37,40 +38,26 @@ from opsk_tui.data.sources.readings import (
 )
 from opsk_tui.data.view import Metric
 
-_GAUGES = {
-    metric_names.GPU_UTILIZATION_RATIO: Metric.UTILISATION,
-    metric_names.GPU_TENSOR_ACTIVE_RATIO: Metric.TENSOR,
-    metric_names.GPU_MEMORY_USED_BYTES: MEMORY_USED,
-    metric_names.GPU_MEMORY_SIZE_BYTES: MEMORY_SIZE,
-    metric_names.GPU_POWER_AVERAGE_WATTS: Metric.POWER,
-    metric_names.GPU_POWER_WATTS: Metric.POWER,
-    metric_names.GPU_POWER_LIMIT_WATTS: POWER_LIMIT,
-    metric_names.GPU_POWER_DEFAULT_LIMIT_WATTS: POWER_DEFAULT,
-    metric_names.GPU_SM_ACTIVE_RATIO: SM_ACTIVE,
-}
-_CHOSEN = {
-    metric_names.GPU_TEMPERATURE_CELSIUS: ("sensor", "gpu", Metric.TEMPERATURE),
-    metric_names.GPU_CLOCK_HERTZ: ("clock", "sm", CLOCK_NOW),
-    metric_names.GPU_CLOCK_MAX_HERTZ: ("clock", "sm", CLOCK_MAX),
-    metric_names.GPU_TEMPERATURE_LIMIT_CELSIUS: ("limit", "slowdown", SLOWDOWN),
-}
+_READINGS = {
+    "busy": Metric.UTILISATION, "tensor_active": Metric.TENSOR, "memory_used_bytes": MEMORY_USED,
+    "memory_size_bytes": MEMORY_SIZE, "power_w": Metric.POWER, "power_average_w": Metric.POWER,
+    "power_limit_w": POWER_LIMIT, "power_default_limit_w": POWER_DEFAULT, "sm_active": SM_ACTIVE,
+    "temperature_c": Metric.TEMPERATURE, "clock_hz": CLOCK_NOW, "max_clock_hz": CLOCK_MAX, "slowdown_at_c": SLOWDOWN,
+}  # fmt: skip
+"""The reading of each gauge of a GPU."""
+_GAUGES = {gauge.metric: (gauge, _READINGS[name]) for name, gauge in GPU_GAUGES.items()}
 _THROTTLE = metric_names.GPU_THROTTLE_SECONDS_TOTAL
-_HELD_DOWN = {
-    **dict.fromkeys(("sw_power_cap", "hw_power_brake", "board_limit"), POWER_HELD),
-    **dict.fromkeys(("thermal", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown"), HEAT_HELD),
-}
+_HELD_DOWN = {**dict.fromkeys(POWER_REASONS, POWER_HELD), **dict.fromkeys(HEAT_REASONS, HEAT_HELD)}
 _XIDS, _ECC = metric_names.GPU_XID_ERRORS_TOTAL, metric_names.GPU_ECC_VOLATILE_ERRORS_TOTAL
 _PORT_GAUGES = {
     metric_names.INFINIBAND_PORT_RATE_BYTES_PER_SECOND: RATE,
     metric_names.INFINIBAND_PORT_CONGESTION_RATIO: CONGESTION,
 }
 _PORT_BYTES = (metric_names.INFINIBAND_PORT_TRANSMITTED_BYTES_TOTAL, metric_names.INFINIBAND_PORT_RECEIVED_BYTES_TOTAL)
-_PORT_ERRORS = tuple(
-    f"opsk_infiniband_port_{kind}_total"
-    for kind in (
-        *("symbol_errors", "link_error_recoveries", "link_downed", "receive_errors", "transmit_discards"),
-        *("local_link_integrity_errors", "excessive_buffer_overrun_errors"),
-    )
+_PORT_ERRORS = (
+    *PORT_ERRORS,
+    name_port_counter("local_link_integrity_errors"),
+    name_port_counter("excessive_buffer_overrun_errors"),
 )
 _PROGRESS = tuple(
     f"opsk_training_{name}"
@@ -88,7 +75,6 @@ METRIC_NAMES = tuple(
     sorted(
         {
             *_GAUGES,
-            *_CHOSEN,
             _THROTTLE,
             _XIDS,
             _ECC,
@@ -108,7 +94,7 @@ HOST_OVER_S = 60.0
 RETENTION_S, MAX_GAP_S = 3600.0 + 60.0, 30.0
 """Energy and bytes are stored for so long, and only for a node that is read at least so often [s]."""
 
-_ONLY = {_PRESSURE: 'share="some"'} | {name: f'{label}="{wanted}"' for name, (label, wanted, _) in _CHOSEN.items()}
+_ONLY = {_PRESSURE: 'share="some"'} | {name: gauge.selector for name, (gauge, _) in _GAUGES.items() if gauge.label}
 _WITHOUT_ZEROS = frozenset(
     {
         *(
@@ -296,11 +282,9 @@ class Batch:
             return
         row, slot = place
         if name in _GAUGES:
-            self._put(self._gpu_array(_GAUGES[name]), row, slot, value)
-        elif name in _CHOSEN:
-            label, wanted, metric = _CHOSEN[name]
-            if labels.get(label) == wanted:
-                self._put(self._gpu_array(metric), row, slot, value)
+            gauge, reading = _GAUGES[name]
+            if not gauge.label or labels.get(gauge.label) == gauge.value:
+                self._put(self._gpu_array(reading), row, slot, value)
         elif name == _THROTTLE and labels.get("reason") in _HELD_DOWN:
             what = _HELD_DOWN[labels["reason"]]
             counters[what, row, slot] = counters.get((what, row, slot), 0.0) + value

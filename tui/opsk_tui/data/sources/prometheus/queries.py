@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from opsk.metrics.quantities import HEAT_REASONS, POWER_REASONS
 from opsk_tui.data.sources.readings import (
     BYTES,
     CLOCK_MAX,
@@ -35,7 +36,6 @@ SCRAPED_EVERY_S = 15.0
 """Readings of a GPU change no more often than exporters are scraped."""
 SELDOM_S = 300.0
 HOSTS_EVERY_S = 60.0
-_HEAT, _POWER = "thermal|sw_thermal_slowdown|hw_thermal_slowdown|hw_slowdown", "sw_power_cap|hw_power_brake|board_limit"
 _PROGRESS = "step_seconds|tokens_per_second|tflops_per_gpu|iteration|last_progress_timestamp_seconds"
 _FAULTS = (
     "opsk_gpu_xid_errors_total|opsk_gpu_xid_last_seen_timestamp_seconds|opsk_gpu_row_remap_pending"
@@ -129,8 +129,8 @@ def _build_gpu_queries() -> Iterator[Question]:
                        may_wait=name not in (MEMORY_SIZE, CLOCK_MAX))  # fmt: skip
     yield Question(about=About.GPUS, name=SM_ACTIVE, expr=f"{by} (opsk_gpu_sm_active_ratio{{SEL}})",
                    every_s=4 * often, may_wait=True)  # fmt: skip
-    for name, reasons in ((HEAT_HELD, _HEAT), (POWER_HELD, _POWER)):
-        expr = f'{by} (opsk:gpu_throttle:ratio{{reason=~"{reasons}",SEL}} > 0.001)'
+    for name, reasons in ((HEAT_HELD, HEAT_REASONS), (POWER_HELD, POWER_REASONS)):
+        expr = f'{by} (opsk:gpu_throttle:ratio{{reason=~"{"|".join(reasons)}",SEL}} > 0.001)'
         yield Question(about=About.GPUS, name=name, expr=expr, every_s=2 * often, missing=0.0)
     errors = f'{by} (opsk_gpu_ecc_volatile_errors_total{{error="uncorrected",SEL}} > 0)'
     expr = f"sum by (node, gpu) (opsk_gpu_xid_errors_total{{SEL}}) or {errors}"
