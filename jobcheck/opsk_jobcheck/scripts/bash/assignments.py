@@ -33,6 +33,13 @@ from opsk_jobcheck.scripts.bash.syntax import (
 from opsk_jobcheck.scripts.bash.values import NOTHING, Array, Scalar, Text, Variable, is_countable, join
 
 _DEFAULTED = re.compile(r"\$\{([A-Za-z_]\w*):?=")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+PREFIXES = frozenset({"command", "builtin"})
+"""What starts a builtin as if it stood alone."""
+_SET_IN_TEXT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]\n]{0,80}\])?\+?=")
+_MOVERS = frozenset({"cd", "pushd", "popd"})
+_READERS = frozenset({"read", "mapfile", "readarray", "getopts", "printf"})
+_DECLARERS = frozenset({"declare", "export", "local", "readonly", "typeset"})
 
 
 def find_names_set_by_word(word: Word) -> set[str]:
@@ -130,15 +137,6 @@ def _build_array(scope: Scope, name: str, words: tuple[Text, ...], *, append: bo
     if scope.is_certainly_unset(name):
         return Array(words)
     return Array((scope.text(name, 0), *words)) if name in scope.given else Array(words)
-
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-PREFIXES = frozenset({"command", "builtin"})
-"""What starts a builtin as if it stood alone."""
-_SET_IN_TEXT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]\n]{0,80}\])?\+?=")
-_MOVERS = frozenset({"cd", "pushd", "popd"})
-_READERS = frozenset({"read", "mapfile", "readarray", "getopts", "printf"})
-_DECLARERS = frozenset({"declare", "export", "local", "readonly", "typeset"})
 
 
 def may_leave_several_loops(command: Command) -> bool:

@@ -25,6 +25,17 @@ from opsk_jobcheck.scripts.bash.syntax import Assignment, Simple
 from opsk_jobcheck.scripts.bash.values import Array, Scalar, Text, get_known_words, is_countable, literal, unknown
 from opsk_jobcheck.scripts.bash.written_files import record_written_files
 
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ATTRIBUTES = {
+    "i": "its values are calculated",
+    "u": "its letters are made large",
+    "l": "its letters are made small",
+    "c": "its first letter is made large",
+}
+MAX_EVAL_DEPTH = 24
+RUN_TEXT = frozenset({"eval", "source", "."})
+"""Builtins that see the assignments before them."""
+
 
 def leave_shell(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
     """``exit`` and ``return`` end the current branch."""
@@ -54,15 +65,6 @@ def leave_loop(state: ShellState, command: Simple, words: list[Text]) -> bool | 
         (turn.broken if words[0].known == "break" else turn.continued).append(state.scope.copy())
         state.flow.ended = True
     return bool(command)
-
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ATTRIBUTES = {
-    "i": "its values are calculated",
-    "u": "its letters are made large",
-    "l": "its letters are made small",
-    "c": "its first letter is made large",
-}
 
 
 def declare(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
@@ -152,9 +154,6 @@ def _drop_prefix(text: Text, count: int) -> Text:
         if part.why or part.text[cut:]:
             parts.append(part if not cut else type(part)(part.text[cut:], part.line))
     return Text(tuple(parts))
-
-
-MAX_EVAL_DEPTH = 24
 
 
 def _read(state: ShellState, command: Simple, words: list[Text]) -> bool | None:
@@ -412,8 +411,6 @@ def _false(state: ShellState, command: Simple, words: list[Text]) -> bool | None
     return False
 
 
-RUN_TEXT = frozenset({"eval", "source", "."})
-"""Builtins that see the assignments before them."""
 HANDLERS: dict[str, Callable[[ShellState, Simple, list[Text]], bool | None]] = {
     **dict.fromkeys(("declare", "export", "local", "readonly", "typeset"), declare),
     **dict.fromkeys(("exit", "return"), leave_shell),

@@ -38,6 +38,10 @@ _SINGLE = frozenset("@*")
 _QUOTE = re.compile(r"""["'\\]""")
 _MEMBERS = re.compile(r"\$\{[A-Za-z_]\w*\[@\]|\$@|\$\{@")
 _PER_MEMBER_OPERATORS = frozenset({"//", "/", "#", "##", "%", "%%", "/#", "/%", "^", "^^", ",", ",,"})
+CHARS_PER_TRY = 256
+"""Cutting tries a pattern at each end of a text; so many characters are worth looking at all of it once more."""
+_PATTERN_END = re.compile(r"""(?:\\.|'[^']*+'|"(?:[^"\\]|\\.)*+"|\$\{[^{}]*+\}|[^/])*+""", re.DOTALL)
+_BY_PATTERN = frozenset({"#", "##", "%", "%%", "/", "//", "/#", "/%"})
 
 
 class Expander:
@@ -405,14 +409,6 @@ def _shorten(command: str) -> str:
 def _is_star(segment: Segment) -> bool:
     """Return whether a segment is ``$*`` or ``${a[*]}``, which a quoted word joins."""
     return isinstance(segment, Param) and (segment.name == "*" or segment.index == "*")
-
-
-CHARS_PER_TRY = 256
-"""Cutting tries a pattern at each end of a text; so many characters are worth looking at all of it once more."""
-
-
-_PATTERN_END = re.compile(r"""(?:\\.|'[^']*+'|"(?:[^"\\]|\\.)*+"|\$\{[^{}]*+\}|[^/])*+""", re.DOTALL)
-_BY_PATTERN = frozenset({"#", "##", "%", "%%", "/", "//", "/#", "/%"})
 
 
 def apply_operator(expander: Expander, segment: Param, value: Text | None) -> Text:

@@ -15,6 +15,34 @@ from opsk_jobcheck.scripts.bash.values import Part, Text
 MARK_OPEN, MARK_CLOSE = "\ue000", "\ue001"
 MARK = re.compile(f"{MARK_OPEN}([0-9]+){MARK_CLOSE}")
 """Stands for an unknown part inside a text that is read as shell once more (``bash -c "$CMD"``)."""
+_PLAIN = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
+_PLAIN_WORDS = re.compile(r"(?:[ \t]*[^\s'\"\\$`;&|<>()#]+(?=[ \t\n]))+")
+"""Words of one line without quotes, expansions or redirections: most words are such."""
+_QUOTED_PLAIN = re.compile(r'(?:[^"\\$`]++|\\\n)++')
+_TEXT_PLAIN = re.compile(r"[^'\"\\$`]+")
+_BODY_PLAIN = re.compile(r"(?:[^\\$`]++|\\\n)++")
+"""Quoted text that stands for itself, and lines that are joined."""
+_IDLE_LINES = re.compile(r"(?:[ \t]*+(?:#[^\n]*+)?\n)*+[ \t]*+")
+"""Empty lines and comments."""
+_REGEX_WORD = re.compile(r"(?:\\.|'[^']*'|\"[^\"]*\"|\S)*")
+_BLANK = re.compile(r"(?:[ \t]|\\\n)+")
+_BLANK_STARTS = frozenset(" \t\\#")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REST = re.compile(r"[A-Za-z0-9_]+")
+_SPECIAL = re.compile(r"[0-9@*#?$!\-]")
+_BRACED = re.compile(r"([#!]?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!\-])(?:\[([^\]]*)\])?")
+_INTEREST = re.compile(r"[\\'\"`$(){}]")
+_INTEREST_AND_BODIES = re.compile(r"[\\'\"`$(){}]|(?<!<)<<(-?)[ \t]*[\"'\\]?([A-Za-z_]\w*)[\"']?(?=[^\n]*\n)")
+_ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
+_OPERATORS = (":-", ":=", ":+", ":?", "##", "%%", "//", "/#", "/%", "^^", ",,")
+_PREFIXES = {"": "", "#": "length", "!": "indirect"}
+PLACEHOLDER = re.compile(r"<[A-Za-z][\w./-]*(?: [\w./-]+)*>(?=[\s\"'\\]|$)")
+"""A placeholder of a template, ``<PATH TO DATA>``, which bash would parse as redirections."""
+_MARKS = frozenset("'\"\\$`#")
+WORD_ENDS = frozenset(" \t\n;&|<>()")
+MAX_DEPTH = 60
+MAX_PLAIN_CHARS = 1 << 16
+"""A longer run of words may hold one that is too long to be followed: each is looked at by itself."""
 
 
 class ShellLimitError(Exception):
@@ -110,36 +138,6 @@ def restore_unknown_parts(source: Source, text: str, line: int) -> list[Part]:
     if position < len(text):
         parts.append(Part(text[position:], line))
     return parts
-
-
-_PLAIN = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
-_PLAIN_WORDS = re.compile(r"(?:[ \t]*[^\s'\"\\$`;&|<>()#]+(?=[ \t\n]))+")
-"""Words of one line without quotes, expansions or redirections: most words are such."""
-_QUOTED_PLAIN = re.compile(r'(?:[^"\\$`]++|\\\n)++')
-_TEXT_PLAIN = re.compile(r"[^'\"\\$`]+")
-_BODY_PLAIN = re.compile(r"(?:[^\\$`]++|\\\n)++")
-"""Quoted text that stands for itself, and lines that are joined."""
-_IDLE_LINES = re.compile(r"(?:[ \t]*+(?:#[^\n]*+)?\n)*+[ \t]*+")
-"""Empty lines and comments."""
-_REGEX_WORD = re.compile(r"(?:\\.|'[^']*'|\"[^\"]*\"|\S)*")
-_BLANK = re.compile(r"(?:[ \t]|\\\n)+")
-_BLANK_STARTS = frozenset(" \t\\#")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_REST = re.compile(r"[A-Za-z0-9_]+")
-_SPECIAL = re.compile(r"[0-9@*#?$!\-]")
-_BRACED = re.compile(r"([#!]?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!\-])(?:\[([^\]]*)\])?")
-_INTEREST = re.compile(r"[\\'\"`$(){}]")
-_INTEREST_AND_BODIES = re.compile(r"[\\'\"`$(){}]|(?<!<)<<(-?)[ \t]*[\"'\\]?([A-Za-z_]\w*)[\"']?(?=[^\n]*\n)")
-_ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
-_OPERATORS = (":-", ":=", ":+", ":?", "##", "%%", "//", "/#", "/%", "^^", ",,")
-_PREFIXES = {"": "", "#": "length", "!": "indirect"}
-PLACEHOLDER = re.compile(r"<[A-Za-z][\w./-]*(?: [\w./-]+)*>(?=[\s\"'\\]|$)")
-"""A placeholder of a template, ``<PATH TO DATA>``, which bash would parse as redirections."""
-_MARKS = frozenset("'\"\\$`#")
-WORD_ENDS = frozenset(" \t\n;&|<>()")
-MAX_DEPTH = 60
-MAX_PLAIN_CHARS = 1 << 16
-"""A longer run of words may hold one that is too long to be followed: each is looked at by itself."""
 
 
 class Lexer:

@@ -51,6 +51,29 @@ _PROGRAM = re.compile(
 )
 """Programs that start no script: a script after one is its argument."""
 _VALUES = frozenset({"--prolog", "--epilog", "--task-prolog", "--task-epilog", "-o", "-e", "--output", "--error"})
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_CONTAINER_RUNTIMES = frozenset({"singularity", "apptainer"})
+_ISOLATING_STARTERS = frozenset({"docker", "podman", "enroot", "sudo"})
+"""Programs that pass on few or none of the exported variables."""
+_CLEARS = {
+    "env": frozenset({"-i", "-", "--ignore-environment"}),
+    **dict.fromkeys(_CONTAINER_RUNTIMES, frozenset({"-e", "--cleanenv", "-C", "--containall"})),
+}
+_SETS = {
+    **dict.fromkeys(_CONTAINER_RUNTIMES, frozenset({"--env"})),
+    **dict.fromkeys(("docker", "podman"), frozenset({"-e", "--env"})),
+    "enroot": frozenset({"-e", "--env"}),
+    **dict.fromkeys(("mpirun", "mpiexec", "orterun"), frozenset({"-x", "-genv", "-env"})),
+}
+MAX_STARTED = 16
+"""Scripts that are followed into, of all that a script starts."""
+_INNER_SCRIPT = re.compile(r"-[a-z]*c[a-z]*")
+_PRINTERS = frozenset({"echo", "printf", "which", "type", "man", "alias", "logger"})
+_FORWARD_INPUT = frozenset(
+    {"srun", "env", "time", "nohup", "exec", "numactl", "nice", "stdbuf", "singularity", "apptainer"}
+)
+"""Programs that pass their input to the shell that they start."""
+_SHELLS = frozenset({"bash", "sh", "zsh", "dash", "/bin/bash", "/bin/sh", "/usr/bin/bash", "/usr/bin/env"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,22 +162,6 @@ def build_inherited_scope(scope: Scope, arguments: tuple[Text, ...]) -> Scope:
     return inside
 
 
-_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_CONTAINER_RUNTIMES = frozenset({"singularity", "apptainer"})
-_ISOLATING_STARTERS = frozenset({"docker", "podman", "enroot", "sudo"})
-"""Programs that pass on few or none of the exported variables."""
-_CLEARS = {
-    "env": frozenset({"-i", "-", "--ignore-environment"}),
-    **dict.fromkeys(_CONTAINER_RUNTIMES, frozenset({"-e", "--cleanenv", "-C", "--containall"})),
-}
-_SETS = {
-    **dict.fromkeys(_CONTAINER_RUNTIMES, frozenset({"--env"})),
-    **dict.fromkeys(("docker", "podman"), frozenset({"-e", "--env"})),
-    "enroot": frozenset({"-e", "--env"}),
-    **dict.fromkeys(("mpirun", "mpiexec", "orterun"), frozenset({"-x", "-genv", "-env"})),
-}
-
-
 @dataclass(slots=True)
 class EnvironmentChanges:
     """Changes to the environment: ``given`` are new values; all others are unknown where it ``is_closed``.
@@ -237,17 +244,6 @@ def apply_environment_changes(inside: Scope, changes: EnvironmentChanges, line: 
     for name, value in changes.given.items():
         inside.set(name, Scalar(value))
         inside.set(EXPORTED + name, Scalar(Text()))
-
-
-MAX_STARTED = 16
-"""Scripts that are followed into, of all that a script starts."""
-_INNER_SCRIPT = re.compile(r"-[a-z]*c[a-z]*")
-_PRINTERS = frozenset({"echo", "printf", "which", "type", "man", "alias", "logger"})
-_FORWARD_INPUT = frozenset(
-    {"srun", "env", "time", "nohup", "exec", "numactl", "nice", "stdbuf", "singularity", "apptainer"}
-)
-"""Programs that pass their input to the shell that they start."""
-_SHELLS = frozenset({"bash", "sh", "zsh", "dash", "/bin/bash", "/bin/sh", "/usr/bin/bash", "/usr/bin/env"})
 
 
 def record_invocation(

@@ -36,6 +36,15 @@ _BEFORE_WORDS = frozenset({"", *" \t\n;&|("})
 PROCESS = "process"
 """The operator of ``<(...)`` and ``>(...)``, which become a word."""
 REDIRECTION_STARTS = frozenset("<>&{0123456789")
+MAX_COMMANDS = 12_000
+MAX_NESTING = 60
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[((?:[^\[\]\n]|\[[^\[\]\n]*\])*+)\])?(\+?)=")
+_FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)")
+DECLARERS = frozenset({"declare", "export", "local", "readonly", "typeset"})
+_BARE = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
+_OUTPUTS = frozenset({">", ">|", ">>", "&>", "&>>", ">&", "<>"})
+_COMMAND_ENDS = frozenset({"", *"\n;&|)"})
+_CLOSERS = frozenset({"then", "do", "done", "fi", "elif", "else", "esac", "}"})
 
 
 def add_process(words: list[Word], redirect: Redirect, before: str) -> None:
@@ -118,17 +127,6 @@ class Redirections:
             offset += len(content)
         inner = Source("".join(c for _, c in lines), offsets or [0], numbers or [first], self.lexer.source.unknown)
         return Lexer(inner).read_body()
-
-
-MAX_COMMANDS = 12_000
-MAX_NESTING = 60
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[((?:[^\[\]\n]|\[[^\[\]\n]*\])*+)\])?(\+?)=")
-_FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)")
-DECLARERS = frozenset({"declare", "export", "local", "readonly", "typeset"})
-_BARE = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
-_OUTPUTS = frozenset({">", ">|", ">>", "&>", "&>>", ">&", "<>"})
-_COMMAND_ENDS = frozenset({"", *"\n;&|)"})
-_CLOSERS = frozenset({"then", "do", "done", "fi", "elif", "else", "esac", "}"})
 
 
 class Parser:

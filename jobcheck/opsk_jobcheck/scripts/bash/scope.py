@@ -30,6 +30,37 @@ from opsk_jobcheck.scripts.bash.values import (
 MAX_VARIABLES, MAX_MENTIONS = 256, 4096
 _MENTIONED = re.compile(r"\$\{?[#!]?([A-Za-z_][A-Za-z0-9_]*)")
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
+EXPORTED, ALL_EXPORTED = "export ", "export *"
+"""Prefix of the names under which a scope records exported variables, and the name for ``set -a``.
+No variable of a shell can have such a name."""
+LOST = (Text((Part("", 0, "the arguments are moved in a way that is not followed", many=True),)),)
+"""Unknown arguments of unknown number."""
+BY_BASH = frozenset(
+    {
+        *("BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_REMATCH", "BASH_SOURCE"),
+        *("BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION", "BASHOPTS", "BASH", "DIRSTACK", "EPOCHREALTIME"),
+        *("EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS", "HISTCMD", "HOSTNAME", "HOSTTYPE", "LINENO", "MACHTYPE"),
+        *("OLDPWD", "OPTIND", "OSTYPE", "PIPESTATUS", "PPID", "RANDOM", "SECONDS", "SHELLOPTS", "SHLVL", "SRANDOM"),
+        *("UID", "_"),
+    }
+)
+"""Variables that bash sets by itself ("Shell Variables" of bash(1)): never known, whatever they are given."""
+DIRECTORY = "."
+"""The name under which a scope keeps its directory; no variable of a shell can be called so."""
+PUSHED = "pushed "
+"""The name under which a scope keeps the directories that ``popd`` returns to."""
+START = unknown("it is the directory in which the job starts, known only when it runs", 0, filled=True)
+"""What ``$PWD`` holds there."""
+MAX_PATH_CHARS = 4096
+"""PATH_MAX of Linux."""
+_INVALID_NAME = "it is no name that a file would have"
+_MOVES = {"srun": ("--chdir", "-D"), "env": ("--chdir", "-C"), "sudo": ("--chdir", "-D"), "make": ("--directory", "-C")}
+_OF_STEP = "--container-workdir"
+_CONTAINER_FLAGS = (_OF_STEP, "--workdir", "--pwd", "--cwd", "-w")
+_STARTS = (*_CONTAINER_FLAGS, *(flag for flags in _MOVES.values() for flag in flags))
+_CONTAINER_RUNTIMES = frozenset(
+    {"singularity", "apptainer", "docker", "podman", "enroot", "shifter", "charliecloud", "ch-run"}
+)
 
 
 def find_mentioned_variables(text: str) -> frozenset[str]:
@@ -43,24 +74,6 @@ def find_mentioned_variables(text: str) -> frozenset[str]:
     if len(names) > MAX_VARIABLES or len(mentions) > MAX_MENTIONS:
         return frozenset()
     return frozenset(name for name in names if not _SECRET.search(name))
-
-
-EXPORTED, ALL_EXPORTED = "export ", "export *"
-"""Prefix of the names under which a scope records exported variables, and the name for ``set -a``.
-No variable of a shell can have such a name."""
-
-LOST = (Text((Part("", 0, "the arguments are moved in a way that is not followed", many=True),)),)
-"""Unknown arguments of unknown number."""
-BY_BASH = frozenset(
-    {
-        *("BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_REMATCH", "BASH_SOURCE"),
-        *("BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION", "BASHOPTS", "BASH", "DIRSTACK", "EPOCHREALTIME"),
-        *("EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS", "HISTCMD", "HOSTNAME", "HOSTTYPE", "LINENO", "MACHTYPE"),
-        *("OLDPWD", "OPTIND", "OSTYPE", "PIPESTATUS", "PPID", "RANDOM", "SECONDS", "SHELLOPTS", "SHLVL", "SRANDOM"),
-        *("UID", "_"),
-    }
-)
-"""Variables that bash sets by itself ("Shell Variables" of bash(1)): never known, whatever they are given."""
 
 
 @dataclass(slots=True)
@@ -269,24 +282,6 @@ def compute_value_key(variable: Variable | None) -> tuple[str, ...] | str | None
     if isinstance(variable, Array):
         return (variable.why, *(word.key for word in variable.words))
     return None
-
-
-DIRECTORY = "."
-"""The name under which a scope keeps its directory; no variable of a shell can be called so."""
-PUSHED = "pushed "
-"""The name under which a scope keeps the directories that ``popd`` returns to."""
-START = unknown("it is the directory in which the job starts, known only when it runs", 0, filled=True)
-"""What ``$PWD`` holds there."""
-MAX_PATH_CHARS = 4096
-"""PATH_MAX of Linux."""
-_INVALID_NAME = "it is no name that a file would have"
-_MOVES = {"srun": ("--chdir", "-D"), "env": ("--chdir", "-C"), "sudo": ("--chdir", "-D"), "make": ("--directory", "-C")}
-_OF_STEP = "--container-workdir"
-_CONTAINER_FLAGS = (_OF_STEP, "--workdir", "--pwd", "--cwd", "-w")
-_STARTS = (*_CONTAINER_FLAGS, *(flag for flags in _MOVES.values() for flag in flags))
-_CONTAINER_RUNTIMES = frozenset(
-    {"singularity", "apptainer", "docker", "podman", "enroot", "shifter", "charliecloud", "ch-run"}
-)
 
 
 def get_directory(scope: Scope) -> Text:

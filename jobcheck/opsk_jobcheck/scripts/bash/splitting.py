@@ -10,6 +10,12 @@ from opsk_jobcheck.scripts.bash.syntax import Lit, Word
 from opsk_jobcheck.scripts.bash.values import MAX_VALUE_CHARS, Part, Text
 
 DEFAULT_IFS = " \t\n"
+MAX_WORDS = 256
+_PAIR = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
+_RANGE = re.compile(r"(0|-?[1-9][0-9]{0,3})\.\.(0|-?[1-9][0-9]{0,3})")
+_ELSE = "\1"
+"""Replaces everything but plain text in the search for a pair."""
+_BLANKS = re.compile(r"[ \t\n]+")
 
 
 def split_fields(text: str, ifs: str) -> list[tuple[int, str]]:
@@ -60,13 +66,6 @@ def _compile_delimiters(ifs: str) -> re.Pattern[str]:
     return re.compile(f"{blanks}*[{re.escape(other)}]{blanks}*|{blanks}+")
 
 
-MAX_WORDS = 256
-_PAIR = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
-_RANGE = re.compile(r"(0|-?[1-9][0-9]{0,3})\.\.(0|-?[1-9][0-9]{0,3})")
-_ELSE = "\1"
-"""Replaces everything but plain text in the search for a pair."""
-
-
 def is_braced(word: Word) -> bool:
     """Return whether bash makes several words of a word."""
     for piece in word.segments:
@@ -97,9 +96,6 @@ def expand_braces(word: Word) -> list[Word] | None:
         return None
     whole = [f"{text[: pair.start()]}{member}{text[pair.end() :]}" for member in members[:MAX_WORDS]]
     return [Word([Lit(text, word.line)], word.line) for text in whole if text]
-
-
-_BLANKS = re.compile(r"[ \t\n]+")
 
 
 def get_literal_text(word: Word) -> str:

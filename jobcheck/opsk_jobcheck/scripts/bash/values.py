@@ -20,6 +20,7 @@ RUNS_SHELL_TEXT = "hands over"
 """The fact that a command only gives a text to a shell, in which commands were found."""
 PRINTED = "it is what `"
 """Start of the reason for an unknown output: the same program need not print the same twice."""
+_new = tuple.__new__
 
 
 class Part(NamedTuple):
@@ -94,7 +95,6 @@ class Text(NamedTuple):
 
 
 NOTHING = Text()
-_new = tuple.__new__
 
 
 @dataclass(frozen=True, slots=True)

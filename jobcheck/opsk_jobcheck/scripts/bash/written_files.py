@@ -18,6 +18,36 @@ from opsk_jobcheck.scripts.bash.syntax import Redirect, Simple
 from opsk_jobcheck.scripts.bash.values import Text, join, literal, unknown
 
 _TEE = "tee"
+_IN_PLACE = frozenset({"sed", "perl", "yq", "crudini", "ruby", "dasel", "ex"})
+_COPIES = frozenset({"cp", "mv", "ln", "install", "rsync", "scp"})
+_CHANGERS = _IN_PLACE | _COPIES | {"truncate", "wget", "find"}
+_FIRST = _CHANGERS | {"srun", "xargs", "sudo", "env", "nice", "timeout", "time", "command"}
+"""What a command begins with that changes files, or may start another that does."""
+_INTERPRETERS = re.compile(r"(?:python|perl|ruby|node)[0-9.]*")
+_CODE_FLAGS = frozenset({"-c", "-e", "--eval"})
+_WRITES = re.compile(r"""dump|write|save|replace|rename|copy|["'](?:[wax]|r\+)[bt+]*["']""")
+"""Words in program text that may change a file."""
+_TOKEN = re.compile(r"[\w./*-]+")
+_SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".cfg", ".conf", ".ini", ".sh")
+_FROM_ENVIRONMENT = re.compile(r"""environ[\w.]{0,8}[\[(]\s?["'](\w{1,80})["']""")
+MAX_CODE = 1 << 16
+MAX_PATH_CHARS, MAX_STARS = 512, 4
+_OUTPUTS = frozenset(
+    (
+        "--out",
+        "--output",
+        "--output-document",
+        "-O",
+        "--output-file",
+        "--out-file",
+        "-o",
+        "--save",
+        "--save-path",
+        "--write",
+    )
+)
+_PATTERN = frozenset("*?[")
+_NOWHERE = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
 def may_write_files(words: list[Text], command: Simple) -> bool:
@@ -98,38 +128,6 @@ def forget_written_files(state: ShellState, redirects: Iterable[Redirect]) -> No
     for redirect in redirects:
         path = state.expander().text(redirect.target)
         state.effects.changed[compute_path_key(path, get_directory(state.scope))] = "several commands"
-
-
-_IN_PLACE = frozenset({"sed", "perl", "yq", "crudini", "ruby", "dasel", "ex"})
-_COPIES = frozenset({"cp", "mv", "ln", "install", "rsync", "scp"})
-_CHANGERS = _IN_PLACE | _COPIES | {"truncate", "wget", "find"}
-_FIRST = _CHANGERS | {"srun", "xargs", "sudo", "env", "nice", "timeout", "time", "command"}
-"""What a command begins with that changes files, or may start another that does."""
-_INTERPRETERS = re.compile(r"(?:python|perl|ruby|node)[0-9.]*")
-_CODE_FLAGS = frozenset({"-c", "-e", "--eval"})
-_WRITES = re.compile(r"""dump|write|save|replace|rename|copy|["'](?:[wax]|r\+)[bt+]*["']""")
-"""Words in program text that may change a file."""
-_TOKEN = re.compile(r"[\w./*-]+")
-_SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".cfg", ".conf", ".ini", ".sh")
-_FROM_ENVIRONMENT = re.compile(r"""environ[\w.]{0,8}[\[(]\s?["'](\w{1,80})["']""")
-MAX_CODE = 1 << 16
-MAX_PATH_CHARS, MAX_STARS = 512, 4
-_OUTPUTS = frozenset(
-    (
-        "--out",
-        "--output",
-        "--output-document",
-        "-O",
-        "--output-file",
-        "--out-file",
-        "-o",
-        "--save",
-        "--save-path",
-        "--write",
-    )
-)
-_PATTERN = frozenset("*?[")
-_NOWHERE = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
