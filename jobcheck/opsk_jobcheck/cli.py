@@ -23,7 +23,7 @@ from opsk_jobcheck.advice.document import document
 from opsk_jobcheck.advice.rendering import Detail, is_ascii_only, lines, mark_array_task, parse_detail
 from opsk_jobcheck.cluster_state.node_constraints import parse_node_constraints
 from opsk_jobcheck.scripts.sbatch.directives import read_directive_options
-from opsk_jobcheck.scripts.sbatch_request import build_typed_request
+from opsk_jobcheck.scripts.sbatch.resources import build_typed_request
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.submission.request import SlurmRequest
 from opsk_jobcheck.workers.watcher import add_live_state

@@ -17,8 +17,7 @@ from opsk_jobcheck.advice.flags import build_flags
 from opsk_jobcheck.advice.option_names import NAMES
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.frameworks.registry import FRAMEWORKS, READERS
-from opsk_jobcheck.scripts.launchers.non_training import CONNECTIVITY
-from opsk_jobcheck.scripts.launchers.programs import program_of
+from opsk_jobcheck.scripts.launchers.programs import CONNECTIVITY, program_of
 
 MODEL = StatedModel(experts=0, layers=32, hidden=4096, ffn=14336, heads=32, kv_heads=8, vocab=128256, seq=4096)
 PLAN = StatedPlan(nodes=4, gpus_per_node=8, gpus=32, micro_batch=2, global_batch=128)

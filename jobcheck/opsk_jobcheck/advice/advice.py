@@ -35,15 +35,6 @@ MAX_CHANGE_CHARS = 240
 """Longest change that is named [characters]: nobody pastes more flags from an error message."""
 
 
-def find_guesses(workload: Workload, assumed: Iterable[Assumption]) -> Iterator[str]:
-    """Yield the fields of ``assumed`` that are uncertain, by the names that the cost model uses."""
-    is_read = (COMMAND, ALL_READ) in workload.options and workload.framework in (MEGATRON_LM, MEGATRON_DEEPSPEED)
-    known = _OFF_UNLESS_ASKED | _BY_PARSER if is_read else _OFF_UNLESS_ASKED
-    for entry in assumed:
-        if entry.field not in known:
-            yield _COUNTED_AS.get(entry.field, entry.field)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """The answer to one submission.
@@ -70,6 +61,15 @@ class Advice:
     is_searched: bool = False
     is_short: bool = False
     is_gpu_known: bool = True
+
+
+def find_guesses(workload: Workload, assumed: Iterable[Assumption]) -> Iterator[str]:
+    """Yield the fields of ``assumed`` that are uncertain, by the names that the cost model uses."""
+    is_read = (COMMAND, ALL_READ) in workload.options and workload.framework in (MEGATRON_LM, MEGATRON_DEEPSPEED)
+    known = _OFF_UNLESS_ASKED | _BY_PARSER if is_read else _OFF_UNLESS_ASKED
+    for entry in assumed:
+        if entry.field not in known:
+            yield _COUNTED_AS.get(entry.field, entry.field)
 
 
 def oom_probability(advice: Advice) -> float | None:

@@ -22,6 +22,78 @@ _NO_MEMORY = {"capacity_bytes": None, "total_bytes": None, "components": None, "
 _NO_TIME = {"step_s": None, "tokens_per_s_per_gpu": None, "tflops_per_gpu": None, "mfu": None, "components": None}
 
 
+def document(advice: Advice) -> dict[str, Any]:
+    """Return the JSON document of ``opsk check``."""
+    workload = advice.workload
+    predicted = prediction_document(advice.prediction, 0) if advice.prediction else {"memory": None, "time": None}
+    memory = predicted["memory"] or dict(_NO_MEMORY)
+    is_known = advice.cluster is not None and advice.is_gpu_known
+    if advice.cluster is not None and is_known and memory["capacity_bytes"] is None:
+        memory["capacity_bytes"] = advice.cluster.node.gpu.memory_bytes
+    return {
+        "verdict": advice.verdict,
+        "why_unknown": advice.why_unknown,
+        "cluster": {
+            "name": advice.cluster.name if advice.cluster else None,
+            "gpu": advice.cluster.node.gpu.name if advice.cluster and is_known else None,
+            "from": advice.cluster_from,
+        },
+        "workload": {
+            "framework": workload.framework,
+            "launcher": workload.launcher,
+            "job_name": workload.job_name,
+            "is_training": workload.is_training,
+            "opted_out": workload.opted_out,
+            "model": workload.model,
+            "plan": workload.plan,
+            "evidence": workload.evidence,
+            "unknown": workload.unknown,
+        },
+        "memory": memory,
+        "time": predicted["time"] or dict(_NO_TIME),
+        "placement": placement_document(advice),
+        "interference": interference_document(advice),
+        "suggestions": [_suggestion(entry) for entry in advice.suggestions],
+        "best_plan": _best(advice.best),
+        "waste": [_waste(entry) for entry in advice.waste],
+        "assumed": advice.assumed,
+        "problems": advice.problems,
+    }
+
+
+def render_stored_document(advice: Advice) -> str:
+    """Return the cluster, model and plan that are stored with the advice, as one line of JSON."""
+    workload = advice.workload
+    content = {
+        "cluster": {"name": advice.cluster.name if advice.cluster else None, "from": advice.cluster_from},
+        "workload": {"framework": workload.framework, "model": workload.model, "plan": workload.plan},
+    }
+    return json.dumps(to_json_values(content), separators=(",", ":"))
+
+
+def record(advice: Advice, *, script_hash: str | None = None) -> AdviceRecord:
+    """Return the compact record for the job's comment."""
+    if advice.prediction is None or advice.completion.plan is None:
+        return AdviceRecord(verdict=Verdict.UNKNOWN, hash=script_hash)
+    memory, time, plan = advice.prediction.memory, advice.prediction.time, advice.completion.plan
+    return AdviceRecord(
+        verdict=advice.verdict,
+        fit=float(memory.fit_probability),
+        mem_bytes=float(memory.total_bytes.expected),
+        capacity_bytes=float(memory.capacity_bytes),
+        step_s=float(time.step_s.expected),
+        tokens_per_s_per_gpu=float(time.tokens_per_s_per_gpu.expected),
+        tflops=float(time.tflops_per_gpu.expected),
+        mfu=float(time.mfu.expected),
+        tp=plan.tp,
+        pp=plan.pp,
+        dp=plan.dp,
+        cp=plan.cp,
+        ep=plan.ep,
+        hash=script_hash,
+    )
+
+
 def placement_document(advice: Advice) -> dict[str, Any] | None:
     """Return the placement without its ranks (``opsk place`` lists them), or the reason why there is none."""
     placed = advice.placement
@@ -101,78 +173,6 @@ def interference_document(advice: Advice) -> dict[str, Any]:
         len(sharing.free),
     )
     return {**document, "slowdown": {"low": low, "high": high}, "age_s": live.age_s, "why": None}
-
-
-def document(advice: Advice) -> dict[str, Any]:
-    """Return the JSON document of ``opsk check``."""
-    workload = advice.workload
-    predicted = prediction_document(advice.prediction, 0) if advice.prediction else {"memory": None, "time": None}
-    memory = predicted["memory"] or dict(_NO_MEMORY)
-    is_known = advice.cluster is not None and advice.is_gpu_known
-    if advice.cluster is not None and is_known and memory["capacity_bytes"] is None:
-        memory["capacity_bytes"] = advice.cluster.node.gpu.memory_bytes
-    return {
-        "verdict": advice.verdict,
-        "why_unknown": advice.why_unknown,
-        "cluster": {
-            "name": advice.cluster.name if advice.cluster else None,
-            "gpu": advice.cluster.node.gpu.name if advice.cluster and is_known else None,
-            "from": advice.cluster_from,
-        },
-        "workload": {
-            "framework": workload.framework,
-            "launcher": workload.launcher,
-            "job_name": workload.job_name,
-            "is_training": workload.is_training,
-            "opted_out": workload.opted_out,
-            "model": workload.model,
-            "plan": workload.plan,
-            "evidence": workload.evidence,
-            "unknown": workload.unknown,
-        },
-        "memory": memory,
-        "time": predicted["time"] or dict(_NO_TIME),
-        "placement": placement_document(advice),
-        "interference": interference_document(advice),
-        "suggestions": [_suggestion(entry) for entry in advice.suggestions],
-        "best_plan": _best(advice.best),
-        "waste": [_waste(entry) for entry in advice.waste],
-        "assumed": advice.assumed,
-        "problems": advice.problems,
-    }
-
-
-def render_stored_document(advice: Advice) -> str:
-    """Return the cluster, model and plan that are stored with the advice, as one line of JSON."""
-    workload = advice.workload
-    content = {
-        "cluster": {"name": advice.cluster.name if advice.cluster else None, "from": advice.cluster_from},
-        "workload": {"framework": workload.framework, "model": workload.model, "plan": workload.plan},
-    }
-    return json.dumps(to_json_values(content), separators=(",", ":"))
-
-
-def record(advice: Advice, *, script_hash: str | None = None) -> AdviceRecord:
-    """Return the compact record for the job's comment."""
-    if advice.prediction is None or advice.completion.plan is None:
-        return AdviceRecord(verdict=Verdict.UNKNOWN, hash=script_hash)
-    memory, time, plan = advice.prediction.memory, advice.prediction.time, advice.completion.plan
-    return AdviceRecord(
-        verdict=advice.verdict,
-        fit=float(memory.fit_probability),
-        mem_bytes=float(memory.total_bytes.expected),
-        capacity_bytes=float(memory.capacity_bytes),
-        step_s=float(time.step_s.expected),
-        tokens_per_s_per_gpu=float(time.tokens_per_s_per_gpu.expected),
-        tflops=float(time.tflops_per_gpu.expected),
-        mfu=float(time.mfu.expected),
-        tp=plan.tp,
-        pp=plan.pp,
-        dp=plan.dp,
-        cp=plan.cp,
-        ep=plan.ep,
-        hash=script_hash,
-    )
 
 
 def _suggestion(entry: Suggestion) -> dict[str, Any]:

@@ -60,54 +60,26 @@ _FILES = (".yaml", ".yml", ".json", ".toml", ".py")
 MAX_FILE_CHARS = 80
 
 
-def build_torchtitan_flags(workload: Workload, model: ModelShape, requested: Plan, target: Plan) -> tuple[str, ...]:
-    """Return the settings: in the TOML where it states them, else flags of ``torchtitan.train``, which override it."""
-    before, after = build_config(model, requested), build_config(model, target)
-    changes = []
-    for section in SECTIONS:
-        for name, value in after[section].items():
-            key = f"{section}.{name}"
-            is_changed = before[section].get(name) != value or (
-                key == _WHOLE_BATCH and _is_batch_left_open(workload, requested, target)
-            )
-            # Boolean flags take a value in some releases and none in others.
-            if (
-                is_changed
-                and not isinstance(value, bool | list)
-                and not (key == _SHARDS and _are_shards_implied(workload))
-            ):
-                changes.append(_torchtitan_format_setting(workload, key, value))
-    return join_by_file(changes)
+def build_flags(
+    workload: Workload, requested: Plan, target: Plan, *, model: ModelShape | None = None
+) -> tuple[str, ...]:
+    """Return the settings of a plan change in the framework's own syntax; empty when opsk cannot express all of it.
 
+    Flags and overrides are for the command line; a setting in a file names the file: ``micro_batch_size: 1 in a.yaml``.
 
-def _torchtitan_format_setting(workload: Workload, key: str, value: object) -> tuple[str, str]:
-    """Return a setting, and its file where the job has it in one."""
-    names = (key, *_OLD_NAMES.get(key, ()))
-    last = {name.rpartition(".")[2] for name in names}
-    for entry in workload.evidence:
-        match = _IN_TOML.fullmatch(entry.text.strip())
-        if match and match["name"] in last and settings_file(entry):
-            return f"{match['name']}{match['between']}{match['quote']}{value}{match['quote']}", settings_file(entry)
-    stated = " ".join(entry.text for entry in workload.evidence)
-    return f"--{next((name for name in names if name in stated), key)} {value}", ""
-
-
-def _are_shards_implied(workload: Workload) -> bool:
-    """Return whether torchtitan itself uses all remaining GPUs as shards: -1, which is also its default."""
-    return all(_shard_count(entry) in (None, "-1") for entry in workload.evidence)
-
-
-def _shard_count(entry: Evidence) -> str | None:
-    """Return the degree of sharding that a value states."""
-    match = re.search(r"\bdata_parallel(?:_shard)?_degree['\"]?[\s=]+(-?\d+)", entry.text)
-    return match[1] if match else None
-
-
-def _is_batch_left_open(workload: Workload, requested: Plan, target: Plan) -> bool:
-    """Return whether the release would use another global batch for the new plan: one local batch per replica."""
-    if any(entry.field == "plan.global_batch" for entry in workload.evidence):
-        return False
-    return target.pp == 1 and target.micro_batches > 1 and target.micro_batch * target.dp != requested.global_batch
+    Parameters
+    ----------
+    model
+        The model, for frameworks whose settings depend on it.
+    """
+    framework = workload.framework
+    if framework == "megatron-bridge":
+        return build_bridge_overrides(workload, requested, target)
+    if framework in ("megatron-lm", "megatron-deepspeed"):
+        return build_megatron_flags(workload, requested, target, deepspeed=framework == "megatron-deepspeed")
+    if framework == "torchtitan" and model is not None:
+        return build_torchtitan_flags(workload, model, requested, target)
+    return build_named_settings(workload, requested, target)
 
 
 def build_megatron_flags(workload: Workload, requested: Plan, target: Plan, *, deepspeed: bool) -> tuple[str, ...]:
@@ -181,16 +153,66 @@ def build_bridge_overrides(workload: Workload, requested: Plan, target: Plan) ->
     return tuple(overrides)
 
 
-def differ(requested: Plan, target: Plan, field: str) -> bool:
-    """Return whether two plans differ in a field."""
-    return bool(getattr(requested, field) != getattr(target, field))
-
-
 def is_batch_left_open(workload: Workload, requested: Plan, target: Plan) -> bool:
     """Return whether the framework would compute another global batch for the new plan than for the requested one."""
     stated = next((entry.text for entry in workload.evidence if entry.field == "plan.global_batch"), "")
     is_computed = workload.plan.global_batch is None or " × dp " in stated
     return is_computed and (differ(requested, target, "dp") or differ(requested, target, "micro_batch"))
+
+
+def differ(requested: Plan, target: Plan, field: str) -> bool:
+    """Return whether two plans differ in a field."""
+    return bool(getattr(requested, field) != getattr(target, field))
+
+
+def build_torchtitan_flags(workload: Workload, model: ModelShape, requested: Plan, target: Plan) -> tuple[str, ...]:
+    """Return the settings: in the TOML where it states them, else flags of ``torchtitan.train``, which override it."""
+    before, after = build_config(model, requested), build_config(model, target)
+    changes = []
+    for section in SECTIONS:
+        for name, value in after[section].items():
+            key = f"{section}.{name}"
+            is_changed = before[section].get(name) != value or (
+                key == _WHOLE_BATCH and _is_torchtitan_batch_left_open(workload, requested, target)
+            )
+            # Boolean flags take a value in some releases and none in others.
+            if (
+                is_changed
+                and not isinstance(value, bool | list)
+                and not (key == _SHARDS and _are_shards_implied(workload))
+            ):
+                changes.append(_format_torchtitan_setting(workload, key, value))
+    return join_by_file(changes)
+
+
+def _format_torchtitan_setting(workload: Workload, key: str, value: object) -> tuple[str, str]:
+    """Return a setting, and its file where the job has it in one."""
+    names = (key, *_OLD_NAMES.get(key, ()))
+    last = {name.rpartition(".")[2] for name in names}
+    for entry in workload.evidence:
+        match = _IN_TOML.fullmatch(entry.text.strip())
+        if match and match["name"] in last and settings_file(entry):
+            return f"{match['name']}{match['between']}{match['quote']}{value}{match['quote']}", settings_file(entry)
+    stated = " ".join(entry.text for entry in workload.evidence)
+    return f"--{next((name for name in names if name in stated), key)} {value}", ""
+
+
+def _are_shards_implied(workload: Workload) -> bool:
+    """Return whether torchtitan itself uses all remaining GPUs as shards: -1, which is also its default."""
+    return all(_shard_count(entry) in (None, "-1") for entry in workload.evidence)
+
+
+def _shard_count(entry: Evidence) -> str | None:
+    """Return the degree of sharding that a value states."""
+    match = re.search(r"\bdata_parallel(?:_shard)?_degree['\"]?[\s=]+(-?\d+)", entry.text)
+    return match[1] if match else None
+
+
+def _is_torchtitan_batch_left_open(workload: Workload, requested: Plan, target: Plan) -> bool:
+    """Return whether the release would use another global batch for the new plan: one local batch per replica."""
+    if any(entry.field == "plan.global_batch" for entry in workload.evidence):
+        return False
+    return target.pp == 1 and target.micro_batches > 1 and target.micro_batch * target.dp != requested.global_batch
 
 
 def build_named_settings(workload: Workload, requested: Plan, target: Plan) -> tuple[str, ...]:
@@ -281,25 +303,3 @@ def join_by_file(changes: list[tuple[str, str]]) -> tuple[str, ...]:
     files = dict.fromkeys(file for _, file in changes if file)
     together = [", ".join(text for text, name in changes if name == file) + f" in {file}" for file in files]
     return (*inline, *together)
-
-
-def build_flags(
-    workload: Workload, requested: Plan, target: Plan, *, model: ModelShape | None = None
-) -> tuple[str, ...]:
-    """Return the settings of a plan change in the framework's own syntax; empty when opsk cannot express all of it.
-
-    Flags and overrides are for the command line; a setting in a file names the file: ``micro_batch_size: 1 in a.yaml``.
-
-    Parameters
-    ----------
-    model
-        The model, for frameworks whose settings depend on it.
-    """
-    framework = workload.framework
-    if framework == "megatron-bridge":
-        return build_bridge_overrides(workload, requested, target)
-    if framework in ("megatron-lm", "megatron-deepspeed"):
-        return build_megatron_flags(workload, requested, target, deepspeed=framework == "megatron-deepspeed")
-    if framework == "torchtitan" and model is not None:
-        return build_torchtitan_flags(workload, model, requested, target)
-    return build_named_settings(workload, requested, target)

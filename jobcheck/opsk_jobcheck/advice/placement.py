@@ -79,6 +79,48 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementAdvice:
+    """The best placement of the ranks on the known fabric.
+
+    Parameters
+    ----------
+    placement
+        Ranks on ``placement.nodes``, the most compact set of nodes of the fabric; ``None`` when ``why_not`` gives the
+        reason.
+    leaf_groups
+        Number of scalable units that the chosen nodes lie in.
+    slurm_flags
+        Options to pass to Slurm to get such nodes (``--switches=1``).
+    fabric_from
+        The dump that the fabric was read from: the evidence for all of this.
+    asked_nodes
+        How many nodes the job needs.
+    free_nodes
+        Number of eligible nodes that are free now; ``None`` where Slurm was not asked, or where ``live_why_not`` says
+        why it is unknown.
+    is_free
+        True when the chosen nodes are free now; else the most compact of all are shown.
+    live
+        Slurm's last answer, and its age.
+    sharing
+        The other users of the links of the chosen nodes.
+    """
+
+    placement: Placement | None = None
+    leaf_groups: int = 0
+    slurm_flags: tuple[str, ...] = ()
+    rails: int = 0
+    fabric_from: str = ""
+    why_not: str = ""
+    asked_nodes: int = 0
+    free_nodes: int | None = None
+    is_free: bool = False
+    live: LiveState | None = None
+    live_why_not: str = ""
+    sharing: Sharing | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRequest:
     """The ranks of a job, and what it requests for them.
 
@@ -117,6 +159,83 @@ class PlacementRequest:
         if gpus % per_node and gpus > per_node:
             raise PlanInfeasibleError((f"{gpus} GPUs do not fill nodes of {per_node} evenly",))
         return max(1, gpus // per_node)
+
+
+def advise_placement(request: PlacementRequest, rails: Rails, routes: Routes | None = None) -> PlacementAdvice:
+    """Return the placement on the most compact nodes of the fabric.
+
+    Free nodes are not considered; see ``advise_live_placement`` where Slurm was asked.
+
+    Raises
+    ------
+    PlanInfeasibleError
+        When the fabric has fewer nodes than the plan needs, or nodes cannot be filled evenly.
+    """
+    count = request.count_nodes()
+    units = group_nodes_by_unit(rails)
+    chosen = select_compact_nodes(units, count)
+    groups = sum(1 for members in units.values() if set(members) & set(chosen))
+    return PlacementAdvice(
+        placement=place(
+            request.model,
+            request.plan,
+            rails,
+            chosen,
+            gpus_per_node=request.used_gpus,
+            routes=routes,
+            step=request.step,
+            searching=False,
+        ),
+        leaf_groups=groups,
+        slurm_flags=("--switches=1",) if groups == 1 and count > 1 and len(units) > 1 else (),
+        rails=rails.rail_count,
+        asked_nodes=count,
+    )
+
+
+def advise_live_placement(
+    request: PlacementRequest, live: LiveState, fabric_links: FabricLinks, fabric: Fabric
+) -> PlacementAdvice:
+    """Return the placement on the best nodes that are free now, or on the most compact ones where too few are.
+
+    Without enough free nodes (their number is ``free_nodes``) the most compact nodes of the fabric are shown.
+
+    Raises
+    ------
+    PlanInfeasibleError
+        When the fabric has fewer nodes than the plan needs, or nodes cannot be filled evenly.
+    """
+    rails, count = fabric_links.rails, request.count_nodes()
+    free, why_not = find_free_nodes(request, live)
+    base = PlacementAdvice(
+        asked_nodes=count,
+        free_nodes=len(free) if free is not None else None,
+        live=live,
+        live_why_not=why_not,
+        rails=rails.rail_count,
+    )
+    chosen: Chosen | None = None
+    if free is not None and len(free) >= count:
+        chosen = choose_free_nodes(request, free, live, fabric_links, fabric)
+        if chosen is None:
+            base = replace(base, live_why_not="the nodes that are free are not on the fabric that opsk was shown")
+    if chosen is None:
+        fallback = advise_placement(request, rails, fabric_links.routes)
+        return replace(
+            base,
+            placement=fallback.placement,
+            leaf_groups=fallback.leaf_groups,
+            slurm_flags=fallback.slurm_flags if live.topology in (None, "tree") else (),
+        )
+    units = len(group_nodes_by_unit(rails))
+    return replace(
+        base,
+        placement=chosen.placement,
+        leaf_groups=chosen.leaf_groups,
+        slurm_flags=build_slurm_flags(live, chosen.sharing, groups=chosen.leaf_groups, units=units),
+        is_free=True,
+        sharing=chosen.sharing,
+    )
 
 
 def find_free_nodes(request: PlacementRequest, live: LiveState) -> tuple[tuple[str, ...] | None, str]:
@@ -209,125 +328,6 @@ def build_slurm_flags(live: LiveState, sharing: Sharing, *, groups: int, units: 
     if live.topology != "block" and choice.worst and choice.worst[0].step_s > CLEAR_GAIN * choice.best[0].step_s:
         return (f"--nodelist={fold(choice.best[0].nodes)}",)
     return ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementAdvice:
-    """The best placement of the ranks on the known fabric.
-
-    Parameters
-    ----------
-    placement
-        Ranks on ``placement.nodes``, the most compact set of nodes of the fabric; ``None`` when ``why_not`` gives the
-        reason.
-    leaf_groups
-        Number of scalable units that the chosen nodes lie in.
-    slurm_flags
-        Options to pass to Slurm to get such nodes (``--switches=1``).
-    fabric_from
-        The dump that the fabric was read from: the evidence for all of this.
-    asked_nodes
-        How many nodes the job needs.
-    free_nodes
-        Number of eligible nodes that are free now; ``None`` where Slurm was not asked, or where ``live_why_not`` says
-        why it is unknown.
-    is_free
-        True when the chosen nodes are free now; else the most compact of all are shown.
-    live
-        Slurm's last answer, and its age.
-    sharing
-        The other users of the links of the chosen nodes.
-    """
-
-    placement: Placement | None = None
-    leaf_groups: int = 0
-    slurm_flags: tuple[str, ...] = ()
-    rails: int = 0
-    fabric_from: str = ""
-    why_not: str = ""
-    asked_nodes: int = 0
-    free_nodes: int | None = None
-    is_free: bool = False
-    live: LiveState | None = None
-    live_why_not: str = ""
-    sharing: Sharing | None = None
-
-
-def advise_placement(request: PlacementRequest, rails: Rails, routes: Routes | None = None) -> PlacementAdvice:
-    """Return the placement on the most compact nodes of the fabric.
-
-    Free nodes are not considered; see ``advise_live_placement`` where Slurm was asked.
-
-    Raises
-    ------
-    PlanInfeasibleError
-        When the fabric has fewer nodes than the plan needs, or nodes cannot be filled evenly.
-    """
-    count = request.count_nodes()
-    units = group_nodes_by_unit(rails)
-    chosen = select_compact_nodes(units, count)
-    groups = sum(1 for members in units.values() if set(members) & set(chosen))
-    return PlacementAdvice(
-        placement=place(
-            request.model,
-            request.plan,
-            rails,
-            chosen,
-            gpus_per_node=request.used_gpus,
-            routes=routes,
-            step=request.step,
-            searching=False,
-        ),
-        leaf_groups=groups,
-        slurm_flags=("--switches=1",) if groups == 1 and count > 1 and len(units) > 1 else (),
-        rails=rails.rail_count,
-        asked_nodes=count,
-    )
-
-
-def advise_live_placement(
-    request: PlacementRequest, live: LiveState, fabric_links: FabricLinks, fabric: Fabric
-) -> PlacementAdvice:
-    """Return the placement on the best nodes that are free now, or on the most compact ones where too few are.
-
-    Without enough free nodes (their number is ``free_nodes``) the most compact nodes of the fabric are shown.
-
-    Raises
-    ------
-    PlanInfeasibleError
-        When the fabric has fewer nodes than the plan needs, or nodes cannot be filled evenly.
-    """
-    rails, count = fabric_links.rails, request.count_nodes()
-    free, why_not = find_free_nodes(request, live)
-    base = PlacementAdvice(
-        asked_nodes=count,
-        free_nodes=len(free) if free is not None else None,
-        live=live,
-        live_why_not=why_not,
-        rails=rails.rail_count,
-    )
-    chosen: Chosen | None = None
-    if free is not None and len(free) >= count:
-        chosen = choose_free_nodes(request, free, live, fabric_links, fabric)
-        if chosen is None:
-            base = replace(base, live_why_not="the nodes that are free are not on the fabric that opsk was shown")
-    if chosen is None:
-        fallback = advise_placement(request, rails, fabric_links.routes)
-        return replace(
-            base,
-            placement=fallback.placement,
-            leaf_groups=fallback.leaf_groups,
-            slurm_flags=fallback.slurm_flags if live.topology in (None, "tree") else (),
-        )
-    units = len(group_nodes_by_unit(rails))
-    return replace(
-        base,
-        placement=chosen.placement,
-        leaf_groups=chosen.leaf_groups,
-        slurm_flags=build_slurm_flags(live, chosen.sharing, groups=chosen.leaf_groups, units=units),
-        is_free=True,
-        sharing=chosen.sharing,
-    )
 
 
 def group_nodes_by_unit(rails: Rails) -> dict[int | None, tuple[str, ...]]:

@@ -73,6 +73,40 @@ class Waste:
     change: Suggestion | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """The result of a search; ``best`` is ``None`` where no plan certainly fits."""
+
+    suggestions: tuple[Suggestion, ...]
+    best: BestPlan | None
+    waste: tuple[Waste, ...]
+
+
+def search_improvements(question: Question) -> SearchResult:
+    """Search near the requested plan and among all plans.
+
+    Raises
+    ------
+    OpskError
+        When other plans cannot be predicted.
+    """
+    near = find_near_plans(question)
+    best = find_best_plan(question)
+    waste = find_waste(question, near, best)
+    changes = {entry.plan: entry for entry in find_useful_changes(question, near)}
+    if not changes and question.verdict is not Verdict.FITS and (larger := find_plan_on_more_nodes(question)):
+        changes = {larger.plan: larger}
+    if question.verdict is Verdict.FITS:
+        # changes of findings are suggestions as well; where memory is short, only changes that fix it are listed
+        more = (entry.change for entry in waste if entry.change and entry.change.plan.gpus == question.plan.gpus)
+        changes = {**{entry.plan: entry for entry in more if entry.step_ratio <= 1 - MIN_GAIN}, **changes}
+    return SearchResult(
+        suggestions=tuple(sorted(changes.values(), key=lambda entry: (entry.step_ratio, len(entry.changes)))),
+        best=best,
+        waste=waste,
+    )
+
+
 def find_waste(question: Question, near: Near | None, best: BestPlan | None) -> tuple[Waste, ...]:
     """Return the waste of a job, greatest cost first."""
     findings = [
@@ -243,37 +277,3 @@ def _share(question: Question, component: str) -> float:
 def _select_first(*choices: Suggestion | None) -> Suggestion | None:
     """Return the first suggestion that is not ``None``."""
     return next((choice for choice in choices if choice), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResult:
-    """The result of a search; ``best`` is ``None`` where no plan certainly fits."""
-
-    suggestions: tuple[Suggestion, ...]
-    best: BestPlan | None
-    waste: tuple[Waste, ...]
-
-
-def search_improvements(question: Question) -> SearchResult:
-    """Search near the requested plan and among all plans.
-
-    Raises
-    ------
-    OpskError
-        When other plans cannot be predicted.
-    """
-    near = find_near_plans(question)
-    best = find_best_plan(question)
-    waste = find_waste(question, near, best)
-    changes = {entry.plan: entry for entry in find_useful_changes(question, near)}
-    if not changes and question.verdict is not Verdict.FITS and (larger := find_plan_on_more_nodes(question)):
-        changes = {larger.plan: larger}
-    if question.verdict is Verdict.FITS:
-        # changes of findings are suggestions as well; where memory is short, only changes that fix it are listed
-        more = (entry.change for entry in waste if entry.change and entry.change.plan.gpus == question.plan.gpus)
-        changes = {**{entry.plan: entry for entry in more if entry.step_ratio <= 1 - MIN_GAIN}, **changes}
-    return SearchResult(
-        suggestions=tuple(sorted(changes.values(), key=lambda entry: (entry.step_ratio, len(entry.changes)))),
-        best=best,
-        waste=waste,
-    )

@@ -38,7 +38,9 @@ MAX_PAUSE_S = 60.0
 """Users watch screens: a controller that is back is noticed soon."""
 QUESTION_DEADLINE_S = 10.0
 NICENESS = 10
+
 log = logging.getLogger(__name__)
+
 RECHECK_EVERY_S = 0.5
 GRACE_S = 5.0
 """How much later than its interval the watcher's next answer may come."""

@@ -46,6 +46,7 @@ THE_SCRIPT = ""
 """The name of a script's own lines: its user knows it, and in a sweep each script has another."""
 MAX_FILE_ROUNDS = 3
 """How often files are requested: a second script names a configuration file, which names another."""
+
 log = logging.getLogger(__name__)
 
 

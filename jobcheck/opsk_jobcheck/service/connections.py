@@ -38,6 +38,7 @@ from opsk_jobcheck.submission.protocol import (
 )
 
 log = logging.getLogger(__name__)
+
 BACKLOG = 512
 FIRST_PASSED_FD = 3
 _CREDENTIALS = struct.Struct("3i")

@@ -16,6 +16,7 @@ from opsk_jobcheck.cluster_state.state_header import MAX_AGE_S, OLD_S, LiveHead
 from opsk_jobcheck.submission.protocol import frame
 
 log = logging.getLogger(__name__)
+
 OnStart = Callable[[asyncio.subprocess.Process], Awaitable[None]]
 """Receives each process as it starts, to send it its input."""
 WATCHER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.workers.watcher")

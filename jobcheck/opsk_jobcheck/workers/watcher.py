@@ -46,6 +46,7 @@ ALL_AGAIN_ROUNDS = 40
 _TOPOLOGY = re.compile(r"(?:topology/)?(\w+)")
 NICENESS = 10
 """Answers have priority."""
+
 log = logging.getLogger(__name__)
 
 

@@ -27,6 +27,7 @@ MAX_ADDRESS_SPACE_BYTES = 8 * GIB
 """A script that makes the analysis grow beyond this kills only its own worker."""
 COLLECT_AFTER = (20_000, 10, 10)
 """Allocations before Python looks for reference cycles; a script makes thousands, which are freed without it."""
+
 log = logging.getLogger(__name__)
 
 

@@ -10,7 +10,7 @@ from opsk.hardware.catalog import cluster
 from opsk.workload.workload import Problem
 from opsk_jobcheck.advice.adviser import Adviser
 from opsk_jobcheck.cluster_state.node_constraints import HostMemoryRequest, parse_memory_request, parse_node_constraints
-from opsk_jobcheck.scripts.sbatch_request import build_typed_request
+from opsk_jobcheck.scripts.sbatch.resources import build_typed_request
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.submission.request import SlurmRequest
 from tests.fakes.launch_scripts import LLAMA_70B
