@@ -23,7 +23,7 @@ CORE_COMMANDS = {
     "events": "opsk.cli.events:events",
     "fabric": "opsk.cli.fabric.command:fabric",
     "goodput": "opsk.cli.goodput.command:goodput",
-    "lab": "opsk.cli.lab.command:lab",
+    "lab": "opsk.cli.lab:lab",
     "launch": "opsk.cli.launch:launch",
     "losses": "opsk.cli.losses:losses",
     "place": "opsk.cli.place.command:place",

@@ -87,31 +87,32 @@ def build_option_preconditions(option: Option, job: JobRecord | None, nodes: Map
     return build_preconditions(job, nodes, used=option.nodes, failed=_find_failed_nodes(option))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanBasis:
+    """What a plan was made from: the failures, the cluster's state, and its name, empty where it is unknown."""
+
+    failed: tuple[str, ...]
+    state: ClusterState
+    cluster: str = ""
+
+
 def prepare_remap(
     option: Option,
     terms: Terms,
+    basis: PlanBasis,
     *,
-    failed: tuple[str, ...],
-    state: ClusterState,
     rights: tuple[Who, ...],
     at_s: float,
     launcher: RunningLauncher | None = None,
-    world: Preconditions | None = None,
-    cluster: str = "",
 ) -> PlannedRemap:
     """Return the remap to execute.
 
     Parameters
     ----------
-    state
-        The cluster when the plan was made.
     launcher
         Takes the new map where the option is a new step inside the job; else that is left to the job itself.
-    world
-        Preconditions of the plan, where they were recorded before; else those of ``state``.
-    cluster
-        Cluster of the job; empty where it is unknown.
     """
+    state, cluster = basis.state, basis.cluster
     job, failed_nodes = state.job, _find_failed_nodes(option)
     name = new_id(terms.job, at_s)
     is_spoken_to = launcher is not None and launcher.owner == os.geteuid()
@@ -131,7 +132,7 @@ def prepare_remap(
         by=find_caller_name(),
         host=socket.gethostname(),
         job=terms.job,
-        failed=failed,
+        failed=basis.failed,
         kind=option.kind.value,
         title=option.title,
         steps=tuple(steps),
@@ -143,7 +144,7 @@ def prepare_remap(
             drained=tuple(node for node in failed_nodes if state.is_drained(node)),
             failed=failed_nodes,
         ),
-        world=world or build_option_preconditions(option, job, state.nodes),
+        world=build_option_preconditions(option, job, state.nodes),
         rank_file=str(Path(terms.rank_file).absolute()) if option.rank_file else "",
         ranks=option.rank_file,
         decision=decision,

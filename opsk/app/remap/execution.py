@@ -1,4 +1,4 @@
-"""Resumes and undoes remaps of the journal, and resumes drained nodes."""
+"""Applies a remap option, resumes and undoes remaps of the journal, and resumes drained nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opsk.errors import InputError, OpskError
 from opsk.hostlist import expand
 from opsk.job_key import JobKey
 from opsk.planning.remap.values import Option, Terms
-from opsk.remapping.cluster_state import OUR_REASON, ClusterState, Preconditions
+from opsk.remapping.cluster_state import OUR_REASON, ClusterState
 from opsk.remapping.commands import find_caller_name, find_caller_rights, format_executor, is_allowed, run_command
 from opsk.remapping.execution import (
     Cluster,
@@ -28,7 +28,7 @@ from opsk.remapping.execution import (
     undo_commands,
 )
 from opsk.remapping.journal import FileJournal, Journal, Remapping, default_folder
-from opsk.remapping.preparation import RunningLauncher, find_launcher, prepare_remap
+from opsk.remapping.preparation import PlanBasis, RunningLauncher, find_launcher, prepare_remap
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.commands.remap_commands import Who, resume
@@ -67,17 +67,12 @@ def attach_store(journal: FileJournal, cluster: str, warn: Callable[[str], None]
 
         return StoreJournal(journal, DirectWriter(open_store(url)), cluster or "cluster", warn)
     except OpskError as error:
-        warn(f"the store does not know of this remap: {error.message}")
+        warn(f"the store has no record of this remap: {error.message}")
         return journal
 
 
 def _warn(text: str) -> None:
     _log.warning("%s", escape(text))
-
-
-def build_cluster_state(inputs: RemapInputs) -> ClusterState:
-    """Return the cluster state from which the plan was made."""
-    return ClusterState(job=inputs.job, nodes=inputs.records)
 
 
 def build_context(
@@ -99,45 +94,41 @@ def build_context(
     )
 
 
-def apply_option(
-    option: Option,
-    inputs: RemapInputs,
-    terms: Terms,
-    *,
-    failed: tuple[str, ...],
-    journal: FileJournal,
-    slurm: SlurmClient,
-    ask: Ask | None,
-    world: Preconditions | None = None,
-    report: Callable[[str], None] | None = None,
-    warn: Callable[[str], None] | None = None,
-) -> ExecutionResult:
-    """Execute an option as far as the caller's rights allow.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemapSession:
+    """The journal, the Slurm client, and the caller.
 
     Parameters
     ----------
     ask
         Asks the caller for confirmation; ``None`` skips it.
-    world
-        Preconditions of the plan, where it was made earlier.
     report, warn
-        Receive one line per step, and warnings.
+        Receive one line per step, and warnings; by default nobody, and the log.
     """
+
+    journal: FileJournal
+    slurm: SlurmClient
+    ask: Ask | None = None
+    report: Callable[[str], None] = lambda line: None
+    warn: Callable[[str], None] = _warn
+
+
+def apply_option(
+    session: RemapSession, option: Option, inputs: RemapInputs, terms: Terms, *, failed: tuple[str, ...]
+) -> ExecutionResult:
+    """Execute an option as far as the caller's rights allow; ``failed`` are the failures by name."""
     rights = find_caller_rights(inputs.job, run_command)
     launcher = find_launcher(inputs.job, inputs.cluster)
-    planned = prepare_remap(
-        option, terms, failed=failed, state=build_cluster_state(inputs), rights=rights, at_s=time.time(),
-        launcher=launcher, world=world, cluster=inputs.cluster,
-    )  # fmt: skip
-    if ask is not None and not ask(escape(f"{option.title}: run {len(planned.steps)} commands now?")):
+    basis = PlanBasis(failed=failed, state=ClusterState(job=inputs.job, nodes=inputs.records), cluster=inputs.cluster)
+    planned = prepare_remap(option, terms, basis, rights=rights, at_s=time.time(), launcher=launcher)
+    if session.ask is not None and not session.ask(escape(f"{option.title}: run {len(planned.steps)} commands now?")):
         return _build_declined(option, rights)
-    with journal.lock(planned.key):
-        store_journal = attach_store(journal, inputs.cluster, warn)
-        store_journal.begin(planned)
-        context = build_context(
-            store_journal, slurm if inputs.job is not None else None, launcher=launcher, report=report
-        )
-        return execute(store_journal.read(planned.id), context, rights=rights)
+    with session.journal.lock(planned.key):
+        journal = attach_store(session.journal, inputs.cluster, session.warn)
+        journal.begin(planned)
+        slurm = session.slurm if inputs.job is not None else None
+        context = build_context(journal, slurm, launcher=launcher, report=session.report)
+        return execute(journal.read(planned.id), context, rights=rights)
 
 
 def _build_declined(option: Option, rights: tuple[Who, ...]) -> ExecutionResult:
@@ -180,11 +171,9 @@ def plan_undo(journal: FileJournal, slurm: SlurmClient, name: str) -> UndoPlan:
 
 
 def resume_remap(
-    journal: FileJournal, slurm: SlurmClient, name: str, *, is_undo: bool, ask: Ask | None,
-    report: Callable[[str], None] | None = None, warn: Callable[[str], None] | None = None,
-    shown: tuple[str, ...] | None = None,
-) -> ExecutionResult:  # fmt: skip
-    """Resume or undo a remap after the caller's confirmation (``ask`` is ``None``: already given).
+    session: RemapSession, name: str, *, is_undo: bool, shown: tuple[str, ...] | None = None
+) -> ExecutionResult:
+    """Resume or undo a remap after the caller's confirmation.
 
     ``shown`` are the commands of an undo that were shown earlier: others are not run.
 
@@ -193,21 +182,21 @@ def resume_remap(
     InputError
         There is no such remap, or it is of another cluster.
     """
-    remap = journal.read(name)
-    cluster = cluster_name(slurm)
+    remap = session.journal.read(name)
+    cluster = cluster_name(session.slurm)
     _refuse_other_cluster(remap, cluster)
     # Remaps of opsk 0.1 name no cluster: their id then means this one.
     key = JobKey(cluster=remap.planned.cluster or cluster, job=remap.planned.job)
-    with journal.lock(key):
-        store_journal = attach_store(journal, key.cluster, warn)
-        context = build_context(store_journal, slurm, report=report)
+    with session.journal.lock(key):
+        journal = attach_store(session.journal, key.cluster, session.warn)
+        context = build_context(journal, session.slurm, report=session.report)
         now = read_cluster_state(context, remap.planned.job)
         job = now.job if now is not None else None
         rights = find_caller_rights(job, run_command)
         if launcher := find_launcher(job, cluster):
-            context = build_context(store_journal, slurm, launcher=launcher, report=report)
+            context = build_context(journal, session.slurm, launcher=launcher, report=session.report)
         texts = _list_commands(remap, now, is_undo=is_undo)
-        if ask is not None and not ask(escape(f"{'; '.join(texts) or 'nothing to run'}: go on?")):
+        if session.ask is not None and not session.ask(escape(f"{'; '.join(texts) or 'nothing to run'}: continue?")):
             return ExecutionResult(kind=remap.planned.kind, title=remap.planned.title, rights=rights, journal=name)
         return undo(remap, context, rights=rights, shown=shown) if is_undo else execute(remap, context, rights=rights)
 
@@ -223,8 +212,8 @@ def _refuse_other_cluster(remap: Remapping, cluster: str) -> None:
     planned = remap.planned
     if planned.cluster and cluster and planned.cluster != cluster:
         raise InputError(
-            f"remap {planned.id} is of {planned.key}, and Slurm's commands ask cluster {cluster} here",
-            hint=f"call opsk where they ask {planned.cluster}, or set SLURM_CONF to its slurm.conf",
+            f"remap {planned.id} is of {planned.key}, but Slurm's commands use cluster {cluster} here",
+            hint=f"run opsk where they use {planned.cluster}, or set SLURM_CONF to its slurm.conf",
         )
 
 
@@ -239,7 +228,7 @@ def _list_commands(remap: Remapping, now: ClusterState | None, *, is_undo: bool)
 def _format_undo(text: str, remap: Remapping) -> str:
     """Return a command, with a note on side effects that are easily overlooked."""
     clears = "excnodelist= " in f"{text} " and not remap.planned.before.excluded
-    return f"{text} (no node was excluded before; exclusions made since are cleared too)" if clears else text
+    return f"{text} (this also clears exclusions made since: no node was excluded before)" if clears else text
 
 
 def resume_nodes(slurm: SlurmClient, hostlist: str, *, ask: Ask | None) -> ExecutionResult:
@@ -255,7 +244,7 @@ def resume_nodes(slurm: SlurmClient, hostlist: str, *, ask: Ask | None) -> Execu
     now = ClusterState(job=None, nodes=records)
     unknown = [name for name in names if name not in records]
     if unknown:
-        raise InputError(f"Slurm knows no node {unknown[0]}", hint="see sinfo -N")
+        raise InputError(f"Slurm has no node {unknown[0]}", hint="see sinfo -N")
     others = [
         name for name in names if now.is_drained(name) and not (records[name].reason or "").startswith(OUR_REASON)
     ]
@@ -265,7 +254,7 @@ def resume_nodes(slurm: SlurmClient, hostlist: str, *, ask: Ask | None) -> Execu
             f"{others[0]} was not drained by opsk: {why}", hint=f"scontrol update nodename={others[0]} state=resume"
         )
     drained = [name for name in names if now.is_drained(name)]
-    title = f"take {', '.join(names[:8])} back"
+    title = f"resume {', '.join(names[:8])}"
     if not drained:
         return ExecutionResult(kind="resume", title=title, left=(("", "not drained: nothing to do"),))
     command = resume(drained)

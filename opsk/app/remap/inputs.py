@@ -39,6 +39,7 @@ NO_JOB = "-"
 _MAX_BYTES = 64 * MIB
 _FREE_STATES = frozenset({"IDLE"})
 _UNFREE_FLAGS = frozenset({"RESERVED", "PLANNED", "COMPLETING", "POWERING_DOWN", "REBOOT_ISSUED", "MAINTENANCE"})
+_PLACEMENT_HINT = "give the answer of opsk place --json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,21 @@ class RemapInputs:
     cluster: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _JobNodes:
+    """The nodes of a remap: those that ranks use, spares, and free ones; ``records`` are all that Slurm has.
+
+    ``rank_placement`` is node and GPU in rank order; ``None`` where only the plan tells it.
+    """
+
+    job: JobRecord | None
+    records: Mapping[str, NodeRecord]
+    rank_placement: list[tuple[str, int]] | None
+    used: list[str]
+    spares: list[str]
+    free: list[str]
+
+
 class _Slot(BaseModel):
     """One rank of a placement file."""
 
@@ -100,9 +116,6 @@ class _PlacementFile(BaseModel):
         return [(slot.node, slot.gpu) for slot in ranks]
 
 
-_PLACEMENT_HINT = "give the answer of opsk place --json"
-
-
 def gather_remap(request: RemapRequest, slurm: SlurmClient) -> RemapInputs:
     """Return all inputs of the remap options.
 
@@ -117,36 +130,25 @@ def gather_remap(request: RemapRequest, slurm: SlurmClient) -> RemapInputs:
     is_complete = request.plan is not None and (request.nodes is not None or request.placement is not None)
     job = _find_job(request, slurm, assumed, is_complete=is_complete)
     if not is_complete and job is None:
-        raise InputError(
-            "neither a job nor all about it is named", hint="name a JOB, or --plan with --nodes or --placement"
-        )
+        raise InputError("the job is not described", hint="name a JOB, or give --plan with --nodes or --placement")
     cluster = cluster_name(slurm) if job is not None else ""
-    placed = _read_placement(request.placement) if request.placement is not None else None
-    if placed is not None:
-        rank_placement: list[tuple[str, int]] | None = placed.rank_placement(request.placement or Path())
-    else:
-        rank_placement = _read_launched_placement(request, job, cluster, assumed)
-    job_nodes, spares = _split_nodes(request, job, rank_placement)
-    records = _read_node_records(slurm) if job is not None else {}
-    free = _find_free_nodes(request, job, records, job_nodes + spares)
+    nodes, order = _find_nodes(request, job, slurm, cluster, assumed)
     placement_inputs = gather_inputs(
         replace(
             request,
-            nodes=fold([*job_nodes, *spares, *free]),
+            nodes=fold([*nodes.used, *nodes.spares, *nodes.free]),
             job=None if request.plan else request.job,
             gpus_per_node=request.gpus_per_node or (job.gpus_per_node if job and job.nodes else None),
             work=find_job_work(job) if job is not None and request.plan is None else None,
         ),
         slurm,
     )
-    if rank_placement is None:
-        rank_placement, spares = _assign_block_placement(placement_inputs, job, job_nodes, spares, assumed)
-    order = RankOrder(request.rank_order) if request.rank_order else placed.rank_order if placed else None
+    nodes = _assign_block_placement(placement_inputs, nodes, assumed) if nodes.rank_placement is None else nodes
     topologies = (
         match_fabric_names(read_node_files(request.node_files), placement_inputs.rails) if request.node_files else {}
     )
-    hosts = _build_hosts(placement_inputs, job, records, rank_placement, spares, free, topologies, assumed)
-    situation = _build_situation(placement_inputs, rank_placement, hosts, order)
+    hosts = _build_hosts(placement_inputs, nodes, topologies, assumed)
+    situation = _build_situation(placement_inputs, nodes.rank_placement or (), hosts, order)
     known = placement_inputs.hb_domains or {}
     members = {name: [node for node in known if known[node] == name] for name in dict.fromkeys(known.values())}
     domains, _ = find_hb_domains(placement_inputs.rails.attachments, members, topologies)
@@ -154,7 +156,7 @@ def gather_remap(request: RemapRequest, slurm: SlurmClient) -> RemapInputs:
         fabric=placement_inputs.fabric,
         rails=placement_inputs.rails,
         domains=domains,
-        nodes=[*job_nodes, *spares, *free, *records],
+        nodes=[*nodes.used, *nodes.spares, *nodes.free, *nodes.records],
         node_gpus=hosts.node_gpus,
         topologies=topologies,
     )
@@ -164,13 +166,37 @@ def gather_remap(request: RemapRequest, slurm: SlurmClient) -> RemapInputs:
         situation=situation,
         machine=machine,
         job=job,
-        records=records,
+        records=nodes.records,
         site=SlurmSite(release=release, topology=_read_topology_plugin(slurm) if job is not None else None),
         release_is=release_source,
         is_running=job is None or job.is_active,
         assumed=(*placement_inputs.assumed, *assumed),
         cluster=cluster,
     )
+
+
+def _find_nodes(
+    request: RemapRequest, job: JobRecord | None, slurm: SlurmClient, cluster: str, assumed: list[Assumption]
+) -> tuple[_JobNodes, RankOrder | None]:
+    """Return the nodes of the job, and the rank order where one is given."""
+    order = RankOrder(request.rank_order) if request.rank_order else None
+    if request.placement is not None:
+        placed = _read_placement(request.placement)
+        rank_placement: list[tuple[str, int]] | None = placed.rank_placement(request.placement)
+        order = order or placed.rank_order
+    else:
+        rank_placement = _read_launched_placement(request, job, cluster, assumed)
+    used, spares = _split_nodes(request, job, rank_placement)
+    records = _read_node_records(slurm) if job is not None else {}
+    nodes = _JobNodes(
+        job=job,
+        records=records,
+        rank_placement=rank_placement,
+        used=used,
+        spares=spares,
+        free=_find_free_nodes(request, job, records, used + spares),
+    )
+    return nodes, order
 
 
 def _find_job(
@@ -184,7 +210,7 @@ def _find_job(
     except SlurmError as error:
         if not is_complete:
             raise
-        why = f"Slurm was not asked: {error.message}"
+        why = f"Slurm does not answer: {error.message}"
         assumed.append(Assumption(field="job.state", value="RUNNING", why=why))
         return None
 
@@ -199,7 +225,7 @@ def _read_launched_placement(
     ranks = sorted(launcher.status.ranks, key=lambda slot: slot.rank)
     if [slot.rank for slot in ranks] != list(range(len(ranks))):
         return None
-    why = f"{launcher.files['launched']}: the job's launcher says so"
+    why = f"{launcher.files['launched']}: reported by the job's launcher"
     assumed.append(Assumption(field="placement", value="launcher", why=why))
     return [(slot.node, slot.gpu) for slot in ranks]
 
@@ -222,7 +248,7 @@ def _read_placement(path: Path) -> _PlacementFile:
         wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:4])
         raise InputError(escape(f"{path}: {wrong}"), hint=_PLACEMENT_HINT) from error
     except (ValueError, RecursionError) as error:
-        raise InputError(escape(f"{path}: no JSON ({error})"), hint=_PLACEMENT_HINT) from error
+        raise InputError(escape(f"{path}: not JSON ({error})"), hint=_PLACEMENT_HINT) from error
 
 
 def _split_nodes(
@@ -238,7 +264,7 @@ def _split_nodes(
     job_nodes = [node for node in nodes if node not in set(spares)]
     if not job_nodes:
         state = f"job {job.label} is {job.state} and has no nodes" if job is not None else "--nodes names no node"
-        raise InputError(state, hint="name those that it ran on with --nodes")
+        raise InputError(state, hint="give the nodes that it ran on with --nodes")
     if request.nodes and job is not None:
         spares += [node for node in job.nodes if node not in set(job_nodes) | set(spares)]
     return job_nodes, spares
@@ -273,21 +299,16 @@ def _find_free_nodes(
     ]
 
 
-def _assign_block_placement(
-    inputs: PlacementInputs,
-    job: JobRecord | None,
-    job_nodes: Sequence[str],
-    spares: Sequence[str],
-    assumed: list[Assumption],
-) -> tuple[list[tuple[str, int]], list[str]]:
-    """Return Slurm's default placement, node after node, and the spares with the unused nodes."""
+def _assign_block_placement(inputs: PlacementInputs, nodes: _JobNodes, assumed: list[Assumption]) -> _JobNodes:
+    """Return the nodes with Slurm's default placement, node after node; unused nodes become spares."""
+    job, job_nodes = nodes.job, nodes.used
     gpus_per_node = inputs.gpus_per_node
     needed = math.ceil(inputs.plan.gpus / gpus_per_node)
     if len(job_nodes) < needed:
         raise InputError(
             f"the plan has {inputs.plan.gpus} ranks, {len(job_nodes)} nodes of {gpus_per_node} GPUs "
             f"have {len(job_nodes) * gpus_per_node}",
-            hint="name all nodes of the job, or check --gpus-per-node",
+            hint="give all nodes of the job, or check --gpus-per-node",
         )
     used = job_nodes[:needed]
     rank_placement = []
@@ -295,23 +316,17 @@ def _assign_block_placement(
         node, local = used[number // gpus_per_node], number % gpus_per_node
         held = sorted(job.gpu_indices.get(node, ())) if job is not None else []
         rank_placement.append((node, held[local] if len(held) >= gpus_per_node else local))
-    why = "no --placement was given: ranks are taken to fill node after node, as Slurm does by default"
+    why = "no --placement is given: ranks fill node after node, as Slurm does by default"
     assumed.append(Assumption(field="placement", value="block", why=why))
-    return rank_placement, [*spares, *job_nodes[needed:]]
+    return replace(nodes, rank_placement=rank_placement, spares=[*nodes.spares, *job_nodes[needed:]])
 
 
 def _build_hosts(
-    inputs: PlacementInputs,
-    job: JobRecord | None,
-    records: Mapping[str, NodeRecord],
-    rank_placement: Sequence[tuple[str, int]],
-    spares: Sequence[str],
-    free: Sequence[str],
-    topologies: Mapping[str, NodeTopology],
-    assumed: list[Assumption],
+    inputs: PlacementInputs, nodes: _JobNodes, topologies: Mapping[str, NodeTopology], assumed: list[Assumption]
 ) -> Hosts:
     """Return the hosts of the job: its nodes, spares and free nodes."""
-    job_nodes = [*dict.fromkeys(node for node, _ in rank_placement), *spares]
+    job, records, rank_placement = nodes.job, nodes.records, nodes.rank_placement or []
+    job_nodes = [*dict.fromkeys(node for node, _ in rank_placement), *nodes.spares]
     sizes = [inputs.gpus_per_node, 1 + max(gpu for _, gpu in rank_placement)]
     sizes += [inputs.cluster.node.gpus] if inputs.cluster else []
     sizes += [records[node].gpus for node in job_nodes if node in records]
@@ -319,7 +334,7 @@ def _build_hosts(
     node_gpus = max(sizes)
     held = job.gpu_indices if job is not None and job.gpu_indices else None
     if held is None and node_gpus > inputs.gpus_per_node:
-        why = "nothing tells which GPUs of its nodes the job holds"
+        why = "Slurm does not report which GPUs the job holds"
         assumed.append(Assumption(field="held_gpus", value="all", why=why))
     batch_host = job.nodes[0] if job is not None and job.nodes else slurm_order(job_nodes)[0]
     if job is None or not job.nodes:
@@ -327,8 +342,8 @@ def _build_hosts(
         assumed.append(Assumption(field="batch_host", value=batch_host, why=why))
     return Hosts(
         node_gpus=node_gpus,
-        spares=spares,
-        free=free,
+        spares=nodes.spares,
+        free=nodes.free,
         batch_host=batch_host,
         hb_domains=inputs.hb_domains,
         held_gpus={node: held[node] for node in job_nodes if node in held} if held is not None else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from opsk.app.remap.execution import apply_option, open_journal, resume_nodes, resume_remap
+from opsk.app.remap.execution import RemapSession, apply_option, open_journal, resume_nodes, resume_remap
 from opsk.app.remap.inputs import RemapInputs, RemapRequest, gather_remap
 from opsk.app.remap.options import build_remap_document, build_terms, compute_remaining_s
 from opsk.cli.document import echo_json, echo_message
@@ -24,7 +25,7 @@ from opsk.planning.remap.values import Option, Terms
 from opsk.remapping.execution import ExecutionResult
 from opsk.remapping.journal import FileJournal, Remapping
 from opsk.remapping.preparation import build_option_preconditions, find_option
-from opsk.slurm.adapter import ChosenClient, slurm_client
+from opsk.slurm.adapter import slurm_client
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.topology.release import parse_release
@@ -162,12 +163,10 @@ def remap(
             print_options(document)
         return ExitStatus.ANSWER
     option = find_option(answer, chosen)
+    session = _open_session(journal, slurm, yes=yes, report=None if as_json else echo_message)
     if not as_json:
         print_options(document)
-    applied = _apply(
-        option, inputs, all_terms, slurm, failed=answer.damage.failed, world=world, journal=journal, yes=yes,
-        quiet=as_json,
-    )  # fmt: skip
+    applied = _apply(option, inputs, all_terms, session, failed=answer.damage.failed, world=world)
     return _report_applied(applied, {**document, "applied": applied} if as_json else None)
 
 
@@ -180,31 +179,35 @@ def _report_applied(applied: ExecutionResult, document: dict[str, Any] | None) -
     return ExitStatus.UNAVAILABLE if applied.refused is not None or applied.is_outdated else ExitStatus.ANSWER
 
 
+def _open_session(
+    request: JournalRequest, slurm: SlurmClient, *, yes: bool, report: Callable[[str], None] | None = None
+) -> RemapSession:
+    """Return the session of a caller at a terminal."""
+    return RemapSession(
+        journal=open_journal(request.journal_dir), slurm=slurm, ask=None if yes else click.confirm,
+        report=report or (lambda line: None), warn=echo_message,
+    )  # fmt: skip
+
+
 def _apply(
-    option: Option, inputs: RemapInputs, terms: Terms, slurm: ChosenClient, *, failed: tuple[str, ...],
-    world: str | None, journal: JournalRequest, yes: bool, quiet: bool,
+    option: Option, inputs: RemapInputs, terms: Terms, session: RemapSession, *, failed: tuple[str, ...],
+    world: str | None,
 ) -> ExecutionResult:  # fmt: skip
     """Execute an option, unless its preconditions have changed since the caller saw it."""
     now = build_option_preconditions(option, inputs.job, inputs.records)
     if world is not None and world != now.hash:
         message = f"its world hash is now {now.hash}, not {world[:40]}: list the options again"
         return ExecutionResult(kind=option.kind.value, title=option.title, said=message, is_outdated=True)
-    return apply_option(
-        option, inputs, terms, failed=failed, journal=open_journal(journal.journal_dir), slurm=slurm,
-        ask=None if yes else click.confirm, report=None if quiet else echo_message, warn=echo_message,
-    )  # fmt: skip
+    return apply_option(session, option, inputs, terms, failed=failed)
 
 
 def _run_journal_action(request: JournalRequest, slurm: SlurmClient, *, yes: bool, as_json: bool) -> int:
     """Resume or undo a remap, or resume drained nodes."""
-    ask = None if yes else click.confirm
+    session = _open_session(request, slurm, yes=yes)
     if request.resume_node is not None:
-        applied = resume_nodes(slurm, request.resume_node, ask=ask)
+        applied = resume_nodes(slurm, request.resume_node, ask=session.ask)
     else:
-        applied = resume_remap(
-            open_journal(request.journal_dir), slurm, request.resume or request.undo or "",
-            is_undo=request.undo is not None, ask=ask, warn=echo_message,
-        )  # fmt: skip
+        applied = resume_remap(session, request.resume or request.undo or "", is_undo=request.undo is not None)
     return _report_applied(applied, {"applied": applied} if as_json else None)
 
 

@@ -20,7 +20,7 @@ from opsk.remapping.commands import find_caller_rights
 from opsk.remapping.decision import LauncherReport, decision_file, launcher_report_file, read_decision, write_document
 from opsk.remapping.execution import ExecutionContext, ExecutionResult, execute, read_cluster_state, undo
 from opsk.remapping.journal import FileJournal, Line, PlannedRemap
-from opsk.remapping.preparation import RunningLauncher, find_option, prepare_remap
+from opsk.remapping.preparation import PlanBasis, RunningLauncher, find_option, prepare_remap
 from opsk.slurm.commands.remap_commands import SlurmSite, Who
 from opsk.slurm.records import JobRecord
 from opsk.workload.plan import Plan
@@ -46,12 +46,18 @@ def hands_of(tmp_path: Path, world: SlurmWorld, *, slept: Callable[[float], None
     )
 
 
+def basis_of(now: ClusterState) -> PlanBasis:
+    return PlanBasis(failed=("gpu:n2/1",), state=now)
+
+
 def begun_of(
     tmp_path: Path, context: ExecutionContext, *, option: Option | None = None, rights: tuple[Who, ...] = ALL
 ) -> PlannedRemap:
     terms = Terms(job="7", rank_file=str(tmp_path / "ranks"))
     now = read_cluster_state(context, "7") or ClusterState(job=None)
-    found = prepare_remap(option or option_of(), terms, failed=("gpu:n2/1",), state=now, rights=rights, at_s=1e9)
+    found = prepare_remap(
+        option or option_of(), terms, PlanBasis(failed=("gpu:n2/1",), state=now), rights=rights, at_s=1e9
+    )
     context.journal.begin(found)
     return found
 
@@ -334,7 +340,9 @@ def launched_begun(tmp_path: Path, context: ExecutionContext, kind: Kind) -> Pla
     status = LauncherReport(job="7", host="n0", pid=1, decision="", starts=1, ranks=())
     launcher = RunningLauncher(owner=os.geteuid(), files=files_of(tmp_path), status=status)
     now = read_cluster_state(context, "7") or ClusterState(job=None)
-    planned = prepare_remap(option, terms, failed=("gpu:n2/1",), state=now, rights=ALL, at_s=1e9, launcher=launcher)
+    planned = prepare_remap(
+        option, terms, PlanBasis(failed=("gpu:n2/1",), state=now), rights=ALL, at_s=1e9, launcher=launcher
+    )
     context.journal.begin(planned)
     return planned
 

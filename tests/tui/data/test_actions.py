@@ -152,7 +152,7 @@ def test_a_remap_of_another_cluster_is_not_of_this_job(
     assert any("half done" in note for note in proposed(east).notes)
     west = actions_on(FakeSlurm(ADVISED, cluster="west"), tmp_path)
     assert not any("half done" in note for note in proposed(west).notes)
-    with pytest.raises(InputError, match="of job 4711 of cluster east, and Slurm's commands ask cluster west"):
+    with pytest.raises(InputError, match="of job 4711 of cluster east, but Slurm's commands use cluster west"):
         asyncio.run(west.undoing(outcome.journal))
     assert (tmp_path / "journal" / f"east.{outcome.journal}.jsonl").exists()
 

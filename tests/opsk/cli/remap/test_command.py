@@ -410,7 +410,7 @@ def test_two_clusters_have_jobs_of_one_number_in_one_journal(
     assert "job 4711 of cluster east" in run("--journal", "--all-clusters").output
     for option in ("--resume", "--undo"):
         error = refusal(option, east, "--yes")
-        assert f"remap {east} is of job 4711 of cluster east, and Slurm's commands ask cluster west" in error.message
+        assert f"remap {east} is of job 4711 of cluster east, but Slurm's commands use cluster west" in error.message
         assert "SLURM_CONF" in error.hint
     assert json.loads(run("--undo", west, "--yes", "--json").stdout)["applied"]["journal"] == west
 
