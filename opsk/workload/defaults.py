@@ -359,7 +359,7 @@ def fill_trainer(filling: Filling) -> None:
         filling.assume("plan.sharding", lambda: (Sharding.ZERO3, why))
     if is_deepspeed:
         filling.values["plan.software"] = Software.DEEPSPEED
-    if framework in _TRAINERS:
+    if not framework.startswith("megatron"):
         _optimizer(filling, is_deepspeed=is_deepspeed)
     if filling.get("plan.precision") is not Precision.FP32:
         _states(filling, is_deepspeed=is_deepspeed)

@@ -7,13 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from opsk.workload.workload import Problem, Unknown, Workload
-from opsk_jobcheck.scripts.bash.scope import DIRECTORY, resolve_path
 from opsk_jobcheck.scripts.bash.evaluate import run
+from opsk_jobcheck.scripts.bash.scope import DIRECTORY, resolve_path
 from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS
 from opsk_jobcheck.scripts.bash.values import RUNS_SHELL_TEXT, Invocation, Run, Text, literal
 from opsk_jobcheck.scripts.frameworks.huggingface.model import find_public_name, state_config
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, read_trainable
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
+from opsk_jobcheck.scripts.frameworks.own_program import (
+    MAX_OWN_WEIGHT,
+    OWN_PROGRAMS,
+    does_train,
+    find_source,
+    name_framework,
+    read_own_program,
+)
 from opsk_jobcheck.scripts.frameworks.recognition import (
     find_launcher,
     find_training_command,
@@ -23,27 +31,31 @@ from opsk_jobcheck.scripts.frameworks.recognition import (
     select_commands,
 )
 from opsk_jobcheck.scripts.frameworks.registry import READERS
-from opsk_jobcheck.scripts.launchers.launchers import (
-    Launch,
-    check_launch,
-    find_launch,
-    find_one_task_per_gpu,
-    parse_launcher_arguments,
-    state_launch,
-)
-from opsk_jobcheck.scripts.launchers.non_training import (
+from opsk_jobcheck.scripts.launchers.programs import (
     CONNECTIVITY,
+    SHAPE,
+    collect_flags,
     does_other_work,
     doubt_what_differs,
     filter_training,
+    program_of,
 )
-from opsk_jobcheck.scripts.launchers.programs import SHAPE, collect_flags
-from opsk_jobcheck.scripts.launchers.ranks import doubt_replicas, find_few_ranks, read_ranks
-from opsk_jobcheck.scripts.launchers.spares import exclude_spares, is_opsk_launch
-from opsk_jobcheck.scripts.sbatch.comments import merge, read_directives
-from opsk_jobcheck.scripts.sbatch.derived_values import build_slurm_variables, derive_values
-from opsk_jobcheck.scripts.sbatch.directives import find_late_directives
-from opsk_jobcheck.scripts.sbatch.resources import Resources
+from opsk_jobcheck.scripts.launchers.ranks import (
+    Launch,
+    check_launch,
+    compute_tasks_per_node,
+    doubt_replicas,
+    exclude_spares,
+    find_few_ranks,
+    find_launch,
+    find_one_task_per_gpu,
+    is_opsk_launch,
+    parse_launcher_arguments,
+    read_ranks,
+    state_launch,
+)
+from opsk_jobcheck.scripts.sbatch.directives import find_late_directives, read_directives
+from opsk_jobcheck.scripts.sbatch.resources import Resources, build_slurm_variables, derive_values, merge
 from opsk_jobcheck.scripts.sbatch.statements import Statements, apply_statements, read_opsk_lines
 from opsk_jobcheck.scripts.settings.arguments import Arguments, arguments_of
 from opsk_jobcheck.scripts.settings.findings import Findings
@@ -168,7 +180,8 @@ def _read(
     _state_resources(resources, findings)
     resources = exclude_spares(resources, commands, findings)
     _report_cut_off_flags(result, findings)
-    launch = find_launch(result, chosen[1].invocation if chosen else find_training_command(result.invocations))
+    command = chosen[1].invocation if chosen else _find_own_command(result, commands)
+    launch = find_launch(result, command)
     state_launch(launch, resources, findings)
     is_preset = "PET_NNODES" in result.variables or any(map(is_opsk_launch, commands))
     is_one_node = check_launch(launch, resources, findings, is_preset=is_preset)
@@ -181,7 +194,10 @@ def _read(
         if TRAINABLE not in findings.options and ADAPTERS not in findings.options:
             read_trainable(chosen[1].invocation, findings, framework=chosen[1].framework)
         read_ranks(launch.launcher_flags if launch else arguments_of(chosen[1].invocation), findings)
-    elif command := find_training_command(result.invocations):
+    if command is not None and framework in OWN_PROGRAMS and (not chosen or chosen[1].weight <= MAX_OWN_WEIGHT):
+        tasks = compute_tasks_per_node(launch, resources)
+        framework = name_framework(framework, read_own_program(command, reading, tasks=tasks))
+    if command is not None and not chosen and not reading.model_name:
         reading.model_name = find_public_name(collect_flags(arguments_of(command)))
     name = _read_named_configs(reading)
     _state_statements(statements, findings)
@@ -190,6 +206,7 @@ def _read(
         few = reading.few_ranks or find_few_ranks(launch, chosen[1], resources, result.variables, findings)
         doubt_replicas(chosen[1].invocation, result.variables, findings, is_one_node=is_one_node, few=few)
     is_training = bool(statements.framework or _trains(result, chosen[1] if chosen else None, framework))
+    is_training = is_training or (command is not None and does_train(find_source(command, reading)))
     if is_training and not chosen:
         _report_unread(framework, findings, model_name=reading.model_name)
     return Workload(
@@ -218,6 +235,14 @@ def _find_best_match(commands: Sequence[Invocation]) -> tuple[Reader, Match] | N
             if chosen is not None:
                 return chosen
     return None
+
+
+def _find_own_command(result: Run, commands: Sequence[Invocation]) -> Invocation | None:
+    """Return the command that trains by its name or launcher, else the last Python program that does no other work."""
+    if (command := find_training_command(result.invocations)) is not None:
+        return command
+    programs = [entry for entry in filter_training(commands) if program_of(entry) is not None]
+    return programs[-1] if programs else None
 
 
 def _report_cut_off_flags(result: Run, findings: Findings) -> None:

@@ -127,7 +127,7 @@ def test_a_framework_without_a_reader_is_named_and_nothing_is_guessed() -> None:
     assert (workload.framework, workload.launcher, workload.is_training) == ("lightning", "srun + torchrun", True)
     assert (workload.model.layers, workload.plan.tp, workload.plan.micro_batch) == (None, None, None)
     reasons = {entry.field: entry.why for entry in workload.unknown}
-    assert reasons["model.layers"] == "opsk cannot read the settings of lightning yet"
+    assert reasons["model.layers"] == "the settings lie in x.yaml, which opsk has not read"
 
 
 @pytest.mark.parametrize("flag", ["--model llama3-70b", "--model_name=meta-llama/Llama-3.1-70B", "--preset LLAMA3_70B"])
@@ -146,9 +146,9 @@ def test_a_trainer_of_no_known_framework_says_so() -> None:
 
 def test_a_configuration_is_wanted_and_read_when_it_is_given() -> None:
     script = HEAD + "srun torchrun train.py --config_name /models/llama/config.json\n"
-    assert read(script).missing_files == ("/models/llama/config.json",)
+    assert read(script).missing_files == ("train.py", "/models/llama/config.json")
     workload = read(script, files={"/models/llama/config.json": json.dumps(CONFIG, indent=1)})
-    assert workload.missing_files == ()
+    assert workload.missing_files == ("train.py",)
     assert (workload.model.layers, workload.model.hidden, workload.model.kv_heads) == (16, 2048, 8)
     entry = evidence(workload, "model.layers")
     # "num_hidden_layers" stands on line 6 of the JSON above, written with an indent
@@ -171,7 +171,7 @@ def test_a_broken_configuration_states_nothing_wrong(text: str) -> None:
     "name", ["ds_config.json", "deepspeed_config.json", "tokenizer_config.json", "m/adapter_config.json"]
 )
 def test_configurations_of_other_things_are_not_wanted(name: str) -> None:
-    assert read(HEAD + f"torchrun train.py --c {name}\n").missing_files == ()
+    assert read(HEAD + f"torchrun train.py --c {name}\n").missing_files == ("train.py",)
 
 
 def test_only_some_files_are_wanted() -> None:

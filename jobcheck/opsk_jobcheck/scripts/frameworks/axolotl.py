@@ -29,18 +29,17 @@ from opsk_jobcheck.scripts.frameworks.recipes import (
 )
 from opsk_jobcheck.scripts.launchers.accelerate import INSTANCES, find_accelerate_launch, read_accelerate
 from opsk_jobcheck.scripts.launchers.programs import SURE, Program, find_command, is_open, program_of
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
-from opsk_jobcheck.scripts.settings.command_settings import iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
-from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.statements import (
+from opsk_jobcheck.scripts.settings.findings import (
+    Findings,
     parse_boolean,
     parse_integer,
     state_data_parallel_only,
     state_number,
 )
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 
 FRAMEWORK = "axolotl"
 _MODULES = frozenset({"axolotl.cli.train", "axolotl.cli.main"})

@@ -28,12 +28,10 @@ from opsk_jobcheck.scripts.launchers.programs import (
     parse_program_arguments,
     program_of,
 )
-from opsk_jobcheck.scripts.settings.arguments import arguments_of, parse_arguments
-from opsk_jobcheck.scripts.settings.command_settings import iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings, parse_arguments
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
-from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.statements import (
+from opsk_jobcheck.scripts.settings.findings import (
+    Findings,
     mark_all_unknown,
     parse_boolean,
     parse_integer,
@@ -44,6 +42,7 @@ from opsk_jobcheck.scripts.settings.statements import (
     state_truth,
     state_word,
 )
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 
 OLMO, OLMO_CORE = "olmo", "olmo-core"
 _OLMO_NUMBERS: Mapping[str, str] = MappingProxyType(

@@ -15,9 +15,8 @@ from opsk_jobcheck.scripts.launchers.programs import SURE, names_of
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
-from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.statements import (
+from opsk_jobcheck.scripts.settings.findings import (
+    Findings,
     mark_all_unknown,
     parse_boolean,
     parse_integer,
@@ -25,6 +24,7 @@ from opsk_jobcheck.scripts.settings.statements import (
     state_truth,
     state_word,
 )
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 
 NEOX = "gpt-neox"
 _NUMBERS = MappingProxyType(

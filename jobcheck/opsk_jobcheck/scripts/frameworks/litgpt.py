@@ -15,18 +15,17 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, OPT
 from opsk_jobcheck.scripts.launchers.programs import SURE, collect_flags, find_command, name_shape
 from opsk_jobcheck.scripts.launchers.ranks import MAX_RANKS, NODES_OPTION
 from opsk_jobcheck.scripts.launchers.ranks import OPTION as RANKS
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
-from opsk_jobcheck.scripts.settings.command_settings import iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
-from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.statements import (
+from opsk_jobcheck.scripts.settings.findings import (
+    Findings,
     parse_integer,
     state_data_parallel_only,
     state_numbers,
     state_truth,
     state_word,
 )
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 
 LITGPT = "litgpt"
 _TRAINS = re.compile(r"pretrain|finetune|finetune_\w+|full|lora|adapter|adapter_v2")

@@ -23,12 +23,10 @@ from opsk_jobcheck.scripts.frameworks.recipes import (
 from opsk_jobcheck.scripts.launchers.accelerate import find_accelerate_launch, read_accelerate
 from opsk_jobcheck.scripts.launchers.programs import SURE, Program, find_command, is_open, program_of
 from opsk_jobcheck.scripts.launchers.ranks import get_known_variable
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
-from opsk_jobcheck.scripts.settings.command_settings import iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
-from opsk_jobcheck.scripts.settings.findings import Findings
+from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean, state_number
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.statements import parse_boolean, state_number
 
 FRAMEWORK = "llama-factory"
 _COMMANDS = ("llamafactory-cli", "llama-factory-cli", "lmf")

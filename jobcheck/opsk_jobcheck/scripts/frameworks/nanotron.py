@@ -22,12 +22,10 @@ from opsk_jobcheck.scripts.launchers.programs import (
     program_of,
     state_global_batch,
 )
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
-from opsk_jobcheck.scripts.settings.command_settings import iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
-from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.statements import (
+from opsk_jobcheck.scripts.settings.findings import (
+    Findings,
     mark_all_unknown,
     parse_integer,
     state_derived,
@@ -35,6 +33,7 @@ from opsk_jobcheck.scripts.settings.statements import (
     state_truth,
     state_word,
 )
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 
 PICOTRON = "picotron"
 _PICOTRON_FLAG = "--config"

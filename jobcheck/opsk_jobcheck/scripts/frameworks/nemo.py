@@ -18,9 +18,8 @@ from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.launchers.programs import SURE, find_command, parse_assignments, program_of
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
-from opsk_jobcheck.scripts.settings.findings import Findings
+from opsk_jobcheck.scripts.settings.findings import Findings, mark_all_unknown, state_number, state_truth, state_word
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.statements import mark_all_unknown, state_number, state_truth, state_word
 from opsk_jobcheck.scripts.settings.uncounted_settings import UNCOUNTED_NEMO, report_uncounted_settings
 
 NEMO = "nemo"
@@ -77,6 +76,14 @@ _RECOMPUTE: Mapping[str, object] = MappingProxyType({"full": "full", "selective"
 _SHARDED = ("distributed_fused_adam", "mcore_distributed_optim")
 _STARTED = ("trainer.devices", "trainer.num_nodes", "exp_manager.")
 """Overrides that every program of NeMo 1 takes besides its model's settings."""
+_ITS_OWN = tuple(
+    f"model.{name}"
+    for name in (
+        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size", "global_batch_size"),
+        *("encoder_seq_length", "num_query_groups", "num_moe_experts"),
+    )
+)
+"""Overrides that other programs configured by Hydra do not have."""
 _FACTORY = re.compile(r"([A-Za-z]\w*)(?:\((.*)\))?", re.DOTALL)
 
 
@@ -87,7 +94,9 @@ def recognise(invocation: Invocation) -> Match | None:
     matched = len((_HYDRA.keys() | _NEMO2.keys()) & arguments.overrides.keys())
     if program and not program.is_module and _PROGRAM.fullmatch(program.file):
         return Match(framework=NEMO, weight=SURE + 1 + matched, invocation=invocation, arguments=arguments)
-    is_started = any(name.startswith(_STARTED) for name in arguments.overrides)
+    is_started = any(name.startswith(_STARTED) for name in arguments.overrides) and any(
+        name in arguments.overrides for name in _ITS_OWN
+    )
     if program and not program.is_module and is_started and len(_HYDRA.keys() & arguments.overrides.keys()) >= 2:
         return Match(framework=NEMO, weight=SURE + 1 + matched, invocation=invocation, arguments=arguments)
     command = find_command(invocation, "nemo", "nemorun")

@@ -33,9 +33,8 @@ from opsk_jobcheck.scripts.launchers.programs import (
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
-from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.statements import (
+from opsk_jobcheck.scripts.settings.findings import (
+    Findings,
     mark_all_unknown,
     parse_boolean,
     parse_integer,
@@ -44,6 +43,7 @@ from opsk_jobcheck.scripts.settings.statements import (
     state_number,
     state_word,
 )
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 
 DDP, FSDP = "pytorch-ddp", "pytorch-fsdp"
 _AWS_FLAGS = frozenset(

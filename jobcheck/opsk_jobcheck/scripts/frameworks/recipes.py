@@ -25,8 +25,8 @@ from opsk_jobcheck.scripts.launchers.programs import (
 )
 from opsk_jobcheck.scripts.settings.arguments import parse_arguments
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
+from opsk_jobcheck.scripts.settings.findings import mark_all_unknown, state_data_parallel_only
 from opsk_jobcheck.scripts.settings.reader import Reading
-from opsk_jobcheck.scripts.settings.statements import mark_all_unknown, state_data_parallel_only
 
 _RECIPE = re.compile(r".*\.(ya?ml|json)", re.DOTALL)
 

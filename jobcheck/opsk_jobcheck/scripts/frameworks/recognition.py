@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.launchers.programs import MAX_PATH_CHARS, names_of, program_of
-from opsk_jobcheck.scripts.launchers.spares import BUILTIN_LAUNCHER, is_opsk_launch
+from opsk_jobcheck.scripts.launchers.ranks import BUILTIN_LAUNCHER, is_opsk_launch
 
 _FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (name, re.compile(pattern))

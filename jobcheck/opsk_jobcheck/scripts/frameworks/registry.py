@@ -18,7 +18,7 @@ from opsk_jobcheck.scripts.frameworks.pytorch_programs import AWS_FSDP, FMS_FSDP
 from opsk_jobcheck.scripts.frameworks.recognition import NAMED_BY_WORDS
 from opsk_jobcheck.scripts.frameworks.torchtitan import TORCHTITAN
 from opsk_jobcheck.scripts.frameworks.torchtune import TORCHTUNE
-from opsk_jobcheck.scripts.launchers.non_training import CONNECTIVITY_READER
+from opsk_jobcheck.scripts.launchers.programs import CONNECTIVITY_READER
 from opsk_jobcheck.scripts.settings.reader import Reader
 
 READERS: tuple[Reader, ...] = (

@@ -23,15 +23,15 @@ from opsk_jobcheck.scripts.launchers.programs import (
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
-from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.statements import (
+from opsk_jobcheck.scripts.settings.findings import (
+    Findings,
     parse_boolean,
     parse_integer,
     state_derived,
     state_number,
     state_word,
 )
+from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 from opsk_jobcheck.scripts.settings.uncounted_settings import (
     UNCOUNTED_TORCHTITAN,
     is_on,

@@ -21,13 +21,11 @@ from opsk_jobcheck.scripts.launchers.programs import (
     parse_assignments,
     program_of,
 )
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
-from opsk_jobcheck.scripts.settings.command_settings import iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
-from opsk_jobcheck.scripts.settings.findings import Findings
+from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean, parse_integer, state_numbers, state_word
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.statements import parse_boolean, parse_integer, state_numbers, state_word
 from opsk_jobcheck.scripts.settings.uncounted_settings import UNCOUNTED_TORCHTUNE, is_on, report_uncounted_settings
 
 TUNE = "torchtune"

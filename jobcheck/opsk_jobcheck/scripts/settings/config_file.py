@@ -30,6 +30,19 @@ _KEY = re.compile(r"""^\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*
 _BETWEEN_KEYS = re.compile(r"[=,{}\[\]#\n]")
 _PIECE = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 _QUOTED = r'"""(?:[^\\]|\\.)*?"""|' + r"'''.*?'''" + r'|"(?:[^"\\\n]|\\.)*"|' + r"'[^'\n]*'"
+_PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("bool", "int", "float", "null", "str"))
+MAX_CONFIG_CHARS = 1 << 18
+MAX_REFERENCES = 8
+"""How many ``${other.key}`` are followed for one value, one after the other."""
+MAX_MEMBERS = 4096
+"""Longest list that is read."""
+MAX_MERGED = 64
+"""How many mappings ``<<`` merges into one, directly and through others, that are looked into."""
+_ONE_SCALAR, _NO_MORE = -1, -2
+"""What members of a list may still refer to: one scalar, and nothing after that."""
+_MARK = re.compile("opsk([0-9]{1,6})unknown")
+_REFERENCE = re.compile(r"\$\{\s*([A-Za-z_][\w.]*)\s*\}")
+_SUFFIXES = {".json": "json", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}
 
 
 @dataclass(slots=True)
@@ -124,16 +137,13 @@ def _convert_yaml(node: Any, loader: Any, seen: dict[int, Node], depth: int) -> 
     return result
 
 
-_PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("bool", "int", "float", "null", "str"))
-
-
 def _bound_integer(value: Any) -> Any:
     """Return a scalar; in the place of a whole number beyond 64 bits, which Python may refuse to print, a word."""
     return "a number of more than 64 bits" if isinstance(value, int) and value.bit_length() > MAX_BITS else value
 
 
 def _parse_json(text: str) -> Node:
-    document = read_object(text)
+    document = read_object(text, is_lenient=True)
 
     def node(value: Any, path: tuple[str, ...]) -> Node:
         line = document.lines.get(path, 0)
@@ -187,20 +197,6 @@ def _find_toml_lines(text: str) -> dict[tuple[str, ...], int]:
 
 def _split_toml_path(text: str) -> tuple[str, ...]:
     return tuple(piece.strip("\"'") for piece in _PIECE.findall(text))
-
-
-MAX_CONFIG_CHARS = 1 << 18
-MAX_REFERENCES = 8
-"""How many ``${other.key}`` are followed for one value, one after the other."""
-MAX_MEMBERS = 4096
-"""Longest list that is read."""
-MAX_MERGED = 64
-"""How many mappings ``<<`` merges into one, directly and through others, that are looked into."""
-_ONE_SCALAR, _NO_MORE = -1, -2
-"""What members of a list may still refer to: one scalar, and nothing after that."""
-_MARK = re.compile("opsk([0-9]{1,6})unknown")
-_REFERENCE = re.compile(r"\$\{\s*([A-Za-z_][\w.]*)\s*\}")
-_SUFFIXES = {".json": "json", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from opsk.errors import InputError
 MAX_CHARACTERS = 4 << 20
 MAX_DEPTH = 64
 
+_LENIENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|,(?=\s*[}\]])|(?://|#)[^\n]*')
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,\n]')
 
 
@@ -23,8 +24,13 @@ class LinedObject:
     lines: dict[tuple[str, ...], int]
 
 
-def read_object(text: str) -> LinedObject:
+def read_object(text: str, *, is_lenient: bool = False) -> LinedObject:
     """Return the object that a JSON text holds; of a key given twice, the last counts.
+
+    Parameters
+    ----------
+    is_lenient
+        Accept commas before a closing bracket and comments, as the HJSON does that DeepSpeed reads.
 
     Raises
     ------
@@ -37,7 +43,13 @@ def read_object(text: str) -> LinedObject:
     text = text.removeprefix("\ufeff")
     hint = "it must be the config.json of a model"
     try:
-        values = json.loads(text)
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError:
+            if not is_lenient:
+                raise
+            text = _LENIENT.sub(_drop_lenient, text)
+            values = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"no JSON: {error.msg}", hint=hint) from error
     except (ValueError, RecursionError) as error:
@@ -45,6 +57,11 @@ def read_object(text: str) -> LinedObject:
     if not isinstance(values, dict):
         raise InputError("holds no JSON object", hint=hint)
     return LinedObject(values, _find_lines(text))
+
+
+def _drop_lenient(match: re.Match[str]) -> str:
+    """Return a string as it is, and blanks in the place of anything else, so that lines stay where they are."""
+    return match[0] if match[0].startswith('"') else " " * len(match[0])
 
 
 def _find_lines(text: str) -> dict[tuple[str, ...], int]:

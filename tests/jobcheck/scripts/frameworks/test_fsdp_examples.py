@@ -115,7 +115,7 @@ def test_model_parallel_v2_without_a_degree_may_take_it_from_elsewhere() -> None
 
 def test_few_flags_of_that_kind_are_some_other_program() -> None:
     workload = read("srun python train.py --num_layers=2 --model_type=x --max_context_width=5\n")
-    assert workload.model.layers is None
+    assert (workload.framework, workload.model.seq) == (None, None)
 
 
 def test_offloading_of_the_optimizer_is_noted() -> None:

@@ -94,8 +94,6 @@ def test_the_training_files_text_may_come_from_the_script() -> None:
     assert "H is not set in the script" in {entry.field: entry.why for entry in workload.unknown}["model.hidden"]
 
 
-@pytest.mark.parametrize(
-    "command", ["python deepy.py evaluate.py c.yml", "python deepy.py train.py", "python train.py c.yml"]
-)
+@pytest.mark.parametrize("command", ["python deepy.py evaluate.py c.yml", "python deepy.py train.py"])
 def test_what_names_no_training_states_nothing(command: str) -> None:
     assert read(command, {"c.yml": MODEL}).model.layers is None

@@ -23,15 +23,15 @@ from opsk_jobcheck.scripts.settings.deepspeed_config import (
     read_deepspeed,
     state_stage,
 )
-from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reader import Reading
-from opsk_jobcheck.scripts.settings.statements import (
+from opsk_jobcheck.scripts.settings.findings import (
+    Findings,
     mark_all_unknown,
     parse_boolean,
     parse_integer,
     state_fsdp_checkpointing,
     state_number,
 )
+from opsk_jobcheck.scripts.settings.reader import Reading
 from opsk_jobcheck.scripts.settings.uncounted_settings import UncountedSetting, is_on, report_uncounted_settings
 
 _FUSED_LOSSES = (
@@ -75,7 +75,7 @@ OPTIMIZER = "optimizer.name"
 MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size")
 STEPS = "gradient_accumulation_steps"
 LENGTHS = ("block_size", "max_seq_length", "max_seq_len", "model_max_length", "max_sequence_length", "seq_length")
-"""Settings for the tokens of one sequence; TRL's ``max_length`` is left out: its meaning varies."""
+"""Settings for the tokens of one sequence; ``max_length`` is the last of them, and TRL's first."""
 FIELDS = ("plan.micro_batch", "plan.global_batch", "plan.precision", "plan.recompute", "plan.sharding", "model.seq")
 PARALLEL = re.compile(
     r"(?:.*_)?(?:tp|tensor|tensor_model|mp|model|pp|pipe|pipeline|pipeline_model|sp|seq|sequence|cp|context|ulysses|ring"

@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.settings.command_settings import Setting, is_off, iterate_command_settings, normalise_name
+from opsk_jobcheck.scripts.settings.arguments import Setting, is_off, iterate_command_settings, normalise_name
 from opsk_jobcheck.scripts.settings.findings import Findings
 
 FRAMEWORKS = frozenset(

@@ -38,12 +38,10 @@ from opsk_jobcheck.scripts.launchers.programs import (
     parse_program_flags,
     program_of,
 )
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
-from opsk_jobcheck.scripts.settings.command_settings import iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
-from opsk_jobcheck.scripts.settings.findings import Findings
+from opsk_jobcheck.scripts.settings.findings import Findings, mark_all_unknown, state_data_parallel_only
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.statements import mark_all_unknown, state_data_parallel_only
 
 TRAINER, TRAINER_DEEPSPEED = "hf-trainer", "hf-trainer+deepspeed"
 TRL, TRL_ACCELERATE = "trl", "trl + accelerate"
@@ -111,7 +109,7 @@ def read_hf_trainer(match: Match, reading: Reading) -> None:
     )
     config = _read_settings_of_program(program, invocation, reading)
     is_trl = match.framework in (TRL, TRL_ACCELERATE)
-    read_settings(config, findings, lengths=_LENGTHS_TRL if is_trl else LENGTHS)
+    read_settings(config, findings, lengths=_LENGTHS_TRL if is_trl else (*LENGTHS, "max_length"))
     read_memory(config, findings)
     has_deepspeed = read_deepspeed_settings(config, invocation, reading)
     has_fsdp = read_fsdp_settings(config, invocation, reading)

@@ -41,9 +41,8 @@ from opsk_jobcheck.scripts.frameworks.megatron.shape import read_hybrid, read_se
 from opsk_jobcheck.scripts.launchers.programs import SURE, program_of
 from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, arguments_of, parse_arguments
 from opsk_jobcheck.scripts.settings.deepspeed_config import FRACTION, PARTLY, read_deepspeed
-from opsk_jobcheck.scripts.settings.findings import Findings
+from opsk_jobcheck.scripts.settings.findings import Findings, mark_all_unknown
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
-from opsk_jobcheck.scripts.settings.statements import mark_all_unknown
 from opsk_jobcheck.scripts.settings.uncounted_settings import report_uncounted
 
 _SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8", "uint8": "fp8"}

@@ -3,7 +3,7 @@
 import pytest
 
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import find_adapters
-from opsk_jobcheck.scripts.settings.command_settings import Setting
+from opsk_jobcheck.scripts.settings.arguments import Setting
 
 
 def read(framework: str, kind: str = "", **given: str | None) -> dict[str, str] | None:

@@ -6,7 +6,7 @@ import pytest
 
 from opsk_jobcheck.scripts.bash.values import Invocation, literal, unknown
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION, find_unknown_reason, read_trainable
-from opsk_jobcheck.scripts.settings.command_settings import iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import read_config_file
 from opsk_jobcheck.scripts.settings.findings import Findings
 

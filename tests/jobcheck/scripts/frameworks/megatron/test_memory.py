@@ -7,8 +7,8 @@ import pytest
 from opsk.hardware.catalog import cluster
 from opsk.workload.completion import Completion, complete
 from opsk.workload.plan import Loss, Offload, Plan, Precision, Recompute, Sharding, StateFormat, States
-from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.scripts.script import read_script
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\n"
 SHAPE = (

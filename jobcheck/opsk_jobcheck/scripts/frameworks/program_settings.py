@@ -1,0 +1,288 @@
+"""Collects the settings of a program that no framework's reader knows, with where each is given.
+
+They are flags, ``key=value`` words, values of the files that these name, what the Python file passes to the classes
+that it uses, and last the defaults of its parser.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from opsk.frameworks.usual_settings import CONFIGS, OTHER_PARTS
+from opsk_jobcheck.scripts.bash.scope import resolve_path
+from opsk_jobcheck.scripts.bash.values import Invocation, Text, literal
+from opsk_jobcheck.scripts.frameworks.python_source import (
+    Call,
+    PythonSource,
+    Value,
+    join_sources,
+    list_parts,
+    read_python,
+)
+from opsk_jobcheck.scripts.launchers.programs import (
+    Program,
+    parse_assignments,
+    parse_program_arguments,
+    parse_program_flags,
+)
+from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
+from opsk_jobcheck.scripts.settings.findings import parse_boolean
+from opsk_jobcheck.scripts.settings.reader import Reading, make_entry
+
+MAX_PARTS = 2
+"""Modules beside the program that are read with it."""
+MAX_FILES = 3
+"""Files of settings that one command names and that are read."""
+MAX_ENTRIES = 2000
+MAX_DEPTH = 8
+_CONFIG = re.compile(r"[^=]*\.(ya?ml|json|toml)", re.DOTALL)
+_POSITIONAL = re.compile(r"[^=]*\.(ya?ml|json|toml|py)", re.DOTALL)
+_NOT_SHAPES = re.compile(
+    r"(?i)(lora|peft|bitsandbytes|generation|quanto?|token|data|loader|vision|clip|eval|logg|sched|wandb|sampl|vae|unet"
+    r"|collat|teacher|reward|critic|vllm|optimizer|checkpoint|profil)"
+)
+"""Classes whose arguments say nothing about the model that is trained, or about its batch."""
+
+
+@dataclass(slots=True)
+class ProgramSettings:
+    """The settings of one program, by where they are given; ``closed`` is why what is not given is not known."""
+
+    given: list[tuple[str, Entry]] = field(default_factory=list)
+    of_files: list[tuple[str, Entry]] = field(default_factory=list)
+    source: PythonSource | None = None
+    file: str = ""
+    closed: str = ""
+
+    def find(self, names: Sequence[str]) -> Entry | None:
+        """Return the one value that the settings of these names have; unknown where there are several."""
+        for rows in (self.given, self.of_files):
+            stated = [entry for name, entry in rows if get_last_name(name) in names and not _is_of_other_part(name)]
+            if stated:
+                return self._check(names, _unite(stated))
+        if self.closed:
+            return None
+        return self._find_in_source(names)
+
+    def find_unchanged(self, names: Sequence[str]) -> Entry | None:
+        """Return the value that a setting has before the program changes it."""
+        source, self.source = self.source, replace(self.source, changed={}) if self.source is not None else None
+        try:
+            return self.find(names)
+        finally:
+            self.source = source
+
+    def _check(self, names: Sequence[str], entry: Entry) -> Entry:
+        """Return a setting, unknown where the program changes it or gives another value to what it builds."""
+        if self.source is None or entry.why:
+            return entry
+        line = next((self.source.changed[name] for name in names if name in self.source.changed), 0)
+        if line:
+            return replace(entry, value=None, why=f"the program sets it again ({self.file}, line {line})")
+        fixed = [item for item in self._find_passed(names) if not item.why]
+        if any(str(item.value) != str(entry.value) for item in fixed):
+            why = f"the program passes another value ({self.file}, line {fixed[0].line})"
+            return replace(entry, value=None, why=why)
+        return entry
+
+    def _find_in_source(self, names: Sequence[str]) -> Entry | None:
+        """Return what the Python file passes, else the default of its parser, else a constant."""
+        source = self.source
+        if source is None:
+            return None
+        if passed := self._find_passed(names):
+            return _unite(passed)
+        rows = [
+            self._make_entry(value, f"default of --{name}" if is_flag else name)
+            for table, is_flag in ((source.defaults, True), (source.constants, False))
+            for name, value in table.items()
+            if name.lower() in names
+        ]
+        rows = [entry for entry in rows if entry.why or entry.value is not None]
+        if not rows:
+            return None
+        line = next((source.changed[name] for name in names if name in source.changed), 0)
+        why = f"the program sets it again ({self.file}, line {line})"
+        return replace(rows[0], value=None, why=why) if line else _unite(rows)
+
+    def _find_passed(self, names: Sequence[str]) -> list[Entry]:
+        """Return what the program passes under these names to the classes that it makes objects of."""
+        if self.source is None:
+            return []
+        values = [
+            value
+            for call in self.source.calls
+            if _passes_settings(call)
+            for name, value in call.keywords.items()
+            if name in names and self.is_active(call) is not False
+        ]
+        entries = [self.resolve(value) for value in values]
+        return [entry for entry in entries if entry.why or entry.value is not None]
+
+    def resolve(self, value: Value) -> Entry:
+        """Return the value that the program takes from a setting, or has as a literal."""
+        if value.is_known:
+            return self._make_entry(value, "")
+        if value.name and self.source is not None and value.name not in self.source.changed:
+            for rows in (self.given, self.of_files):
+                if stated := [entry for name, entry in rows if get_last_name(name) == value.name]:
+                    return _unite(stated)
+            for table in (self.source.defaults, self.source.constants):
+                if not self.closed and value.name in table and table[value.name].is_known:
+                    return self._make_entry(table[value.name], f"default of {value.name}")
+        return Entry(file=self.file, line=value.line, why=f"it is computed in Python ({self.file}, line {value.line})")
+
+    def is_active(self, call: Call) -> bool | None:
+        """Return whether a call is made, as far as the settings in its conditions say; ``None`` where they do not."""
+        results: list[bool | None] = []
+        for condition in call.conditions:
+            entry = self.resolve(Value(name=condition.lstrip("-"))) if condition != "?" else Entry(why="?")
+            is_on = None if entry.why else _is_true(entry.value)
+            results.append(is_on if is_on is None or not condition.startswith("-") else not is_on)
+        return False if False in results else None if None in results else True
+
+    def _make_entry(self, value: Value, text: str) -> Entry:
+        """Return a value of the Python file with its line."""
+        shown = self.source.get_line(value.line) if self.source is not None else text
+        why = "" if value.is_known else f"it is computed in Python ({self.file}, line {value.line})"
+        shown = f"{shown} ({text})" if text and text not in shown else shown
+        return Entry(value=value.literal, file=self.file, line=value.line, text=shown[:200], why=why)
+
+
+def collect_settings(program: Program, invocation: Invocation, reading: Reading) -> ProgramSettings:
+    """Return the settings of a program."""
+    flags = parse_program_flags(program)
+    overrides = {name: make_entry(argument) for name, argument in arguments_of(invocation).overrides.items()}
+    given = {**flags, **{name: entry for name, entry in overrides.items() if name not in flags}}
+    given |= parse_assignments(program.words)
+    source, file = read_source(program, invocation, reading)
+    settings = ProgramSettings(
+        given=[(name.lstrip("+"), entry) for name, entry in given.items()], source=source, file=file
+    )
+    for path in _list_files(program, given)[:MAX_FILES]:
+        if path.shown.endswith(".py"):
+            text, shown = _read_text(path, invocation, reading)
+            constants = read_python(text) if text is not None else None
+            settings.of_files += _list_constants(constants, shown) if constants is not None else []
+            is_read = constants is not None and not constants.why
+            why = "" if is_read else f"the settings lie in {path.shown[:120]}, which opsk has not read"
+        else:
+            config = reading.config(path, invocation)
+            settings.of_files += list(_list_entries(config))
+            why = config.why
+        settings.closed = settings.closed or why
+    opaque = parse_program_arguments(program).opaque
+    if opaque and not settings.closed:
+        settings.closed = f"it may be among words that cannot be told: {opaque[0].why}"
+    return settings
+
+
+def read_source(program: Program, invocation: Invocation, reading: Reading) -> tuple[PythonSource | None, str]:
+    """Return what the program's file and its parts state, and the file's path."""
+    name = f"{program.name.replace('.', '/')}.py" if program.is_module else program.name
+    if not name.endswith(".py") or "\N{HORIZONTAL ELLIPSIS}" in name:
+        return None, ""
+    text, file = _read_text(literal(name, invocation.line), invocation, reading)
+    source = read_python(text) if text is not None else None
+    if source is None or source.why:
+        return None, ""
+    folder = posixpath.dirname(name)
+    for part in list_parts(source)[:MAX_PARTS]:
+        path = literal(posixpath.join(folder, f"{part.replace('.', '/')}.py"), invocation.line)
+        text, _ = _read_text(path, invocation, reading)
+        if text is not None and not (other := read_python(text)).why:
+            source = join_sources(source, other)
+    return source, file
+
+
+def _read_text(path: Text, invocation: Invocation, reading: Reading) -> tuple[str | None, str]:
+    """Return the text of a Python file and its path; a text that is not at hand is asked for where the job has GPUs."""
+    if (text := reading.written(path, invocation.directory)) is not None:
+        return text.known, path.shown
+    place, why = resolve_path(path.known or "", invocation.directory)
+    if why or not path.known:
+        return None, ""
+    if place in reading.files:
+        return reading.files[place], place
+    if any(reading.findings.get(f"plan.{name}") for name in ("gpus", "gpus_per_node")):
+        reading.missing_files.append(place)
+    return None, ""
+
+
+def _list_constants(source: PythonSource, file: str) -> list[tuple[str, Entry]]:
+    """Return the constants of a file of settings that is Python."""
+    return [
+        (name, Entry(value=value.literal, file=file, line=value.line, text=source.get_line(value.line)))
+        for name, value in source.constants.items()
+    ]
+
+
+def _list_files(program: Program, given: Mapping[str, Entry]) -> list[Text]:
+    """Return the paths of the files of settings that a command names."""
+    folder, name = given.get("config_path"), given.get("config_name")
+    if name is not None and name.value and folder is not None and folder.value:
+        file = str(name.value) if _CONFIG.fullmatch(str(name.value)) else f"{name.value}.yaml"
+        return [literal(posixpath.join(str(folder.value), file), name.line)]
+    flags = parse_program_arguments(program).flags
+    named = [
+        flags[flag].value
+        for setting in CONFIGS
+        if (flag := f"--{setting.replace('_', '-')}") in flags and _CONFIG.fullmatch(flags[flag].value.shown[:4096])
+    ]
+    values = {id(argument.value) for argument in flags.values()}
+    words = [word for word in program.words if id(word) not in values and not word.shown.startswith("-")]
+    return named + [word for word in words if word.known and _POSITIONAL.fullmatch(word.known[:4096])]
+
+
+def _list_entries(config: ConfigFile) -> Iterator[tuple[str, Entry]]:
+    """Yield the values of a file by their dotted names."""
+    waiting: list[tuple[str, ...]] = [(key,) for key in config.names()]
+    for _ in range(MAX_ENTRIES):
+        if not waiting:
+            return
+        path = waiting.pop()
+        below = config.names(*path) if len(path) < MAX_DEPTH else ()
+        waiting += [(*path, key) for key in below]
+        if not below and (entry := config.entry(*path)) is not None:
+            yield ".".join(path), entry
+
+
+def _unite(entries: Sequence[Entry]) -> Entry:
+    """Return the one value of several settings; unknown where they differ, or one is."""
+    unknown = next((entry for entry in entries if entry.why), None)
+    if unknown is not None:
+        return unknown
+    if len({str(entry.value) for entry in entries}) > 1:
+        what = " and ".join(entry.text[:60] for entry in entries[:2])
+        return replace(entries[0], value=None, why=f"several settings state it: {what}")
+    return entries[0]
+
+
+def _passes_settings(call: Call) -> bool:
+    """Return whether a call's arguments are settings of the training: it makes an object, or loads the model."""
+    if call.function == "from_pretrained":
+        return "Model" in call.owner
+    return call.function[:1].isupper() and not _NOT_SHAPES.search(call.function)
+
+
+def get_last_name(name: str) -> str:
+    """Return the last part of a dotted name as tables have it."""
+    return name.rpartition(".")[2].replace("-", "_").lower()
+
+
+def _is_of_other_part(name: str) -> bool:
+    """Return whether a setting is one of another model, or of no training."""
+    owners = name.lower().split(".")[:-1]
+    return not OTHER_PARTS.isdisjoint(owners)
+
+
+def _is_true(value: object) -> bool | None:
+    """Return whether Python takes a setting's value as true."""
+    if value is None:
+        return False
+    known = parse_boolean(value)
+    return known if known is not None else bool(str(value))

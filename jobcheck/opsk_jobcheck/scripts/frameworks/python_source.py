@@ -1,0 +1,434 @@
+"""Reads what the text of a Python program states about its training: defaults, models that it names, what it calls.
+
+The text is parsed by ``ast`` and never run. A value that may be another one when the program runs is unknown.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from types import MappingProxyType
+
+MAX_CHARS = 1 << 17
+"""Longest program that is read."""
+MAX_NODES = 60_000
+MAX_NESTING = 60
+MAX_TEXT_CHARS = 200
+Scalar = str | int | float | bool | None
+Name = tuple[str, ...]
+_CLI_CLASSES = frozenset(
+    {
+        *(
+            "HfArgumentParser",
+            "TrlParser",
+            "cli",
+            "parse",
+            "wrap",
+            "structured",
+            "add_arguments",
+            "CLI",
+            "DataClassParser",
+        )
+    }
+)
+"""Calls that make flags of the fields of the classes that they are given."""
+_CLI_FUNCTIONS = frozenset({"Fire", "run", "CLI", "cli", "auto_cli", "entrypoint"})
+"""Calls that make flags of the parameters of the function that they are given."""
+_COMMANDS = frozenset({"command", "main", "wrap"})
+"""Decorators of functions whose parameters are flags."""
+_SETTINGS_MODULES = re.compile(r"conf|args|argument|option|opts|param|setting|parser|flags", re.IGNORECASE)
+_PROGRAM_MODULES = re.compile(
+    r"conf|args|argument|option|opts|param|setting|parser|flags|train|main|run", re.IGNORECASE
+)
+_PACKAGES = frozenset(
+    {
+        *("torch", "transformers", "numpy", "accelerate", "deepspeed", "datasets", "peft", "trl", "lightning", "tqdm"),
+        *("pytorch_lightning", "omegaconf", "hydra", "wandb", "jax", "flax", "optax", "tensorflow", "keras", "timm"),
+        *("torchvision", "torchaudio", "sklearn", "scipy", "pandas", "matplotlib", "yaml", "fire", "tyro", "click"),
+        *("absl", "megatron", "apex", "fairscale", "diffusers", "open_clip", "tokenizers", "huggingface_hub", "ray"),
+        *("configargparse", "ml_collections", "simple_parsing", "jsonargparse", "torchmetrics", "einops", "PIL", "cv2"),
+    }
+)
+"""Packages that are installed, not beside a program."""
+_ASSIGNED = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A value of a program: a literal, or the ``name`` of the setting that it is taken from; else it is not known."""
+
+    literal: Scalar = None
+    name: str = ""
+    line: int = 0
+    is_known: bool = False
+
+    @property
+    def is_dtype(self) -> bool:
+        """Whether it is, or may be, a number format of less than 32 bits."""
+        return str(self.literal) in ("torch.bfloat16", "torch.float16", "torch.half") or "dtype" in self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call: the last part of the function's name, its arguments, and the conditions under which it runs.
+
+    A condition is the name of a setting, with a dash before where it must be off; one that is anything else is ``?``.
+    """
+
+    function: str
+    line: int
+    owner: str = ""
+    first: Value = field(default_factory=Value)
+    keywords: Mapping[str, Value] = field(default_factory=dict)
+    conditions: Name = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonSource:
+    """What a program states.
+
+    ``imports`` are dotted names of modules; ``defaults`` the defaults of its parser by the names of flags;
+    ``constants`` are set once, at the top of the module; ``changed`` are the names of settings that the program sets
+    again, to another value. ``why`` is the reason where the text could not be read.
+    """
+
+    imports: frozenset[str] = frozenset()
+    defaults: Mapping[str, Value] = field(default_factory=dict)
+    constants: Mapping[str, Value] = field(default_factory=dict)
+    changed: Mapping[str, int] = field(default_factory=dict)
+    calls: tuple[Call, ...] = ()
+    frozen: int = 0
+    divided: frozenset[str] = frozenset()
+    lines: tuple[str, ...] = ()
+    why: str = ""
+
+    def find_calls(self, *functions: str) -> Iterator[Call]:
+        """Yield the calls of functions of these names."""
+        return (call for call in self.calls if call.function in functions)
+
+    def get_line(self, line: int) -> str:
+        """Return the text of a line."""
+        return self.lines[line - 1].strip()[:MAX_TEXT_CHARS] if 0 < line <= len(self.lines) else ""
+
+
+@lru_cache(maxsize=32)
+def read_python(text: str) -> PythonSource:
+    """Return what a program's text states; one that cannot be parsed has a ``why``; never raises."""
+    if len(text) > MAX_CHARS:
+        return PythonSource(why="it is longer than opsk reads")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return PythonSource(why="it is no Python that can be read")
+    reader = _Reader(text)
+    reader.read_block(tree.body, (), depth=0)
+    if reader.nodes > MAX_NODES:
+        return PythonSource(why="it holds more than opsk reads")
+    return reader.build()
+
+
+def list_parts(source: PythonSource) -> list[str]:
+    """Return the modules beside a program that may hold its settings, and its loop where the program has none."""
+    has_loop = any(source.find_calls("backward", "train", "fit"))
+    pattern = _SETTINGS_MODULES if has_loop else _PROGRAM_MODULES
+    modules = {name.rpartition(".")[0].lstrip(".") or name for name in source.imports}
+    return sorted(
+        name
+        for name in modules
+        if name.partition(".")[0] not in sys.stdlib_module_names | _PACKAGES and pattern.search(name.rpartition(".")[2])
+    )
+
+
+def join_sources(source: PythonSource, other: PythonSource) -> PythonSource:
+    """Return a program together with a module that it imports; a name that both define is not known."""
+
+    def join(first: Mapping[str, Value], second: Mapping[str, Value]) -> Mapping[str, Value]:
+        both = {name for name in first.keys() & second.keys() if first[name].literal != second[name].literal}
+        return MappingProxyType({name: value for name, value in {**second, **first}.items() if name not in both})
+
+    shift = len(source.lines)
+    return PythonSource(
+        imports=source.imports | other.imports,
+        defaults=join(source.defaults, _shift(other.defaults, shift)),
+        constants=join(source.constants, _shift(other.constants, shift)),
+        changed=MappingProxyType({**other.changed, **source.changed}),
+        calls=(*source.calls, *other.calls),
+        frozen=source.frozen or other.frozen,
+        divided=source.divided | other.divided,
+        lines=(*source.lines, *other.lines),
+    )
+
+
+def _shift(values: Mapping[str, Value], lines: int) -> dict[str, Value]:
+    """Return values with the lines that they have behind another text."""
+    return {name: replace(value, line=value.line + lines) for name, value in values.items()}
+
+
+class _Reader:
+    """Collects statements, in order, with the conditions around them."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.nodes = 0
+        self.imports: set[str] = set()
+        self.flags: dict[str, list[Value]] = {}
+        self.classes: dict[str, ast.ClassDef] = {}
+        self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
+        self.cli_names: set[str] = set()
+        self.constants: dict[str, list[Value]] = {}
+        self.assigned: dict[str, int] = {}
+        self.changed: dict[str, int] = {}
+        self.divided: set[str] = set()
+        self.calls: list[Call] = []
+        self.frozen = 0
+
+    def read_block(self, body: Iterable[ast.stmt], conditions: Name, *, depth: int) -> None:
+        """Read statements that run under the same conditions."""
+        if depth > MAX_NESTING or self.nodes > MAX_NODES:
+            self.nodes = MAX_NODES + 1
+            return
+        for statement in body:
+            self._read_statement(statement, conditions, depth)
+
+    def _read_statement(self, statement: ast.stmt, conditions: Name, depth: int) -> None:
+        if isinstance(statement, ast.Import):
+            self.imports.update(name.name for name in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            self.imports.update(f"{statement.module or ''}.{name.name}" for name in statement.names)
+        elif isinstance(statement, ast.ClassDef):
+            self.classes[statement.name] = statement
+            self._read_expressions(statement.decorator_list, conditions)
+            self.read_block(
+                [part for part in statement.body if not isinstance(part, _ASSIGNED)], conditions, depth=depth + 1
+            )
+        elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            self._read_function(statement, conditions, depth)
+        elif isinstance(statement, ast.If):
+            self._read_expressions([statement.test], conditions)
+            test = _parse_condition(statement.test)
+            self.read_block(statement.body, (*conditions, *test), depth=depth + 1)
+            self.read_block(statement.orelse, (*conditions, *_negate(test)), depth=depth + 1)
+        else:
+            if isinstance(statement, _ASSIGNED):
+                self._read_assignment(statement, is_top=depth == 0)
+            self._read_parts(statement, conditions, depth)
+
+    def _read_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef, conditions: Name, depth: int) -> None:
+        """Read a function: its decorators may make flags of its parameters."""
+        self.functions[function.name] = function
+        decorators = {_get_name(item.func if isinstance(item, ast.Call) else item) for item in function.decorator_list}
+        if decorators & _COMMANDS:
+            self.cli_names.add(function.name)
+        self._read_expressions(function.decorator_list, conditions)
+        self.read_block(function.body, conditions, depth=depth + 1)
+
+    def _read_parts(self, statement: ast.stmt, conditions: Name, depth: int) -> None:
+        """Read the expressions and blocks of a statement."""
+        for _, part in ast.iter_fields(statement):
+            rows = part if isinstance(part, list) else [part]
+            for row in rows:
+                if isinstance(row, ast.expr):
+                    self._read_expressions([row], conditions)
+                elif isinstance(row, ast.stmt):
+                    self._read_statement(row, conditions, depth + 1)
+                elif isinstance(row, ast.withitem):
+                    self._read_expressions([row.context_expr], conditions)
+                elif isinstance(row, ast.ExceptHandler):
+                    self.read_block(row.body, (*conditions, "?"), depth=depth + 1)
+
+    def _read_expressions(self, expressions: Iterable[ast.expr], conditions: Name) -> None:
+        """Read the calls and divisions in expressions."""
+        waiting: list[ast.AST] = list(expressions)
+        while waiting and self.nodes <= MAX_NODES:
+            node = waiting.pop()
+            self.nodes += 1
+            if isinstance(node, ast.Constant | ast.Name):
+                continue
+            if isinstance(node, ast.Call):
+                self._read_call(node, conditions)
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
+                self.divided.add(_get_name(node.left))
+            waiting.extend(ast.iter_child_nodes(node))
+
+    def _read_assignment(self, statement: ast.Assign | ast.AnnAssign | ast.AugAssign, *, is_top: bool) -> None:
+        """Read what an assignment sets: a constant at the top of the module, or a setting that is set again."""
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        value = statement.value
+        for target in [part for row in targets for part in (row.elts if isinstance(row, ast.Tuple) else [row])]:
+            name = _get_name(target)
+            if isinstance(target, ast.Attribute) and name == "requires_grad":
+                is_frozen = isinstance(value, ast.Constant) and value.value is False
+                self.frozen = self.frozen or (statement.lineno if is_frozen else 0)
+            elif isinstance(statement, ast.AugAssign):
+                self.changed.setdefault(name, statement.lineno)
+                if isinstance(statement.op, ast.Div | ast.FloorDiv):
+                    self.divided.add(name)
+            elif isinstance(target, ast.Name) and is_top and isinstance(value, ast.expr) and len(targets) == 1:
+                self.constants.setdefault(name, []).append(_parse_value(value))
+            elif isinstance(target, ast.Attribute | ast.Subscript) and name and _get_name(value) != name:
+                self.changed.setdefault(name, statement.lineno)
+            elif isinstance(target, ast.Name):
+                self.assigned.setdefault(name, statement.lineno)
+
+    def _read_call(self, call: ast.Call, conditions: Name) -> None:
+        """Read one call."""
+        function = _get_name(call.func)
+        if not function:
+            return
+        if function in ("add_argument", "option", "DEFINE_integer", "DEFINE_string", "DEFINE_bool", "DEFINE_float"):
+            self._read_flag(function, call)
+            return
+        if function in _CLI_CLASSES or function in _CLI_FUNCTIONS:
+            given = [*call.args, *(word.value for word in call.keywords)]
+            rows = [part for row in given for part in (row.elts if isinstance(row, ast.Tuple | ast.List) else [row])]
+            self.cli_names |= {part.id for part in rows if isinstance(part, ast.Name)}
+        if function == "requires_grad_" and call.args and getattr(call.args[0], "value", True) is False:
+            self.frozen = self.frozen or call.lineno
+        keywords = {word.arg: _parse_value(word.value) for word in call.keywords if word.arg}
+        first = _parse_value(call.args[0]) if call.args else Value()
+        owner = _get_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        self.calls.append(
+            Call(
+                function=function,
+                line=call.lineno,
+                owner=owner,
+                first=first,
+                keywords=keywords,
+                conditions=conditions,
+            )
+        )
+
+    def _read_flag(self, function: str, call: ast.Call) -> None:
+        """Read the default of one flag of a parser."""
+        words = [word.value for word in call.args if isinstance(word, ast.Constant) and isinstance(word.value, str)]
+        keywords = {word.arg: word.value for word in call.keywords if word.arg}
+        if function.startswith("DEFINE"):
+            names, default = words[:1], call.args[1] if len(call.args) > 1 else None
+        else:
+            names, default = [word[2:] for word in words if word.startswith("--")], keywords.get("default")
+        action = keywords.get("action")
+        kind = action.value if isinstance(action, ast.Constant) else None
+        if default is not None:
+            value = _parse_value(default)
+        elif kind in ("store_true", "store_false"):
+            value = Value(literal=kind == "store_false", line=call.lineno, is_known=True)
+        else:
+            value = Value(line=call.lineno, is_known=True)
+        for name in names:
+            plain = name.partition("/")[0].replace("-", "_")
+            self.flags.setdefault(plain, []).append(value)
+
+    def build(self) -> PythonSource:
+        """Return what was read."""
+        for name in self.cli_names:
+            if name in self.classes:
+                self._read_fields(self.classes[name])
+            elif name in self.functions:
+                self._read_parameters(self.functions[name])
+        defaults = {name: row[0] for name, row in self.flags.items() if len({(v.literal, v.name) for v in row}) == 1}
+        constants = {
+            name: row[0]
+            for name, row in self.constants.items()
+            if len(row) == 1 and row[0].is_known and name not in self.assigned
+        }
+        return PythonSource(
+            imports=frozenset(self.imports),
+            defaults=MappingProxyType(defaults),
+            constants=MappingProxyType(constants),
+            changed=MappingProxyType(self.changed),
+            calls=tuple(self.calls),
+            frozen=self.frozen,
+            divided=frozenset(self.divided),
+            lines=tuple(self.text.split("\n")),
+        )
+
+    def _read_fields(self, kind: ast.ClassDef) -> None:
+        """Read the defaults of a class whose fields are flags."""
+        for part in kind.body:
+            if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and part.value is not None:
+                value = part.value
+                if isinstance(value, ast.Call) and _get_name(value.func) == "field":
+                    default = next((word.value for word in value.keywords if word.arg == "default"), None)
+                    self.flags.setdefault(part.target.id, []).append(
+                        Value(line=part.lineno) if default is None else _parse_value(default)
+                    )
+                else:
+                    self.flags.setdefault(part.target.id, []).append(_parse_value(value))
+
+    def _read_parameters(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """Read the defaults of a function whose parameters are flags."""
+        arguments = function.args
+        row = [*arguments.posonlyargs, *arguments.args]
+        pairs = [
+            *zip(row[len(row) - len(arguments.defaults) :], arguments.defaults, strict=True),
+            *((name, default) for name, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)),
+        ]
+        for name, default in pairs:
+            if default is not None:
+                self.flags.setdefault(name.arg, []).append(_parse_value(default))
+
+
+def _get_name(node: ast.AST | None) -> str:
+    """Return the last part of a name, an attribute or a key; empty for anything else."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        return node.slice.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _parse_value(node: ast.expr) -> Value:
+    """Return a literal, or the name that a value is taken from."""
+    line = node.lineno
+    if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, str | int | float)):
+        return Value(literal=node.value, line=line, is_known=True)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        number = node.operand.value
+        return Value(literal=-number, line=line, is_known=True) if isinstance(number, int | float) else Value(line=line)
+    if (product := _multiply(node)) is not None:
+        return Value(literal=product, line=line, is_known=True)
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
+        return Value(literal=f"torch.{node.attr}", line=line, is_known=True)
+    if isinstance(node, ast.Attribute) and _get_name(node.value) == "ShardingStrategy":
+        return Value(literal=node.attr, line=line, is_known=True)
+    return Value(name=_get_name(node), line=line)
+
+
+def _multiply(node: ast.expr, depth: int = 0) -> int | None:
+    """Return a product of whole numbers (``8 * 1024``)."""
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int and 0 <= node.value < 1 << 40 else None
+    if depth > 4 or not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
+        return None
+    left, right = _multiply(node.left, depth + 1), _multiply(node.right, depth + 1)
+    return left * right if left is not None and right is not None and left * right < 1 << 40 else None
+
+
+def _parse_condition(test: ast.expr) -> Name:
+    """Return a test as conditions: names of settings, or a question mark."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return tuple(part for value in test.values[:8] for part in _parse_condition(value))
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and (name := _get_name(test.operand)):
+        return (f"-{name}",)
+    if (
+        isinstance(test, ast.Compare)
+        and len(test.ops) == 1
+        and isinstance(test.left, ast.Name)
+        and test.left.id == "__name__"
+    ):
+        return ()
+    return (_get_name(test) or "?",)
+
+
+def _negate(test: Name) -> Name:
+    """Return the conditions of the other branch."""
+    if len(test) != 1 or test[0] == "?":
+        return ("?",) if test else ()
+    return (test[0][1:],) if test[0].startswith("-") else (f"-{test[0]}",)

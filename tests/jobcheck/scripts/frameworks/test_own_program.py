@@ -1,0 +1,279 @@
+"""What is read of programs of no known framework."""
+
+from __future__ import annotations
+
+import pytest
+
+from opsk.workload.completion import complete
+from opsk.workload.plan import Precision, Recompute, Sharding
+from opsk.workload.workload import Workload
+from opsk_jobcheck.scripts.script import read_script
+
+HEAD = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=4\n"
+ONE_GPU = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=1\n"
+RUN = "torchrun --nproc_per_node=4 train.py"
+NANO = """
+gradient_accumulation_steps = 5 * 8
+batch_size = 12
+block_size = 1024
+n_layer = 12
+n_head = 12
+n_embd = 768
+exec(open('configurator.py').read())
+if ddp:
+    gradient_accumulation_steps //= ddp_world_size
+    model = DistributedDataParallel(model)
+loss.backward()
+"""
+TRAINER = """
+import argparse
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="meta-llama/Llama-2-7b-hf")
+    parser.add_argument("--bs", type=int, default=4)
+    parser.add_argument("--max_seq_length", type=int, default=2048)
+    parser.add_argument("--lora", action="store_true")
+    args = parser.parse_args()
+    model = AutoModelForCausalLM.from_pretrained(args.model, torch_dtype=torch.bfloat16)
+    if args.lora:
+        model = get_peft_model(model, LoraConfig(r=8))
+    arguments = TrainingArguments(output_dir="x", per_device_train_batch_size=args.bs,
+        gradient_accumulation_steps=8, bf16=True, gradient_checkpointing=True, deepspeed="ds.json")
+    Trainer(model=model, args=arguments).train()
+"""
+SHAPE = "--n_layers 24 --d_model 1024 --n_heads 16 --seq_len 2048"
+
+
+def read(command: str, files: dict[str, str] | None = None, *, head: str = HEAD) -> Workload:
+    """Read a script of one command."""
+    return read_script(f"{head}{command}\n", file="job.sh", files=files or {})
+
+
+def reasons(workload: Workload) -> dict[str, str]:
+    """Return why fields are unknown."""
+    return {entry.field: entry.why for entry in workload.unknown}
+
+
+def test_flags_with_usual_names_state_shape_and_plan() -> None:
+    workload = read(f"{RUN} {SHAPE} --micro_batch_size 4 --precision bf16 --grad_accum_steps 2")
+    model, plan = workload.model, workload.plan
+    assert (model.layers, model.hidden, model.heads, model.seq) == (24, 1024, 16, 2048)
+    assert (plan.micro_batch, plan.precision) == (4, Precision.BF16)
+    assert dict(workload.options)["deepspeed.accumulation_steps"] == "2"
+
+
+def test_overrides_of_hydra_are_read_by_their_last_name() -> None:
+    workload = read(
+        f"{RUN} model.hidden_size=512 +model.num_layers=8 model.num_heads=8 data.seq_len=128 trainer.devices=4"
+    )
+    assert (workload.model.layers, workload.model.hidden, workload.model.seq) == (8, 512, 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("c.yaml", "model:\n  n_layer: 12\n  n_embd: 768\n  n_head: 12\ntrain:\n  seq_length: 512\n"),
+        ("c.json", '{"n_layer": 12, "n_embd": 768, /* x */ "n_head": 12, "seq_length": 512}'.replace("/* x */", "")),
+        ("c.json", '{"n_layer": 12, "n_embd": 768, "n_head": 12,\n"seq_length": 512,}'),
+        ("c.toml", "[model]\nn_layer = 12\nn_embd = 768\nn_head = 12\n[data]\nseq_length = 512\n"),
+        ("c.py", "n_layer = 12\nn_embd = 768\nn_head = 12\nseq_length = 512\n"),
+    ],
+)
+def test_files_of_settings_are_read(name: str, text: str) -> None:
+    flag = "" if name.endswith(".py") else "--config "
+    assert name in read(f"{RUN} {flag}{name}").missing_files
+    model = read(f"{RUN} {flag}{name}", {name: text}).model
+    assert (model.layers, model.hidden, model.heads, model.seq) == (12, 768, 12, 512)
+
+
+def test_the_command_overrides_a_file_and_a_file_the_defaults_of_the_program() -> None:
+    files = {
+        "train.py": "n_layer = 2\nn_head = 2\nn_embd = 64\nblock_size = 32\nx.backward()",
+        "c.yaml": "n_layer: 4\nn_head: 4\n",
+    }
+    model = read(f"{RUN} --config c.yaml --n_head 8", files).model
+    assert (model.layers, model.heads, model.hidden, model.seq) == (4, 8, 64, 32)
+
+
+def test_defaults_count_only_where_no_other_settings_can_be_hidden() -> None:
+    files = {"train.py": "n_layer = 2\nx.backward()"}
+    assert read(RUN, files).model.layers == 2
+    assert read(f"{RUN} --config c.yaml", files).model.layers is None
+    assert read(f"{RUN} $EXTRA", files).model.layers is None
+
+
+def test_two_settings_that_differ_are_unknown() -> None:
+    workload = read(f"{RUN} --config c.yaml", {"c.yaml": "a:\n  n_layer: 4\nb:\n  num_layers: 6\n"})
+    assert workload.model.layers is None
+    assert "several settings" in reasons(workload)["model.layers"]
+
+
+def test_settings_of_another_model_are_left_out() -> None:
+    text = "model:\n  n_layer: 4\nteacher:\n  n_layer: 48\n"
+    assert read(f"{RUN} --config c.yaml", {"c.yaml": text}).model.layers == 4
+
+
+def test_what_the_program_sets_again_is_unknown() -> None:
+    files = {"train.py": "args.n_layers = args.n_layers * 2\nx.backward()"}
+    workload = read(f"{RUN} {SHAPE}", files)
+    assert workload.model.layers is None
+    assert reasons(workload)["model.layers"] == "the program sets it again (train.py, line 1)"
+
+
+def test_a_width_that_the_heads_do_not_divide_is_doubted() -> None:
+    assert read(f"{RUN} --n_layers 2 --d_model 100 --n_heads 16").model.heads is None
+
+
+def test_nanogpt_with_its_configuration_gets_a_plan() -> None:
+    files = {"train.py": NANO, "config/gpt2.py": "n_layer=24\nn_head=16\nn_embd=1024\n"}
+    workload = read(f"{RUN} config/gpt2.py --batch_size=8", files)
+    assert (workload.model.layers, workload.model.hidden, workload.model.seq) == (24, 1024, 1024)
+    assert (workload.plan.micro_batch, workload.plan.global_batch, workload.plan.sharding) == (8, 320, Sharding.NONE)
+    assert complete(workload).plan is not None
+    assert read(f"{RUN} config/gpt2.py", {"train.py": NANO}).model.layers is None
+
+
+def test_arguments_in_python_of_the_trainer_are_read() -> None:
+    files = {"train.py": TRAINER, "ds.json": '{"zero_optimization": {"stage": 3,},}'}
+    workload = read(f"{RUN} --bs 2", files)
+    plan = workload.plan
+    assert (workload.framework, workload.model.name, workload.model.seq) == (
+        "hf-trainer",
+        "meta-llama/Llama-2-7b-hf",
+        2048,
+    )
+    assert (plan.micro_batch, plan.global_batch) == (2, 64)
+    assert (plan.precision, plan.recompute, plan.sharding) == (Precision.BF16, Recompute.FULL, Sharding.ZERO3)
+    assert complete(workload).plan is not None
+
+
+def test_adapters_count_where_their_switch_is_on() -> None:
+    files = {"train.py": TRAINER}
+    assert "trainable" not in dict(read(RUN, files).options)
+    assert "only adapters are trained" in dict(read(f"{RUN} --lora", files).options)["trainable"]
+    always = TRAINER.replace("if args.lora:", "if size > 7:")
+    assert "only adapters are trained" in dict(read(RUN, {"train.py": always}).options)["trainable"]
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("model.requires_grad_(False)", "part of the model is frozen"),
+        ("p.requires_grad = False", "part of the model is frozen"),
+        ("t = DPOTrainer(model, ref)", "other models are in memory too"),
+        ("m = AutoModelForCausalLM.from_pretrained(x, load_in_4bit=True)", "the weights are quantized"),
+    ],
+)
+def test_what_else_is_in_memory_or_frozen_is_said(line: str, what: str) -> None:
+    assert what in dict(read(f"{RUN} {SHAPE}", {"train.py": f"{line}\nx.backward()"}).options)["trainable"]
+
+
+@pytest.mark.parametrize(
+    ("source", "sharding"),
+    [
+        ("m = FSDP(m, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)", Sharding.ZERO2),
+        ("m = FSDP(m)", Sharding.ZERO3),
+        ("fully_shard(m)", Sharding.ZERO3),
+        ("m = DDP(m)", Sharding.NONE),
+        ("if x > 1:\n  m = FSDP(m)", None),
+        ("e = deepspeed.initialize(model=m, config=c)", None),
+    ],
+)
+def test_the_class_that_wraps_the_model_states_the_sharding(source: str, sharding: Sharding | None) -> None:
+    workload = read(f"{RUN} {SHAPE}", {"train.py": f"{source}\nx.backward()"})
+    assert workload.plan.sharding == sharding
+    assert ("plan.sharding" in reasons(workload)) == (sharding is None)
+
+
+@pytest.mark.parametrize(
+    ("source", "micro"),
+    [
+        ("x = DataLoader(d, batch_size=args.batch_size)\nm = DDP(m)\n", 16),
+        ("x = DataLoader(d, batch_size=args.batch_size // world)\nm = DDP(m)\n", None),
+        ("m = DDP(m)\n", None),
+        ("args.batch_size = int(args.batch_size / world)\nm = DDP(m)\n", None),
+    ],
+)
+def test_a_batch_is_that_of_a_rank_where_the_program_loads_it_so(source: str, micro: int | None) -> None:
+    files = {"train.py": f"{source}loss.backward()"}
+    assert read(f"{RUN} {SHAPE} --batch_size 16", files).plan.micro_batch == micro
+
+
+def test_a_batch_on_one_gpu_is_the_micro_batch() -> None:
+    assert read(f"python train.py {SHAPE} --batch_size 16", head=ONE_GPU).plan.micro_batch == 16
+    assert read(f"{RUN} {SHAPE} --batch_size 16").plan.micro_batch is None
+
+
+def test_one_process_for_several_gpus_gets_no_verdict() -> None:
+    workload = read(f"python train.py {SHAPE} --micro_batch_size 16")
+    assert reasons(workload)["plan.micro_batch"] == "python starts one process, and the job has 4 GPUs"
+    assert read(f"srun python train.py {SHAPE} --micro_batch_size 16").plan.micro_batch is None
+    assert read(f"srun --ntasks-per-node=4 python train.py {SHAPE} --micro_batch_size 16").plan.micro_batch == 16
+
+
+def test_precision_is_full_where_nothing_in_the_program_lowers_it() -> None:
+    assert read(f"{RUN} {SHAPE}", {"train.py": "loss.backward()"}).plan.precision is Precision.FP32
+    assert read(f"{RUN} {SHAPE}", {"train.py": "m.to(bf16)\nloss.backward()"}).plan.precision is None
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "is_training"),
+    [
+        ("run.py", "for x in d:\n    loss.backward()\n", True),
+        ("gpt.py", "from transformers import Trainer\nTrainer(m).train()", True),
+        ("main.py", "import json\nprint(1)", False),
+        ("make_dataset.py", "import json\n", False),
+        ("serve.py", "engine = LLM(model)\nengine.generate(x)", False),
+    ],
+)
+def test_a_training_is_what_goes_backward_or_starts_a_trainer(name: str, source: str, is_training: bool) -> None:
+    assert read(f"python {name}", {name: source}).is_training is is_training
+
+
+def test_a_python_file_is_asked_for_where_there_are_gpus_alone() -> None:
+    assert read("python train.py").missing_files == ("train.py",)
+    assert read("python train.py", head="#!/bin/bash\n#SBATCH --nodes=1\n").missing_files == ()
+    assert read("python -m mine.train").missing_files == ("mine/train.py",)
+
+
+def test_a_program_in_a_here_document_is_read() -> None:
+    text = f"{HEAD}cat > train.py <<'EOF'\nn_layer = 3\nloss.backward()\nEOF\n{RUN}\n"
+    assert read_script(text, file="job.sh").model.layers == 3
+
+
+def test_other_optimizers_than_adam_are_named() -> None:
+    options = dict(read(f"{RUN} {SHAPE}", {"train.py": "o = torch.optim.SGD(p)\nloss.backward()"}).options)
+    assert options["optimizer.name"] == "sgd"
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ('m = AutoModelForCausalLM.from_pretrained("gpt2")', "gpt2"),
+        ('t = AutoTokenizer.from_pretrained("gpt2-xl")\nm = GPT2LMHeadModel.from_pretrained("gpt2")', "gpt2"),
+        ('a = AutoModel.from_pretrained("gpt2")\nb = AutoModel.from_pretrained("gpt2-xl")', None),
+        ('a = AutoModel.from_pretrained("gpt2")\nb = AutoencoderKL.from_pretrained(name)', None),
+        ("m = AutoModel.from_pretrained(args.model)", "gpt2-medium"),
+    ],
+)
+def test_the_one_model_that_a_program_loads_is_named(source: str, name: str | None) -> None:
+    text = f'p.add_argument("--model", default="gpt2-medium")\n{source}\nloss.backward()'
+    assert read(RUN, {"train.py": text}).model.name == name
+
+
+@pytest.mark.parametrize(
+    ("source", "precision"),
+    [
+        ("m.to(torch.bfloat16)", None),
+        ("m.half()", None),
+        ("with torch.autocast('cuda', dtype=torch.bfloat16):\n    pass", Precision.BF16),
+        ("m.cuda()", Precision.FP32),
+    ],
+)
+def test_number_formats_that_the_program_chooses_are_known_by_autocast_alone(
+    source: str, precision: Precision | None
+) -> None:
+    workload = read(f"{RUN} {SHAPE}", {"train.py": f"{source}\nloss.backward()"})
+    assert workload.plan.precision == precision
+    assert ("plan.precision" in reasons(workload)) == (precision is None)
