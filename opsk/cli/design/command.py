@@ -8,11 +8,9 @@ from typing import Any
 
 import click
 
+from opsk.cli.design.answer import build_comparison_document, build_paper_document, format_csv
 from opsk.cli.design.charts import build_charts
-from opsk.cli.design.document import build_design_document, format_csv
-from opsk.cli.design.inputs import USUAL_RADIX, Comparison, Request, build_comparison
-from opsk.cli.design.papers import PAPERS, build_paper_document
-from opsk.cli.design.run import ProgressIterator
+from opsk.cli.design.inputs import USUAL_RADIX, Request, build_comparison
 from opsk.cli.design.text import print_design
 from opsk.cli.document import echo_json
 from opsk.cli.render.chart import lay_out_chart, render_chart_svg
@@ -20,11 +18,9 @@ from opsk.cli.render.chart_png import chart_png
 from opsk.errors import ExitStatus, InputError
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.frameworks.limits import ANYTHING
-from opsk.network_design.failures import outcomes
-from opsk.network_design.rows import build_row
-from opsk.network_design.sweep import KEYS
+from opsk.network_design.papers import PAPERS
+from opsk.network_design.point import KEYS
 from opsk.network_design.techniques import Extras, Technique
-from opsk.network_design.verdict import sentences
 from opsk.text import escape
 
 _STDOUT = Path("-")
@@ -113,7 +109,10 @@ def design(
     """
     _refuse_two_stdouts({"--csv": csv_file, "--svg": svg, "--png": png}, as_json=as_json)
     request = _build_request(**given)
-    document = build_paper_document(paper, request) if paper else _compare(build_comparison(request), failures=failures)
+    if paper:
+        document = build_paper_document(paper, request)
+    else:
+        document = build_comparison_document(build_comparison(request), failures=failures)
     chart = lay_out_chart(build_charts(document)) if svg or png else None
     if csv_file is not None:
         _write(csv_file, format_csv(document).encode(), "--csv")
@@ -134,27 +133,6 @@ def _build_request(**given: Any) -> Request:
     prices = {name.replace("-", "_"): given.pop(name.replace("-", "_")) for name, _ in _PRICES}
     names = [*(name.replace("-", "_") for name, _, _ in _EXTRAS), "servers_per_node", "interfaces"]
     return Request(prices=prices, extras={name: given.pop(name) for name in names}, **given)
-
-
-def _compare(comparison: Comparison, *, failures: bool) -> dict[str, Any]:
-    """Return the document of the requested networks."""
-    walk, setting = ProgressIterator("networks"), comparison.setting
-    rows = walk.collect(
-        build_row(setting, swept.point, swept.technique, sweep=swept.sweep) for swept in walk(comparison.swept_rows)
-    )
-    failure_rows = []
-    if failures and not walk.interrupted:
-        kinds = outcomes(setting.node, precision=setting.template.precision, efficiency=setting.efficiency)
-        failure_rows = walk.collect(kinds)
-    return build_design_document(
-        rows=rows,
-        verdict=sentences(rows),
-        failures=failure_rows,
-        assumed=comparison.assumed,
-        prices=setting.prices,
-        extras=setting.extras,
-        interrupted=walk.interrupted,
-    )
 
 
 def _refuse_two_stdouts(files: Mapping[str, Path | None], *, as_json: bool) -> None:

@@ -17,9 +17,8 @@ from opsk.hardware.catalog import gpu as named_gpu
 from opsk.hardware.catalog import node as named_node
 from opsk.hardware.spec import ClusterSpec, NodeSpec
 from opsk.network_design.plans import BestPlans, ModelRequest
-from opsk.network_design.point import Point, Wiring
+from opsk.network_design.point import ALL, Point, SweptRow, Wiring, list_swept_rows, parse_network, parse_sweep
 from opsk.network_design.rows import Setting
-from opsk.network_design.sweep import ALL, SweptRow, list_swept_rows, parse_network, parse_sweep
 from opsk.network_design.techniques import Extras, Technique
 from opsk.planning.search.request import AXES
 from opsk.text import escape

@@ -9,9 +9,8 @@ import pytest
 from opsk.hardware.spec import NodeSpec
 from opsk.network_design.plans import BestPlans, ModelRequest
 from opsk.network_design.point import Point, Wiring
-from opsk.network_design.rows import Setting, build_row, find_reference
+from opsk.network_design.rows import Setting, build_row, find_reference, sentences, smallest_saving_domain
 from opsk.network_design.techniques import Technique
-from opsk.network_design.verdict import sentences, smallest_saving_domain
 from opsk.workload.plan import Plan
 from opsk.workload.public_models.lookup import public_models
 

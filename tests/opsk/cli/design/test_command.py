@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsk.cli.design import run as design_run
+from opsk.cli.design import answer as design_run
 from opsk.cli.main import opsk
 from opsk.errors import ExitStatus, InputError, OpskError
 
@@ -104,7 +104,10 @@ def test_the_paper_of_rail_only_has_its_table_and_its_statements():
 @pytest.mark.parametrize("paper", ["titan", "ntt"])
 def test_talks_are_compared(paper: str):
     found = document("--paper", paper)
-    assert {entry["agrees"] for entry in found["compared"]} <= {True, False}
+    stated = [entry for entry in found["compared"] if entry["stated"] is not None]
+    assert len(stated) >= 10
+    assert {entry["agrees"] for entry in stated} <= {True, False}
+    assert any(entry["agrees"] for entry in stated)
 
 
 def test_csv_has_a_line_for_each_network_and_model(tmp_path: Path):
