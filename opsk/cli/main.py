@@ -35,7 +35,7 @@ CORE_COMMANDS = {
     "scaling": "opsk.cli.scaling.command:scaling",
     "setup": "opsk.cli.setup:setup",
     "store": "opsk.cli.store:store",
-    "srun-options": "opsk.cli.place.launch_shell:srun_options",
+    "srun-options": "opsk.cli.place.srun_options:srun_options",
     "throughput": "opsk.cli.throughput.command:throughput",
     "validate": "opsk.cli.calibration.validate:validate",
 }

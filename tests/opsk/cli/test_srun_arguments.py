@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.cli.place.launch_shell import parse_step
+from opsk.cli.place.srun_options import parse_step
 from opsk.errors import InputError
 
 JOB = {"SLURM_JOB_NUM_NODES": "4", "SLURM_NNODES": "4", "SLURM_NTASKS": "32", "SLURM_NTASKS_PER_NODE": "8"}
