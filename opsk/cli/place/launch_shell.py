@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from opsk.errors import InputError
-from opsk.frameworks.setting import Setting
+from opsk.frameworks.options import Setting
 from opsk.planning.placement.rank_map import RankMap
 from opsk.units import KIB
 
