@@ -31,10 +31,16 @@ from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Assumption, Completion, complete
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.advice import Advice, find_guesses
-from opsk_jobcheck.advice.host_memory import explain_partial_offload, find_host_shortage
 from opsk_jobcheck.advice.placement import PlacementAdvice, PlacementRequest, advise_live_placement, advise_placement
+from opsk_jobcheck.advice.problems import (
+    apply_launcher_ranks,
+    choose_repair,
+    explain_partial_offload,
+    find_host_shortage,
+    find_stops,
+    round_to_whole_batches,
+)
 from opsk_jobcheck.advice.recipe_cache import RecipeCache, RecipeKey, build_recipe
-from opsk_jobcheck.advice.repairs import apply_launcher_ranks, choose_repair, find_stops, round_to_whole_batches
 from opsk_jobcheck.advice.search import SearchResult, Waste, search_improvements
 from opsk_jobcheck.advice.suggestions import Question
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints

@@ -25,8 +25,7 @@ from functools import cached_property
 
 from opsk.workload.advice_record import replace_hash
 from opsk_jobcheck.scripts.free_numbers import Free, Numbered, text_digest
-from opsk_jobcheck.submission.request import SlurmRequest
-from opsk_jobcheck.submission.request_parsing import contradicts
+from opsk_jobcheck.submission.request import SlurmRequest, contradicts
 from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest, script_hash, short_hash
 
 MAX_ENTRIES = 2048

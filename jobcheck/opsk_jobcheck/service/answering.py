@@ -30,8 +30,7 @@ from opsk_jobcheck.submission.protocol import (
     RecordQuestion,
     SubmitQuestion,
 )
-from opsk_jobcheck.submission.request import SlurmRequest
-from opsk_jobcheck.submission.request_parsing import command_text, parse_advise_request, parse_submit_request
+from opsk_jobcheck.submission.request import SlurmRequest, command_text, parse_advise_request, parse_submit_request
 from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest, script_hash
 from opsk_jobcheck.workers.pool import TooBusyError, WorkerPool
 

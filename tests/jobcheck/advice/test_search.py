@@ -7,7 +7,7 @@ import pytest
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
 from opsk.costmodel.uncertainty.verdict import Verdict, compute_verdict
-from opsk_jobcheck.advice.repairs import apply_launcher_ranks
+from opsk_jobcheck.advice.problems import apply_launcher_ranks
 from opsk_jobcheck.advice.search import MAX_BUBBLE, Waste, WasteKind, find_waste
 from opsk_jobcheck.advice.suggestions import MIN_GAIN, REQUESTED_GPUS, Question, find_best_plan, find_near_plans
 from opsk_jobcheck.scripts.script import read_script

@@ -9,7 +9,7 @@ from opsk.config import AdvisorConfig
 from opsk_jobcheck.service.answering import Answerer
 from opsk_jobcheck.service.session import NoSideServices, Peer, Session
 from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer
-from opsk_jobcheck.submission.request_parsing import parse_advise_request
+from opsk_jobcheck.submission.request import parse_advise_request
 from opsk_jobcheck.workers.analysis import Analysis
 
 

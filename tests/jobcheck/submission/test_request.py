@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk_jobcheck.submission.protocol import AdviseQuestion, SubmitQuestion
-from opsk_jobcheck.submission.request import SlurmRequest
-from opsk_jobcheck.submission.request_parsing import (
+from opsk_jobcheck.submission.request import (
+    SlurmRequest,
     command_text,
     contradicts,
     job_environment,
