@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opsk_jobcheck.scripts.settings.command_settings import iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import MAX_CONFIG_CHARS, ConfigFile, read_config_file
 
 

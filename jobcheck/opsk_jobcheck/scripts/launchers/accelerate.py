@@ -23,9 +23,8 @@ from opsk_jobcheck.scripts.settings.deepspeed_config import (
     read_deepspeed,
     state_stage,
 )
-from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.reader import Reading
-from opsk_jobcheck.scripts.settings.statements import (
+from opsk_jobcheck.scripts.settings.findings import (
+    Findings,
     mark_all_unknown,
     parse_boolean,
     parse_integer,
@@ -34,6 +33,7 @@ from opsk_jobcheck.scripts.settings.statements import (
     state_number,
     state_word,
 )
+from opsk_jobcheck.scripts.settings.reader import Reading
 
 FSDP_OPTION = "fsdp"
 HYBRID_OPTION = "fsdp.hybrid"

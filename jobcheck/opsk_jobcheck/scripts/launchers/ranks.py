@@ -1,18 +1,53 @@
-"""Reads the number of ranks that a launcher starts from the launcher's flags."""
+"""Reads which ranks a launcher starts and on which nodes, and compares them with the request to Slurm.
+
+Launchers are ``srun`` before a training program, ``torchrun`` and programs that take its flags (``tune run``,
+``colossalai run``, ``torch.distributed.launch``), ``accelerate launch``, ``deepspeed`` and ``composer``. The flags of
+a launcher precede the program; the words after the program are the program's. The nodes that ``opsk launch`` does not
+use at first are spares, until a failure brings them in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from opsk.workload.workload import Problem
-from opsk_jobcheck.scripts.bash.values import Invocation, Scalar, Variable
-from opsk_jobcheck.scripts.launchers.launchers import PER_NODE, Launch, compute_tasks_per_node
-from opsk_jobcheck.scripts.launchers.programs import names_of
-from opsk_jobcheck.scripts.sbatch.resources import Resources
-from opsk_jobcheck.scripts.settings.arguments import Arguments, arguments_of
+from opsk_jobcheck.scripts.bash.values import Invocation, Run, Scalar, Text, Variable
+from opsk_jobcheck.scripts.launchers.programs import names_of, program_of
+from opsk_jobcheck.scripts.sbatch.directives import Directives, read_words
+from opsk_jobcheck.scripts.sbatch.resources import Resources, merge
+from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, arguments_of, parse_arguments
 from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.scripts.settings.reader import Match
 
+BUILTIN_LAUNCHER = "opsk launch"
+_VALUELESS = frozenset({"--per-node"})
+_MAX_DIGITS = 9
+_SIZES = ("plan.nodes", "plan.gpus")
+NODES = ("--nnodes", "--num-machines", "--num-nodes")
+PER_NODE = ("--nproc-per-node", "--num-gpus", "--nproc")
+_COMPARED = "launcher.compared"
+_AGENTS = frozenset(
+    {
+        *("torchrun", "torchrun_jsc", "torch.distributed.run", "torch.distributed.launch", "tune", "colossalai"),
+        *("deepspeed", "composer", "dlrover-run"),
+    }
+)
+"""Launchers of which one runs on each node, and starts the ranks there."""
+_WAITS = frozenset({"torchrun", "torchrun_jsc", "torch.distributed.run", "torch.distributed.launch"})
+"""Launchers that take one node when the number of nodes is not given."""
+_DEEPSPEED, _HOSTS = "deepspeed", frozenset({"--hostfile", "-H", "--launcher", "--no-local-rank", "--no-ssh"})
+"""DeepSpeed's launcher stays on its node unless other hosts are given."""
+_SPREADS = frozenset(
+    {
+        *("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "jsrun", "aprun", "flux", "horovodrun"),
+        *("ssh", "pdsh", "clush", "parallel", "parallel-ssh", "pssh", "ansible", "sbatch", "salloc", "ray"),
+        *("opsk-srun", "opsk"),
+    }
+)
+"""Commands that may start others on several nodes."""
+MAX_BACK = 4
+"""How many commands before a program may hold the ``srun`` that starts the shell around it."""
 _ONE_RANK_LAUNCHERS = frozenset({"torchrun", "torch.distributed.run"})
 """Launchers that start one rank a node by default."""
 _MPI = frozenset({"mpirun", "mpiexec", "orterun"})
@@ -22,6 +57,287 @@ _RANK_PER_TASK = ("megatron", "hf-trainer", "trl", "gpt-neox")
 _STARTERS = frozenset(
     {"accelerate", "accelerate.commands.launch", "ray", "horovodrun", "bash", "sh", "deepspeed.launcher"}
 )
+OPTION = "launcher.ranks"
+"""Name of the workload option for the number of ranks."""
+NODES_OPTION = "launcher.nodes"
+"""Name of the workload option for the launcher's number of nodes."""
+_ALL = ("--num-processes",)
+"""Flags that count the ranks of all nodes (``accelerate launch``)."""
+_RANKS_PER_NODE = ("--nproc-per-node", "--num-gpus")
+MAX_RANKS = 1 << 24
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How a training program is started.
+
+    ``step`` is the request of the ``srun`` before it, ``None`` without one. ``launcher_flags`` are the launcher's
+    flags, and ``agent`` its name, empty where it does not start several ranks. ``is_alone``: nothing in the script can
+    start it on other nodes than the first one.
+    """
+
+    launcher_flags: Arguments
+    agent: str = ""
+    step: Resources | None = None
+    line: int = 0
+    words: tuple[Text, ...] = field(default=())
+    is_alone: bool = False
+
+
+def find_launch(run: Run, invocation: Invocation | None) -> Launch | None:
+    """Return how the training command of a script is started, ``None`` where there is no such command."""
+    if invocation is None:
+        return None
+    words = _find_launcher_words(invocation)
+    agent = next((name for word in words if (name := word.shown.rpartition("/")[2]) in _AGENTS), "")
+    return Launch(
+        launcher_flags=parse_arguments(words),
+        agent=agent,
+        step=_find_step(run.invocations, invocation),
+        line=invocation.line,
+        words=words,
+        is_alone=not any(_may_spread(entry) for entry in run.invocations),
+    )
+
+
+def parse_launcher_arguments(invocation: Invocation) -> Arguments:
+    """Return the flags before the training program: the launcher's own."""
+    return parse_arguments(_find_launcher_words(invocation))
+
+
+def _may_spread(invocation: Invocation) -> bool:
+    """Return whether a command may start another one on several nodes: known for it, or not known at all."""
+    words = invocation.words
+    return not words or words[0].known is None or not _SPREADS.isdisjoint(names_of(invocation))
+
+
+def state_launch(launch: Launch | None, resources: Resources, findings: Findings) -> None:
+    """State nodes and GPUs of ``srun`` and the launcher, where the request to Slurm has none, or more."""
+    step = launch.step if launch else None
+    if launch is None or step is None:
+        return
+    _state_part(launch, step, resources, findings)
+    if any(name in findings.unknown for name in ("plan.nodes", "plan.gpus_per_node", "plan.gpus")):
+        return
+    for name in ("nodes", "gpus_per_node", "gpus"):
+        value = getattr(step, name)
+        if value is not None and f"plan.{name}" not in findings.values:
+            findings.state(f"plan.{name}", value, launch.line, f"srun: {name.replace('_', ' ')} {value}")
+
+
+def _state_part(launch: Launch, step: Resources, resources: Resources, findings: Findings) -> None:
+    """State the nodes and GPUs of a step on a part of the job's nodes; mark them unknown where Slurm chooses them.
+
+    A step on one node may be one of several that train together: it counts where the launcher is given as many nodes
+    as the step has, or where it starts several ranks on each by itself.
+    """
+    stated_nodes, nodes, tasks = _find_number(launch.launcher_flags, NODES), resources.nodes, step.ntasks
+    if nodes and step.nodes and step.nodes < nodes:
+        if stated_nodes[1] == step.nodes if stated_nodes else not launch.agent and (tasks or 0) > step.nodes:
+            findings.state("plan.nodes", step.nodes, launch.line, f"srun: nodes {step.nodes} of {nodes}")
+            if step.gpus_per_node:
+                findings.state(
+                    "plan.gpus_per_node", step.gpus_per_node, launch.line, f"srun: {step.gpus_per_node} GPUs"
+                )
+            gpus_per_node = findings.get("plan.gpus_per_node")
+            gpus = step.gpus or (step.nodes * gpus_per_node if gpus_per_node else None)
+            findings.values.pop("plan.gpus", None)
+            if gpus:
+                findings.state("plan.gpus", gpus, launch.line, f"srun: nodes {step.nodes} × {gpus_per_node} GPUs")
+    elif (
+        nodes
+        and tasks
+        and resources.ntasks
+        and not launch.agent
+        and nodes < tasks < resources.ntasks
+        and not stated_nodes
+    ):
+        for name in ("plan.nodes", "plan.gpus"):
+            why = f"srun starts {tasks} of {resources.ntasks} tasks, on which nodes is left to Slurm"
+            findings.mark_unknown(name, why, launch.line)
+
+
+def check_launch(launch: Launch | None, resources: Resources, findings: Findings, *, is_preset: bool = False) -> bool:
+    """Report ranks that do not match the GPUs, and nodes that do not match the job.
+
+    ``is_preset``: the environment may state the number of nodes (``PET_NNODES``). Returns whether the launcher runs on
+    one node of several, and nothing names the others.
+    """
+    if launch is None or not launch.agent:
+        return False
+    nodes, per_node = _find_number(launch.launcher_flags, NODES), _find_number(launch.launcher_flags, PER_NODE)
+    if any(_may_be_any(launch.launcher_flags, name) for name in (*NODES, *PER_NODE)):
+        findings.options[_COMPARED] = "any"  # one that agrees with Slurm would be free, and another does not agree
+    if launch.step is None or launch.step.nodes in (None, resources.nodes):
+        # a step on a part of the nodes may well start fewer
+        _compare_with_slurm(findings, nodes, resources, "nodes", "nodes")
+    _compare_ranks(findings, launch, per_node, resources)
+    is_stated = any(name in launch.launcher_flags.flags for name in NODES)
+    values = [argument.value for argument in launch.launcher_flags.flags.values()]
+    # unknown words that are no flag's value may hold flags
+    is_open = is_preset or any(all(word is not value for value in values) for word in launch.launcher_flags.opaque)
+    takes_one_node = launch.agent in _WAITS and not is_stated and not is_open
+    if takes_one_node and launch.step is not None:
+        _report_one_node(findings, launch, resources)
+    if launch.agent in _WAITS and launch.step is None and launch.is_alone:
+        _report_first_node(findings, launch, resources)
+    runs_on_one_node = launch.is_alone if launch.step is None else launch.step.nodes == 1
+    if (
+        launch.agent == _DEEPSPEED
+        and runs_on_one_node
+        and not is_stated
+        and not _HOSTS & launch.launcher_flags.flags.keys()
+    ):
+        return _report_missing_hosts(findings, launch, resources)
+    return takes_one_node and runs_on_one_node and (resources.nodes or 0) > 1
+
+
+def find_one_task_per_gpu(launch: Launch | None, resources: Resources) -> int | None:
+    """Return the tasks of a node where they are requested, or where they are as many as its GPUs."""
+    if resources.ntasks_per_node is not None:
+        return resources.ntasks_per_node
+    tasks = compute_tasks_per_node(launch, resources)
+    gpus = resources.gpus_per_node or (launch.step.gpus_per_node if launch and launch.step else None)
+    return tasks if tasks and tasks == gpus else None
+
+
+def compute_tasks_per_node(launch: Launch | None, resources: Resources) -> int | None:
+    """Return how many tasks ``srun`` starts on a node, where that is known."""
+    for source in (launch.step if launch else None, resources):
+        if source is None:
+            continue
+        if source.ntasks_per_node is not None:
+            return source.ntasks_per_node
+        nodes = source.nodes or resources.nodes
+        if source.ntasks is not None and nodes and source.ntasks % nodes == 0:
+            return source.ntasks // nodes
+    return None
+
+
+def _compare_ranks(
+    findings: Findings, launch: Launch, per_node: tuple[Argument, int] | None, resources: Resources
+) -> None:
+    """Compare the ranks of a node with its GPUs; with several tasks a node each of them starts as many."""
+    requested = resources.gpus_per_node
+    if per_node is None or not requested:
+        return
+    argument, count = per_node
+    tasks = (compute_tasks_per_node(launch, resources) or 1) if launch.step is not None else 1
+    if tasks > 1 and launch.agent in _WAITS and tasks * count > requested:
+        what = (
+            f"srun starts {tasks} tasks a node, each starts {count} ranks ({argument.shown[:60]}), for {requested} GPUs"
+        )
+        hint = "one task a node: --ntasks-per-node=1"
+        _report_problem(findings, argument.line, f"{what}{_cite(resources, findings, 'gpus_per_node')}", hint)
+    elif tasks == 1:
+        _compare_with_slurm(findings, per_node, resources, "gpus_per_node", "GPUs a node")
+
+
+def _compare_with_slurm(
+    findings: Findings, given: tuple[Argument, int] | None, resources: Resources, name: str, what: str
+) -> None:
+    """Report that a launcher's number differs from the request to Slurm."""
+    requested = getattr(resources, name)
+    if given is None or requested is None or given[1] == requested:
+        return
+    argument, count = given
+    text = f"{argument.shown[:60]} and {requested} {what} asked of Slurm do not agree{_cite(resources, findings, name)}"
+    hint = f"give {argument.written or argument.flag} {requested}, or ask Slurm for {count} {what}"
+    _report_problem(findings, argument.line, text, hint)
+
+
+def _report_one_node(findings: Findings, launch: Launch, resources: Resources) -> None:
+    """Report that a launcher without a number of nodes takes one."""
+    nodes = resources.nodes
+    if not nodes or nodes < 2 or (launch.step is not None and launch.step.nodes == 1):
+        return
+    what = f"{launch.agent} is not told how many nodes there are and takes 1; the job has {nodes}"
+    _report_problem(findings, launch.line, f"{what}{_cite(resources, findings, 'nodes')}", f"give --nnodes={nodes}")
+
+
+def _report_first_node(findings: Findings, launch: Launch, resources: Resources) -> None:
+    """Report that a launcher runs where the batch script does, which is on one node."""
+    nodes = resources.nodes
+    if not nodes or nodes < 2:
+        return
+    what = f"no srun starts {launch.agent}: it runs on the first of the job's {nodes} nodes alone"
+    hint = f"srun --ntasks-per-node=1 {launch.agent} --nnodes={nodes} …, with the first node as its master"
+    _report_problem(findings, launch.line, f"{what}{_cite(resources, findings, 'nodes')}", hint)
+
+
+def _report_missing_hosts(findings: Findings, launch: Launch, resources: Resources) -> bool:
+    """Report that DeepSpeed stays on one node; return whether there are others."""
+    nodes = resources.nodes
+    if not nodes or nodes < 2:
+        return False
+    what = f"deepspeed is told of no other hosts and stays on one of the job's {nodes} nodes"
+    _report_problem(findings, launch.line, f"{what}{_cite(resources, findings, 'nodes')}", "give --hostfile")
+    return True
+
+
+def _cite(resources: Resources, findings: Findings, name: str) -> str:
+    """Return the source of a size in the request to Slurm, in brackets."""
+    entry = next((entry for entry in resources.evidence if entry.field == f"plan.{name}"), None)
+    if entry is None or not entry.line:
+        return ""
+    place = f"line {entry.line}" if entry.file == findings.file else f"{entry.file}:{entry.line}"
+    return f" ({entry.text[:60]}, {place})"
+
+
+def _report_problem(findings: Findings, line: int, what: str, hint: str) -> None:
+    file, number = findings.locate(line)
+    findings.problems.append(Problem(what=what, file=file, line=number, hint=hint))
+
+
+def _find_number(arguments: Arguments, names: Sequence[str]) -> tuple[Argument, int] | None:
+    """Return the first of these flags that is certainly a number."""
+    for name in names:
+        argument = arguments.flags.get(name)
+        known = argument.value.known if argument is not None and argument.certain else None
+        if argument is not None and known and known.isascii() and known.isdigit() and 0 < len(known) < 9:
+            return argument, int(known)
+    return None
+
+
+def _may_be_any(arguments: Arguments, name: str) -> bool:
+    """Return whether a flag holds one of the numbers that are read as if they were any; see `free_numbers`."""
+    argument = arguments.flags.get(name)
+    return argument is not None and any(part.number for part in argument.value.parts)
+
+
+def _find_launcher_words(invocation: Invocation) -> tuple[Text, ...]:
+    """Return the words before the training program; all words where there is none."""
+    program = program_of(invocation)
+    return invocation.words[: len(invocation.words) - len(program.words)] if program else invocation.words
+
+
+def _find_step(invocations: Sequence[Invocation], invocation: Invocation) -> Resources | None:
+    """Return what the ``srun`` asks for that starts a command, or the shell around it."""
+    position = next((index for index, entry in enumerate(invocations) if entry is invocation), None)
+    if position is None:
+        return None
+    for index in range(position, max(-1, position - MAX_BACK - 1), -1):
+        words, names = invocations[index].words, names_of(invocations[index])
+        if "srun" in names:
+            start = names.index("srun")
+            is_around = index == position or "-c" in names or "-lc" in names
+            is_around = is_around or any(word.shown.endswith((".sh", ".bash")) for word in words[start + 1 :])
+            return merge(_parse_srun_request(words[start + 1 :]), None) if is_around else None
+    return None
+
+
+def _parse_srun_request(words: tuple[Text, ...]) -> Directives:
+    """Return what the options of an ``srun`` ask for; nothing where wholly unknown words stand among them."""
+    row: list[str] = []
+    if words and words[0].known and not words[0].known.startswith("-"):
+        return Directives()  # the command itself
+    for word in words:
+        is_value = bool(row) and row[-1].startswith("-") and "=" not in row[-1]
+        if word.known is None and not (word.parts and not word.parts[0].why) and not is_value:
+            return Directives()
+        row.append(word.shown)
+    return read_words(row, file="srun")
 
 
 def find_few_ranks(
@@ -83,28 +399,16 @@ def _find_few_by_mpi(launch: Launch, gpus: int | None) -> str:
     return ""
 
 
-OPTION = "launcher.ranks"
-"""Name of the workload option for the number of ranks."""
-NODES_OPTION = "launcher.nodes"
-"""Name of the workload option for the launcher's number of nodes."""
-_ALL = ("--num-processes",)
-"""Flags that count the ranks of all nodes (``accelerate launch``)."""
-_PER_NODE = ("--nproc-per-node", "--num-gpus")
-_NODES = ("--nnodes", "--num-nodes", "--num-machines")
-MAX_RANKS = 1 << 24
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
-
-
 def read_ranks(arguments: Arguments, findings: Findings) -> None:
     """State the number of ranks in ``findings.options``; nothing where a flag is missing or unknown.
 
     A launcher without a number of nodes takes one: only then is the number a node the total.
     """
     total = _parse_number(arguments, _ALL)
-    per_node, nodes = _parse_number(arguments, _PER_NODE), _parse_number(arguments, _NODES)
+    per_node, nodes = _parse_number(arguments, _RANKS_PER_NODE), _parse_number(arguments, NODES)
     if total is None and per_node is not None:
         is_single = findings.get("plan.nodes") == 1
-        if nodes is None and is_single and not any(name in arguments.flags for name in _NODES):
+        if nodes is None and is_single and not any(name in arguments.flags for name in NODES):
             nodes = 1
         total = per_node * nodes if nodes else None
     if total and total <= MAX_RANKS:
@@ -114,13 +418,8 @@ def read_ranks(arguments: Arguments, findings: Findings) -> None:
 
 
 def _parse_number(arguments: Arguments, names: tuple[str, ...]) -> int | None:
-    """Return the whole number that a flag is given, ``None`` where there is none or it is unknown."""
-    for name in names:
-        argument = arguments.flags.get(name)
-        known = argument.value.known if argument else None
-        if known and known.isascii() and known.isdigit() and len(known) < 9 and int(known):
-            return int(known)
-    return None
+    """Return the first positive whole number that one of these flags is given."""
+    return next((number for name in names if (number := _parse_positive(arguments.flags.get(name)))), None)
 
 
 def doubt_replicas(
@@ -169,3 +468,71 @@ def get_known_variable(invocation: Invocation, variables: Mapping[str, Variable]
     if variable is None:
         return None
     return (variable.text.known or "") if isinstance(variable, Scalar) else ""
+
+
+def is_opsk_launch(invocation: Invocation) -> bool:
+    """Return whether a command starts others by ``opsk launch``."""
+    return _find_start(invocation) is not None
+
+
+def exclude_spares(resources: Resources, invocations: Sequence[Invocation], findings: Findings) -> Resources:
+    """Return the resources of the ranks out of those of the job, and state them.
+
+    ``--nodes`` is the number of nodes that are used at first; without ``--per-node`` each rank is a separate task, one
+    a GPU or as many as ``--tasks-per-node``.
+    """
+    invocation = next((entry for entry in invocations if is_opsk_launch(entry)), None)
+    if invocation is None:
+        return resources
+    flags = _parse_opsk_flags(invocation)
+    if "--per-node" in flags:
+        tasks: int | None = 1
+    else:
+        tasks = _parse_positive(flags.get("--tasks-per-node")) or resources.gpus_per_node
+    resources = replace(resources, ntasks_per_node=tasks)
+    nodes = flags.get("--nodes")
+    return resources if nodes is None else _limit_to_nodes(resources, nodes, findings)
+
+
+def _limit_to_nodes(resources: Resources, argument: Argument, findings: Findings) -> Resources:
+    """Return the resources of so many nodes of the job; none where their number is not known."""
+    nodes, gpus_per_node = _parse_positive(argument), resources.gpus_per_node
+    if nodes is None:
+        why = argument.value.why or f"{argument.shown[:80]} is no positive whole number"
+        for name in _SIZES:
+            findings.mark_unknown(name, why, argument.line)
+        return replace(resources, nodes=None, gpus=None)
+    if resources.nodes is not None and nodes > resources.nodes:
+        return resources  # opsk launch itself refuses that
+    findings.state("plan.nodes", nodes, argument.line, f"{BUILTIN_LAUNCHER} {argument.shown}")
+    if gpus_per_node is None:
+        findings.values.pop("plan.gpus", None)
+        findings.evidence.pop("plan.gpus", None)
+        return replace(resources, nodes=nodes, gpus=None)
+    findings.state("plan.gpus", nodes * gpus_per_node, argument.line, f"nodes {nodes} × {gpus_per_node} GPUs")
+    stated = (findings.evidence[name] for name in _SIZES)
+    others = (entry for entry in resources.evidence if entry.field not in _SIZES)
+    return replace(resources, nodes=nodes, gpus=nodes * gpus_per_node, evidence=(*others, *stated))
+
+
+def _find_start(invocation: Invocation) -> int | None:
+    """Return where the words after ``opsk launch`` begin."""
+    names = names_of(invocation)
+    if "opsk" not in names:  # nearly no command has that word
+        return None
+    return next((index + 2 for index in range(len(names) - 1) if names[index : index + 2] == ("opsk", "launch")), None)
+
+
+def _parse_opsk_flags(invocation: Invocation) -> dict[str, Argument]:
+    """Return the flags of ``opsk launch`` itself; words after ``--`` are the command's."""
+    words = invocation.words[_find_start(invocation) :]
+    end = next((index for index, word in enumerate(words) if word.known == "--"), len(words))
+    return parse_arguments(words[:end], valueless=_VALUELESS).flags
+
+
+def _parse_positive(argument: Argument | None) -> int | None:
+    """Return a flag's value, where it is certainly a positive whole number."""
+    known = argument.value.known if argument is not None and argument.certain else None
+    if not known or not known.isascii() or not known.isdigit() or len(known) > _MAX_DIGITS:
+        return None
+    return int(known) or None

@@ -12,10 +12,10 @@ from types import MappingProxyType
 
 from opsk.workload.memory_settings import UNMODELLED
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
-from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.scripts.settings.statements import parse_boolean
+from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean
 
 AUTO = "auto"
+_BUCKET = "counted is DeepSpeed's own size, 500 million elements"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,6 @@ def _make_size(default: float, why: str) -> UncountedSetting:
     return UncountedSetting(why=why, harmless=(default, AUTO, None))
 
 
-_BUCKET = "counted is DeepSpeed's own size, 500 million elements"
 UNCOUNTED_DEEPSPEED: Mapping[str, UncountedSetting] = MappingProxyType(
     {
         "zero_optimization.reduce_bucket_size": _make_size(5e8, _BUCKET),

@@ -7,9 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.workload.workload import Evidence
-from opsk_jobcheck.scripts.sbatch.comments import Directives, read_directives
-from opsk_jobcheck.scripts.sbatch.directive_lines import find_head_end, iterate_head_lines, split_sbatch_words
-from opsk_jobcheck.scripts.sbatch.directives import find_late_directives, read_words
+from opsk_jobcheck.scripts.sbatch.directives import (
+    Directives,
+    find_head_end,
+    find_late_directives,
+    iterate_head_lines,
+    read_directives,
+    read_words,
+    split_sbatch_words,
+)
 
 
 def read(*lines: str) -> Directives:

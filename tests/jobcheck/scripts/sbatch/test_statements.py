@@ -6,7 +6,7 @@ import pytest
 
 from opsk.workload.plan import StatedPlan
 from opsk.workload.workload import Evidence, Problem, Unknown, Workload
-from opsk_jobcheck.scripts.sbatch.comments import apply_statements, read_opsk_lines
+from opsk_jobcheck.scripts.sbatch.statements import apply_statements, read_opsk_lines
 
 
 def test_statements_are_read_by_dotted_and_by_short_name() -> None:

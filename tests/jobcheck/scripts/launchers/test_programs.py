@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opsk.workload.workload import Workload
-from opsk_jobcheck.scripts.launchers.non_training import CONNECTIVITY
+from opsk_jobcheck.scripts.launchers.programs import CONNECTIVITY
 from opsk_jobcheck.scripts.script import read_script
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\n"
