@@ -7,9 +7,9 @@ import io
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from opsk.app.inputs.named_inputs import read_text_file
 from opsk.app.inputs.plan_file import PlanFile
 from opsk.app.inputs.plan_validation import format_value
 from opsk.costmodel.energy import JOULES_PER_KWH, count_steps
@@ -96,15 +96,10 @@ def _load_base_rates(named: str | None, wrong: list[str]) -> FailureRates:
     try:
         if named is None or not (named.endswith(".toml") or "/" in named):
             return failure_rates(named or DEFAULT_RATES)
-        with Path(named).open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-        return parse_rates(data.decode("utf-8-sig"), origin=escape(named))
+        text = read_text_file(named, max_bytes=MAX_BYTES, hint="")
+        return parse_rates(text, origin=escape(named))
     except OpskError as error:
         wrong.append(f"--rates: {error.message} ({error.hint})" if error.hint else f"--rates: {error.message}")
-    except UnicodeDecodeError as error:
-        wrong.append(f"--rates: {named}: no UTF-8 text at byte {error.start}")
-    except (OSError, ValueError) as error:
-        wrong.append(f"--rates: {named}: {getattr(error, 'strerror', None) or error}")
     return failure_rates()
 
 

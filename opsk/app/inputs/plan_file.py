@@ -26,9 +26,9 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from opsk.app.inputs.named_inputs import read_text_file
 from opsk.app.inputs.plan_validation import ExaminedPlan, RunOptions, examine_plan
 from opsk.costmodel.estimates.checkpoint import CheckpointOptions
 from opsk.errors import InputError
@@ -41,7 +41,7 @@ from opsk.workload.plan import Plan
 STDIN = "-"
 MAX_BYTES = MIB
 """A plan file is a screenful; something larger is another file by mistake."""
-_HINT = "--help names every key; examples/plans has some files"
+_HINT = "--help lists every key; examples/plans has examples"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ def _parse_toml(text: str, source: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise build_input_error(source, [f"no TOML: {error}"]) from error
+        raise build_input_error(source, [f"not a TOML file: {error}"]) from error
 
 
 def _merge(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,18 +160,16 @@ def build_input_error(source: str, wrong: list[str]) -> InputError:
 
 
 def _read(path: str) -> str:
-    """Return the text of a file or of standard input; refuse what cannot be a plan file."""
-    try:
-        if path == STDIN:
+    """Return the text of a file or of standard input; refuse what is too large for a plan file."""
+    hint = "give a plan file, or - for standard input; see examples/plans"
+    if path != STDIN:
+        text = read_text_file(path, max_bytes=MAX_BYTES, hint=hint)
+    else:
+        try:
             data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        else:
-            with Path(path).open("rb") as stream:
-                data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(escape(f"{path}: {error.strerror}"), hint="name a plan file, or - for stdin") from error
-    if len(data) > MAX_BYTES:
-        raise InputError(escape(f"{path}: larger than {MAX_BYTES} bytes, no plan file"), hint="see examples/plans")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(escape(f"{path}: no UTF-8 text at byte {error.start}"), hint="see examples/plans") from error
+            text = data.decode("utf-8-sig", "strict" if len(data) <= MAX_BYTES else "replace")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: not UTF-8 text at byte {error.start}", hint=hint) from error
+    if len(text.encode()) > MAX_BYTES:
+        raise InputError(escape(f"{path}: larger than {MAX_BYTES} bytes, too large for a plan file"), hint=hint)
+    return text

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -24,7 +23,7 @@ from opsk.cli.fabric.options import adaptive_option, routes_option
 from opsk.cli.fabric.snapshots import SnapshotRequest, run_snapshot_request, snapshot_options, store_fabric
 from opsk.cli.fabric.text import print_fabric, print_networks, print_nodes
 from opsk.cli.fabric.topology import (
-    build_topology_request,
+    TopologyRequest,
     filter_topology_files,
     print_topologies,
     topology_options,
@@ -67,7 +66,7 @@ _MIN_FOR_PROGRESS = 20
 def fabric(
     files: tuple[Path, ...], *, live: bool, deadline: float, nodes: str | None, cluster: str | None, adaptive: bool,
     strict: bool, as_json: bool, svg: Path | None, svg_kind: str, routes: tuple[Path, ...], snapshot_request:
-    SnapshotRequest, rails_file: Path | None,     **topology: Any,
+    SnapshotRequest, rails_file: Path | None, topology: TopologyRequest,
 ) -> int:  # fmt: skip
     """Show the fabric that the dumps in FILE describe, plain or gzipped.
 
@@ -87,7 +86,7 @@ def fabric(
         return run_snapshot_request(snapshot_request, as_json=as_json)
     if bool(files) == live:
         raise click.UsageError("give one or more FILEs, or --live")
-    request = build_topology_request(**topology)
+    topology.check()
     if files and len(filter_topology_files(files)) == len(files):
         if rails_file is not None:
             raise click.UsageError("--rails-file needs a dump of the fabric: these files tell no cables")
@@ -100,9 +99,9 @@ def fabric(
     rails = find_rails(dump, compute_nodes=compute_nodes or find_site_compute_nodes(dump, read_site_roles()))
     if rails_file is not None:
         save_rails(rails_file, dump, rails)
-    if request.form:
+    if topology.form:
         domains, _ = find_hb_domains(rails.attachments, topologies=match_fabric_names(node_files, rails))
-        return write_topology(request, rails, domains, node_names=compute_nodes, as_json=as_json)
+        return write_topology(topology, rails, domains, node_names=compute_nodes, as_json=as_json)
     details = FabricRequest(
         node_files=node_files, tables=(*routes, *tables), cluster=cluster, adaptive=adaptive,
         show_progress=_show_progress,

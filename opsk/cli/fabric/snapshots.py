@@ -6,10 +6,9 @@ The store is imported only when one of them is given.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from rich.table import Table
 
 from opsk.app.inputs.fabric_files import read_dump
 from opsk.app.site_store import open_site_store
-from opsk.cli.document import echo_json
+from opsk.cli.document import echo_json, echo_message
 from opsk.config import load_site
 from opsk.errors import ExitStatus
 from opsk.fabric.difference import Change, compare_snapshots
@@ -31,17 +30,10 @@ from opsk.text import escape
 
 if TYPE_CHECKING:
     from opsk.store.records.snapshots import StoredSnapshot
+from opsk.cli.option_groups import option_group
 
 DEFAULT_CLUSTER = "default"
 _MAX_SHOWN_CHANGES = 60
-
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option("--save", is_flag=True, help="Keep this fabric in the store, unless it is what was kept last."),
-    click.option("--history", is_flag=True, help="List the fabrics that the store has kept."),
-    click.option("--compare", nargs=2, metavar="A B",
-                 help="Say what changed from A to B: each a dump, or a kept fabric by id, hash, latest or previous."),
-    click.option("--cluster-name", metavar="NAME", help="Whose fabrics --save, --history and --compare mean."),
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,27 +56,20 @@ class SnapshotRequest:
         return self.cluster_name or Path(load_site().cluster or DEFAULT_CLUSTER).stem
 
 
-def snapshot_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that `SnapshotRequest` holds, as its parameter ``snapshot_request``."""
-
-    @wraps(command)
-    def with_request(
-        *arguments: Any, save: bool, history: bool, compare: tuple[str, str] | None, cluster_name: str | None,
-        **options: Any,
-    ) -> Any:  # fmt: skip
-        request = SnapshotRequest(save=save, history=history, compare=compare, cluster_name=cluster_name)
-        return command(*arguments, snapshot_request=request, **options)
-
-    wrapped: Callable[..., Any] = with_request
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
+_OPTIONS = (
+    click.option("--save", is_flag=True, help="Store this fabric, unless it equals the last stored one."),
+    click.option("--history", is_flag=True, help="List the stored fabrics."),
+    click.option("--compare", nargs=2, metavar="A B",
+                 help="Show the changes from A to B: each a dump, or a stored fabric by id, hash, latest or previous."),
+    click.option("--cluster-name", metavar="NAME", help="Cluster of --save, --history and --compare."),
+)  # fmt: skip
+snapshot_options = option_group("snapshot_request", SnapshotRequest, _OPTIONS)
 
 
 def run_snapshot_request(request: SnapshotRequest, *, as_json: bool) -> int:
     """Print the history or a comparison; the exit status says whether two fabrics differ."""
     if request.history and request.compare:
-        raise click.UsageError("--history and --compare are two questions")
+        raise click.UsageError("give only one of --history and --compare")
     if request.compare:
         return _compare(request, request.compare, as_json=as_json)
     engine = open_site_store()
@@ -104,8 +89,8 @@ def store_fabric(request: SnapshotRequest, fabric: Fabric, domains: Iterable[HbD
     from opsk.store.records.snapshots import save_snapshot
 
     snapshot = save_snapshot(engine, fabric, domains, cluster=request.cluster, now=datetime.now(UTC))
-    status = "kept as" if snapshot.new else f"unchanged since {snapshot.taken_at:%Y-%m-%d %H:%M} UTC:"
-    click.echo(f"opsk: fabric of {escape(snapshot.cluster)} {status} snapshot {snapshot.id}", err=True)
+    status = "stored as" if snapshot.new else f"unchanged since {snapshot.taken_at:%Y-%m-%d %H:%M} UTC:"
+    echo_message(f"fabric of {snapshot.cluster} {status} snapshot {snapshot.id}")
     return snapshot
 
 
@@ -134,7 +119,7 @@ def _load_side(request: SnapshotRequest, which: str) -> tuple[dict[str, Any], Sn
 
 def _print_history(rows: list[StoredSnapshot]) -> None:
     if not rows:
-        click.echo("No fabric is kept: opsk fabric FILE --save")
+        click.echo("no fabric is stored; store one with: opsk fabric FILE --save")
         return
     wide = max(len("cluster"), *(len(row.cluster) for row in rows))
     click.echo(f"{'id':>4}  {'cluster':<{wide}}  {'from':<16}  {'until':<16}  {'nodes':>6}  {'HCAs':>6}  source")

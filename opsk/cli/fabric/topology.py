@@ -1,8 +1,8 @@
-"""Writes a Slurm topology file from the cabling (``opsk fabric --write``), and compares it with the current one."""
+"""Implements ``opsk fabric --write`` and ``--diff``, and ``opsk fabric topology.conf``: topology files of Slurm."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import click
 
 from opsk.app.inputs.fabric_files import STDIN, read_text
 from opsk.cli.document import echo_json
+from opsk.cli.option_groups import option_group
 from opsk.errors import ExitStatus, InputError, SlurmError
 from opsk.fabric.dumps.guid_tables import is_guid_tree
 from opsk.fabric.fabric import Fault
@@ -29,6 +30,52 @@ from opsk.text import escape
 
 _MAX_SHOWN_GROUPS = 40
 _HEAD_BYTES = 200_000
+LIVE = "live"
+"""Means the file that the running Slurm reads."""
+_FOLDER = Path("/etc/slurm")
+_MAX_SHOWN_MOVES = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyRequest:
+    """The options of ``opsk fabric --write``; ``form`` is ``None`` when nothing is written."""
+
+    form: str | None
+    slurm_release: str | None
+    spares_per_block: int
+    partitions: tuple[str, ...]
+    against: str | None
+
+    def check(self) -> None:
+        """Check that the options go together.
+
+        Raises
+        ------
+        click.UsageError
+            An option is given without the one that it belongs to.
+        """
+        if self.form is None and (self.against is not None or self.slurm_release or self.partitions):
+            raise click.UsageError("--diff, --slurm-release and --partition need --write")
+        if self.partitions and self.form != "yaml":
+            raise click.UsageError(
+                "--partition needs --write yaml: a topology.conf has one topology for all partitions"
+            )
+
+
+_OPTIONS = (
+    click.option("--write", "form", type=click.Choice(FORMS),
+                 help="Print a topology for Slurm instead: topology.conf with a tree or blocks, or topology.yaml."),
+    click.option("--slurm-release", metavar="X.Y",
+                 help="Slurm release to write for; by default the installed or the newest known one."),
+    click.option("--spares-per-block", type=click.IntRange(min=0), default=0, show_default=True, metavar="K",
+                 help="Spare nodes in each block; the recommended --segment leaves them out."),
+    click.option("--partition", "partitions", multiple=True, metavar="NAME=tree|block",
+                 help="Topology of a partition in a topology.yaml; repeatable."),
+    click.option("--diff", "against", is_flag=False, flag_value=LIVE, metavar="[FILE]",
+                 help="With --write: show what changes for nodes compared with FILE, by default with the file that "
+                      "Slurm reads. Exit status 1 if anything changes."),
+)  # fmt: skip
+topology_options = option_group("topology", TopologyRequest, _OPTIONS)
 
 
 def filter_topology_files(paths: Sequence[Path]) -> tuple[Path, ...]:
@@ -47,8 +94,8 @@ def print_topologies(paths: Sequence[Path], *, strict: bool, as_json: bool) -> E
     """
     if len(paths) != 1:
         raise InputError(
-            f"{len(paths)} topology files are as many answers, not one",
-            hint="give one at a time, or compare with --diff",
+            f"{len(paths)} topology files: opsk fabric shows one at a time",
+            hint="give one file, or compare with --diff",
         )
     document = build_topology_document(read_topology(read_text(paths[0]), source=str(paths[0])), source=str(paths[0]))
     if as_json:
@@ -69,7 +116,7 @@ def build_topology_document(file: TopologyFile, *, source: str) -> dict[str, Any
         "source": source,
         "generated": None,
         "summary": {**numbers, **unknown, "leaves": numbers["leaf_switches"], "tiers": numbers["levels"]},
-        "topologies": [_read_topology_build_topology(topology) for topology in file.topologies],
+        "topologies": [_build_read_topology(topology) for topology in file.topologies],
         "rails": [],
         "units": [{"unit": unit, "nodes": nodes} for unit, nodes in enumerate(_find_leaf_nodes(file))],
         "leaves": [],
@@ -81,7 +128,7 @@ def build_topology_document(file: TopologyFile, *, source: str) -> dict[str, Any
     }
 
 
-def _read_topology_build_topology(topology: NamedTopology) -> dict[str, Any]:
+def _build_read_topology(topology: NamedTopology) -> dict[str, Any]:
     return {
         "name": topology.name,
         "kind": topology.kind,
@@ -126,61 +173,7 @@ def _print_document(document: dict[str, Any]) -> None:
     for fault in document["faults"]:
         click.echo(escape(f"{fault.kind}: {fault.where}: {fault.evidence}" + (f"; {fault.cost}" if fault.cost else "")))
     if not document["faults"]:
-        click.echo("Nothing wrong was found.")
-
-
-LIVE = "live"
-"""Means the file that the running Slurm reads."""
-_FOLDER = Path("/etc/slurm")
-_MAX_SHOWN_MOVES = 40
-
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option("--write", "form", type=click.Choice(FORMS),
-                 help="Print a topology for Slurm instead: topology.conf with a tree or blocks, or topology.yaml."),
-    click.option("--slurm-release", metavar="X.Y",
-                 help="Release to write for; else the installed one, else the newest that opsk knows."),
-    click.option("--spares-per-block", type=click.IntRange(min=0), default=0, show_default=True, metavar="K",
-                 help="Nodes of each block that jobs should not count on: makes the recommended --segment smaller."),
-    click.option("--partition", "partitions", multiple=True, metavar="NAME=tree|block",
-                 help="Which topology of a topology.yaml a partition should use; may be repeated."),
-    click.option("--diff", "against", is_flag=False, flag_value=LIVE, metavar="[FILE]",
-                 help="With --write: what would change for nodes against FILE, else against the file that Slurm reads. "
-                      "Exit status 1 when something does."),
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopologyRequest:
-    """The options of ``opsk fabric --write``; ``form`` is ``None`` when nothing is written."""
-
-    form: str | None
-    slurm_release: str | None
-    spares_per_block: int
-    partitions: tuple[str, ...]
-    against: str | None
-
-
-def topology_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that `TopologyRequest` holds."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-def build_topology_request(**options: Any) -> TopologyRequest:
-    """Return the request after checking that its options go together.
-
-    Raises
-    ------
-    click.UsageError
-        An option is given without the one that it belongs to.
-    """
-    request = TopologyRequest(**options)
-    if request.form is None and (request.against is not None or request.slurm_release or request.partitions):
-        raise click.UsageError("--diff, --slurm-release and --partition belong to --write")
-    if request.partitions and request.form != "yaml":
-        raise click.UsageError("--partition belongs to --write yaml: a topology.conf holds one topology for all")
-    return request
+        click.echo("No problems found.")
 
 
 def write_topology(
@@ -264,7 +257,9 @@ def _parse_partition(text: str) -> tuple[str, str]:
     """Return a partition and its topology."""
     name, sign, topology = text.partition("=")
     if not (name and sign and topology in ("tree", "block") and name.isprintable() and " " not in name):
-        raise InputError(f"--partition {text[:60]!r} names no topology", hint="write it as NAME=tree or NAME=block")
+        raise InputError(
+            f"--partition {text[:60]!r} does not name a topology", hint="write it as NAME=tree or NAME=block"
+        )
     return name, topology
 
 
@@ -311,7 +306,7 @@ def _find_live_path(request: TopologyRequest) -> Path:
         conf = ""
     path = (Path(conf).parent if conf.startswith("/") else _FOLDER) / name
     if not path.exists():
-        raise InputError(f"{path}: there is none to compare with", hint="name the file: --diff FILE")
+        raise InputError(f"{path}: no such file to compare with", hint="give the file: --diff FILE")
     return path
 
 
@@ -320,7 +315,7 @@ def _read_topology_text(path: Path) -> str:
     try:
         return read_text(path)
     except InputError as error:
-        raise InputError(error.message, hint="name a topology.conf or topology.yaml: --diff FILE") from error
+        raise InputError(error.message, hint="give a topology.conf or topology.yaml: --diff FILE") from error
 
 
 def _compare_topologies(topologies: Sequence[tuple[str, SlurmTopology]], live: TopologyFile) -> list[dict[str, Any]]:
@@ -361,11 +356,11 @@ def _print_difference(answer: dict[str, Any]) -> None:
         for line in _format_change(change):
             click.echo(escape(f"{change['name']}: {line}"))
     for problem in answer["problems"]:
-        click.echo(escape(f"not understood: {problem}"))
+        click.echo(escape(f"cannot be read: {problem}"))
     if not answer["unified"]:
-        click.echo("The file is the same, to the letter.")
+        click.echo("The file is identical.")
     elif answer["is_same"]:
-        click.echo("It means the same for every node; only names, order or comments differ:")
+        click.echo("Nothing changes for any node; only names, order or comments differ:")
     for line in answer["unified"].splitlines():
         click.echo(escape(line))
 
@@ -374,7 +369,7 @@ def _format_change(change: dict[str, Any]) -> list[str]:
     """Return the changes of one topology as sentences."""
     sentences = []
     if change["kind_before"] != change["kind"]:
-        sentences.append(f"a {change['kind']} topology takes the place of {change['kind_before'] or 'none'}")
+        sentences.append(f"a {change['kind']} topology replaces {change['kind_before'] or 'none'}")
     moves = change["moves"]
     sentences += [f"{move.node} moves from {move.before} to {move.after}" for move in moves[:_MAX_SHOWN_MOVES]]
     if len(moves) > _MAX_SHOWN_MOVES:
@@ -383,8 +378,8 @@ def _format_change(change: dict[str, Any]) -> list[str]:
         if change[key]:
             sentences.append(f"{len(change[key])} nodes are {words}: {', '.join(change[key][:_MAX_SHOWN_MOVES])}")
     if change["upper_levels"]:
-        sentences.append("what hangs together above the leaf groups changes" if change["kind"] == "tree"
-                    else "the order of the blocks changes, and with it the larger blocks")  # fmt: skip
+        sentences.append("the levels above the leaf groups change" if change["kind"] == "tree"
+                    else "the order of the blocks changes, and so do the larger blocks")  # fmt: skip
     if change["block_sizes"]:
         sentences.append(f"BlockSizes {change['block_sizes']['before']} becomes {change['block_sizes']['after']}")
     return sentences

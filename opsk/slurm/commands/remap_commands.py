@@ -33,14 +33,11 @@ from opsk.hostlist import fold
 Release = tuple[int, int]
 TOPOLOGY_ORDER_SINCE: Release = (26, 5)
 """From here on a step's ranks follow the topology and not the names of nodes."""
-EXPEDITED_SINCE: Release = (25, 11)
-
 PLACEHOLDER = "YOUR_COMMAND"
 """Placeholder for what the batch script launches; a command that holds it cannot be run by opsk."""
 PENDING = "PENDING"
 UNKNOWN_JOB = "JOBID"
 """Placeholder for the id of a job that was not named; a command that holds it cannot be run either."""
-
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _EVERY_NODE = "ALL"
 """What scontrol takes for all nodes there are."""

@@ -35,7 +35,7 @@ def test_a_config_file_is_read(tmp_path: Path):
     ("name", "says"),
     [
         ("llama-3-9b", "did you mean llama-3-8b"),
-        ("\x1b[31m", "is no public model"),
+        ("\x1b[31m", "is not a known public model"),
         ("/no/such/config.json", "No such file"),
         ("a\0b.json", "null"),
     ],

@@ -90,7 +90,7 @@ def test_files_that_are_no_plan_are_refused_by_name(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     for path, says in (
         (large, "larger than"),
-        (binary, "no UTF-8"),
+        (binary, "not UTF-8"),
         (tmp_path / "none", "No such file"),
         (tmp_path, ""),
     ):

@@ -71,7 +71,7 @@ def test_two_files_are_compared_without_any_store(dumps: Path) -> None:
     [
         (("--compare", "7", "latest"), 2, "no snapshot 7"),
         (("--compare", "a.topo", "./absent"), 2, "No such file"),
-        (("--compare", "a.topo", "b.topo", "--history"), 2, "two questions"),
+        (("--compare", "a.topo", "b.topo", "--history"), 2, "give only one"),
         (("--compare", "a.topo"), 2, "2 arguments"),
     ],
 )

@@ -113,7 +113,7 @@ def test_people_see_the_plans_the_settings_and_what_was_assumed():
         (("--gpu-counts", "8,0"), "gpu-counts: '0' is no number of GPUs"),
         (("--gpu-counts", ","), "gpu-counts: ',' names no number"),
         (("--gpu-counts", "9" * 5000), "is no number of GPUs"),
-        (("--model", "nonesuch"), "'nonesuch' is no public model"),
+        (("--model", "nonesuch"), "'nonesuch' is not a known public model"),
         (("--cluster", "nonesuch"), "unknown cluster 'nonesuch'"),
         (("--sharding", "bogus"), "'bogus' is none of none, zero1, zero2, zero3"),
         (("--precision", "fp8", "--cluster", "superpod-a100"), "precision fp8 needs fp8"),
@@ -317,7 +317,7 @@ def test_a_script_is_written_with_the_plan(tmp_path: Path):
 def test_a_script_that_cannot_be_written_is_refused_before_the_search(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(best_plan_spread, "shared_search", None)  # a call would be a TypeError
+    monkeypatch.setattr(best_plan_spread, "search_in_processes", None)  # a call would be a TypeError
     assert str(tmp_path) in refusal(*JOB, *HELD, "--sbatch", str(tmp_path / where)).message
 
 

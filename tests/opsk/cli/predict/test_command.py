@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from opsk.app.inputs import cluster as cluster_choice
+from opsk.app.inputs.named_inputs import load_cluster
 from opsk.cli.main import opsk
 from opsk.errors import OpskError
 
@@ -151,7 +151,7 @@ def test_a_plan_without_cluster_says_how_to_name_one(tmp_path: Path):
     path.write_text(PLAN.replace('cluster = "titan"', ""))
     error = run(str(path)).exception
     assert isinstance(error, OpskError)
-    assert "no cluster is named" in error.message
+    assert "no cluster is given" in error.message
     assert "give --cluster" in error.message
 
 
@@ -181,7 +181,7 @@ def test_the_site_names_the_cluster_where_nobody_else_does(tmp_path: Path, monke
 def test_a_cluster_file_is_read(tmp_path: Path):
     path = tmp_path / "site.toml"
     path.write_text('name = "vega"\nlike = "titan"\nnodes = 3\n')
-    assert cluster_choice.load_cluster(str(path)).nodes == 3
+    assert load_cluster(str(path)).nodes == 3
 
 
 def test_memory_time_and_energy_come_in_parts(plan_file: str):
