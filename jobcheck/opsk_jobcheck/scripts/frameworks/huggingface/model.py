@@ -23,9 +23,8 @@ from opsk.workload.workload import Evidence, Problem
 from opsk_jobcheck.scripts.bash.scope import resolve_path
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.launchers.programs import is_open
-from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
+from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry, read_object
 from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, Findings, mark_all_unknown, parse_boolean, state_number
-from opsk_jobcheck.scripts.settings.json_lines import read_object
 from opsk_jobcheck.scripts.settings.reader import Reading
 
 
