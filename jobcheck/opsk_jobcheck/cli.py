@@ -42,13 +42,13 @@ MARKS = {"✗": "red", "NO:": "red", "✓": "green", "ok:": "green", "!": "yello
 @click.option("--cluster", metavar="NAME|FILE", help="Catalogue name of the cluster, or a cluster TOML.")
 @click.option("--fabric", type=click.Path(path_type=Path), help="ibnetdiscover dump of the compute fabric.")
 @click.option("--nodes", "-N", type=click.IntRange(min=1), help="Number of nodes, instead of the script's.")
-@click.option("--sbatch", "options", metavar="OPTIONS", default="", help="Options that sbatch would get as well.")
+@click.option("--sbatch", "options", metavar="OPTIONS", default="", help="More options for sbatch.")
 @click.option(
     "--detail",
     type=click.Choice([entry.value for entry in Detail]),
-    help="All there is to say, or two lines; by default what OPSK_ADVICE says (long, short), else six lines.",
+    help="Everything (long) or two lines (short); the default is OPSK_ADVICE, else six lines.",
 )
-@click.option("--live", is_flag=True, help="Ask Slurm which nodes are free, and who is on their links.")
+@click.option("--live", is_flag=True, help="Ask Slurm which nodes are free and which jobs share their links.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def check(
     script: Path,
@@ -64,8 +64,8 @@ def check(
 ) -> int:
     """Read an sbatch SCRIPT and print the advice that sbatch would print.
 
-    The script is read, never run. ARGUMENTS are what the script would get as $1, $2, ...: behind "--" where they are
-    flags. Without any it may still get some, and what depends on them cannot be told.
+    The script is read, never run. ARGUMENTS become $1, $2, ... of the script; put "--" before them where they are
+    flags. Without ARGUMENTS, values that depend on them are unknown.
     As for sbatch, options beat its environment variables (SBATCH_PARTITION, ...), and both beat the script.
     Exit status: 0 fits, tight or unknown; 1 will run out of memory; 2 the script cannot be read.
     """
@@ -133,7 +133,7 @@ def _add_live(adviser: Adviser, site: SiteConfig) -> Adviser:
     try:
         return add_live_state(site, adviser, slurm_client())
     except OpskError as error:
-        click.echo(f"opsk: nodes that are free now are not known: {escape(error.message)}", err=True)
+        click.echo(f"opsk: the nodes that are free now are not known: {escape(error.message)}", err=True)
         return adviser
 
 

@@ -56,15 +56,15 @@ def check_watcher(folder: Path) -> Finding:
     """Return the age of the watcher's state; the advisor ignores states that are too old."""
     hint = "systemctl enable --now opsk-watcher; journalctl -u opsk-watcher"
     if not folder.is_dir():
-        return wrong("watcher", "live_folder is not there: advice knows no running jobs", folder, hint)
+        return wrong("watcher", "live_folder is missing: advice does not include running jobs", folder, hint)
     if not os.access(folder, os.R_OK | os.X_OK):
-        return unknown("watcher", "cannot be looked at", folder, "run opsk doctor as root")
+        return unknown("watcher", "cannot be read", folder, "run opsk doctor as root")
     age_s = LiveHead(folder, time.monotonic).age_s()
     if age_s is None:
-        return wrong("watcher", "has handed nothing over: advice knows no running jobs", folder, hint)
+        return wrong("watcher", "has written no state: advice does not include running jobs", folder, hint)
     if age_s > MAX_AGE_S:
-        return wrong("watcher", f"has heard nothing of Slurm for {age_s / 60:.0f} min", folder, hint)
-    return sound("watcher", f"heard of Slurm {age_s:.0f} s ago", folder)
+        return wrong("watcher", f"has had no answer from Slurm for {age_s / 60:.0f} min", folder, hint)
+    return sound("watcher", f"last answer from Slurm {age_s:.0f} s ago", folder)
 
 
 def _check_hooks(site: Site, slurm: Mapping[str, str]) -> Iterator[Finding]:
@@ -91,12 +91,12 @@ def _check_loaded(name: str, folder: Path, *, is_loaded: bool, is_written: bool)
     if is_loaded:
         return
     if is_written:
-        what = f"{name} is not loaded: slurm.conf says {line}, and slurmctld has not read that"
+        what = f"{name} is not loaded: slurm.conf has {line}, which slurmctld has not read yet"
         yield wrong("hook-not-loaded", what, folder / "slurm.conf", "systemctl restart slurmctld")
     else:
-        hint = f"{line} in slurm.conf (beside plugins of your own, with a comma), then restart slurmctld"
+        hint = f"{line} in slurm.conf (after plugins of your own, separated by a comma), then restart slurmctld"
         yield wrong(
-            "hook-not-loaded", f"{name} is not loaded: slurm.conf does not say {line}", folder / "slurm.conf", hint
+            "hook-not-loaded", f"{name} is not loaded: slurm.conf does not have {line}", folder / "slurm.conf", hint
         )
 
 
@@ -113,11 +113,11 @@ def _check_hook(name: str, folder: Path, *, is_loaded: bool) -> Iterator[Finding
         yield unknown("hook", f"cannot be read: {error.strerror}", path, "run opsk doctor as root")
         return
     if text == read_hook(name):
-        yield sound("hook", f"{name} is that of opsk {__version__}", path)
+        yield sound("hook", f"{name} belongs to opsk {__version__}", path)
     elif "of opsk:" in text[:200]:
-        yield wrong("hook-old", f"{name} is not that of opsk {__version__}", path, install)
+        yield wrong("hook-old", f"{name} belongs to another release than opsk {__version__}", path, install)
     elif "opsk" in text:
-        yield note("hook-own", f"{name} is this site's own, and speaks of opsk", path, "compare with the hook's head")
+        yield note("hook-own", f"{name} is this site's own, and mentions opsk", path, "compare with the hook's head")
     else:
         hint = f"the head of opsk's {name} shows the lines that load it from a script of your own"
         yield wrong("hook-own", f"{name} is this site's own, and does not load opsk's", path, hint)
@@ -129,16 +129,16 @@ def _check_advice_file(folder: Path) -> Iterator[Finding]:
     try:
         is_ours = path.read_text(encoding="utf-8", errors="replace") == read_hook(ADVICE)
     except FileNotFoundError:
-        what = "is missing: cli_filter.lua lets all through and says nothing"
+        what = "is missing: cli_filter.lua lets every job through without advice"
         hint = f"{INSTALL.format(folder=folder)}, or where Slurm is configless {INSTALL.format(folder='/etc/opsk')}"
         yield wrong("hook-missing", what, path, hint)
     except OSError as error:
         yield wrong("hook-missing", f"cannot be read: {error.strerror}", path, INSTALL.format(folder=folder))
     else:
         if is_ours:
-            yield sound("hook", f"{ADVICE} is that of opsk {__version__}", path)
+            yield sound("hook", f"{ADVICE} belongs to opsk {__version__}", path)
         else:
-            what = f"{ADVICE} is not that of opsk {__version__}"
+            what = f"{ADVICE} belongs to another release than opsk {__version__}"
             yield wrong("hook-old", what, path, INSTALL.format(folder=path.parent))
 
 
@@ -164,10 +164,10 @@ def _check_settings(site: Site, folder: Path) -> Iterator[Finding]:
         if present.get(key) != expected[key]
     ]
     if other:
-        what = f"the hooks' settings are not those of {site.config_path}: {'; '.join(other)}"
+        what = f"the hooks' settings differ from {site.config_path}: {'; '.join(other)}"
         yield wrong("hook-settings", what, path, INSTALL.format(folder=folder))
     else:
-        yield sound("hook-settings", "as the site configuration has them", path)
+        yield sound("hook-settings", "same as in the site configuration", path)
 
 
 def _parse_plugins(value: str) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ def _check_breaker(site: Site, slurm: Mapping[str, str]) -> Iterator[Finding]:
     path = Path(slurm.get("SlurmctldLogFile", ""))
     if not path.is_absolute() or not is_controller_host(slurm, socket.gethostname()):
         hint = "run opsk doctor on slurmctld's host" if path.is_absolute() else "journalctl -u slurmctld | grep opsk:"
-        yield note("breaker", "whether slurmctld's hook has stopped asking is not known here", hint=hint)
+        yield note("breaker", "the state of slurmctld's hook is not known on this host", hint=hint)
         return
     try:
         with path.open("rb") as file:
@@ -211,20 +211,20 @@ def _check_breaker(site: Site, slurm: Mapping[str, str]) -> Iterator[Finding]:
         if match is not None:
             yield interpret_breaker(line, match[1], int(match[2]), path, site.now_s)
             return
-    yield sound("breaker", "slurmctld's hook has always got answers, as far as the log goes back", path)
+    yield sound("breaker", "not open in the part of slurmctld's log that was read", path)
 
 
 def interpret_breaker(line: str, why: str, pause_s: int, path: Path, now_s: float) -> Finding:
     """Return the present state of the breaker from its last line in the log."""
     at_s = _parse_line_time(line)
     if at_s is None:
-        return note("breaker", f"slurmctld's hook stopped asking once: {why}; its log does not say when", path)
+        return note("breaker", f"was open once: {why}; the log gives no time", path)
     ago_s = now_s - at_s
-    hint = "see what is said of the advisor; without an answer slurmctld asks again after the pause"
+    hint = "see the findings on the advisor; slurmctld asks again after the pause"
     if "lua-socket" in why:
         hint = "install lua-socket for the Lua that slurmctld was built with: opsk setup names it"
     if ago_s <= pause_s:
-        return wrong("breaker", f"open: slurmctld's hook does not ask for {pause_s} s: {why}", path, hint)
+        return wrong("breaker", f"open: slurmctld's hook asks nothing for {pause_s} s: {why}", path, hint)
     ago = f"{ago_s / 60:.0f} min ago" if ago_s < RECENT_S else f"{ago_s / 3600:.0f} h ago"
     if ago_s <= RECENT_S:
         return note("breaker", f"was open {ago}: {why}", path, hint)
@@ -246,14 +246,14 @@ def _check_advisor(site: Site) -> Iterator[Finding]:
     try:
         facts = path.lstat()
     except FileNotFoundError:
-        hint = f"systemctl enable --now opsk-advisor; journalctl -u opsk-advisor. Is {path.parent} there?"
-        yield wrong("advisor", "does not run: its socket is not there", path, hint)
+        hint = f"systemctl enable --now opsk-advisor; journalctl -u opsk-advisor. Does {path.parent} exist?"
+        yield wrong("advisor", "does not run: its socket is missing", path, hint)
         return
     except OSError as error:
         yield wrong("socket", f"cannot be reached: {error.strerror}", path, f"chmod 0755 {path.parent}")
         return
     if not stat.S_ISSOCK(facts.st_mode):
-        yield wrong("socket", "there is something else than a socket", path, "remove it, and restart opsk-advisor")
+        yield wrong("socket", "is not a socket", path, "remove it, and restart opsk-advisor")
         return
     yield from check_socket_modes(path, facts.st_mode, site.config.advisor.socket_mode)
     yield from asked(path, site.config.advisor.submit_deadline_s)
@@ -262,15 +262,15 @@ def _check_advisor(site: Site) -> Iterator[Finding]:
 def check_socket_modes(path: Path, mode: int, expected: int) -> Iterator[Finding]:
     """Yield who can connect that should not, or the other way round, and which parent folder bars users."""
     if stat.S_IMODE(mode) != expected:
-        hint = "systemctl restart opsk-advisor sets it; socket_mode under [advisor] says which"
-        yield wrong("socket-mode", f"mode {stat.S_IMODE(mode):#o}, the site says {expected:#o}", path, hint)
+        hint = "systemctl restart opsk-advisor sets socket_mode of [advisor]"
+        yield wrong("socket-mode", f"mode {stat.S_IMODE(mode):#o}, the configuration has {expected:#o}", path, hint)
     if not expected & 0o006:
         return
     for folder in path.parents:
         try:
             if not folder.stat().st_mode & stat.S_IXOTH:
                 hint = f"chmod o+x {folder}; RuntimeDirectoryMode=0755 in the unit, 0755 in tmpfiles.d/opsk.conf"
-                yield wrong("socket-folder", "users cannot enter it, and so not ask", folder, hint)
+                yield wrong("socket-folder", "users cannot enter it, so their hooks get no advice", folder, hint)
         except OSError:
             return
 
@@ -300,20 +300,20 @@ def ping(path: Path, *, deadline_s: float = DEADLINE_S) -> PingResult:
                 answer = _receive_exactly(peer, min(length, 1 << 16))
                 took.append(time.monotonic() - began)
     except TimeoutError:
-        return PingResult(problem=f"takes connections and gives no answer within {deadline_s:g} s")
+        return PingResult(problem=f"accepts connections but gives no answer within {deadline_s:g} s")
     except ConnectionRefusedError:
-        return PingResult(problem="does not run: its socket is there, and nobody listens")
+        return PingResult(problem="does not run: its socket exists, but no process listens")
     except OSError as error:
         return PingResult(problem=f"does not answer: {error.strerror or error}")
     try:
         document = json.loads(answer)
         if document["v"] != VERSION or document["status"] != "pong":
             return PingResult(
-                problem=f"speaks another version: {str(document.get('error', document))[:120]}", is_other=True
+                problem=f"uses another protocol version: {str(document.get('error', document))[:120]}", is_other=True
             )
         return PingResult(took_s=sorted(took)[len(took) // 2], release=str(document.get("release", "")))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return PingResult(problem="answers what is no answer of an advisor", is_other=True)
+        return PingResult(problem="does not answer as an advisor does", is_other=True)
 
 
 def _receive_exactly(peer: socket.socket, count: int) -> bytes:
@@ -340,7 +340,7 @@ def asked(path: Path, submit_deadline_s: float) -> Iterator[Finding]:
         waits_ms = submit_deadline_s * 1e3
         what = f"takes {found.took_s * 1e3:.0f} ms to answer a ping; the hook in slurmctld waits {waits_ms:.0f}"
         yield wrong(
-            "advisor-slow", what, path, "is the host busy, or the advisor's unit held down (CPUQuota, MemoryMax)?"
+            "advisor-slow", what, path, "is the host busy, or is the advisor's unit limited (CPUQuota, MemoryMax)?"
         )
     else:
         yield sound("advisor", f"answers a ping in {found.took_s * 1e3:.1f} ms", path)

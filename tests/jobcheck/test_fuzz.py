@@ -29,7 +29,7 @@ from opsk_jobcheck.advice.adviser import Adviser, build_site_adviser
 from opsk_jobcheck.advice.document import document, record
 from opsk_jobcheck.advice.rendering import MAX_LINES, lines
 from opsk_jobcheck.scripts.script import MAX_MISSING_FILES, read_script
-from opsk_jobcheck.service.advice_cache import cache_key, context_hash
+from opsk_jobcheck.service.advice_cache import Inquiry
 from opsk_jobcheck.service.answering import build_advise_request, build_submit_request
 from opsk_jobcheck.service.policy import decide, render_enforcement
 from opsk_jobcheck.submission.protocol import (
@@ -255,7 +255,7 @@ def check_question(question: dict[str, Any], analyzer: SiteAnalyzer) -> None:
         query = build_advise_request(asked, may_want=bool(asked.files))
     else:
         query = build_submit_request(asked)
-    assert cache_key(context_hash(0, query), query.text)
+    assert Inquiry(uid=0, query=query).key
     rules = (PolicyRule(partition="a*", action="hold"), PolicyRule(account="*b*", qos="c?", action="reject"))
     decision = decide(rules, query.request)
     analysis = analyzer.analyze(type(query).unpacked(json.loads(json.dumps(query.packed()))))

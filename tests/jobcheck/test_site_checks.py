@@ -79,18 +79,18 @@ def test_one_that_speaks_otherwise(tmp_path: Path, body: bytes) -> None:
 
 def test_one_that_hangs_or_hangs_up(tmp_path: Path) -> None:
     Server(tmp_path / "hangs", lambda connection: time.sleep(5))
-    assert ping(tmp_path / "hangs", deadline_s=0.1).problem == "takes connections and gives no answer within 0.1 s"
+    assert ping(tmp_path / "hangs", deadline_s=0.1).problem == "accepts connections but gives no answer within 0.1 s"
     Server(tmp_path / "ends", lambda connection: connection.close())
     assert ping(tmp_path / "ends").problem
     assert ping(tmp_path / "nobody").problem == "does not answer: No such file or directory"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "left"))
-    assert ping(tmp_path / "left").problem == "does not run: its socket is there, and nobody listens"
+    assert ping(tmp_path / "left").problem == "does not run: its socket exists, but no process listens"
 
 
 @pytest.mark.parametrize(
     ("later_s", "level", "words"),
-    [(5, Level.WRONG, "does not ask for 20 s: timeout"), (600, Level.NOTE, "was open 10 min ago"),
+    [(5, Level.WRONG, "asks nothing for 20 s: timeout"), (600, Level.NOTE, "was open 10 min ago"),
      (7200, Level.SOUND, "last open 2 h ago")],
 )  # fmt: skip
 def test_the_breaker_is_open_as_long_as_its_pause(later_s: float, level: Level, words: str) -> None:
@@ -141,7 +141,7 @@ def test_a_hook_is_told_from_a_sites_own_script_by_its_head(name: str) -> None:
 
 def test_what_the_watcher_handed_over_gets_old(tmp_path: Path) -> None:
     assert check_watcher(tmp_path / "none").level is Level.WRONG
-    assert "handed nothing over" in check_watcher(tmp_path).what
+    assert "written no state" in check_watcher(tmp_path).what
     (tmp_path / "current").symlink_to("state-1-1")
     for age_s, level in ((5.0, Level.SOUND), (600.0, Level.WRONG)):
         (tmp_path / "state-1-1").unlink(missing_ok=True)

@@ -125,7 +125,7 @@ def poll_on_request(poller: SnapshotPoller, folder: Path, *, is_over: Callable[[
             try:
                 _write_snapshot(poller.ask(), folder)
             except OSError as error:  # the folder is gone with an advisor that was killed, or its disk is full
-                log.warning("jobs and nodes are not handed over: %s", error)
+                log.warning("the snapshot of jobs and nodes cannot be written: %s", error)
             except Exception:
                 log.exception("jobs and nodes are not known")
 

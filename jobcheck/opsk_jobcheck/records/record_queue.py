@@ -49,7 +49,7 @@ class RecordQueue:
         self._site = site
         self._is_trusted = is_trusted
         self._command = command
-        self._writer = SupervisedProcess("records are not kept", RESTART_PAUSE_S, self._send_setup)
+        self._writer = SupervisedProcess("records are not stored", RESTART_PAUSE_S, self._send_setup)
         self._stdin: asyncio.StreamWriter | None = None
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
@@ -73,7 +73,7 @@ class RecordQueue:
         body = {"uid": 0, "trusted": True, "records": [json.dumps(record)]}
         if not self._enqueue(frame(json.dumps(body).encode("ascii"))) and not self._has_lost:
             self._has_lost = True
-            log.warning("the store is too slow: advice is given and not kept")
+            log.warning("the store is too slow: advice is given and not stored")
 
     async def renew(self, site: SiteConfig) -> None:
         """Apply a new configuration; the new process writes what waits."""

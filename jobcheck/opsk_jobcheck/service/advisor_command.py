@@ -26,15 +26,15 @@ from opsk_jobcheck.service.service import serve
     "--audit-summary",
     "log",
     type=click.Path(path_type=Path),
-    help="Count what stands in this audit log, and end: questions, verdicts, actions, times.",
+    help="Print the counts of requests, verdicts and actions in this audit log and their times, and end.",
 )
-@click.option("--watch", is_flag=True, help="Ask Slurm for running jobs and free nodes on behalf of an advisor.")
+@click.option("--watch", is_flag=True, help="Poll Slurm for running jobs and free nodes for an advisor.")
 @click.option("--json", "as_json", is_flag=True, help="With --audit-summary: one JSON document on stdout.")
 def advisor(config: Path | None, directory: Path | None, log: Path | None, *, watch: bool, as_json: bool) -> None:
-    """Run the advisor that answers the submit hooks, until it is told to stop.
+    """Run the advisor that answers the submit hooks, until it is stopped.
 
-    SIGHUP reads the configuration again and opens the audit log anew; SIGTERM and SIGINT end it.
-    Exit status: 0 it was told to stop; 2 the configuration cannot be used; 3 another advisor answers on the socket.
+    SIGHUP reads the configuration and opens the audit log again; SIGTERM and SIGINT end the advisor.
+    Exit status: 0 it was stopped; 2 the configuration cannot be used; 3 another advisor answers on the socket.
     """
     if log is not None:
         _summarise(log, as_json=as_json)
@@ -66,7 +66,7 @@ def _install(directory: Path, site: SiteConfig) -> None:
         present = directory / name
         if present.exists() and "of opsk:" not in present.read_text(encoding="utf-8", errors="replace")[:200]:
             raise InputError(
-                f"{present}: a script of this site's own is there",
+                f"{present}: is a script of this site's own",
                 hint=f"install into another directory and load {name} from yours, as its head says",
             )
     try:
@@ -75,6 +75,6 @@ def _install(directory: Path, site: SiteConfig) -> None:
         raise InputError(f"{directory}: {error.strerror}", hint="name the directory of slurm.conf") from error
     click.echo(f"installed in {directory}: {', '.join((*HOOKS, ADVICE, SETTINGS))}")
     if policy_setting(site) == "enforce":
-        click.echo("policy = enforce: jobs that a rule says so for may be held or refused")
+        click.echo("policy = enforce: rules may hold or refuse jobs")
     click.echo("in slurm.conf: JobSubmitPlugins=lua and CliFilterPlugins=lua; then restart slurmctld, the first time")
-    click.echo("both hooks need lua-socket, of the Lua that Slurm was built with; without it they keep quiet")
+    click.echo("both hooks need lua-socket for the Lua that Slurm was built with; without it they give no advice")

@@ -64,7 +64,7 @@ def submit_uids(config: AdvisorConfig) -> frozenset[int]:
         except KeyError:
             # a default need not exist; a configured name should
             if "submit_users" in config.model_fields_set:
-                log.warning("submit_users: there is no user %r here: nothing that it asks for others is answered", name)
+                log.warning("submit_users: there is no user %r on this host: its requests for others are refused", name)
     return frozenset(uids)
 
 
@@ -137,7 +137,7 @@ def _remove_stale_socket(path: Path) -> None:
             return
         raise ConfigError(f"{path}: {error.strerror}", hint="check the directories above it") from error
     if not stat.S_ISSOCK(facts.st_mode):
-        raise ConfigError(f"{path}: there is something else than a socket", hint="name another path or remove it")
+        raise ConfigError(f"{path}: is not a socket", hint="name another path or remove it")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
@@ -357,7 +357,7 @@ class Connection:
         try:
             self._read()
         except Exception:
-            log.exception("a conversation failed")
+            log.exception("a connection failed")
             self.close()
 
     def writable(self) -> None:
@@ -410,7 +410,7 @@ class Connection:
             self._answer_complete()
             self._wait()
         except Exception:
-            log.exception("a conversation failed")
+            log.exception("a connection failed")
             self.close()
 
     def _wait(self) -> None:
@@ -512,6 +512,6 @@ class Connection:
         try:
             self._send_answer(question, pending.result())
         except Exception:
-            log.exception("a conversation failed")
+            log.exception("a connection failed")
             self.close()
         self._resume()

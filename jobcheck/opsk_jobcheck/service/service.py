@@ -80,7 +80,7 @@ class Advisor:
             pool = WorkerPool(site, command=self._worker_command, environment=self._live.environment(site))
             await pool.start()
         except OpskError as error:
-            log.error("configuration kept as it was: %s", error.message)  # noqa: TRY400 - a user's mistake
+            log.error("the configuration is unchanged: %s", error.message)  # noqa: TRY400 - a user's mistake
             self._audit.reopen(self._site.advisor.audit_log)
             return
         old = self.answerer.pool

@@ -123,7 +123,7 @@ class SharedCluster:
                     self._packed = unpack(path.read_bytes())
                     self._frames.clear()
         except InputError as error:
-            log.warning("jobs and nodes are not shared anew: %s", error.message)
+            log.warning("a damaged snapshot of jobs and nodes is skipped: %s", error.message)
         except OSError:
             return None
         return self._packed

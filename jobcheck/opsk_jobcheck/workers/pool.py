@@ -132,7 +132,7 @@ class Worker:
             try:
                 analysis = None if reply is None else parse_analysis(dict(reply))
             except (KeyError, TypeError) as error:
-                log.warning("worker %s speaks nonsense (%r)", self.pid, error)
+                log.warning("worker %s sends an invalid answer (%r)", self.pid, error)
                 self._hang_up()
                 analysis = None
             then(analysis)
@@ -188,17 +188,17 @@ class Worker:
         except OSError:
             data = b""
         if not data or self._then is None:
-            self._fail("speaks unasked" if data else "has gone")
+            self._fail("sends data without a request" if data else "has gone")
             return
         self._received += data
         length = int.from_bytes(self._received[:HEADER_BYTES], "big")
         if length > MAX_REPLY_BYTES:
-            self._fail("says too much")
+            self._fail("sends too long an answer")
         elif len(self._received) >= HEADER_BYTES + length and len(self._received) >= HEADER_BYTES:
             try:
                 reply = dict(json.loads(bytes(self._received[HEADER_BYTES:])))
             except (ValueError, TypeError) as error:
-                self._fail(f"speaks nonsense ({error!r})")
+                self._fail(f"sends an invalid answer ({error!r})")
                 return
             self._deliver(reply)
 

@@ -278,7 +278,7 @@ def watch(poller: Poller, state: StateBuilder, writer: LiveWriter, *, is_over: C
                 log.warning("running jobs and free nodes are not known: %s", error.message)
         except OSError as error:  # the folder is gone with an advisor that was killed, or its disk is full
             poller.failures += 1
-            log.warning("running jobs and free nodes are not handed over: %s", error)
+            log.warning("the state of running jobs and free nodes cannot be written: %s", error)
         except Exception:
             poller.failures += 1
             log.exception("running jobs and free nodes are not known")

@@ -67,7 +67,7 @@ def test_nothing_is_wrong_at_a_sound_site(site: AdvisedLab) -> None:
     assert looked(site) == (0, {})
     said = site.run(sys.executable, "-m", "opsk", "doctor", "--all").stdout
     assert "nothing wrong" in said
-    assert "✓ hook: job_submit.lua is that of opsk" in said
+    assert "✓ hook: job_submit.lua belongs to opsk" in said
 
 
 def test_a_hook_that_is_missing(site: AdvisedLab) -> None:
@@ -86,12 +86,12 @@ def test_hooks_that_are_not_loaded(lab: RunningLab) -> None:
     status, wrong = looked(lab, "--exporter", "n0=http://127.0.0.1:1")
     assert status == 1
     assert wrong.keys() == {"hook-not-loaded", "hook-missing", "advisor", "exporter"}
-    assert "slurm.conf does not say CliFilterPlugins=lua" in wrong["hook-not-loaded"]
+    assert "slurm.conf does not have CliFilterPlugins=lua" in wrong["hook-not-loaded"]
     (conf.parent / "opsk.conf").write_text("JobSubmitPlugins=lua\nCliFilterPlugins=lua\n")
     with instead(conf, conf.read_text() + "Include opsk.conf\n"):
         wrong = looked(lab)[1]
     (conf.parent / "opsk.conf").unlink()
-    assert "slurmctld has not read that" in wrong["hook-not-loaded"]
+    assert "slurmctld has not read yet" in wrong["hook-not-loaded"]
 
 
 def test_a_breaker_that_is_open(site: AdvisedLab) -> None:
@@ -104,7 +104,7 @@ def test_a_breaker_that_is_open(site: AdvisedLab) -> None:
             assert site.sbatch(FITS, "--hold", OPSK_ADVICE="off").job
         wait_until(lambda: "opsk: the advisor gives no answer" in log.read_text())
         wrong = looked(site)[1]
-        assert wrong["breaker"].startswith("open: slurmctld's hook does not ask for 60 s")
+        assert wrong["breaker"].startswith("open: slurmctld's hook asks nothing for 60 s")
     finally:
         settings.unlink()
         hooks_again(site)

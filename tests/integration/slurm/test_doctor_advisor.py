@@ -35,7 +35,7 @@ def test_what_the_hook_goes_on_with(site: AdvisedLab) -> None:
     try:
         said = site.sbatch(FITS)
         assert (said.returncode, len(said.advice)) == (0, 2), "the two lines of slurmctld's own hook"
-        assert looked(site)[1] == {"hook-missing": "is missing: cli_filter.lua lets all through and says nothing"}
+        assert looked(site)[1] == {"hook-missing": "is missing: cli_filter.lua lets every job through without advice"}
     finally:
         aside.rename(path)
     with instead(path, path.read_text() + "-- as it was a year ago\n"):
@@ -72,12 +72,12 @@ def test_an_advisor_that_does_not_run_or_answer(site: AdvisedLab) -> None:
     (pid,) = site.advisor_pids()
     os.kill(pid, signal.SIGSTOP)
     try:
-        assert looked(site)[1] == {"advisor": "takes connections and gives no answer within 1 s"}
+        assert looked(site)[1] == {"advisor": "accepts connections but gives no answer within 1 s"}
     finally:
         os.kill(pid, signal.SIGCONT)
     site.stop_advisor()
     try:
-        assert looked(site)[1] == {"advisor": "does not run: its socket is not there"}
+        assert looked(site)[1] == {"advisor": "does not run: its socket is missing"}
     finally:
         site.start_advisor()
     assert looked(site) == (0, {})

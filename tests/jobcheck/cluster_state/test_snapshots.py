@@ -108,7 +108,7 @@ def test_a_folder_that_went_with_its_advisor_is_told_of_in_one_line(
     (tmp_path / REQUEST_FILE).touch()
     clock = Clock(most=1)
     poll_on_request(SnapshotPoller(slurm=Going(), clock=clock, interval_s=1.0), tmp_path, is_over=clock.is_over)
-    assert "not handed over" in caplog.text
+    assert "cannot be written" in caplog.text
     assert "Traceback" not in caplog.text
 
 

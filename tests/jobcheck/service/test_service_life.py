@@ -188,7 +188,7 @@ def test_a_second_advisor_on_the_same_socket_refuses_to_start(advisor: RunningAd
 
 def test_a_file_in_the_way_is_not_removed(socket_directory: Path) -> None:
     (socket_directory / "advisor.sock").write_text("precious")
-    assert "something else than a socket" in failed_start(socket_directory, config_text(socket_directory))
+    assert "is not a socket" in failed_start(socket_directory, config_text(socket_directory))
     assert (socket_directory / "advisor.sock").read_text() == "precious"
 
 

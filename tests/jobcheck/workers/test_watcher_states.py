@@ -120,5 +120,5 @@ def test_a_folder_that_went_with_its_advisor_is_told_of_in_one_line(
     poller = Poller(slurm=slurm, clock=lambda: 0.0, interval_s=15.0)
     writer = LiveWriter(tmp_path / "gone", "")
     watch(poller, StateBuilder(SiteConfig(), adviser, slurm), writer, is_over=lambda pause_s: pause_s > 15.0)
-    assert "not handed over" in caplog.text
+    assert "cannot be written" in caplog.text
     assert "Traceback" not in caplog.text
