@@ -15,12 +15,12 @@ from opsk.cli.plan.document import (
     build_plan_fields,
     build_refused_document,
     build_search_document,
+    build_what_if_documents,
 )
 from opsk.cli.plan.fabric import CabledNodes, add_placements
 from opsk.cli.plan.request import ParsedRequest, PlanOptions
 from opsk.cli.plan.run import SearchRun
 from opsk.cli.plan.spread import SpreadSearch
-from opsk.cli.plan.what_if import build_what_if_documents
 from opsk.cli.predict import command as predict
 from opsk.errors import InputError, OpskError
 from opsk.frameworks.catalog import FRAMEWORKS, Framework

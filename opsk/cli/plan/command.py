@@ -10,7 +10,7 @@ import click
 from opsk.app.inputs.plan_file import format_source, read_tables
 from opsk.cli.document import echo_json
 from opsk.cli.plan.answer import build_answer
-from opsk.cli.plan.array_folder import apply_stated, split_search
+from opsk.cli.plan.array import apply_stated, split_search
 from opsk.cli.plan.fabric import cable_options, format_fabric_lines, parse_cable_flags, read_cables
 from opsk.cli.plan.request import ParsedRequest, PlanOptions, parse_request
 from opsk.cli.plan.spread import SpreadSearch, parse_spread, spread_flags

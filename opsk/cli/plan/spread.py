@@ -1,29 +1,75 @@
-"""Defines the options that split a search over processes and jobs, and implements them."""
+"""Splits a search over processes or the tasks of a Slurm job array, and joins what they found."""
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from opsk import __version__
 from opsk.cli.document import echo_json
-from opsk.cli.plan.array import ArrayJob, choose_folder, submit_script, write_array
-from opsk.cli.plan.array_folder import MAX_PARTS, REQUEST, Search, part_file
-from opsk.cli.plan.digest import Digests, compute_digests
-from opsk.cli.plan.parts import ForeignPartError, Part, PartResult, read_part, run_part
+from opsk.cli.plan.array import MAX_PARTS, REQUEST, ArrayJob, Search, compute_digest, write_array, write_atomically
 from opsk.cli.plan.request import PlanOptions
-from opsk.cli.plan.run import SearchRun, run_search
-from opsk.cli.plan.workers import shared_search
+from opsk.cli.plan.run import SearchRun, run_search, search_in_processes
 from opsk.errors import InputError
-from opsk.planning.search.parts import join_all, part_sizes
+from opsk.planning.search.parts import join_all, part_sizes, search_part
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.result import SearchResult
+from opsk.slurm.commands.submission import submit
 from opsk.text import escape
+from opsk.units import MIB
+
+MAX_WORKERS = 256
+MAX_BYTES = 64 * MIB
+"""A part with 1,000 plans in each list has 3 MB."""
+_DIGITS = 9
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part of a search: ``number`` from 0 to ``parts`` - 1."""
+
+    number: int
+    parts: int
+
+    def __str__(self) -> str:
+        """Return ``3/8``."""
+        return f"{self.number}/{self.parts}"
+
+
+class _PartFile(BaseModel):
+    """The file of one part; ``digest`` is that of all else in it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    opsk: Annotated[str, Field(max_length=100)] = __version__
+    request_sha256: Annotated[str, Field(max_length=64)]
+    part: int
+    parts: int
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    found: SearchResult
+    digest: str = ""
+
+    def serialise(self, **exclude: Any) -> str:
+        """Return the file as JSON, without what a file cannot keep."""
+        return self.model_dump_json(indent=1, exclude={"found": {"accepts"}, **exclude})
+
+    def compute_digest(self) -> str:
+        """Return the hexadecimal SHA-256 of all but the digest."""
+        return hashlib.sha256(self.serialise(digest=True).encode()).hexdigest()
+
+
+class ForeignPartError(InputError):
+    """A valid part of another search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,81 +92,13 @@ class PartsSummary:
     damaged: tuple[SkippedPart, ...] = ()
     foreign: tuple[SkippedPart, ...] = ()
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether no part was left out."""
-        return self.joined == self.parts
-
     def format_lines(self) -> list[str]:
         """Return lines on the parts that were left out."""
         messages = [f"part {skipped.part} is damaged: {skipped.why}" for skipped in self.damaged]
         messages += [f"part {skipped.part} is of another search: {skipped.why}" for skipped in self.foreign]
         if self.missing:
-            messages.append(f"missing of {self.parts} parts: {_format_ranges(self.missing)}")
+            messages.append(f"missing of {self.parts} parts: {', '.join(map(str, self.missing))}")
         return [escape(line) for line in messages]
-
-
-def merge_parts(
-    folder: Path, requests: Sequence[PlanRequest], parts: int, *, digests: Digests, front: bool
-) -> tuple[SearchRun, PartsSummary]:
-    """Join the parts in a folder; return the result and a summary.
-
-    Where some are left out, the rest is joined, and the run counts as interrupted.
-
-    Raises
-    ------
-    InputError
-        No part can be read.
-    """
-    sizes = part_sizes(requests, parts)
-    results: list[PartResult] = []
-    missing, damaged, foreign = list[int](), list[SkippedPart](), list[SkippedPart]()
-    for number, size in enumerate(sizes):
-        try:
-            part = Part(number=number, parts=parts)
-            path = part_file(folder, number)
-            results.append(read_part(path, part, requests=requests, space=size, digests=digests, front=front))
-        except FileNotFoundError:
-            missing.append(number)
-        except ForeignPartError as error:
-            foreign.append(SkippedPart(part=number, why=escape(error.message)))
-        except InputError as error:
-            damaged.append(SkippedPart(part=number, why=escape(error.message)))
-    summary = PartsSummary(
-        parts=parts,
-        joined=len(results),
-        seconds=sum(result.seconds for result in results),
-        longest_s=max((result.seconds for result in results), default=0.0),
-        missing=tuple(missing),
-        damaged=tuple(damaged),
-        foreign=tuple(foreign),
-    )
-    if not results:
-        raise InputError(
-            escape(f"{folder}: nothing to join: ") + "; ".join(summary.format_lines()),
-            hint="see squeue and the files part-*.log; parts that are not done: sbatch plan-array.sbatch again",
-        )
-    joined = join_all(result.found for result in results)
-    rest = sum(sizes) - joined.space
-    joined = joined.joined(SearchResult(most=joined.most, space=rest, front=joined.front)) if rest else joined
-    return SearchRun(found=joined, seconds=summary.seconds, interrupted=not summary.is_whole), summary
-
-
-def _format_ranges(numbers: Sequence[int]) -> str:
-    """Return numbers in order as ``0-3, 7``."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1][1:] = [number]
-        else:
-            runs.append([number])
-    return ", ".join("-".join(map(str, run)) for run in runs)
-
-
-MAX_WORKERS = 256
-_DIGITS = 9
-_FOLDER = click.Path(path_type=Path, file_okay=False)
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def _parse_part(context: click.Context, option: click.Parameter, text: str | None) -> Part | None:
@@ -236,6 +214,28 @@ class SpreadSearch:
         """Whether this process only writes a job array, or searches a part, and gives no answer."""
         return self.spread.array is not None or self.spread.part is not None
 
+    def run(self) -> tuple[SearchRun, dict[str, Any] | None]:
+        """Search in this and other processes, or join parts; return the result, and the summary of the parts.
+
+        Raises
+        ------
+        InputError
+            There are no parts to join.
+        """
+        if self.spread.merge is None:
+            search = search_in_processes(
+                self.requests, self.spread.workers, walk=self._walk, front=self.options.pareto
+            )  # fmt: skip
+            with closing(search):
+                return run_search(search), None
+        self._verify_request()
+        if self.search is None or self.search.parts is None:
+            raise InputError(escape(f"{self.spread.merge / REQUEST}: does not say how many parts there are"))
+        done, summary = self._merge(self.spread.merge, self.search.parts)
+        for line in summary.format_lines():
+            click.echo(f"opsk: {line}", err=True)
+        return done, asdict(summary)
+
     def run_deferred(self, *, as_json: bool) -> None:
         """Write and submit the job array, or search the part.
 
@@ -251,78 +251,155 @@ class SpreadSearch:
         if self.options.script:
             raise click.UsageError("--sbatch takes an answer: give it with --merge, when all parts are there")
         if self.spread.part is not None and self.spread.output is not None:
-            self._verify_request()
-            part, output = self.spread.part, self.spread.output
-            is_new = run_part(
-                self.requests, part, output, digests=self._digests(), force=self.spread.force,
-                walk=self._walk, front=self.options.pareto,
-            )  # fmt: skip
-            words = "searched" if is_new else "was done already"
-            self._print_result({"part": part.number, "parts": part.parts, "file": output, "searched": is_new},
-            as_json=as_json,
-                       words=f"part {part} {words}: {output}")  # fmt: skip
-        elif self.spread.array is not None:
-            self._write_array(self.spread.array, as_json=as_json)
-
-    def run(self) -> tuple[SearchRun, dict[str, Any] | None]:
-        """Search in this and other processes, or join parts; return the result, and the summary of the parts.
-
-        Raises
-        ------
-        InputError
-            There are no parts to join.
-        """
-        if self.spread.merge is None:
-            search = shared_search(self.requests, self.spread.workers, walk=self._walk, front=self.options.pareto)
-            with closing(search):
-                return run_search(search), None
-        parts = self._verify_request().parts
-        if parts is None:
-            raise InputError(escape(f"{self.spread.merge / REQUEST}: does not say how many parts there are"))
-        done, became = merge_parts(
-            self.spread.merge, self.requests, parts, digests=self._digests(), front=self.options.pareto
-        )
-        for line in became.format_lines():
-            click.echo(f"opsk: {line}", err=True)
-        return done, asdict(became)
+            key, (document, words) = "part", self._search_part(self.spread.part, self.spread.output)
+        else:
+            key, (document, words) = "array", self._write_array(self.spread.array or 1)
+        if as_json:
+            echo_json({key: document})
+        else:
+            click.echo(f"opsk: {escape(words)}")
 
     @property
     def _walk(self) -> bool | None:
         return True if self.options.exhaustive else None
 
-    def _digests(self) -> Digests:
-        return compute_digests(self.requests, exhaustive=self.options.exhaustive, front=self.options.pareto)
+    @property
+    def _digest(self) -> str:
+        return compute_digest(self.requests, exhaustive=self.options.exhaustive, front=self.options.pareto)
 
-    def _verify_request(self) -> Search:
-        """Return the ``[search]`` table, after checking that its digests match this request."""
-        search = self.search or Search(options={})
-        if search.digests is not None and search.digests != self._digests():
-            what = "efficiencies" if search.digests.request == self._digests().request else "request"
+    def _verify_request(self) -> None:
+        """Raise where the digest in the ``[search]`` table is not that of this request."""
+        if self.search is not None and self.search.digest not in (None, self._digest):
             raise InputError(
-                f"the {what} that is read here differs from the one that --array wrote",
-                hint="has request.toml, a flag, or the version of opsk changed? write it anew with --array",
+                "the request that is read here differs from the one that --array wrote",
+                hint="has a file of the folder, a flag, or the version of opsk changed? write it again with --array",
             )
-        return search
 
-    def _write_array(self, parts: int, *, as_json: bool) -> None:
+    def _write_array(self, parts: int) -> tuple[dict[str, Any], str]:
         """Write the job array, and submit it."""
-        digests = self._digests()
+        digest = self._digest
         job = ArrayJob(parts=parts, time_limit=self.spread.time_limit, partition=self.spread.partition)
-        folder = self.spread.array_dir or choose_folder(digests)
-        script = write_array(folder, job, self.tables, self.options, digests=digests, force=self.spread.force)
-        job_id, messages = None, ""
-        if self.spread.submit:
-            job_id, messages = submit_script(script)
-        for line in messages.splitlines():
+        folder = self.spread.array_dir or Path(f"opsk-plan-{digest[:8]}")
+        script = write_array(folder, job, self.tables, self.options, digest=digest, force=self.spread.force)
+        submission = submit(script) if self.spread.submit else None
+        for line in submission.said.splitlines() if submission else ():
             click.echo(escape(line), err=True)
+        job_id = submission.job_id if submission else None
         merge = f"opsk plan --merge {shlex.quote(str(folder))}"
         words = f"submitted job {job_id}, {parts} tasks" if job_id else f"wrote {script}: submit it with sbatch"
         document = {"folder": folder, "script": script, "parts": parts, "job_id": job_id, "merge": merge}
-        self._print_result(document, as_json=as_json, words=f"{words}; when all have ended: {merge}")
+        return document, f"{words}; when all have ended: {merge}"
 
-    def _print_result(self, document: Mapping[str, Any], *, words: str, as_json: bool) -> None:
-        """Print the result."""
-        if as_json:
-            echo_json({"array" if self.spread.array else "part": document})
-        else:
-            click.echo(f"opsk: {escape(words)}")
+    def _search_part(self, part: Part, output: Path) -> tuple[dict[str, Any], str]:
+        """Search one part and write the result, unless the file has it already."""
+        self._verify_request()
+        is_new = self.spread.force or not self._has_part(output, part)
+        if is_new:
+            search = search_part(
+                self.requests, part.number, part.parts, walk=self._walk, front=self.options.pareto
+            )  # fmt: skip
+            done = run_search(search)
+            if done.interrupted:
+                raise click.Abort
+            file = _PartFile(
+                request_sha256=self._digest,
+                part=part.number,
+                parts=part.parts,
+                seconds=done.seconds,
+                found=done.found,
+            )
+            file.digest = file.compute_digest()
+            write_atomically(output, f"{file.serialise()}\n".encode())
+        words = f"part {part} {'searched' if is_new else 'was done already'}: {output}"
+        return {"part": part.number, "parts": part.parts, "file": output, "searched": is_new}, words
+
+    def _has_part(self, output: Path, part: Part) -> bool:
+        """Return whether a file has the result of a part."""
+        try:
+            self._read_part(output, part)
+        except FileNotFoundError:
+            return False
+        except InputError as error:
+            click.echo(f"opsk: {escape(error.message)}: searched again", err=True)
+            return False
+        return True
+
+    def _read_part(self, path: Path, part: Part) -> tuple[SearchResult, float]:
+        """Read and validate the file of a part; return its result and duration.
+
+        Raises
+        ------
+        ForeignPartError
+            It belongs to another request, or another number of parts.
+        FileNotFoundError
+            There is no such file.
+        InputError
+            The file is damaged.
+        """
+        file = _read_file(path)
+        read = Part(number=file.part, parts=file.parts)
+        expected = (
+            (f"part {read}, not {part}", read, part),
+            (f"written by opsk {file.opsk}, this is {__version__}", file.opsk, __version__),
+            ("of another request", file.request_sha256, self._digest),
+        )
+        if other := [text for text, written, wanted in expected if written != wanted]:
+            raise ForeignPartError(f"{path.name}: {'; '.join(other)}")
+        if file.digest != file.compute_digest():
+            raise InputError(f"{path.name}: it has changed since it was written")
+        return file.found, file.seconds
+
+    def _merge(self, folder: Path, parts: int) -> tuple[SearchRun, PartsSummary]:
+        """Join the parts in a folder; return the result and a summary.
+
+        Where some are left out, the rest is joined, and the run counts as interrupted.
+
+        Raises
+        ------
+        InputError
+            No part can be read.
+        """
+        results: list[tuple[SearchResult, float]] = []
+        missing, damaged, foreign = list[int](), list[SkippedPart](), list[SkippedPart]()
+        for number in range(parts):
+            try:
+                results.append(self._read_part(folder / f"part-{number}.json", Part(number=number, parts=parts)))
+            except FileNotFoundError:
+                missing.append(number)
+            except InputError as error:
+                skipped = foreign if isinstance(error, ForeignPartError) else damaged
+                skipped.append(SkippedPart(part=number, why=escape(error.message)))
+        durations_s = [seconds for _, seconds in results]
+        summary = PartsSummary(
+            parts=parts,
+            joined=len(results),
+            seconds=sum(durations_s),
+            longest_s=max(durations_s, default=0.0),
+            missing=tuple(missing),
+            damaged=tuple(damaged),
+            foreign=tuple(foreign),
+        )
+        if not results:
+            raise InputError(
+                escape(f"{folder}: nothing to join: ") + "; ".join(summary.format_lines()),
+                hint="see squeue and the files part-*.log; parts that are not done: sbatch plan-array.sbatch again",
+            )
+        joined = join_all(found for found, _ in results)
+        if len(results) < parts:
+            rest = sum(part_sizes(self.requests, parts)) - joined.space
+            joined = joined.joined(SearchResult(most=joined.most, space=rest, front=joined.front))
+        return SearchRun(found=joined, seconds=summary.seconds, interrupted=len(results) < parts), summary
+
+
+def _read_file(path: Path) -> _PartFile:
+    """Return the file of a part with valid types."""
+    try:
+        with path.open("rb") as stream:
+            return _PartFile.model_validate_json(stream.read(MAX_BYTES))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path.name}: {error.strerror}") from error
+    except ValidationError as error:
+        wrong = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors(include_url=False)[:3]]
+        raise InputError(f"{path.name}: {'; '.join(wrong)}") from error

@@ -9,14 +9,59 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from opsk.cli.plan.table import add_row, build_table, format_plan
 from opsk.cli.predict.text import format_checkpoint, format_run
 from opsk.text import escape, format_bytes, format_duration, format_share, to_json_values
 from opsk.units import as_gib
 
+_WORDS = ("plan", "change", "run by")
+"""Columns of words are left-aligned; the others are numbers, which are never wrapped."""
 _MAX_CHOICES = 12
 """Maximum number of plans shown of a front, spread over it; ``--json`` has all."""
 _MEGA, _KILO = 1e6, 1e3
+_WIDTH_WITHOUT_TERMINAL = 110
+_NARROW, _NARROWER = 100, 70
+"""Below these widths the table of plans has fewer columns, so that the plans themselves stay on a line."""
+_MARKS = {"fits": ("✓", "green"), "tight": ("!", "yellow"), "oom": ("✗", "red"), "unknown": ("?", "yellow")}
+_MAX_SHOWN_REFUSED = 3
+_MIN_GAIN = 0.005
+"""A smaller gain is not worth a risk."""
+
+
+def format_plan(plan: Mapping[str, Any]) -> str:
+    """Return the axes of a plan in short form: ``TP8 PP16×2 DP32 mbs 1 zero1 SP recompute full 3 a stage``."""
+    pipeline = f"PP{plan['pp']}" + (f"×{plan['vpp']}" if plan["vpp"] > 1 else "") if plan["pp"] > 1 else ""
+    ends = [str(plan[name]) for name in ("first_stage_layers", "last_stage_layers") if plan[name]]
+    sharding = plan["sharding"] + (f"/{plan['shard_gpus']}" if plan["shard_gpus"] else "")
+    recompute = plan["recompute"] + (f" {plan['recompute_layers']} a stage" if plan["recompute_layers"] else "")
+    words = [
+        *(f"{axis.upper()}{plan[axis]}" for axis in ("tp",) if plan[axis] > 1),
+        pipeline,
+        *(f"{axis.upper()}{plan[axis]}" for axis in ("cp", "ep", "dp") if plan[axis] > 1),
+        f"ETP{plan['etp']}" if plan["etp"] else "",
+        f"mbs {plan['micro_batch']}",
+        sharding if plan["sharding"] != "none" else "",
+        "SP" if plan["sequence_parallel"] else "",
+        f"recompute {recompute}" if plan["recompute"] != "none" else "",
+        plan["schedule"] if plan["schedule"] != "1f1b" else "",
+        f"ends {'+'.join(ends)} layers" if ends else "",
+    ]
+    return " ".join(word for word in words if word)
+
+
+def build_table(*columns: str) -> Table:
+    """Return a table with these columns, and no rows."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in columns:
+        if name in _WORDS:
+            table.add_column(Text(name), justify="left", overflow="fold")
+        else:
+            table.add_column(Text(name), justify="right", no_wrap=True)
+    return table
+
+
+def add_row(table: Table, *cells: str | Text) -> None:
+    """Add a row; plain strings are escaped."""
+    table.add_row(*(cell if isinstance(cell, Text) else Text(escape(cell)) for cell in cells))
 
 
 def build_more_blocks(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
@@ -145,15 +190,6 @@ def _render_script(script: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text(escape(f"wrote {script['file']}: sbatch it with your paths for {script['framework']} filled in"))
     else:
         yield Text(escape(f"no script was written: {script['why']}"), style="yellow")
-
-
-_WIDTH_WITHOUT_TERMINAL = 110
-_NARROW, _NARROWER = 100, 70
-"""Below these widths the table of plans has fewer columns, so that the plans themselves stay on a line."""
-_MARKS = {"fits": ("✓", "green"), "tight": ("!", "yellow"), "oom": ("✗", "red"), "unknown": ("?", "yellow")}
-_MAX_SHOWN_REFUSED = 3
-_MIN_GAIN = 0.005
-"""A smaller gain is not worth a risk."""
 
 
 def print_answer(document: Mapping[str, Any], console: Console | None = None) -> None:

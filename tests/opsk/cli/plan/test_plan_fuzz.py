@@ -12,8 +12,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from opsk.app.inputs.plan_fields import KINDS
-from opsk.app.inputs.plan_validation import examine_plan
+from opsk.app.inputs.plan_validation import KINDS, examine_plan
 from opsk.cli.main import opsk
 from opsk.cli.predict.command import build_answer, validate_plan
 from opsk.costmodel.efficiency.default import DEFAULT

@@ -108,19 +108,19 @@ def test_missing_parts_are_named_and_the_rest_is_joined(folder: Path) -> None:
 def test_without_any_part_there_is_nothing_to_join(folder: Path) -> None:
     for number in range(PARTS):
         (folder / f"part-{number}.json").unlink()
-    assert "missing of 3 parts: 0-2" in refusal("--merge", folder)
+    assert "missing of 3 parts: 0, 1, 2" in refusal("--merge", folder)
 
 
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        (lambda data: data[: len(data) // 2], "no JSON"),
-        (lambda data: b"", "no JSON"),
-        (lambda data: b"\xff\xfe" + data, "no JSON"),
-        (lambda data: b"[" * 100_000, "no JSON"),
-        (lambda data: b"[]", "valid dictionary"),
-        (lambda data: data.replace(b'"evaluated": ', b'"evaluated": 1'), "are not the space"),
-        (lambda data: data.replace(b'"step_s": ', b'"step_s": 1', 1), "step_s of a plan is"),
+        (lambda data: data[: len(data) // 2], "Invalid JSON"),
+        (lambda data: b"", "Invalid JSON"),
+        (lambda data: b"\xff\xfe" + data, "Invalid JSON"),
+        (lambda data: b"[" * 100_000, "Invalid JSON"),
+        (lambda data: b"[]", "an object"),
+        (lambda data: data.replace(b'"evaluated": ', b'"evaluated": 1'), "has changed since"),
+        (lambda data: data.replace(b'"step_s": ', b'"step_s": 1', 1), "has changed since"),
         (lambda data: data.replace(b'"seconds"', b'"se\\u001b[31mconds"'), r"se\x1b[31mconds"),
     ],
 )
@@ -140,7 +140,6 @@ def test_a_damaged_part_is_named_and_the_rest_is_joined(folder: Path, damage: An
     ("key", "value", "why"),
     [
         ("request_sha256", "0" * 64, "of another request"),
-        ("efficiency_sha256", "0" * 64, "of other efficiencies"),
         ("opsk", "0.0.0", "written by opsk 0.0.0"),
         ("part", 2, "part 2/3, not 1/3"),
         ("parts", 8, "part 1/8, not 1/3"),
@@ -206,7 +205,7 @@ def test_another_search_is_not_written_over_unless_forced(folder: Path) -> None:
     written(folder)  # the same one may be: what is done stays done
     other = (*REQUEST, "--micro-batch", "1")
     asked = (*other, "--array", str(PARTS), "--array-dir", folder, "--no-submit")
-    assert "holds another search, in 3 parts" in refusal(*asked)
+    assert "holds another search" in refusal(*asked)
     assert run(*asked, "--force").return_value == 0
     result = run("--merge", folder)
     assert "nothing to join" in str(result.exception)

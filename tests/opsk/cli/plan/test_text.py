@@ -10,8 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from opsk.cli.plan.table import format_plan
-from opsk.cli.plan.text import print_answer
+from opsk.cli.plan.text import format_plan, print_answer
 from tests.golden.compare import assert_as_golden
 
 GIB = 2**30

@@ -18,13 +18,13 @@ import pytest
 from click.testing import CliRunner
 
 from opsk.cli.main import opsk
-from opsk.cli.plan.workers import _WorkerPool, shared_search
+from opsk.cli.plan.run import _WorkerPool, search_in_processes
 from opsk.errors import UnavailableError
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.hardware.catalog import cluster
-from opsk.planning.search.cases import search_cases
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.result import SearchResult
+from opsk.planning.search.search import search_cases
 from opsk.workload.plan import Plan
 from opsk.workload.public_models.lookup import public_model
 from tests.fakes.advisor_process import eventually
@@ -64,7 +64,7 @@ def test_processes_find_what_one_finds(walk: bool | None) -> None:
     request = llama(256, limits=framework.limits, refuses=framework.refuses)
     if walk:
         request = llama(64, fixed={"schedule": ("1f1b",), "cp": (1,)})
-    whole, shared = last(search_cases([request], walk=walk)), last(shared_search([request], 2, walk=walk))
+    whole, shared = last(search_cases([request], walk=walk)), last(search_in_processes([request], 2, walk=walk))
     assert [one.plan for one in shared.best] == [one.plan for one in whole.best]
     assert [one.plan for one in shared.best_fitting] == [one.plan for one in whole.best_fitting]
     assert (shared.space, shared.is_whole) == (whole.space, True)
@@ -73,7 +73,7 @@ def test_processes_find_what_one_finds(walk: bool | None) -> None:
 
 
 def test_a_search_that_is_closed_ends_its_processes() -> None:
-    with closing(shared_search([llama(256)], 3, walk=True)) as search:
+    with closing(search_in_processes([llama(256)], 3, walk=True)) as search:
         next(search)
         processes = multiprocessing.active_children()
         assert len(processes) == 2
@@ -82,7 +82,7 @@ def test_a_search_that_is_closed_ends_its_processes() -> None:
 
 
 def test_a_process_that_is_killed_is_an_error_and_the_others_end() -> None:
-    search = shared_search([llama(256)], 3, walk=True)
+    search = search_in_processes([llama(256)], 3, walk=True)
     next(search)
     first, *_ = multiprocessing.active_children()
     assert first.pid
