@@ -16,8 +16,8 @@ from opsk.errors import InputError, OpskError, PlanInfeasibleError
 from opsk.workload.defaults import Assumption, Filling, average_layers, fill_model, fill_plan, fill_trainer
 from opsk.workload.memory_settings import fill_memory
 from opsk.workload.model import MODEL_FIELDS, ModelShape, StatedModel
-from opsk.workload.plan import Plan, StatedPlan
-from opsk.workload.public_models.lookup import public_model
+from opsk.workload.plan import Loss, Plan, StatedPlan
+from opsk.workload.public_models.lookup import Kind, find_listed, public_model
 from opsk.workload.rules import Violation, find_violations
 from opsk.workload.settings import fill_settings
 from opsk.workload.workload import Problem, Workload
@@ -63,6 +63,11 @@ def fill_preset(filling: Filling) -> None:
         if field in _RUN_FIELDS or field in contradicted or value is None or _is_default(field, value):
             continue
         filling.assume(f"model.{field}", _make_rule(value, why))
+    listed = find_listed(name)
+    if listed is not None and listed[0] is Kind.VISION:
+        filling.assume("model.seq", _make_rule(shape.seq, f"the patches of an image as {name} takes it"))
+    if listed is not None and listed[0] is Kind.ENCODER:
+        filling.assume("plan.loss", _make_rule(Loss.FUSED, f"what is trained on {name} rarely has a logit a token"))
 
 
 def _make_rule(value: Any, why: str) -> Any:

@@ -1,6 +1,7 @@
 """Looks up the shape and the published parameter count of a public model by name.
 
-The numbers are in ``catalogue/*.toml``, each with its source. People, frameworks and papers spell names differently:
+The numbers are in ``catalogue/*.toml``, each with its source, and for more names in ``catalogue/names.tsv``, which
+``docs/programs/public_models.py`` writes. People, frameworks and papers spell names differently:
 ``Meta-Llama-3-8B``, ``LLAMA3_8B`` and ``llama-3-8b`` are one model.
 """
 
@@ -10,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -22,9 +24,27 @@ _VARIANT = re.compile(r"[\s_-]+(hf|base|instruct|it|chat|pretrain|pretrained|tex
 _SEPARATORS = re.compile(r"[^a-z0-9.]+")
 _REQUIRED = ("layers", "hidden", "ffn", "heads", "vocab", "seq", "parameters", "source")
 _SHAPE = frozenset(item.name for item in fields(ModelShape))
+_TRUTHS = frozenset(item.name for item in fields(ModelShape) if str(item.type).startswith("bool"))
+TABLE = "names.tsv"
 _ABOUT = frozenset(
     {"like", "aliases", "parameters", "active_parameters", "active_counts_embedding", "source", "rounded"}
 )
+
+
+class Kind(StrEnum):
+    """What a listed model is."""
+
+    DECODER = "decoder"
+    ENCODER = "encoder"
+    ENCODER_DECODER = "encoder-decoder"
+    VISION = "vision"
+    CLIP = "clip"
+    SPEECH = "speech"
+    DIFFUSION = "diffusion"
+
+
+COUNTED = (Kind.DECODER, Kind.ENCODER, Kind.ENCODER_DECODER, Kind.VISION)
+"""Kinds that are predicted as layers of a transformer; the others have parts that are not: convolutions, two towers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +91,33 @@ def public_model(name: str) -> ModelShape | None:
     """
     names, words = _names(), normalise_words(name)
     match = names.get(words) or names.get(join_words(words))
-    return public_models()[match].shape if match else None
+    if match:
+        return public_models()[match].shape
+    listed = find_listed(name) if words not in names and join_words(words) not in names else None
+    return listed[1] if listed is not None and listed[0] in COUNTED else None
+
+
+def find_listed(name: str) -> tuple[Kind, ModelShape] | None:
+    """Return kind and shape of a model of the table of names; ``None`` where it has no such name."""
+    row = _table().get(normalise_words(name))
+    if row is None:
+        return None
+    kind, sizes, *_ = row.split("\t")
+    shape: dict[str, Any] = {}
+    for pair in sizes.split():
+        key, _, value = pair.partition("=")
+        shape[key] = value == "1" if key in _TRUTHS else int(value)
+    shape.setdefault("kv_heads", shape["heads"])
+    shape.setdefault("head_dim", shape["hidden"] // shape["heads"])
+    return Kind(kind), ModelShape(name=normalise_words(name), **shape)
+
+
+@cache
+def _table() -> Mapping[str, str]:
+    """Return the row of the table that has each name; a row is parsed only where it is asked for."""
+    text = files("opsk.workload.public_models").joinpath("catalogue", TABLE).read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {key: row for row in rows for key in row.rpartition("\t")[2].split()}
 
 
 def normalise_words(name: str) -> str:

@@ -59,6 +59,8 @@ VALUES = {
     "keeps_base_inputs": {True, False},
     "qkv_layout": set(QkvLayout),
     "lora_rank": {8, 16},
+    "gathers_fp32": {True},
+    "keeps_kv_cache": {True},
     "memory_definition": {"allocated", "reserved"},
 }
 

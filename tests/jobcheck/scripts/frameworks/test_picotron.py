@@ -42,8 +42,9 @@ def test_the_file_states_plan_and_model() -> None:
 
 def test_the_width_is_that_of_a_model_elsewhere() -> None:
     workload = trained(json.dumps(FILE))
-    assert workload.model.hidden is None
-    assert workload.model.name == "HuggingFaceTB/SmolLM-360M"
+    assert (workload.model.name, why(workload, "model.hidden")) == ("HuggingFaceTB/SmolLM-360M", "")
+    workload = changed("model", "name", "mine/SmolLM-361M")
+    assert (workload.model.name, workload.model.hidden) == ("mine/SmolLM-361M", None)
     assert why(workload, "model.hidden")
 
 

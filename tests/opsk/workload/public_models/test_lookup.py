@@ -1,11 +1,30 @@
 from __future__ import annotations
 
+import re
+from importlib.resources import files
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opsk.costmodel.sizes.parameters import total_parameters
 from opsk.errors import ConfigError
-from opsk.workload.public_models.lookup import public_model, public_models, read_catalogue
+from opsk.workload.public_models.lookup import (
+    COUNTED,
+    TABLE,
+    Kind,
+    find_listed,
+    normalise_words,
+    public_model,
+    public_models,
+    read_catalogue,
+)
+
+
+def listed_rows() -> list[str]:
+    """Return the rows of the table of names."""
+    table = files("opsk.workload.public_models").joinpath("catalogue", TABLE)
+    return table.read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize(
@@ -54,7 +73,7 @@ def test_a_name_that_means_no_model_finds_none(name: str):
 @given(st.text())
 def test_any_text_is_a_name(name: str):
     found = public_model(name)
-    assert found is None or found.name in public_models()
+    assert found is None or found.name in public_models() or find_listed(name) is not None
 
 
 def test_every_name_and_alias_finds_its_own_model():
@@ -102,3 +121,62 @@ def test_a_faulty_catalogue_lists_all_that_is_wrong():
     assert message.startswith("made.toml: ")
     for part in ("small: unknown hiden", "child: unknown nobody", "half: parameters, source is missing", "layers is 0"):
         assert part in message
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "sizes"),
+    [
+        # arXiv 1810.04805, 1907.11692, 2010.11929, 2212.09748, 2304.01373; ESM-2 has its sizes in its names
+        ("google-bert/bert-base-uncased", Kind.ENCODER, (12, 768, 12)),
+        ("roberta-large", Kind.ENCODER, (24, 1024, 16)),
+        ("facebook/esm2_t33_650M_UR50D", Kind.ENCODER, (33, 1280, 20)),
+        ("vit_base_patch16_224", Kind.VISION, (12, 768, 12)),
+        ("timm/vit_large_patch16_384.augreg_in21k_ft_in1k", Kind.VISION, (24, 1024, 16)),
+        ("EleutherAI/pythia-1.4b", Kind.DECODER, (24, 2048, 16)),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", Kind.DECODER, (28, 3584, 28)),
+        ("openai/whisper-small", Kind.ENCODER_DECODER, (12, 768, 12)),
+        ("DiT-XL-2", Kind.DIFFUSION, (28, 1152, 16)),
+    ],
+)
+def test_listed_names_have_the_shape_of_their_papers(name: str, kind: Kind, sizes: tuple[int, int, int]):
+    listed = find_listed(name)
+    assert listed is not None
+    assert listed[0] is kind
+    assert (listed[1].layers, listed[1].hidden, listed[1].heads) == sizes
+    assert (public_model(name) is not None) == (kind in COUNTED)
+
+
+def test_six_hundred_names_of_the_hub_are_listed_each_once():
+    rows = [line.split("\t") for line in listed_rows() if not line.startswith("#")]
+    names = [name for row in rows for name in row[3].split()]
+    keys = [key for row in rows for key in row[4].split()]
+    assert keys == [normalise_words(name) for name in names]
+    assert len(set(keys)) == len(keys) >= 600
+    for name in names:
+        listed = find_listed(name)
+        assert listed is not None, name
+        assert listed[1].heads * listed[1].head_dim >= listed[1].hidden // 2, name
+
+
+def test_parameters_of_listed_decoders_are_as_their_names_say():
+    named = {"codegen-2b-mono": 2.78, "falcon3-1b": 1.67}  # huggingface.co: parameters of the checkpoints, in billions
+    checked = 0
+    for line in listed_rows():
+        kind, _, _, names, _ = line.split("\t") if not line.startswith("#") else ("", "", "", "", "")
+        for name in names.split() if kind == "decoder" else ():
+            match = re.search(r"(?<![\d.a])(\d+(?:\.\d+)?)b(?!\d)", name.lower())
+            listed = find_listed(name)
+            if (
+                match is None
+                or listed is None
+                or "codegen-" in name
+                or name.startswith(("Falcon3-1", "tiiuae/Falcon3-1"))
+            ):
+                continue
+            assert 0.8 < total_parameters(listed[1]) / 1e9 / float(match[1]) < 1.25, name
+            checked += 1
+    assert checked > 100
+    for name, billions in named.items():
+        listed = find_listed(name)
+        assert listed is not None
+        assert total_parameters(listed[1]) / 1e9 == pytest.approx(billions, rel=0.01)
