@@ -68,7 +68,7 @@ def show_with_lab() -> int:
         subprocess.run([*OPSK, "lab", "down", "--dir", str(LAB)], stdout=subprocess.DEVNULL, check=False)
     try:
         if call("lab", "up", "--prometheus", "--dir", str(LAB)) != 0:
-            raise LabError("the lab did not start", hint="the line before says why; `make demo` tries again")
+            raise LabError("the lab did not start", hint="the line before gives the reason; run `make demo` again")
         environment = os.environ | lab_environment()
         jobs = LAB / "jobs"
         jobs.mkdir(exist_ok=True)

@@ -19,16 +19,16 @@ NODE, GPU = "n0", "0"
 MAX_WAIT_S = 120.0
 """Seconds suffice; a busy machine takes longer."""
 JOB = (
-    ("who has which GPU", "opsk_job_gpu", ("job", "gpu")),
-    ("what it does", "opsk_gpu_sm_active_ratio", ("gpu",)),
-    ("what it draws", "opsk_gpu_power_watts", ("gpu",)),
-    ("steps, by its log", "opsk_training_iteration", ("job",)),
-    ("time of one", "opsk_training_step_seconds", ("job",)),
-    ("what a port has sent", "opsk_infiniband_port_transmitted_bytes_total", ("device", "port")),
+    ("job's GPUs", "opsk_job_gpu", ("job", "gpu")),
+    ("SM activity", "opsk_gpu_sm_active_ratio", ("gpu",)),
+    ("power", "opsk_gpu_power_watts", ("gpu",)),
+    ("step", "opsk_training_iteration", ("job",)),
+    ("step time", "opsk_training_step_seconds", ("job",)),
+    ("bytes sent by a port", "opsk_infiniband_port_transmitted_bytes_total", ("device", "port")),
 )
 FAILED_GPU = (
-    ("does the GPU answer?", "opsk_gpu_up", ("gpu",)),
-    ("what the driver said", "opsk_gpu_xid_errors_total", ("gpu", "xid", "class")),
+    ("GPU answers", "opsk_gpu_up", ("gpu",)),
+    ("XID errors", "opsk_gpu_xid_errors_total", ("gpu", "xid", "class")),
 )
 Samples = list[tuple[str, dict[str, str], str]]
 

@@ -1,4 +1,4 @@
-"""Are the dashboards' files what the code makes? ``python -m deploy.grafana.generate`` writes, ``--check`` asks."""
+"""Writes the dashboards' files (``python -m deploy.grafana.generate``), or compares them (``--check``)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ FILES = {
         "opsk-from-dcgm",
         (
             "Series of dcgm-exporter by the names that the dashboards, the alerts and `opsk top` read.",
-            "GPUs that an opsk exporter tells of are left to it, so both may run in one cluster. Blanks are dropped.",
+            "GPUs that have an opsk exporter are left out, so both may run in one cluster. Blanks are dropped.",
             "What is not here has no counterpart: clock violations count microseconds or nanoseconds by release.",
         ),
         dcgm_rules,

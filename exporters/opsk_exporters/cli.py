@@ -67,32 +67,32 @@ def keep_small() -> None:
     "--listen",
     metavar="HOST:PORT",
     help=f"Address to serve on; :9876 is all IPv4 addresses of the node, [::]:9876 all addresses. "
-    f"Default: {DEFAULT_LISTEN}, or the sockets that systemd hands over.",
+    f"Default: {DEFAULT_LISTEN}, or the sockets that systemd passes.",
 )
 @click.option(
     "--web-config",
     type=_FILE,
     help="TLS and passwords: a web configuration file as the Prometheus exporters have. Read again when it changes.",
 )
-@click.option("--once", is_flag=True, help="Print one scrape on stdout and end.")
+@click.option("--once", is_flag=True, help="Print one scrape on stdout and exit.")
 @click.option("--textfile", type=_FILE, help="Write scrapes to this file for node_exporter's textfile collector.")
 @click.option(
     "--every",
     type=click.FloatRange(min=1, max=86400),
     metavar="SECONDS",
-    help="With --textfile: write again every so often, until told to stop. Without: write once and end.",
+    help="With --textfile: write again at this interval until stopped. Without: write once and exit.",
 )
 @click.option("--collectors", metavar="NAMES", help=f"Only these, comma-separated: {', '.join(sorted(COLLECTORS))}.")
 @click.option("--without", metavar="NAMES", help="Not these collectors, comma-separated.")
 @click.option("--sysfs", type=_FOLDER, help="Where sysfs is mounted. Default: /sys.")
 @click.option("--procfs", type=_FOLDER, help="Where procfs is mounted. Default: /proc.")
 @click.option("--cgroups", type=_FOLDER, help="Where control groups are mounted. Default: fs/cgroup of sysfs.")
-@click.option("--jobs-folder", type=_FOLDER, help="Where the prolog says which job has which GPUs.")
+@click.option("--jobs-folder", type=_FOLDER, help="Where the prolog writes which job has which GPUs.")
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0.01, max=60),
     metavar="SECONDS",
-    help="A collector that takes longer counts as failed. Default: 5; a scraper that says when it gives up never "
+    help="A collector that takes longer counts as failed. Default: 5; a scraper that states its own timeout never "
     "waits longer than that.",
 )
 def exporter(
@@ -106,10 +106,10 @@ def exporter(
     deadline: float | None,
     **places: Path | None,
 ) -> None:
-    """Show what this node's hardware and its jobs do, as Prometheus metrics.
+    """Export metrics of this node's hardware and jobs to Prometheus.
 
-    Serves /metrics until it is told to stop; it needs no root and writes nothing. Without --listen only this machine
-    can reach it; give it a --web-config before others can. Settings that last: section [exporter] of opsk.toml.
+    Serves /metrics until it is stopped; it does not need root and writes nothing. Without --listen only this machine
+    can reach it; set --web-config before others can. Put permanent settings into section [exporter] of opsk.toml.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="opsk exporter: %(message)s")
     options = {
@@ -198,7 +198,7 @@ def _write_files(pages: Pages, path: Path, every_s: float | None) -> None:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            LOG.warning("%s stays, with its last values: %s", path, error.strerror)
+            LOG.warning("%s cannot be removed and keeps its last values: %s", path, error.strerror)
 
 
 def _write_again(pages: Pages, writer: Writer, path: Path, every_s: float, stopped: threading.Event) -> None:

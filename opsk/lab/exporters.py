@@ -20,7 +20,7 @@ from opsk.errors import LabError
 from opsk.lab.launcher import Launcher
 from opsk.lab.machine.clock import change
 from opsk.lab.machine.machine import Hca, MachineFolder, new_machine, save_machine
-from opsk.lab.machine.nvml_standin import STATE_VARIABLE, build, hash_sources
+from opsk.lab.machine.nvml_standin import STATE_VARIABLE, build, build_environment, hash_sources
 from opsk.lab.machine.sysfs import create_sysfs
 from opsk.lab.machine.work import Work
 from opsk.lab.parts import LabSite
@@ -130,7 +130,7 @@ def build_exporter_environment(site: LabSite, folder: MachineFolder, library: Pa
     """Return the environment of a node's exporter in addition to the lab's own variables."""
     variables = {"OPSK_CONFIG": str(folder.settings)}
     if library is not None:
-        variables |= {"LD_LIBRARY_PATH": str(library.parent), STATE_VARIABLE: str(folder.nvml_state)}
+        variables = build_environment(library, folder.nvml_state, variables)
     return variables
 
 

@@ -142,9 +142,11 @@ def claim(path: Path, *, for_all_users: bool) -> None:
         check_owner(path)
         names = {entry.name for entry in path.iterdir()}
     except OSError as error:
-        raise LabError(f"{path}: {error.strerror}", hint="name another folder with --dir") from error
+        raise LabError(f"{path}: {error.strerror}", hint="choose another folder with --dir") from error
     if RECORD not in names and names - {LOCK, RECORD + ".new"}:
-        raise InputError(f"{path} is not empty and holds no lab", hint="name an empty or a new folder with --dir")
+        raise InputError(
+            f"{path} is not empty and is not the folder of a lab", hint="choose an empty or a new folder with --dir"
+        )
     path.chmod(0o755 if for_all_users else 0o700)
 
 
@@ -161,7 +163,7 @@ def name_os_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where = error.filename or path
-        raise LabError(f"{where}: {error.strerror or error}", hint="name another folder with --dir") from error
+        raise LabError(f"{where}: {error.strerror or error}", hint="choose another folder with --dir") from error
 
 
 def create_layout(folder: LabFolder, *, spools: tuple[str, ...]) -> None:
@@ -189,10 +191,10 @@ def check_owner(path: Path) -> None:
     try:
         owner = path.stat().st_uid
     except OSError as error:
-        raise LabError(f"{path}: {error.strerror}", hint="name the folder of your lab with --dir") from error
+        raise LabError(f"{path}: {error.strerror}", hint="choose the folder of your lab with --dir") from error
     if owner != os.geteuid():
         raise LabError(
-            f"{path} belongs to uid {owner}", hint="run this as that user, or name another folder with --dir"
+            f"{path} belongs to uid {owner}", hint="run this as that user, or choose another folder with --dir"
         )
 
 

@@ -46,7 +46,7 @@ def submit(record: LabRecord, words: Sequence[str]) -> str:
     )
     match = _ID.fullmatch(result.stdout)
     if result.returncode != 0 or match is None:
-        raise SlurmError(f"sbatch did not take the job (status {result.returncode})")
+        raise SlurmError(f"sbatch refused the job (status {result.returncode})")
     return match[1]
 
 

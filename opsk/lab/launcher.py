@@ -124,7 +124,7 @@ class Launcher:
                 env=self.environment(extra),
                 start_new_session=True,
             )
-        self._wait(lambda: child.poll() is not None, name, f"{name} does not end")
+        self._wait(lambda: child.poll() is not None, name, f"{name} did not end")
         if child.returncode != 0:
             raise LabError(f"{name} failed with status {child.returncode}: {read_tail(console)}", hint=f"see {console}")
 
@@ -163,11 +163,11 @@ class Launcher:
         LabError
             When daemon ``name`` ends, or is not ready after ``READY_WITHIN_S``; with its last lines.
         """
-        self._wait(lambda: ready() or self._ended(name), name, f"{name} does not answer")
+        self._wait(lambda: ready() or self._ended(name), name, f"{name} did not answer")
         if self._ended(name):
             child = self._children[name]
             raise LabError(
-                f"{name} ended with status {child.returncode} while it started: {self._last_lines(name)}",
+                f"{name} ended with status {child.returncode} during its start: {self._last_lines(name)}",
                 hint=f"see {self._log_of(name)}",
             )
 

@@ -115,7 +115,7 @@ def reserve_block(count: int) -> Iterator[int]:
     """
     highest = _read_ephemeral_start() - count
     if highest <= MIN_PORT:
-        raise LabError(f"no room for {count} ports between {MIN_PORT} and the ephemeral ports of this machine")
+        raise LabError(f"there are not {count} ports between {MIN_PORT} and the ephemeral ports of this machine")
     for _ in range(_ATTEMPTS):
         first = random.randint(MIN_PORT, highest)
         sockets = _bind_all(range(first, first + count))
@@ -127,7 +127,7 @@ def reserve_block(count: int) -> Iterator[int]:
             for bound in sockets:
                 bound.close()
         return
-    raise LabError(f"no {count} neighbouring ports are free between {MIN_PORT} and {highest + count}")
+    raise LabError(f"no {count} consecutive ports are free between {MIN_PORT} and {highest + count}")
 
 
 def _bind_all(ports: range) -> list[socket.socket] | None:
@@ -232,7 +232,7 @@ def lab_lock(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise LabError(f"{path}: another opsk lab command is at work", hint="wait for it, or end it") from error
+            raise LabError(f"{path}: another opsk lab command is running", hint="wait for it, or stop it") from error
         yield
 
 
@@ -366,6 +366,6 @@ def _find_user_name() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError as error:
         raise LabError(
-            f"uid {os.geteuid()} has no name here, and Slurm runs nothing for users without one",
+            f"uid {os.geteuid()} has no user name on this machine, and Slurm needs one",
             hint="add it to /etc/passwd",
         ) from error

@@ -47,13 +47,15 @@ class LabShape:
             if not 1 <= getattr(self, item.name) <= MAX_SIZES[item.name]
         ]
         if self.nodes * self.hcas > MAX_HCAS_IN_ALL:
-            wrong.append(f"{self.nodes} nodes with {self.hcas} HCAs are more than ibsim's {MAX_HCAS_IN_ALL} HCAs")
+            wrong.append(f"{self.nodes} nodes with {self.hcas} HCAs: ibsim simulates at most {MAX_HCAS_IN_ALL} HCAs")
         if not wrong and self.leaves % self.hcas and self.hcas % self.leaves:
-            wrong.append(f"{self.leaves} leaves neither divide nor are a multiple of {self.hcas} HCAs a node")
+            wrong.append(f"{self.leaves} leaves are neither a divisor nor a multiple of the {self.hcas} HCAs of a node")
         if not wrong and self.leaf_downlinks + self.spines > MAX_PORTS:
-            wrong.append(f"a leaf would need more than {MAX_PORTS} ports: take more leaves")
+            wrong.append(f"a leaf would need more than {MAX_PORTS} ports: use more leaves")
         if wrong:
-            raise InputError("no such lab: " + "; ".join(wrong), hint="the default is 16 nodes, 8 GPUs, 8 HCAs")
+            raise InputError(
+                "this lab is not possible: " + "; ".join(wrong), hint="the default is 16 nodes, 8 GPUs, 8 HCAs"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -243,15 +245,17 @@ def read_record(path: Path) -> LabRecord | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise LabError(f"{file}: {error.strerror}", hint="name the folder of your lab with --dir") from error
+        raise LabError(f"{file}: {error.strerror}", hint="choose the folder of your lab with --dir") from error
     except UnicodeDecodeError as error:
-        raise LabError(f"{file}: no text", hint="opsk lab down ends its processes; then remove the folder") from error
+        raise LabError(
+            f"{file}: not a text file", hint="stop its processes with opsk lab down, then remove the folder"
+        ) from error
     try:
         record = _RECORD.validate_json(text)
     except ValidationError as error:
         raise LabError(
             f"{file}: no record of a lab ({error.error_count()} fields are wrong)",
-            hint="opsk lab down ends its processes; then remove the folder",
+            hint="stop its processes with opsk lab down, then remove the folder",
         ) from error
     if record.path != path:
         raise LabError(f"{file} is the record of the lab in {record.path}", hint="was this folder moved or copied?")

@@ -64,7 +64,8 @@ def read_lab_status(path: Path) -> LabStatus:
     daemons = tuple(_build_daemon_status(daemon, same_boot=record.boot == read_boot_id()) for daemon in record.daemons)
     if record.state is not LabState.UP:
         return LabStatus(path=path, state=record.state.value, record=record, daemons=daemons)
-    problems = [f"{each.name} does not run; its last lines: {each.last_lines}" for each in daemons if not each.running]
+    stopped = (each for each in daemons if not each.running)
+    problems = [f"{each.name} is not running; its last lines: {each.last_lines}" for each in stopped]
     nodes, complaint = _query_node_states(record)
     if complaint:
         problems.append(complaint)

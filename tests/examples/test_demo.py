@@ -61,6 +61,6 @@ def test_a_lab_that_does_not_start_is_taken_down_and_named(root: Path, tmp_path:
         root, f"demo.LAB = demo.Path({str(occupied)!r}); sys.exit(demo.run_reporting_errors(demo.show_with_lab))"
     )
     assert done.returncode == 3
-    assert f"{occupied} is not empty and holds no lab" in done.stderr
+    assert f"{occupied} is not empty and is not the folder of a lab" in done.stderr
     assert done.stderr.count("Traceback") == 0
     assert (occupied / "mine.txt").read_text() == "not a lab"

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.gpus import make_h100_node
 from opsk_exporters.cli import keep_small
 from tests.fakes.exporter import Exporter
 from tests.fakes.full_node import full_node
 from tests.fakes.nvml import Nvml
+from tests.fakes.nvml_gpus import make_h100_node
 
 HEAVY = {"numpy", "scipy", "pydantic", "sqlmodel", "sqlalchemy", "textual", "rich", "rustworkx", "yaml", "asyncio"}
 WARM_UP, SCRAPES = 100, 300

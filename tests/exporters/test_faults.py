@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.gpus import gpu_uuid, make_h100_node
+from opsk.lab.machine.gpus import gpu_uuid
 from opsk_exporters.catalogue import COLLECTORS
 from tests.fakes.exporter import PATIENCE_S, Exporter, Series, having, value
 from tests.fakes.full_node import FIRST_JOB, FullNode, full_node
 from tests.fakes.nvml import Nvml
+from tests.fakes.nvml_gpus import make_h100_node, with_gpu
 from tests.fakes.powercap import SERVER_RANGE_UJ
 
 GPUS = 4
@@ -82,7 +83,7 @@ def test_the_node_is_whole_to_begin_with(scene: Scene) -> None:
 def test_a_lost_gpu_shows_and_the_others_stay(scene: Scene) -> None:
     lost = gpu_uuid(2)
     state = scene.nvml.state
-    scene.nvml.write(state.with_gpu(2, state.gpus[2].having(lost=1)))
+    scene.nvml.write(with_gpu(state, 2, state.gpus[2].having(lost=1)))
     found = scene.next_scrape()
     assert value(found, "opsk_gpu_up", gpu=lost) == 0.0
     assert value(found, "opsk_gpu_power_watts", gpu=lost) is None

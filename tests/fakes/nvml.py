@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from opsk.lab.machine.gpus import make_h100_node
 from opsk.lab.machine.nvml_standin import StandInState, build, build_environment, hash_sources, write_state, write_text
+from tests.fakes.nvml_gpus import make_h100_node
 
 REAL = os.environ.get("OPSK_TEST_REAL_NVML", "") not in ("", "0")
 """Whether tests of readers are to use this machine's own library and GPUs (read here: fixtures clear OPSK_*)."""

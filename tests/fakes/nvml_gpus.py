@@ -1,12 +1,12 @@
-"""GPUs that a lab does not have and tests of NVML need: an A100 on PCIe, and MIG devices."""
+"""Machines for tests of NVML: nodes of H100s, an A100 on PCIe, and MIG devices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from opsk.lab.machine.gpus import build_common_keys, gpu_uuid
-from opsk.lab.machine.nvml_standin import StandInGpu, StandInMig, Value
+from opsk.lab.machine.gpus import build_common_keys, gpu_uuid, make_h100
+from opsk.lab.machine.nvml_standin import StandInGpu, StandInMig, StandInState, Value
 from opsk.units import GIB, MIB
 
 
@@ -57,3 +57,13 @@ def enable_mig(gpu: StandInGpu, devices: Mapping[int, StandInMig]) -> StandInGpu
     """Return a GPU in MIG mode with MIG devices by index; as a whole it then reports no utilisation."""
     whole = gpu.without(*(name for name in gpu.keys if name.startswith("utilization.")))
     return replace(whole.having(mig__mode=1), mig=devices)
+
+
+def make_h100_node(gpus: int = 8, *, node: int = 0) -> StandInState:
+    """Return a node of H100s."""
+    return StandInState(gpus=tuple(make_h100(index, node=node) for index in range(gpus)))
+
+
+def with_gpu(state: StandInState, index: int, gpu: StandInGpu) -> StandInState:
+    """Return a machine with another GPU at an index."""
+    return replace(state, gpus=(*state.gpus[:index], gpu, *state.gpus[index + 1 :]))

@@ -69,7 +69,7 @@ def _now() -> list[style.Panel | style.Row]:
         ),
         style.number(
             "Power",
-            "What nodes draw, by their own meters where those tell, else processors and GPUs; GPUs alone are left out.",
+            "Power of nodes by their own meters, else of processors and GPUs; nodes with GPUs alone are left out.",
             Look(unit="watt", width=4, height=4, decimals=1),
             Query(expr=f"sum(opsk:node_power:watts{{{NODES}}})"),
         ),
@@ -227,7 +227,7 @@ def _queue() -> list[style.Panel | style.Row]:
         ),
         style.lines(
             "Nodes by state",
-            "Down and drained nodes are lost capacity: `sinfo -R` says why each is.",
+            "Down and drained nodes are lost capacity: `sinfo -R` shows the reasons.",
             count,
             _each_once("nodes"),
         ),

@@ -29,7 +29,7 @@ def _now() -> list[style.Panel | style.Row]:
         ),
         style.number(
             "Collectors that fail",
-            "Their series are absent, not 0. The table below says where; the exporter's log says why.",
+            "Their series are absent, not 0. The table below shows where, the exporter's log why.",
             style.small(steps=style.BAD_ABOVE_0, when_empty="0"),
             Query(expr=f"count(opsk_collector_success{{{NODES}}} == 0) or vector(0)"),
         ),
@@ -91,7 +91,7 @@ def _collectors() -> list[style.Panel | style.Row]:
         ),
         style.lines(
             "Age of data",
-            "Oldest of each collector and of each slow source. IPMI is asked every 30 s: up to a minute is as it "
+            "Oldest of each collector and of each slow source. IPMI is read every 30 s: up to a minute is as it "
             "should be.",
             Look(unit="s", width=12),
             Query(expr=f"max by (collector) (opsk_collector_age_seconds{{{NODES}}})", legend="{{collector}}"),

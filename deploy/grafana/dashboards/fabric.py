@@ -68,7 +68,7 @@ def _now() -> list[style.Panel | style.Row]:
                 decimals=0,
                 high=1,
                 steps=((None, GOOD), (0.1, WATCH), (0.2, BAD)),
-                when_empty="not told",
+                when_empty="not reported",
             ),
             Query(expr=f"max(opsk_infiniband_port_congestion_ratio{{{NODES}}})"),
         ),

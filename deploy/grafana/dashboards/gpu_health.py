@@ -35,7 +35,7 @@ def _now() -> list[style.Panel | style.Row]:
         ),
         _count(
             "Wait for an action",
-            "GPUs whose driver asks for a reset, a reboot or a drain. Do what the table below says.",
+            "GPUs whose driver requires a reset, a reboot or a drain. Follow the table below.",
             f'opsk_gpu_recovery_action{{{NODES},action!="none"}} == 1',
         ),
         _count(
@@ -69,9 +69,9 @@ def _xids() -> list[style.Panel | style.Row]:
         style.row("XIDs"),
         style.listing(
             "XIDs, by GPU",
-            "Class says what to do. app: the job's own fault, unless one GPU repeats it. reset_when_idle: jobs may "
-            "end. reset, drain, reboot, service: now. cascade: look for the one before it. nvlink: both ends of the "
-            "link.",
+            "The class shows what to do. app: the job's own fault, unless one GPU repeats it. reset_when_idle: jobs "
+            "may end. reset, drain, reboot, service: now. cascade: look for the one before it. nvlink: both ends of "
+            "the link.",
             Look(unit="short", width=14, height=9, decimals=0, when_empty="no XIDs"),
             [
                 Query(
@@ -295,7 +295,7 @@ def _kernel() -> list[style.Panel | style.Row]:
         ),
         style.listing(
             "GPUs with processes of no job",
-            "Left over from a job, or started by hand: end them before the GPU is given out again.",
+            "Left over from a job, or started by hand: end them before the GPU is allocated again.",
             Look(unit="short", width=7, decimals=0, when_empty="none"),
             [Query(expr=f"max by (node, gpu) (opsk_job_stranger_processes{{{NODES}}}) > 0", instant=True)],
             columns={"node": "Node", "gpu": "UUID", "Value": "Processes"},

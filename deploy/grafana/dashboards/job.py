@@ -67,9 +67,9 @@ def _speed() -> list[style.Panel | style.Row]:
         ),
         style.number(
             "Steps done",
-            "Of all steps that the job is to train, where its log tells. A curve that goes flat is a job that hangs; "
-            "one that falls has started again.",
-            Look(unit="percentunit", width=3, height=4, decimals=1, when_empty="not told"),
+            "Of all steps that the job is to train, where its log states them. A curve that goes flat is a job that "
+            "hangs; one that falls has started again.",
+            Look(unit="percentunit", width=3, height=4, decimals=1, when_empty="not reported"),
             Query(expr=f"max(opsk_training_iteration{{{_JOB}}}) / max(opsk_training_iterations{{{_JOB}}})"),
         ),
         style.number(
@@ -110,7 +110,7 @@ def _speed() -> list[style.Panel | style.Row]:
         style.lines(
             "Loss",
             "From the log. A jump, or no curve at all while steps go on, is a training that diverges or counts NaN.",
-            Look(unit="none", width=8, low=None, when_empty="the log tells none"),
+            Look(unit="none", width=8, low=None, when_empty="not in the log"),
             Query(expr=f"max(opsk_training_loss{{{_JOB}}})", legend="loss"),
         ),
     ]
@@ -144,7 +144,7 @@ def _stragglers() -> list[style.Panel | style.Row]:
         style.row("Stragglers"),
         style.bars(
             "Clock against the job's median: the ten slowest",
-            "Below 90 %: this GPU is slowed down. The panel beside says by what.",
+            "Below 90 %: this GPU is slowed down. The next panel shows the cause.",
             near,
             Query(
                 expr=f"sort(bottomk(10, opsk:job_gpu_clock:ratio_of_median{{{_JOB}}} {_INDEX}))",
@@ -165,7 +165,7 @@ def _stragglers() -> list[style.Panel | style.Row]:
         ),
         style.lines(
             "Throttling",
-            "Share of time with clocks held down, the ten worst. Thermal: cooling of that node. Brake: power "
+            "Share of time with reduced clocks, the ten worst. Thermal: cooling of that node. Brake: power "
             "supplies. The power cap is usual at full load, on all GPUs alike: its curve is the median.",
             Look(unit="percentunit", width=12, high=1),
             Query(

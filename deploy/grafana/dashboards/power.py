@@ -24,8 +24,8 @@ def _now() -> list[style.Panel | style.Row]:
         style.row("Now"),
         style.number(
             "Nodes",
-            "What nodes draw, by their controllers, boards or power supplies where those tell, else processors and "
-            "GPUs. Nodes that tell of GPUs alone are left out.",
+            "Power of nodes by their controllers, boards or power supplies, else of processors and GPUs. Nodes that "
+            "report GPUs alone are left out.",
             Look(unit="watt", width=5, height=4, decimals=1),
             Query(expr=node),
         ),
@@ -71,8 +71,8 @@ def _nodes() -> list[style.Panel | style.Row]:
         style.row("Where it goes"),
         style.lines(
             "Parts of the nodes",
-            "GPUs, processors with their memory, and the rest (fans, disks, network, losses); only of nodes that tell "
-            "all three. A rest that rises with the room's temperature is fans.",
+            "GPUs, processors with their memory, and the rest (fans, disks, network, losses); only of nodes that "
+            "report all three. A rest that rises with the room's temperature is fans.",
             Look(unit="watt", width=12, stacked=True),
             Query(expr=f'sum({balance},part="gpu"}})', legend="GPUs"),
             Query(expr=f'sum({balance},part="cpu"}})', legend="processors"),
@@ -184,7 +184,7 @@ def _heat() -> list[style.Panel | style.Row]:
         ),
         style.listing(
             "Sources of power readings",
-            "0: the source fails or may not be read; howto measure-power says how to open it. No row: the node has "
+            "0: the source fails or may not be read; howto measure-power explains how to open it. No row: the node has "
             "none.",
             Look(
                 unit="none",

@@ -135,7 +135,7 @@ class Worker:
                 return "hangs"
             if self._outcome is not None:
                 return self._outcome
-            return "not asked yet"
+            return "not run yet"
 
     def close(self) -> None:
         """Stop running the collector; its thread closes it and ends, at once or when the run under way returns."""
@@ -223,7 +223,7 @@ class CollectorStatus:
     name
         Its name.
     state
-        ``works``, ``nothing here``, ``fails``, ``hangs``, ``not asked yet`` or ``not installed``.
+        ``works``, ``nothing here``, ``fails``, ``hangs``, ``not run yet`` or ``not installed``.
     message
         The message of its last run.
     duration_s
@@ -334,14 +334,14 @@ class Scraper(PrometheusCollector):
             present = None if worker.source_present is None else float(worker.source_present)
             families.gauge(
                 metric_names.COLLECTOR_SUCCESS,
-                "1 when the collector answered this scrape, if only to say that there is nothing here; 0 when it "
+                "1 when the collector answered this scrape, even if this node has nothing that it reads; 0 when it "
                 "failed or missed the deadline, and its series are absent.",
                 float(answered[name]),
                 collector=name,
             )
             families.gauge(
                 "opsk_collector_source_present",
-                "1 when the node had what the collector reads at its last success, 0 when not (no HCA, say).",
+                "1 when the node had what the collector reads at its last success, 0 when not (for example no HCA).",
                 present,
                 collector=name,
             )

@@ -64,7 +64,7 @@ def render_landing_page(standings: Iterable[CollectorStatus], node: str) -> byte
 <title>opsk exporter on {_escape(node)}</title><style>{_STYLE}</style></head>
 <body><h1>opsk exporter {_escape(__version__)} on {_escape(node)}</h1>
 <p><a href="/metrics">Metrics</a> · <a href="/healthz">health</a></p>
-<table><thead><tr><th>Collector</th><th>State</th><th>Last run</th><th>What it says</th></tr></thead>
+<table><thead><tr><th>Collector</th><th>State</th><th>Last run</th><th>Message</th></tr></thead>
 <tbody>{rows}</tbody></table>
 <p class="none">As of the last scrape; opening this page reads no device.</p>
 </body></html>
@@ -75,7 +75,7 @@ def render_landing_page(standings: Iterable[CollectorStatus], node: str) -> byte
 def _render_row(standing: CollectorStatus) -> str:
     """Render the row of one collector."""
     took = "" if standing.duration_s is None else f"{standing.duration_s * 1e3:.1f} ms"
-    message = "" if standing.state in ("works", "not asked yet") else standing.message
+    message = "" if standing.state in ("works", "not run yet") else standing.message
     return (
         f"<tr><td>{_escape(standing.name)}</td>"
         f'<td class="{_CLASS.get(standing.state, "none")}">{_escape(standing.state)}</td>'
@@ -141,7 +141,7 @@ class _About(PrometheusCollector):
         families = Families()
         families.gauge(
             "opsk_exporter_web_config_ok",
-            "1 when the web configuration file is in force; 0 when it is wrong, and what it said before is kept.",
+            "1 when the web configuration file is in force; 0 when it is wrong, and the one before stays in force.",
             0.0 if self._access.problem else 1.0,
         )
         for why, count in self._access.refused.items():

@@ -151,7 +151,7 @@ def _add_state(families: Families, device: AmdGpuSample) -> None:
     )
     families.gauge(
         "opsk_amdgpu_asleep",
-        "1 when the GPU sleeps (runtime power management) and was not asked for readings, which would wake it.",
+        "1 when the GPU sleeps (runtime power management) and was not read, which would wake it.",
         float(device.asleep),
         gpu=uuid,
     )

@@ -328,7 +328,7 @@ def add_gpu(families: Families, gpu: GpuSample, slurm_index: int | None, throttl
     _add_power(families, gpu)
     families.gauge(
         "opsk_gpu_processes",
-        "Processes with a compute context on the GPU; absent with MIG on, and where the driver does not tell.",
+        "Processes with a compute context on the GPU; absent with MIG on, and where the driver does not report them.",
         None if gpu.processes is None else len(gpu.processes),
         gpu=uuid,
     )
@@ -367,7 +367,7 @@ def _add_clocks(families: Families, gpu: GpuSample, throttled_s: Mapping[str, fl
     for reason, time_s in throttled_s.items():
         families.counter(
             metric_names.GPU_THROTTLE_SECONDS_TOTAL,
-            "Time with clocks held down for a reason: the driver's own counter (since driver load) where it has one, "
+            "Time with clocks reduced for a reason: the driver's own counter (since driver load) where it has one, "
             "else summed between readings since the exporter started; idling is a reason too.",
             time_s,
             gpu=gpu.uuid,
@@ -437,7 +437,7 @@ def _add_mig(families: Families, gpu: GpuSample, mig: MigSample, slurm_index: in
     families.gauge("opsk_gpu_mig_multiprocessors", "Multiprocessors of the MIG device.", mig.multiprocessors, **labels)
     families.gauge(
         "opsk_gpu_mig_processes",
-        "Processes with a compute context on the MIG device; absent where the driver does not tell.",
+        "Processes with a compute context on the MIG device; absent where the driver does not report them.",
         None if mig.processes is None else len(mig.processes),
         **labels,
     )

@@ -76,7 +76,7 @@ def add_health(families: Families, gpu: GpuSample) -> None:
         for action in dict.fromkeys((*RECOVERY_ACTIONS, gpu.recovery_action)):
             families.gauge(
                 metric_names.GPU_RECOVERY_ACTION,
-                "1 for what the driver wants done to bring the GPU back, 0 for the others.",
+                "1 for the action that the driver requires to recover the GPU, 0 for the others.",
                 float(action == gpu.recovery_action),
                 gpu=gpu.uuid,
                 action=action,
@@ -232,7 +232,7 @@ def add_imex(families: Families, latest: Latest[ImexSample] | None) -> None:
         return
     families.gauge(
         "opsk_gpu_imex_age_seconds",
-        "How long ago nvidia-imex-ctl last answered; it is asked once a minute.",
+        "How long ago nvidia-imex-ctl last answered; it runs once a minute.",
         latest.age_s,
     )
     sample = latest.value

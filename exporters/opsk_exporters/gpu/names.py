@@ -18,14 +18,14 @@ class MetricName(NamedTuple):
 
 UP_HELP = (
     "1 for a GPU that answers, 0 for one that was there since the exporter started and is lost or gone; a GPU that "
-    "never told its identity has its index or address instead."
+    "never reported its identity has its index or address instead."
 )
 UNREADABLE_HELP = (
-    "Values that the GPU's driver should have told and refused or failed to; their series are absent. What the GPU "
-    "does not support does not count."
+    "Values that the GPU's driver supports and did not report; their series are absent. What the GPU does not "
+    "support does not count."
 )
-TEMPERATURE_HELP = "Temperature of the GPU chip, of its memory and, where it tells, of its hottest spot (junction)."
-"""Said of NVIDIA's and AMD's GPUs alike: a metric has one text."""
+TEMPERATURE_HELP = "Temperature of the GPU chip, of its memory and, where reported, of its hottest spot (junction)."
+"""Used for NVIDIA's and AMD's GPUs: a metric has one text."""
 
 _TIME = "Share of the time since the last reading in which"
 _GPM = "counted by the hardware (NVML GPM, Hopper and newer)."
@@ -33,8 +33,8 @@ _GPM = "counted by the hardware (NVML GPM, Hopper and newer)."
 UTILISATION = {
     "gpu": MetricName(
         "utilization_ratio",
-        "Share of the driver's last sample period (NVML: 1/6 to 1 s) in which any kernel ran; says nothing of how much "
-        "of the GPU it used. Absent with MIG on.",
+        "Share of the driver's last sample period (NVML: 1/6 to 1 s) in which any kernel ran, however much of the "
+        "GPU it used. Absent with MIG on.",
     ),
     "memory": MetricName(
         "memory_utilization_ratio",
@@ -102,7 +102,7 @@ PCIE = {
 }
 REMAP = {
     "pending": MetricName("row_remap_pending", "1 when rows of memory wait for a reset to be replaced by spares."),
-    "failure": MetricName("row_remap_failed", "1 when a row of memory could not be replaced: the GPU wants service."),
+    "failure": MetricName("row_remap_failed", "1 when a row of memory could not be replaced: the GPU needs service."),
 }
 SWITCHES = {
     "ecc_enabled": MetricName("ecc_enabled", "1 when ECC is on."),

@@ -285,7 +285,7 @@ class XidCollector:
             self._listen = None
         counts = self.tally.counts()
         if self._log is None and not counts:
-            raise NoDataError("no XID was told, and the kernel log is not read")
+            raise NoDataError("no XID was reported, and the kernel log is not read")
         families = Families()
         for count in counts:
             labels = {"gpu": count.gpu, "xid": count.code, "class": count.class_}

@@ -118,8 +118,8 @@ def _add_node(families: Families, sample: HostSample, cpu_s: Mapping[str, float]
     """Add the metrics of the node as a whole."""
     families.gauge(
         "opsk_host_unreadable_parts",
-        "Parts of the node (CPU time, CPUs, memory, boot time, network, disks) that the kernel does not tell, or in no "
-        "form that is known; their series are absent.",
+        "Parts of the node (CPU time, CPUs, memory, boot time, network, disks) that the kernel does not report, or in "
+        "no form that is known; their series are absent.",
         len(sample.unreadable),
     )
     for mode, seconds in cpu_s.items():

@@ -36,8 +36,8 @@ _COUNTERS = (
         "CPU time of the job's processes, by its control group.",
         {"mode": "system"},
     ),
-    ("throttled", "opsk_job_cpu_throttled_seconds_total", "Time that a CPU quota held the job back.", {}),
-    ("oom_kills", "opsk_job_oom_kills_total", "Processes of the job that the kernel killed for want of memory.", {}),
+    ("throttled", "opsk_job_cpu_throttled_seconds_total", "Time for which a CPU quota throttled the job.", {}),
+    ("oom_kills", "opsk_job_oom_kills_total", "Processes of the job that the kernel killed for lack of memory.", {}),
     ("limit_hits", "opsk_job_memory_limit_hits_total", "Times that the job met its memory limit.", {}),
     ("read", "opsk_job_read_bytes_total", "Bytes read from block devices; network file systems are not in it.", {}),
     ("written", "opsk_job_written_bytes_total", "Bytes written to block devices; network file systems are not.", {}),
@@ -252,8 +252,8 @@ def _add_info(families: Families, run: JobRun) -> None:
     }
     families.info(
         metric_names.JOB_INFO,
-        "Job on this node: SLUID of this run, Slurm's number, user, account, partition, QOS, name, and who told which "
-        "GPUs it has (prolog, environment of a process, processes on GPUs); empty where nobody tells.",
+        "Job on this node: SLUID of this run, Slurm's number, user, account, partition, QOS, name, and the source of "
+        "its GPUs (prolog, environment of a process, processes on GPUs); empty where it is unknown.",
         job=run.job,
         **{name: escape(value) if value else None for name, value in facts.items()},
     )
@@ -267,7 +267,7 @@ def _add_now(families: Families, run: JobRun) -> None:
         job=job,
     )  # fmt: skip
     families.gauge(
-        "opsk_job_gpus", "GPUs of this node that Slurm gave to the job; absent when nobody tells.",
+        "opsk_job_gpus", "GPUs of this node that Slurm allocated to the job; absent when unknown.",
         run.gpus_allocated, job=job,
     )  # fmt: skip
     for gpu in run.gpus:

@@ -82,7 +82,7 @@ class ReportsCollector:
     def _look(self) -> MarkCounts:
         """Count the reports, on the elected node."""
         if self._folder is None or not self._election.is_won(self._controllers):
-            raise NoDataError("another node tells of reports, or none: slurm_on of [exporter]")
+            raise NoDataError("reports are exported by another node, or by none: see slurm_on of [exporter]")
         self._cluster = self._cluster or self._ask_cluster()
         try:
             return count_marks(self._folder, since_s=self._now_unix_s() - WINDOW_S, cluster=self._cluster)

@@ -111,7 +111,7 @@ class TrainingCollector:
         families.gauge("opsk_training_jobs", "Jobs on this node whose logs are read.", len(self._watches))
         families.gauge(
             "opsk_training_logs_unknown",
-            "Jobs whose batch scripts run on this node and whose logs neither Slurm nor their processes tell.",
+            "Jobs whose batch scripts run on this node and whose logs are unknown to Slurm and to their processes.",
             len(self._jobs) - len(self._watches),
         )
         families.gauge(
@@ -196,8 +196,8 @@ def _add_progress(families: Families, job: str, progress: Progress) -> None:
         framework=progress.framework,
     )  # fmt: skip
     for name, help_text, value in (
-        ("iteration", "Last step that the log of the job tells.", last.iteration),
-        ("iterations", "Steps that the job is to train, where its log tells.", last.total_iterations),
+        ("iteration", "Last step in the log of the job.", last.iteration),
+        ("iterations", "Steps that the job is to train, where its log states it.", last.total_iterations),
         ("step_seconds", "Time of one step: median of the last progress lines of this start.", progress.step_s),
         ("tokens_per_second", "Tokens that the whole job trains: median of the last lines.", progress.tokens_per_s),
         (

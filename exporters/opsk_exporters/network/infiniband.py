@@ -86,7 +86,7 @@ class InfinibandCollector:
         reading = self._rails.read(guid for guid in guids if guid is not None)
         families.gauge(
             "opsk_infiniband_rails_file_ports",
-            "Ports of this node that the rails file tells the place of; absent where there is no such file.",
+            "Ports of this node whose place is in the rails file; absent where there is no such file.",
             None if reading.modified is None else len(reading.places),
         )
         families.gauge(
@@ -96,7 +96,7 @@ class InfinibandCollector:
         )
         families.gauge(
             "opsk_infiniband_rails_file_damaged",
-            "1 when the rails file is there, and no rails file or damaged where it tells of this node's ports.",
+            "1 when the rails file exists and is not valid, or is damaged in the lines of this node's ports.",
             None if reading.modified is None else float(bool(reading.problem)),
         )
         return reading
@@ -135,7 +135,7 @@ def _add_device(families: Families, device: DeviceSample) -> None:
     families.info(
         "opsk_infiniband_device_info",
         "RDMA device: board (PSID), firmware, hardware type, GUID, PCI address, NUMA node, and whether its function is "
-        "physical or virtual, as far as the driver tells.",
+        "physical or virtual, as far as the driver reports it.",
         device=device.device,
         board_id=device.board_id,
         firmware=device.firmware,
@@ -154,7 +154,7 @@ def _add_port(families: Families, port: PortSample, place: PortPlace) -> None:
     families.info(
         metric_names.INFINIBAND_PORT_INFO,
         "RDMA port: link layer (InfiniBand or Ethernet), width and generation, GUID, network interface and its bond; "
-        "rail, leaf, switch port and role from the rails file, empty where it does not tell.",
+        "rail, leaf, switch port and role from the rails file, empty where it does not have them.",
         **labels,
         link_layer=port.link_layer,
         speed=port.speed,
@@ -223,7 +223,7 @@ def _add_congestion(families: Families, port: PortSample, ratio: float | None) -
     families.gauge(
         metric_names.INFINIBAND_PORT_CONGESTION_RATIO,
         "Share, since the scrape before, of what the port could have sent while it had data that it could not for lack "
-        "of credit (transmit_wait_ticks against bytes sent): 0 never held up, 1 always; compare ports of one kind of "
+        "of credit (transmit_wait_ticks against bytes sent): 0 is never, 1 always; compare ports of one kind of "
         "device, since the length of a tick is the device's; absent on Ethernet and where the counter stands still.",
         ratio,
         device=port.device,

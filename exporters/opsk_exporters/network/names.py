@@ -299,7 +299,7 @@ BNXT_RE = {
 } | {
     f"res_{name}": MetricName(f"bnxt_{what}", f"Queues in error because of: {words}.")
     for name, what, words in (
-        ("exceed_max", "exceeds_maximum_errors", "more data than was asked for"),
+        ("exceed_max", "exceeds_maximum_errors", "more data than was requested"),
         ("length_mismatch", "length_mismatch_errors", "a payload of another length than stated"),
         ("exceeds_wqe", "exceeds_request_errors", "more data than the work request has room for"),
         ("opcode_err", "opcode_errors", "a wrong opcode"),

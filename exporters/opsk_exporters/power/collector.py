@@ -217,7 +217,7 @@ def _add_age(families: Families, source: str, age_s: float | None, before_s: flo
     """Add the age of a source's last answer, which was ``before_s`` old when it arrived."""
     families.gauge(
         "opsk_power_source_age_seconds",
-        "How old the last answer of this source is; the node's controller is asked every 30 s and never by a scrape, "
+        "How old the last answer of this source is; the node's controller is read every 30 s and never by a scrape, "
         "the others by each scrape.",
         None if age_s is None else before_s + age_s,
         source=source,
@@ -280,7 +280,7 @@ def _add_watts(
     """Add the power of one sensor."""
     texts = (
         ("draw", "Power now, by sensor of the board or by the node's controller.", draw),
-        ("average", "Power averaged by the sensor over opsk_power_averaging_seconds where it tells the span.", average),
+        ("average", "Power averaged by the sensor over opsk_power_averaging_seconds, where that is reported.", average),
         ("minimum", "Lowest power that the sensor saw: since its driver was loaded, or in its period.", minimum),
         ("maximum", "Highest power that the sensor saw: since its driver was loaded, or in its period.", maximum),
     )

@@ -240,7 +240,7 @@ class SlurmPoller:
         statistics = _query(families, "scheduler", self.slurm.statistics)
         reservations = _query(families, "reservations", self.slurm.reservations)
         if not nodes:
-            raise SlurmError("sinfo tells of no node", hint="with PrivateData=nodes the exporter must be an Operator")
+            raise SlurmError("sinfo lists no node", hint="with PrivateData=nodes the exporter must be an Operator")
         is_counted = statistics is not None and any(statistics.jobs_now.values())
         if not queue and (is_counted or any(node.cpus_allocated for node in nodes)):
             self._refuse_private_jobs()

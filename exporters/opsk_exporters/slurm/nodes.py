@@ -114,7 +114,7 @@ def _add_partition(families: Families, partition: str, tally: _Tally) -> None:
     _add_states(
         families,
         "opsk_slurm_nodes",
-        "Nodes by the one word that tells most of their state; a node of several partitions in each of them.",
+        "Nodes by state, one state per node; a node of several partitions counts in each of them.",
         tally.nodes,
         NODE_STATES,
         partition=partition,
@@ -131,7 +131,7 @@ def _add_partition(families: Families, partition: str, tally: _Tally) -> None:
         _add_states(
             families,
             "opsk_slurm_gpus",
-            "GPUs (MIG instances as well): held by jobs, free, or on nodes that take no job; "
+            "GPUs (MIG instances as well): allocated to jobs, free, or on nodes that take no job; "
             "of a node of several partitions in each.",
             tally.gpus,
             GPU_STATES,
@@ -153,7 +153,7 @@ def _add_cluster(families: Families, tally: _Tally, types: dict[str, Counter[str
     _add_states(
         families,
         "opsk_slurm_cluster_nodes",
-        "Nodes, each once, by the one word that tells most of their state.",
+        "Nodes by state, each counted once.",
         tally.nodes,
         NODE_STATES,
     )
@@ -167,7 +167,7 @@ def _add_cluster(families: Families, tally: _Tally, types: dict[str, Counter[str
     _add_states(
         families,
         "opsk_slurm_cluster_gpus",
-        "GPUs (MIG instances as well), each once: held by jobs, free, or on nodes that take no job.",
+        "GPUs (MIG instances as well), each counted once: allocated to jobs, free, or on nodes that take no job.",
         tally.gpus,
         GPU_STATES,
     )

@@ -102,7 +102,7 @@ def main(top: Path, conf: Path) -> int:
                 change(folder, work[folder.name])
         except OSError as error:
             # A full disk may have room again; the lab continues meanwhile, and counters catch up.
-            print(f"opsk lab: devices stand still: {error}", file=sys.stderr, flush=True)
+            print(f"opsk lab: devices cannot be updated: {error}", file=sys.stderr, flush=True)
     return 0
 
 

@@ -64,7 +64,7 @@ def break_gpu(lab: LabFolder, node: str, index: int, code: int = LOST_BY_XID) ->
     if not 0 <= index < gpus:
         raise InputError(f"{node} has no GPU {index}", hint=f"its GPUs are 0 to {gpus - 1}")
     if not 1 <= code <= _MAX_XID:
-        raise InputError(f"XID {code} is none", hint=f"XIDs are 1 to {_MAX_XID}")
+        raise InputError(f"{code} is no XID", hint=f"XIDs are 1 to {_MAX_XID}")
     return _add_fault(lab, (folder,), Fault(kind="gpu", what=str(index), xid=code), xids=((index, code),))
 
 
@@ -117,7 +117,7 @@ def repair(lab: LabFolder, kind: str | None = None, *what: str) -> tuple[NodeFau
     is_selected = _build_selector(lab, kind, what)
     broken = [node_fault for node_fault in list_faults(lab) if is_selected(node_fault)]
     if not broken and kind is not None:
-        raise InputError(f"not broken: {' '.join((kind, *what))}", hint="opsk lab status says what is")
+        raise InputError(f"not broken: {' '.join((kind, *what))}", hint="opsk lab status lists what is")
     folders = [folder for folder in list_machines(lab) if folder.name in {node_fault.node for node_fault in broken}]
 
     def without(machine: Machine) -> Machine:

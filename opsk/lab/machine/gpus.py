@@ -102,11 +102,6 @@ def make_h100(index: int, *, node: int = 0, links: int = 18) -> StandInGpu:
     return StandInGpu(uuid=gpu_uuid(index, node=node), keys=keys)
 
 
-def make_h100_node(gpus: int = 8, *, node: int = 0) -> StandInState:
-    """Return a node of H100s."""
-    return StandInState(gpus=tuple(make_h100(index, node=node) for index in range(gpus)))
-
-
 def build_common_keys(index: int) -> dict[str, Value]:
     """Return the keys that all models have, with the values of an idle GPU of this index."""
     keys: dict[str, Value] = {

@@ -7,7 +7,6 @@ it does not have: the library answers "not supported", as the real one does.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import re
@@ -118,10 +117,6 @@ class StandInState:
         """Return this state with further keys."""
         return replace(self, keys={**self.keys, **keys})
 
-    def with_gpu(self, index: int, gpu: StandInGpu) -> Self:
-        """Return this state with another GPU at an index."""
-        return replace(self, gpus=(*self.gpus[:index], gpu, *self.gpus[index + 1 :]))
-
 
 def format_state(state: StandInState) -> list[str]:
     """Return the lines of a state file.
@@ -159,7 +154,7 @@ def _format_line(key: str, value: Value) -> str:
         raise InputError(f"key {key!r}: letters, digits, dots, dashes and underscores, at most 80")
     text = str(int(value)) if isinstance(value, bool) else str(value)
     if _CONTROL_SIGN.search(text):
-        raise InputError(f"value of {key}: {text!r} has control signs in it")
+        raise InputError(f"value of {key}: {text!r} contains control characters")
     return f"{key} = {text}"
 
 
@@ -247,7 +242,7 @@ def build(folder: Path, *, sanitize: bool = False) -> Path:
             raise LabError(f"gcc on the NVML stand-in: {error}") from error
     if done.returncode != 0:
         half_made.unlink(missing_ok=True)
-        raise LabError(f"gcc refuses the NVML stand-in: {done.stderr.strip()[-2000:]}")
+        raise LabError(f"gcc cannot compile the NVML stand-in: {done.stderr.strip()[-2000:]}")
     half_made.replace(library)
     return library
 
@@ -263,22 +258,3 @@ def build_environment(library: Path, state: Path, inherited: Mapping[str, str] |
     variables["LD_LIBRARY_PATH"] = f"{library.parent}:{rest}" if rest else str(library.parent)
     variables[STATE_VARIABLE] = str(state)
     return variables
-
-
-def load_into_process(library: Path, state: Path) -> None:
-    """Load the stand-in into this very process, before it first uses NVML.
-
-    The library bears the name libnvidia-ml.so.1: once it is loaded from anywhere, the dynamic linker gives it to
-    every program that asks for that name. This cannot be undone, so it is for programs of one purpose and not for
-    a process of tests.
-
-    Raises
-    ------
-    LabError
-        The library cannot be loaded.
-    """
-    os.environ[STATE_VARIABLE] = str(state)
-    try:
-        ctypes.CDLL(str(library))
-    except OSError as error:
-        raise LabError(f"{library}: {error}") from error

@@ -112,7 +112,7 @@ def parse_dcmi(text: str) -> DcmiPower:
     )
     if power.watts is None:
         raise TelemetryError(
-            "DCMI: no power reading in the answer", hint="run the IPMI tool by hand to see what it says"
+            "DCMI: no power reading in the answer", hint="run the IPMI tool by hand and read its output"
         )
     return power
 

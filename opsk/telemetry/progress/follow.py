@@ -162,9 +162,9 @@ class Follower:
         status = os.fstat(handle)
         wrong = None
         if not stat.S_ISREG(status.st_mode):
-            wrong = "is no regular file"
+            wrong = "is not a regular file"
         elif self._owner is not None and not _is_owned_by(status, self._owner):
-            wrong = "is not its owner's"
+            wrong = "does not belong to its owner"
         if wrong:
             os.close(handle)
             raise TelemetryError(f"{self.path}: {wrong}")
@@ -420,12 +420,12 @@ def _check(path: Path) -> None:
     """Refuse what can never be followed."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise InputError(f"{path}: is no regular file", hint="follow the log itself, or - for standard input")
+            raise InputError(f"{path}: is not a regular file", hint="follow the log itself, or - for standard input")
         with path.open("rb") as file:
             if file.read(8).startswith(_MAGIC):
-                raise InputError(f"{path}: is compressed", hint="it does not grow: read it without --follow")
+                raise InputError(f"{path}: is compressed", hint="such a log does not grow: read it without --follow")
     except FileNotFoundError as error:
         if not path.parent.is_dir():
-            raise InputError(f"{path}: {error.strerror}", hint="its folder is not there either") from error
+            raise InputError(f"{path}: {error.strerror}", hint="its folder does not exist either") from error
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", hint="name a log that you may read") from error
+        raise InputError(f"{path}: {error.strerror}", hint="choose a log that you may read") from error

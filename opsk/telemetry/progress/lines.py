@@ -37,13 +37,15 @@ _LABEL = re.compile(
     r"|\[(?P<torchrun>\d{1,7})\]:\s?"
     r"|\[[\w.-]{1,64}\|(?P<elastic>\d{1,7})\]:\s?"
     r"|\[\d{1,7},(?P<mpi>\d{1,7})\](?:<std(?:out|err)>)?:\s?"
-    r"|(?P<host>(?!slurmstepd-)(?=[\w.-]*\d)[A-Za-z][\w.-]{0,63}): "
+    r"|\[[A-Za-z][\w.-]{0,63}:(?P<task>\d{1,7})\]: "
+    r"|(?P<tasks>\d{1,7}(?:[-,]\d{1,7}){1,16}): "
+    r"|(?P<host>(?!slurmstepd-|[\w.]*(?:Error|Exception|Warning|Interrupt|Exit): )(?=[\w.-]*\d)[A-Za-z][\w.-]{0,63}): "
     r"|\((?P<ray>[\w.:]{1,64} pid=\d{1,10}(?:, ip=[\w.:]{1,64})?)\)\s"
     r")",
     re.ASCII,
 )
 _MAX_LABELS = 3
-_RANKS = ("srun", "rank", "torchrun", "elastic", "mpi")
+_RANKS = ("srun", "rank", "torchrun", "elastic", "mpi", "task")
 
 
 def parse_number(text: str) -> float | None:

@@ -247,7 +247,7 @@ def read_log(path: Path, *, sequence_tokens: float | None = None, gpus: float | 
         problem = f"is compressed and damaged: {error}"
     take(reader.finish())
     if problem is not None and not log.records:
-        raise InputError(f"{path}: {problem}", hint="name a log that you may read")
+        raise InputError(f"{path}: {problem}", hint="choose a log that you may read")
     log.problem = problem
     log.framework, log.restarts, log.duplicates = reader.framework, reader.restarts, reader.duplicates
     log.torn, log.facts = reader.torn, reader.facts

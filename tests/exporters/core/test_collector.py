@@ -255,7 +255,7 @@ def test_how_each_collector_is_can_be_told_without_running_any() -> None:
     hanging = Hanging()
     collectors = [Steady(), Scripted(TelemetryError("gone")), hanging]
     source = Scraper(collectors, deadline_s=0.05, missing={"host": "not installed: psutil"})
-    assert {each.state for each in source.statuses()} == {"not asked yet", "not installed"}
+    assert {each.state for each in source.statuses()} == {"not run yet", "not installed"}
     try:
         source.scrape()
         states = {each.name: each.state for each in source.statuses()}

@@ -102,9 +102,9 @@ def test_the_landing_page_tells_how_each_collector_is_and_nothing_in_it_is_marku
 
 def test_opening_the_page_runs_no_collector(address: ListenAddress) -> None:
     get(address, "/")
-    assert "not asked yet" in get(address, "/")[2]
+    assert "not run yet" in get(address, "/")[2]
     get(address, "/metrics")
-    assert "not asked yet" not in get(address, "/")[2]
+    assert "not run yet" not in get(address, "/")[2]
 
 
 def test_only_reading_is_possible(address: ListenAddress) -> None:

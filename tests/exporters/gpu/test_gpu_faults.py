@@ -10,8 +10,9 @@ from typing import Any, Self
 
 import pytest
 
-from opsk.lab.machine.gpus import gpu_uuid, make_h100_node
+from opsk.lab.machine.gpus import gpu_uuid
 from tests.fakes.nvml import Nvml
+from tests.fakes.nvml_gpus import make_h100_node
 
 _PROGRAM = """
 import time

@@ -245,7 +245,7 @@ def test_an_ordinary_user_has_a_lab_and_runs_jobs_in_it(root: Path, place: Path,
 import codecs, os, sys
 for name in ("ascii", "utf-8", "latin-1", "idna"):
     codecs.lookup(name)
-import opsk.cli.lab.command, opsk.cli.main, opsk.hardware.catalog as catalog, rich.status, rich.live
+import opsk.cli.lab, opsk.cli.main, opsk.hardware.catalog as catalog, rich.status, rich.live
 catalog.cluster("summit"); import opsk.lab.slurm_files as f
 templates = [f.files("opsk.lab") / "templates"]
 os.setgroups([]); os.setgid({user.pw_gid}); os.setuid({user.pw_uid})

@@ -105,7 +105,7 @@ def test_a_job_that_can_never_start_is_refused(lab, tmp_path: Path):
     ran = lab.opsk("lab", "run", "-N", "5", script(tmp_path, "true"), cwd=tmp_path)
     assert ran.returncode == 3
     assert "sbatch: error" in ran.stderr
-    assert "opsk: sbatch did not take the job" in ran.stderr
+    assert "opsk: sbatch refused the job" in ran.stderr
 
 
 def test_env_makes_a_shell_use_the_lab(lab):

@@ -38,7 +38,7 @@ def test_another_link_of_the_same_name_is_left_alone(tmp_path: Path):
 
 def test_a_folder_with_other_things_in_it_is_refused(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="holds no lab"):
+    with pytest.raises(InputError, match="is not the folder of a lab"):
         claim(tmp_path, for_all_users=False)
 
 

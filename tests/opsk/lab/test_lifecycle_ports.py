@@ -32,5 +32,5 @@ def test_ports_are_free_again_afterwards():
 
 def test_no_room_is_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lifecycle, "_read_ephemeral_start", lambda: lifecycle.MIN_PORT + 5)
-    with pytest.raises(LabError, match="no room for 18 ports"), reserve_block(18):
+    with pytest.raises(LabError, match="there are not 18 ports"), reserve_block(18):
         pass

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from opsk.lab.machine.gpus import make_h100, make_h100_node
+from opsk.lab.machine.gpus import make_h100
 from opsk.lab.machine.nvml_standin import StandInState
 from tests.fakes.nvml import Nvml, real_nvml
-from tests.fakes.nvml_gpus import make_a100
+from tests.fakes.nvml_gpus import make_a100, make_h100_node
 
 WHOLE = """{
     "count": pynvml.nvmlDeviceGetCount(),

@@ -63,5 +63,5 @@ def test_a_leaf_without_ports_for_full_bisection_is_oversubscribed():
 
 
 def test_a_leaf_with_too_few_ports_is_refused():
-    with pytest.raises(InputError, match="take more leaves"):
+    with pytest.raises(InputError, match="use more leaves"):
         LabShape(nodes=64, leaves=1)

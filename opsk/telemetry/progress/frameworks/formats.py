@@ -110,14 +110,14 @@ class FormatReader(Reader):
     def __init__(self, framework: LineFramework) -> None:
         self.name, self.rank, self.hints = framework.name, framework.rank, framework.hints
         self._formats = framework.formats
-        self._has_begun = False
+        self._is_open = False
 
     def read(self, text: str) -> ParsedLine | None:
         """Parse one line."""
         for line_format in self._formats:
-            parsed = line_format.parse(text) if self._has_begun or line_format.part is not Part.MORE else None
+            parsed = line_format.parse(text) if self._is_open or line_format.part is not Part.MORE else None
             if parsed is not None:
-                self._has_begun = self._has_begun or parsed.part is Part.OPEN
+                self._is_open = self._is_open or parsed.part is Part.OPEN
                 return parsed
         return None
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from opsk.cli.main import opsk
-from opsk.cli.throughput.text import render_sparkline
+from opsk.cli.throughput.report import render_sparkline
 from opsk.errors import InputError
 from tests.fakes.progress_logs import megatron_line
 
@@ -69,7 +69,7 @@ def test_a_log_without_progress_is_an_answer(tmp_path: Path) -> None:
     found = json.loads(result.stdout)
     assert result.return_value == 0
     assert (found["framework"], found["first_iteration"], found["steps"]) == (None, None, [])
-    assert "no progress lines" in run(path).stdout
+    assert "no known progress lines" in run(path).stdout
 
 
 def test_no_log_that_can_be_read_is_wrong_usage(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from opsk.cli.main import opsk
-from opsk.cli.throughput.follow import SHOWN_AT_FIRST, follow
+from opsk.cli.throughput.command import SHOWN_AT_FIRST, follow_logs
 from opsk.errors import InputError
 from tests.fakes.progress_logs import megatron_line
 
@@ -47,7 +47,7 @@ def log(tmp_path: Path) -> Path:
 
 def test_the_last_steps_and_then_each_that_comes(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     append(log, *range(1, 31), tflops=400)
-    assert follow([log], as_json=False, sleep=Watched(lambda: append(log, 31, tflops=400))) == 0
+    assert follow_logs([log], as_json=False, sleep=Watched(lambda: append(log, 31, tflops=400))) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == SHOWN_AT_FIRST + 1 + 1
     assert lines[0] == "step 21/1,000  2 s  400 TFLOP/s/GPU  loss 2"
@@ -58,7 +58,7 @@ def test_the_last_steps_and_then_each_that_comes(log: Path, capsys: pytest.Captu
 def test_every_step_is_one_json_object_a_line(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its keys are those of ``steps`` of the document without --follow."""
     append(log, *range(1, 31))
-    follow([log], as_json=True, sleep=Watched(lambda: append(log, 31)))
+    follow_logs([log], as_json=True, sleep=Watched(lambda: append(log, 31)))
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["iteration"] for each in found] == list(range(1, 32))
     document = json.loads(CliRunner().invoke(opsk, ["throughput", str(log), "--json"], standalone_mode=False).stdout)
@@ -71,7 +71,7 @@ def test_restarts_stalls_and_checkpoints_are_told(log: Path, capsys: pytest.Capt
     with log.open("a", encoding="ascii") as file:
         file.write("  successfully saved checkpoint from iteration 20 to /x\n")
     append(log, 10)
-    follow([log], as_json=False, sleep=Watched())
+    follow_logs([log], as_json=False, sleep=Watched())
     lines = capsys.readouterr().out.splitlines()[-5:]
     assert lines[0].endswith("slow: 4.5 times the median")
     assert lines[1] == "checkpoint after step 20"
@@ -82,14 +82,14 @@ def test_restarts_stalls_and_checkpoints_are_told(log: Path, capsys: pytest.Capt
 def test_a_loss_that_is_no_number_is_bad_news(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     append(log, 1)
     append(log, 2, loss=float("nan"))
-    assert follow([log], as_json=True, sleep=Watched()) == 1
+    assert follow_logs([log], as_json=True, sleep=Watched()) == 1
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (last["loss"], last["not_finite"]) == (None, {"loss": "nan"})
 
 
 def test_a_log_that_is_not_there_yet_is_said_once(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wait = lambda: None  # noqa: E731
-    assert follow([log], as_json=False, sleep=Watched(wait, wait, lambda: append(log, 1))) == 0
+    assert follow_logs([log], as_json=False, sleep=Watched(wait, wait, lambda: append(log, 1))) == 0
     said = capsys.readouterr()
     assert said.err.count("waiting") == 1
     assert "step 1/" in said.out
@@ -99,8 +99,8 @@ def test_standard_input_is_followed_to_its_end(capsys: pytest.CaptureFixture[str
     text = "".join(f"{megatron_line(step)}\n" for step in (1, 2, 3))
     done = CliRunner().invoke(opsk, ["throughput", "--follow", "-", "--json"], input=text, standalone_mode=False)
     assert [json.loads(line)["iteration"] for line in done.stdout.splitlines()] == [1, 2, 3]
-    with pytest.raises(InputError, match="alone"):
-        follow([Path("-"), Path("x")], as_json=False)
+    with pytest.raises(InputError, match="together"):
+        follow_logs([Path("-"), Path("x")], as_json=False)
 
 
 def test_an_interrupt_ends_a_real_process_well(log: Path) -> None:

@@ -259,7 +259,7 @@ def test_what_is_not_there_cannot_be_broken(lab: LabFolder, tmp_path: Path) -> N
     for attempt, said in (
         (lambda: break_gpu(lab, "n9", 0), "only nodes with an exporter have devices: n0, n1"),
         (lambda: break_gpu(lab, "n0", 4), "n0 has no GPU 4"),
-        (lambda: break_gpu(lab, "n0", 0, 0), "XID 0 is none"),
+        (lambda: break_gpu(lab, "n0", 0, 0), "0 is no XID"),
         (lambda: break_nic(lab, "n0", "mlx5_7"), "n0 has no HCA mlx5_7"),
         (lambda: break_leaf(lab, "leaf7"), "cabled to a leaf leaf7"),
         (lambda: repair(lab, "gpu", "n0", "1"), "not broken: gpu n0 1"),

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from opsk.errors import LabError
-from opsk.lab.machine.gpus import gpu_uuid, make_h100, make_h100_node
+from opsk.lab.machine.gpus import gpu_uuid, make_h100
 from opsk.lab.machine.nvml_standin import (
     LIBRARY,
     STATE_VARIABLE,
     StandInProcess,
     StandInState,
     build_environment,
-    load_into_process,
 )
 from tests.fakes.nvml import Nvml
-from tests.fakes.nvml_gpus import make_a100
+from tests.fakes.nvml_gpus import make_a100, make_h100_node, with_gpu
 
 GIB = 1 << 30
 
@@ -73,7 +68,7 @@ def test_readings_are_those_of_the_file(tmp_path: Path) -> None:
 def test_values_that_have_a_kind_are_told_by_kind(tmp_path: Path, call: str, expected: object) -> None:
     state = make_h100_node(2)
     errors = {"ecc.aggregate.uncorrected.dram": 5, "ecc.aggregate.uncorrected.sram": 2}
-    nvml = Nvml(tmp_path, state.with_gpu(1, state.gpus[1].with_keys(errors)))
+    nvml = Nvml(tmp_path, with_gpu(state, 1, state.gpus[1].with_keys(errors)))
     assert nvml.ask(f"attempt({call})") == expected
 
 
@@ -108,23 +103,3 @@ def test_a_program_finds_the_library_before_others_and_keeps_its_own_variables()
         Path("/lab/nvml") / LIBRARY, Path("/lab/state"), {"LD_LIBRARY_PATH": "/opt", "HOME": "/x"}
     )
     assert variables == {"LD_LIBRARY_PATH": "/lab/nvml:/opt", "HOME": "/x", STATE_VARIABLE: "/lab/state"}
-
-
-def test_a_process_can_load_it_before_it_asks_for_nvml(tmp_path: Path) -> None:
-    nvml = Nvml(tmp_path, make_h100_node(2))
-    program = (
-        "from pathlib import Path\nfrom opsk.lab.machine.nvml_standin import load_into_process\nimport pynvml\n"
-        f"load_into_process(Path({str(nvml.library)!r}), Path({str(nvml.path)!r}))\n"
-        "pynvml.nvmlInit()\nprint(pynvml.nvmlDeviceGetCount())"
-    )
-    variables = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=variables, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.stdout, done.stderr) == ("2\n", "")
-
-
-def test_a_file_that_is_no_library_is_told(tmp_path: Path) -> None:
-    (tmp_path / LIBRARY).write_text("no library")
-    with pytest.raises(LabError):
-        load_into_process(tmp_path / LIBRARY, tmp_path / "state")

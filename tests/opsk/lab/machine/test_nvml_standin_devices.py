@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.gpus import gpu_uuid, make_h100, make_h100_node
+from opsk.lab.machine.gpus import gpu_uuid, make_h100
 from opsk.lab.machine.nvml_standin import StandInEvent, StandInGpu, StandInProcess, StandInState
 from tests.fakes.nvml import Nvml
-from tests.fakes.nvml_gpus import enable_mig, make_a100, make_mig_device
+from tests.fakes.nvml_gpus import enable_mig, make_a100, make_h100_node, make_mig_device, with_gpu
 
 GIB = 1 << 30
 
@@ -153,7 +153,7 @@ class TestFields:
             "field.172": 44,
         }
         state = make_h100_node(2)
-        nvml = Nvml(tmp_path, state.with_gpu(1, state.gpus[1].with_keys(own)))
+        nvml = Nvml(tmp_path, with_gpu(state, 1, state.gpus[1].with_keys(own)))
         asked = field if field.startswith("(") else f"pynvml.{field}"
         found = nvml.ask(
             f"[(one.nvmlReturn, number(one)) for one in pynvml.nvmlDeviceGetFieldValues(gpu(1), [{asked}])]",
@@ -239,7 +239,7 @@ class TestEvents:
 
     def test_what_a_gpu_does_not_support_cannot_be_listened_for(self, tmp_path: Path) -> None:
         state = make_h100_node(1)
-        nvml = Nvml(tmp_path, state.with_gpu(0, state.gpus[0].with_keys({"events.supported": 8})))
+        nvml = Nvml(tmp_path, with_gpu(state, 0, state.gpus[0].with_keys({"events.supported": 8})))
         assert nvml.ask("listen(1 | 8)", before=_LISTEN) == {"error": 3}
 
     def test_a_lost_gpu_ends_the_waiting(self, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ class TestEvents:
         assert process.stdout is not None
         process.stdout.readline()
         lost = make_h100_node(1)
-        lost = lost.with_gpu(0, lost.gpus[0].with_keys({"lost": 1}))
+        lost = with_gpu(lost, 0, lost.gpus[0].with_keys({"lost": 1}))
         nvml.write(replace(lost, events=(StandInEvent(number=1, gpu=0, datum=79),)))
         printed, _ = process.communicate(timeout=60)
         assert printed.splitlines() == ["79", "error 15"]

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.gpus import gpu_uuid, make_h100, make_h100_node
+from opsk.lab.machine.gpus import gpu_uuid, make_h100
 from opsk.lab.machine.nvml_standin import StandInState, Value
 from tests.fakes.nvml import Nvml
+from tests.fakes.nvml_gpus import make_h100_node, with_gpu
 
 
 def _with(index: int, keys: dict[str, Value]) -> StandInState:
     state = make_h100_node(2)
-    return state.with_gpu(index, state.gpus[index].with_keys(keys))
+    return with_gpu(state, index, state.gpus[index].with_keys(keys))
 
 
 @pytest.mark.parametrize(

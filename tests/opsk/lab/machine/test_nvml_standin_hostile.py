@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError, LabError
-from opsk.lab.machine.gpus import make_h100, make_h100_node
+from opsk.lab.machine.gpus import make_h100
 from opsk.lab.machine.nvml_standin import (
     StandInEvent,
     StandInProcess,
@@ -22,7 +22,7 @@ from opsk.lab.machine.nvml_standin import (
     write_state,
 )
 from tests.fakes.nvml import Nvml
-from tests.fakes.nvml_gpus import enable_mig, make_a100, make_mig_device
+from tests.fakes.nvml_gpus import enable_mig, make_a100, make_h100_node, make_mig_device
 
 GOOD = "".join(f"{line}\n" for line in format_state(make_h100_node(2)))
 # Every function about a device, with every kind of handle and with junk; but for those that believe the caller's size.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opsk.cli.throughput.document import build_throughput_document
+from opsk.cli.throughput.report import build_throughput_document
 from opsk.telemetry.progress.runs import merge_logs, read_log
 
 pytestmark = pytest.mark.shared

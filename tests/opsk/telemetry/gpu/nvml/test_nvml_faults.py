@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.gpus import gpu_uuid, make_h100, make_h100_node
+from opsk.lab.machine.gpus import gpu_uuid, make_h100
 from opsk.lab.machine.nvml_standin import StandInState
 from tests.fakes.nvml import Nvml
+from tests.fakes.nvml_gpus import make_h100_node
 from tests.fakes.nvml_reader import NvmlReader
 
 

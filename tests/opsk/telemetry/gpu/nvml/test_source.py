@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.machine.gpus import gpu_uuid, make_h100, make_h100_node
+from opsk.lab.machine.gpus import gpu_uuid, make_h100
 from opsk.lab.machine.nvml_standin import StandInGpu, StandInProcess, StandInState
 from tests.fakes.nvml import Nvml
-from tests.fakes.nvml_gpus import make_a100, make_mig_device
+from tests.fakes.nvml_gpus import make_a100, make_h100_node, make_mig_device
 from tests.fakes.nvml_reader import NvmlReader
 
 GIB = 1 << 30

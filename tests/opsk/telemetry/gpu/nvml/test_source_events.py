@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from opsk.lab.machine.gpus import gpu_uuid, make_h100_node
+from opsk.lab.machine.gpus import gpu_uuid
 from opsk.lab.machine.nvml_standin import StandInEvent, StandInState
 from opsk.telemetry.gpu.nvml import source as nvml_events
 from opsk.telemetry.gpu.nvml.caller import TIMEOUT
 from tests.fakes.nvml import Nvml
+from tests.fakes.nvml_gpus import make_h100_node
 
 _PROGRAM = """
 import dataclasses, threading

@@ -56,9 +56,9 @@ def test_a_spoilt_record_is_one_line_and_no_traceback(tmp_path: Path):
     [
         (("--nodes", "0"), 2, "nodes is 0, must be 1 to 512"),
         (("--nodes", "many"), 2, "not a valid integer"),
-        (("--leaves", "3"), 2, "3 leaves neither divide nor are a multiple of 8 HCAs"),
+        (("--leaves", "3"), 2, "3 leaves are neither a divisor nor a multiple of the 8 HCAs"),
         (("--dir", "/proc/lab"), 3, "opsk: /proc/lab: "),
-        (("--dir", "."), 2, "holds no lab"),
+        (("--dir", "."), 2, "is not the folder of a lab"),
     ],
 )
 def test_a_lab_that_cannot_be_is_refused_in_one_line(words: tuple[str, ...], status: int, text: str, tmp_path: Path):

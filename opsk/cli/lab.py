@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,24 +14,115 @@ import click
 from rich.console import Console
 
 from opsk.cli.document import echo_json
-from opsk.cli.lab.faults import DEFAULT_DIRECTORY, break_group, repair_command
-from opsk.cli.lab.faults import directory_option as _directory
 from opsk.errors import ExitStatus, InputError, LabError
-from opsk.lab.folder import check_owner, name_os_errors
+from opsk.lab.folder import LabFolder, check_owner, name_os_errors
 from opsk.lab.jobs import follow, submit
 from opsk.lab.lifecycle import lab_lock, take_down, up
-from opsk.lab.machine.faults import list_faults
+from opsk.lab.machine.faults import NodeFault, break_domain, break_gpu, break_leaf, break_nic, list_faults, repair
+from opsk.lab.machine.machine import LOST_BY_XID
 from opsk.lab.parts import ADVISOR, EXPORTER, list_parts
 from opsk.lab.record import LabRecord, LabShape, read_record
 from opsk.lab.status import LabStatus, build_slurm_environment, read_lab_status
 from opsk.text import escape
+
+DEFAULT_DIRECTORY = ".lab"
+
+directory_option = click.option(
+    "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), envvar="OPSK_LAB_DIR",
+    default=DEFAULT_DIRECTORY, show_default=True, help="Folder of the lab; several labs live in several folders.",
+)  # fmt: skip
+_KINDS = click.Choice(["gpu", "nic", "leaf", "domain"])
+
+
+@click.group("break")
+def break_group() -> None:
+    """Break a GPU, an HCA, a leaf switch or an NVLink domain: exporters show it in the next scrape.
+
+    Only nodes with an exporter have such devices. Slurm and the simulated subnet do not notice.
+    """
+
+
+@break_group.command("gpu")
+@directory_option
+@click.argument("node")
+@click.argument("index", type=int)
+@click.option(
+    "--xid", default=LOST_BY_XID, show_default=True, help="XID that the driver reports; 79 means that the GPU is lost."
+)
+def gpu_command(directory: Path, node: str, index: int, xid: int) -> int:
+    """Report an XID of GPU INDEX of NODE, with its consequences (ECC errors, row remapping, a lost GPU)."""
+    with name_os_errors(directory):
+        return _print_faults("broken", break_gpu(_find_lab_folder(directory), node, index, xid))
+
+
+@break_group.command("nic")
+@directory_option
+@click.argument("node")
+@click.argument("device")
+def nic_command(directory: Path, node: str, device: str) -> int:
+    """Take down the link of HCA DEVICE (mlx5_3, or 3) of NODE."""
+    with name_os_errors(directory):
+        return _print_faults("broken", break_nic(_find_lab_folder(directory), node, device))
+
+
+@break_group.command("leaf")
+@directory_option
+@click.argument("leaf")
+def leaf_command(directory: Path, leaf: str) -> int:
+    """Take down the links of all nodes to leaf switch LEAF (its name or GUID)."""
+    with name_os_errors(directory):
+        return _print_faults("broken", break_leaf(_find_lab_folder(directory), leaf))
+
+
+@break_group.command("domain")
+@directory_option
+@click.argument("node")
+def domain_command(directory: Path, node: str) -> int:
+    """Break the NVLink domain of NODE: all of its links go down, and each GPU reports XID 74."""
+    with name_os_errors(directory):
+        return _print_faults("broken", break_domain(_find_lab_folder(directory), node))
+
+
+@click.command("repair")
+@directory_option
+@click.argument("kind", type=_KINDS, required=False)
+@click.argument("what", nargs=-1)
+def repair_command(directory: Path, kind: str | None, what: tuple[str, ...]) -> int:
+    """Repair what `opsk lab break` broke: everything, everything of a KIND, or one device, named as when it was broken.
+
+    Error counters keep their values, as after a real repair.
+    """
+    with name_os_errors(directory):
+        return _print_faults("repaired", repair(_find_lab_folder(directory), kind, *what) or ())
+
+
+def _print_faults(verb: str, faults: Iterable[NodeFault]) -> int:
+    """Print the faults that were broken or repaired."""
+    faults = tuple(faults)
+    for fault in faults:
+        click.echo(f"lab: {verb}: {escape(f'{fault.node}: {fault.fault.shown}')}")
+    if not faults:
+        click.echo("lab: nothing is broken")
+    return int(ExitStatus.ANSWER)
+
+
+def _find_lab_folder(directory: Path) -> LabFolder:
+    """Return the folder of a lab that is up."""
+    path = directory.resolve()
+    record = read_record(path)
+    if record is None or record.state.value != "up":
+        option = "" if directory == Path(DEFAULT_DIRECTORY) else f" --dir {directory}"
+        raise LabError(f"no lab is up in {path}", hint=f"opsk lab up{option}")
+    check_owner(path)
+    return record.folder
+
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
 
 @click.group()
 def lab() -> None:
-    """Run a cluster in a box: real Slurm, munge, MariaDB and InfiniBand subnet, GPUs that are not there."""
+    """Run a cluster on this machine: real Slurm, munge, MariaDB and InfiniBand subnet, with simulated GPUs."""
 
 
 lab.add_command(break_group)
@@ -38,28 +130,28 @@ lab.add_command(repair_command)
 
 
 @lab.command("up")
-@_directory
+@directory_option
 @click.option("--nodes", type=int, help="Nodes, each a real slurmd.  [default: 16]")
 @click.option("--gpus", type=int, help="GPUs of a node.  [default: 8]")
 @click.option("--hcas", type=int, help="HCAs of a node.  [default: 8]")
 @click.option("--leaves", type=int, help="Leaf switches.  [default: one for each HCA of a node]")
 @click.option("--spines", type=int, help="Spine switches.  [default: 4]")
-@click.option("--advice/--no-advice", "advice", default=True, help="With the advisor and its submit hooks, or without.")
+@click.option("--advice/--no-advice", "advice", default=True, help="Run the advisor and its submit hooks.")
 @click.option(
     "--exporters",
     type=click.IntRange(0, 512),
-    help="Nodes, the first ones, with devices that are made up and an exporter that reads them.  [default: 2]",
+    help="Number of nodes with simulated devices and an exporter that reads them.  [default: 2]",
 )
 @click.option(
-    "--prometheus/--no-prometheus", default=False, help="With a Prometheus that scrapes them, or without (default)."
+    "--prometheus/--no-prometheus", default=False, help="Run a Prometheus that scrapes the exporters.  [default: no]"
 )
 @_as_json
 def up_command(
     directory: Path, *, advice: bool, exporters: int | None, prometheus: bool, as_json: bool, **sizes: int | None
 ) -> int:
-    """Start the lab, or say that it is up already.
+    """Start the lab, unless it is up already.
 
-    Exit status: 0 it is up; 2 no such lab can be; 3 a program is missing or failed, and everything has been ended.
+    Exit status: 0 it is up; 2 its size is not possible; 3 a program is missing or failed, and all were stopped.
     """
     path = directory.resolve()
     left_out = {ADVISOR: not advice, EXPORTER: exporters == 0}
@@ -96,10 +188,10 @@ def up_command(
 
 
 @lab.command("down")
-@_directory
-@click.option("--purge", is_flag=True, help="Remove the folder as well, logs and all.")
+@directory_option
+@click.option("--purge", is_flag=True, help="Also remove the folder with its logs.")
 def down_command(directory: Path, *, purge: bool) -> int:
-    """End everything that the lab started, also after a crash; logs and configuration stay."""
+    """Stop everything that the lab started, even after a crash, and keep logs and configuration."""
     path = directory.resolve()
     if not path.exists():
         click.echo(f"no lab in {path}")
@@ -108,7 +200,7 @@ def down_command(directory: Path, *, purge: bool) -> int:
     try:
         record = read_record(path)
     except LabError as error:
-        click.echo(f"opsk: {error.message}; its processes are found by their mark", err=True)
+        click.echo(f"opsk: {error.message}; looking for its processes by their environment", err=True)
         record = None
     with name_os_errors(path), lab_lock(path) if record is not None else nullcontext():
         ended = take_down(path, record)
@@ -119,12 +211,12 @@ def down_command(directory: Path, *, purge: bool) -> int:
 
 
 @lab.command("status")
-@_directory
+@directory_option
 @_as_json
 def status_command(directory: Path, *, as_json: bool) -> int:
-    """Show what runs, the nodes, and every log.
+    """Show daemons, nodes and logs.
 
-    Exit status: 0 the lab is up and whole; 1 it is down or broken.
+    Exit status: 0 the lab is up and complete; 1 it is down or broken.
     """
     current = read_lab_status(directory.resolve())
     if as_json:
@@ -135,10 +227,10 @@ def status_command(directory: Path, *, as_json: bool) -> int:
 
 
 @lab.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@_directory
+@directory_option
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[SBATCH OPTIONS] SCRIPT [ARGUMENTS]")
 def run_command(directory: Path, words: tuple[str, ...]) -> int:
-    """Submit SCRIPT to the lab with sbatch, as yourself, and show what it prints until it ends.
+    """Submit SCRIPT to the lab with sbatch, as yourself, and print its output until it ends.
 
     Exit status: 0 it completed; 1 it ended otherwise; 3 the lab is not up or sbatch refused.
     """
@@ -148,7 +240,7 @@ def run_command(directory: Path, words: tuple[str, ...]) -> int:
     try:
         ends = follow(record, job_id, write=_write, notice=lambda text: click.echo(f"lab: {escape(text)}", err=True))
     except KeyboardInterrupt:
-        click.echo(f"lab: job {job_id} goes on; end it with: scancel {job_id}", err=True)
+        click.echo(f"lab: job {job_id} continues; cancel it with: scancel {job_id}", err=True)
         return 130
     for end in ends:
         line = f"job {end.id} {end.state.lower()}, exit {end.exit_code}, on {end.nodes or 'no node'}"
@@ -157,9 +249,9 @@ def run_command(directory: Path, words: tuple[str, ...]) -> int:
 
 
 @lab.command("env")
-@_directory
+@directory_option
 def env_command(directory: Path) -> int:
-    """Print what makes sbatch, squeue and opsk use this lab: eval "$(opsk lab env)"."""
+    """Print the variables that make sbatch, squeue and opsk use this lab: eval "$(opsk lab env)"."""
     for name, value in build_slurm_environment(_read_running_lab(directory)).items():
         click.echo(f"export {name}={shlex.quote(value)}")
     return int(ExitStatus.ANSWER)
@@ -196,7 +288,7 @@ def _purge(path: Path) -> None:
     try:
         path.rmdir()
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", hint="something in it is not of the lab") from error
+        raise InputError(f"{path}: {error.strerror}", hint="it has files that the lab did not write") from error
 
 
 def _write(chunk: bytes) -> None:
@@ -284,4 +376,4 @@ def _print_status(status: LabStatus) -> None:
     for problem in status.problems:
         click.echo(f"  problem: {escape(problem)}")
     if record.state.value in ("starting", "stopping"):
-        click.echo("  another command is at work, or died: opsk lab down cleans up")
+        click.echo("  another command is running, or was killed: opsk lab down cleans up")

@@ -1,1 +1,0 @@
-"""Implements ``opsk lab``."""
