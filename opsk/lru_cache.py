@@ -35,19 +35,10 @@ class LruCache(Generic[Value]):
     max_entries: int
     _values: dict[_Key, tuple[Value]] = field(default_factory=dict)
 
-    def get(
-        self, key: Hashable, compute: Callable[[], Value], *, is_stored: Callable[[Value], bool] = lambda _: True
-    ) -> Value:
-        """Return the value of a key, computed where it is not cached.
-
-        An exception of ``compute`` is not cached, nor is a value that ``is_stored`` refuses.
-        """
+    def get(self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """Return the value of a key, computed where it is not cached; an exception of ``compute`` is not cached."""
         hashed = _Key(key)
-        entry = self._values.pop(hashed, None)
-        if entry is None:
-            entry = (compute(),)
-            if not is_stored(entry[0]):
-                return entry[0]
+        entry = self._values.pop(hashed, None) or (compute(),)
         self._values[hashed] = entry
         if len(self._values) > self.max_entries:
             for oldest in [*self._values][: -self.max_entries]:
