@@ -95,8 +95,8 @@ def compute_points(
         Iterates over the points and shows progress.
     """
     for point in walk(list_points(paper)):
-        rates = {f"{name}_bytes_per_s": gbit_per_s(point[f"{name}_gbit"]) for name in ("hb", "nic")}
-        sizes = {name: point[name] for name in ("gpus", "hb_domain", "global_batch")}
+        rates: dict[str, Any] = {f"{name}_bytes_per_s": gbit_per_s(point[f"{name}_gbit"]) for name in ("hb", "nic")}
+        sizes: dict[str, Any] = {name: point[name] for name in ("gpus", "hb_domain", "global_batch")}
         network = Point(wiring=Wiring.RAIL_ONLY, gpus_per_node=8, nics=8, radix=64, **sizes, **rates)
         cluster = build_cluster(network, replace(node, gpus=8))
         best = plans.best(requests[point["model"]], cluster, gpus=network.gpus, global_batch=network.global_batch)

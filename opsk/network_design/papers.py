@@ -151,8 +151,8 @@ def _agrees(entry: Mapping[str, Any], stated: float, computed: Computed) -> bool
     if "digits" in entry:
         return bool(round(value, entry["digits"]) == stated)
     if entry.get("printed"):  # whole points of a hundred, cut or rounded
-        return int(value * 100 + 1e-9) <= round(stated * 100) <= round(value * 100)
-    return value * stated > 0 if entry.get("by") == "sign" else value == stated
+        return bool(int(value * 100 + 1e-9) <= round(stated * 100) <= round(value * 100))
+    return bool(value * stated > 0 if entry.get("by") == "sign" else value == stated)
 
 
 def _build_networks(gpus: int, radix: int, hb_domain: int) -> tuple[NetworkParts, NetworkParts]:

@@ -227,8 +227,6 @@ def _nearest_divisor(size: int, target: int) -> int:
     return min((part for part in range(1, size + 1) if size % part == 0), key=lambda part: abs(part - target))
 
 
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweptRow:
     """One requested row: a network, an option, and the swept values."""

@@ -226,13 +226,9 @@ def _setting(row: Row) -> dict[str, float]:
     return {name: value for name, value in row.sweep.items() if name != OVERSUBSCRIPTION}
 
 
-
-
 def sentences(rows: Sequence[Row]) -> tuple[str, ...]:
     """Return the findings of the rows: on cost first, then on steps, options and sweeps."""
     return tuple(line for part in (_savings, _slower, _cheapest, _options, _swept) for line in _join(list(part(rows))))
-
-
 
 
 def _join(statements: Sequence[Statement]) -> Iterator[str]:

@@ -219,7 +219,7 @@ def _write_request(folder: Path, tables: Mapping[str, Any], options: PlanOptions
     write_atomically(folder / REQUEST, _format_toml(written).encode())
 
 
-def _copy(folder: Path, path: str, kind: str) -> str:
+def _copy(folder: Path, path: str | Path, kind: str) -> str:
     """Copy a file into the folder and return its name there."""
     try:
         write_atomically(folder / _COPIES[kind], Path(path).read_bytes())
