@@ -2,8 +2,8 @@
 
 ``python docs/programs/public_models.py --litgpt CONFIG.py --timm VISION_TRANSFORMER.py,DEIT.py --open-clip FOLDER``
 reads ``litgpt/config.py`` of LitGPT (which needs ``yaml`` and ``typing_extensions``), ``timm/models/*.py`` of timm
-and ``model_configs`` of OpenCLIP, and the families below, whose shapes are those of their papers. Only sizes are taken over:
-facts, no text. Names that the catalogue's other files have are left out.
+and ``model_configs`` of OpenCLIP, and the families below, whose shapes are those of their papers. Only sizes are taken
+over: facts, no text. Names that the catalogue's other files have are left out.
 """
 
 from __future__ import annotations
@@ -416,8 +416,9 @@ def _list_image_sizes(tree: ast.Module) -> Iterator[tuple[str, int]]:
         if not isinstance(node, ast.Dict):
             continue
         for key, value in zip(node.keys, node.values, strict=True):
-            is_named = isinstance(key, ast.Constant) and isinstance(value, ast.Call)
-            if is_named and getattr(value.func, "id", "") == "_cfg":
+            if not isinstance(key, ast.Constant) or not isinstance(value, ast.Call):
+                continue
+            if isinstance(value.func, ast.Name) and value.func.id == "_cfg":
                 given = {word.arg: _literal(word.value) for word in value.keywords}
                 size = given.get("input_size", (3, 224, 224))
                 if isinstance(size, tuple):
@@ -453,10 +454,12 @@ def write_table(rows: Iterator[Row]) -> tuple[int, int]:
                 known.add(_keys(name)[0])
                 merged.setdefault((kind, written, source), []).append(name)
     lines = []
-    for (kind, written, source), names in merged.items():
-        keys = " ".join(_keys(name)[0] for name in names)
-        lines.append("\t".join((kind, written, source, " ".join(names), keys)))
-    head = "# Written by docs/programs/public_models.py: kind, shape, source, names and the keys of the names, a tab between them.\n"
+    for (kind, written, source), group in merged.items():
+        keys = " ".join(_keys(name)[0] for name in group)
+        lines.append("\t".join((kind, written, source, " ".join(group), keys)))
+    head = (
+        "# Written by docs/programs/public_models.py: kind, shape, source, names and their keys, a tab between them.\n"
+    )
     TARGET.write_text(head + "".join(f"{line}\n" for line in lines))
     return len(lines), sum(map(len, merged.values()))
 
