@@ -249,9 +249,9 @@ def _report_cut_off_flags(result: Run, findings: Findings) -> None:
     """Report flags that a comment or a blank cuts off from their command; they are none of its settings."""
     for entry in [entry for entry in result.invocations if entry.words and is_cut_off(entry)][:MAX_CUT_OFF]:
         file, line = findings.locate(entry.line)
-        what = f"{entry.known_words[0][:60]} begins a command of its own: a comment, or a blank behind the backslash, "
+        what = f"{entry.known_words[0][:60]} starts a new command: a comment or a blank after the backslash "
         hint = "move the comment before the whole command"
-        findings.problems.append(Problem(what=f"{what}ends the one before", file=file, line=line, hint=hint))
+        findings.problems.append(Problem(what=f"{what}ends the command before it", file=file, line=line, hint=hint))
 
 
 def _trains(result: Run, chosen: Match | None, framework: str | None) -> bool:

@@ -126,7 +126,7 @@ def test_a_launcher_that_counts_its_ranks_is_told_how_many_more_nodes_take() -> 
 
 
 def test_idle_gpus_are_used_before_more_nodes_are_asked_for() -> None:
-    # 16 nodes of 8 GPUs are asked for, and 64 ranks are started: twice as many fill these nodes
+    # 16 nodes of 8 GPUs are requested, but 64 ranks are started: twice as many fill these nodes
     workload = read_script(megatron_script(SCRIPTS["a little too large"] + " --micro-batch-size 1"), file="job.sh")
     options = tuple(sorted({**dict(workload.options), "launcher.ranks": "64", "slurm.gpus": "128"}.items()))
     plan = replace(workload.plan, nodes=16, gpus_per_node=4, gpus=64)

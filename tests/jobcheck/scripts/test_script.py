@@ -127,7 +127,7 @@ def test_a_framework_without_a_reader_is_named_and_nothing_is_guessed() -> None:
     assert (workload.framework, workload.launcher, workload.is_training) == ("lightning", "srun + torchrun", True)
     assert (workload.model.layers, workload.plan.tp, workload.plan.micro_batch) == (None, None, None)
     reasons = {entry.field: entry.why for entry in workload.unknown}
-    assert reasons["model.layers"] == "the settings lie in x.yaml, which opsk has not read"
+    assert reasons["model.layers"] == "the settings are in x.yaml, which opsk has not read"
 
 
 @pytest.mark.parametrize("flag", ["--model llama3-70b", "--model_name=meta-llama/Llama-3.1-70B", "--preset LLAMA3_70B"])
@@ -188,7 +188,7 @@ def test_flags_that_a_comment_or_a_blank_has_cut_off_are_none(cut: str) -> None:
     workload = read(f"torchrun pretrain_gpt.py {known} {cut}  {SHAPE}\n")
     assert (workload.model.layers, workload.model.hidden, workload.plan.micro_batch) == (None, None, 2)
     assert [(problem.what.partition(":")[0], problem.line) for problem in workload.problems] == [
-        ("--num-layers begins a command of its own", cut.count("\n") + 1)
+        ("--num-layers starts a new command", cut.count("\n") + 1)
     ]
 
 

@@ -287,10 +287,10 @@ def _parse_number(token: str) -> int:
         if token[:2] in ("0x", "0X"):
             return _wrap_int64(int(token, 16))
         if not token.isdigit():
-            raise ArithmeticUnknownError(f"{token!r} is no number in the shell")
+            raise ArithmeticUnknownError(f"{token!r} is not a number in the shell")
         return _wrap_int64(int(token, 8) if token.startswith("0") and len(token) > 1 else int(token))
     except ValueError as error:
-        raise ArithmeticUnknownError(f"{token[:40]!r} is no number") from error
+        raise ArithmeticUnknownError(f"{token[:40]!r} is not a number") from error
 
 
 def _apply(sign: str, left: int, right: int) -> int:

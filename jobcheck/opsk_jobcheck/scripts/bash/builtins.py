@@ -28,9 +28,9 @@ from opsk_jobcheck.scripts.bash.written_files import record_written_files
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ATTRIBUTES = {
     "i": "its values are calculated",
-    "u": "its letters are made large",
-    "l": "its letters are made small",
-    "c": "its first letter is made large",
+    "u": "its letters become upper case",
+    "l": "its letters become lower case",
+    "c": "its first letter becomes upper case",
 }
 MAX_EVAL_DEPTH = 24
 RUN_TEXT = frozenset({"eval", "source", "."})
@@ -377,7 +377,7 @@ def _printf(state: ShellState, command: Simple, words: list[Text]) -> bool | Non
         return True
     if len(words) > 2 and words[1].known == "-v" and words[2].known:
         name = words[2].known.partition("[")[0]
-        state.scope.set(name, Scalar(unknown("it is put together by printf", command.line)))
+        state.scope.set(name, Scalar(unknown("its value is built by printf", command.line)))
         return True
     record_written_files(state, words, get_known_words(words), command)
     return True

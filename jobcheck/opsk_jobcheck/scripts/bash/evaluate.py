@@ -124,7 +124,7 @@ def _step(state: ShellState, command: Command) -> bool | None:
         result = evaluate_test(_expand_test_words(state, command.words), extended=True)
         state.scope.lose(
             {name for word in command.words for name in find_names_set_by_word(word)},
-            "a test may not come to it",
+            "a test may skip it",
             command.line,
         )
         return result

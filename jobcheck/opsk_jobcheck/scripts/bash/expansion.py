@@ -149,7 +149,7 @@ class Expander:
     def _find_members(self, segment: Param) -> list[Text] | None:
         """Return the members that ``$@``, ``$*`` or ``${a[@]}`` stand for, ``None`` for any other form."""
         if segment.op == "indirect" and segment.arg in _SINGLE:
-            return [_make_unknown_words("which names there are is not followed", segment.line)]
+            return [_make_unknown_words("lists of variable names are not followed", segment.line)]
         if segment.name in _SINGLE and segment.op not in ("length", "indirect"):
             return self._expand_arguments(segment)
         if segment.index not in ("@", "*") or segment.op == "length":

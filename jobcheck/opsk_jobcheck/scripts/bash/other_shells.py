@@ -240,7 +240,7 @@ def apply_environment_changes(inside: Scope, changes: EnvironmentChanges, line: 
     if changes.is_closed:
         for name in [name for name in inside.variables if name.startswith(EXPORTED)]:
             bare = name.removeprefix(EXPORTED)
-            inside.set(bare, Scalar(unknown(f"{changes.by} may not hand {bare} on", line)))
+            inside.set(bare, Scalar(unknown(f"{changes.by} may not pass {bare} on", line)))
     for name, value in changes.given.items():
         inside.set(name, Scalar(value))
         inside.set(EXPORTED + name, Scalar(Text()))

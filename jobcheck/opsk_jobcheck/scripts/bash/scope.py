@@ -53,7 +53,7 @@ START = unknown("it is the directory in which the job starts, known only when it
 """What ``$PWD`` holds there."""
 MAX_PATH_CHARS = 4096
 """PATH_MAX of Linux."""
-_INVALID_NAME = "it is no name that a file would have"
+_INVALID_NAME = "it is not a valid file name"
 _MOVES = {"srun": ("--chdir", "-D"), "env": ("--chdir", "-C"), "sudo": ("--chdir", "-D"), "make": ("--directory", "-C")}
 _OF_STEP = "--container-workdir"
 _CONTAINER_FLAGS = (_OF_STEP, "--workdir", "--pwd", "--cwd", "-w")
@@ -347,7 +347,7 @@ def resolve_path(path: str, where: Text) -> tuple[str, str]:
     if path.startswith("/"):
         return posixpath.normpath(path), ""
     if path.startswith("~"):
-        return path, "it lies in a home directory, which is known only when the job runs"
+        return path, "it is in a home directory, which is known only when the job runs"
     if where.known is None:
         return path, f"it is relative to a directory that is not known: {where.why}"
     place = posixpath.normpath(posixpath.join(where.known, path))

@@ -91,7 +91,7 @@ def _compute_output(words: list[Text]) -> Text:
         sign in part.text for word in operands for part in word.parts for sign in ("\\" if name == "echo" else "\\%")
     )
     if len(operands) != 1 or (has_escapes and (name == "printf" or options not in ([], ["-n"]))):
-        return unknown(f"it is put together by {name}", line)
+        return unknown(f"its value is built by {name}", line)
     return operands[0] if name == "printf" or "-n" in options else join((operands[0], literal("\n", operands[0].line)))
 
 

@@ -36,6 +36,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
 )
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import WEIGHTS, read_trainable
+from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON, is_nanotron_file, state_nanotron_file
 from opsk_jobcheck.scripts.frameworks.program_settings import (
     MAX_ENTRIES,
     ProgramSettings,
@@ -115,6 +116,9 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
         return ""
     settings = collect_settings(program, invocation, reading)
     findings, framework = reading.findings, _find_framework(settings)
+    if (known := next(filter(is_nanotron_file, settings.configs), None)) is not None:
+        state_nanotron_file(known, findings)
+        return NANOTRON
     if framework:
         _read_trainer(settings, invocation, reading)
     _state_numbers(settings, reading)
@@ -198,7 +202,7 @@ def _state_count(reading: Reading, name: str, entry: Entry | None) -> int | None
     number = None if entry.why else parse_integer(entry.value)
     if number is None or not 1 <= number <= MAX_NUMBER:
         if number != 0 and number != -1:
-            _doubt(reading, name, entry.why or f"{entry.text[:80]} is no whole number from 1 on", entry)
+            _doubt(reading, name, entry.why or f"{entry.text[:80]} is not a whole number from 1 on", entry)
         return None
     _state(reading, name, number, entry)
     return number

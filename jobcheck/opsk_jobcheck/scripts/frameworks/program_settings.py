@@ -54,6 +54,7 @@ class ProgramSettings:
 
     given: list[tuple[str, Entry]] = field(default_factory=list)
     of_files: list[tuple[str, Entry]] = field(default_factory=list)
+    configs: list[ConfigFile] = field(default_factory=list)
     source: PythonSource | None = None
     file: str = ""
     closed: str = ""
@@ -169,9 +170,10 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
             constants = read_python(text) if text is not None else None
             settings.of_files += _list_constants(constants, shown) if constants is not None else []
             is_read = constants is not None and not constants.why
-            why = "" if is_read else f"the settings lie in {path.shown[:120]}, which opsk has not read"
+            why = "" if is_read else f"the settings are in {path.shown[:120]}, which opsk has not read"
         else:
             config = reading.config(path, invocation)
+            settings.configs.append(config)
             settings.of_files += list(_list_entries(config))
             why = config.why
         settings.closed = settings.closed or why

@@ -154,7 +154,7 @@ def _state_part(launch: Launch, step: Resources, resources: Resources, findings:
         and not stated_nodes
     ):
         for name in ("plan.nodes", "plan.gpus"):
-            why = f"srun starts {tasks} of {resources.ntasks} tasks, on which nodes is left to Slurm"
+            why = f"srun starts {tasks} of {resources.ntasks} tasks, and Slurm chooses on which nodes"
             findings.mark_unknown(name, why, launch.line)
 
 
@@ -242,7 +242,8 @@ def _compare_with_slurm(
     if given is None or requested is None or given[1] == requested:
         return
     argument, count = given
-    text = f"{argument.shown[:60]} and {requested} {what} asked of Slurm do not agree{_cite(resources, findings, name)}"
+    given_text = f"{argument.shown[:60]} and {requested} {what} requested from Slurm do not agree"
+    text = f"{given_text}{_cite(resources, findings, name)}"
     hint = f"give {argument.written or argument.flag} {requested}, or ask Slurm for {count} {what}"
     _report_problem(findings, argument.line, text, hint)
 
@@ -252,7 +253,7 @@ def _report_one_node(findings: Findings, launch: Launch, resources: Resources) -
     nodes = resources.nodes
     if not nodes or nodes < 2 or (launch.step is not None and launch.step.nodes == 1):
         return
-    what = f"{launch.agent} is not told how many nodes there are and takes 1; the job has {nodes}"
+    what = f"{launch.agent} gets no number of nodes and uses 1; the job has {nodes}"
     _report_problem(findings, launch.line, f"{what}{_cite(resources, findings, 'nodes')}", f"give --nnodes={nodes}")
 
 
@@ -271,7 +272,7 @@ def _report_missing_hosts(findings: Findings, launch: Launch, resources: Resourc
     nodes = resources.nodes
     if not nodes or nodes < 2:
         return False
-    what = f"deepspeed is told of no other hosts and stays on one of the job's {nodes} nodes"
+    what = f"deepspeed gets no list of hosts and runs on one of the job's {nodes} nodes"
     _report_problem(findings, launch.line, f"{what}{_cite(resources, findings, 'nodes')}", "give --hostfile")
     return True
 
@@ -498,7 +499,7 @@ def _limit_to_nodes(resources: Resources, argument: Argument, findings: Findings
     """Return the resources of so many nodes of the job; none where their number is not known."""
     nodes, gpus_per_node = _parse_positive(argument), resources.gpus_per_node
     if nodes is None:
-        why = argument.value.why or f"{argument.shown[:80]} is no positive whole number"
+        why = argument.value.why or f"{argument.shown[:80]} is not a positive whole number"
         for name in _SIZES:
             findings.mark_unknown(name, why, argument.line)
         return replace(resources, nodes=None, gpus=None)

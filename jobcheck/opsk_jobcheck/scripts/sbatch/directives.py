@@ -274,7 +274,7 @@ def find_late_directives(text: str, *, file: str) -> tuple[Problem, ...]:
         return ()
     line = head.count("\n", 0, match.start(1)) + 1
     first = head.count("\n", 0, start) + 1
-    what = f"{match[1].strip()[:MAX_TEXT]} stands below the first command, line {first}: sbatch does not read it"
+    what = f"{match[1].strip()[:MAX_TEXT]} is below the first command, line {first}: sbatch does not read it"
     return (Problem(what=what, file=file, line=line, hint="move #SBATCH lines above the first command"),)
 
 
@@ -359,7 +359,7 @@ class _DirectiveReader:
                 return
             if len(word) < 2 or word[0] != "-" or word == "--":
                 if not refused:
-                    what = f"sbatch takes no word like {word[:MAX_TEXT]!r} here, and refuses the script"
+                    what = f"sbatch does not accept {word[:MAX_TEXT]!r} here and refuses the script"
                     self._report_problem(what, line.number, "write options as --name=value; quote values with blanks")
                 if self.stops or word == "--":
                     return
@@ -386,7 +386,7 @@ class _DirectiveReader:
             hint = f"write the number, or give --{option.name} on sbatch's command line"
             self._report_unknown(field, why, option, hint)
         elif _PLACEHOLDER.search(value):
-            self._report_unknown(field, f"{value[:MAX_TEXT]} is left to be filled in", option)
+            self._report_unknown(field, f"{value[:MAX_TEXT]} is still to be filled in", option)
         elif option.name == "nodes":
             self._take_nodes(option)
         elif option.name in ("gpus", "gpus-per-node", "gpus-per-task", "gres", "tres-per-task"):
@@ -397,7 +397,7 @@ class _DirectiveReader:
             if 0 < count < MAX_COUNT:
                 self._state(field, count, option)
             else:
-                self._report_unknown(field, f"{value[:MAX_TEXT]!r} is no number that sbatch takes", option)
+                self._report_unknown(field, f"{value[:MAX_TEXT]!r} is not a number that sbatch accepts", option)
 
     def _take_nodes(self, option: _Option) -> None:
         """Keep the number of nodes when it is one: ``4``, ``4-4``, ``1k``."""
@@ -408,11 +408,11 @@ class _DirectiveReader:
                 why = f"--nodes={option.value[:MAX_TEXT]} lets Slurm choose the number of nodes"
                 self._mark_unknown("plan.nodes", why, option)
             else:
-                self._report_unknown("plan.nodes", f"{option.value[:MAX_TEXT]!r} is no node count", option)
+                self._report_unknown("plan.nodes", f"{option.value[:MAX_TEXT]!r} is not a node count", option)
         elif not dash or low == high:
             self._state("plan.nodes", low or 0, option)
         elif low is not None and high is not None and low > high:
-            self._report_unknown("plan.nodes", f"{option.value[:MAX_TEXT]!r} is no range of nodes", option)
+            self._report_unknown("plan.nodes", f"{option.value[:MAX_TEXT]!r} is not a range of nodes", option)
         else:
             why = f"--nodes={option.value[:MAX_TEXT]} is a range: only {low or 1} nodes are certain"
             self._mark_unknown("plan.nodes", why, option)
@@ -425,7 +425,7 @@ class _DirectiveReader:
             return
         field = _FIELDS[option.name]
         if count is None or not 0 <= count < MAX_COUNT:
-            self._report_unknown(field, f"{option.value[:MAX_TEXT]!r} is no number of GPUs", option)
+            self._report_unknown(field, f"{option.value[:MAX_TEXT]!r} is not a number of GPUs", option)
             return
         if count:
             self._state(field, count, option)

@@ -36,7 +36,7 @@ ENVIRONMENT = {
 REQUEST = "Slurm request"
 """``file`` in the evidence of a value that came with the request."""
 HETEROGENEOUS = "the job is heterogeneous (hetjob): every component has its own nodes and GPUs"
-NOT_IN_FORCE = "Slurm was not asked for what this line says: something else beats it, or it was never read"
+NOT_IN_FORCE = "this line has no effect: another option overrides it, or sbatch did not read it"
 _FIELDS = {
     "nodes": "plan.nodes",
     "gpus_per_node": "plan.gpus_per_node",
@@ -213,7 +213,7 @@ class _Merger:
         """Report why the number of GPUs is unknown, where only the number of nodes is missing."""
         if "gpus" in self.values or "nodes" in self.values or "gpus_per_node" not in self.values:
             return
-        why = "how many nodes the job gets is left to Slurm"
+        why = "Slurm chooses the number of nodes"
         self.unknown.setdefault("plan.gpus", Unknown(field="plan.gpus", why=why, file=REQUEST, line=0))
 
     def take_one_node(self) -> None:
@@ -226,7 +226,7 @@ class _Merger:
         entry = self.evidence.get("plan.gpus_per_node")
         if is_open or entry is None:
             return
-        text = "Slurm gives one node where none are asked for"
+        text = "Slurm gives one node when none is requested"
         self.values["nodes"] = 1
         self.evidence["plan.nodes"] = Evidence(field="plan.nodes", value=1, file=entry.file, line=entry.line, text=text)
 
@@ -308,7 +308,7 @@ class _Merger:
         if nodes * per_node == in_all:
             return
         entry = self.evidence["plan.gpus"]
-        what = f"{in_all} GPUs are asked for, and {nodes} nodes x {per_node} GPUs are {nodes * per_node}"
+        what = f"{in_all} GPUs are requested, but {nodes} nodes x {per_node} GPUs are {nodes * per_node}"
         self.problems.append(Problem(what=what, file=entry.file, line=entry.line, hint="leave out --gpus"))
         # both stay in the request, so neither can be trusted to be what the job gets
         for name in ("gpus", "gpus_per_node"):

@@ -192,7 +192,7 @@ def _parse_pairs(words: str) -> list[tuple[str, object, str]]:
             break
         if match[3] is not None:
             shown = match[3][:MAX_VALUE]
-            more = ": stands alone on its line" if shown == "off" else " is no key=value"
+            more = ": stands alone on its line" if shown == "off" else " is not key=value"
             result.append(("", None, f"#OPSK: {shown!r}{more}"))
             continue
         result.append(_parse_pair(match[1], match[2]))

@@ -73,7 +73,7 @@ def read_object(text: str, *, is_lenient: bool = False) -> LinedObject:
         blame.
     """
     if len(text) > MAX_JSON_CHARACTERS:
-        raise InputError(f"larger than {MAX_JSON_CHARACTERS} characters, no configuration of a model")
+        raise InputError(f"larger than {MAX_JSON_CHARACTERS} characters, not the configuration of a model")
     text = text.removeprefix("\ufeff")
     hint = "it must be the config.json of a model"
     try:
@@ -87,7 +87,7 @@ def read_object(text: str, *, is_lenient: bool = False) -> LinedObject:
     except json.JSONDecodeError as error:
         raise InputError(f"no JSON: {error.msg}", hint=hint) from error
     except (ValueError, RecursionError) as error:
-        raise InputError("no JSON that can be read: nested too deep, or a number too long", hint=hint) from error
+        raise InputError("not readable as JSON: nested too deep, or a number is too long", hint=hint) from error
     if not isinstance(values, dict):
         raise InputError("holds no JSON object", hint=hint)
     return LinedObject(values, _find_lines(text))
@@ -168,7 +168,7 @@ def _parse_yaml(text: str) -> Node:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise InputError(f"no YAML: line {line}: {str(error.problem)[:120]}") from error
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
-        raise InputError("no YAML that can be read") from error
+        raise InputError("not readable as YAML") from error
     finally:
         loader.dispose()
 
@@ -353,7 +353,7 @@ class ConfigFile:
         shown = self.lines[node.line - 1].strip()[:200] if 0 < node.line <= len(self.lines) else ""
         file, line = self._find_source(node.line, keys[-1])
         if isinstance(node.value, dict):
-            return Entry(file=file, line=line, text=shown, why=f"{name} holds settings of its own")
+            return Entry(file=file, line=line, text=shown, why=f"{name} is a group of settings")
         values = node.value if isinstance(node.value, list) else [node]
         if isinstance(node.value, list) and (references < 0 or len(values) > MAX_MEMBERS):
             # lists of references to lists of references grow without bound
@@ -382,7 +382,7 @@ class ConfigFile:
         """Return a scalar's value, or the reason where it is unknown."""
         value = node.value
         if isinstance(value, dict | list):
-            return None, "it holds settings of its own"
+            return None, "it is a group of settings"
         if not isinstance(value, str):
             return value, ""
         if mark := _MARK.search(value):

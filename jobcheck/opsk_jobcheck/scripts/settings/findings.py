@@ -86,10 +86,10 @@ class Findings:
         if known is None:
             self.mark_unknown(name, value.why, line)
         elif not _INTEGER.fullmatch(known) or not 0 < int(known) <= MAX_NUMBER:
-            self.mark_unknown(name, f"{shown[:80]} is no positive whole number", line)
+            self.mark_unknown(name, f"{shown[:80]} is not a positive whole number", line)
             self.problems.append(
                 Problem(
-                    what=f"{shown[:80]}: {known[:40]!r} is no positive whole number",
+                    what=f"{shown[:80]}: {known[:40]!r} is not a positive whole number",
                     file=self.locate(line)[0],
                     line=self.locate(line)[1],
                     hint="give a number",
@@ -113,7 +113,7 @@ def state_number(findings: Findings, field: str, entry: Entry | None, *, minimum
         return None
     number = parse_integer(entry.value)
     if entry.why or number is None or not minimum <= number <= MAX_NUMBER:
-        why = entry.why or f"{entry.text[:80]} is no whole number from {minimum} on"
+        why = entry.why or f"{entry.text[:80]} is not a whole number from {minimum} on"
         findings.mark_unknown(field, why, entry.line, file=entry.file)
         return None
     findings.state(field, number, entry.line, entry.text, file=entry.file)
@@ -127,7 +127,7 @@ def state_truth(findings: Findings, field: str, entry: Entry | None) -> bool | N
     value = parse_boolean(entry.value)
     if entry.why or value is None:
         findings.mark_unknown(
-            field, entry.why or f"{entry.text[:80]} is neither yes nor no", entry.line, file=entry.file
+            field, entry.why or f"{entry.text[:80]} is neither true nor false", entry.line, file=entry.file
         )
         return None
     findings.state(field, value, entry.line, entry.text, file=entry.file)
@@ -140,7 +140,7 @@ def state_word(findings: Findings, field: str, entry: Entry | None, values: Mapp
         return None
     word = "none" if entry.value is None and not entry.why else str(entry.value).strip().lower()
     if entry.why or word not in values:
-        why = entry.why or f"{entry.text[:80]} is no value that opsk knows"
+        why = entry.why or f"{entry.text[:80]} is not a value that opsk knows"
         findings.mark_unknown(field, why, entry.line, file=entry.file)
         return None
     findings.state(field, values[word], entry.line, entry.text, file=entry.file)

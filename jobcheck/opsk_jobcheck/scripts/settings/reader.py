@@ -64,18 +64,18 @@ class Reading:
         if path.known is None:
             if (text := self.written(path, where)) is not None:
                 return read_config_file(text, path=path.shown, form=form)
-            return ConfigFile(path=path.shown, why=f"the settings lie in {path.shown[:120]}: {path.why}")
+            return ConfigFile(path=path.shown, why=f"the settings are in {path.shown[:120]}: {path.why}")
         place, why = resolve_path(path.known, where)
         if changed := find_changer(self.run.changed, compute_path_key(path, where)):
             return ConfigFile(path=path.known, why=f"{path.known[:120]} is changed by {changed} before it is read")
         if (text := self.written(path, where)) is not None:
             return read_config_file(text, path=path.known, form=form)
         if why:
-            return ConfigFile(path=path.known, why=f"the settings lie in {path.known[:120]}: {why}")
+            return ConfigFile(path=path.known, why=f"the settings are in {path.known[:120]}: {why}")
         if place in self.files:
             return read_config_file(self.files[place], path=place, form=form)
         self.missing_files.append(place)
-        return ConfigFile(path=path.known, why=f"the settings lie in {path.known[:120]}, which opsk has not read")
+        return ConfigFile(path=path.known, why=f"the settings are in {path.known[:120]}, which opsk has not read")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean
 
 AUTO = "auto"
-_BUCKET = "counted is DeepSpeed's own size, 500 million elements"
+_BUCKET = "DeepSpeed's default size, 500 million elements, is assumed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,10 @@ UNCOUNTED_DEEPSPEED: Mapping[str, UncountedSetting] = MappingProxyType(
     {
         "zero_optimization.reduce_bucket_size": _make_size(5e8, _BUCKET),
         "zero_optimization.allgather_bucket_size": _make_size(5e8, _BUCKET),
-        "zero_optimization.stage3_max_live_parameters": _make_size(1e9, "counted is DeepSpeed's own bound, a billion"),
-        "zero_optimization.sub_group_size": _make_size(1e9, "counted is DeepSpeed's own size, a billion elements"),
+        "zero_optimization.stage3_max_live_parameters": _make_size(
+            1e9, "DeepSpeed's default limit, a billion, is assumed"
+        ),
+        "zero_optimization.sub_group_size": _make_size(1e9, "DeepSpeed's default size, a billion elements, is assumed"),
         "zero_optimization.zero_hpz_partition_size": _make_size(1, "a second copy of the weights is not counted"),
         "zero_optimization.zero_quantized_weights": UncountedSetting(why="weights are counted as gathered in 16 bits"),
         "zero_optimization.mics_shard_size": UncountedSetting(
@@ -53,18 +55,18 @@ UNCOUNTED_DEEPSPEED: Mapping[str, UncountedSetting] = MappingProxyType(
 UNCOUNTED_TORCHTITAN: Mapping[str, UncountedSetting] = MappingProxyType(
     {
         "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns": UncountedSetting(
-            why="counted is that every second product is repeated", harmless=((), None)
+            why="every second product is assumed to be repeated", harmless=((), None)
         ),
         "float8.enable_fsdp_float8_all_gather": UncountedSetting(why="weights are counted as gathered in 16 bits"),
         "compile.backend": UncountedSetting(
-            why="what another compiler keeps is not known", harmless=("inductor", None)
+            why="the memory that another compiler needs is not known", harmless=("inductor", None)
         ),
     }
 )
 UNCOUNTED_TORCHTUNE: Mapping[str, UncountedSetting] = MappingProxyType(
     {
-        "ac_mode": UncountedSetting(why="counted is recomputation of all layers", harmless=("full", None)),
-        "ac_option": UncountedSetting(why="counted is recomputation of all layers", harmless=(None, 1)),
+        "ac_mode": UncountedSetting(why="recomputation of all layers is assumed", harmless=("full", None)),
+        "ac_option": UncountedSetting(why="recomputation of all layers is assumed", harmless=(None, 1)),
     }
 )
 UNCOUNTED_NEMO: Mapping[str, UncountedSetting] = MappingProxyType(
@@ -90,7 +92,7 @@ def report_uncounted_settings(config: ConfigFile, table: Mapping[str, UncountedS
         if entry is None or (entry.why and config.why):
             continue
         if entry.why:
-            report_uncounted(findings, key, "unknown", f"its value cannot be told: {entry.why}"[:200])
+            report_uncounted(findings, key, "unknown", f"its value is unknown: {entry.why}"[:200])
         elif not _is_among(entry.value, setting.harmless):
             report_uncounted(findings, key, str(entry.value), setting.why)
 

@@ -93,8 +93,8 @@ def test_replicas_are_those_of_the_step() -> None:
         ("srun torchrun --nnodes 4 --nproc_per_node 8 train.py", "--nnodes 4 and 2 nodes"),
         ("deepspeed --num_nodes 2 --num_gpus 4 train.py", "--num_gpus 4 and 8 GPUs a node"),
         ("srun composer --nproc 4 train.py", "--nproc 4 and 8 GPUs a node"),
-        ("srun torchrun --nproc_per_node 8 train.py", "not told how many nodes there are and takes 1"),
-        ("srun bash -c \"torchrun --nproc_per_node 8 train.py\"", "takes 1; the job has 2"),
+        ("srun torchrun --nproc_per_node 8 train.py", "gets no number of nodes and uses 1"),
+        ("srun bash -c \"torchrun --nproc_per_node 8 train.py\"", "uses 1; the job has 2"),
         ("srun --ntasks-per-node=8 torchrun --nnodes 2 --nproc_per_node 8 train.py", "8 tasks a node, each starts 8"),
     ],
 )  # fmt: skip

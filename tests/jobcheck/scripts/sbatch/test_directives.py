@@ -162,7 +162,7 @@ def test_an_empty_word_ends_the_line() -> None:
 def test_behind_a_placeholder_the_rest_is_still_read(line: str) -> None:
     directives = read_directives(f"#!/bin/bash\n#SBATCH {line}\n", file="job.sh")
     assert directives.nodes == 128
-    assert len([problem for problem in directives.problems if "takes no word" in problem.what]) == 1
+    assert len([problem for problem in directives.problems if "does not accept" in problem.what]) == 1
 
 
 def test_words_typed_behind_a_command_are_the_commands_own() -> None:

@@ -98,13 +98,13 @@ def test_a_line_that_slurm_was_not_asked_for_is_not_in_force() -> None:
     """``sbatch -N 4-6``, and whatever comes through srun, salloc or slurmrestd: the request has no number."""
     found = merged("#SBATCH --nodes=2 --gpus-per-node=h100:4", is_merged=True, gpus_per_node=8)
     assert (found.nodes, found.gpus_per_node, found.gpus, found.gpu_type) == (None, 8, None, None)
-    told = [(entry.field, entry.line) for entry in found.unknown if "Slurm was not asked for" in entry.why]
+    told = [(entry.field, entry.line) for entry in found.unknown if "this line has no effect" in entry.why]
     assert told == [("plan.nodes", 2), ("gpu", 2)]
 
 
 def test_a_range_of_nodes_is_why_the_gpus_cannot_be_told() -> None:
     (reason,) = merged("hostname", is_merged=True, gpus_per_node=8).unknown
-    assert (reason.field, reason.why) == ("plan.gpus", "how many nodes the job gets is left to Slurm")
+    assert (reason.field, reason.why) == ("plan.gpus", "Slurm chooses the number of nodes")
 
 
 def test_what_a_hook_cannot_see_is_still_taken_from_the_script() -> None:

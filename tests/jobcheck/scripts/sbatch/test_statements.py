@@ -39,7 +39,7 @@ def test_opting_out_wants_off_alone_in_the_first_column() -> None:
         ("sharding=zero9", "one of none, zero1, zero2, zero3"),
         ("flash_attention=maybe", "true or false"),
         ("framework=$F", "nothing is expanded"),
-        ("hello", "'hello' is no key=value"),
+        ("hello", "'hello' is not key=value"),
     ],
 )
 def test_a_bad_statement_is_a_problem_with_line_and_cure(words: str, expected: str) -> None:
