@@ -23,6 +23,7 @@ from opsk.cli.document import echo_json, echo_message
 from opsk.errors import ExitStatus, InputError
 from opsk.postmortem.evidence.index import Entry
 from opsk.postmortem.logs import LogFile, read_logs
+from opsk.postmortem.reasoning.actions import describe_owner
 from opsk.postmortem.reasoning.places import describe_place
 from opsk.postmortem.report import render_html, render_markdown
 from opsk.postmortem.report.text import format_divergence, format_memory
@@ -182,7 +183,7 @@ def format_report(report: Report) -> list[str]:
 def _format_head(report: Report) -> list[str]:
     """Return state and cause."""
     name = f"job {escape(report.job.job_id)}  " if report.job is not None and report.job.job_id else ""
-    first = f"{name}{escape(report.state)}"
+    first = f"{name}{escape(report.state)}; whose problem: {describe_owner(report)}"
     if report.root is None:
         nothing = {
             "ended well": "nothing failed",

@@ -28,8 +28,7 @@ from opsk.postmortem.evidence.node_files import FORM, MAX_FILE_BYTES, job_folder
 from opsk.postmortem.evidence.node_state import Values, read_kernel_lines, read_node_state
 from opsk.postmortem.evidence.reporting import REPORTS, DueReport, due_path, hold_due_report, run_start_s
 from opsk.telemetry.gpu.samples import GpuReading
-from opsk.telemetry.jobs.job_files import JobFile, parse_job_file
-from opsk.telemetry.jobs.job_files import resolve_log_paths
+from opsk.telemetry.jobs.job_files import JobFile, parse_job_file, resolve_log_paths
 from opsk.telemetry.kernel_log import KMSG, boot_unix_s
 from opsk.units import KIB, MIB
 

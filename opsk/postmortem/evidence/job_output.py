@@ -17,8 +17,7 @@ from typing import Any
 from opsk.errors import InputError
 from opsk.postmortem.evidence.as_user import Person, read_as
 from opsk.postmortem.values import JobFacts
-from opsk.telemetry.jobs.job_files import JobFile
-from opsk.telemetry.jobs.job_files import resolve_log_paths
+from opsk.telemetry.jobs.job_files import JobFile, resolve_log_paths
 from opsk.units import KIB, MIB
 
 MAX_FILES = 4096

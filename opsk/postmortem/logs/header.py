@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from pathlib import PurePath
 
-from opsk.telemetry.progress.lines import parse_label, strip_escapes
-from opsk.telemetry.progress.lines import parse_timestamp_unix_s
+from opsk.telemetry.progress.lines import parse_label, parse_timestamp_unix_s, strip_escapes
 from opsk.units import MIB
 
 _RANK = re.compile(r"(?:^|[^a-z])(?:global[_-]?)?(?:rank|task|proc)[_\-.]?(?P<rank>\d{1,7})(?!\d)", re.IGNORECASE)

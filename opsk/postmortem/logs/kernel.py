@@ -106,6 +106,11 @@ _WRITERS = re.compile(
     r"kernel$|systemd|slurm|NetworkManager$|sshd$|CRON$|sudo$|dbus|chronyd|ntpd|nvidia|mmfs$|containerd"
 )
 """Programs that write into journals. Python's logging puts a date and two words before lines as well."""
+_SERVICES = re.compile(
+    r"(?:systemd|sssd|nscd|nslcd|dbus|snapd|cron|sshd|rsyslog|chronyd|munged|slurmd|slurmstepd|node_exporter|dcgm|nv-host"
+    r"|nvidia-persiste|nvidia-smi|telegraf|fluent|filebeat|containerd|dockerd|kubelet|Xorg|gnome|polkit|irqbalance|tuned)"
+)
+"""Programs of the node: that one of them crashes is background."""
 _REACH_BYTES = 300
 _XID = b"Xid ("
 _OFF_BUS = b"fallen off the bus"
@@ -340,7 +345,8 @@ def _read_hung_task(event: HungTaskEvent) -> _Meaning:
 def _read_crash(event: CrashEvent) -> _Meaning:
     """Read a process that broke a rule of the processor."""
     fields = {"kind": event.kind, "process": event.process, "pid": str(event.pid), "library": event.library or ""}
-    return "kernel.segfault", FailureClass.SOFTWARE, Role.ROOT, Place(), fields
+    role = Role.CONFIRMATION if _SERVICES.match(event.process) else Role.ROOT
+    return "kernel.segfault", FailureClass.SOFTWARE, role, Place(), fields
 
 
 def _read_panic(_event: PanicEvent) -> _Meaning:

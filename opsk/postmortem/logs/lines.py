@@ -31,6 +31,14 @@ BROKEN = (OSError, EOFError, lzma.LZMAError, zlib.error)
 REACH_BYTES = 2048
 """This much of a long line is read before and after a match."""
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,120}?)(?::|: (?P<message>.*))?$")
+_RAY_TASK = re.compile(r"(?:ray\.exceptions\.)?RayTaskError\((?P<type>\w{1,80})\):")
+"""Ray names the exception of a task before it prints the task's own frames and, last, the exception."""
+_BOX = ("│", "╭", "╰", "|", "+")
+"""Rich draws tracebacks in a box; the exception stands below it."""
+_FLAT = 'File "'
+"""A traceback whose indentation a collector of logs took away."""
+_KIND = re.compile(r"[\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)(?::|$)")
+_FRAME = re.compile(r'\s*File "(?:[^"]{0,400}/)?(?P<file>[^"/]{1,100})", line (?P<line>\d{1,7})')
 _AFTER_BYTES = 240
 _HANDLED = re.compile(
     r"\b(?:retrying|retry loop|trying again|will (?:be )?(?:retr|ignor|skip)\w+|falling back)", re.IGNORECASE
@@ -97,8 +105,9 @@ def _find_open_traceback(data: bytes, cut: int) -> int:
         return -1
     begin = max(data.rfind(b"\n", 0, position), data.rfind(b"\r", 0, position)) + 1
     # the line before shows whether it is ignored; after carriage returns or a long line it is not worth waiting for
-    before = data.rfind(b"\n", max(0, begin - _LONGEST_BEFORE_BYTES), max(0, begin - 1)) + 1
-    return before if before else begin
+    low = max(0, begin - _LONGEST_BEFORE_BYTES)
+    before = data.rfind(b"\n", low, max(0, begin - 1)) + 1
+    return before if before or not low else begin
 
 
 def read_bytes(stream: IO[bytes], max_bytes: int) -> tuple[bytes, Exception | None]:
@@ -257,6 +266,7 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
     Lines of other ranks in between are passed over by their labels.
     """
     position, stop = line.end, min(len(data), line.end + EXCEPTION_REACH_BYTES)
+    frame, is_flat = "", False
     is_stamped = _STAMP.match(line.text) is not None
     while position < stop:
         begin = position + 1
@@ -266,7 +276,16 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
         labelled_line = parse_label(strip_escapes(data[begin:end][:REACH_BYTES]))
         labelled_line = _strip_stamp(labelled_line) if is_stamped else labelled_line
         text, position = labelled_line.text.rstrip("\r\n "), end
-        if labelled_line.label != line.label or not text.strip() or text[:1] in " \t":
+        if labelled_line.label != line.label or not text.strip() or _RAY_TASK.match(text):
+            continue
+        if text[:1] in " \t":
+            if (found := _FRAME.match(text)) is not None:
+                frame = f"{found['file']}:{found['line']}"
+            continue
+        if text.startswith(_FLAT):
+            is_flat = True
+        if text.startswith((_FLAT, *_BOX)) or (is_flat and not _KIND.match(text)):
+            frame = f"{found['file']}:{found['line']}" if (found := _FRAME.match(text)) is not None else frame
             continue
         match = _RAISED.match(text)
         if match is None:
@@ -274,6 +293,8 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
         fields = {"type": match["type"].rpartition(".")[2]}
         if match["message"]:
             fields["message"] = match["message"][:300]
+        if frame:
+            fields["at"] = frame
         before = data[max(0, line.start - _AFTER_BYTES) : line.start].rstrip().rpartition(b"\n")[2]
         if _IGNORED in before or _HANDLED.search(data[position : position + _AFTER_BYTES].decode("utf-8", "replace")):
             fields["handled"] = "yes"

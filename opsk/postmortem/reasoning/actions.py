@@ -7,7 +7,7 @@ from functools import cache
 
 from opsk.hardware.xids import xid
 from opsk.postmortem.signatures.signature import Signature, signatures
-from opsk.postmortem.values import Action, Audience, Cause, FailureClass, Finding, JobFacts, Recurrence
+from opsk.postmortem.values import Action, Audience, Cause, FailureClass, Finding, JobFacts, Recurrence, Report
 
 _KERNEL = {
     "kernel.off_bus": ("a GPU fell off the bus", "drain the node and power-cycle it"),
@@ -52,6 +52,12 @@ _HOPELESS = frozenset((FailureClass.CONFIG, FailureClass.GPU_MEMORY))
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _JOB = re.compile(r"\d{1,10}(?:_\d{1,10}|\+\d{1,6})?")
 _SURE = 0.6
+_FULL = ("storage.full", "storage.write_failed")
+"""A full file system or quota: its owner makes room."""
+_BROKEN_FILE = re.compile(
+    r"JSONDecode|Decoder?Error|UnicodeDecode|EOF|BadZip|Unpickling|truncated|corrupt|central directory|Scanner|Parser",
+    re.IGNORECASE,
+)
 _LEMON = 3.0
 
 
@@ -67,8 +73,9 @@ def find_meaning(finding: Finding) -> str:
         entry = xid(int(finding.fields["code"]))
         return f"Xid {entry.code}: {entry.meaning or entry.name or 'not in the catalogue'}"
     if finding.signature == "python.exception":
-        kind, message = finding.fields.get("type", "an exception"), finding.fields.get("message", "")
-        return f"{kind}: {message}" if message else f"the program ended in {kind}"
+        kind, message, at = (finding.fields.get(name, "") for name in ("type", "message", "at"))
+        where = f" in {at}" if at else ""
+        return f"the program ended by {kind or 'an exception'}{where}" + (f": {message}" if message else "")
     if finding.signature in _KERNEL:
         return _KERNEL[finding.signature][0]
     known = _known().get(finding.signature)
@@ -80,10 +87,44 @@ def find_advice(finding: Finding) -> tuple[str, str]:
     if finding.signature == "kernel.xid" and finding.fields.get("code", "").isdecimal():
         entry = xid(int(finding.fields["code"]))
         return entry.action, entry.source
+    if finding.signature == "python.exception":
+        return _advise_on_exception(finding), ""
     if finding.signature in _KERNEL:
         return _KERNEL[finding.signature][1], ""
     known = _known().get(finding.signature)
     return (known.action, known.source) if known is not None else ("", "")
+
+
+def _advise_on_exception(finding: Finding) -> str:
+    """Return what an exception asks for: a missing file, a broken one and a wrong setting are different work."""
+    if finding.failure is FailureClass.SOFTWARE:
+        return "hand it to the job's owner: the program ended itself, and nothing here speaks against the cluster"
+    if finding.failure is not FailureClass.CONFIG:
+        return ""
+    kind, message = finding.fields.get("type", ""), finding.fields.get("message", "")
+    if kind in ("FileNotFoundError", "NotADirectoryError", "IsADirectoryError") or "o such file" in message:
+        return "hand it to the job's owner: a file is missing; check its path on all nodes"
+    if _BROKEN_FILE.search(f"{kind}: {message}"):
+        return (
+            "hand it to the job's owner: a file is broken or was not written whole; make it anew, or use one before it"
+        )
+    return "hand it to the job's owner: a setting is wrong; compare it with the version of the program that runs"
+
+
+def describe_owner(report: Report) -> str:
+    """Return whose problem a report is, for whoever is on call."""
+    root = report.root
+    if root is None:
+        is_well = report.state in ("ended well", "COMPLETED")
+        return "nobody: it ended as asked" if is_well else "not known: no cause is shown"
+    if root.failure in (FailureClass.CANCELLED, FailureClass.PREEMPTED):
+        return "nobody: it was ended on purpose"
+    if root.failure in (FailureClass.COLLECTIVE_HANG, FailureClass.RENDEZVOUS):
+        return "not known yet: look at the ranks that did not come"
+    is_full = any(finding.signature in _FULL for finding in root.findings)
+    if root.failure in _DRAIN or (root.failure is FailureClass.STORAGE and not is_full):
+        return "the cluster"
+    return "the job's owner"
 
 
 def list_actions(root: Cause | None, job: JobFacts | None, recurrence: tuple[Recurrence, ...]) -> tuple[Action, ...]:

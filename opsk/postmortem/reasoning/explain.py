@@ -36,7 +36,7 @@ _MIN_ALTERNATIVE = 0.02
 _END_SIGNATURES = frozenset(
     ("launcher.root_rank", "launcher.first_failure", "launcher.child_signal", "launcher.rank_ended", "mpi.abort",
      "mpi.pmix_error", "slurm.task_killed", "slurm.unkillable", "process.killed", "nccl.unhandled_system_error",
-     "nccl.internal_error")
+     "nccl.internal_error", "shell.child_ended")
 )  # fmt: skip
 """They confirm causes, and show that something failed where no cause is known."""
 _NOT_FAILED_STATES = ("COMPLETED", "COMPLETING", "RUNNING", "PENDING")
@@ -152,6 +152,8 @@ def _has_succeeded(evidence: Evidence, findings: Sequence[Finding]) -> bool:
     reporting = [each for each in evidence.ranks if each.last_iteration is not None or each.ended_well]
     if not any(each.ended_well for each in reporting):
         return False
+    if any(_is_bad_exit(finding) for finding in findings):
+        return False
     ends = {finding.source: finding.order for finding in findings if finding.role is Role.END}
     by_slurm = {FailureClass.TIME_LIMIT, FailureClass.PREEMPTED, FailureClass.CANCELLED, FailureClass.NODE}
     return not any(
@@ -160,6 +162,14 @@ def _has_succeeded(evidence: Evidence, findings: Sequence[Finding]) -> bool:
         for finding in findings
         if finding.source in ends or finding.failure in by_slurm
     )  # fmt: skip
+
+
+def _is_bad_exit(finding: Finding) -> bool:
+    """Return whether a launcher reports that a process ended with another status than 0."""
+    if finding.signature not in _END_SIGNATURES or finding.signature == "process.killed":
+        return False
+    status = finding.fields.get("exit") or finding.fields.get("signal", "")
+    return bool(status.strip("0")) or bool(finding.fields.get("end"))
 
 
 def _find_state(evidence: Evidence, findings: Sequence[Finding]) -> str:

@@ -18,7 +18,8 @@ CASCADE_WORDS = re.compile(
     r"|failed to recv|Socket Timeout|Timed out waiting|wait timeout|DistNetworkError"
 )
 TRIED_AGAIN = re.compile(
-    r"\b(?:re-?try(?:ing)?\b(?! (?:count )?exceeded)|retry loop|(?<!and )(?<!then )try(?:ing)? again"
+    r"\b(?:(?<!exceeded error )re-?try(?:ing)?\b(?! (?:count )?exceeded)|retry loop"
+    r"|(?<!and )(?<!then )try(?:ing)? again"
     r"|attempt \d+ (?:of|/)|\(\d+ of \d+\)"
     r"|falling back|continuing (?:on|with)|will be ignored|ignoring|Exception ignored)",
     re.IGNORECASE,

@@ -96,6 +96,8 @@ _EARLIER_S = 2.5
 """Less than this between two nodes is no order: clocks differ [s]."""
 _SURE = 0.985
 """The upper limit of confidence: evidence that was not gathered may always exist."""
+_BARE_EXCEPTION = 0.65
+"""The upper limit of confidence where a Python exception is all that speaks: two of three are the program's own."""
 _AT_START = frozenset((FailureClass.CONFIG, FailureClass.RENDEZVOUS))
 _REACTION_S = 30.0
 
@@ -152,13 +154,28 @@ def score_candidates(candidates: Sequence[Candidate], scene: Scene) -> list[Caus
             failure=score.candidate.failure,
             what=score.candidate.what,
             where=score.candidate.place,
-            confidence=min(_SURE, score.odds / total),
-            why=tuple(score.why),
+            confidence=min(_SURE, _limit_confidence(score.candidate), score.odds / total),
+            why=(*score.why, _explain_confidence(score, total)),
             findings=score.candidate.findings,
         )
         for score in scores
     ]
     return sorted(causes, key=lambda cause: -cause.confidence)
+
+
+def _explain_confidence(score: _Score, total: float) -> str:
+    """Return the last step: how odds became a probability."""
+    share = score.odds / total
+    if share > _limit_confidence(score.candidate):
+        return f"an exception alone does not tell whose fault it is: at most {_BARE_EXCEPTION:.0%}"
+    return f"odds {score.odds:.2g} of {total:.2g} of all candidates and of a cause that left no sign: {share:.0%}"
+
+
+def _limit_confidence(candidate: Candidate) -> float:
+    """Return the upper limit of confidence of a cause: an exception's text alone does not tell who is to blame."""
+    is_bare = all(finding.signature == "python.exception" for finding in candidate.findings)
+    unclear = candidate.failure in (FailureClass.SOFTWARE, FailureClass.CONFIG)
+    return _BARE_EXCEPTION if is_bare and candidate.findings and unclear else 1.0
 
 
 def _score(candidate: Candidate, scene: Scene) -> _Score:

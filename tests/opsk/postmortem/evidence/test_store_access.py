@@ -11,8 +11,7 @@ import pytest
 from sqlalchemy import Engine
 
 from opsk.postmortem.evidence.index import list_entries
-from opsk.postmortem.evidence.recurrence import compute_recurrence
-from opsk.postmortem.evidence.recurrence import read_known_failures, store_report
+from opsk.postmortem.evidence.recurrence import compute_recurrence, read_known_failures, store_report
 from opsk.postmortem.values import Cause, FailureClass, JobFacts, Place, Report
 from opsk.store.database.engine import open_store
 from opsk.store.records.reports import find_reports

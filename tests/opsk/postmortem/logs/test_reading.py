@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from opsk.postmortem.logs import LogFile, read_logs
-from opsk.postmortem.logs.header import parse_log_name, parse_nodes
-from opsk.postmortem.logs.header import LineClock
+from opsk.postmortem.logs.header import LineClock, parse_log_name, parse_nodes
 from opsk.postmortem.values import Evidence, Origin, Role
 
 FULL = "OSError: [Errno 28] No space left on device: '/ckpt/x'"

@@ -372,4 +372,91 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "XlaRuntimeError: UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats): /job:jax_worker/replica:0/task:3",
         "heartbeat timeout: 100 s",
     ),
+    "nccl.nvls_failed": (
+        "n1:1:2 [0] transport/nvls.cc:258 NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 1 'invalid argument'.",
+        "n1:1:2 [0] NCCL INFO NVLS multicast support is available on dev 0",
+    ),
+    "nvlink.diagnosed": ("GPU 4's NvLink link 9 is currently down", "GPU 4's NvLink link 9 is currently up"),
+    "nvlink.fabric_manager": (
+        "[Jul 23 2024 07:53:55] [ERROR] [tid 841] detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id 00000000:86:00.0 physical id 3 port 33",
+        "[Jul 23 2024 07:53:55] [INFO] [tid 841] detected NVSwitch type 3",
+    ),
+    "gpu.diagnosed": (
+        "GPU 3 had uncorrectable memory errors and row remapping failed.",
+        "GPU 3 had memory errors and row remappings are pending",
+    ),
+    "hip.memory_fault": (
+        "Memory access fault by GPU node-5 (Agent handle: 0x55d0) on address 0x7f5b2a000000. Reason: Page not present or supervisor privilege.",
+        "GPU node-5 has 64 GiB",
+    ),
+    "hip.gpu_hang": ("HW Exception by GPU node-9 (Agent handle: 0x6313) reason :GPU Hang", "GPU node-9 is idle"),
+    "kernel.amdgpu": (
+        "amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!",
+        "[drm] amdgpu kernel modesetting enabled.",
+    ),
+    "build.toolchain": (
+        "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.",
+        "CUDA_HOME=/usr/local/cuda",
+    ),
+    "cuda.handle_not_created": (
+        "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "CUBLAS_STATUS_SUCCESS",
+    ),
+    "serving.no_kv_cache": (
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+        "INFO: GPU KV cache size: 98,304 tokens",
+    ),
+    "tensorflow.allocation_retried": (
+        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.55GiB with freed_by_count=0. The caller indicates that this is not a failure, but may mean that there could be performance gains if more memory were available.",
+        "the caller gave up",
+    ),
+    "ofi.completion_error": (
+        "MPIDI_OFI_handle_cq_error(1067): OFI poll failed (ofi_events.c:1069:MPIDI_OFI_handle_cq_error:Input/output error - UNDELIVERABLE)",
+        "NET/OFI Selected Provider is cxi",
+    ),
+    "gloo.full_mesh": (
+        "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
+        "[Gloo] Rank 0 is connected to 7 peer ranks. Expected number of connected peer ranks is : 7",
+    ),
+    "nccl.connect_gave_up": (
+        "n1:1:2 [3] misc/socket.cc:544 NCCL WARN socketPollConnect: connect to 10.1.2.3<49911> returned Connection refused, exceeded error retry count after 35 attempts",
+        "n1:1:2 [3] NCCL INFO socketPollConnect: connect to 10.1.2.3<49911> returned Connection timed out, retrying (3/34) after sleep for 300 msec",
+    ),
+    "ray.no_cluster": (
+        "ConnectionError: Could not find any running Ray instance. Please specify the one to connect to by setting `--address` flag",
+        "Connecting to existing Ray cluster at address: 10.0.0.5:6379...",
+    ),
+    "ray.node_dead": (
+        "The node with node id: 1f2e and address: 10.0.0.5 and node name: 10.0.0.5 has been marked dead because the detector has missed too many heartbeats from it.",
+        "The node with node id: 1f2e is alive",
+    ),
+    "ssh.unreachable": (
+        "ssh: connect to host gpu003 port 22: Connection timed out",
+        "ssh: connect to host gpu003 port 22",
+    ),
+    "ssh.denied": ("u1@gpu003: Permission denied (publickey,gssapi-with-mic).", "Host key verification succeeded"),
+    "storage.errno": (
+        "OSError: [Errno 37] No locks available: '/home/u1/.triton/cache/lock'",
+        "OSError: [Errno 110] Connection timed out",
+    ),
+    "storage.object_store": (
+        'botocore.exceptions.EndpointConnectionError: Could not connect to the endpoint URL: "https://s3.local/b"',
+        "uploaded to https://s3.local/b",
+    ),
+    "shell.syntax": (
+        "/work/job.sh: line 12: syntax error near unexpected token `done'",
+        "job.sh: the token is near",
+    ),
+    "hub.unknown_model": (
+        "OSError: meta-llama/Llama-9 is not a local folder and is not a valid model identifier listed on 'https://huggingface.co/models'",
+        "loading meta-llama/Llama-3 from the hub",
+    ),
+    "slurm.bad_request": (
+        "srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive.",
+        "ValueError: --a and --b are mutually exclusive.",
+    ),
+    "shell.child_ended": (
+        "/work/job.sh: line 184: 2324239 Aborted                 (core dumped) litgpt pretrain",
+        "/work/job.sh: line 184: echo Aborted",
+    ),
 }

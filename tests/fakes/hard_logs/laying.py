@@ -1,0 +1,199 @@
+"""Lays a real message into a multi-rank log: labels, progress, warnings, cascades, launchers' reports, and damage to lines."""
+
+from __future__ import annotations
+
+# ruff: noqa: E501 -- lines are quoted as programs print them
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from tests.fakes.hard_logs.messages import MESSAGES, WARNINGS
+
+CLASSES = (*MESSAGES, "collective_hang")
+_STARTS = frozenset(("config", "rendezvous"))
+_BY_SLURM = frozenset(("time_limit", "preempted", "cancelled", "node"))
+_LOCAL = frozenset(("gpu_memory", "gpu_hardware", "nvlink", "numeric", "software"))
+"""Classes of which the rank that printed the message is the place."""
+_LABELS = ("files", "srun", "rank", "mpi", "host_task", "local", "plain")
+_WATCHDOG = "[rank{rank}]:[E105 11:00:00.1 ProcessGroupNCCL.cpp:616] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1312, OpType=ALLREDUCE, NumelIn=1048576, NumelOut=1048576, Timeout(ms)=600000) ran for 600012 milliseconds before timing out."
+_CASCADES = (
+    (_WATCHDOG,),
+    ("{node}:3112:3390 [0] misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remote peer {peer}<41234>",),
+    ("torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, remote process exited or there was a network error, NCCL version 2.21.5", "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely."),
+    ("RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.5]:41234",),
+    ("[W105 11:00:01.1 TCPStore.cpp:138] [c10d] recvValue failed on SocketImpl(fd=67): failed to recv, got 0 bytes",),
+    (),
+)  # fmt: skip
+_GOOD_ENDS = (
+    ("[after training is done] datetime: 2026-01-05 12:00:00",),
+    ("{{'train_runtime': 3600.1, 'train_samples_per_second': 12.1, 'train_loss': 1.93, 'epoch': 1.0}}",),
+    ("`Trainer.fit` stopped: `max_epochs=3` reached.",),
+    ("Training completed.",),
+    (),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardLog:
+    """A log with what is true of it: class (empty: nothing failed), and the rank where the logs tell it."""
+
+    paths: tuple[Path, ...]
+    failure: str
+    rank: int | None
+
+
+def lay_failure(seed: int, folder: Path) -> HardLog:
+    """Write the logs of a job that failed by one message."""
+    rng = Random(seed)
+    failure = CLASSES[seed % len(CLASSES)]
+    job = _Job(rng, failure)
+    message = rng.choice(MESSAGES[failure]) if failure in MESSAGES else ""
+    if failure not in _STARTS or "setup()" not in message:
+        job.train(rng.randint(3, 40), is_short=failure in _STARTS)
+    job.say(job.victim, message)
+    if failure == "collective_hang":
+        job.others(_WATCHDOG)
+    elif failure not in _BY_SLURM:
+        for line in rng.choice(_CASCADES):
+            job.others(line)
+        job.end_badly()
+    known = failure in _LOCAL and job.style in ("files", "srun", "rank", "mpi", "host_task")
+    is_labelled = not message.startswith(("slurmstepd", "srun", "sbatch"))
+    return HardLog(paths=job.write(folder), failure=failure, rank=job.victim if known and is_labelled else None)
+
+
+def lay_good_run(seed: int, folder: Path) -> HardLog:
+    """Write the logs of a job that did what it was asked, with warnings."""
+    rng = Random(seed)
+    job = _Job(rng, "")
+    job.train(rng.randint(10, 60))
+    job.warn(rng.randint(1, 4))
+    for line in rng.choice(_GOOD_ENDS):
+        job.say(0, line)
+    return HardLog(paths=job.write(folder), failure="", rank=None)
+
+
+class _Job:
+    """The ranks of a job, and what they print."""
+
+    def __init__(self, rng: Random, failure: str) -> None:
+        self.rng = rng
+        self.style = rng.choice(_LABELS)
+        self.per_node = rng.choice((2, 4))
+        self.nodes = [f"gpu{number:03d}" for number in rng.sample(range(1, 200), rng.randint(1, 3))]
+        self.world = self.per_node * len(self.nodes)
+        self.victim = rng.randrange(self.world)
+        self.lines: list[tuple[int | None, str]] = []
+        self.failure = failure
+        self.skews_s = [rng.randint(0, 3) for _ in self.nodes]
+        self.clock_s = 0
+        self.warn(rng.randint(2, 5))
+
+    def _node(self, rank: int) -> str:
+        return self.nodes[rank // self.per_node]
+
+    def say(self, rank: int, message: str) -> None:
+        """Print a message of one rank; those of slurmstepd and launchers have no label."""
+        peer = self.nodes[(rank // self.per_node + 1) % len(self.nodes)] if len(self.nodes) > 1 else "login01"
+        for line in message.format(node=self._node(rank), peer=peer, rank=rank).split("\n"):
+            bare = line.startswith(
+                ("srun: ", "slurmstepd: ", "sbatch: ", "ssh: ", "Host key", "E0105", "W0105", "  rank")
+            )
+            self.lines.append((None if bare else rank, line))
+
+    def warn(self, count: int) -> None:
+        """Print warnings that prove nothing."""
+        for message in self.rng.sample(WARNINGS, count):
+            self.say(self.rng.randrange(self.world), message)
+
+    def train(self, steps: int, *, is_short: bool = False) -> None:
+        """Print progress, in the form of one framework."""
+        form = self.rng.choice((
+            "[2026-01-05 10:{m:02d}:{s:02d}] iteration {i:8d}/  500000 | consumed samples: {i}00 | elapsed time per iteration (ms): 1230.1 | lm loss: 2.31E+00 | grad norm: 1.2 |",
+            "{{'loss': 2.31, 'grad_norm': 1.2, 'learning_rate': 2e-05, 'epoch': 0.{i}}}",
+            "2026-01-05 10:{m:02d}:{s:02d},123 - INFO - step: {i} loss: 2.31 memory: 41.2GiB(52%) tps: 3,120",
+            "iter {i}: loss 2.3100, time 1230.12ms, mfu 41.20%",
+            "step {i} | loss: 2.3100 | 1.23 s/step",
+        ))  # fmt: skip
+        for step in range(0 if is_short else steps):
+            at = self.clock_s + step + self.skews_s[0]
+            text = form.replace("{{", "{").replace("}}", "}") if "{{" in form else form
+            self.lines.append(
+                (
+                    0,
+                    text.replace("{m:02d}", f"{at // 60 % 60:02d}")
+                    .replace("{s:02d}", f"{at % 60:02d}")
+                    .replace("{i:8d}", f"{step + 1200:8d}")
+                    .replace("{i}", str(step + 1200)),
+                )
+            )
+        self.clock_s += steps
+
+    def others(self, line: str) -> None:
+        """Print the same on all ranks but the one that failed."""
+        for rank in range(self.world):
+            if rank != self.victim:
+                self.say(rank, line.replace("{{", "{").replace("}}", "}") if "{{" in line else line)
+
+    def end_badly(self) -> None:
+        """Print what a launcher reports and does."""
+        how = self.rng.choice(("torchrun", "srun", "none"))
+        rank, local = self.victim, self.victim % self.per_node
+        if how == "torchrun":
+            self.lines += [(None, line) for line in (
+                f"W0105 11:00:05.000 3000 torch/distributed/elastic/multiprocessing/api.py:897] Sending process {3111} closing signal SIGTERM",
+                f"E0105 11:00:06.000 3000 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: {local} (pid: 3112) of binary: /opt/venv/bin/python",
+                "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", "============================================================",
+                "train.py FAILED", "Root Cause (first observed failure):", "[0]:", "  time      : 2026-01-05_11:00:05", f"  host      : {self._node(rank)}",
+                f"  rank      : {rank} (local_rank: {local})", "  exitcode  : 1 (pid: 3112)", "  error_file: <N/A>",
+            )]  # fmt: skip
+        elif how == "srun":
+            self.lines += [(None, line) for line in (
+                f"srun: error: {self._node(rank)}: task {rank}: Exited with exit code 1", "srun: Terminating StepId=4711.0",
+                f"slurmstepd: error: *** STEP 4711.0 ON {self.nodes[0]} CANCELLED AT 2026-01-05T11:00:08 ***",
+                f"srun: error: {self.nodes[0]}: tasks 0-{self.per_node - 1}: Terminated",
+            )]  # fmt: skip
+
+    def _label(self, rank: int | None, line: str) -> str:
+        """Return a line with its label, in this job's style."""
+        if rank is None or self.style in ("files", "plain") or line.startswith(f"[rank{rank}]:"):
+            return line
+        local = rank % self.per_node
+        return {
+            "srun": f"{rank:{len(str(self.world - 1))}d}: ", "rank": f"[rank{rank}]: ", "mpi": f"[1,{rank}]<stderr>:",
+            "host_task": f"[{self._node(rank)}:{rank}]: ", "local": f"[default{local}]:",
+        }[self.style] + line  # fmt: skip
+
+    def write(self, folder: Path) -> tuple[Path, ...]:
+        """Write the logs; lines of different ranks are mixed, each rank's own order stays."""
+        folder.mkdir(parents=True, exist_ok=True)
+        by_file: dict[str, list[str]] = {}
+        for rank, line in self._mix():
+            name = f"train-{rank}.out" if self.style == "files" and rank is not None else "slurm-4711.out"
+            if self.style == "files":
+                name = f"rank{rank}.log" if rank is not None else "slurm-4711.out"
+            by_file.setdefault(name, []).append(self._label(rank, line))
+        end = "\r\n" if self.rng.random() < 0.1 else "\n"
+        colours = self.rng.random() < 0.15
+        paths = []
+        for name, lines in by_file.items():
+            if colours:
+                lines = [f"\x1b[33m{line}\x1b[0m" if self.rng.random() < 0.5 else line for line in lines]
+            path = folder / name
+            path.write_bytes((end.join(lines) + end).encode())
+            paths.append(path)
+        return tuple(sorted(paths))
+
+    def _mix(self) -> list[tuple[int | None, str]]:
+        """Return the lines, where they are labelled with lines of other ranks in between."""
+        if self.style in ("plain", "files", "local"):
+            return self.lines
+        mixed: list[tuple[int | None, str]] = []
+        for rank, line in self.lines:
+            mixed.append((rank, line))
+            if rank is not None and self.world > 1 and self.rng.random() < 0.15:
+                other = (rank + 1) % self.world
+                mixed.append(
+                    (other, self.rng.choice(("INFO: prefetching shard 12", "memory: 41.2 GiB", "DEBUG: queue depth 4")))
+                )
+        return mixed
