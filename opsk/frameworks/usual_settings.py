@@ -37,8 +37,8 @@ NUMBERS = _table(
         " batch_size_per_device microbatch_size device_train_microbatch_size device_microbatch_size"
     ),
     plan__global_batch="global_batch_size total_batch_size global_train_batch_size effective_batch_size",
-    plan__tp="tensor_parallel_size tensor_model_parallel_size tensor_parallel_degree",
-    plan__pp="pipeline_parallel_size pipeline_model_parallel_size pipeline_parallel_degree",
+    plan__tp="tp tp_size tp_degree tensor_parallel_size tensor_model_parallel_size tensor_parallel_degree",
+    plan__pp="pp pp_size pp_degree pipeline_parallel_size pipeline_model_parallel_size pipeline_parallel_degree",
     plan__cp="context_parallel_size context_parallel_degree",
     plan__ep="expert_parallel_size expert_model_parallel_size expert_parallel_degree",
 )

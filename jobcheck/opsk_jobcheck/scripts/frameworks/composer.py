@@ -67,6 +67,13 @@ _OLMO_SHARDING = MappingProxyType(
     }
 )
 _OLMO_GATED = MappingProxyType({"swiglu": True, "gelu": False, "relu": False})
+_OLMO_FLAGS = frozenset(
+    {
+        *("--save-overwrite", "--device-train-microbatch-size", "--fsdp.sharding-strategy", "--fsdp.precision"),
+        *("--fsdp.wrapping-strategy", "--model.flash-attention", "--save-num-checkpoints-to-keep"),
+    }
+)
+"""Flags of OLMo's configuration, by which its program is known in any folder."""
 _CORE = re.compile(r"olmo_core|OLMo-core|src/scripts/(train|official)/")
 COMPOSER = "composer"
 _YAML = (".yaml", ".yml")
@@ -153,7 +160,7 @@ def _is_olmo(program: Program, invocation: Invocation) -> bool:
     around = (program.name, first, invocation.directory.shown)
     flags = parse_program_arguments(program).flags
     return first.endswith((".yaml", ".yml")) and (
-        any("olmo" in name.lower() for name in around) or "--save-overwrite" in flags
+        any("olmo" in name.lower() for name in around) or not _OLMO_FLAGS.isdisjoint(flags)
     )
 
 

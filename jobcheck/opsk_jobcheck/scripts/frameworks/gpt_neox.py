@@ -48,6 +48,7 @@ _SHARDING: Mapping[str, object] = MappingProxyType({"0": "none", "1": "zero1", "
 _PRECISIONS: Mapping[str, object] = MappingProxyType(
     {**dict.fromkeys(("bf16", "bfloat16"), "bf16"), **dict.fromkeys(("fp16", "half"), "fp16"), "fp32": "fp32"}
 )
+_SUFFIXES = (".yml", ".yaml", ".json")
 _ALL = ("model.layers", "model.hidden", "model.heads", "model.seq", "plan.micro_batch", "plan.tp", "plan.pp")
 
 
@@ -94,12 +95,16 @@ def _list_paths(words: Sequence[Text]) -> list[Text]:
     rest = words[names.index("train.py", names.index("deepy.py")) + 1 :]
     folder: Text | None = None
     paths: list[Text] = []
-    waiting = iter(rest)
+    waiting, is_value = iter(rest), False
     for word in waiting:
         if word.known in ("-d", "--conf_dir"):
             folder = next(waiting, None)
-        elif not (word.known or "").startswith("-"):
+        elif (word.known or "").startswith("-"):
+            is_value = "=" not in (word.known or "")
+            continue
+        elif not is_value or (word.known or "").endswith(_SUFFIXES):
             paths.append(_add_suffix(word))
+        is_value = False
     if folder is None:
         return paths
     return [
@@ -109,7 +114,7 @@ def _list_paths(words: Sequence[Text]) -> list[Text]:
 
 def _add_suffix(word: Text) -> Text:
     """Return a file's name with the suffix that may be left out."""
-    if word.known is None or posixpath.splitext(word.known)[1] in (".yml", ".yaml", ".json"):
+    if word.known is None or posixpath.splitext(word.known)[1] in _SUFFIXES:
         return word
     return literal(f"{word.known}.yml", word.line)
 

@@ -144,6 +144,19 @@ def read_nanotron(match: Match, reading: Reading) -> None:
     elif not config.why and not config.has("parallelism"):
         mark_all_unknown(findings, SHAPE, f"{config.path[:80]} holds no configuration of nanotron", 0)
         return
+    state_nanotron_file(config, findings)
+    if config.why:
+        mark_all_unknown(findings, (*SHAPE, "model.seq", "plan.micro_batch"), config.why, match.invocation.line)
+    read_trainable(match.invocation, findings, settings=iterate_settings(config))
+
+
+def is_nanotron_file(config: ConfigFile) -> bool:
+    """Return whether a file is a configuration of nanotron, whatever its program is called."""
+    return all(config.has(name) for name in ("parallelism", "tokens", "model.model_config"))
+
+
+def state_nanotron_file(config: ConfigFile, findings: Findings) -> None:
+    """State the values of a configuration of nanotron."""
     state_numbers(findings, config, _TABLE)
     _state_experts(config, findings)
     _state_steps(config, findings)
@@ -157,9 +170,6 @@ def read_nanotron(match: Match, reading: Reading) -> None:
     activation = config.entry("model.model_config.hidden_act")
     if activation is not None and str(activation.value).lower() in _GATED:
         state_word(findings, "model.gated_mlp", activation, _GATED)
-    if config.why:
-        mark_all_unknown(findings, (*SHAPE, "model.seq", "plan.micro_batch"), config.why, match.invocation.line)
-    read_trainable(match.invocation, findings, settings=iterate_settings(config))
 
 
 NANOTRON_READER = Reader(frameworks=(NANOTRON,), recognise=recognise, read=read_nanotron)

@@ -88,11 +88,14 @@ def read_torchtune(match: Match, reading: Reading) -> None:
     """State the values of the file and of the settings that override it."""
     findings, flag = reading.findings, match.arguments.flags.get("--config")
     config = ConfigFile(path="", why="no configuration is named on the command line")
+    packaged: dict[str, Entry] = {}
     if flag is not None and (flag.value.known is None or flag.value.known.endswith((".yaml", ".yml"))):
         config = reading.config(flag.value, match.invocation, form="yaml")
     elif flag is not None:
         config = ConfigFile(path="", why=f"the settings are inside torchtune: {flag.shown[:80]}")
-    config.overrides = parse_assignments(match.invocation.words)
+        text = f"{flag.shown[:80]}: dtype is bf16 in all that torchtune ships"
+        packaged = {"dtype": Entry(value="bf16", line=flag.line, text=text)}
+    config.overrides = packaged | parse_assignments(match.invocation.words)
     state_numbers(findings, config, _TABLE)
     _state_replicas(match, config, findings)
     _state_steps(config.entry("gradient_accumulation_steps"), findings)

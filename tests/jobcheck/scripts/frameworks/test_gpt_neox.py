@@ -97,3 +97,9 @@ def test_the_training_files_text_may_come_from_the_script() -> None:
 @pytest.mark.parametrize("command", ["python deepy.py evaluate.py c.yml", "python deepy.py train.py"])
 def test_what_names_no_training_states_nothing(command: str) -> None:
     assert read(command, {"c.yml": MODEL}).model.layers is None
+
+
+def test_the_value_of_a_flag_is_no_configuration() -> None:
+    workload = read("python deepy.py train.py c.yml --save out/run1 --load=x", {"c.yml": MODEL})
+    assert workload.missing_files == ()
+    assert workload.model.layers == 44

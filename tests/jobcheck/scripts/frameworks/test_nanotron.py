@@ -131,9 +131,10 @@ def test_a_file_that_the_script_writes_is_read_with_its_variables() -> None:
     assert workload.plan.dp == 4  # what the GPUs leave
 
 
-def test_another_run_train_without_nanotron_is_left_alone() -> None:
-    workload = trained(FILE, run="srun python train_x.py --config-file conf/x.yaml\n")
-    assert workload.framework is None
+def test_its_file_names_it_whatever_the_program_is_called() -> None:
+    run = "srun python train_x.py --config-file conf/x.yaml\n"
+    assert trained(FILE, run=run).framework == "nanotron"
+    assert trained("model: {model_config: {hidden_size: 64}}\n", run=run).framework is None
 
 
 @pytest.mark.parametrize("file", ["", "[1, 2]", "parallelism: 3\n", "a: &a [*a]\n", "{{{{", "parallelism: {tp: [4]}\n"])

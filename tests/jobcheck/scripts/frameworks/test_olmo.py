@@ -101,3 +101,9 @@ def test_the_successor_has_its_settings_in_python(run: str) -> None:
 @pytest.mark.parametrize("file", ["", "model: []\n", "model: {d_model: x}\n", "\x1b[31m"])
 def test_damaged_files_state_no_model(file: str) -> None:
     assert trained(file=file).model.hidden is None
+
+
+def test_its_flags_name_it_in_any_folder() -> None:
+    run = "torchrun --nproc_per_node=8 scripts/train.py mine.yaml --fsdp.sharding_strategy=FULL_SHARD\n"
+    script = f"#!/bin/bash\n#SBATCH --nodes=1 --gpus-per-node=8\n{run}"
+    assert read_script(script, file="job.sh").framework == "olmo"

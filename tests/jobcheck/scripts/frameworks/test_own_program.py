@@ -277,3 +277,25 @@ def test_number_formats_that_the_program_chooses_are_known_by_autocast_alone(
     workload = read(f"{RUN} {SHAPE}", {"train.py": f"{source}\nloss.backward()"})
     assert workload.plan.precision == precision
     assert ("plan.precision" in reasons(workload)) == (precision is None)
+
+
+def test_a_configuration_of_nanotron_is_known_by_what_it_holds() -> None:
+    text = """
+parallelism: {dp: 2, tp: 2, pp: 1}
+tokens: {micro_batch_size: 2, sequence_length: 2048, batch_accumulation_per_replica: 4}
+model:
+  dtype: bfloat16
+  model_config: {hidden_size: 2048, num_hidden_layers: 16, num_attention_heads: 16, intermediate_size: 8192}
+"""
+    workload = read(f"{RUN.replace('train', 'mine')} --cfg c.yaml", {"c.yaml": text})
+    assert (workload.framework, workload.plan.tp, workload.plan.dp, workload.plan.global_batch) == (
+        "nanotron",
+        2,
+        2,
+        16,
+    )
+    assert (workload.model.layers, workload.model.ffn, workload.model.seq) == (16, 8192, 2048)
+
+
+def test_tensor_parallelism_by_its_short_name_is_no_data_parallelism() -> None:
+    assert read(f"{RUN} {SHAPE} --tp 2").plan.tp == 2

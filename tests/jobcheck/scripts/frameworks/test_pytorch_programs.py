@@ -48,7 +48,6 @@ def test_shards_of_replicas_are_all_there_is(command: str) -> None:
         f"{RUN} train.py --batch_size 3",
         f"{RUN} train.py --strategy deepspeed_stage_2",
         f"{RUN} train.py --strategy $STRATEGY",
-        f"{RUN} train_ddp.py --tp 2",
         f"{RUN} train_ddp.py --strategy auto",
         f"{RUN} oddpiece.py",
         f"{RUN} addp.py",

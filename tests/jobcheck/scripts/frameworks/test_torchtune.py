@@ -115,3 +115,14 @@ def test_other_commands_of_tune_are_no_training() -> None:
 @pytest.mark.parametrize("file", ["", "- a\n", "batch_size: [1]\n", "batch_size: ${batch_size}\n", "{{"])
 def test_damaged_files_state_no_batch(file: str) -> None:
     assert trained(file=file).plan.micro_batch is None
+
+
+def test_what_torchtune_ships_trains_with_all_states_in_16_bits() -> None:
+    head = "#!/bin/bash\n#SBATCH --nodes=1 --gpus-per-node=8\n"
+    script = f"{head}tune run full_finetune_distributed --config llama3/8B_full"
+    workload = read_script(f"{script}\n", file="job.sh")
+    assert workload.plan.precision == "bf16"
+    assert dict(workload.options)["weights.dtype"] == "bf16"
+    other = read_script(f"{script} dtype=fp32\n", file="job.sh")
+    assert other.plan.precision == "fp32"
+    assert "weights.dtype" not in dict(other.options)

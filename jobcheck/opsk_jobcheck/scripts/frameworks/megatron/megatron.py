@@ -146,7 +146,7 @@ def _set_option(findings: Findings, option: str, name: str, argument: Argument) 
     if known is None and option == FRACTION:
         findings.options[PARTLY] = "true"
     elif known is None:
-        report_uncounted(findings, name, "unknown", f"its value cannot be told: {argument.value.why}"[:200])
+        report_uncounted(findings, name, "unknown", f"its value is unknown: {argument.value.why}"[:200])
     elif known:
         findings.options[option] = shorten_format(known)[:80]
 
@@ -252,7 +252,9 @@ def _recognise(arguments: Arguments) -> tuple[str, int]:
     overrides = len(_BRIDGE_OVERRIDES & arguments.overrides.keys())
     if overrides >= 2:
         return BRIDGE, overrides
-    matched = len(_MEGATRON_FLAGS & arguments.flags.keys())
+    # argparse knows Megatron's flags by their dashes alone; with underscores they are some other program's
+    names = [flag for flag in _MEGATRON_FLAGS & arguments.flags.keys() if "_" not in arguments.flags[flag].written]
+    matched = len(names)
     if matched < MIN_MEGATRON_FLAGS:
         return "", 0
     is_deepspeed = any(flag in arguments.flags and arguments.flags[flag].certain for flag in _DEEPSPEED_FLAGS)

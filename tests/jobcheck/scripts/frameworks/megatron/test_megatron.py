@@ -355,3 +355,13 @@ def test_a_recipe_may_split_the_context_where_the_command_line_does_not_say() ->
     plan = read_script(f"{HEAD}{recipe} {layout}\n", file="job.sh").plan
     assert (plan.tp, plan.pp, plan.cp, plan.dp) == (4, 2, None, None)
     assert read_script(f"{HEAD}{recipe} {layout} model.context_parallel_size=1\n", file="job.sh").plan.dp == 2
+
+
+def test_flags_with_underscores_are_those_of_another_program() -> None:
+    flags = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size 2"
+    head = "#!/bin/bash\n#SBATCH --nodes=1 --gpus-per-node=8\ntorchrun --nproc_per_node=8 train_fsdp.py "
+    assert read_script(head + flags + "\n", file="job.sh").framework == "megatron-lm"
+    written = " ".join(word.replace("-", "_").replace("__", "--", 1) for word in flags.split())
+    workload = read_script(f"{head}{written}\n", file="job.sh")
+    assert workload.framework == "pytorch-fsdp"
+    assert (workload.model.layers, workload.model.hidden, workload.plan.micro_batch) == (4, 64, 2)
