@@ -39,8 +39,8 @@ from opsk_jobcheck.service.session import NoSideServices, Peer, Session
 from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer, frame, read_frame
 from opsk_jobcheck.submission.request import SlurmRequest
 from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest
-from opsk_jobcheck.workers.pool import ONE_THREAD, WORKER_COMMAND
-from opsk_jobcheck.workers.supervision import FOLDER_VARIABLE
+from opsk_jobcheck.workers.pool import WORKER_COMMAND
+from opsk_jobcheck.workers.supervision import FOLDER_VARIABLE, ONE_THREAD
 from opsk_jobcheck.workers.watcher import Round, StateBuilder
 
 NODES, JOBS = 1024, 200
@@ -99,7 +99,7 @@ def measured_in(folder: Path, nodes: int, questions: int) -> Found:
     other, _, cpu = timed(lambda: watch.state(Round(nodes=seen.nodes, jobs=seen.jobs[1:])))
     print(f"one job less: {cpu:.2f} s of CPU")
     writer = LiveWriter(folder, fingerprint(watch.fabric_links))
-    writer.write(state, asked_at_s=time.monotonic())
+    writer.write(state, queried_at_s=time.monotonic())
     reader = LiveReader(folder, time.monotonic, fingerprint(watch.fabric_links))
     print(f"reading a new state: {timed(reader.state)[2] * 1e3:.1f} ms of CPU")
     found = Found(figures={"watcher_bytes": own_peak_bytes()})
@@ -186,7 +186,7 @@ def full_advice(worker: Worker, writer: LiveWriter, states: Sequence[object], qu
         walls, before = [], worker.cpu_s()
         for number in range(questions):
             if number % CHANGES_EVERY == 0:
-                writer.write(states[number // CHANGES_EVERY % 2], asked_at_s=time.monotonic())  # type: ignore[arg-type]
+                writer.write(states[number // CHANGES_EVERY % 2], queried_at_s=time.monotonic())  # type: ignore[arg-type]
             document = _question(text, nodes=nodes, recipe=number + 1)
             walls.append(timed(partial(worker.ask, document))[1])
         spent_s = (worker.cpu_s() - before) / questions

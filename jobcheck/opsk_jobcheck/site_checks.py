@@ -256,7 +256,7 @@ def _check_advisor(site: Site) -> Iterator[Finding]:
         yield wrong("socket", "is not a socket", path, "remove it, and restart opsk-advisor")
         return
     yield from check_socket_modes(path, facts.st_mode, site.config.advisor.socket_mode)
-    yield from asked(path, site.config.advisor.submit_deadline_s)
+    yield from check_answers(path, site.config.advisor.submit_deadline_s)
 
 
 def check_socket_modes(path: Path, mode: int, expected: int) -> Iterator[Finding]:
@@ -326,21 +326,21 @@ def _receive_exactly(peer: socket.socket, count: int) -> bytes:
     return data
 
 
-def asked(path: Path, submit_deadline_s: float) -> Iterator[Finding]:
+def check_answers(path: Path, submit_deadline_s: float) -> Iterator[Finding]:
     """Ping the advisor, and yield the findings on its answer."""
-    found = ping(path)
-    if found.problem:
-        check = "advisor-version" if found.is_other else "advisor"
-        yield wrong(check, found.problem, path, "systemctl restart opsk-advisor; journalctl -u opsk-advisor")
+    result = ping(path)
+    if result.problem:
+        check = "advisor-version" if result.is_other else "advisor"
+        yield wrong(check, result.problem, path, "systemctl restart opsk-advisor; journalctl -u opsk-advisor")
         return
-    if found.release != __version__:
-        what = f"is opsk {found.release or 'of another release'}, this is {__version__}"
+    if result.release != __version__:
+        what = f"is opsk {result.release or 'of another release'}, this is {__version__}"
         yield wrong("advisor-version", what, path, "systemctl restart opsk-advisor, after an upgrade")
-    if found.took_s > submit_deadline_s * SLOW_OF_DEADLINE:
+    if result.took_s > submit_deadline_s * SLOW_OF_DEADLINE:
         waits_ms = submit_deadline_s * 1e3
-        what = f"takes {found.took_s * 1e3:.0f} ms to answer a ping; the hook in slurmctld waits {waits_ms:.0f}"
+        what = f"takes {result.took_s * 1e3:.0f} ms to answer a ping; the hook in slurmctld waits {waits_ms:.0f}"
         yield wrong(
             "advisor-slow", what, path, "is the host busy, or is the advisor's unit limited (CPUQuota, MemoryMax)?"
         )
     else:
-        yield sound("advisor", f"answers a ping in {found.took_s * 1e3:.1f} ms", path)
+        yield sound("advisor", f"answers a ping in {result.took_s * 1e3:.1f} ms", path)

@@ -16,7 +16,7 @@ from opsk.app.doctor.finding import Finding, Level
 from opsk_jobcheck.cluster_state.state_header import HEAD, MAGIC
 from opsk_jobcheck.service.hooks import HOOKS, read_hook
 from opsk_jobcheck.site_checks import (
-    asked,
+    check_answers,
     check_socket_modes,
     check_watcher,
     interpret_breaker,
@@ -44,13 +44,13 @@ def pong(**more: str) -> bytes:
 
 
 def found(path: Path) -> tuple[Level, str]:
-    (finding,) = asked(path, DEADLINE_S)
+    (finding,) = check_answers(path, DEADLINE_S)
     return finding.level, finding.check
 
 
 def test_one_that_answers_at_once_is_sound(tmp_path: Path) -> None:
     Server(tmp_path / "s", saying(pong()))
-    (finding,) = asked(tmp_path / "s", 0.5)
+    (finding,) = check_answers(tmp_path / "s", 0.5)
     assert (finding.level, finding.check) == (Level.SOUND, "advisor")
 
 
@@ -62,7 +62,7 @@ def test_one_that_takes_more_than_half_of_the_hooks_deadline_is_slow(tmp_path: P
 @pytest.mark.parametrize("release", ["0.0.9", ""])
 def test_one_of_another_release(tmp_path: Path, release: str) -> None:
     Server(tmp_path / "s", saying(pong(release=release)))
-    assert next(finding.check for finding in asked(tmp_path / "s", 0.5)) == "advisor-version"
+    assert next(finding.check for finding in check_answers(tmp_path / "s", 0.5)) == "advisor-version"
 
 
 @pytest.mark.parametrize(

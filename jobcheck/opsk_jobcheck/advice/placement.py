@@ -21,6 +21,7 @@ from opsk.planning.interference.load import (
 )
 from opsk.planning.interference.node_choice import NodeChoice, choose_nodes
 from opsk.planning.interference.running_loads import RunningLoads
+from opsk.planning.placement.initial_placements import PlacementProblem
 from opsk.planning.placement.node_order import unit_of_nodes
 from opsk.planning.placement.placement import Placement, place
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
@@ -177,13 +178,15 @@ def advise_placement(request: PlacementRequest, rails: Rails, routes: Routes | N
     groups = sum(1 for members in units.values() if set(members) & set(chosen))
     return PlacementAdvice(
         placement=place(
-            request.model,
-            request.plan,
-            rails,
-            chosen,
-            gpus_per_node=request.used_gpus,
-            routes=routes,
-            step=request.step,
+            PlacementProblem(
+                model=request.model,
+                plan=request.plan,
+                rails=rails,
+                nodes=chosen,
+                gpus_per_node=request.used_gpus,
+                routes=routes,
+                step=request.step,
+            ),
             searching=False,
         ),
         leaf_groups=groups,

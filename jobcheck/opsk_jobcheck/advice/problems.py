@@ -216,9 +216,11 @@ def find_host_shortage(
     if max_bytes is None:
         return
     is_guessed = not STATE_INPUTS.isdisjoint(find_guesses(question.workload, assumed))
-    kept = question.prediction.memory.components
-    on_gpu = predict_one(question.model, replace(plan, offload=Offload.NONE), question.cluster).memory.components
-    offloaded_bytes = sum(float(on_gpu[name]) - float(kept[name]) for name in _STATES)
+    with_offload = question.prediction.memory.components
+    without_offload = predict_one(
+        question.model, replace(plan, offload=Offload.NONE), question.cluster
+    ).memory.components
+    offloaded_bytes = sum(float(without_offload[name]) - float(with_offload[name]) for name in _STATES)
     if offloaded_bytes * gpus * (SURE_WHERE_GUESSED if is_guessed else SURE) > max_bytes:
         yield Problem(
             what=f"states in host memory take about {format_bytes(offloaded_bytes * gpus)} a node, and {request.words} "

@@ -272,14 +272,14 @@ def _shorten_path(word: str) -> str:
 
 def read(advice: Advice) -> Iterator[Line]:
     """Yield the evidence: the values that were read with their lines, and their file where there are several."""
-    found: dict[str, Evidence] = {}
+    by_field: dict[str, Evidence] = {}
     for evidence in advice.workload.evidence:
         if evidence.field in EVIDENCE_SHOWN and evidence.line:
-            found[evidence.field] = evidence
+            by_field[evidence.field] = evidence
     groups: dict[str, list[str]] = {}
     for name in EVIDENCE_SHOWN:
-        if name in found:
-            evidence_item = found[name]
+        if name in by_field:
+            evidence_item = by_field[name]
             groups.setdefault(evidence_item.file, []).append(
                 f"{name.partition('.')[2]} {evidence_item.value} line {evidence_item.line}"
             )

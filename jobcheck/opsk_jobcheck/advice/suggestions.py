@@ -210,14 +210,14 @@ def find_useful_changes(question: Question, near: Near | None) -> tuple[Suggesti
     if near is None or not (near.fits & (near.step_ratio <= max_ratio)).any():
         if question.verdict is Verdict.FITS:
             return ()
-        near = _predict_found_plans(_search_plans(question, most=MAX_OTHERS), question)
+        near = _predict_results(_search_plans(question, most=MAX_OTHERS), question)
     return _select_different_kinds(near, max_ratio) if near else ()
 
 
 def find_best_plan(question: Question) -> BestPlan | None:
     """Return the fastest plan that certainly fits on the same GPUs, or ``None`` when none does."""
     results = _search_plans(question, most=1)
-    near = _predict_found_plans(results, question)
+    near = _predict_results(results, question)
     fastest = near.fastest(near.fits) if near else None
     return BestPlan(suggestion=fastest, considered=results.space) if fastest else None
 
@@ -232,7 +232,7 @@ def find_plan_on_more_nodes(question: Question) -> Suggestion | None:
             results = _search_plans(question, most=1, factor=factor)
         except OpskError:
             return None
-        near = _predict_found_plans(results, question)
+        near = _predict_results(results, question)
         fastest = near.fastest(near.fits) if near else None
         if fastest:
             node_count = _count_nodes_for(question, plan.gpus * factor)
@@ -314,13 +314,13 @@ def _limit_search(limits: Limits, question: Question) -> Limits:
     )
 
 
-def _predict_found_plans(found: SearchResult, question: Question) -> Near | None:
+def _predict_results(results: SearchResult, question: Question) -> Near | None:
     """Return the plans of a search as alternatives, with their predictions."""
     return predict_alternatives(
         question,
         [
             Alternative(plan=candidate.plan, changes=_list_changes(question.plan, candidate.plan))
-            for candidate in found.best_fitting
+            for candidate in results.best_fitting
         ],
     )
 

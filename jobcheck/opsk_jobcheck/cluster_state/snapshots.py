@@ -64,7 +64,7 @@ class SnapshotPoller:
     clock: Callable[[], float]
     interval_s: float
     last: Snapshot = field(default_factory=lambda: Snapshot(taken_at_s=0.0))
-    _asked_at_s: float = float("-inf")
+    _queried_at_s: float = float("-inf")
     _took_s: float = 0.0
     _failures: int = 0
     _config_at_s: float = float("-inf")
@@ -72,12 +72,12 @@ class SnapshotPoller:
     def is_due(self) -> bool:
         """Return whether Slurm may be queried again."""
         pause_s = max(self.interval_s, self._took_s / SHARE_OF_TIME) * 2.0 ** min(self._failures, 8)
-        since_s = self.clock() - self._asked_at_s
+        since_s = self.clock() - self._queried_at_s
         return since_s >= min(pause_s, max(MAX_PAUSE_S, self.interval_s)) or since_s < 0
 
     def ask(self) -> Snapshot:
         """Query once; where Slurm does not answer, the last answer stays, with the reason."""
-        started_s = self._asked_at_s = self.clock()
+        started_s = self._queried_at_s = self.clock()
         try:
             if started_s - self._config_at_s > CONFIG_EVERY_S or not self.last.taken_at_s:
                 self._read_config(started_s)

@@ -199,12 +199,12 @@ class LiveWriter:
         self._current: Path | None = None
         self._written = b""
 
-    def write(self, state: LiveState, *, asked_at_s: float) -> None:
+    def write(self, state: LiveState, *, queried_at_s: float) -> None:
         """Write a state where it is a new one; readers of the previous one keep it mapped as long as they need it."""
-        content = _pack(state, self._fabric, asked_at_s)
+        content = _pack(state, self._fabric, queried_at_s)
         digest = hashlib.sha256(memoryview(content)[HEAD.size :]).digest()
         if digest == self._written:
-            self.confirm(asked_at_s=asked_at_s)
+            self.confirm(queried_at_s=queried_at_s)
             return
         self._number += 1
         path = self._folder / f"state-{os.getpid()}-{self._number}"
@@ -219,13 +219,13 @@ class LiveWriter:
                 old.unlink(missing_ok=True)
         self._current = path
 
-    def confirm(self, *, asked_at_s: float) -> None:
+    def confirm(self, *, queried_at_s: float) -> None:
         """Record that nothing has changed up to now."""
         if self._current is None:
             return
         with self._current.open("r+b") as file:
             file.seek(CLOCK_AT)
-            file.write(struct.pack("<d", asked_at_s))
+            file.write(struct.pack("<d", queried_at_s))
 
 
 class LiveReader:
@@ -256,7 +256,7 @@ class LiveReader:
         return None if self._state is None else replace(self._state, age_s=age_s)
 
 
-def _pack(state: LiveState, fabric: str, asked_at_s: float) -> bytes:
+def _pack(state: LiveState, fabric: str, queried_at_s: float) -> bytes:
     """Return a state as the content of a file."""
     running = state.wire.running if state.wire is not None else None
     arrays = [getattr(running, name) for name in _ARRAYS] if running is not None else []
@@ -275,7 +275,7 @@ def _pack(state: LiveState, fabric: str, asked_at_s: float) -> bytes:
         "arrays": [[block.dtype.str, list(block.shape)] for block in blocks],
     }
     text = json.dumps(document).encode("ascii")
-    pieces = [HEAD.pack(MAGIC, asked_at_s, len(text)), text]
+    pieces = [HEAD.pack(MAGIC, queried_at_s, len(text)), text]
     size = HEAD.size + len(text)
     for block in blocks:
         pieces += [b"\0" * (-size % _ALIGNED), block.tobytes()]

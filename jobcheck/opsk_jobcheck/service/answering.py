@@ -110,19 +110,19 @@ class Answerer:
         if decision.action == "off":
             return SILENT
         render = partial(
-            self._render_advice, question=question, session=session, left=remaining, is_shown=decision.is_shown
+            self._render_advice, question=question, session=session, max_files=remaining, is_shown=decision.is_shown
         )
         inquiry = Inquiry(uid=session.peer.uid, query=query, state=self._side_services.state_version())
         return self._find_or_analyze(inquiry, deadline_s, session, render)
 
     def _render_advice(
-        self, entry: CachedAdvice, *, question: AdviseQuestion, session: Session, left: int, is_shown: bool
+        self, entry: CachedAdvice, *, question: AdviseQuestion, session: Session, max_files: int, is_shown: bool
     ) -> Answer:
         """Return the answer to ``cli_filter``."""
         session.notes |= verdict_notes(entry.analysis)
         session.analysis = entry.analysis
         if entry.analysis.wanted:
-            paths = entry.analysis.wanted[:left]
+            paths = entry.analysis.wanted[:max_files]
             session.requested_files += paths
             return Answer(status="files", paths=paths)
         self.cache.mark_latest(entry)

@@ -333,7 +333,7 @@ class Connection:
             "_held",
             "_unsent",
         ),
-        *("_began", "_left", "_is_reading", "_is_closed"),
+        *("_began", "_remaining", "_is_reading", "_is_closed"),
     )
 
     def __init__(self, connections: Connections, connected: socket.socket, peer: Peer) -> None:
@@ -347,7 +347,7 @@ class Connection:
         self._length: int | None = None
         self._held = 0
         self._unsent: bytes | memoryview = b""
-        self._left = connections.limits.questions
+        self._remaining = connections.limits.questions
         self._is_reading = self._is_closed = False
 
     def readable(self) -> None:
@@ -436,7 +436,7 @@ class Connection:
             if isinstance(answer, Answer):
                 self._send_answer(question, answer)
             elif isinstance(answer, RawFrame):
-                self._left -= 1
+                self._remaining -= 1
                 self._send(memoryview(answer.frame))
             else:
                 self._analyze(question, answer)
@@ -474,12 +474,12 @@ class Connection:
     def _refuse(self, error: ProtocolError) -> None:
         """Answer that the question is invalid, and end."""
         self._all.handler.note_refused(self.session, str(error))
-        self._left = 0
+        self._remaining = 0
         self._send(render_answer(Answer(status="error", error=str(error))))
 
     def _send_answer(self, question: Question, answer: Answer) -> None:
         """Send an answer, and log it."""
-        self._left -= 1
+        self._remaining -= 1
         self._send(render_answer(answer, as_text=getattr(question, "as_text", False)))
         self._all.handler.note(question, answer, self.session, time.monotonic() - self._began)
 
@@ -498,7 +498,7 @@ class Connection:
         if sent < len(data):
             self._unsent = data[sent:]
             asyncio.get_running_loop().add_writer(self._number, self.writable)
-        elif not self._left:
+        elif not self._remaining:
             self.close()
 
     def _analyze(self, question: Question, pending: PendingAnswer) -> None:

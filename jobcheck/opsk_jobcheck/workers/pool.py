@@ -26,11 +26,10 @@ from opsk.errors import ConfigError
 from opsk.units import KIB, MIB
 from opsk_jobcheck.submission.protocol import HEADER_BYTES, frame
 from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest, parse_analysis
+from opsk_jobcheck.workers.supervision import ONE_THREAD
 
 WORKER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.workers.worker")
 START_S = 60.0
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""A login node has many cores, and numpy would start a thread for each."""
 COMPUTE_S = 5.0
 """Longest time that one script may occupy a worker."""
 MAX_WAITING = 256

@@ -24,6 +24,7 @@ FOLDER_VARIABLE = "OPSK_ADVISOR_LIVE"
 """Passes the folder of live states to workers."""
 RESTART_PAUSE_S = 30.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""A login node has many cores, and numpy would start a thread for each."""
 
 
 class SupervisedProcess:

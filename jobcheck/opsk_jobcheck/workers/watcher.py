@@ -289,10 +289,10 @@ def watch(poller: Poller, state: StateBuilder, writer: LiveWriter, *, is_over: C
 def _run_round(poller: Poller, state: StateBuilder, writer: LiveWriter) -> None:
     """Poll once and write the result: free nodes at once where routing new jobs takes time."""
     polled = poller.round()
-    asked_at_s = poller.clock()
+    queried_at_s = poller.clock()
     if poller.rounds == 1:
-        writer.write(state.state(polled, with_traffic=False), asked_at_s=asked_at_s)
-    writer.write(state.state(polled), asked_at_s=asked_at_s)
+        writer.write(state.state(polled, with_traffic=False), queried_at_s=queried_at_s)
+    writer.write(state.state(polled), queried_at_s=queried_at_s)
 
 
 def main(folder: Path) -> None:

@@ -57,7 +57,7 @@ def state(adviser: Adviser) -> LiveState:
 
 def handed(folder: Path, adviser: Adviser, state: LiveState, clock: Clock) -> LiveReader:
     assert adviser.fabric_links is not None
-    LiveWriter(folder, fingerprint(adviser.fabric_links)).write(state, asked_at_s=90.0)
+    LiveWriter(folder, fingerprint(adviser.fabric_links)).write(state, queried_at_s=90.0)
     return LiveReader(folder, clock, fingerprint(adviser.fabric_links))
 
 
@@ -109,13 +109,13 @@ def test_the_generation_changes_with_what_is_known_and_not_with_time(
     head, clock = LiveHead(tmp_path, Clock()), Clock()
     assert (head.generation(), head.age_s()) == ("", None)
     writer = LiveWriter(tmp_path, fingerprint(adviser.fabric_links))
-    writer.write(state, asked_at_s=90.0)
+    writer.write(state, queried_at_s=90.0)
     first = head.generation()
-    writer.write(replace(state), asked_at_s=95.0)
+    writer.write(replace(state), queried_at_s=95.0)
     assert (head.generation(), head.age_s()) == (first, 5.0)
     reader = LiveReader(tmp_path, clock, fingerprint(adviser.fabric_links))
     old = reader.state()
-    writer.write(replace(state, running=2), asked_at_s=99.0)
+    writer.write(replace(state, running=2), queried_at_s=99.0)
     assert head.generation() != first
     assert head.age_s() == 1.0
     new = reader.state()
@@ -162,7 +162,7 @@ def test_what_was_placed_before_holds_no_file_of_the_state_that_it_was_placed_wi
     writer, reader = LiveWriter(tmp_path, fingerprint(adviser.fabric_links)), LiveReader(tmp_path, Clock(), "")
     workload = read_script(TRAINS, file="job.sh", request=SlurmRequest(nodes=2))
     for number in range(6):
-        writer.write(watch.state(round_of(training_job(number, ["n0", "n4"]))), asked_at_s=90.0)
+        writer.write(watch.state(round_of(training_job(number, ["n0", "n4"]))), queried_at_s=90.0)
         state = reader.state()
         advice = replace(cached, live=state).advise(workload, ANY_NODES)
         assert advice.placement.live is state
