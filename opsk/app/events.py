@@ -64,7 +64,9 @@ def parse_exporter(word: str) -> tuple[str, str]:
         return node, f"http://{node}:{PORT}/metrics"
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise InputError(f"{word[:80]!r} is no exporter", hint="write it as n3, n3=http://n3:9876/metrics, or a URL")
+        raise InputError(
+            f"{word[:80]!r} is not an exporter", hint="write it as n3, n3=http://n3:9876/metrics, or a URL"
+        )
     return node or parts.hostname, url if parts.path not in {"", "/"} else f"{url.rstrip('/')}/metrics"
 
 
@@ -104,7 +106,7 @@ def find_exporters(
     if top.exporter_targets is not None:
         return {node: f"{url}/metrics" for node, url in read_targets(top.exporter_targets, tls=top.tls).items()}
     if client is None or not top.exporter_port:
-        raise InputError("no exporter is named", hint="name them with --exporter n[0-7], or leave --no-slurm out")
+        raise InputError("no exporter is given", hint="give them with --exporter n[0-7], or leave out --no-slurm")
     addresses = {node.name: node.address or "" for node in client.nodes()}
     return {node: f"{url}/metrics" for node, url in build_targets(addresses, top.exporter_port, tls=top.tls).items()}
 
@@ -113,7 +115,7 @@ def _read_lines(file: Path) -> Iterator[str]:
     try:
         text = file.read_bytes()[:_MAX_LIST_BYTES].decode("utf-8", errors="replace")
     except OSError as error:
-        raise InputError(escape(f"{file}: {error.strerror}"), hint="a file with one exporter a line") from error
+        raise InputError(escape(f"{file}: {error.strerror}"), hint="give a file with one exporter per line") from error
     for line in text.split("\n"):
         word = line.partition("#")[0].strip()
         if word:
@@ -132,7 +134,7 @@ def observe(urls: Mapping[str, str], client: SlurmClient | None, at_s: float) ->
     problems = [page.problem for page in pages if page.problem]
     nodes, jobs = _read_slurm(client, pages, problems)
     if not nodes and all(page.problem for page in pages):
-        raise UnavailableError("; ".join(problems[:3]) or "nobody is there to ask", hint="are the exporters running?")
+        raise UnavailableError("; ".join(problems[:3]) or "no exporter is known", hint="are the exporters running?")
     parts = [_extract_parts(page) for page in pages if not page.problem]
     return Snapshot(
         observations=Observations(

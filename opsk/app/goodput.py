@@ -37,7 +37,7 @@ NEVER = ("never", "inf")
 MAX_HOURS = 1e12
 """A hundred million years: a larger number is a typing error."""
 MAX_SPARES, MIN_RADIX, MAX_RADIX = 4096, 4, 4096
-_HINT = "opsk goodput --help names every flag; docs/explanation/goodput.md says what they mean"
+_HINT = "opsk goodput --help lists every flag; docs/explanation/goodput.md explains them"
 ENDS = ("low", "expected", "high")
 DAY_S = hours(24.0)
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -112,7 +112,7 @@ def _parse_hours(name: str, text: str, wrong: list[str]) -> float | None:
     try:
         value = float(text)
     except ValueError:
-        wrong.append(f"{flag}: {format_value(text)} is no number of hours" + (" and not never" if is_mtbf else ""))
+        wrong.append(f"{flag}: {format_value(text)} is not a number of hours" + (", nor never" if is_mtbf else ""))
         return None
     if math.isnan(value) or value > MAX_HOURS or value < 0 or (is_mtbf and value == 0):
         wrong.append(
@@ -133,7 +133,7 @@ def _parse_whole(
     except ValueError:
         value = None
     if value is None or not minimum <= value <= maximum:
-        wrong.append(f"{flag}: {format_value(text)} is no whole number from {minimum} to {maximum}")
+        wrong.append(f"{flag}: {format_value(text)} is not an integer from {minimum} to {maximum}")
         return default
     return value
 
@@ -143,7 +143,7 @@ def _list_rate_assumptions(named: str | None, base: FailureRates, stated: set[st
     assumed = []
     left = [name for name in TIMES if name not in stated]
     if named is None and left:
-        why = "published for 16,384 H100 by cause; a site counts its own failures"
+        why = "published for 16,384 H100 by cause; use your site's own counts if you have them"
         assumed.append(Assumption(field="rates", value=base.name, why=why))
     if named is None and "node_repair_s" not in stated:
         why = "mean of 583 faults on 400 nodes (InfiniteHBD trace); half of them took less than 21 h"
@@ -284,14 +284,14 @@ def _list_assumptions(plan_input: PlanFile, goodput: Goodput, cluster: ClusterSp
     assumed, options = [], plan_input.checkpoint
     if options is None or options.write_bytes_per_s is None:
         rate = count_nodes(plan_input.plan, cluster) * FILE_SYSTEM_BYTES_PER_S
-        why = "a file system that takes 62 GB/s from 32 nodes, as SuperPODs have them"
+        why = "a file system that takes 62 GB/s from 32 nodes, as in SuperPODs"
         assumed.append(Assumption(field="checkpoint.write_bytes_per_s", value=rate, why=why))
     if options is None or options.restart_s == type(options)().restart_s:
-        why = "noticed, scheduled, started, loaded: chosen by hand, a site measures its own"
+        why = "detection, scheduling, start and load: an estimate; measure it at your site"
         assumed.append(Assumption(field="checkpoint.restart_s", value=goodput.saving.restart_s, why=why))
     if goodput.kind == "hb_domain" and any(cause.name == "hb_domain" and cause.per_s for cause in goodput.causes):
         mtbf_s = next(cause.mtbf_s for cause in goodput.causes if cause.name == "hb_domain")
-        why = "how often all of an HB domain fails at once: see rates.sources"
+        why = "failures of a whole HB domain: see rates.sources"
         assumed.append(Assumption(field="rates.hb_domain_mtbf_s", value=mtbf_s, why=why))
     if math.isclose(goodput.scaled_by, 1.0):
         return assumed

@@ -50,14 +50,12 @@ def read_scrape(argument: str) -> Scrape:
             data = stream.read(MAX_BYTES + 1)
         at_s = path.stat().st_mtime
     except OSError as error:
-        raise InputError(escape(f"{path}: {error.strerror}"), hint="name a scrape: NODE=FILE") from error
+        raise InputError(escape(f"{path}: {error.strerror}"), hint="give a scrape: NODE=FILE") from error
     if len(data) > MAX_BYTES:
         raise InputError(escape(f"{path}: larger than {MAX_BYTES} bytes"), hint="is this a scrape?")
     values, stamped_s = parse_scrape(data)
     if not values:
-        raise InputError(
-            escape(f"{path}: no series of opsk's exporters"), hint="opsk exporter --once writes what is wanted"
-        )
+        raise InputError(escape(f"{path}: no series of opsk's exporters"), hint="write one with opsk exporter --once")
     return Scrape(node=node if sign else re.split(r"[.@]", path.name)[0], values=values, at_s=stamped_s or at_s)
 
 
@@ -139,15 +137,15 @@ def find_job_log(job: JobRecord) -> Path:
     )
     path = next(iter(resolve_log_paths(file, job.label, job.name)), None)
     if path is None:
-        raise InputError(f"job {job.label}: Slurm does not tell its log", hint="give --log FILE")
+        raise InputError(f"job {job.label}: Slurm does not report its log", hint="give --log FILE")
     try:
         status = path.stat()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}", hint="give --log FILE that can be read here") from error
     if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"{path}: no regular file", hint="give --log FILE")
+        raise InputError(f"{path}: not a regular file", hint="give --log FILE")
     if os.geteuid() == 0 and status.st_uid != _find_uid(job.user):
-        raise InputError(f"{path}: not a file of {job.user}'s own", hint="give --log FILE if it is to be read")
+        raise InputError(f"{path}: not owned by {job.user}", hint="give --log FILE to read it anyway")
     return path
 
 

@@ -117,17 +117,17 @@ def check_munge(*, is_needed: bool, socket: str | None = None) -> Iterator[Findi
             [unmunge, *socket_options], input=signed.stdout, capture_output=True, timeout=DEADLINE_S, check=False
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
-        yield unknown("munge", f"gives no answer: {getattr(error, 'strerror', None) or 'too slow'}", munge)
+        yield unknown("munge", f"does not answer: {getattr(error, 'strerror', None) or 'too slow'}", munge)
         return
     if signed.returncode or checked.returncode:
         messages = (signed.stderr or checked.stderr).decode("utf-8", errors="replace").strip().splitlines()
-        what = f"cannot sign: {messages[-1] if messages else 'without a word'}"
+        what = f"cannot sign: {messages[-1] if messages else 'no message'}"
         build_finding = wrong if is_needed else note
         yield build_finding(
             "munge", what, munge, "systemctl enable --now munge; the same /etc/munge/munge.key on all hosts"
         )
         return
-    yield sound("munge", "signs, and checks what it signed", munge)
+    yield sound("munge", "signs and verifies credentials", munge)
 
 
 def check_prometheus(url: str | None) -> tuple[str | None, Finding]:
@@ -137,9 +137,9 @@ def check_prometheus(url: str | None) -> tuple[str | None, Finding]:
     if not answer.problem:
         return address, sound("prometheus", "answers", address)
     if url is not None:
-        hint = "systemctl status prometheus on its host; opsk.toml names it all the same"
+        hint = "systemctl status prometheus on its host; opsk.toml contains it anyway"
         return url, wrong("prometheus", f"does not answer: {answer.problem}", url, hint)
-    return None, note("prometheus", "none on this host", hint="--prometheus URL names the site's")
+    return None, note("prometheus", "none on this host", hint="give the site's with --prometheus URL")
 
 
 def find_gpus() -> tuple[tuple[str, ...], Finding]:
@@ -148,14 +148,16 @@ def find_gpus() -> tuple[tuple[str, ...], Finding]:
     try:
         reading = source.gpus()
     except (TelemetryError, ImportError) as error:
-        return (), note("gpus", f"none by NVML: {error}", hint="right on a login node; else is the driver loaded?")
+        return (), note(
+            "gpus", f"NVML finds none: {error}", hint="fine on a login node; otherwise: is the driver loaded?"
+        )
     finally:
         source.close()
     names = tuple(gpu.model or "GPU" for gpu in reading.gpus)
     counted = ", ".join(f"{count} × {name}" for name, count in Counter(names).items())
     if reading.lost:
         return names, wrong("gpus", f"{len(reading.lost)} no longer answer; {counted}", hint="dmesg | grep -i xid")
-    return names, sound("gpus", counted) if names else note("gpus", "NVML shows none")
+    return names, sound("gpus", counted) if names else note("gpus", "NVML finds none")
 
 
 def find_hcas(sysfs: Path) -> tuple[tuple[DeviceSample, ...], list[Finding]]:
@@ -163,9 +165,9 @@ def find_hcas(sysfs: Path) -> tuple[tuple[DeviceSample, ...], list[Finding]]:
     try:
         devices = SysfsInfiniband(sysfs).devices()
     except (TelemetryError, OSError) as error:
-        return (), [note("hcas", f"none by sysfs: {error}", sysfs / "class" / "infiniband")]
+        return (), [note("hcas", f"sysfs shows none: {error}", sysfs / "class" / "infiniband")]
     if not devices:
-        return (), [note("hcas", "none by sysfs", sysfs / "class" / "infiniband", "right on a login node")]
+        return (), [note("hcas", "sysfs shows none", sysfs / "class" / "infiniband", "fine on a login node")]
     ports = [port for device in devices for port in device.ports]
     down = [f"{port.device}/{port.port}" for port in ports if port.state_name not in {None, "ACTIVE"}]
     findings = [sound("hcas", f"{len(devices)}: {', '.join(device.device for device in devices)}")]
@@ -183,15 +185,15 @@ def check_permissions(root: Path, *, folders: Sequence[tuple[str, str]]) -> Iter
         try:
             mode = path.stat().st_mode
         except FileNotFoundError:
-            yield note("permissions", "is not there yet", path, maker)
+            yield note("permissions", "does not exist yet", path, maker)
             continue
         except OSError as error:
-            yield unknown("permissions", f"cannot be looked at: {error.strerror}", path, "run opsk setup as root")
+            yield unknown("permissions", f"cannot be checked: {error.strerror}", path, "run opsk setup as root")
             continue
         if mode & _OTHERS_MAY_WRITE:
-            yield wrong("permissions", "anybody may write here", path, f"chmod o-w {path}")
+            yield wrong("permissions", "everybody may write here", path, f"chmod o-w {path}")
         elif name != "var/log/opsk" and not mode & _OTHERS_MAY_ENTER:
-            yield wrong("permissions", "users cannot enter it: they would not reach the advisor or its settings", path,
+            yield wrong("permissions", "users cannot enter it, so they cannot reach the advisor or its settings", path,
                         f"chmod o+rx {path}")  # fmt: skip
         else:
             yield sound("permissions", f"mode {stat.S_IMODE(mode):#o}", path)
@@ -203,9 +205,9 @@ def check_permissions(root: Path, *, folders: Sequence[tuple[str, str]]) -> Iter
     except OSError:
         is_there = False
     if is_there:
-        yield sound("user", "opsk is there", passwd)
+        yield sound("user", "user opsk exists", passwd)
     else:
-        yield note("user", "there is no user opsk yet", passwd, "systemd-sysusers, with sysusers.d/opsk.conf")
+        yield note("user", "user opsk does not exist yet", passwd, "systemd-sysusers, with sysusers.d/opsk.conf")
 
 
 def format_site(facts: SiteFacts) -> str:
@@ -226,7 +228,7 @@ def _format_head(facts: SiteFacts) -> str:
     detected = f"# On the host where this was written: {here}.\n" if here else ""
     return (
         "# The site configuration of opsk: docs/reference/site-configuration.md has all keys.\n"
-        "# First written by opsk setup; it is yours, and opsk setup does not touch it again unless told to.\n"
+        "# Written by opsk setup; edit it freely: opsk setup changes it again only with --force.\n"
         f"{detected}\n"
         "# Name of a cluster in the catalogue (opsk check --cluster NAME lists them), or path of a cluster TOML:\n"
         + _format_key("cluster", facts.cluster or "/etc/opsk/cluster.toml", known=facts.cluster is not None)
@@ -236,7 +238,7 @@ def _format_head(facts: SiteFacts) -> str:
 def _format_fabric(facts: SiteFacts) -> str:
     paths = [str(path) for path in facts.fabric] or ["/var/lib/opsk/fabric.ibnetdiscover"]
     return (
-        "# Dumps of the compute fabric: with them, advice says where ranks lie. As root: ibnetdiscover > FILE\n"
+        "# Dumps of the compute fabric; advice uses them to place ranks. As root: ibnetdiscover > FILE\n"
         + _format_key("fabric", paths, known=bool(facts.fabric))
     )
 
@@ -245,11 +247,13 @@ def _format_advisor(facts: SiteFacts) -> str:
     users = list(dict.fromkeys(("root", facts.slurm_user or "slurm")))
     return (
         "[advisor]\n"
-        + _format_key("submit_users", users, "who may ask for others: the user that slurmctld runs as")
-        + _format_key("audit_log", "/var/log/opsk/audit.jsonl", "one JSON line a question; never a script's text")
-        + "# Where jobs go that name no partition; rules by partition need it:\n"
+        + _format_key("submit_users", users, "users that may ask on behalf of others: the user of slurmctld")
+        + _format_key(
+            "audit_log", "/var/log/opsk/audit.jsonl", "one JSON line per question, without the text of scripts"
+        )
+        + "# Partition of jobs that request none; rules by partition need it:\n"
         + _format_key("default_partition", facts.default_partition or "gpu", known=facts.default_partition is not None)
-        + "# With opsk-watcher.service, advice knows running jobs and free nodes:\n"
+        + "# With opsk-watcher.service, advice takes running jobs and free nodes into account:\n"
         + _format_key("live_folder", "/run/opsk-live", known=False)
     )
 
@@ -257,14 +261,14 @@ def _format_advisor(facts: SiteFacts) -> str:
 def _format_policy(facts: SiteFacts) -> str:
     mark = "" if facts.shadow else "# "
     return (
-        "# What is done about jobs: the first rule that matches counts (docs/howto/set-a-policy.md). With this one\n"
-        "# advice is computed and logged, and nobody is shown any: for the first days.\n"
+        "# What happens to jobs: the first matching rule applies (docs/howto/set-a-policy.md). This one computes and\n"
+        "# logs advice and shows it to nobody: use it for the first days.\n"
         f'{mark}[[advisor.policy]]\n{mark}action = "shadow"\n'
     )
 
 
 def _format_exporter() -> str:
-    return "[exporter]\n# Which port is on which rail, written by opsk fabric --rails-file:\n" + _format_key(
+    return "[exporter]\n# The rail of each port, written by opsk fabric --rails-file:\n" + _format_key(
         "rails_file", "/etc/opsk/rails.json", known=False
     )
 
@@ -278,8 +282,8 @@ def _format_top(facts: SiteFacts) -> str:
 def _format_store() -> str:
     return (
         "[store]\n"
-        "# Where predictions, measurements, failures and reports are kept: docs/howto/choose-a-database.md.\n"
-        "# No password here: every user can read this file.\n"
+        "# Database of predictions, measurements, failures and reports: docs/howto/choose-a-database.md.\n"
+        "# Put no password here: every user can read this file.\n"
         + _format_key("url", "sqlite:////var/lib/opsk/opsk.db", known=False)
     )
 
@@ -287,7 +291,7 @@ def _format_store() -> str:
 def _format_postmortem() -> str:
     return (
         "[postmortem]\n"
-        "# Evidence and reports on jobs that die, on storage that all nodes have: docs/howto/keep-evidence.md.\n"
+        "# Evidence and reports on failed jobs, on storage that all nodes share: docs/howto/keep-evidence.md.\n"
         + _format_key("folder", "/shared/opsk/postmortem", known=False)
     )
 
@@ -339,12 +343,14 @@ def _validate_names(named: str | None, fabric: tuple[Path, ...], prometheus: str
             raise InputError(error.message, hint=error.hint or ", ".join(names("cluster"))) from error
     for path in fabric:
         if not path.is_absolute():
-            raise InputError(f"{path}: the advisor needs an absolute path", hint=f"--fabric {path.absolute()}")
+            raise InputError(
+                f"{path}: not an absolute path, which the advisor needs", hint=f"--fabric {path.absolute()}"
+            )
     if prometheus is not None and (not prometheus.startswith(("http://", "https://")) or "@" in prometheus):
         # The part before an @ may be a password.
         shown = prometheus.rpartition("@")[2][:80]
-        hint = "--prometheus http://HOST:9090; user and password_file are keys under [top]"
-        raise InputError(f"{shown!r} is no URL of a Prometheus", hint=hint)
+        hint = "write it as http://HOST:9090; set user and password_file under [top]"
+        raise InputError(f"{shown!r} is not the URL of a Prometheus", hint=hint)
 
 
 def _read_slurmctld() -> tuple[Mapping[str, str], str | None]:

@@ -20,18 +20,21 @@ _MARKS = {Level.WRONG: "✗", Level.UNKNOWN: "?", Level.NOTE: "·", Level.SOUND:
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), help="Site configuration instead of /etc/opsk/opsk.toml.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="Site configuration to check; overrides /etc/opsk/opsk.toml."
+)
 @click.option("--exporter", "exporters", multiple=True, metavar="NODE[=URL]",
-              help="An exporter to ask; may be repeated, and NODE may be a list (n[0-7]).")  # fmt: skip
-@click.option("--all", "show_all", is_flag=True, help="Show what is sound as well.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+              help="An exporter to query; repeatable, and NODE may be a host list (n[0-7]).")  # fmt: skip
+@click.option("--all", "show_all", is_flag=True, help="Also show checks that passed.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def doctor(config: Path | None, exporters: tuple[str, ...], *, show_all: bool, as_json: bool) -> int:
-    """Explain what is wrong at a running site: what, where, and what to do. Nothing is changed.
+    """Check a running site, and explain what is wrong, where, and what to do. Nothing is changed.
 
-    Run it as root where slurmctld or the advisor runs: as another user some of it cannot be looked at, which is said.
-    Exporters are those named, those of exporter_targets under [top], else those of Slurm's first 64 nodes.
+    Run it as root on the host of slurmctld or of the advisor: other users cannot check everything, and opsk doctor
+    lists what it could not check. Exporters are taken from --exporter, from exporter_targets under [top] in opsk.toml,
+    or from Slurm's first 64 nodes.
 
-    Exit status: 0 nothing is wrong, 1 something is.
+    Exit status: 0 nothing is wrong; 1 something is wrong.
     """
     findings = diagnose(config, exporters)
     is_wrong = any(finding.level is Level.WRONG for finding in findings)
@@ -50,9 +53,9 @@ def print_findings(findings: Sequence[Finding], *, everything: bool) -> None:
             if finding.level is level and (everything or level is not Level.SOUND):
                 _print_finding(finding, mark)
     counts = {level: sum(finding.level is level for finding in findings) for level in _MARKS}
-    more = "" if everything or not counts[Level.SOUND] else " (--all shows it)"
+    more = "" if everything or not counts[Level.SOUND] else " (shown with --all)"
     verdict = f"{counts[Level.WRONG]} wrong" if counts[Level.WRONG] else "nothing wrong"
-    could = f", {counts[Level.UNKNOWN]} could not be looked at" if counts[Level.UNKNOWN] else ""
+    could = f", {counts[Level.UNKNOWN]} could not be checked" if counts[Level.UNKNOWN] else ""
     click.echo(f"{verdict}{could}, {counts[Level.SOUND]} sound{more}")
 
 

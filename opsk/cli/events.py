@@ -28,27 +28,27 @@ _MAX_LISTED = 4
 
 @click.command()
 @click.option("--exporter", "exporters", multiple=True, metavar="NODE[=URL]",
-              help="An exporter to read; may be repeated, and NODE may be a list (n[0-7]).")  # fmt: skip
+              help="An exporter to read; repeatable, and NODE may be a host list (n[0-7]).")  # fmt: skip
 @click.option("--exporters", "file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Exporters to read, one NODE, NODE=URL or URL a line.")  # fmt: skip
+              help="File of exporters to read: one NODE, NODE=URL or URL per line.")  # fmt: skip
 @click.option("--slurm/--no-slurm", default=True, show_default=True,
-              help="Ask Slurm for nodes that are down, and for the jobs that are hit.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Look again and again; tell what begins and what ends.")
+              help="Ask Slurm for nodes that are down and for affected jobs.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Keep reading, and print when a failure begins or ends.")
 @click.option("--every", "every_s", type=click.FloatRange(0.2, 3600), default=5.0, show_default=True, metavar="S",
-              help="With --follow: time between two looks.")  # fmt: skip
-@click.option("--for", "for_s", type=click.FloatRange(0, 1e7), metavar="S", help="With --follow: end after this time.")
+              help="With --follow: time between readings.")  # fmt: skip
+@click.option("--for", "for_s", type=click.FloatRange(0, 1e7), metavar="S", help="With --follow: stop after this time.")
 @click.option("--json", "as_json", is_flag=True,
-              help="One JSON document on stdout; with --follow one a line, for each change.")  # fmt: skip
+              help="Print one JSON document on stdout; with --follow one line per change.")  # fmt: skip
 def events(
     exporters: tuple[str, ...], file: Path | None, slurm: bool, follow: bool, every_s: float, for_s: float | None,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Show what fails: GPUs, NICs, leaves, HB domains and nodes, from the nodes' exporters and from Slurm.
+    """Show failing GPUs, NICs, leaf switches, HB domains and nodes, from the nodes' exporters and from Slurm.
 
-    Without --exporter and --exporters those of exporter_targets under [top] in opsk.toml are read, else all nodes that
-    Slurm knows, at its exporter_port.
+    Without --exporter and --exporters, opsk reads the exporters of exporter_targets under [top] in opsk.toml, or those
+    of all Slurm nodes at exporter_port.
 
-    Exit status: 0 nothing fatal; 1 something is; 3 nobody answered.
+    Exit status: 0 no fatal failure; 1 a fatal failure; 3 no exporter answered.
     """
     client = slurm_client() if slurm else None
     urls = find_exporters(exporters, file, client, load_site().top)
@@ -112,7 +112,7 @@ def _print_events(shown: tuple[Event, ...], snapshot: Snapshot) -> None:
         for line in _format_event(event):
             click.echo(line)
     if not shown:
-        click.echo(f"nothing fails on {len(snapshot.observations.nodes)} nodes")
+        click.echo(f"no failures on {len(snapshot.observations.nodes)} nodes")
     for problem in snapshot.problems[:_MAX_LISTED]:
         click.echo(escape(f"no answer: {problem}"))
     if len(snapshot.problems) > _MAX_LISTED:

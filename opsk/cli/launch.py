@@ -16,32 +16,35 @@ from opsk.text import escape
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--nodes", type=click.IntRange(1, 100_000), metavar="N",
-              help="Nodes that are used at first; the others of the job are spares.  [default: all]")  # fmt: skip
+              help="Nodes to start on; the job's other nodes are spares.  [default: all]")  # fmt: skip
 @click.option("--tasks-per-node", type=click.IntRange(1, 1024), metavar="N",
-              help="Ranks on each node.  [default: one a GPU]")  # fmt: skip
-@click.option("--per-node", is_flag=True, help="One task a node, which starts the ranks itself: torchrun.")
+              help="Ranks on each node.  [default: one per GPU]")  # fmt: skip
+@click.option(
+    "--per-node", is_flag=True, help="Start one task per node, which starts the ranks itself, such as torchrun."
+)
 @click.option("--wait", "wait_s", type=click.FloatRange(0, 1e7), default=600.0, show_default=True, metavar="S",
-              help="After a step that failed, wait so long for a new map.")  # fmt: skip
+              help="Time to wait for a new rank map after a failed step.")  # fmt: skip
 @click.option("--grace", "grace_s", type=click.FloatRange(0.1, 3600), default=30.0, show_default=True, metavar="S",
-              help="When a new map has come, let the step end by itself for so long.")  # fmt: skip
+              help="Time that the running step has to end when a new rank map arrives.")  # fmt: skip
 @click.option("--srun", "options", multiple=True, metavar="OPTION",
-              help="Hand an option to srun (--srun=--cpu-bind=none); may be repeated.")  # fmt: skip
+              help="Pass an option to srun (--srun=--cpu-bind=none); repeatable.")  # fmt: skip
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def launch(
     nodes: int | None, tasks_per_node: int | None, per_node: bool, wait_s: float, grace_s: float,
     options: tuple[str, ...], command: tuple[str, ...],
 ) -> int:  # fmt: skip
-    """Run COMMAND as a step of this job, and again on other nodes of it when opsk remap --apply says so.
+    """Run COMMAND as a step of this job, and restart it on the job's spare nodes after opsk remap --apply.
 
-    To be called in the batch script of a job that holds spare nodes, in place of srun: opsk launch --nodes 8 -- python
-    train.py. Each task gets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; with --per-node NODE_RANK, and
-    what torchrun reads (PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR, ...): opsk launch --per-node -- torchrun train.py.
+    Use it in place of srun in the batch script of a job that holds spare nodes: opsk launch --nodes 8 -- python
+    train.py. Each task gets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. With --per-node it gets
+    NODE_RANK and the variables of torchrun (PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR, ...): opsk launch --per-node
+    -- torchrun train.py.
 
     Exit status: that of the last step.
     """
     number = find_own_job(os.environ)
     if not number:
-        raise InputError("this is no job", hint="call it in a job's batch script")
+        raise InputError("not inside a job", hint="run opsk launch in a job's batch script")
     client = CommandClient()
     job = client.job(resolve_label(number, os.environ))
     per_node_tasks = tasks_per_node or count_tasks_per_node(os.environ, job)

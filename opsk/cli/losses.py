@@ -48,23 +48,23 @@ _SYMBOLS = {
 
 @click.command()
 @click.argument("job", required=False, metavar="[JOB]")
-@click.option("--log", "logs", multiple=True, metavar="FILE", help="A log of the job; may be given again.")
-@click.option("--plan", "plan_file", metavar="PLAN.toml", help="What the job trains and how, as opsk predict takes it.")
+@click.option("--log", "logs", multiple=True, metavar="FILE", help="A log of the job; repeatable.")
+@click.option("--plan", "plan_file", metavar="PLAN.toml", help="Plan of the job, as opsk predict reads it.")
 @click.option(
     "--scrape",
     "scrapes",
     multiple=True,
     metavar="NODE=FILE",
-    help="What opsk exporter gave on a node, some minutes apart twice or more; without NODE= the file is called so.",
+    help="Output of opsk exporter on a node, twice or more, minutes apart; without NODE=, the file is named after it.",
 )
-@click.option("--efficiency", metavar="FILE", help="Efficiencies that opsk calibrate wrote; left out, those of opsk.")
+@click.option("--efficiency", metavar="FILE", help="Efficiencies that opsk calibrate wrote; by default those of opsk.")
 @click.option(
     "--as-run",
     metavar="RUNS.csv",
     type=click.Path(path_type=Path),
-    help="Add the job to a table for opsk calibrate, if nothing holds it up; needs --plan.",
+    help="Add the job to a table for opsk calibrate, if nothing slows it down; needs --plan.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def losses(
     job: str | None,
     *,
@@ -75,17 +75,17 @@ def losses(
     as_run: Path | None,
     as_json: bool,
 ) -> int:
-    """Say where a running training job loses time: measured steps against the prediction, split by what evidence shows.
+    """Show where a running training job loses time: the gap between measured and predicted steps, split by cause.
 
-    Steps are read from the job's logs. What is expected comes from --plan, else from the record that opsk left with
-    JOB in Slurm. Scrapes of its nodes' exporters are the evidence: clocks, activity, heat, power, ports, hosts.
+    Steps come from the job's logs. The prediction comes from --plan, or from the record that opsk stored with JOB in
+    Slurm. The evidence comes from the exporters of its nodes: clocks, activity, heat, power, ports, hosts.
 
-    Exit status: 0 no cause found; 1 something holds the job up, or --as-run did not take it; 2 nothing can be read.
+    Exit status: 0 no cause found; 1 something slows the job down, or --as-run did not add it; 2 nothing could be read.
     """
     if not logs and job is None:
         raise click.UsageError("give --log FILE, and --plan PLAN.toml or a job number")
     if as_run is not None and plan_file is None:
-        raise click.UsageError("--as-run needs --plan: a table of runs has a model and a plan in each row")
+        raise click.UsageError("--as-run needs --plan: each row of a table of runs has a model and a plan")
     plan_input, cluster, predicted = _predict(plan_file, efficiency)
     record = slurm_client().job(job) if job is not None else None
     if predicted is None and record is not None:

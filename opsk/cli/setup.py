@@ -28,25 +28,25 @@ from opsk.text import escape
 
 @click.command()
 @click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=Path("/"), show_default=True,
-              help="Look and write below this folder; programs are those on PATH.")  # fmt: skip
-@click.option("--cluster", "named", metavar="NAME", help="Cluster of the catalogue, or path of a cluster TOML.")
+              help="Check and write below this folder; programs come from PATH.")  # fmt: skip
+@click.option("--cluster", "named", metavar="NAME", help="A cluster of the catalogue, or the path of a cluster TOML.")
 @click.option(
-    "--fabric", type=click.Path(path_type=Path), multiple=True, help="Dump of the compute fabric; may be repeated."
+    "--fabric", type=click.Path(path_type=Path), multiple=True, help="Dump of the compute fabric; repeatable."
 )
-@click.option("--prometheus", metavar="URL", help="The site's Prometheus; without it one on this host is looked for.")
-@click.option("--shadow", is_flag=True, help="Begin with a policy that shows nobody anything.")
+@click.option("--prometheus", metavar="URL", help="The site's Prometheus; by default one on this host, if it answers.")
+@click.option("--shadow", is_flag=True, help="Start with a policy that shows advice to nobody.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; print what would be written.")
-@click.option("--force", is_flag=True, help="Write opsk.toml though there is one; that one is kept beside it.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--force", is_flag=True, help="Overwrite an existing opsk.toml, and keep a copy next to it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def setup(
     root: Path, named: str | None, fabric: tuple[Path, ...], prometheus: str | None, *, shadow: bool, dry_run: bool,
     force: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Check this host, write /etc/opsk/opsk.toml with comments, and print the lines that slurm.conf needs.
 
-    An opsk.toml that is there is never changed without --force. Nothing else is written, and nothing is started.
+    An existing opsk.toml is changed only with --force. Nothing else is written, and nothing is started.
 
-    Exit status: 0 nothing is wrong, 1 something is missing or wrong.
+    Exit status: 0 nothing is wrong; 1 something is missing or wrong.
     """
     check = check_host(root, named, fabric, prometheus, shadow=shadow)
     path = root / DEFAULT_PATH.relative_to("/")
@@ -65,7 +65,7 @@ def setup(
         if lines and release is not None:
             click.echo(f"\nslurm.conf of Slurm {format_release(release)} needs:\n")
             click.echo("\n".join(lines))
-        click.echo("\nthen: opsk advisor --install-hooks /etc/slurm; at last opsk doctor")
+        click.echo("\nnext: opsk advisor --install-hooks /etc/slurm, then opsk doctor")
     return ExitStatus.BAD_NEWS if any(each.level is Level.WRONG for each in findings) else ExitStatus.ANSWER
 
 
@@ -82,13 +82,13 @@ def _write_configuration(path: Path, text: str, *, force: bool, dry_run: bool) -
     if dry_run:
         return _WriteResult(finding=sound("opsk.toml", "nothing is written: --dry-run", path))
     if is_there and not force:
-        return _WriteResult(finding=sound("opsk.toml", "is there, and stays as it is; --force writes a new one", path))
+        return _WriteResult(finding=sound("opsk.toml", "exists and is not changed; --force overwrites it", path))
     try:
         backup = write_site(path, text)
     except OSError as error:
         hint = "run opsk setup as root, or with --root and --dry-run to see what it would write"
         return _WriteResult(finding=wrong("opsk.toml", f"cannot be written: {error.strerror}", path, hint))
-    more = f"; what was there is {backup.name}" if backup is not None else ""
+    more = f"; the old file is {backup.name}" if backup is not None else ""
     return _WriteResult(finding=sound("opsk.toml", f"written{more}", path), is_written=True, backup=backup)
 
 

@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 _OVER = tuple(RetentionConfig.model_fields)
 _KINDS = ("clusters", *_OVER)
 _SMALL_BYTES = 1 << 24
-_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 
 
 @click.group()
 def store() -> None:
-    """Look after what opsk keeps: jobs, predictions, measurements, failures, remaps, reports.
+    """Manage the store: jobs, predictions, measurements, failures, remaps and reports.
 
-    The database is the one that url under [store] in opsk.toml names; else a SQLite file of this user.
+    The database is set by url under [store] in opsk.toml; by default it is a SQLite file of this user.
     """
 
 
 @store.command()
 @_as_json
 def size(*, as_json: bool) -> int:
-    """Say how much is kept, of which kinds and times, and how much room it takes."""
+    """Show the number of records of each kind, their time range, and the size of the store."""
     engine = open_site_store(writing=False)
     from opsk.store.database.urls import format_url
     from opsk.store.sizes import compute_store_size
@@ -50,18 +50,20 @@ def size(*, as_json: bool) -> int:
 
 
 @store.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option(
     "--days", "given", multiple=True, metavar="KIND=DAYS",
-    help=f"Keep this kind so long, instead of what opsk.toml says; 0 for ever. Kinds: {', '.join(_OVER)}.",
+    help=f"Days to keep this kind; overrides opsk.toml; 0 is for ever. Kinds: {', '.join(_OVER)}.",
 )  # fmt: skip
-@click.option("--give-back", "shrink", is_flag=True, help="Give the room back to the disk: SQLite copies its file.")
+@click.option(
+    "--give-back", "shrink", is_flag=True, help="Return free space to the disk; SQLite copies its file for that."
+)
 @_as_json
 def prune(*, dry_run: bool, given: tuple[str, ...], shrink: bool, as_json: bool) -> int:
-    """Remove what is over for longer than retention_days under [store] in opsk.toml keeps its kind.
+    """Remove records that ended longer ago than retention_days under [store] in opsk.toml.
 
-    What is not over stays, however old: the newest fabric of each cluster, jobs that somebody still tells of, failures
-    that are not well again, remaps of which something can still become.
+    Records that have not ended stay, however old: the newest fabric of each cluster, jobs that are still reported,
+    failures that are not repaired, and remaps that can be resumed.
     """
     days = {**load_site().store.retention_days.model_dump(), **dict(map(_parse_days, given))}
     engine = open_site_store()
@@ -79,13 +81,15 @@ def prune(*, dry_run: bool, given: tuple[str, ...], shrink: bool, as_json: bool)
 
 
 @store.command()
-@click.option("--kind", "kinds", multiple=True, type=click.Choice(_KINDS), help="Only this kind; may be repeated.")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="A new file, instead of stdout.")
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, which is what it always prints.")
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(_KINDS), help="Export only this kind; repeatable.")
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to a new file instead of stdout."
+)
+@click.option("--json", "as_json", is_flag=True, help="Accepted for consistency: the output is always JSON lines.")
 def export(*, kinds: tuple[str, ...], output: Path | None, as_json: bool) -> int:
-    """Print what is kept, one record a line in JSON; `opsk store import` takes it into another store.
+    """Print all records as JSON lines, which `opsk store import` can read into another store.
 
-    A record that is damaged is left out, and said on stderr; the exit status is then 1.
+    Damaged records are left out and listed on stderr; the exit status is then 1.
     """
     engine = open_site_store(writing=False)
     from opsk.store.export import export as lines
@@ -94,7 +98,7 @@ def export(*, kinds: tuple[str, ...], output: Path | None, as_json: bool) -> int
     try:
         to = output.open("x", encoding="ascii") if output is not None else sys.stdout
     except OSError as error:
-        raise InputError(f"{output}: {error.strerror}", hint="name a file that is not there yet") from error
+        raise InputError(f"{output}: {error.strerror}", hint="give a file that does not exist yet") from error
     try:
         for line in lines(engine, kinds, damaged=damaged.append):
             to.write(line + "\n")
@@ -102,7 +106,7 @@ def export(*, kinds: tuple[str, ...], output: Path | None, as_json: bool) -> int
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise InputError(f"{output or 'stdout'}: {error.strerror}", hint="what was written is not all") from error
+        raise InputError(f"{output or 'stdout'}: {error.strerror}", hint="the output is incomplete") from error
     finally:
         if output is not None:
             to.close()
@@ -115,7 +119,7 @@ def export(*, kinds: tuple[str, ...], output: Path | None, as_json: bool) -> int
 @click.argument("file", type=click.File("rb"))
 @_as_json
 def take_in(file: Any, *, as_json: bool) -> int:
-    """Take in what `opsk store export` printed, `-` from standard input; what is kept already stays as it is."""
+    """Import the output of `opsk store export` from FILE, or from standard input (-); existing records stay."""
     engine = open_site_store()
     from opsk.store.export import import_lines as take
     from opsk.store.writing import DirectWriter
@@ -124,16 +128,16 @@ def take_in(file: Any, *, as_json: bool) -> int:
     if as_json:
         echo_json(written)
     else:
-        click.echo(f"{written.new} records new or changed, {written.known} were known")
+        click.echo(f"{written.new} records new or changed, {written.known} unchanged")
     return ExitStatus.ANSWER
 
 
 @store.command()
 @_as_json
 def check(*, as_json: bool) -> int:
-    """Read all that is kept and say what is wrong with it; nothing is changed.
+    """Read all records and show what is wrong with them; nothing is changed.
 
-    Exit status: 0 it is sound, 1 something is not, 3 the database does not answer.
+    Exit status: 0 the store is sound; 1 it is not; 3 the database does not answer.
     """
     url = find_store_url()
     from opsk.store.check import check_store as look
@@ -155,10 +159,10 @@ def check(*, as_json: bool) -> int:
 @store.command()
 @_as_json
 def upgrade(*, as_json: bool) -> int:
-    """Bring the store's tables to the form that this opsk needs, and make them where there are none; nothing is lost.
+    """Upgrade the store's tables to the revision that this opsk needs, or create them; no record is lost.
 
-    A SQLite file is brought up by whoever opens it; a server only by this command, once all that write to it are of
-    this version.
+    A SQLite file is upgraded by any opsk command that opens it. A database server is upgraded only by this command: run
+    it when every opsk that writes to it has this version.
     """
     url = find_store_url()
     from opsk.store.database.engine import upgrade_store
@@ -168,7 +172,7 @@ def upgrade(*, as_json: bool) -> int:
     if as_json:
         echo_json({"store": format_url(engine.url), "before": before, "now": now})
     elif before == now:
-        click.echo(escape(f"{format_url(engine.url)} is of revision {now}: nothing to do"))
+        click.echo(escape(f"{format_url(engine.url)} has revision {now}: nothing to do"))
     else:
         click.echo(escape(f"{format_url(engine.url)}: from revision {before or 'none'} to {now}"))
     return ExitStatus.ANSWER
@@ -182,7 +186,7 @@ def _parse_days(text: str) -> tuple[str, int]:
     """Return kind and days of one ``--days``."""
     kind, sign, days = text.partition("=")
     if kind not in _OVER:
-        raise click.BadParameter(f"{escape(kind)!r} is none of {', '.join(_OVER)}", param_hint="--days")
+        raise click.BadParameter(f"{escape(kind)!r} is not one of {', '.join(_OVER)}", param_hint="--days")
     if not sign or not (days.isascii() and days.isdecimal()) or len(days) > 5:
         raise click.BadParameter(f"{escape(text)!r} is not {kind}=DAYS, as {kind}=90", param_hint="--days")
     return kind, int(days)
@@ -204,5 +208,5 @@ def _format_room(size_bytes: int) -> str:
 def _print_pruned(done: list[PruneResult], *, dry: bool) -> None:
     verb = "would be removed" if dry else "removed"
     for kind in done:
-        since = f"over before {kind.before:%Y-%m-%d}" if kind.before is not None else "kept for ever"
+        since = f"ended before {kind.before:%Y-%m-%d}" if kind.before is not None else "kept for ever"
         click.echo(f"{kind.kind:<10} {kind.removed:>10,} {verb}, {kind.kept:>12,} kept, {since}")

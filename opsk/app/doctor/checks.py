@@ -75,7 +75,7 @@ def _run_check(name: str, check: Callable[[], Iterable[Finding]]) -> list[Findin
     try:
         findings.extend(check())
     except OpskError as error:
-        findings.append(unknown(name, f"could not be looked at: {error.message}", hint=error.hint))
+        findings.append(unknown(name, f"could not be checked: {error.message}", hint=error.hint))
     except (OSError, ImportError) as error:
-        findings.append(unknown(name, f"could not be looked at: {error}"))
+        findings.append(unknown(name, f"could not be checked: {error}"))
     return findings

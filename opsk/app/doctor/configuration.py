@@ -17,7 +17,7 @@ from opsk.hardware.catalog import cluster, parse_cluster
 def check_store(site: Site) -> Iterator[Finding]:
     """Check the store without changing it."""
     if find_spec("sqlmodel") is None or find_spec("alembic") is None:
-        yield note("store", "not installed here: nothing is remembered", hint='pip install "opsk[store]"')
+        yield note("store", "not installed on this host: nothing is stored", hint='pip install "opsk[store]"')
         return
     from opsk.store.database.status import inspect_store
 
@@ -27,18 +27,20 @@ def check_store(site: Site) -> Iterator[Finding]:
         yield wrong("store", error.message, hint=error.hint)
         return
     if state.mount is not None:
-        hint = "SQLite's locks do not hold there: url under [store] names a disk of this machine, or a server"
+        hint = "SQLite's locks do not work there: set url under [store] to a local disk, or to a server"
         what = f"is on a network file system ({state.mount.kind} at {state.mount.point})"
         yield wrong("store", what, state.name, hint)
     if not state.is_there:
-        yield note("store", "nothing is kept yet", state.name)
+        yield note("store", "nothing is stored yet", state.name)
     elif state.revision == state.newest:
-        yield sound("store", f"answers, its tables are of revision {state.revision}", state.name)
+        yield sound("store", f"answers, its tables have revision {state.revision}", state.name)
     elif state.revision is None:
         yield wrong("store", "has no tables yet", state.name, "opsk store upgrade")
     elif state.is_known:
-        what = f"its tables are of revision {state.revision}, and this opsk needs {state.newest}"
-        yield wrong("store", what, state.name, "opsk store upgrade, once all that write to it are of this version")
+        what = f"its tables have revision {state.revision}, this opsk needs {state.newest}"
+        yield wrong(
+            "store", what, state.name, "run opsk store upgrade once every opsk that writes to it has this version"
+        )
     else:
         what = f"a newer opsk has changed its tables (revision {state.revision[:40]})"
         yield wrong("store", what, state.name, "update opsk")
@@ -47,9 +49,9 @@ def check_store(site: Site) -> Iterator[Finding]:
 def read_configuration(path: Path) -> tuple[SiteConfig, list[Finding]]:
     """Return the configuration, or the defaults where it cannot be used, and the findings."""
     if not path.exists():
-        return SiteConfig(), [note("configuration", "there is none: defaults hold", path, "opsk setup writes one")]
+        return SiteConfig(), [note("configuration", "no file: defaults apply", path, "opsk setup writes one")]
     try:
-        return load_site(path), [sound("configuration", "read, all keys are known", path)]
+        return load_site(path), [sound("configuration", "valid, all keys are known", path)]
     except ConfigError as error:
         hint = error.hint or f"all keys: {KEYS_PAGE}"
         return SiteConfig(), [wrong("configuration", f"cannot be used: {error.message}", path, hint)]
@@ -60,19 +62,17 @@ def check_configuration(site: Site) -> Iterator[Finding]:
     config = site.config
     if config.cluster is None:
         hint = f'cluster = "NAME" in {site.config_path}; opsk check --cluster NAME lists the catalogue'
-        yield note("cluster", "none is named: GPUs are known only by the type that a job asks for", hint=hint)
+        yield note("cluster", "no cluster is set: GPUs are known only by the type that a job requests", hint=hint)
     else:
         yield _check_cluster(config.cluster)
     for path in config.fabric:
-        yield _check_readable(
-            "fabric", path, "opsk fabric --live, or ibnetdiscover, writes it; then reload the advisor"
-        )
+        yield _check_readable("fabric", path, "write it with ibnetdiscover, then reload the advisor")
     if config.efficiency is not None:
         yield _check_readable("efficiency", config.efficiency, "opsk calibrate writes it")
     if config.store.url is not None and _has_password(config.store.url):
         yield _check_password_file(site.config_path)
     if config.top.password_file is not None:
-        yield _check_readable("password", config.top.password_file, "those who use opsk top must be able to read it")
+        yield _check_readable("password", config.top.password_file, "users of opsk top must be able to read it")
 
 
 def _check_cluster(name: str) -> Finding:
@@ -101,16 +101,16 @@ def _check_password_file(path: Path) -> Finding:
     try:
         is_open = bool(path.stat().st_mode & stat.S_IROTH)
     except OSError as error:
-        return wrong("password", f"cannot be looked at: {error.strerror}", path)
+        return wrong("password", f"cannot be checked: {error.strerror}", path)
     if not is_open:
-        return sound("password", "stands in a file that not everybody can read", path)
-    hint = "put it where only opsk's user can read it: docs/howto/choose-a-database.md"
-    return wrong("password", "the store's password stands in a file that everybody can read", path, hint)
+        return sound("password", "is in a file that not everybody can read", path)
+    hint = "make it readable for opsk's user only: docs/howto/choose-a-database.md"
+    return wrong("password", "the store's password is in a file that everybody can read", path, hint)
 
 
 def _check_readable(check: str, path: Path, hint: str) -> Finding:
     if not path.is_file():
-        return wrong(check, "is not there", path, hint)
+        return wrong(check, "does not exist", path, hint)
     if not os.access(path, os.R_OK):
         return wrong(check, "this user cannot read it", path, hint)
     return sound(check, "readable", path)

@@ -32,10 +32,15 @@ def _check_without_folder(site: Site, spool: Path) -> Iterator[Finding]:
     except OSError:
         has_spool = False
     if has_spool:
-        hint = f"folder under [postmortem], or rmdir {spool / ENDED}, which switches the epilog's part off"
-        yield wrong("evidence", "the epilog hands jobs over, and no folder is named to keep anything in", spool, hint)
+        hint = f"set folder under [postmortem], or rmdir {spool / ENDED}, which turns off the epilog's part"
+        yield wrong("evidence", "the epilog hands over jobs, but no folder for evidence is set", spool, hint)
     else:
-        yield note("evidence", "none is kept of jobs that die", site.config_path, f"[postmortem] folder: {HOWTO}")
+        yield note(
+            "evidence",
+            "no evidence of failed jobs is collected",
+            site.config_path,
+            f"set folder under [postmortem]: {HOWTO}",
+        )
 
 
 def _check_folder(folder: Path) -> Finding:
@@ -43,16 +48,16 @@ def _check_folder(folder: Path) -> Finding:
         refuse_planted(folder)
     except FileNotFoundError:
         if folder.parent.is_dir():
-            return note("evidence", "is not there yet: the first job that ends with evidence makes it", folder)
-        hint = "is the storage mounted? root would keep evidence on this host's own disk"
-        return wrong("evidence", f"neither it nor {folder.parent} is there", folder, hint)
+            return note("evidence", "does not exist yet: the first job with evidence creates it", folder)
+        hint = "is the storage mounted? Otherwise root writes evidence to this host's own disk"
+        return wrong("evidence", f"neither it nor {folder.parent} exists", folder, hint)
     except PermissionError as error:
         if "not used" not in (error.strerror or ""):
-            return unknown("evidence", f"could not be looked at: {error.strerror}", folder, "run opsk doctor as root")
+            return unknown("evidence", f"could not be checked: {error.strerror}", folder, "run opsk doctor as root")
         why = (error.strerror or "").partition(": ")[2]
-        hint = f"nobody but root, or the group of its keepers, may write there: {HOWTO}"
-        return wrong("evidence", f"neither written nor believed: {why}", folder, hint)
-    return sound("evidence", "its folder is there", folder)
+        hint = f"only root, or the group that keeps evidence, may write there: {HOWTO}"
+        return wrong("evidence", f"opsk neither writes nor trusts it: {why}", folder, hint)
+    return sound("evidence", "its folder exists", folder)
 
 
 def _check_spool(spool: Path, now_s: float) -> Iterator[Finding]:
@@ -60,19 +65,19 @@ def _check_spool(spool: Path, now_s: float) -> Iterator[Finding]:
     try:
         ended, reports = _find_overdue(spool / ENDED, now_s), _find_overdue(spool / REPORTS, now_s)
     except FileNotFoundError:
-        hint = f"right where no jobs run; on nodes tmpfiles.d/opsk-evidence.conf: {HOWTO}"
-        yield note("evidence", "this host keeps none: it has no spool", spool / ENDED, hint)
+        hint = f"fine where no jobs run; on compute nodes see tmpfiles.d/opsk-evidence.conf: {HOWTO}"
+        yield note("evidence", "this host collects none: it has no spool", spool / ENDED, hint)
         return
     except PermissionError:
-        yield unknown("evidence", "its spool is root's", spool, "run opsk doctor as root")
+        yield unknown("evidence", "only root can read its spool", spool, "run opsk doctor as root")
         return
-    hint = "systemctl enable --now opsk-collector.timer; opsk collect, as root, says what is in its way"
+    hint = "systemctl enable --now opsk-collector.timer; opsk collect, as root, prints the errors"
     if ended:
-        yield wrong("evidence", f"of {_format_jobs(ended)} none is taken yet, an hour after the end", spool, hint)
+        yield wrong("evidence", f"not collected an hour after the end: {_format_jobs(ended)}", spool, hint)
     if reports:
-        yield wrong("evidence", f"no report yet on {_format_jobs(reports)}", spool, hint)
+        yield wrong("evidence", f"no report yet: {_format_jobs(reports)}", spool, hint)
     if not ended and not reports:
-        yield sound("evidence", "nothing has been waiting in the spool", spool)
+        yield sound("evidence", "nothing is waiting in the spool", spool)
 
 
 def _find_overdue(folder: Path, now_s: float) -> list[str]:

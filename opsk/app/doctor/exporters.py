@@ -165,21 +165,23 @@ def check_jobs(site: Site, scrapes: tuple[ExporterScrape, ...]) -> Iterator[Find
     try:
         jobs = [job for job in CommandClient(deadline_s=DEADLINE_S).jobs(details=True) if _is_settled(job, site.now_s)]
     except OpskError as error:
-        yield unknown("prolog", f"Slurm does not tell its jobs: {error.message}")
+        yield unknown("prolog", f"Slurm does not list its jobs: {error.message}")
         return
     places = [(node, job) for job in jobs for node in job.nodes if node in answering]
     lost = [(node, str(job.id)) for node, job in places if not _is_known_by_prolog(answering[node], job)]
     for node, numbers in _group_by_node(lost):
-        hint = "Prolog= of slurm.conf runs opsk-prolog there? /run/opsk-jobs is there (tmpfiles.d/opsk-jobs.conf)?"
-        yield wrong("prolog", f"running without a file of the prolog on {node}: job {numbers}", node, hint)
+        hint = (
+            "does Prolog= of slurm.conf run opsk-prolog there? Does /run/opsk-jobs exist (tmpfiles.d/opsk-jobs.conf)?"
+        )
+        yield wrong("prolog", f"the prolog did not record running jobs on {node}: {numbers}", node, hint)
     for scrape in answering.values():
         for row, value in _get_rows(scrape, metric_names.JOB_BAD_FILES):
             if value:
-                hint = "Epilog= of slurm.conf runs opsk-epilog there?" if row.get("kind") == "stale" else ""
+                hint = "does Epilog= of slurm.conf run opsk-epilog there?" if row.get("kind") == "stale" else ""
                 what = f"{value:.0f} files of jobs on {scrape.node} are {row.get('kind', 'bad')}"
                 yield wrong("epilog", what, scrape.node, hint)
     if jobs and not lost:
-        yield sound("prolog", f"the prolog wrote down all of {len(jobs)} running jobs, where exporters were asked")
+        yield sound("prolog", f"the prolog recorded all {len(jobs)} running jobs on the queried nodes")
 
 
 def _is_settled(job: JobRecord, now_s: float) -> bool:
@@ -221,6 +223,4 @@ def check_jobs_folder(site: Site) -> Iterator[Finding]:
     folder = Path(str(site.config.exporter.get("jobs_folder", "/run/opsk-jobs")))
     host = os.uname().nodename.partition(".")[0]
     if host in site.exporters and not folder.is_dir():
-        yield wrong(
-            "jobs-folder", "is not there: the prolog makes it only as root", folder, "systemd-tmpfiles --create"
-        )
+        yield wrong("jobs-folder", "does not exist: only root creates it", folder, "systemd-tmpfiles --create")

@@ -27,14 +27,14 @@ def check_prometheus(site: Site, scrapes: tuple[ExporterScrape, ...]) -> Iterato
     """Check the targets and rules of Prometheus."""
     url = site.config.top.prometheus
     if url is None:
-        yield note("prometheus", "none is named: who scrapes the exporters is not known", site.config_path,
-                   'prometheus = "http://HOST:9090" under [top]')  # fmt: skip
+        yield note("prometheus", "none is set: opsk cannot check who scrapes the exporters", site.config_path,
+                   'set prometheus = "http://HOST:9090" under [top]')  # fmt: skip
         return
     before_s = time.time()
     answer = fetch(f"{url.rstrip('/')}/api/v1/targets?state=active", site.config.top)
     targets = _parse_data(answer.body) if not answer.problem else None
     if targets is None:
-        why = answer.problem or "no answer of Prometheus's"
+        why = answer.problem or "not an answer of Prometheus"
         yield wrong("prometheus", f"does not answer: {why}", url, "systemctl status prometheus; url under [top]")
         return
     yield sound("prometheus", "answers", url)
@@ -64,17 +64,17 @@ def _check_targets(site: Site, scrapes: tuple[ExporterScrape, ...], targets: lis
         elif match.get("health") == "down":
             failing.append((scrape.node, str(match.get("lastError") or "no reason given")))
     if missing:
-        hint = "list them in the file_sd file that prometheus/scrape.yml names"
+        hint = "add them to the file_sd file of prometheus/scrape.yml"
         yield wrong(
             "scrape",
-            f"no target of Prometheus: the exporters of {fold(missing)}",
+            f"Prometheus has no target for the exporters of {fold(missing)}",
             site.config.top.prometheus or "",
             hint,
         )
     for node, why in failing[:_MAX_LISTED]:
         yield wrong("scrape", f"Prometheus cannot scrape {node}: {why}", node, "from Prometheus's host: curl NODE:9876")
     if scrapes and not missing and not failing:
-        yield sound("scrape", f"all of {len(scrapes)} exporters are scraped")
+        yield sound("scrape", f"all {len(scrapes)} exporters are scraped")
 
 
 def _parse_address(url: str) -> tuple[str, int | None]:
@@ -89,7 +89,7 @@ def _check_rules(site: Site, url: str) -> Iterator[Finding]:
     answer = fetch(f"{url.rstrip('/')}/api/v1/rules", site.config.top)
     rules = _parse_data(answer.body) if not answer.problem else None
     if rules is None:
-        yield unknown("rules", f"Prometheus does not tell its rules: {answer.problem or 'no such answer'}", url)
+        yield unknown("rules", f"Prometheus does not list its rules: {answer.problem or 'no such answer'}", url)
         return
     groups = {str(group.get("name")): group for group in rules.get("groups", ()) if isinstance(group, dict)}
     try:

@@ -112,21 +112,24 @@ def _find_lua_releases(plugin: Path | None) -> tuple[str, ...]:
 def check_installed_slurm(slurm: InstalledSlurm) -> Iterator[Finding]:
     """Check the Slurm programs, and what the submit hooks need."""
     if slurm.release is None:
-        yield wrong(
-            "slurm", "not found: none of slurmctld, slurmd and srun is on PATH", hint="install Slurm's client commands"
-        )
+        yield wrong("slurm", "none of slurmctld, slurmd and srun is on PATH", hint="install Slurm's client commands")
         return
     shown = format_release(slurm.release)
     if slurm.release < OLDEST:
-        yield wrong("slurm", f"Slurm {shown} is older than what opsk knows (22.05)", slurm.program, "update Slurm")
+        yield wrong(
+            "slurm",
+            f"Slurm {shown} is older than 22.05, the oldest release that opsk supports",
+            slurm.program,
+            "update Slurm",
+        )
     else:
         yield sound("slurm", f"Slurm {shown}", slurm.program)
     for name in PLUGINS:
         if name in slurm.plugins:
-            yield sound("plugins", f"{name} is there", slurm.plugins[name])
+            yield sound("plugins", f"{name} is installed", slurm.plugins[name])
         else:
             hint = "install Slurm's Lua plugins (Debian: slurm-wlm-plugins), or build Slurm where Lua's headers are"
-            yield wrong("plugins", f"{name} is not there: hooks cannot be loaded", hint=hint)
+            yield wrong("plugins", f"{name} is missing: hooks cannot be loaded", hint=hint)
     if not slurm.plugins:
         return
     yield check_lua_socket(slurm)
@@ -136,16 +139,14 @@ def check_lua_socket(slurm: InstalledSlurm) -> Finding:
     """Check that the Lua of the plugins has lua-socket."""
     plugin = slurm.plugins.get(PLUGINS[0], "")
     if not slurm.lua:
-        return note(
-            "lua-socket", "which Lua the plugins were built with cannot be told", plugin, "ldd job_submit_lua.so"
-        )
+        return note("lua-socket", "the Lua release of the plugins is unknown", plugin, "ldd job_submit_lua.so")
     if slurm.lua_socket is None:
         hint = (
             "apt-get install lua-socket (Debian has it for each Lua), or luarocks --lua-version=5.x install luasocket"
         )
-        what = f"lua-socket is missing for Lua {' or '.join(slurm.lua)}, with which Slurm was built: hooks keep quiet"
+        what = f"lua-socket is missing for Lua {' or '.join(slurm.lua)}, which Slurm was built with: hooks do nothing"
         return wrong("lua-socket", what, plugin, hint)
-    return sound("lua-socket", f"there for Lua {', '.join(slurm.lua)}", slurm.lua_socket)
+    return sound("lua-socket", f"installed for Lua {', '.join(slurm.lua)}", slurm.lua_socket)
 
 
 DEADLINE_S = 5.0
@@ -160,9 +161,9 @@ def check_slurmctld() -> tuple[Mapping[str, str] | None, list[Finding]]:
     try:
         config = client.config()
     except SlurmError as error:
-        hint = "systemctl status slurmctld munge; scontrol ping. Without it half of what follows cannot be looked at"
+        hint = "systemctl status slurmctld munge; scontrol ping. Many other checks need slurmctld"
         return None, [wrong("slurm", f"slurmctld does not answer: {error.message}", hint=hint)]
-    version = config.get("SLURM_VERSION", "of unknown release")
+    version = config.get("SLURM_VERSION", "(unknown release)")
     return config, [sound("slurm", f"slurmctld {version} answers", config.get("SLURM_CONF", ""))]
 
 
@@ -177,12 +178,12 @@ def check_clock(site: Site) -> Iterator[Finding]:
             timeout=DEADLINE_S, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
-        yield unknown("clock", f"sdiag gives no answer: {getattr(error, 'strerror', None) or 'too slow'}")
+        yield unknown("clock", f"sdiag does not answer: {getattr(error, 'strerror', None) or 'too slow'}")
         return
     after_s = time.time()
     match = _MOMENT.search(result.stdout.decode("utf-8", errors="replace"))
     if match is None:
-        yield unknown("clock", "sdiag does not say what time it is for slurmctld")
+        yield unknown("clock", "sdiag does not show the time of slurmctld")
         return
     yield check_skew("clock", "slurmctld's clock", float(match[1]), before_s, after_s)
 
@@ -193,7 +194,9 @@ def check_skew(check: str, whose: str, theirs_s: float, before_s: float, after_s
     if off_s <= SKEW_LIMIT_S:
         return sound(check, f"{whose} agrees with this host's")
     direction = "ahead of" if theirs_s > after_s else "behind"
-    hint = "chronyc tracking on both; munge refuses credentials from 300 s on, and times of reports do not line up"
+    hint = (
+        "run chronyc tracking on both hosts; munge refuses credentials from 300 s on, and times of reports do not match"
+    )
     return wrong(check, f"{whose} is {off_s:.0f} s {direction} this host's", hint=hint)
 
 

@@ -71,8 +71,8 @@ def read_dumps(paths: Sequence[Path]) -> Fabric:
     if tables and not fabrics:
         unread += [
             InputError(
-                f"{names.source}: a table of hosts and guids, no switch at all in it, so no fabric",
-                hint="give the tree of `sharp_cmd topology`, or a dump of ibnetdiscover, along with it",
+                f"{names.source}: a table of hosts and GUIDs contains no switches, and so no fabric",
+                hint="also give the tree of `sharp_cmd topology`, or a dump of ibnetdiscover",
             )
             for names in tables
         ]
@@ -96,7 +96,7 @@ def read_live(deadline_s: float) -> Fabric:
     UnavailableError
         When the program is not installed, fails, or takes longer than ``deadline_s``.
     """
-    hint = "install infiniband-diags, and run where /dev/infiniband/umad* can be read, or give a dump as FILE"
+    hint = "install infiniband-diags and run opsk where it can read /dev/infiniband/umad*, or give a dump as FILE"
     try:
         result = subprocess.run(
             ["ibnetdiscover"], capture_output=True, timeout=deadline_s, check=False, stdin=subprocess.DEVNULL
@@ -106,7 +106,9 @@ def read_live(deadline_s: float) -> Fabric:
     except OSError as error:
         raise UnavailableError(f"ibnetdiscover cannot be run: {error.strerror}", hint=hint) from error
     except subprocess.TimeoutExpired as error:
-        raise UnavailableError(f"ibnetdiscover gave no answer in {deadline_s:g} s", hint="raise --deadline") from error
+        raise UnavailableError(
+            f"ibnetdiscover did not answer within {deadline_s:g} s", hint="raise --deadline"
+        ) from error
     if result.returncode:
         message = result.stderr.decode("utf-8", "replace").strip()[:_MAX_ERROR_CHARS]
         raise UnavailableError(f"ibnetdiscover failed with status {result.returncode}: {message}", hint=hint)
@@ -135,7 +137,9 @@ def read_text(path: Path) -> str:
     if content.startswith(GZIP):
         content = unpack(content, path)
     if len(content) > MAX_BYTES:
-        raise InputError(f"{path}: larger than {MAX_BYTES} bytes, no fabric dump is", hint="give one dump a file")
+        raise InputError(
+            f"{path}: larger than {MAX_BYTES} bytes, too large for a fabric dump", hint="give one dump per file"
+        )
     return content.decode(_detect_encoding(content), "replace")
 
 
@@ -182,7 +186,9 @@ def unpack(content: bytes, path: Path) -> bytes:
             break
         content = stream.unused_data
     if len(output) > limit:
-        raise InputError(f"{path}: unpacks to more than {limit} bytes: no dump does", hint="give it unpacked")
+        raise InputError(
+            f"{path}: unpacks to more than {limit} bytes, too much for a dump", hint="give the unpacked file"
+        )
     return bytes(output)
 
 
@@ -236,12 +242,10 @@ def build_routes_document(paths: Sequence[Path], fabric: Fabric) -> tuple[dict[s
 
 def _build_unreadable_fault(error: InputError) -> Fault:
     where = error.message.split(":")[0]
-    return Fault(kind="unreadable_file", where=where, evidence=error.message, cost="routes are not known")
+    return Fault(kind="unreadable_file", where=where, evidence=error.message, cost="routes are unknown")
 
 
 def build_missing_fabric_error(routes: Sequence[Path]) -> InputError:
     """Return the error for forwarding tables that are given without their fabric."""
     named = ", ".join(map(str, routes))
-    return InputError(
-        f"{named}: forwarding tables, but no fabric that they are of", hint="give a dump of ibnetdiscover"
-    )
+    return InputError(f"{named}: forwarding tables without a fabric", hint="also give a dump of ibnetdiscover")

@@ -180,7 +180,7 @@ def _read_node(path: Path) -> NodeTopology:
     if path.is_dir():
         return read_infiniband_tree(_read_folder(path), source=str(path))
     if not path.exists():
-        raise InputError(f"{path}: no such file", hint="give a file with what a node says of itself")
+        raise InputError(f"{path}: no such file", hint="give a file that describes a node")
     head = _read_head(path)
     if head[_TAR_MAGIC] == b"ustar":
         files, problem = _read_tar(path)
@@ -225,13 +225,13 @@ def _read_tar(path: Path) -> tuple[dict[str, str], str | None]:
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
             for number, member in enumerate(archive):
                 if number > _MAX_MEMBERS:
-                    return files, f"{path}: more than {_MAX_MEMBERS} files in it, the rest is left out"
+                    return files, f"{path}: more than {_MAX_MEMBERS} files, the rest is ignored"
                 if member.isfile() and member.name.rsplit("/", 1)[-1] in PORT_FILES | DEVICE_FILES:
                     data = archive.extractfile(member)
                     if data is not None:
                         files[member.name] = data.read(_MAX_VALUE_BYTES).decode("utf-8", "replace")
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        return files, f"{path}: damaged or cut archive ({error}), what follows is not read"
+        return files, f"{path}: damaged or truncated archive ({error}), the rest is ignored"
     return files, None
 
 

@@ -216,7 +216,7 @@ def _resolve_work(
     if work is not None:
         return work.model, work.plan, list(work.assumed)
     if job is None:
-        raise InputError("nothing to place", hint="name a PLAN.toml, or --job ID")
+        raise InputError("nothing to place", hint="give a PLAN.toml, or --job ID")
     return STAND_IN, *_find_recorded_plan(job)
 
 
@@ -252,16 +252,16 @@ def _find_recorded_plan(job: JobRecord) -> tuple[Plan, list[Assumption]]:
     if record is not None and None not in (record.tp, record.pp, record.dp):
         tp, pp, dp = record.tp or 1, record.pp or 1, record.dp or 1
         plan = Plan(tp=tp, pp=pp, cp=record.cp or 1, ep=record.ep or 1, dp=dp, global_batch=dp * 4 * pp)
-        why = "the job's record has the plan, not the model: axes are weighed as a dense 70B model would"
+        why = "the job's record has no model: axes are weighted as for a dense model of 70B parameters"
         return plan, [
             Assumption(field="model", value=STAND_IN.name, why=why),
-            Assumption(field="plan.global_batch", value=plan.global_batch, why="four micro-batches a stage"),
+            Assumption(field="plan.global_batch", value=plan.global_batch, why="four micro-batches per stage"),
         ]
     stated = read_script_plan(job)
     if stated is not None:
-        why = "the job's script tells the plan: axes are weighed as a dense 70B model would"
+        why = "the job's script has no model: axes are weighted as for a dense model of 70B parameters"
         return stated, [Assumption(field="model", value=STAND_IN.name, why=why)]
-    raise InputError(f"job {job.label} carries no plan in its record", hint="name its PLAN.toml as well")
+    raise InputError(f"job {job.label} has no plan in its record", hint="also give its PLAN.toml")
 
 
 def _fit_to_gpus(plan: Plan, gpus: int) -> tuple[Plan, list[Assumption]]:
@@ -270,7 +270,7 @@ def _fit_to_gpus(plan: Plan, gpus: int) -> tuple[Plan, list[Assumption]]:
     dp = gpus // replica
     if dp == plan.dp or gpus % replica or dp * plan.cp % plan.ep:
         return plan, []
-    why = f"the job has {gpus} GPUs, {replica} for each replica; its plan said dp {plan.dp}"
+    why = f"the job has {gpus} GPUs, {replica} per replica; its plan has dp {plan.dp}"
     return replace(plan, dp=dp, global_batch=dp * 4 * plan.pp), [Assumption(field="plan.dp", value=dp, why=why)]
 
 
@@ -279,14 +279,14 @@ def _resolve_nodes(request: Request, job: JobRecord | None) -> tuple[str, ...]:
     if request.nodes is not None:
         nodes = expand(request.nodes)
         if not nodes:
-            raise InputError("--nodes names no node", hint="write it as n[0-7]")
+            raise InputError("--nodes is empty", hint="write it as n[0-7]")
         return nodes
     if job is None:
         return ()
     if not job.nodes:
         raise InputError(
             f"job {job.label} is {job.state} and has no nodes",
-            hint="name candidates with --nodes, or wait for its start",
+            hint="give candidates with --nodes, or wait until it starts",
         )
     return job.nodes
 
@@ -313,7 +313,7 @@ def _resolve_gpus_per_node(
         if job.gpus_per_node is None and job.gpus:
             raise InputError(
                 f"job {job.label} holds {job.gpus} GPUs unevenly on {len(job.nodes)} nodes",
-                hint="a plan needs as many on each; else name --gpus-per-node",
+                hint="a plan needs the same number on each node; give --gpus-per-node",
             )
         if job.gpus_per_node:
             return job.gpus_per_node, []
@@ -326,7 +326,7 @@ def _resolve_gpus_per_node(
         return per_node, [
             Assumption(field="gpus_per_node", value=per_node, why=f"{plan.gpus} GPUs on {len(nodes)} nodes")
         ]
-    raise InputError("the GPUs of a node are not known", hint="name --gpus-per-node or --cluster")
+    raise InputError("the number of GPUs per node is unknown", hint="give --gpus-per-node or --cluster")
 
 
 def _design_fabric(cluster: ClusterSpec | None, nodes: Sequence[str]) -> tuple[Fabric, list[Assumption]]:
@@ -337,15 +337,15 @@ def _design_fabric(cluster: ClusterSpec | None, nodes: Sequence[str]) -> tuple[F
     InputError
         There is no cluster, the cables of its wiring are unknown, or no node is named.
     """
-    hint = "name a dump with --fabric (ibnetdiscover > FILE), or one in the site configuration"
+    hint = "give a dump with --fabric (ibnetdiscover > FILE), or set fabric in opsk.toml"
     if cluster is None:
         raise InputError("no fabric to place on", hint=hint)
     if cluster.fabric != "rail-optimized":
         raise InputError(
-            f"cluster {cluster.name} is wired as {cluster.fabric}: its cables cannot be guessed", hint=hint
+            f"cluster {cluster.name} is wired as {cluster.fabric}: opsk cannot derive its cables", hint=hint
         )
     if not nodes:
-        raise InputError("no nodes are named, and there is no dump to take them from", hint="name them with --nodes")
+        raise InputError("no nodes are given, and there is no dump to take them from", hint="give them with --nodes")
     node = cluster.node
     speed = min(LANE_GBIT_PER_S, key=lambda word: abs(link_bytes_per_s(_WIDTH, word) - node.nic.bytes_per_s))
     unit_nodes = cluster.nodes_per_unit or _USUAL_UNIT.get(speed, 32)

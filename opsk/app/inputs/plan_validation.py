@@ -107,7 +107,7 @@ def validate_fields(given: Mapping[str, Any]) -> ValidatedFields:
     for table in KINDS:
         content = given.get(table, {}) if table else top
         if not isinstance(content, Mapping):
-            wrong.append(f"[{table}] is {format_value(content)}, no table")
+            wrong.append(f"[{table}] is {format_value(content)}, not a table")
             doubtful |= KINDS[table].keys()
             content = {}
         tables[table], errors = _validate_table(table, content)
@@ -139,12 +139,12 @@ def _format_violation(where: str, kind: Any, item: Any) -> str:
     if what == "extra_forbidden":
         return f"{where}: no such key"
     if what in ("less_than_equal", "greater_than_equal", "int_parsing_size"):
-        return f"{where} is {given}: beyond all that could be meant"
+        return f"{where} is {given}: out of range"
     if what == "finite_number":
         return f"{where} is {given}: must be finite"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return f"{where}: {given} is none of {', '.join(str(member.value) for member in kind)}"
-    words = {int: "no whole number", float: "no number", bool: "neither true nor false", str: "no text"}
+    words = {int: "not an integer", float: "not a number", bool: "neither true nor false", str: "not text"}
     return f"{where}: {given} is {words.get(kind, 'not allowed')}"
 
 

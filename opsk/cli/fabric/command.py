@@ -42,7 +42,7 @@ rails_file_option = click.option(
     "--rails-file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="FILE",
-    help="Write the rail, leaf and switch port of each HCA port to FILE, for opsk exporter on the nodes.",
+    help="Write the rail, leaf and switch port of each HCA port to FILE, for opsk exporter.",
 )
 LIVE_DEADLINE_S = 60.0
 _MIN_FOR_PROGRESS = 20
@@ -52,17 +52,21 @@ _MIN_FOR_PROGRESS = 20
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="[[HOST=]FILE]...")
 @click.option("--live", is_flag=True, help="Read the running fabric with ibnetdiscover.")
 @click.option("--deadline", type=click.FloatRange(min=0.1), default=LIVE_DEADLINE_S, show_default=True,
-              metavar="SECONDS", help="How long --live may take.")  # fmt: skip
-@click.option("--nodes", metavar="LIST", help="The compute nodes, as a host list; else they are told by their cabling.")
+              metavar="SECONDS", help="Time limit of --live.")  # fmt: skip
+@click.option("--nodes", metavar="LIST", help="Compute nodes, as a host list; by default recognised by their cabling.")
 @topology_options
 @routes_option
 @snapshot_options
 @svg_options
-@click.option("--cluster", metavar="NAME|FILE", help="Cluster whose jobs findings are priced for; else told by HCAs.")
+@click.option(
+    "--cluster",
+    metavar="NAME|FILE",
+    help="Cluster for whose jobs findings are priced; by default recognised by its HCAs.",
+)
 @adaptive_option
 @rails_file_option
-@click.option("--strict", is_flag=True, help="Exit with 1 when there are findings.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--strict", is_flag=True, help="Exit with status 1 if there are findings.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def fabric(
     files: tuple[Path, ...], *, live: bool, deadline: float, nodes: str | None, cluster: str | None, adaptive: bool,
     strict: bool, as_json: bool, svg: Path | None, svg_kind: str, routes: tuple[Path, ...], snapshot_request:
@@ -70,17 +74,17 @@ def fabric(
 ) -> int:  # fmt: skip
     """Show the fabric that the dumps in FILE describe, plain or gzipped.
 
-    These are ibnetdiscover, its -p, iblinkinfo, ibdiagnet2.lst, ibsim's .net, or the guids of sharp_cmd topology with a
-    table of hosts and guids beside. Forwarding tables among them are followed, as with --routes.
+    Dumps are outputs of ibnetdiscover (also with -p) and iblinkinfo, ibdiagnet2.lst, .net files of ibsim, and sharp_cmd
+    topology together with a table of hosts and GUIDs. Forwarding tables among the files are checked, as with --routes.
 
-    A FILE may also describe one node, HOST or the name before the first dot: nvidia-smi topo -m, -q, -q -x or nvlink
-    -s, NCCL's topology XML, lstopo XML, or a copy of /sys/class/infiniband as a folder or archive.
+    A FILE can also describe one node, named HOST or by the part before the first dot: nvidia-smi topo -m, -q, -q -x or
+    nvlink -s, NCCL's topology XML, lstopo XML, or a copy of /sys/class/infiniband as a folder or an archive.
 
-    A FILE on its own may be what Slurm is told instead: topology.conf, topology.yaml, or a model of topograph.
+    Instead of dumps, FILE can be a topology for Slurm: topology.conf, topology.yaml, or a model of topograph.
 
-    Exit status: 0 the fabric could be read, whatever is wrong with it; 1 with --strict when there are findings, with
-    --diff when nodes change place, with --compare when the two differ; 2 no fabric could be read; 3 --live found no
-    running fabric, or there is no store.
+    Exit status: 0 the fabric was read, whatever is wrong with it; 1 with --strict there are findings, with --diff nodes
+    move, with --compare the fabrics differ; 2 no fabric could be read; 3 --live found no running fabric, or there is no
+    store.
     """
     if snapshot_request.replaces_dumps and not files and not live:
         return run_snapshot_request(snapshot_request, as_json=as_json)
@@ -89,7 +93,7 @@ def fabric(
     topology.check()
     if files and len(filter_topology_files(files)) == len(files):
         if rails_file is not None:
-            raise click.UsageError("--rails-file needs a dump of the fabric: these files tell no cables")
+            raise click.UsageError("--rails-file needs a dump of the fabric: these files contain no cables")
         return print_topologies(files, strict=strict, as_json=as_json)
     dumps, tables = split_routes(files)
     if tables and not dumps:

@@ -13,7 +13,7 @@ def fabric_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the option ``--fabric``, which may be repeated."""
     return click.option(
         "--fabric", multiple=True, type=click.Path(path_type=Path, dir_okay=False), metavar="DUMP",
-        help="A dump of the fabric, as opsk fabric reads it; may be repeated.",
+        help="A dump of the fabric, as opsk fabric reads it; repeatable.",
     )(command)  # fmt: skip
 
 
@@ -21,7 +21,7 @@ def node_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the option ``--node-file``, which may be repeated."""
     return click.option(
         "--node-file", multiple=True, type=click.Path(path_type=Path), metavar="[HOST=]FILE",
-        help="What a node says of itself, as opsk fabric reads it; may be repeated.",
+        help="A file that describes a node, as opsk fabric reads it; repeatable.",
     )(command)  # fmt: skip
 
 
@@ -34,21 +34,23 @@ def routes_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the option ``--routes``, which may be repeated."""
     return click.option(
         "--routes", multiple=True, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
-        help="Forwarding tables: dump_fts, ibroute, or opensm's or ibdiagnet's *.fdbs; may be repeated.",
+        help="Forwarding tables: dump_fts, ibroute, or *.fdbs of opensm or ibdiagnet; repeatable.",
     )(command)  # fmt: skip
 
 
 def adaptive_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the flag ``--adaptive``."""
     return click.option(
-        "--adaptive", is_flag=True, help="Switches route adaptively: traffic shuns those that are short of cables.",
+        "--adaptive", is_flag=True, help="Switches route adaptively: traffic avoids switches that lack cables.",
     )(command)  # fmt: skip
 
 
 def interference_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--running`` and ``--rates``."""
-    running = click.option("--running", is_flag=True, help="Ask Slurm for running jobs, and say who shares links.")
+    running = click.option(
+        "--running", is_flag=True, help="Ask Slurm for running jobs, and show which of them share links."
+    )
     rates = click.option("--rates", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-                         help="Measured rates of ports, CSV or JSON; see docs/explanation/fabric.md.")  # fmt: skip
+                         help="Measured rates of ports, as CSV or JSON; see docs/explanation/fabric.md.")  # fmt: skip
     wrapped: Callable[..., Any] = running(rates(command))
     return wrapped

@@ -92,7 +92,7 @@ def print_networks(document: Mapping[str, Any]) -> None:
             console.print(escape_markup(f"  {role}{shared} ({network.link_layer}): {counts}; {escape(network.why)}"))
     routes = document["routes"]
     if routes is not None:
-        lost = f"{routes['unreachable']} pairs of leaf and HCA port without a way, {routes['loops']} in a circle"
+        lost = f"{routes['unreachable']} pairs of leaf and HCA port without a route, {routes['loops']} in a loop"
         console.print(f"Routes: tables of {routes['switches']} switches, {routes['destinations']} HCA ports; {lost}")
 
 
@@ -206,7 +206,7 @@ def _print_faults(console: Console, shown: dict[str, Any]) -> None:
     for fault in shown["faults"]:
         kinds[fault["kind"]].append(fault)
     if not kinds:
-        _print_line(console, "Nothing wrong was found.", "green")
+        _print_line(console, "No problems found.", "green")
         return
     order = [*_TITLES, *sorted(kinds.keys() - _TITLES.keys())]
     for kind in order:

@@ -36,13 +36,13 @@ from opsk.hardware.spec import ClusterSpec
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _WORDS = {
-    "gpu_mtbf_s": "Hours of one GPU between its failures; never is a word.",
-    "host_mtbf_s": "Hours of one node, for what is no GPU, NIC or link.",
-    "nic_mtbf_s": "Hours of one port on the compute fabric.",
-    "link_mtbf_s": "Hours of one cable from NIC to leaf.",
-    "switch_mtbf_s": "Hours of one switch of the compute fabric.",
-    "hb_domain_mtbf_s": "Hours of one HB domain that spans nodes, for what takes all of it.",
-    "software_mtbf_s": "GPU hours between interruptions that a restart cures.",
+    "gpu_mtbf_s": "Hours between failures of a GPU; or the word never.",
+    "host_mtbf_s": "Hours between failures of a node, without its GPUs, NICs and links.",
+    "nic_mtbf_s": "Hours between failures of a port on the compute fabric.",
+    "link_mtbf_s": "Hours between failures of a cable from NIC to leaf.",
+    "switch_mtbf_s": "Hours between failures of a switch of the compute fabric.",
+    "hb_domain_mtbf_s": "Hours between failures of a whole HB domain that spans nodes.",
+    "software_mtbf_s": "GPU hours between interruptions that a restart fixes.",
     "node_repair_s": "Mean hours until a failed node can be used again.",
     "switch_repair_s": "Mean hours until a failed switch can be used again.",
     "hb_domain_repair_s": "Mean hours until a failed HB domain can be used again.",
@@ -61,17 +61,17 @@ class FailureOption(TableOption):
 def failure_flags(command: Command) -> Command:
     """Give a command the flags on failures and spares; all arrive as text, to be checked together."""
     flags = [
-        ("--rates", "NAME|FILE", f"Published rates, or a TOML of your own. Default: {DEFAULT_RATES}."),
+        ("--rates", "NAME|FILE", f"Published failure rates, or your own TOML. Default: {DEFAULT_RATES}."),
         *((f"--{to_hours_field(name).replace('_', '-')}", "HOURS", words) for name, words in _WORDS.items()),
-        ("--spares", "N", "Most spare nodes (or HB domains, where these span nodes) to look at."),
-        ("--hold", "N", "Spares that are held: goodput is told for these; left out, for the best number."),
-        ("--spare-trays", "N", "Nodes of every HB domain kept as spares; left out, the best number."),
+        ("--spares", "N", "Maximum number of spare nodes (of HB domains, if these span nodes) to evaluate."),
+        ("--hold", "N", "Number of spares that the job holds; by default the best number."),
+        ("--spare-trays", "N", "Spare nodes in every HB domain; by default the best number."),
         (
             "--when-out",
             "WORD",
-            f"What the job does with too few nodes: {WAIT}, or {SHRINK} by replicas. Default: {WAIT}.",
+            f"What the job does without enough nodes: {WAIT}, or {SHRINK} by replicas. Default: {WAIT}.",
         ),
-        ("--radix", "N", f"Ports of a switch, for clusters that do not count theirs. Default: {RADIX}."),
+        ("--radix", "N", f"Ports of a switch, if the cluster does not define it. Default: {RADIX}."),
     ]
     for name, metavar, words in reversed(flags):
         command = click.option(name, cls=FailureOption, metavar=metavar, default=None, help=words)(command)
@@ -80,25 +80,26 @@ def failure_flags(command: Command) -> Command:
 
 @click.command(cls=SectionedCommand)
 @click.argument("plan_file", required=False, metavar="[PLAN.toml]")
-@click.option("--efficiency", metavar="FILE", help="Efficiencies that opsk calibrate wrote; left out, those of opsk.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--csv", "as_csv", is_flag=True, help="The rows on spares as CSV on stdout.")
+@click.option("--efficiency", metavar="FILE", help="Efficiencies that opsk calibrate wrote; by default those of opsk.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the table of spares as CSV on stdout.")
 @table_flags
 @failure_flags
 def goodput(plan_file: str | None, *, efficiency: str | None, as_json: bool, as_csv: bool, **flags: Any) -> int:
-    """Say how much of its time the plan in PLAN.toml, or of the flags, will train in spite of failures.
+    """Compute the goodput of a plan: the share of time that it trains despite failures.
 
-    Best checkpoint interval, expected tokens/s, and what each spare node (or node inside of an HB domain) brings, from
-    published failure rates or your own. docs/explanation/goodput.md has formulas and sources.
+    The answer has the best checkpoint interval, the expected tokens/s, and the gain of each spare node, from published
+    failure rates or your own. The plan comes from PLAN.toml, the flags, or both. Formulas and sources are in
+    docs/explanation/goodput.md.
 
-    Exit status: 0 an answer; 1 the plan will run out of memory; 2 the plan, the cluster or the rates cannot be.
+    Exit status: 0 an answer; 1 the plan will run out of memory; 2 the plan, the cluster or the rates are invalid.
     """
     stated = build_tables(flags)
     if plan_file is None and not {"model", "plan"} & stated.keys():
         raise click.UsageError("give a PLAN.toml (- is standard input), or the flags of a model and a plan")
     failures, wrong = parse_failure_flags(flags)
     if as_json and as_csv:
-        wrong.append("--json and --csv: give one of them")
+        wrong.append("give only one of --json and --csv")
     plan_input, cluster = _read_plan(plan_file, stated, failures, wrong)
     document = _build_answer(plan_input, cluster, failures, load_efficiency(efficiency))
     if as_json:

@@ -74,7 +74,7 @@ def run(*words: str) -> Result:
 def test_a_sound_cluster_has_nothing_to_tell(exporters: Exporters) -> None:
     exporters.pages = {"n0": WELL, "n1": WELL}
     result = run(*exporters.options(), "--no-slurm")
-    assert result.output == "nothing fails on 2 nodes\n"
+    assert result.output == "no failures on 2 nodes\n"
 
 
 def test_a_lost_gpu_is_bad_news_with_all_keys(exporters: Exporters, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +124,7 @@ def test_a_slurm_that_is_silent_is_told_and_exporters_do(exporters: Exporters, m
 def test_an_exporter_that_is_silent_is_told(exporters: Exporters) -> None:
     exporters.pages = {"n0": WELL, "n1": ""}
     said = run(*exporters.options(), "--no-slurm").output
-    assert "nothing fails on 2 nodes" in said
+    assert "no failures on 2 nodes" in said
     assert "no answer" in said
 
 

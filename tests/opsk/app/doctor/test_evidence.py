@@ -49,7 +49,7 @@ def test_a_site_that_keeps_nothing_is_told_how(tmp_path: Path) -> None:
 def test_a_spool_without_a_folder_fills_up(spool: Path) -> None:
     (found,) = looked(None, spool)
     assert (found.level, found.check) == (Level.WRONG, "evidence")
-    assert "no folder is named" in found.what
+    assert "no folder for evidence" in found.what
 
 
 def test_storage_that_is_not_mounted_is_wrong_and_a_folder_to_come_is_not(tmp_path: Path, spool: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_folder_that_everybody_can_change_is_wrong(folder: Path, spool: Path) 
     folder.chmod(0o777)
     found = looked(folder, spool)[0]
     assert found.level is Level.WRONG
-    assert found.what == "neither written nor believed: everybody might change it"
+    assert found.what == "opsk neither writes nor trusts it: everybody might change it"
 
 
 def test_a_host_without_jobs_needs_no_spool(folder: Path, tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_jobs_that_nobody_takes_are_named_after_an_hour(folder: Path, spool: Pat
     (spool / "reports" / "4712@17").touch()
     assert Level.WRONG not in levels(looked(folder, spool)), "it has ended just now"
     _, taken, reported = looked(folder, spool, later_s=OVERDUE_AFTER_S + 1)
-    assert (taken.level, taken.what) == (Level.WRONG, "of 1 job (4711) none is taken yet, an hour after the end")
+    assert (taken.level, taken.what) == (Level.WRONG, "not collected an hour after the end: 1 job (4711)")
     assert "opsk-collector.timer" in taken.hint
-    assert (reported.level, reported.what) == (Level.WRONG, "no report yet on 1 job (4712)")
+    assert (reported.level, reported.what) == (Level.WRONG, "no report yet: 1 job (4712)")
 
 
 def test_another_user_is_told_that_he_cannot_look(folder: Path, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:

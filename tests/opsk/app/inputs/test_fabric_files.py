@@ -77,7 +77,7 @@ def test_one_good_file_of_two_is_enough(files: tuple[Path, Path]) -> None:
 
 
 def test_tables_alone_are_refused_with_a_hint(files: tuple[Path, Path]) -> None:
-    with pytest.raises(InputError, match="no fabric"):
+    with pytest.raises(InputError, match="without a fabric"):
         fabric.main([str(files[1])], standalone_mode=False)
 
 

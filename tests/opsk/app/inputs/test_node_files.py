@@ -99,7 +99,7 @@ def test_a_cut_archive_gives_what_came_before(tmp_path: Path) -> None:
     (tmp_path / "n1.tar").write_bytes(content.getvalue()[:20_000])
     node = read_node_files([tmp_path / "n1.tar"])["n1"]
     assert 0 < len(node.nics) < 4
-    assert "damaged or cut archive" in node.problems[-1]
+    assert "damaged or truncated archive" in node.problems[-1]
 
 
 def test_an_unreadable_file_is_a_problem_while_another_can_be_read(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_a_good_plan_has_nothing_wrong():
 def test_a_wrong_type_hides_nothing_else():
     told = wrong(model__layers="eight", plan__tp=-1, plan__colour=3, run__pue=0.5)
     assert told == (
-        "model.layers: 'eight' is no whole number",
+        "model.layers: 'eight' is not an integer",
         "plan.colour: no such key",
         "plan: tp is -1, must be at least 1",
         "run: pue is 0.5, must be 1 or more",
@@ -59,14 +59,14 @@ def test_model_and_plan_are_checked_against_themselves_and_the_gpus():
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (10**9 + 1, "model.seq is 1000000001: beyond all that could be meant"),
-        (-(10**10), "model.seq is -10000000000: beyond all that could be meant"),
-        (10**100, "model.seq is a number of 101 digits: beyond all that could be meant"),
-        (2048.0, "model.seq: 2048.0 is no whole number"),
-        (True, "model.seq: True is no whole number"),
-        ([1], "model.seq: list is no whole number"),
-        ("x" * 500, "model.seq: '" + "x" * 58 + "… is no whole number"),
-        ("\x1b[31m", "model.seq: '\\x1b[31m' is no whole number"),
+        (10**9 + 1, "model.seq is 1000000001: out of range"),
+        (-(10**10), "model.seq is -10000000000: out of range"),
+        (10**100, "model.seq is a number of 101 digits: out of range"),
+        (2048.0, "model.seq: 2048.0 is not an integer"),
+        (True, "model.seq: True is not an integer"),
+        ([1], "model.seq: list is not an integer"),
+        ("x" * 500, "model.seq: '" + "x" * 58 + "… is not an integer"),
+        ("\x1b[31m", "model.seq: '\\x1b[31m' is not an integer"),
     ],
 )
 def test_absurd_sizes_and_wrong_types_are_shown_short_and_printable(value: object, says: str):
@@ -88,7 +88,7 @@ def test_an_unknown_word_is_told_with_all_that_there_are():
 
 
 def test_a_table_that_is_none_is_told():
-    assert wrong(plan=3)[0] == "[plan] is 3, no table"
+    assert wrong(plan=3)[0] == "[plan] is 3, not a table"
 
 
 def test_what_no_default_can_stand_for_is_missing():

@@ -108,7 +108,7 @@ def test_live_reads_what_the_program_prints_and_gives_up_in_time(dump: Path, tmp
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     done = opsk("--live", "--deadline", "0.2", path=f"{tmp_path}:/usr/bin:/bin")
     assert done.returncode == 3
-    assert b"no answer in 0.2 s" in done.stderr
+    assert b"did not answer within 0.2 s" in done.stderr
 
 
 def test_the_tree_for_slurm_is_written_with_the_nodes_asked_for(dump: Path) -> None:
@@ -135,7 +135,7 @@ def test_people_see_rails_and_findings(dump: Path) -> None:
     text = opsk(dump).stdout.decode()
     assert "rail 1" in text
     assert "4 down, 4 up" in text
-    assert "Nothing wrong was found." in text
+    assert "No problems found." in text
 
 
 @pytest.mark.shared

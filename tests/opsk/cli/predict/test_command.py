@@ -255,7 +255,7 @@ def test_everything_that_is_wrong_is_one_error_with_status_two(plan_file: str):
     assert isinstance(error, OpskError)
     assert error.exit_status == 2
     for words in (
-        "plan.dp: 'x' is no whole number",
+        "plan.dp: 'x' is not an integer",
         "plan.precision: 'fp9' is none of",
         "run.pue is nan: must be finite",
         "model: seq is -1, must be at least 1",
