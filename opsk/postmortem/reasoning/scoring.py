@@ -168,7 +168,8 @@ def _explain_confidence(score: _Score, total: float) -> str:
     share = score.odds / total
     if share > _limit_confidence(score.candidate):
         return f"an exception alone does not tell whose fault it is: at most {_BARE_EXCEPTION:.0%}"
-    return f"odds {score.odds:.2g} of {total:.2g} of all candidates and of a cause that left no sign: {share:.0%}"
+    others = max(total - score.odds, 0.0)
+    return f"odds {score.odds:.2g} to {others:.2g} of the others and of a cause without a sign: {min(share, _SURE):.0%}"
 
 
 def _limit_confidence(candidate: Candidate) -> float:
