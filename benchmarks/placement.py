@@ -15,6 +15,7 @@ from benchmarks.found import Found, arguments, run
 from benchmarks.large_fabric import NODES, large_fabric
 from benchmarks.process_use import own_peak_bytes, timed
 from opsk.fabric.rails import Rails, find_rails
+from opsk.planning.placement.initial_placements import PlacementProblem
 from opsk.planning.placement.placement import place
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.routes import Routes
@@ -78,7 +79,19 @@ def placed_s(
 ) -> float:
     """Place a job some times; print the best wall time, and return the least CPU time [s]."""
     runs = [
-        timed(lambda: place(MODEL, plan, rails, nodes, 8, routes=routes, slurm_nodes=slurm_nodes))
+        timed(
+            lambda: place(
+                PlacementProblem(
+                    model=MODEL,
+                    plan=plan,
+                    rails=rails,
+                    nodes=nodes,
+                    gpus_per_node=8,
+                    routes=routes,
+                    slurm_nodes=slurm_nodes,
+                )
+            )
+        )
         for _ in range(REPEATED)
     ]
     placed, best_s, cpu_s = runs[0][0], min(wall for _, wall, _ in runs), min(cpu for _, _, cpu in runs)

@@ -11,7 +11,7 @@ from opsk.app.interference.document import query_interference
 from opsk.cli.document import echo_json
 from opsk.cli.fabric.options import fabric_options, interference_options
 from opsk.cli.place.document import build_place_document
-from opsk.cli.place.launch import launch_file_options, print_launch, write_launch_files
+from opsk.cli.place.launch import build_problem, launch_file_options, print_launch, write_launch_files
 from opsk.cli.place.launch_shell import DEADLINE_S, Launch
 from opsk.cli.place.text import print_interference, print_placement
 from opsk.cli.render.fabric_svg import STDOUT, render_fabric_svg, svg_options, write_svg
@@ -73,22 +73,8 @@ def place(
     slurm = slurm_client()
     inputs = gather_inputs(request, slurm)
     fabric_routes = build_routes(inputs.fabric, inputs.rails, inputs.tables, adaptive=inputs.adaptive)
-    placement = place_ranks(
-        inputs.model,
-        inputs.plan,
-        inputs.rails,
-        inputs.nodes,
-        inputs.gpus_per_node,
-        hb_domains=inputs.hb_domains,
-        routes=fabric_routes,
-        step=inputs.step,
-        order=RankOrder(rank_order),
-        distribution=distribution,
-        slurm_nodes=inputs.slurm_nodes,
-        affinity=inputs.affinity,
-        with_links=svg is not None,
-        node_gpus=max(inputs.gpus_per_node, inputs.cluster.node.gpus) if inputs.cluster else None,
-    )
+    problem = build_problem(inputs, fabric_routes, RankOrder(rank_order), distribution=distribution)
+    placement = place_ranks(problem, with_links=svg is not None)
     document = build_place_document(inputs, placement)
     if running or rates is not None:
         document["interference"] = query_interference(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,12 @@ from opsk.cli.place.launch_shell import (
     limit_time,
 )
 from opsk.errors import ExitStatus, InputError, OpskError
-from opsk.planning.placement.initial_placements import Prepared, prepare
+from opsk.planning.placement.initial_placements import PlacementProblem, Prepared, prepare
 from opsk.planning.placement.launch import nccl_settings, rank_map
 from opsk.planning.placement.placement import Placement, anchor_rank_0, place
 from opsk.planning.ranks import RankOrder
 from opsk.planning.routing.fabric_routes import build_routes
+from opsk.planning.routing.routes import Routes
 from opsk.slurm.commands.command import CommandClient
 from opsk.slurm.commands.current_job import find_own_job, read_node_list
 from opsk.text import escape
@@ -124,20 +124,12 @@ def compute_launch(request: Request, order: RankOrder, *, is_anchored: bool) -> 
     if inputs.job is None or not inputs.job.nodes:
         raise InputError(f"job {job_id} has no nodes")
     routes = build_routes(inputs.fabric, inputs.rails, inputs.tables, adaptive=inputs.adaptive)
-    prepare_nodes = partial(
-        prepare, inputs.model, inputs.plan, inputs.rails, gpus_per_node=inputs.gpus_per_node,
-        hb_domains=inputs.hb_domains, routes=routes, step=inputs.step, order=order, affinity=inputs.affinity,
-        node_gpus=_compute_node_gpus(inputs),
-    )  # fmt: skip
-    placement: Placement | None = place(
-        inputs.model, inputs.plan, inputs.rails, inputs.nodes, inputs.gpus_per_node, inputs.hb_domains, routes=routes,
-        step=inputs.step, order=order, slurm_nodes=inputs.slurm_nodes, affinity=inputs.affinity,
-        node_gpus=_compute_node_gpus(inputs),
-    )  # fmt: skip
+    problem = build_problem(inputs, routes, order)
+    placement: Placement | None = place(problem)
     if placement is not None and is_anchored:
 
         def prepare_anchored(nodes: Sequence[str]) -> Prepared:
-            return prepare_nodes(nodes, slurm_nodes=nodes)
+            return prepare(replace(problem, nodes=nodes, slurm_nodes=nodes))
 
         placement = anchor_rank_0(placement, inputs.job.nodes[0], inputs.rails, prepare_anchored)
     if placement is None:
@@ -159,9 +151,25 @@ def compute_launch(request: Request, order: RankOrder, *, is_anchored: bool) -> 
     )
 
 
-def _compute_node_gpus(inputs: PlacementInputs) -> int | None:
-    """Return how many GPUs a node has, where the cluster is known."""
-    return max(inputs.gpus_per_node, inputs.cluster.node.gpus) if inputs.cluster else None
+def build_problem(
+    inputs: PlacementInputs, routes: Routes, order: RankOrder, *, distribution: str = "block"
+) -> PlacementProblem:
+    """Return the placement problem of the inputs that were read."""
+    return PlacementProblem(
+        model=inputs.model,
+        plan=inputs.plan,
+        rails=inputs.rails,
+        nodes=inputs.nodes,
+        gpus_per_node=inputs.gpus_per_node,
+        hb_domains=inputs.hb_domains,
+        routes=routes,
+        step=inputs.step,
+        order=order,
+        distribution=distribution,
+        slurm_nodes=inputs.slurm_nodes,
+        node_gpus=max(inputs.gpus_per_node, inputs.cluster.node.gpus) if inputs.cluster else None,
+        affinity=inputs.affinity,
+    )
 
 
 def _fall_back(launch: Launch, why: str) -> list[str]:

@@ -19,7 +19,11 @@ from opsk.costmodel.table import FloatColumn
 from opsk.errors import OpskError
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.interference.links import FabricLinks
-from opsk.planning.placement.initial_placements import build_initial_placements, judge_initial_placements
+from opsk.planning.placement.initial_placements import (
+    PlacementProblem,
+    build_initial_placements,
+    judge_initial_placements,
+)
 from opsk.planning.placement.placement import Placement, build_placement
 from opsk.planning.placement.rank_placement import (
     Job,
@@ -276,17 +280,19 @@ def place_on_default_nodes(
     """
     job = placed.job
     initial = build_initial_placements(
-        model,
-        shape.plan,
-        fabric_links.rails,
-        job.nodes,
-        shape.gpus_per_node,
-        shape.hb_domains,
-        routes=fabric_links.routes,
-        step=shape.step,
-        order=shape.order,
-        node_gpus=shape.node_gpus,
-        affinity=shape.affinity,
+        PlacementProblem(
+            model=model,
+            plan=shape.plan,
+            rails=fabric_links.rails,
+            nodes=job.nodes,
+            gpus_per_node=shape.gpus_per_node,
+            hb_domains=shape.hb_domains,
+            routes=fabric_links.routes,
+            step=shape.step,
+            order=shape.order,
+            node_gpus=shape.node_gpus,
+            affinity=shape.affinity,
+        ),
         known_ports={job.nodes: job.ports},
         sent=shape.sent,
     )

@@ -18,7 +18,7 @@ from opsk.fabric.fabric import Cable, Fabric, Fault
 from opsk.fabric.hosts.ports import natural_key
 from opsk.fabric.leaves.leaf import Attachment
 from opsk.fabric.rails import Rails, find_rails
-from opsk.planning.placement.initial_placements import Prepared, prepare
+from opsk.planning.placement.initial_placements import PlacementProblem, Prepared, prepare
 from opsk.planning.placement.node_order import slurm_order, unit_of_nodes
 from opsk.planning.placement.step_model import ReferenceJob
 from opsk.planning.routing.fabric_routes import build_routes
@@ -184,7 +184,20 @@ class FaultPricer:
 
     def _judge(self, nodes: tuple[str, ...], rails: Rails, routes: Routes) -> list[tuple[ReferenceJob, Prepared]]:
         return [
-            (job, prepare(job.model, job.plan, rails, nodes, self._gpus, routes=routes, step=job.step))
+            (
+                job,
+                prepare(
+                    PlacementProblem(
+                        model=job.model,
+                        plan=job.plan,
+                        rails=rails,
+                        nodes=nodes,
+                        gpus_per_node=self._gpus,
+                        routes=routes,
+                        step=job.step,
+                    )
+                ),
+            )
             for job in self._jobs(len(nodes))
         ]
 

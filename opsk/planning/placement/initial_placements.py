@@ -37,6 +37,48 @@ _MAX_SPARES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementProblem:
+    """A job whose ranks are to be placed on some nodes of a fabric.
+
+    Parameters
+    ----------
+    nodes
+        Candidates; the job takes as many as it needs, from as few scalable units as possible.
+    gpus_per_node
+        Ranks on one node.
+    hb_domains
+        Node to HB domain, for NVLink that joins several nodes; without it each node is a domain.
+    routes
+        How traffic runs between leaves; without it the uplinks of the leaves are taken to share their traffic evenly.
+    step
+        The step model of the plan (`opsk.planning.placement.step_model`); without it only the times of links are
+        compared.
+    distribution
+        Slurm's default to compare with: ``block`` or ``cyclic``.
+    slurm_nodes
+        The nodes as Slurm numbers them; by name when not given.
+    node_gpus
+        GPUs that a node has, when the job does not use all.
+    affinity
+        Node to GPU index to HCA guid, where it is known from the node's own topology.
+    """
+
+    model: ModelShape
+    plan: Plan
+    rails: Rails
+    nodes: Sequence[str]
+    gpus_per_node: int
+    hb_domains: Mapping[str, str] | None = None
+    routes: Routes | None = None
+    step: StepModel = COMMUNICATION_ONLY
+    order: RankOrder = RankOrder.TP_CP_EP_DP_PP
+    distribution: str = "block"
+    slurm_nodes: Sequence[str] | None = None
+    node_gpus: int | None = None
+    affinity: Mapping[str, Mapping[int, str]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """A job ready to be placed: Slurm's own arrangement, the best of a few good ones, and the search space.
 
@@ -80,39 +122,9 @@ class InitialPlacements:
                     yield order, rank_placement
 
 
-def prepare(
-    model: ModelShape,
-    plan: Plan,
-    rails: Rails,
-    nodes: Sequence[str],
-    gpus_per_node: int,
-    hb_domains: Mapping[str, str] | None = None,
-    *,
-    routes: Routes | None = None,
-    step: StepModel = COMMUNICATION_ONLY,
-    order: RankOrder = RankOrder.TP_CP_EP_DP_PP,
-    distribution: str = "block",
-    slurm_nodes: Sequence[str] | None = None,
-    node_gpus: int | None = None,
-    affinity: Mapping[str, Mapping[int, str]] | None = None,
-) -> Prepared:
-    """Evaluate Slurm's order and a few good ones; parameters and errors as for `place`."""
-    initial = build_initial_placements(
-        model,
-        plan,
-        rails,
-        nodes,
-        gpus_per_node,
-        hb_domains,
-        routes=routes,
-        step=step,
-        order=order,
-        distribution=distribution,
-        slurm_nodes=slurm_nodes,
-        node_gpus=node_gpus,
-        affinity=affinity,
-    )
-    return judge_initial_placements(initial)
+def prepare(problem: PlacementProblem) -> Prepared:
+    """Evaluate Slurm's order and a few good ones; errors as for `place`."""
+    return judge_initial_placements(build_initial_placements(problem))
 
 
 def judge_initial_placements(initial: InitialPlacements, default: Arrangement | None = None) -> Prepared:
@@ -135,58 +147,47 @@ def judge_initial_placements(initial: InitialPlacements, default: Arrangement | 
 
 
 def build_initial_placements(
-    model: ModelShape,
-    plan: Plan,
-    rails: Rails,
-    nodes: Sequence[str],
-    gpus_per_node: int,
-    hb_domains: Mapping[str, str] | None = None,
+    problem: PlacementProblem,
     *,
-    routes: Routes | None = None,
-    step: StepModel = COMMUNICATION_ONLY,
-    order: RankOrder = RankOrder.TP_CP_EP_DP_PP,
-    distribution: str = "block",
-    slurm_nodes: Sequence[str] | None = None,
-    node_gpus: int | None = None,
-    affinity: Mapping[str, Mapping[int, str]] | None = None,
     known_ports: dict[tuple[str, ...], Ports] | None = None,
     sent: StepBytes | None = None,
 ) -> InitialPlacements:
-    """Build the initial placements of a job; parameters and errors as for `place`.
+    """Build the initial placements of a job; errors as for `place`.
 
     ``known_ports`` caches the HCAs of node lists across jobs on these nodes; ``sent`` are the bytes that the ranks
     send, where they are known already.
     """
-    node_gpus = node_gpus or gpus_per_node
-    _check(plan, rails, nodes, gpus_per_node, node_gpus, distribution)
-    domain_of = domain_names(nodes, hb_domains)
+    plan, rails, nodes, gpus_per_node = problem.plan, problem.rails, problem.nodes, problem.gpus_per_node
+    node_gpus = problem.node_gpus or gpus_per_node
+    _check(plan, rails, nodes, gpus_per_node, node_gpus, problem.distribution)
+    domain_of = domain_names(nodes, problem.hb_domains)
     candidates = slurm_order(nodes)
-    default_nodes = tuple(candidates if slurm_nodes is None else slurm_nodes)
+    default_nodes = tuple(candidates if problem.slurm_nodes is None else problem.slurm_nodes)
     default_nodes = default_nodes[: math.ceil(plan.gpus / gpus_per_node)]
     largest = _count_largest_domain(candidates, domain_of) * gpus_per_node
     packings = list_packings(plan.gpus, inner_group(plan, largest), gpus_per_node, largest, len(candidates))
-    orders = _list_good_orders(plan, rails, nodes, gpus_per_node, domain_of, order, packings[0])
+    orders = _list_good_orders(plan, rails, nodes, gpus_per_node, domain_of, problem.order, packings[0])
     spares = candidates if len(candidates) <= max(MAX_NODES, packings[0].nodes + _MAX_SPARES) else ()
     universe = tuple(dict.fromkeys([*default_nodes, *(name for row in orders for name in row), *spares]))
     ports = {} if known_ports is None else known_ports
     if universe not in ports:
-        ports[universe] = build_ports(rails, universe, node_gpus, affinity)
+        ports[universe] = build_ports(rails, universe, node_gpus, problem.affinity)
     job = Job(
-        grid=rank_grid(plan, order),
-        sent=sent or step_bytes(model, plan),
+        grid=rank_grid(plan, problem.order),
+        sent=sent or step_bytes(problem.model, plan),
         nodes=universe,
         ports=ports[universe],
         domains=domain_numbers(universe, domain_of),
         usable_gpus=gpus_per_node,
-        routes=routes or UplinkRoutes(rails),
-        step=step,
+        routes=problem.routes or UplinkRoutes(rails),
+        step=problem.step,
     )
     number = {name: index for index, name in enumerate(universe)}
     return InitialPlacements(
         job=job,
         default_order=tuple(number[name] for name in default_nodes),
         orders=tuple(tuple(number[name] for name in row) for row in orders),
-        distribution=distribution,
+        distribution=problem.distribution,
         packings=packings,
         candidates=candidates,
         spares=tuple(number[name] for name in spares),

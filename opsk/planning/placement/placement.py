@@ -12,17 +12,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from opsk.fabric.rails import Rails
-from opsk.planning.placement.initial_placements import DISTRIBUTIONS, Prepared, prepare
+from opsk.planning.placement.initial_placements import DISTRIBUTIONS, PlacementProblem, Prepared, prepare
 from opsk.planning.placement.node_order import unit_of_nodes
 from opsk.planning.placement.rank_placement import SAME, Job, local_ranks
 from opsk.planning.placement.search import Arrangement, PlacementResult, search
-from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planning.ranks import RankOrder
 from opsk.planning.routing.loads import busiest_of_axis
-from opsk.planning.routing.routes import Routes
 from opsk.planning.routing.traffic import AXES
-from opsk.workload.model import ModelShape
-from opsk.workload.plan import Plan
 
 __all__ = ["DISTRIBUTIONS", "AxisLoad", "Placement", "RankPlace", "TrafficShare", "build_placement", "place"]
 
@@ -132,24 +128,7 @@ class Placement:
         return self.traffic.step_s / self.least_step_s - 1.0 if self.least_step_s > 0 else 0.0
 
 
-def place(
-    model: ModelShape,
-    plan: Plan,
-    rails: Rails,
-    nodes: Sequence[str],
-    gpus_per_node: int,
-    hb_domains: Mapping[str, str] | None = None,
-    *,
-    routes: Routes | None = None,
-    step: StepModel = COMMUNICATION_ONLY,
-    order: RankOrder = RankOrder.TP_CP_EP_DP_PP,
-    distribution: str = "block",
-    slurm_nodes: Sequence[str] | None = None,
-    node_gpus: int | None = None,
-    affinity: Mapping[str, Mapping[int, str]] | None = None,
-    with_links: bool = False,
-    searching: bool = True,
-) -> Placement:
+def place(problem: PlacementProblem, *, with_links: bool = False, searching: bool = True) -> Placement:
     """Choose nodes, their order, and the GPU of every rank, for the shortest predicted step.
 
     Tensor-parallel groups (with cp or ep around them, as far as there is room) stay inside an HB domain; ranks that
@@ -159,25 +138,6 @@ def place(
 
     Parameters
     ----------
-    nodes
-        Candidates; the job takes as many as it needs, from as few scalable units as possible.
-    gpus_per_node
-        Ranks on one node.
-    hb_domains
-        Node to HB domain, for NVLink that joins several nodes; without it each node is a domain.
-    routes
-        How traffic runs between leaves; without it the uplinks of the leaves are taken to share their traffic evenly.
-    step
-        The step model of the plan (`opsk.planning.placement.step_model`); without it only the times of links are
-        compared.
-    distribution
-        Slurm's default to compare with: ``block`` or ``cyclic``.
-    slurm_nodes
-        The nodes as Slurm numbers them; by name when not given.
-    node_gpus
-        GPUs that a node has, when the job does not use all.
-    affinity
-        Node to GPU index to HCA guid, where it is known from the node's own topology.
     with_links
         Report how busy each link is, for rendering.
     searching
@@ -190,24 +150,10 @@ def place(
     InputError
         No node is on the fabric, or a number makes no sense.
     """
-    ready = prepare(
-        model,
-        plan,
-        rails,
-        nodes,
-        gpus_per_node,
-        hb_domains,
-        routes=routes,
-        step=step,
-        order=order,
-        distribution=distribution,
-        slurm_nodes=slurm_nodes,
-        node_gpus=node_gpus,
-        affinity=affinity,
-    )
+    ready = prepare(problem)
     within = (ready.spares or ready.best.order) if searching else ()
     result = search(ready.job, ready.best, within, ready.packings)
-    placement = build_placement(ready, result, rails)
+    placement = build_placement(ready, result, problem.rails)
     return replace(placement, busy=link_shares(ready.job, result.arrangement)) if with_links else placement
 
 

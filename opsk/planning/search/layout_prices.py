@@ -17,7 +17,7 @@ import numpy as np
 
 from opsk.costmodel.table import FloatColumn, IntColumn
 from opsk.fabric.rails import Rails
-from opsk.planning.placement.initial_placements import InitialPlacements, build_initial_placements
+from opsk.planning.placement.initial_placements import InitialPlacements, PlacementProblem, build_initial_placements
 from opsk.planning.placement.placement import Placement, place
 from opsk.planning.placement.rank_placement import SAME, compute_min_axis_s, estimate_messages, judge_with_links
 from opsk.planning.placement.search import (
@@ -29,7 +29,7 @@ from opsk.planning.placement.search import (
     all_orders,
     classify_nodes,
 )
-from opsk.planning.placement.step_model import StepModel, StepModels
+from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel, StepModels
 from opsk.planning.routing.hca_ports import Ports
 from opsk.planning.routing.routes import Routes
 from opsk.planning.routing.traffic import AXES, BytesTable, RankPlacement
@@ -71,32 +71,24 @@ class Cabled:
         PlanInfeasibleError
             The plan cannot be placed on these nodes.
         """
-        return place(
-            model,
-            plan,
-            self.rails,
-            self.nodes,
-            self.gpus_per_node,
+        return place(self._problem(model, plan, step))
+
+    def build_initial_placements(self, model: ModelShape, plan: Plan) -> InitialPlacements:
+        """Build the initial placements of a plan's layout; raises as ``place`` does."""
+        return build_initial_placements(self._problem(model, plan, COMMUNICATION_ONLY), known_ports=self._ports)
+
+    def _problem(self, model: ModelShape, plan: Plan, step: StepModel) -> PlacementProblem:
+        return PlacementProblem(
+            model=model,
+            plan=plan,
+            rails=self.rails,
+            nodes=self.nodes,
+            gpus_per_node=self.gpus_per_node,
             hb_domains=self.hb_domains,
             routes=self.routes,
             step=step,
             node_gpus=self.node_gpus,
             affinity=self.affinity,
-        )
-
-    def build_initial_placements(self, model: ModelShape, plan: Plan) -> InitialPlacements:
-        """Build the initial placements of a plan's layout; raises as ``place`` does."""
-        return build_initial_placements(
-            model,
-            plan,
-            self.rails,
-            self.nodes,
-            self.gpus_per_node,
-            self.hb_domains,
-            routes=self.routes,
-            node_gpus=self.node_gpus,
-            affinity=self.affinity,
-            known_ports=self._ports,
         )
 
 

@@ -158,9 +158,9 @@ def test_a_jobs_plan_is_read_from_its_record(monkeypatch: pytest.MonkeyPatch, du
 @pytest.mark.parametrize(
     ("job", "says"),
     [
-        (running(), "carries no plan"),
-        (running(admin_comment="opsk:v1 verdict=unknown"), "carries no plan"),
-        (running(comment="opsk:v1 verdict=fits tp=8 pp=1 dp=2"), "carries no plan"),
+        (running(), "has no plan"),
+        (running(admin_comment="opsk:v1 verdict=unknown"), "has no plan"),
+        (running(comment="opsk:v1 verdict=fits tp=8 pp=1 dp=2"), "has no plan"),
         (running(admin_comment="opsk:v1 verdict=fits tp=8 pp=1 dp=2", state="PENDING", nodes=()), "has no nodes"),
         (running(admin_comment="opsk:v1 verdict=fits tp=8 pp=1 dp=2", gpus_per_node=None), "unevenly"),
     ],
@@ -184,9 +184,9 @@ def test_slurm_down_is_exit_status_3(monkeypatch: pytest.MonkeyPatch, plan_file:
     ("arguments", "says"),
     [
         (("--nodes", "n[0-1]"), "no fabric"),
-        (("--nodes", "n[0-1]", "--cluster", "summit"), "cables cannot be guessed"),
-        (("--cluster", "superpod-h100"), "no nodes are named"),
-        (("--nodes", ""), "names no node"),
+        (("--nodes", "n[0-1]", "--cluster", "summit"), "cannot derive its cables"),
+        (("--cluster", "superpod-h100"), "no nodes are given"),
+        (("--nodes", ""), "--nodes is empty"),
         (("--nodes", "n[0-"), "brackets"),
     ],
 )

@@ -113,7 +113,7 @@ def test_nodes_that_are_gone_leave_options_that_name_those_that_are_there(monkey
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"admin_comment": None}, "carries no plan"),
+        ({"admin_comment": None}, "has no plan"),
         ({"nodes": (), "state": "PENDING"}, "has no nodes"),
         ({"gpus_per_node": None, "gpus": 11}, "unevenly"),
         ({"nodes": ("x0", "x1"), "gpus": 4}, "fabric"),

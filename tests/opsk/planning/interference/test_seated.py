@@ -23,6 +23,7 @@ from opsk.planning.interference.load import (
 )
 from opsk.planning.interference.node_choice import NodeChoice, choose_nodes
 from opsk.planning.interference.running_loads import RunningLoads
+from opsk.planning.placement.initial_placements import PlacementProblem
 from opsk.planning.placement.placement import place
 from opsk.planning.placement.step_model import DENSE, as_cabled, stack_models, step_model
 from opsk.planning.routing.fabric_routes import build_routes
@@ -68,7 +69,16 @@ def test_a_job_that_was_seated_is_placed_as_place_does(scene: Scene, nodes: int)
     shape, row = shape_of(fabric_links, nodes), tuple(sorted(free[:nodes]))
     seated = place_by_default("", fabric_links, shape, row)
     expected = place(
-        DENSE, shape.plan, fabric_links.rails, row, 8, routes=fabric_links.routes, step=shape.step, searching=False
+        PlacementProblem(
+            model=DENSE,
+            plan=shape.plan,
+            rails=fabric_links.rails,
+            nodes=row,
+            gpus_per_node=8,
+            routes=fabric_links.routes,
+            step=shape.step,
+        ),
+        searching=False,
     )
     assert place_on_default_nodes(DENSE, fabric_links, shape, seated) == expected
 

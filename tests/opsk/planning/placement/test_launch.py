@@ -10,6 +10,7 @@ import pytest
 from opsk.fabric.fabric import Cable, Fabric, Hca, Switch
 from opsk.fabric.hb_domains import HbDomain
 from opsk.fabric.rails import Rails
+from opsk.planning.placement.initial_placements import PlacementProblem
 from opsk.planning.placement.launch import Launch, launch_of, sharp_switches
 from opsk.planning.placement.placement import Placement, RankPlace, TrafficShare, place
 from opsk.slurm.topology.release import Release
@@ -21,7 +22,7 @@ PLAN = Plan(tp=4, dp=2, global_batch=2)
 
 
 def launched(model: ModelShape, rails: Rails, nodes: list[str], plan: Plan = PLAN) -> Launch:
-    return launch_of(place(model, plan, rails, nodes, 4), rails)
+    return launch_of(place(PlacementProblem(model=model, plan=plan, rails=rails, nodes=nodes, gpus_per_node=4)), rails)
 
 
 def settings(launch: Launch) -> dict[str, str]:

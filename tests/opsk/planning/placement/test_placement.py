@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,8 +16,9 @@ from opsk.errors import InputError, PlanInfeasibleError
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.dialects import read_fabric
 from opsk.fabric.rails import Rails, find_rails
-from opsk.planning.placement.initial_placements import Prepared, prepare
-from opsk.planning.placement.placement import Placement, anchor_rank_0, place
+from opsk.planning.placement.initial_placements import PlacementProblem, Prepared, prepare
+from opsk.planning.placement.placement import Placement, anchor_rank_0
+from opsk.planning.placement.placement import place as place_problem
 from opsk.planning.ranks import RankOrder
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.traffic import step_bytes
@@ -24,6 +26,18 @@ from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
 RailsMaker = Callable[..., Rails]
+
+
+def place(
+    model: ModelShape, plan: Plan, rails: Rails, nodes: Sequence[str], gpus_per_node: int,
+    hb_domains: Mapping[str, str] | None = None, **more: Any,
+) -> Placement:  # fmt: skip
+    return place_problem(
+        PlacementProblem(
+            model=model, plan=plan, rails=rails, nodes=nodes, gpus_per_node=gpus_per_node, hb_domains=hb_domains,
+            **more,
+        )
+    )  # fmt: skip
 
 
 def names(count: int) -> list[str]:
@@ -326,7 +340,9 @@ def test_an_order_begins_where_slurms_does(model: ModelShape, mixed: Rails, firs
     placement = placed(model, mixed, slurm_nodes)
 
     def prepared(nodes: Sequence[str]) -> Prepared:
-        return prepare(model, PLAN, mixed, nodes, 2, slurm_nodes=nodes)
+        return prepare(
+            PlacementProblem(model=model, plan=PLAN, rails=mixed, nodes=nodes, gpus_per_node=2, slurm_nodes=nodes)
+        )
 
     found = anchor_rank_0(placement, first, mixed, prepared)
     assert found is not None

@@ -16,6 +16,7 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.leaves.leaf import Attachment
 from opsk.fabric.rails import Rails, find_rails
+from opsk.planning.placement.initial_placements import PlacementProblem
 from opsk.planning.placement.placement import Placement, place
 from opsk.planning.placement.rank_placement import Job, build_rank_placement, judge
 from opsk.planning.placement.step_model import StepModel
@@ -55,9 +56,16 @@ class Case:
 
     def place(self) -> Placement:
         return place(
-            self.model, self.plan, self.rails, self.nodes, self.gpus, routes=build_routes(self.fabric, self.rails),
-            step=self.step,
-        )  # fmt: skip
+            PlacementProblem(
+                model=self.model,
+                plan=self.plan,
+                rails=self.rails,
+                nodes=self.nodes,
+                gpus_per_node=self.gpus,
+                routes=build_routes(self.fabric, self.rails),
+                step=self.step,
+            )
+        )
 
     def step_s(self, seats: Sequence[tuple[str, int]]) -> float:
         return naive_placement.step_s(

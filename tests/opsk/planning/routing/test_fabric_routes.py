@@ -9,6 +9,7 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.forwarding import NO_PATH, ForwardingTables
 from opsk.fabric.rails import find_rails
+from opsk.planning.placement.initial_placements import PlacementProblem
 from opsk.planning.placement.placement import place
 from opsk.planning.routing.fabric_routes import TableRoutes, build_routes
 from opsk.planning.routing.traffic import step_bytes
@@ -50,9 +51,25 @@ def test_tables_put_on_one_cable_what_shortest_paths_spread_over_two(model: Mode
     """tp 1, dp 4: the ring crosses between the leaves once each way; both spines share that only without tables."""
     fabric = two_units()
     rails, plan = find_rails(fabric), Plan(dp=4, global_batch=4)
-    even = place(model, plan, rails, ["n0", "n1", "n2", "n3"], 1, routes=build_routes(fabric, rails))
+    even = place(
+        PlacementProblem(
+            model=model,
+            plan=plan,
+            rails=rails,
+            nodes=["n0", "n1", "n2", "n3"],
+            gpus_per_node=1,
+            routes=build_routes(fabric, rails),
+        )
+    )
     static = place(
-        model, plan, rails, ["n0", "n1", "n2", "n3"], 1, routes=build_routes(fabric, rails, by_first_spine(fabric))
+        PlacementProblem(
+            model=model,
+            plan=plan,
+            rails=rails,
+            nodes=["n0", "n1", "n2", "n3"],
+            gpus_per_node=1,
+            routes=build_routes(fabric, rails, by_first_spine(fabric)),
+        )
     )
     rate = fabric.cables[0].bytes_per_s
     sent = step_bytes(model, plan).dp[0]
