@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from opsk.costmodel.machine import STATE_FRACTIONS
 from opsk.hardware.xids import XidClass, xid
 from opsk.lab.machine.machine import LOST_BY_XID, Machine
 from opsk.lab.machine.nvml_standin import StandInEvent, StandInGpu, StandInProcess, StandInState, Value
@@ -20,7 +19,6 @@ _BUS = (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF)
 LINKS = 18
 IDLE_W, BUSY_W, LIMIT_W = 72.0, 640.0, 700.0
 """``BUSY_W`` is for jobs without a prediction; for others it is the power of their plan."""
-WAITING_W = STATE_FRACTIONS.waiting * LIMIT_W
 _POWER_WAVE = 0.02
 LINK_BYTES_PER_S = 120e9
 _KIB = 1024
@@ -168,7 +166,10 @@ def compute_power_w(machine: Machine, gpu: int, job: NodeJob | None) -> float:
     planned_w = job.power_w(gpu)
     if planned_w is None:
         return BUSY_W + 25 * wave + 5 * gpu
-    mean_w = job.pace * planned_w + (1.0 - job.pace) * min(planned_w, WAITING_W)
+    from opsk.costmodel.machine import STATE_FRACTIONS  # imports numpy, which commands of the lab do not need
+
+    waiting_w = min(planned_w, STATE_FRACTIONS.waiting * LIMIT_W)
+    mean_w = job.pace * planned_w + (1.0 - job.pace) * waiting_w
     return min(mean_w * (1.0 + _POWER_WAVE * wave), LIMIT_W)
 
 
