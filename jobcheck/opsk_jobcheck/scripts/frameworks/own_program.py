@@ -70,6 +70,8 @@ NEEDED = (*SHAPE, "model.seq", "plan.micro_batch")
 TRAINER, TRL, ACCELERATE = "hf-trainer", "trl", "accelerate"
 OWN_PROGRAMS = frozenset({None, ACCELERATE, "deepspeed", "pytorch-ddp", "pytorch-fsdp", "lightning", "open-clip"})
 """Frameworks whose programs are their users' own: the reader of the framework knows what starts them alone."""
+WITH_OWN_LENGTHS = frozenset({TRAINER, "hf-trainer+deepspeed"})
+"""Frameworks that leave the length of a sequence to their users' programs."""
 MAX_OWN_WEIGHT = 1
 """Weight of the matches of such programs, at most: more of their flags are the framework's."""
 _TRAINERS = re.compile(r"[A-Z]\w{0,40}Trainer")
@@ -148,6 +150,14 @@ def _read_trainer(settings: ProgramSettings, invocation: Invocation, reading: Re
     read_memory(config, reading.findings)
     read_deepspeed_settings(config, invocation, reading)
     read_fsdp_settings(config, invocation, reading)
+
+
+def state_default_length(invocation: Invocation, reading: Reading) -> None:
+    """State the tokens of a sequence that a program takes by default, where no setting gives them."""
+    program = program_of(invocation)
+    if program is not None and "model.seq" not in reading.findings.unknown:
+        settings = collect_settings(program, invocation, reading)
+        _state_count(reading, "model.seq", settings.find(_FIELDS["model.seq"]) or settings.find(LAST_LENGTHS))
 
 
 def name_framework(framework: str | None, trainer: str) -> str | None:
@@ -425,6 +435,7 @@ def _state_recompute(settings: ProgramSettings, reading: Reading) -> None:
 def _state_model(settings: ProgramSettings, invocation: Invocation, reading: Reading) -> None:
     """Name the public model, or the folder, that is trained, where its shape is not stated."""
     findings = reading.findings
+    _doubt_shape(settings, reading)
     if all(name in findings.values for name in SHAPE):
         return
     entry = _find_model(settings)
@@ -434,6 +445,18 @@ def _state_model(settings: ProgramSettings, invocation: Invocation, reading: Rea
     is_folder = "/" in value and value.startswith((".", "/"))
     if value and len(value) < MAX_NAME and (is_folder or public_model(value) is not None):
         name_model(entry, invocation, reading)
+
+
+def _doubt_shape(settings: ProgramSettings, reading: Reading) -> None:
+    """Mark a shape as unknown where the program may load a public model of another one."""
+    for entry in _list_loaded(settings):
+        name = entry.value if isinstance(entry.value, str) and len(entry.value) < MAX_NAME else ""
+        shape = public_model(name) if name else None
+        for field in SHAPE if shape is not None else ():
+            stated = reading.findings.get(field)
+            if stated is not None and stated != getattr(shape, field.removeprefix("model.")):
+                why = f"the program may load {name[:80]}, which is of another shape"
+                reading.findings.mark_unknown(field, why, entry.line, file=entry.file)
 
 
 def _find_model(settings: ProgramSettings) -> Entry | None:

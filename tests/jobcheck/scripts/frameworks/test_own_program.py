@@ -299,3 +299,25 @@ model:
 
 def test_tensor_parallelism_by_its_short_name_is_no_data_parallelism() -> None:
     assert read(f"{RUN} {SHAPE} --tp 2").plan.tp == 2
+
+
+def test_a_shape_is_doubted_where_another_public_model_may_be_loaded() -> None:
+    source = NANO.replace(
+        "exec(", "init_from = 'scratch'\nif resume():\n    model = GPT.from_pretrained(init_from)\nexec("
+    )
+    files = {"train.py": source, "c.py": "init_from = 'gpt2-xl'\n", "small.py": "init_from = 'gpt2'\n"}
+    assert read(f"{RUN} c.py", files).model.layers is None
+    assert read(f"{RUN} small.py", files).model.layers == 12
+    assert read(RUN, files).model.layers == 12
+
+
+def test_the_length_that_a_trainer_program_has_by_default_is_read() -> None:
+    flags = "--model_name_or_path gpt2 --per_device_train_batch_size 4 --num_train_epochs 1"
+    source = (
+        "class Arguments(transformers.TrainingArguments):\n    model_max_length: int = field(default=512)\n"
+        "parser = transformers.HfArgumentParser((Model, Arguments))\n"
+    )
+    assert read(f"{RUN} {flags}").missing_files == ("train.py",)
+    assert read(f"{RUN} {flags}", {"train.py": source}).model.seq == 512
+    assert read(f"{RUN} {flags} --model_max_length 64", {"train.py": source}).model.seq == 64
+    assert read(f"{RUN} {flags} --model_max_length 64").missing_files == ()

@@ -84,7 +84,7 @@ def test_the_own_configuration_of_a_folder_comes_first() -> None:
     config = '{\n"model_type": "llama",\n"num_hidden_layers": 7,\n"hidden_size": 512,\n"num_attention_heads": 8}'
     command = "torchrun train.py --model_name_or_path /data/Llama-3.1-8B --num_train_epochs 1\n"
     blind = read(command)
-    assert blind.missing_files == ("/data/Llama-3.1-8B/config.json",)
+    assert blind.missing_files == ("/data/Llama-3.1-8B/config.json", "train.py")
     assert {entry.field: entry.value for entry in complete(blind).assumed}["model.layers"] == 32
     seen = read(command, files={"/data/Llama-3.1-8B/config.json": config})
     assert (seen.model.layers, seen.model.hidden, evidence(seen, "model.layers").line) == (7, 512, 3)

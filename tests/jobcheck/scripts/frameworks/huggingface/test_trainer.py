@@ -112,7 +112,7 @@ def test_a_deepspeed_file_that_the_script_writes_is_read_and_cited_where_it_stan
 def test_a_deepspeed_file_by_path_is_wanted_then_read() -> None:
     flags = "--deepspeed conf/zero3.json --per_device_train_batch_size 1"
     blind = trained(flags)
-    assert blind.missing_files == ("conf/zero3.json",)
+    assert blind.missing_files == ("conf/zero3.json", "train.py")
     assert (blind.plan.sharding, blind.plan.tp, blind.plan.dp) == (None, None, None)
     assert "conf/zero3.json" in why(blind, "plan.sharding")
     seen = trained(flags, files={"conf/zero3.json": ZERO3})
