@@ -1,4 +1,4 @@
-"""Writes the table of signatures on docs/reference/signatures.md: who prints them, how many, and which were met in real logs.
+"""Writes the table of docs/reference/signatures.md: who prints signatures, how many, which were met in real logs.
 
     python docs/programs/signature_families.py [FOLDER OF LOGS]
 
@@ -16,7 +16,10 @@ from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.signatures import Signature, signatures
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "signatures.md"
-HEAD = "| Who prints it | Messages | Texts | Met in real logs | Signatures (no real log: *in italics*) |\n|---|---|---|---|---|\n"
+HEAD = (
+    "| Who prints it | Messages | Texts | Met in real logs | Signatures (no real log: *in italics*) |\n"
+    "|---|---|---|---|---|\n"
+)
 _ROW = re.compile(r"\| [^|]+\|[^|]+\|[^|]+\|[^|]+\| (?P<ids>[^|]+) \|")
 
 

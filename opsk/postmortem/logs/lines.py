@@ -33,6 +33,7 @@ REACH_BYTES = 2048
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,120}?)(?::|: (?P<message>.*))?$")
 _RAY_TASK = re.compile(r"(?:ray\.exceptions\.)?RayTaskError\((?P<type>\w{1,80})\):")
 """Ray names the exception of a task before it prints the task's own frames and, last, the exception."""
+_HEAD_OF_TRACEBACK = _TRACEBACK.decode()
 _BOX = ("│", "╭", "╰", "|", "+")
 """Rich draws tracebacks in a box; the exception stands below it."""
 _FLAT = 'File "'
@@ -64,6 +65,7 @@ _GLUED = re.compile(
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:]{8}[.,\d]{0,10}(?:Z| ?[+-]\d\d:?\d\d):? (?:std(?:out|err) [FP] )?")
 """With a zone, as collectors of logs write it before every line."""
 _HEAD_CHARS = 200
+_LONGEST_PREFIX_CHARS = 120
 _RANK = re.compile(
     r"\[(?:PG [^\]]{0,60}?|rank ?|Rank )(?:Rank )?(?P<rank>\d{1,7})\]|(?<!ocal )\b[Rr]ank[:= ]\[?(?P<rank2>\d{1,7})\b"
 )
@@ -267,6 +269,7 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
     """
     position, stop = line.end, min(len(data), line.end + EXCEPTION_REACH_BYTES)
     frame, is_flat = "", False
+    prefix = _compile_prefix(line.text)
     is_stamped = _STAMP.match(line.text) is not None
     while position < stop:
         begin = position + 1
@@ -276,6 +279,8 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
         labelled_line = parse_label(strip_escapes(data[begin:end][:REACH_BYTES]))
         labelled_line = _strip_stamp(labelled_line) if is_stamped else labelled_line
         text, position = labelled_line.text.rstrip("\r\n "), end
+        if prefix is not None and (start := prefix.match(text)) is not None:
+            text = text[start.end() :]
         if labelled_line.label != line.label or not text.strip() or _RAY_TASK.match(text):
             continue
         if text[:1] in " \t":
@@ -300,6 +305,14 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
             fields["handled"] = "yes"
         return fields, text[:400], begin
     return None
+
+
+def _compile_prefix(text: str) -> re.Pattern[str] | None:
+    """Return what a logger (vLLM's and others) writes before every line of a traceback: the same, but for numbers."""
+    head = text[: max(text.find(_HEAD_OF_TRACEBACK), 0)]
+    if not 3 <= len(head) <= _LONGEST_PREFIX_CHARS:
+        return None
+    return re.compile(re.sub(r"\d+", r"\\d+", re.escape(head)), re.ASCII)
 
 
 def is_plain_end(kind: str) -> bool:

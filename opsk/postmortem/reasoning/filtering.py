@@ -16,6 +16,8 @@ CASCADE_WORDS = re.compile(
     r"|collective operation timeout|ProcessGroupNCCL|watchdog|Process group watchdog|aborted on rank"
     r"|SIGTERM|SignalException|ChildFailedError|RendezvousClosedError|CalledProcessError|EOFError"
     r"|failed to recv|Socket Timeout|Timed out waiting|wait timeout|DistNetworkError"
+    r"|Engine core initialization failed|due to an exception in a background process|See root cause above"
+    r"|ActorDiedError|WorkerCrashedError|RayActorError"
 )
 TRIED_AGAIN = re.compile(
     r"\b(?:(?<!exceeded error )re-?try(?:ing)?\b(?! (?:count )?exceeded)|retry loop"

@@ -95,7 +95,7 @@ class _Job:
     def say(self, rank: int, message: str) -> None:
         """Print a message of one rank; those of slurmstepd and launchers have no label."""
         peer = self.nodes[(rank // self.per_node + 1) % len(self.nodes)] if len(self.nodes) > 1 else "login01"
-        for line in message.format(node=self._node(rank), peer=peer, rank=rank).split("\n"):
+        for line in message.format(node=self._node(rank), peer=peer, rank=rank, local=rank % self.per_node).split("\n"):
             bare = line.startswith(
                 ("srun: ", "slurmstepd: ", "sbatch: ", "ssh: ", "Host key", "E0105", "W0105", "  rank")
             )

@@ -37,6 +37,9 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         + "ValueError: Free memory on device (12.31/79.10 GiB) on startup is less than desired GPU memory utilization (0.9, 71.19 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
         _START
         + "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (9.12 GiB). Based on the available memory, the estimated maximum model length is 74688.",
+        '(EngineCore_DP0 pid=3112) ERROR 01-05 10:50:34 [core.py:842] EngineCore failed to start.\n(EngineCore_DP0 pid=3112) ERROR 01-05 10:50:34 [core.py:842] Traceback (most recent call last):\n(EngineCore_DP0 pid=3112) ERROR 01-05 10:50:34 [core.py:842]   File "/opt/vllm/v1/engine/core.py", line 833, in run_engine_core\n(EngineCore_DP0 pid=3112) ERROR 01-05 10:50:35 [core.py:842]     engine_core = EngineCoreProc(*args, **kwargs)\n(EngineCore_DP0 pid=3112) ERROR 01-05 10:50:35 [core.py:842] ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.\n'
+        + _START
+        + "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {{}}",
         _START + "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
         _TORCH
         + "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /opt/rmm/mr/device/cuda_memory_resource.hpp:62: cudaErrorMemoryAllocation out of memory",
@@ -181,9 +184,13 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         _START
         + "torch.distributed.DistNetworkError: failed to recv, got 0 bytes\nRuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by store->get('0'), but store->get('0') got error: wait timeout after 600000ms, keys: /default_pg/0//cuda//0",
         _START + "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
+        _START
+        + "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5\nncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.\nLast error:\nsocketStartConnect: Connect to 10.1.2.3<36719> failed : Software caused connection abort",
     ),
     "numeric": (
-        _TORCH + "RuntimeError: Rank 1: found NaN in local forward loss calculation. Device: 1, node: {node}",
+        " iteration     5429/  250000 | consumed samples:        43432 | loss scale: 1.0 | grad norm: nan | number of skipped iterations:   0 | number of nan iterations:   0 |",
+        _TORCH
+        + "RuntimeError: Rank {rank}: found NaN in local forward loss calculation. Device: {local}, node: {node}",
         "Loss is nan, stopping training",
         _TORCH
         + "FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding. Try lowering the learning rate, using gradient clipping or increasing the batch size.",
@@ -263,6 +270,9 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         'Fatal Python error: Segmentation fault\n\nThread 0x00007f01 (most recent call first):\n  File "/work/loader.py", line 8 in read',
         "Memory access fault by GPU node-5 (Agent handle: 0x55d0) on address 0x7f5b2a000000. Reason: Page not present or supervisor privilege.",
         ":0:rocdevice.cpp            :2993: 1210 us: [pid:3112 tid:0x7f] Callback: Queue 0x7f aborting with error : HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory beyond the largest legal address. code: 0x29",
+        "ERROR 01-05 22:19:40 [core.py:367] Traceback (most recent call last):\nERROR 01-05 22:19:40 [core.py:367]   File \"/opt/vllm/executor.py\", line 114, in _init_executor\nERROR 01-05 22:19:41 [core.py:367]     self._init_workers()\nERROR 01-05 22:19:41 [core.py:367] TypeError: unsupported operand type(s) for +: 'int' and 'str'\n"
+        + _TORCH
+        + "Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause.",
         _TORCH + "UnboundLocalError: cannot access local variable 'loss' where it is not associated with a value",
         _TORCH + "RuntimeError: Trying to backward through the graph a second time",
         _TORCH + "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",

@@ -459,4 +459,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "/work/job.sh: line 184: 2324239 Aborted                 (core dumped) litgpt pretrain",
         "/work/job.sh: line 184: echo Aborted",
     ),
+    "train.nan_gradients": (
+        " iteration     5426/  250000 | loss scale: 1.0 | grad norm: nan | number of skipped iterations:   0 |",
+        "Epoch: [115]  grad_norm: 0.3922 (nan)  time: 0.4944",
+    ),
 }
