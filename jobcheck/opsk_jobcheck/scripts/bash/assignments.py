@@ -34,6 +34,8 @@ from opsk_jobcheck.scripts.bash.values import NOTHING, Array, Scalar, Text, Vari
 
 _DEFAULTED = re.compile(r"\$\{([A-Za-z_]\w*):?=")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+ANY_COMMAND = ""
+"""Stands for the name of a command that only its expansion gives."""
 PREFIXES = frozenset({"command", "builtin"})
 """What starts a builtin as if it stood alone."""
 _SET_IN_TEXT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]\n]{0,80}\])?\+?=")
@@ -158,7 +160,7 @@ def collect_assignments(tree: Iterable[Command]) -> tuple[set[str], set[str]]:
                 names.add(entry.name)
                 names |= find_assigned_names(entry.index)
             names |= find_names_set_by(command)
-            called |= {word.bare for word in command.words[:1] if word.bare}
+            called |= {word.bare or ANY_COMMAND for word in command.words[:1]}
         elif isinstance(command, Loop):
             names.add(command.variable)
             names |= find_loop_counters(command)

@@ -39,7 +39,6 @@ STEPS_PER_PATTERN = 4
 """What a pattern counts for, in commands walked: each is made a regular expression."""
 MAX_TURNS, MAX_OPEN_TURNS = 64, 24
 """Iterations that are walked of one loop over words, and of one that tests or counts."""
-_MOVES_ARGUMENTS = frozenset({"set", "shift"})
 _TESTS = frozenset({"[", "test", "true", ":", "false", "getopts"})
 """Commands that only tell whether another iteration follows; programs and ``read`` are not run twice."""
 _Another = Callable[[], bool | None]
@@ -80,8 +79,7 @@ def walk_case(state: ShellState, command: Case) -> bool | None:
     word = state.expander().text(command.word)
     state.budget.steps += STEPS_PER_PATTERN * sum(len(patterns) for patterns, _ in command.branches)
     if any(end != ";;" for end in command.ends):
-        bodies = [inner for _, body in command.branches for inner in body]
-        return walk_once(state, Loop("", [], bodies, command.line))  # which of them run is not followed
+        return _walk_fall_through(state, command)
     possible: list[list[Command]] = []
     for patterns, body in command.branches:
         verdicts = [_pattern_matches(state, word, pattern) for pattern in patterns]
@@ -93,6 +91,23 @@ def walk_case(state: ShellState, command: Case) -> bool | None:
         if True in verdicts:
             return walk_either(state, possible, command.line, may_skip=False)
     return walk_either(state, possible, command.line, may_skip=True) if possible else True
+
+
+def _walk_fall_through(state: ShellState, command: Case) -> None:
+    """Walk a ``case`` some of whose branches go on to the next; which of them run is not followed."""
+    bodies = [body for _, body in command.branches]
+    if state.moves_arguments(bodies):
+        state.scope.arguments = LOST
+    _walk_some(state, bodies, f"it depends on the test in line {command.line}", command.line)
+
+
+def _walk_some(state: ShellState, bodies: list[list[Command]], why: str, line: int) -> None:
+    """Walk bodies of which any may run, in any order; all that they change is unknown before and after."""
+    changed = state.find_changed_names(inner for body in bodies for inner in body)
+    state.scope.lose(changed, why, line)
+    before = state.scope.copy()
+    walk_either(state, bodies, line, may_skip=True)
+    state.scope.lose(changed | find_differing_names(before, state.scope), why, line)
 
 
 def _pattern_matches(state: ShellState, word: Text, pattern: Word) -> bool | None:
@@ -260,7 +275,7 @@ def walk_once(state: ShellState, loop: Loop, pattern: Text | None = None) -> boo
     why = f"it changes in the loop of line {loop.line}"
     turn = [*loop.condition, *loop.body]
     changed = {name for name in state.find_changed_names(turn) | {loop.variable} | find_loop_counters(loop) if name}
-    if state.calls(turn, _MOVES_ARGUMENTS):
+    if state.moves_arguments([turn]):
         state.scope.arguments = LOST
     before = state.scope.copy()
     state.scope.lose(changed, why, loop.line)
@@ -332,21 +347,18 @@ def find_functions_like(state: ShellState, name: Text) -> tuple[Function, ...]:
 def call(state: ShellState, functions: Sequence[Function], arguments: list[Text], line: int) -> None:
     """Walk the functions that a command may call; all that they change is unknown afterwards."""
     scope, why = state.scope, f"the function that line {line} calls may change it"
-    changed = state.find_changed_names(inner for function in functions for inner in function.body)
-    scope.lose(changed, why, line)
     state.budget.turns += len(functions)
     if state.budget.depth > MAX_DEPTH or state.budget.turns > MAX_ALL_TURNS:
+        scope.lose(state.find_changed_names(functions), why, line)
         scope.lose_like("", why, line)
         return
-    before, own_arguments = scope.copy(), scope.arguments
-    scope.arguments = tuple(arguments)
+    own_arguments, scope.arguments = scope.arguments, tuple(arguments)
     state.budget.depth += 4
     state.flow.frames.append(None)
-    walk_either(state, [function.body for function in functions], line, may_skip=True)
+    _walk_some(state, [function.body for function in functions], why, line)
     state.flow.frames.pop()
     state.budget.depth -= 4
     scope.arguments = own_arguments
-    scope.lose(changed | find_differing_names(before, scope), why, line)
 
 
 def run_sourced(state: ShellState, body: Callable[[], bool | None], line: int) -> bool | None:

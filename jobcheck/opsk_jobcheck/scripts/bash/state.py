@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from opsk_jobcheck.scripts.bash.assignments import collect_assignments
+from opsk_jobcheck.scripts.bash.assignments import ANY_COMMAND, collect_assignments
 from opsk_jobcheck.scripts.bash.expansion import Expander
 from opsk_jobcheck.scripts.bash.lexer import ShellLimitError, Source, build_script_source
 from opsk_jobcheck.scripts.bash.parser import Parser
@@ -23,6 +23,7 @@ MAX_READ_CHARS = 3 << 18
 """Characters of all texts that are read: the script, what it sources and starts, and the texts for other shells."""
 CHARS_PER_COMMAND, CHARS_PER_WORD = 16, 4
 """Each of their commands and words counts as so many more."""
+_MOVES_ARGUMENTS = frozenset({"set", "shift"})
 
 
 @dataclass(slots=True)
@@ -187,9 +188,9 @@ class ShellState:
         finally:
             self.scope, self.functions, self.flow = outer
 
-    def calls(self, tree: Iterable[Command], names: Collection[str]) -> bool:
-        """Return whether a tree that `find_changed_names` has seen has commands of these names outside functions."""
-        return any(name in names for command in tree for name in self._assigned[id(command)][2])
+    def moves_arguments(self, bodies: Iterable[Iterable[Command]]) -> bool:
+        """Return whether bodies hold a ``set`` or ``shift``, outside functions."""
+        return any(not _MOVES_ARGUMENTS.isdisjoint(self._collect(command)[1]) for body in bodies for command in body)
 
     def find_changed_names(self, tree: Iterable[Command]) -> set[str]:
         """Return the names that commands may assign, the functions that they call included."""
@@ -199,13 +200,19 @@ class ShellState:
         while waiting:
             run: set[str] = set()
             for command in waiting:
-                if id(command) not in self._assigned:
-                    self._assigned[id(command)] = (command, *collect_assignments([command]))
-                _, assigned, calls = self._assigned[id(command)]
+                assigned, calls = self._collect(command)
                 names |= assigned
                 run |= calls
             self.budget.spend(len(waiting))
+            if ANY_COMMAND in run:
+                run |= self.functions.keys()
             new = {name for name in run if name in self.functions} - called
             called |= new
             waiting = [function for name in new for function in self.functions[name]]
         return names
+
+    def _collect(self, command: Command) -> tuple[set[str], set[str]]:
+        """Return the result of `collect_assignments` for a command, computed once."""
+        if id(command) not in self._assigned:
+            self._assigned[id(command)] = (command, *collect_assignments([command]))
+        return self._assigned[id(command)][1:]

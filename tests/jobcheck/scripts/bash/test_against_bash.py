@@ -195,6 +195,11 @@ SCRIPTS = {
         "pushd /usr >/dev/null; (pushd / >/dev/null); popd >/dev/null; pwd; t 1",
         None,
     ),
+    "a function by a variable in a loop": ("f() { A=2; }; A=1; X=f; for w in *.sh *.sh; do t $A; $X; done", None),
+    "a case that falls through": (
+        "I=5; A=x; case b in a) I=1 ;& *) t $I ;; esac; case a in a) I=2 ;& b) t $I ;; esac",
+        None,
+    ),
     "a function that may be left": ("f() { ls >/dev/null && return; t 1; }; f", None),
     "a command that is only said": ('echo bash -c "t --tp 4"; t 1', "1"),
     "a script that is only named": ("echo 't 8' > hook.sh; true hook.sh; ls hook.sh; nohup ls hook.sh; t 1", "1"),
