@@ -116,7 +116,7 @@ def test_a_deepspeed_file_by_path_is_wanted_then_read() -> None:
     assert (blind.plan.sharding, blind.plan.tp, blind.plan.dp) == (None, None, None)
     assert "conf/zero3.json" in why(blind, "plan.sharding")
     seen = trained(flags, files={"conf/zero3.json": ZERO3})
-    assert (seen.plan.sharding, seen.plan.tp, seen.missing_files) == (Sharding.ZERO3, 1, ())
+    assert (seen.plan.sharding, seen.plan.tp, seen.missing_files) == (Sharding.ZERO3, 1, ("train.py",))
     assert (evidence(seen, "plan.sharding").file, evidence(seen, "plan.sharding").line) == ("conf/zero3.json", 3)
 
 
