@@ -234,7 +234,7 @@ def make(
 
 def services(root: Path) -> tuple[ServiceSample, ...]:
     """Return the services of the GPUs' fabric that the node has."""
-    return tuple(found for name in SERVICES if (found := read_service(name, root)) is not None)
+    return tuple(service for name in SERVICES if (service := read_service(name, root)) is not None)
 
 
 def _text(path: Path) -> str:

@@ -30,8 +30,8 @@ _JOB_CPUS_PER_GPU = 6.0
 
 def list_machine_folders(top: Path) -> tuple[MachineFolder, ...]:
     """Return the nodes that a lab has made up, in order."""
-    found = [MachineFolder(root=entry) for entry in top.iterdir() if (entry / "machine.json").exists()]
-    return tuple(sorted(found, key=lambda folder: load_machine(folder).number))
+    folders = [MachineFolder(root=entry) for entry in top.iterdir() if (entry / "machine.json").exists()]
+    return tuple(sorted(folders, key=lambda folder: load_machine(folder).number))
 
 
 def change(

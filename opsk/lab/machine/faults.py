@@ -160,10 +160,10 @@ def _add_fault(
     folders = tuple(folders)
 
     def broken(machine: Machine) -> Machine:
-        last = machine.told[-1].number if machine.told else 0
+        last = machine.reported_xids[-1].number if machine.reported_xids else 0
         reports = [XidReport(number=last + index, gpu=gpu, xid=code) for index, (gpu, code) in enumerate(xids, 1)]
         known = machine.faults if fault in machine.faults else (*machine.faults, fault)
-        changed = replace(machine, faults=known, told=(*machine.told, *reports)[-_MAX_XIDS:])
+        changed = replace(machine, faults=known, reported_xids=(*machine.reported_xids, *reports)[-_MAX_XIDS:])
         went_down = [changed.is_down(hca) and not machine.is_down(hca) for hca in machine.hcas]
         return replace(changed, downs=tuple(old + new for old, new in zip(machine.downs, went_down, strict=True)))
 

@@ -177,7 +177,9 @@ def build_gpu_state(machine: Machine, work: Work) -> StandInState:
     """Return all GPUs of the node as its counters, its work and its faults have them."""
     gpus = tuple(_build_gpu(machine, index, work.busy_job_of(index)) for index in range(machine.gpus))
     events = tuple(
-        StandInEvent(number=each.number, gpu=each.gpu, datum=each.xid) for each in machine.told if each.gpu < len(gpus)
+        StandInEvent(number=each.number, gpu=each.gpu, datum=each.xid)
+        for each in machine.reported_xids
+        if each.gpu < len(gpus)
     )
     return StandInState(gpus=gpus, since_s=machine.at_unix_s, events=events)
 

@@ -89,7 +89,7 @@ class Machine:
         Of both sockets together.
     job_cpu_s
         By job: CPU time used.
-    told
+    reported_xids
         XIDs, oldest first.
     """
 
@@ -109,7 +109,7 @@ class Machine:
     processors_w: float = 0.0
     job_cpu_s: dict[str, float] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
-    told: tuple[XidReport, ...] = ()
+    reported_xids: tuple[XidReport, ...] = ()
 
     def is_down(self, hca: Hca) -> bool:
         """Return whether an HCA's port has no link."""

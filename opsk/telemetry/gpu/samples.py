@@ -360,8 +360,8 @@ def normalise_pci(text: str) -> str | None:
 
     ``00000000:1A:00.0`` and ``0000:1a:00`` are both ``0000:1a:00.0``; ``1a:0`` is too.
     """
-    found = _PCI.fullmatch(text.strip())
-    if found is None:
+    match = _PCI.fullmatch(text.strip())
+    if match is None:
         return None
-    domain, bus, device, function = (int(part or "0", 16) for part in found.groups())
+    domain, bus, device, function = (int(part or "0", 16) for part in match.groups())
     return f"{domain:04x}:{bus:02x}:{device:02x}.{function}" if device < 32 else None

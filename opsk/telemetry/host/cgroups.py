@@ -299,8 +299,8 @@ def _v2_jobs(root: str) -> Iterator[JobCgroup]:
 def _scopes(folder: str, depth: int) -> Iterator[tuple[str, str | None]]:
     """Yield the folders of slurmstepd, looking into slices only, with the node's name where it is part of theirs."""
     for name, path in list_folders(folder):
-        if found := _SCOPE.fullmatch(name):
-            yield path, found[1]
+        if match := _SCOPE.fullmatch(name):
+            yield path, match[1]
         elif depth and name.endswith(".slice"):
             yield from _scopes(path, depth - 1)
 
@@ -433,10 +433,10 @@ def _v1_pids(folders: Mapping[str, str]) -> tuple[frozenset[int], frozenset[int]
             continue
         by_step: dict[str, frozenset[int]] = {}
         for name, step in list_folders(folders[controller]):
-            if found := _STEP.fullmatch(name):
+            if match := _STEP.fullmatch(name):
                 tasks = list_folders(step)
                 inner = [group for _, task in tasks for group in walk_folders(task)] if tasks else [step]
-                by_step[found[1]] = frozenset().union(*(read_pids(f"{at}/cgroup.procs") for at in inner))
+                by_step[match[1]] = frozenset().union(*(read_pids(f"{at}/cgroup.procs") for at in inner))
         seen = tuple(by_step) or seen
         pids = frozenset().union(*by_step.values())
         if pids:

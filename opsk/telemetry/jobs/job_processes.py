@@ -237,7 +237,7 @@ class StepDaemons:
         self._every_s = every_s
         self._clock = clock
         self._at: float | None = None
-        self._found: frozenset[str] = frozenset()
+        self._jobs: frozenset[str] = frozenset()
 
     def jobs(self) -> frozenset[str] | None:
         """Return numbers of jobs, and SLUIDs where the titles have those; ``None`` where processes are hidden."""
@@ -245,8 +245,8 @@ class StepDaemons:
             return None
         now = self._clock()
         if self._at is None or now - self._at >= self._every_s:
-            self._found, self._at = frozenset(self._look()), now
-        return self._found
+            self._jobs, self._at = frozenset(self._look()), now
+        return self._jobs
 
     def _look(self) -> Iterable[str]:
         try:

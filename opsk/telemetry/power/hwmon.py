@@ -184,8 +184,8 @@ class HwmonReader:
 def _list_channels(folder: str) -> tuple[tuple[str, str], ...]:
     """Return the channels of a folder by kind, in order: (``power``, ``power1``)."""
     matches = (_CHANNEL.fullmatch(name) for name in list_names(folder))
-    found = {(match["kind"], match["channel"]) for match in matches if match}
-    return tuple(sorted(found, key=lambda item: natural_sort_key(item[1])))
+    channels = {(match["kind"], match["channel"]) for match in matches if match}
+    return tuple(sorted(channels, key=lambda item: natural_sort_key(item[1])))
 
 
 def _read_device_name(path: str) -> str | None:

@@ -148,7 +148,7 @@ def parse_table(data: bytes) -> MetricsTable | None:
     values = None if layout is None or size > len(data) else _unpack_values(data[:size], layout)
     if values is None:
         return None
-    scalars = {name: found[0] for name, found in values.items() if found and found[0] is not None}
+    scalars = {name: numbers[0] for name, numbers in values.items() if numbers and numbers[0] is not None}
     return MetricsTable(
         version=f"{revision}.{content}",
         temperatures_c=_build_temperatures(values, scalars),
@@ -371,10 +371,10 @@ def _read_watts(files: ValueFiles, name: str) -> float | None:
 
 def _merge_temperatures(sensors: _Sensors, table: MetricsTable) -> dict[str, float]:
     """Return temperatures; newer chips have no edge, there the hottest spot stands for the chip."""
-    found = {**table.temperatures_c, **sensors.temperatures_c}
-    if "gpu" not in found and "junction" in found:
-        found["gpu"] = found["junction"]
-    return found
+    temperatures = {**table.temperatures_c, **sensors.temperatures_c}
+    if "gpu" not in temperatures and "junction" in temperatures:
+        temperatures["gpu"] = temperatures["junction"]
+    return temperatures
 
 
 def _read_pcie(files: ValueFiles, table: MetricsTable) -> PcieSample:
@@ -406,10 +406,10 @@ def read_ras(files: ValueFiles, folder: str) -> tuple[RasCount, ...]:
         if match is None:
             continue
         for line in (files.text(f"ras/{name}") or "").splitlines():
-            found = _RAS_LINE.fullmatch(line.strip())
-            if found:
-                kind = _RAS_KINDS[found["kind"]]
-                count = RasCount(block=match["block"], kind=kind, count=int(found["count"]))
+            pair = _RAS_LINE.fullmatch(line.strip())
+            if pair:
+                kind = _RAS_KINDS[pair["kind"]]
+                count = RasCount(block=match["block"], kind=kind, count=int(pair["count"]))
                 counts.setdefault((count.block, kind), count)
     return tuple(counts.values())
 

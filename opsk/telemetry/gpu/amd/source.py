@@ -211,9 +211,9 @@ class SysfsAmdGpus:
         """Return the flags found so far: reading clears them, so it is done only where RAS does not count XGMI."""
         if any(count.block.startswith("xgmi") for count in ras):
             return None
-        found = files.count("xgmi_error")
-        if found is not None:
-            self._xgmi_errors[uuid] = self._xgmi_errors.get(uuid, 0) + found
+        flags = files.count("xgmi_error")
+        if flags is not None:
+            self._xgmi_errors[uuid] = self._xgmi_errors.get(uuid, 0) + flags
         return self._xgmi_errors.get(uuid)
 
 

@@ -268,8 +268,8 @@ def read_pci(ask: NvmlCaller, handle: object) -> str | None:
 
 def read_clocks(ask: NvmlCaller, function: str, handle: object) -> dict[str, float]:
     """Return clocks by domain [Hz]; NVML has MHz."""
-    found = {name: clean_whole(ask(f"{function} {name}", function, handle, kind)) for kind, name in CLOCKS.items()}
-    return {name: units.megahertz(value) for name, value in found.items() if value is not None}
+    megahertz = {name: clean_whole(ask(f"{function} {name}", function, handle, kind)) for kind, name in CLOCKS.items()}
+    return {name: units.megahertz(value) for name, value in megahertz.items() if value is not None}
 
 
 def decode_throttle_reasons(bits: int | None) -> frozenset[str] | None:
@@ -411,9 +411,9 @@ class NvmlDevice:
     def _utilisation(self) -> dict[str, float]:
         """Return the shares of the last sample period."""
         rates = self._ask("utilisation", "nvmlDeviceGetUtilizationRates", self.handle)
-        found = {"gpu": getattr(rates, "gpu", None), "memory": getattr(rates, "memory", None)}
+        shares = {"gpu": getattr(rates, "gpu", None), "memory": getattr(rates, "memory", None)}
         return {
-            name: units.percent(share) for name, value in found.items() if (share := clean_whole(value)) is not None
+            name: units.percent(share) for name, value in shares.items() if (share := clean_whole(value)) is not None
         }
 
     def _temperatures(self, values: dict[nvml_fields.Field, float]) -> dict[str, float]:
@@ -424,8 +424,8 @@ class NvmlDevice:
             gpu = drop_blank(self._ask("temperature (old)", "nvmlDeviceGetTemperature", self.handle, 0))
         margin = drop_blank(self._ask("temperature margin", "nvmlDeviceGetMarginTemperature", self.handle))
         memory = values.get((MEMORY_TEMPERATURE, 0)) or None
-        found = {"gpu": gpu, "memory": memory, "margin": margin}
-        return {name: float(value) for name, value in found.items() if value is not None}
+        temperatures = {"gpu": gpu, "memory": memory, "margin": margin}
+        return {name: float(value) for name, value in temperatures.items() if value is not None}
 
     def _reasons(self) -> int | None:
         """Return the bits of the throttle reasons."""
@@ -440,8 +440,8 @@ class NvmlDevice:
 
     def _banks(self) -> dict[str, int]:
         """Return how many banks of memory have how many spare rows left."""
-        found = self._ask("row remap banks", "nvmlDeviceGetRowRemapperHistogram", self.handle)
-        counts = {name: clean_whole(getattr(found, name, None)) for name in _BANKS}
+        histogram = self._ask("row remap banks", "nvmlDeviceGetRowRemapperHistogram", self.handle)
+        counts = {name: clean_whole(getattr(histogram, name, None)) for name in _BANKS}
         return {name: value for name, value in counts.items() if value is not None}
 
     def _sram(self) -> tuple[tuple[EccCount, ...], bool | None]:

@@ -39,7 +39,7 @@ _PAUSE_S = 3.0
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 1.0, 60.0
 _LOOK_AGAIN_S = 600.0
 """Interval at which GPUs that could not be registered are tried again."""
-_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND, _MISMATCH = 9, 12, 18
+_DRIVER_NOT_LOADED, _LIBRARY_MISSING, _MISMATCH = 9, 12, 18
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 10.0, 600.0
 
 
@@ -431,7 +431,7 @@ class NvmlGpus:
 
 def _build_init_error(code: int) -> TelemetryError:
     """Build the error for a failed initialisation of NVML."""
-    if code == _LIBRARY_NOT_FOUND:
+    if code == _LIBRARY_MISSING:
         return GpuDriverMissingError("NVML is not installed: no libnvidia-ml.so.1 on this node")
     if code == _DRIVER_NOT_LOADED:
         return GpuDriverMissingError("the NVIDIA driver is not loaded", hint="modprobe nvidia; see the kernel log")

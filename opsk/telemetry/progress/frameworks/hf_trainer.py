@@ -195,7 +195,7 @@ class LlamaFactoryReader(Reader):
 
     def read(self, text: str) -> ParsedLine | None:
         """Parse one line; a step takes the time since the line before."""
-        fields = {found[1]: found[2].strip('"') for found in _JSON_VALUE.finditer(text)}
+        fields = {pair[1]: pair[2].strip('"') for pair in _JSON_VALUE.finditer(text)}
         step = fields.get("current_steps", "")
         if not step.isdecimal() or len(step) > _MAX_DIGITS:
             return None

@@ -58,7 +58,7 @@ class NemoReader(Reader):
 
     def _bar(self, text: str, position: int, total: int) -> ParsedLine:
         """Read a bar of NeMo 1."""
-        fields = {found[1]: found[2] for found in _POSTFIX.finditer(text)}
+        fields = {pair[1]: pair[2] for pair in _POSTFIX.finditer(text)}
         rate = re.search(r"([\d.]+)\s?(s/it|it/s)", text, re.ASCII)
         speed = parse_positive(rate[1]) if rate else None
         stated = parse_positive(fields.get("train_step_timing in s", ""))
