@@ -79,7 +79,8 @@ def walk_case(state: ShellState, command: Case) -> bool | None:
     word = state.expander().text(command.word)
     state.budget.steps += STEPS_PER_PATTERN * sum(len(patterns) for patterns, _ in command.branches)
     if any(end != ";;" for end in command.ends):
-        return _walk_fall_through(state, command)
+        _walk_fall_through(state, command)
+        return None
     possible: list[list[Command]] = []
     for patterns, body in command.branches:
         verdicts = [_pattern_matches(state, word, pattern) for pattern in patterns]
