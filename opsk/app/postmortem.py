@@ -28,7 +28,6 @@ from opsk.postmortem.evidence.index import (
 )
 from opsk.postmortem.evidence.mark_writer import mark_report
 from opsk.postmortem.evidence.node_files import job_folder, list_job_folders, read_node_files, write_atomically
-from opsk.postmortem.evidence.recurrence import Known, compute_recurrence
 from opsk.postmortem.evidence.reporting import remove_note
 from opsk.postmortem.logs import LogFile
 from opsk.postmortem.reasoning import explain
@@ -257,12 +256,12 @@ def _find_recurrence(report: Report, warn: Warn) -> tuple[Recurrence, ...]:
     if report.root is None or not site.store.url:
         return ()
     from opsk.app.site_store import open_site_store
-    from opsk.postmortem.evidence.recurrence import read_known_failures
+    from opsk.postmortem.evidence.recurrence import compute_recurrence, read_known_failures
 
     try:
         engine = open_site_store(writing=False)
         try:
-            known: Known = read_known_failures(
+            known = read_known_failures(
                 engine, days=site.postmortem.days, before_s=_get_end_s(report), cluster=_get_cluster(report)
             )
         finally:

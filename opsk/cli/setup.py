@@ -18,8 +18,8 @@ from opsk.app.setup import (
     format_site,
     write_site,
 )
-from opsk.cli.doctor import print_findings
 from opsk.cli.document import echo_json
+from opsk.cli.findings import print_findings
 from opsk.config import DEFAULT_PATH
 from opsk.errors import ExitStatus
 from opsk.slurm.topology.release import format_release

@@ -123,7 +123,7 @@ def test_an_address_with_a_password_is_refused_without_repeating_it(
 ) -> None:
     """It would otherwise stand in the log of a roll-out."""
     told = said(f"setup --dry-run --prometheus https://opsk:{SECRET}@prometheus:9090", capsys, monkeypatch)
-    assert "no URL of a Prometheus" in told
+    assert "not the URL of a Prometheus" in told
     assert SECRET not in told
 
 

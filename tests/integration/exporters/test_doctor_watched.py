@@ -122,7 +122,7 @@ def test_an_exporter_that_is_not_scraped(watched: Watched) -> None:
         wrong = watched.until(lambda wrong: "scrape" in wrong)
     finally:
         targets.write_text(before)
-    assert wrong == {"scrape": "no target of Prometheus: the exporters of n1"}
+    assert wrong == {"scrape": "Prometheus has no target for the exporters of n1"}
     watched.until(lambda wrong: not wrong)
 
 
@@ -169,7 +169,7 @@ def test_a_job_that_no_prolog_wrote_down(watched: Watched) -> None:
     job = done.stdout.strip()
     try:
         wrong = watched.until(lambda wrong: "prolog" in wrong)
-        assert wrong == {"prolog": f"running without a file of the prolog on n0: job {job}"}
+        assert wrong == {"prolog": f"the prolog did not record running jobs on n0: {job}"}
     finally:
         prolog.write_text(before)
         subprocess.run(["scancel", job], env=dict(watched.environment), check=True)
