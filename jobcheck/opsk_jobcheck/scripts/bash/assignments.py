@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from opsk_jobcheck.scripts.bash.arithmetic import find_assigned_names
 from opsk_jobcheck.scripts.bash.expansion import Expander
-from opsk_jobcheck.scripts.bash.scope import DIRECTORY, Scope
+from opsk_jobcheck.scripts.bash.scope import ALL_EXPORTED, DIRECTORY, EXPORTED, Scope
 from opsk_jobcheck.scripts.bash.syntax import (
     Arith,
     ArithTest,
@@ -221,6 +221,9 @@ def find_names_set_by(command: Simple) -> set[str]:
     if first == "eval":
         pieces = (piece.text for word in words for piece in word.segments if isinstance(piece, Lit))
         return set(_SET_IN_TEXT.findall(" ".join(pieces)))
+    options = "".join(word.bare for word in words[1:] if (word.bare or "").startswith("-"))
+    if first == "set":
+        return {ALL_EXPORTED} if "a" in options else set()
     if first not in _READERS and first not in _DECLARERS and first not in ("let", "unset"):
         return set()
     names = {"OPTARG", "OPTIND"} if first == "getopts" else set()
@@ -228,4 +231,7 @@ def find_names_set_by(command: Simple) -> set[str]:
         literals = takewhile(lambda piece: isinstance(piece, Lit), word.segments)
         if match := _NAME.match("".join(piece.text for piece in literals if isinstance(piece, Lit))):
             names.add(match.group())
+    names |= {entry.name for entry in command.arrays}
+    if first in ("export", "unset") or (first in _DECLARERS and "x" in options):
+        names |= {EXPORTED + name for name in names}
     return names

@@ -157,6 +157,9 @@ SCRIPTS = {
         "ls > e.sh; if [ -e /etc/passwd ]; then echo TP=2 > e.sh; . ./e.sh; fi; t x$TP",
         None,
     ),
+    "exported in the turn before": ("X=1; for w in *.sh; do bash -c 't x$X'; export X; done", None),
+    "exported in the turn before, with the rest": ("for w in *.sh; do bash -c 't x$X'; set -a; X=1; done", None),
+    "not exported any more": ("export X=1; for w in *.sh; do bash -c 't x$X'; unset X; X=2; done", None),
     "exported in a loop": ("i=0; while [ $i -lt 1 ]; do i=1; export P=$(echo 2); done; echo 't x$P' > r; bash r", None),
     "exported in a loop, two shells away": (
         "i=0; while [ $i -lt 1 ]; do i=1; export P=$(echo 2); done; echo \"bash -c 't x\\$P'\" > r; bash r",
