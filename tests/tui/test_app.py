@@ -257,7 +257,7 @@ def test_slurm_alone_is_enough_and_what_is_missing_is_said() -> None:
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
         assert "no source tells it" in text(app)
         for key, said in (
-            ("4", "Nothing is known of the fabric"),
+            ("4", "No source reports the fabric"),
             ("5", "Nothing has failed."),
             ("6", "No reports yet."),
         ):

@@ -64,7 +64,7 @@ class TopCommands(Provider):
                     f"key {binding.key_display or binding.key}",
                     partial(self._run, binding.action),
                 )  # fmt: skip
-        yield "Ask all sources now", "key r", top.action_ask_now
+        yield "Refresh all sources", "key r", top.action_ask_now
         yield "Quit", "key q", top.exit
 
     def _metric(self, metric: Metric) -> None:
@@ -132,8 +132,8 @@ class TopApp(App[None]):
             for place, name in enumerate(SCREENS, start=1)
         ),
         Binding("right_square_bracket", "app.step(1)", "Next screen", show=False),
-        Binding("left_square_bracket", "app.step(-1)", "The screen before", show=False),
-        Binding("r", "app.ask_now", "Ask all sources now", show=False),
+        Binding("left_square_bracket", "app.step(-1)", "Previous screen", show=False),
+        Binding("r", "app.ask_now", "Refresh all sources", show=False),
         Binding("T", "app.next_theme", "Next theme", show=False),
         Binding("q", "app.quit", "Quit", show=False),
     ]
@@ -258,9 +258,9 @@ class TopApp(App[None]):
         self.action_go("job")
 
     def action_ask_now(self) -> None:
-        """Ask all sources now."""
+        """Refresh all sources."""
         self.feed.ask_now()
-        self.notify("asking all sources", timeout=1)
+        self.notify("refreshing all sources", timeout=1)
 
     def action_next_theme(self) -> None:
         """Use the next theme."""

@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     "--interval",
     type=click.FloatRange(min=1, max=3600),
     metavar="SECONDS",
-    help="Look at measured values this often.  [default: the site's]",
+    help="Refresh measured values this often.  [default: the site's]",
 )
-@click.option("--prometheus", metavar="URL", help="Instead of the site's; '' asks the exporters themselves.")
-@click.option("--record", is_flag=True, help="Show nothing: keep jobs, measured intervals and failures in the store.")
+@click.option(
+    "--prometheus", metavar="URL", help="Prometheus to query instead of the site's; '' queries the exporters."
+)
+@click.option("--record", is_flag=True, help="No screen: write jobs, measured intervals and failures to the store.")
 @click.option("--every", "every_s", type=click.FloatRange(1, 86400), default=300.0, show_default=True, metavar="S",
               help="With --record: length of a measured interval.")  # fmt: skip
 @click.option("--for", "for_s", type=click.FloatRange(0, 1e7), metavar="S", help="With --record: end after this time.")
@@ -41,10 +43,10 @@ def top(
 ) -> None:  # fmt: skip
     """Show the cluster on one screen: every GPU, jobs measured against predicted, the fabric, failures.
 
-    Keys stand in the last line, and ? tells all of them. Nothing is changed before the exact command was shown and
-    confirmed. NO_COLOR and OPSK_ASCII=1 do without colour and without signs outside ASCII.
+    The last line lists the main keys, ? lists all of them. No command runs before you have seen and confirmed it.
+    NO_COLOR and OPSK_ASCII=1 turn off colour and symbols outside ASCII.
 
-    With --record it is the service that fills the store (opsk-recorder.service): one a cluster, as the advisor's user.
+    --record runs the service that fills the store (opsk-recorder.service): one per cluster, as the advisor's user.
     """
     if record:
         _record(prometheus, every_s, for_s)

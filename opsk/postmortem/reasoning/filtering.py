@@ -37,6 +37,8 @@ _CONFIG_WORDS = re.compile(
     r"divisible|must be|should be|not supported|unsupported|expected|invalid|unrecogni[sz]ed|mismatch|not found"
     r"|at least|does not (?:exist|match)|greater than|less than|world size|world_size|configuration|config\b|argument"
     r"|Can't load|JSONDecode|Scanner|YAML|TOMLDecode|offline mode|is not in struct"
+    r"|not equal to|please (?:set|specify|install|provide|check)|incompatible|only supports?"
+    r"|unknown (?:argument|option|key|model)"
     r"|got an unexpected|unauthori[sz]ed|authenticat|access to .{1,80} is (?:restricted|denied)|forbidden|\b40[134]\b",
     re.IGNORECASE,
 )

@@ -16,7 +16,7 @@ from textual.widgets import Input
 from opsk.config import load_site
 from opsk_tui.app import SCREENS, TopApp
 from opsk_tui.data.feed import ClusterFeed
-from opsk_tui.data.lazy_actions import LateActions
+from opsk_tui.data.lazy_loading import LateActions
 from opsk_tui.screens.confirm import ConfirmScreen
 from opsk_tui.screens.options import OptionsScreen
 from opsk_tui.widgets.canvas import Canvas
@@ -115,7 +115,7 @@ def test_every_key_and_the_mouse_work_on_live_data(
         pressed: set[tuple[str, str]] = set()
         for number, name in enumerate(SCREENS, start=1):
             await pilot.press(str(number))
-            await shows(app, pilot, "sees with")
+            await shows(app, pilot, "sources: ")
             assert app.current_mode == name
             bindings = [each.binding for each in app.screen.active_bindings.values() if each.enabled]
             for binding in bindings:

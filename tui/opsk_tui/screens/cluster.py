@@ -205,18 +205,18 @@ class ClusterScreen(ViewScreen):
 
     NAME = "cluster"
     ABOUT: ClassVar[tuple[str, ...]] = (
-        "One sign a GPU; its height and colour say the metric, other signs say what is wrong.",
-        "The cursor tells of its GPU, node and job below; Enter opens the job.",
+        "One symbol per GPU: height and colour show the metric; others are faults.",
+        "Below: the GPU under the cursor, its node and job. Enter opens the job.",
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "metric(1)", "Metric"),
-        Binding("M", "metric(-1)", "The metric before", show=False),
-        Binding("plus,equals_sign", "zoom(1)", "Closer", key_display="+"),
-        Binding("minus", "zoom(-1)", "Farther", key_display="-"),
+        Binding("M", "metric(-1)", "Previous metric", show=False),
+        Binding("plus,equals_sign", "zoom(1)", "Zoom in", key_display="+"),
+        Binding("minus", "zoom(-1)", "Zoom out", key_display="-"),
         Binding("s", "sort", "Sort"),
         Binding("p", "partition", "Partition"),
         Binding("t", "state", "State"),
-        Binding("x", "health", "Sick"),
+        Binding("x", "health", "Unhealthy"),
         Binding("o", "mark", "Mark its job", show=False),
         Binding("d", "node('drain')", "Drain the node: shows the command first", show=False),
         Binding("u", "node('resume')", "Resume the node: shows the command first", show=False),

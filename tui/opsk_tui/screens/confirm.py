@@ -74,7 +74,7 @@ class ConfirmScreen(ModalScreen[bool]):
         mine = [line for command, is_mine in pairs if is_mine for line in _lines(command, width)]
         others = [line for command, is_mine in pairs if not is_mine for line in _lines(command, width)]
         notes: list[Line] = [[(part, "text")] for note in asked.notes for part in wrap_text(safe(note), width)]
-        for_whom = "You may not run these yourself, or not now: copy them (c) for someone who may"
+        for_whom = "You may not run these, or not now: copy them (c) for someone who may"
         return [
             section(safe(asked.title), notes or [[("", "text")]]),
             section("y runs exactly this", mine),
@@ -84,7 +84,7 @@ class ConfirmScreen(ModalScreen[bool]):
     def action_answer(self, yes: bool) -> None:
         """Leave with an answer; yes only where there is a command to run."""
         if yes and not self.may_run:
-            self.notify("you may run none of these: c copies them", severity="warning", timeout=4)
+            self.notify("you may run none of these: press c to copy them", severity="warning", timeout=4)
             return
         self.dismiss(yes)
 

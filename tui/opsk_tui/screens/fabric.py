@@ -55,16 +55,16 @@ class FabricScreen(ViewScreen):
 
     NAME = "fabric"
     ABOUT: ClassVar[tuple[str, ...]] = (
-        "One sign a port: a line of nodes, a column a rail. Below or beside: faults, tiers, congested leaves.",
+        "One symbol per port: a row per node, a column per rail. Next to it: faults, tiers, congested leaves.",
         "Tab goes to the text and back.",
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "metric(1)", "Metric"),
-        Binding("M", "metric(-1)", "The metric before", show=False),
-        Binding("plus,equals_sign", "zoom(1)", "Closer", key_display="+"),
-        Binding("minus", "zoom(-1)", "Farther", key_display="-"),
+        Binding("M", "metric(-1)", "Previous metric", show=False),
+        Binding("plus,equals_sign", "zoom(1)", "Zoom in", key_display="+"),
+        Binding("minus", "zoom(-1)", "Zoom out", key_display="-"),
         Binding("s", "sort", "Sort"),
-        Binding("x", "sick", "Sick"),
+        Binding("x", "sick", "Unhealthy"),
     ]
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class FabricScreen(ViewScreen):
     def compose_body(self) -> ComposeResult:
         """Put the matrix and the text into one split."""
         with Container(id="split"):
-            yield GridMap(empty="Nothing is known of the fabric: no source tells it.", id="ports")
+            yield GridMap(empty="No source reports the fabric.", id="ports")
             yield Document(empty="No faults are known.", id="text")
 
     @property

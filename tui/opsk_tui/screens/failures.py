@@ -30,16 +30,16 @@ class FailuresScreen(ViewScreen):
 
     NAME = "failures"
     ABOUT: ClassVar[tuple[str, ...]] = (
-        "Enter shows what can be done for the job that an event hits: options with speed, downtime and commands.",
-        "Nothing is done before the exact commands were shown and confirmed.",
+        "Enter shows the options for an affected job, with speed, downtime and commands.",
+        "No command runs before you have seen and confirmed it.",
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "options", "Options"),
-        Binding("w", "next_job", "Another job of it"),
-        Binding("x", "over", "Those that are over"),
-        Binding("u", "take_back", "Resume nodes that are well again: shows the command first", show=False),
+        Binding("w", "next_job", "Next affected job"),
+        Binding("x", "over", "Show resolved"),
+        Binding("u", "take_back", "Resume nodes that are healthy again: shows the command first", show=False),
         Binding("s", "sort", "Sort"),
-        Binding("S", "reverse", "Sort the other way round", show=False),
+        Binding("S", "reverse", "Reverse the order", show=False),
     ]
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class FailuresScreen(ViewScreen):
     def compose_body(self) -> ComposeResult:
         """Put list and text into one split."""
         columns: tuple[Column[Event], ...] = (
-            Column(key="severity", title="HOW BAD", width=10, rank=0, cell=self._severity,
+            Column(key="severity", title="SEVERITY", width=10, rank=0, cell=self._severity,
                           order=lambda event: _ORDER[event.severity]),
             Column(key="part", title="PART", width=5, rank=2, cell=lambda event: (event.part.value, "text"),
                           order=lambda event: event.part.value),
@@ -130,7 +130,7 @@ class FailuresScreen(ViewScreen):
         if event.jobs:
             jobs.append([("Enter: what can be done for this job", "dim")])
         return [
-            section(safe(event.failed), lines), section("Jobs that it hits", jobs), section("What to do", remedy_lines),
+            section(safe(event.failed), lines), section("Affected jobs", jobs), section("What to do", remedy_lines),
             self._well_again(),
         ]  # fmt: skip
 
@@ -141,7 +141,7 @@ class FailuresScreen(ViewScreen):
             [(f"{safe(name)}  ", "strong"), (safe(by_name[name].reason or ""), "dim")] for name in self.known.recovered
         ]
         more: list[Line] = [[("u: take them back (it shows the command first)", "dim")]] if lines else []
-        return section("Drained by a remap, and well again", [*lines[:_MOST_NODES], *more])
+        return section("Drained by a remap and healthy again", [*lines[:_MOST_NODES], *more])
 
     def summary(self) -> Sequence[Cell]:
         """Return the counts."""
@@ -197,7 +197,7 @@ class FailuresScreen(ViewScreen):
         """Ask whether to resume the recovered nodes."""
         names = self.known.recovered[:_MOST_NODES]
         if not names:
-            self.notify("no node that a remap drained is well again", timeout=3)
+            self.notify("no node drained by a remap is healthy again", timeout=3)
             return
         self.top.ask_and_run(f"take {host_list(names)} back", [remap_commands.resume(list(names))])
 
@@ -214,7 +214,7 @@ class FailuresScreen(ViewScreen):
         if not event.jobs:
             self.notify("no job uses it: nothing to move", timeout=3)
         elif self.top.actions is None:
-            self.notify("this screen is read-only: `opsk remap` works out the options", timeout=4)
+            self.notify("this screen is read-only: `opsk remap` computes the options", timeout=4)
         else:
             number = event.jobs[self._job_index % len(event.jobs)]
             self.app.push_screen(OptionsScreen(event, number))

@@ -33,8 +33,8 @@ class JobScreen(ViewScreen):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "metric(1)", "Metric"),
-        Binding("M", "metric(-1)", "The metric before", show=False),
-        Binding("comma", "another(-1)", "Job before", key_display=","),
+        Binding("M", "metric(-1)", "Previous metric", show=False),
+        Binding("comma", "another(-1)", "Previous job", key_display=","),
         Binding("full_stop", "another(1)", "Next job", key_display="."),
         Binding("e", "log_end", "End of log"),
         Binding("i", "next_section", "Next section"),

@@ -199,7 +199,7 @@ def job_columns(glyphs: Glyphs) -> tuple[Column[JobView], ...]:
         Column(key="mfu", title="MFU", width=7, rank=0, cell=_mfu, right=True,
                order=lambda job: measured_mfu(job) or 0.0, descending=True),
         Column(key="speed", title="SPEED", width=SPARK - 2, rank=1, cell=spark),
-        Column(key="loss", title="LOSES BY", width=15, rank=0, cell=format_loss,
+        Column(key="loss", title="LOST TO", width=15, rank=0, cell=format_loss,
                order=lambda job: (compute_gap(job) or 0.0) if is_slow(job) else 0.0, descending=True, grows=3),
     )  # fmt: skip
 
@@ -411,10 +411,10 @@ def _log_key(line: str) -> str:
 def advice_text(details: JobDetails | None) -> Section:
     """Return the advice as sbatch printed it."""
     lines = details.advice if details is not None else ()
-    return section("Advice when it was submitted", [[(safe(line), "text")] for line in lines])
+    return section("Advice at submission", [[(safe(line), "text")] for line in lines])
 
 
 def problems(details: JobDetails | None) -> Section:
     """Return what could not be read."""
     messages: Sequence[str] = details.problems if details is not None else ()
-    return section("What could not be had", [[(safe(line), "watch")] for line in messages])
+    return section("Not available", [[(safe(line), "watch")] for line in messages])

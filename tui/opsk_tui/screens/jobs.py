@@ -28,11 +28,11 @@ class JobsScreen(ViewScreen):
     NAME = "jobs"
     ABOUT: ClassVar[tuple[str, ...]] = (
         "MFU is measured/predicted; SPEED is a line of the latest steps, higher is faster.",
-        "LOSES BY is the largest cause with its share of the step, or Slurm's reason while a job waits.",
+        "LOST TO is the largest cause with its share of the step, or Slurm's reason while a job waits.",
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "sort", "Sort"),
-        Binding("S", "reverse", "Sort the other way round", show=False),
+        Binding("S", "reverse", "Reverse the order", show=False),
         Binding("t", "state", "State"),
         Binding("p", "partition", "Partition"),
         Binding("x", "slow", "Slow ones"),

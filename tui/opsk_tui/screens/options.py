@@ -156,7 +156,7 @@ class OptionsScreen(ModalScreen[None]):
         columns: tuple[Column[Choice], ...] = (
             Column(key="kind", title="OPTION", width=10, rank=0,
                            cell=lambda choice: (choice.option.kind.value, "strong")),
-            Column(key="title", title="WHAT IS DONE", width=14, rank=2,
+            Column(key="title", title="WHAT IT DOES", width=14, rank=2,
                            cell=lambda choice: (safe(choice.option.title), "text"), grows=1),
             Column(key="speed", title="TOKENS/S", width=9, rank=1, right=True, cell=_speed,
                            order=lambda choice: choice.option.predicted.tokens_per_s or 0.0, descending=True),
@@ -172,14 +172,12 @@ class OptionsScreen(ModalScreen[None]):
                            cell=lambda choice: (percent(choice.goodput), "accent"),
                            order=lambda choice: choice.goodput or 0.0,
                            descending=True),
-            Column(key="lost", title="LOSES", width=8, rank=1, right=True,
+            Column(key="lost", title="LOST", width=8, rank=1, right=True,
                            cell=lambda choice: (duration(choice.option.lost_s), "text"),
                            order=lambda choice: choice.option.lost_s),
         )  # fmt: skip
         yield Bar(id="title", fill="bar")
-        yield Table[Choice](
-            columns, lambda choice: choice.option.title, empty="Working out the options …", id="choices"
-        )
+        yield Table[Choice](columns, lambda choice: choice.option.title, empty="Computing options …", id="choices")
         yield Document(id="preview")
         yield Bar(id="help-keys", fill="bar")
 
@@ -274,7 +272,7 @@ class OptionsScreen(ModalScreen[None]):
     def _outcome_title(self) -> str:
         """Return the title above the outcome."""
         is_whole = self._outcome is not None and not (self._outcome.refused or self._outcome.said)
-        words = ("Undone", "Not all undone") if self._doing == _UNDOING else ("Applied", "Not applied to its end")
+        words = ("Undone", "Not fully undone") if self._doing == _UNDOING else ("Applied", "Not fully applied")
         return words[0] if is_whole else words[1]
 
     def _render_progress(self) -> list[Line]:

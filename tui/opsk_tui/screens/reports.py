@@ -23,10 +23,10 @@ class ReportsScreen(ViewScreen):
     """The list of reports; Enter opens one in place of the list."""
 
     NAME = "reports"
-    ABOUT: ClassVar[tuple[str, ...]] = ("Reports that opsk made: what killed a job, and others.",)
+    ABOUT: ClassVar[tuple[str, ...]] = ("Reports by opsk: why jobs failed, and others.",)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "sort", "Sort"),
-        Binding("S", "reverse", "Sort the other way round", show=False),
+        Binding("S", "reverse", "Reverse the order", show=False),
         Binding("b", "list", "Back to the list"),
     ]
 

@@ -37,8 +37,8 @@ class Prompt(Input):
     """One line of words; Enter goes back to the body, Escape leaves it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "submit", "To what is shown"),
-        Binding("down", "submit", "To what is shown", show=False),
+        Binding("enter", "submit", "Back to the list"),
+        Binding("down", "submit", "Back to the list", show=False),
         Binding("escape", "screen.back", "Show all"),
     ]
 
@@ -56,11 +56,11 @@ class ViewScreen(Screen[None]):
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("f", "find", "Find"),
-        Binding("n", "find_next(1)", "Next found", show=False),
-        Binding("N", "find_next(-1)", "The found one before", show=False),
+        Binding("n", "find_next(1)", "Next match", show=False),
+        Binding("N", "find_next(-1)", "Previous match", show=False),
         Binding("escape", "back", "Show all, or go back", show=False),
-        Binding("tab", "other_part(1)", "To the other part", show=False),
-        Binding("shift+tab", "other_part(-1)", "Back to the part before", show=False),
+        Binding("tab", "other_part(1)", "Next pane", show=False),
+        Binding("shift+tab", "other_part(-1)", "Previous pane", show=False),
     ]
     AUTO_FOCUS = ""
     has_side = True
@@ -197,7 +197,7 @@ class ViewScreen(Screen[None]):
 
     def _sources(self) -> list[Cell]:
         """Return the sources and the ages of their data."""
-        cells: list[Cell] = [(" sees with ", "dim")]
+        cells: list[Cell] = [(" sources: ", "dim")]
         states = sorted(self.known.view.sources, key=lambda state: bool(state.problem))
         if not states:
             return [*cells, ("nothing yet", "watch")]
@@ -277,7 +277,7 @@ class ViewScreen(Screen[None]):
         prompt.display = True
         with prompt.prevent(Input.Changed):
             prompt.value = self._find_words if is_finding else self.words
-        prompt.placeholder = "go to what holds these words" if is_finding else "show only what holds these words"
+        prompt.placeholder = "jump to matches" if is_finding else "show only matches"
         prompt.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -303,7 +303,7 @@ class ViewScreen(Screen[None]):
     def action_find_next(self, step: int) -> None:
         """Go to the next text with the words."""
         if not self.body.find(self._find_words, step):
-            self.notify("nothing found" if self._find_words else "f asks for words first", timeout=3)
+            self.notify("no match" if self._find_words else "press f and type a word first", timeout=3)
 
     def action_back(self) -> None:
         """Close the prompt, show all again, or go back to the previous screen."""
@@ -387,11 +387,11 @@ class HelpScreen(ModalScreen[None]):
         sources: list[Line] = [[(part, key)] for text, key in about.source_words() for part in wrap_text(text, width)]
         return [
             section(f"{about.NAME.capitalize()}", words),
-            section("Keys here", [_line(item) for item in screen_keys]),
+            section("Keys of this screen", [_line(item) for item in screen_keys]),
             section("Keys on every screen", [*[_line(item) for item in [*common, *everywhere]], *palette]),
-            section("To move", [_line(item) for item in moves]),
-            section("Signs", legend),
-            section("What it sees with", sources),
+            section("Moving", [_line(item) for item in moves]),
+            section("Symbols", legend),
+            section("Sources", sources),
         ]
 
 
