@@ -42,7 +42,7 @@ class Page:
 
 def test_a_reader(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Page(root / "docs/howto/add-a-reader.md", monkeypatch)
-    reader = sys.modules["opsk_jobcheck.scripts.tinytrain"].TINYTRAIN_READER
+    reader = sys.modules["opsk_jobcheck.scripts.frameworks.tinytrain"].TINYTRAIN_READER
     monkeypatch.setattr(script, "READERS", (*registry.READERS, reader))
     done = [test() for test in page.tests()]
     assert len(done) == 2
