@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from opsk.app.inputs.plan_fields import KINDS, LIKE, VALUES, parse_flag
+from opsk.app.inputs.plan_validation import KINDS, LIKE, VALUES, parse_flag
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,9 +31,9 @@ _PREFIXES = {"": "", "model": "model-", "plan": "", "run": "", "checkpoint": "ch
 _WORDS: Mapping[str, Mapping[str, str]] = {
     "": {
         "cluster": "Catalogue name of the cluster, or a cluster TOML.",
-        "gpus": "GPUs of the job; fixes --dp where that is left out.",
+        "gpus": "GPUs of the job; sets --dp where that is not given.",
         "nodes": "Nodes of the job, in place of --gpus.",
-        "gpus_per_node": "GPUs of one node that the job uses; left out, all.",
+        "gpus_per_node": "GPUs of one node that the job uses. Default: all.",
     },
     "model": {
         LIKE: "A public model (llama-3-8b), or a HuggingFace config.json; --model-... change it.",
@@ -42,8 +42,8 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "hidden": "Width of the residual stream.",
         "ffn": "Inner width of the dense MLP.",
         "heads": "Attention heads of one layer.",
-        "kv_heads": "Key and value heads; left out, as many as heads.",
-        "head_dim": "Width of one head; left out, hidden / heads.",
+        "kv_heads": "Key and value heads. Default: as many as heads.",
+        "head_dim": "Width of one head. Default: hidden / heads.",
         "vocab": "Rows of the embedding.",
         "seq": "Tokens of one training sequence.",
         "gated_mlp": "Three matrices (SwiGLU), or two.",
@@ -73,7 +73,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "attention_sinks": "A learned sink a head, or none.",
         "attention_window": "Tokens that windowed layers look back.",
         "windowed_layers": "Layers with a sliding window.",
-        "qkv_bias": "Biases into attention, or none; left out, by the MLP's style.",
+        "qkv_bias": "Biases into attention, or none. Default: by the MLP's style.",
         "output_bias": "Biases out of attention, or none; likewise.",
         "mlp_bias": "Biases in the MLP, or none; likewise.",
         "norm_bias": "Biases in norms, or none; likewise.",
@@ -158,6 +158,10 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "qkv_layout": "Where queries, keys and values lie.",
         "reentrant": "Layers are recomputed by reentrant checkpoints, or not.",
         "keeps_gathered": "Inputs gathered over tp are kept for the backward, or not.",
+        "gathers_fp32": "FSDP gathers weights in fp32 under autocast, or not.",
+        "accumulates_unsharded": "FSDP adds up micro-batches' gradients whole, or not.",
+        "flat_adapters": "FSDP flattens adapters with their frozen layer, or not.",
+        "keeps_kv_cache": "Recomputed layers keep their keys and values, or not.",
         "reduces_16bit": "Gradients are sent in 16 bits, or as they are kept.",
         "fused_norms": "Norms are one kernel beside PyTorch's own modules, or not.",
         "expandable_segments": "PyTorch's allocator grows its segments, or not.",
@@ -170,10 +174,10 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
     },
     "checkpoint": {
         "write_bytes_per_s": "What the file system takes from all nodes [bytes/s].",
-        "node_write_bytes_per_s": "What one node writes; left out, by its NICs [bytes/s].",
+        "node_write_bytes_per_s": "What one node writes [bytes/s]. Default: by its NICs.",
         "asynchronous": "Train on while it is written, or wait.",
-        "interval_s": "Time between checkpoints; left out, the best one [s].",
-        "mtbf_s": "Mean time between failures of the job; left out, by its GPUs [s].",
+        "interval_s": "Time between checkpoints [s]. Default: the best one.",
+        "mtbf_s": "Mean time between failures of the job [s]. Default: by its GPUs.",
         "restart_s": "Time from a failure until training goes on [s].",
     },
 }

@@ -247,7 +247,7 @@ def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
     key, _, values = text.partition("=")
     key = key.strip().replace("_", "-")
     if key not in _FIELDS or not values.strip():
-        raise InputError(f"--sweep {text[:80]!r} is no KEY=V1,V2", hint=f"KEY is one of {', '.join(KEYS)}")
+        raise InputError(f"--sweep {text[:80]!r} is not KEY=V1,V2", hint=f"KEY is one of {', '.join(KEYS)}")
     return key, tuple(dict.fromkeys(_value(key, entry.strip()) for entry in values.split(",")))
 
 

@@ -194,4 +194,4 @@ def test_the_python_of_the_tests_runs_srun_options_with_any_words() -> None:
         check=False, env={name: value for name, value in os.environ.items() if not name.startswith("SLURM_")},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "")
-    assert "Slurm's own order of ranks is kept" in done.stderr
+    assert "Slurm's own order of ranks is used" in done.stderr

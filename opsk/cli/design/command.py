@@ -55,7 +55,7 @@ def _add_price_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @click.option("--gpus", type=_SIZE, metavar="N", help="GPUs in all.")
 @click.option("--model", "models", multiple=True, metavar="NAME|FILE",
-              help="A model whose step is wanted, on its best plan of each network; may be repeated.")  # fmt: skip
+              help="A model whose step to predict, with its best plan on each network; may be repeated.")  # fmt: skip
 @click.option("--global-batch", type=click.IntRange(1, 10**7), metavar="N", help="Sequences of a step.")
 @click.option("--seq", type=click.IntRange(1, 10**8), metavar="N", help="Tokens of a sequence; else the model's own.")
 @click.option("--network", "networks", multiple=True, metavar="WIRING",
@@ -90,8 +90,8 @@ def _add_price_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_add_price_options
 @click.option("--failures", is_flag=True, help="Add what can be done after failures, on small clusters of both kinds.")
 @click.option("--paper", type=click.Choice(list(PAPERS)),
-              help="Instead of networks of your own: what a paper states beside what is computed here.")  # fmt: skip
-@click.option("--efficiency", metavar="FILE", help="Efficiencies that opsk calibrate wrote; left out, those of opsk.")
+              help="In place of your own networks: what a paper states, compared with what opsk computes.")  # fmt: skip
+@click.option("--efficiency", metavar="FILE", help="File that opsk calibrate wrote. Default: opsk's own efficiencies.")
 @click.option("--csv", "csv_file", type=_FILE, metavar="FILE", help="Write the rows as a table; - is stdout.")
 @click.option("--svg", type=_FILE, metavar="FILE", help="Draw the answer as SVG into this file; - is stdout.")
 @click.option("--png", type=_FILE, metavar="FILE", help="Draw the answer as PNG into this file.")

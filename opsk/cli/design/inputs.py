@@ -248,7 +248,9 @@ def _parse_hb_domain(text: str | None, gpus: int, node: NodeSpec, gpus_per_node:
     try:
         return int(text)
     except ValueError:
-        raise InputError(escape(f"--hb-domain {text[:40]!r} is no number"), hint="a number of GPUs, or all") from None
+        raise InputError(
+            escape(f"--hb-domain {text[:40]!r} is not a number"), hint="a number of GPUs, or all"
+        ) from None
 
 
 def _choose_batch(seq: int, gpus: int) -> int:

@@ -30,7 +30,7 @@ def print_design(document: Mapping[str, Any]) -> None:
     fits = terminal.is_terminal or "COLUMNS" in os.environ
     console = terminal if fits else Console(highlight=False, width=_WIDTH)
     if shown["interrupted"]:
-        console.print("[bold]interrupted: what was found until then[/]\n")
+        console.print("[bold]interrupted: the results so far[/]\n")
     if shown["rows"]:
         for table in _build_network_tables(shown["rows"], console.width):
             console.print(table)
@@ -156,7 +156,7 @@ def _print_compared(console: Console, compared: Sequence[Mapping[str, Any]]) -> 
     table.add_column("stated", justify="right", no_wrap=True)
     table.add_column("computed", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    table.add_column("on what it rests", style="dim")
+    table.add_column("basis", style="dim")
     before = ""
     for entry in compared:
         if before and entry["section"] != before:

@@ -25,7 +25,7 @@ from opsk.slurm.adapter import slurm_client
 
 @click.command()
 @click.argument("plan", required=False, metavar="[PLAN.toml]")
-@click.option("--nodes", metavar="LIST", help="Candidate nodes, as a host list; all of the fabric when left out.")
+@click.option("--nodes", metavar="LIST", help="Candidate nodes, as a host list. Default: all of the fabric.")
 @click.option("--job", metavar="ID", help="Place on the nodes that Slurm gave this job.")
 @fabric_options
 @click.option("--cluster", metavar="NAME|FILE", help="Catalogue name of the cluster, or a cluster TOML.")

@@ -119,7 +119,7 @@ def compute_launch(request: Request, order: RankOrder, *, is_anchored: bool) -> 
     """
     job_id = request.job or find_own_job(os.environ)
     if not job_id:
-        raise InputError("no job is named, and this is none", hint="name it with --job")
+        raise InputError("no job is given, and this is not a job", hint="name it with --job")
     inputs = gather_inputs(replace(request, job=job_id), CommandClient(deadline_s=_ANSWER_S))
     if inputs.job is None or not inputs.job.nodes:
         raise InputError(f"job {job_id} has no nodes")
@@ -174,5 +174,5 @@ def build_problem(
 
 def _fall_back(launch: Launch, why: str) -> list[str]:
     """Report on stderr why Slurm's order is kept, and return the lines that keep it."""
-    click.echo(f"opsk: Slurm's own order of ranks is kept: {escape(why)}", err=True)
+    click.echo(f"opsk: Slurm's own order of ranks is used: {escape(why)}", err=True)
     return build_default_lines(launch)

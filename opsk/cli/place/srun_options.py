@@ -101,7 +101,7 @@ def _parse_long(word: str, rest: list[str]) -> dict[str, str]:
     if name in _VALUED and not sign:
         value = _take_value(rest, word)
     elif name not in _VALUED | _OPTIONAL | _FLAGS or (name in _FLAGS and sign):
-        raise InputError(f"{word.partition('=')[0][:40]} may seat the tasks")
+        raise InputError(f"{word.partition('=')[0][:40]} may place the tasks")
     return {name: value}
 
 
@@ -111,7 +111,7 @@ def _parse_short(letters: str, rest: list[str]) -> dict[str, str]:
     while letters:
         name, letters = _SHORT.get(letters[0], ""), letters[1:]
         if not name:
-            raise InputError("an option of one letter may seat the tasks")
+            raise InputError("an option of one letter may place the tasks")
         if name in _FLAGS:
             options[name] = ""
             continue
@@ -137,7 +137,7 @@ def _parse_number(text: str | None, what: str) -> int:
 @click.command("srun-options", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] [SRUN-ARGUMENTS]...")
 @click.option("--deadline", type=click.FloatRange(0.1, 600), default=DEADLINE_S, show_default=True, metavar="SECONDS",
-              help="Longest that it may take before it leaves Slurm's order.")  # fmt: skip
+              help="Time limit, after which Slurm's order is used.")  # fmt: skip
 @click.option("--plan", "plan_file", metavar="PLAN.toml", help="The plan, where the job's record and script have none.")
 def srun_options(words: tuple[str, ...], *, deadline: float, plan_file: str | None) -> int:
     """Print the options that seat the tasks of one srun where opsk place puts the ranks; nothing on any doubt.
@@ -164,7 +164,7 @@ def _compute_options(words: tuple[str, ...], plan_file: str | None) -> tuple[str
     """Return the options; none where Slurm's own order is as good."""
     job = find_own_job(os.environ)
     if not job:
-        raise InputError("this is no job")
+        raise InputError("this is not a job")
     step = parse_step(words, os.environ)
     ranks, nodes = _find_rank_map(job, plan_file)
     if ranks.names[0] != nodes[0]:
@@ -205,4 +205,4 @@ def _find_rank_map(job: str, plan_file: str | None) -> tuple[RankMap, tuple[str,
 
 def _report_fallback(why: str) -> None:
     """Report on stderr why Slurm's order is kept."""
-    click.echo(f"opsk: Slurm's own order of ranks is kept: {escape(why)}", err=True)
+    click.echo(f"opsk: Slurm's own order of ranks is used: {escape(why)}", err=True)

@@ -53,7 +53,7 @@ def _format_headline(shown: Mapping[str, Any]) -> list[str]:
     kinds = [job["kind"] for job in shown["jobs"]]
     jobs = sum(kind in ("plan", "measured") for kind in kinds)
     whom = [f"{jobs} of {running} running jobs", *(["storage"] if "storage" in kinds else [])]
-    whom += ["traffic that nobody explains"] if "background" in kinds else []
+    whom += ["traffic of unknown origin"] if "background" in kinds else []
     return [
         f"shares {shown['shared_link_count']} links with {', '.join(whom)}",
         f"{what} {_format_time(shared_s)} beside them, {_format_time(alone_s)} alone: "

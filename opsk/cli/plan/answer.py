@@ -89,7 +89,7 @@ def check_script(parsed: ParsedRequest, path: str) -> None:
     if file.is_dir():
         raise InputError(escape(f"{path} is a folder"), hint="name a file in it")
     if not file.absolute().parent.is_dir():
-        raise InputError(escape(f"{path}: there is no folder {file.parent}"), hint="make it first")
+        raise InputError(escape(f"{path}: there is no folder {file.parent}"), hint="create it first")
     if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
         raise InputError(escape(f"{path}: no right to write it"), hint="name a file that can be written")
     if len({case.gpus for case in parsed.cases}) == 1:

@@ -160,9 +160,9 @@ def _validate(folder: Path, job: ArrayJob) -> None:
             f"--array-dir {folder}: a script for sbatch can only name folders in ASCII without quotes, \\ or %"
         )
     if not _TIME.fullmatch(job.time_limit):
-        wrong.append(f"--time-limit {job.time_limit!r} is no time: give 30, 2:00:00 or 1-12:00:00")
+        wrong.append(f"--time-limit {job.time_limit!r} is not a time: give 30, 2:00:00 or 1-12:00:00")
     if job.partition is not None and not _PARTITION.fullmatch(job.partition):
-        wrong.append(f"--partition {job.partition!r} is no name of a partition")
+        wrong.append(f"--partition {job.partition!r} is not the name of a partition")
     if wrong:
         raise InputError(escape("; ".join(wrong)))
 

@@ -68,7 +68,7 @@ FLAGS = "the flags"
 @click.option("--what-if", is_flag=True, help="Show what other micro-batches, axes, NICs or margins would change.")
 @click.option("--sbatch", "script", metavar="FILE", help="Write a script for sbatch that runs the plan to take.")
 @click.option("--exhaustive", is_flag=True, help="Evaluate every plan, so that all counts are exact.")
-@click.option("--efficiency", metavar="FILE", help="Efficiencies that opsk calibrate wrote; left out, those of opsk.")
+@click.option("--efficiency", metavar="FILE", help="File that opsk calibrate wrote. Default: opsk's own efficiencies.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @cable_options
 @spread_flags

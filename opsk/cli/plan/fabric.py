@@ -42,7 +42,8 @@ _EXCLUSIVE_OPTIONS = ("pareto", "what_if", "gpu_counts")
 def cable_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--node-list`` and the cabling options, with the meaning of ``opsk place``."""
     words = (
-        "Nodes that may be used, as a host list; left out, all of the fabric. All their GPUs, unless --gpus says fewer."
+        "Nodes that may be used, as a host list. Default: all of the fabric. All their GPUs are used, "
+        "unless --gpus gives fewer."
     )
     return click.option("--node-list", metavar="LIST", help=words)(fabric_options(command))
 
@@ -73,7 +74,7 @@ def parse_cable_flags(flags: Mapping[str, Any], options: PlanOptions) -> CableOp
     others += [name for name in _EXCLUSIVE_OPTIONS if getattr(options, name)]
     if others:
         others = [f"--{name.replace('_', '-')}" for name in others]
-        raise click.UsageError(f"{', '.join(others)}: told without cables only: leave --node-list and --fabric out")
+        raise click.UsageError(f"{', '.join(others)}: only without cables: omit --node-list and --fabric")
     node_files = given.pop("node_file")
     return CableOptions(**given, node_files=node_files)
 
@@ -247,7 +248,7 @@ def format_fabric_lines(document: Mapping[str, Any]) -> list[str]:
     if document["refused"]:
         lines.append("  plans that do not fit are not placed: their times know no cables")
     if fabric["layouts_not_placed"]:
-        lines.append(f"  {fabric['layouts_not_placed']} layouts left out: no placement is known of experts over tp")
+        lines.append(f"  {fabric['layouts_not_placed']} layouts omitted: experts over tp cannot be placed")
     return [escape(line) for line in lines]
 
 

@@ -164,7 +164,7 @@ def _resolve_margin(text: str | None, cluster: ClusterSpec | None, wrong: list[s
     capacity = float(cluster.node.gpu.capacity_bytes)
     size = parse_margin(text, capacity)
     if size is None:
-        wrong.append(f"memory-margin {text[:_MAX_SHOWN]!r} is no part of a GPU's memory: give 5% or 4GiB")
+        wrong.append(f"memory-margin {text[:_MAX_SHOWN]!r} is not a part of a GPU's memory: give 5% or 4GiB")
     return size or 0.0
 
 
@@ -175,7 +175,7 @@ def _parse_gpu_counts(text: str | None, wrong: list[str]) -> list[int]:
         wrong.append(f"gpu-counts: {text!r} names no number of GPUs")
     bad = [word for word in words if not _COUNT.fullmatch(word) or not 1 <= int(word) <= MAX_GPUS]
     wrong += [
-        f"gpu-counts: {word[:_MAX_SHOWN]!r} is no number of GPUs from 1 to {MAX_GPUS}" for word in bad[:_MAX_SHOWN]
+        f"gpu-counts: {word[:_MAX_SHOWN]!r} is not a number of GPUs from 1 to {MAX_GPUS}" for word in bad[:_MAX_SHOWN]
     ]
     return [] if bad else [int(word) for word in words]
 

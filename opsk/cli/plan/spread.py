@@ -107,7 +107,7 @@ def _parse_part(context: click.Context, option: click.Parameter, text: str | Non
         return None
     number, sign, parts = text.partition("/")
     if not (sign and all(word.isascii() and word.isdecimal() and len(word) < _DIGITS for word in (number, parts))):
-        raise click.BadParameter(f"{text[:40]!r} is no part: write 0/8 to 7/8", context, option)
+        raise click.BadParameter(f"{text[:40]!r} is not a part: write 0/8 to 7/8", context, option)
     if not 0 <= int(number) < int(parts) <= MAX_PARTS:
         raise click.BadParameter(
             f"part {number} of {parts}: parts are 0 to N - 1, N at most {MAX_PARTS}", context, option
@@ -123,7 +123,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--array-dir", type=_FOLDER, metavar="DIR",
                  help="Where --array writes, and its tasks: a folder that all nodes share."),
     click.option("--submit/--no-submit", default=True, help="Submit what --array writes, or only write it."),
-    click.option("--partition", metavar="NAME", help="Partition of the job array; left out, Slurm's default."),
+    click.option("--partition", metavar="NAME", help="Partition of the job array. Default: Slurm's."),
     click.option("--time-limit", default="1:00:00", metavar="TIME",
                  help="Time limit of each task of --array. Default: 1:00:00."),
     click.option("--merge", type=_FOLDER, metavar="DIR", help="Join what the tasks of --array found in DIR."),
@@ -192,7 +192,7 @@ def parse_spread(flags: Mapping[str, Any]) -> SpreadOptions:
     if len(modes) > 1:
         raise click.UsageError(" and ".join(f"--{name}" for name in modes) + " exclude each other")
     if (spread.part is None) != (spread.output is None):
-        raise click.UsageError("--part and --output need each other: a part is no answer for people")
+        raise click.UsageError("--part and --output need each other: a part is written to a file")
     conflicting = {"--array-dir": spread.array_dir, "--partition": spread.partition, "--no-submit": not spread.submit}
     if spread.array is None and any(conflicting.values()):
         raise click.UsageError(f"{', '.join(name for name, given in conflicting.items() if given)} without --array")
@@ -249,7 +249,7 @@ class SpreadSearch:
             A script is requested as well, which needs an answer.
         """
         if self.options.script:
-            raise click.UsageError("--sbatch takes an answer: give it with --merge, when all parts are there")
+            raise click.UsageError("--sbatch needs an answer: give it with --merge, when all parts are done")
         if self.spread.part is not None and self.spread.output is not None:
             key, (document, words) = "part", self._search_part(self.spread.part, self.spread.output)
         else:

@@ -8,15 +8,13 @@ from typing import Any
 
 import click
 
-from opsk.app.inputs.cluster import load_cluster, resolve_cluster
-from opsk.app.inputs.efficiency import find_unmeasured, load_efficiency
+from opsk.app.inputs.named_inputs import find_unmeasured, load_cluster, load_efficiency, resolve_cluster
 from opsk.app.inputs.plan_file import PlanFile, format_source, read_tables, require_valid
 from opsk.app.inputs.plan_validation import ExaminedPlan, examine_plan
 from opsk.cli.document import echo_json
 from opsk.cli.plan_flags import SectionedCommand, build_tables, table_flags
 from opsk.cli.predict.text import print_prediction
 from opsk.config import load_site
-from opsk.costmodel.document import energy_document, prediction_document, range_document
 from opsk.costmodel.efficiency.cases import build_case
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.energy import JOULES_PER_KWH, apply_pue, count_steps, run_energy, scale_range
@@ -26,6 +24,7 @@ from opsk.costmodel.estimates.checkpoint import (
     compute_checkpoint,
     count_nodes,
 )
+from opsk.costmodel.predict import energy_document, prediction_document, range_document
 from opsk.costmodel.predict import predict as predict_table
 from opsk.costmodel.rules import excess_gpus, find_violations, missing_formats
 from opsk.costmodel.table import PlanTable, PredictionTable
@@ -41,7 +40,7 @@ FLAGS = "the flags"
 
 @click.command(cls=SectionedCommand)
 @click.argument("plan_file", required=False, metavar="[PLAN.toml]")
-@click.option("--efficiency", metavar="FILE", help="Efficiencies that opsk calibrate wrote; left out, those of opsk.")
+@click.option("--efficiency", metavar="FILE", help="File that opsk calibrate wrote. Default: opsk's own efficiencies.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @table_flags
 def predict(plan_file: str | None, *, efficiency: str | None, as_json: bool, **flags: Any) -> int:

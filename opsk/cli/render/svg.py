@@ -29,7 +29,6 @@ LEFT = 24.0
 WIDTH = 1200.0
 FONT = 12.0
 SMALL = 10.5
-HEADING = 15.0
 _FONTS = 'system-ui,-apple-system,"Segoe UI","Noto Sans","DejaVu Sans",sans-serif'
 _LIGHT = {
     "ground": "#ffffff", "ink": "#1c2430", "dim": "#5a6675", "rule": "#d5dbe3", "box": "#eef2f6", "edge": "#9aa7b5",

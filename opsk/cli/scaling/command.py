@@ -95,7 +95,7 @@ def _check(
     if rates["--watts-per-gpu"] is not None and rates["--tflops-per-gpu"] is None:
         wrong.append("--watts-per-gpu needs --tflops-per-gpu: energy is power times time")
     if gpus is not None and gpus % model_parallel:
-        wrong.append(f"--gpus {gpus} is no multiple of tp x pp = {model_parallel}")
+        wrong.append(f"--gpus {gpus} is not a multiple of tp x pp = {model_parallel}")
     if wrong:
         raise InputError("; ".join(wrong), hint="opsk scaling --parameters 175e9 --gpus 1024 --tflops-per-gpu 140")
 

@@ -345,7 +345,7 @@ def rank_map(placement: Placement, job: int) -> RankMap:
         ranks.setdefault(rank.node, []).append((rank.local_rank, rank.rank))
     odd = [node for node in ranks if not HOST_NAME.fullmatch(node)]
     if odd:
-        raise InputError(f"{odd[0][:60]!r} is no name of a host", hint="Slurm's names are letters, digits, . _ and -")
+        raise InputError(f"{odd[0][:60]!r} is not a host name", hint="Slurm's names are letters, digits, . _ and -")
     nodes = [
         NodeRanks(
             node=node,

@@ -162,7 +162,7 @@ def _format_rail(number: int) -> str:
 def optical(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterator[Proposal | Refusal]:
     """Yield the option for ranks whose GPU is dead; the new GPU then sends where the old one did."""
     if not terms.optical:
-        yield Refusal(kind=Kind.OPTICAL, why="not asked for: --optical tells that circuits can be switched")
+        yield Refusal(kind=Kind.OPTICAL, why="not requested: --optical states that circuits can be switched")
         return
     ranks = impact.find_affected(situation)
     if not ranks.size:

@@ -111,7 +111,7 @@ def _drop_replicas(situation: Situation, impact: FailureImpact, dropped: Index, 
     node, gpu = situation.rank_placement.node[0, before], situation.rank_placement.gpu[0, before]
     verdict = _evaluate_shrunk(situation, impact, smaller, grid, node, gpu)
     if not np.isfinite(verdict.step_s[0]):
-        return Refusal(kind=Kind.SHRINK_DP, why="the ranks that are left have no path to each other")
+        return Refusal(kind=Kind.SHRINK_DP, why="the remaining ranks have no path to each other")
     gives_back = way is Way.RESIZE and bool(impact.failure.drain - {situation.batch_host})
     shown = ", ".join(map(str, dropped[:6].tolist())) + (", ..." if dropped.size > 6 else "")
     return Proposal(
@@ -129,7 +129,7 @@ def _drop_replicas(situation: Situation, impact: FailureImpact, dropped: Index, 
             "a checkpoint that loads with another number of replicas",
             *(require_no_kill(impact) if way is not Way.REQUEUE else ()),
         ),
-        why=("all ranks that are left keep their GPUs, with new numbers",),
+        why=("all remaining ranks keep their GPUs, with new numbers",),
         changes=changes,
     )
 
@@ -143,7 +143,7 @@ def fewer_replicas(plan: Plan, dp: int) -> tuple[Plan, tuple[str, ...]]:
         There is no such plan.
     """
     if dp < 1:
-        raise PlanInfeasibleError(("every replica was hit: none is left to go on with",))
+        raise PlanInfeasibleError(("every replica is affected: none remains",))
     unit = dp * plan.micro_batch * (plan.pp if plan.vpp > 1 else 1)
     changes = [f"dp {plan.dp} to {dp}"]
     batch = plan.global_batch

@@ -32,7 +32,7 @@ def wait(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterator[
         loss = 1.0 - float(situation.verdict.step_s[0]) / step_s if step_s else 0.0
         yield Proposal(
             kind=Kind.WAIT,
-            title="go on as it is, on the HCAs that are left",
+            title="continue as it is, on the remaining HCAs",
             way=Way.RELAUNCH,
             plan=situation.plan,
             node=node,
@@ -47,7 +47,7 @@ def wait(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterator[
         yield Refusal(kind=Kind.WAIT, why=f"going on degraded: {reason}")
     yield Proposal(
         kind=Kind.WAIT,
-        title="wait for the repair, then go on as before",
+        title="wait for the repair, then continue as before",
         way=Way.HOLD,
         plan=situation.plan,
         node=node,

@@ -62,9 +62,9 @@ class PlanRequest:
         """Raise for a request that cannot be searched."""
         sizes = (("gpus", self.gpus), ("global_batch", self.global_batch), ("most", self.most))
         wrong = [f"{name} is {value}, must be 1 to {MAX_GPUS}" for name, value in sizes if not 1 <= value <= MAX_GPUS]
-        wrong += [f"{axis} is no axis of the search" for axis in self.fixed if axis not in AXES]
+        wrong += [f"{axis} is not an axis of the search" for axis in self.fixed if axis not in AXES]
         if wrong:
-            raise InputError("; ".join(wrong), hint="opsk plan --help names what can be asked")
+            raise InputError("; ".join(wrong), hint="see opsk plan --help")
 
     def allows(self, axis: str, value: Any) -> bool:
         """Return whether an axis may take a value as far as ``fixed`` goes."""

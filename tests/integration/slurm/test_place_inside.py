@@ -135,7 +135,7 @@ def test_the_wrapper_stands_for_srun(inside: Inside) -> None:
 def test_a_smaller_step_of_the_wrapper_is_sruns(inside: Inside) -> None:
     said, complaint = inside.job(f"opsk-srun -N2 -n2 bash -c '{TASK}'", OPSK_PLAN="plan.toml")
     assert ranks(said) == [(0, "n0"), (1, "n1")]
-    assert "Slurm's own order of ranks is kept: the step takes 2 nodes" in complaint
+    assert "Slurm's own order of ranks is used: the step takes 2 nodes" in complaint
 
 
 def test_the_task_prolog_tells_ranks_without_a_change_to_the_script(inside: Inside) -> None:

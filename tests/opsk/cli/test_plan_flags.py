@@ -7,7 +7,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from opsk.app.inputs.plan_fields import KINDS, parse_flag
+from opsk.app.inputs.plan_validation import KINDS, parse_flag
 from opsk.cli.main import opsk
 from opsk.cli.plan_flags import DETAILS, SECTIONS, build_tables
 

@@ -128,7 +128,7 @@ def test_any_trouble_leaves_slurms_order_and_says_why(
     use_job(monkeypatch, **changes)
     result = run()
     assert result.stdout == "OPSK_SRUN_OPTIONS=\nunset OPSK_MAP\n"
-    assert "Slurm's own order of ranks is kept" in result.stderr
+    assert "Slurm's own order of ranks is used" in result.stderr
     assert says in result.stderr
 
 

@@ -95,7 +95,7 @@ def test_what_is_not_known_is_left_out() -> None:
             ("--parameters", "1e9", "--watts-per-gpu", "500"),
             ("--watts-per-gpu needs --gpus", "--watts-per-gpu needs --tflops-per-gpu"),
         ),
-        (("--parameters", "1e9", "--gpus", "12", "--tp", "8"), ("no multiple of tp x pp = 8",)),
+        (("--parameters", "1e9", "--gpus", "12", "--tp", "8"), ("not a multiple of tp x pp = 8",)),
     ],
 )
 def test_all_that_is_wrong_is_said_at_once(words: tuple[str, ...], parts: tuple[str, ...]) -> None:

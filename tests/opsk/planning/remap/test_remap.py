@@ -311,7 +311,7 @@ def test_experts_that_no_longer_divide_refuse_to_shrink() -> None:
 
 def test_a_pipeline_without_a_second_replica_cannot_shrink() -> None:
     situation, _ = situation_of(Plan(tp=4, pp=4, global_batch=4), names(0, 3))
-    assert "none is left" in refusals(remap(situation, dead_gpu("n2", 1), TERMS), Kind.SHRINK_DP)
+    assert "none remains" in refusals(remap(situation, dead_gpu("n2", 1), TERMS), Kind.SHRINK_DP)
 
 
 # Another plan.
