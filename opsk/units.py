@@ -62,19 +62,9 @@ def percent(value: float) -> float:
     return value / 100
 
 
-def per_minute(value: float) -> float:
-    """Return turns (or events) per second for a number per minute."""
-    return value / 60.0
-
-
 def mbit_per_s(value: float) -> float:
     """Return bytes/s for a speed in Mbit/s (decimal)."""
     return value * 1e6 / BITS_PER_BYTE
-
-
-def gib(value: float) -> float:
-    """Return bytes for a size in GiB."""
-    return value * GIB
 
 
 def as_gib(size_bytes: float) -> float:

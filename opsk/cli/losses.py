@@ -50,31 +50,17 @@ _SYMBOLS = {
 @click.argument("job", required=False, metavar="[JOB]")
 @click.option("--log", "logs", multiple=True, metavar="FILE", help="A log of the job; repeatable.")
 @click.option("--plan", "plan_file", metavar="PLAN.toml", help="Plan of the job, as opsk predict reads it.")
-@click.option(
-    "--scrape",
-    "scrapes",
-    multiple=True,
-    metavar="NODE=FILE",
-    help="Output of opsk exporter on a node, twice or more, minutes apart; without NODE=, the file is named after it.",
-)
+@click.option("--scrape", "scrapes", multiple=True, metavar="NODE=FILE",
+              help="Output of opsk exporter on a node, twice or more, minutes apart; without NODE=, the file is named "
+              "after it.")  # fmt: skip
 @click.option("--efficiency", metavar="FILE", help="Efficiencies that opsk calibrate wrote; by default those of opsk.")
-@click.option(
-    "--as-run",
-    metavar="RUNS.csv",
-    type=click.Path(path_type=Path),
-    help="Add the job to a table for opsk calibrate, if nothing slows it down; needs --plan.",
-)
+@click.option("--as-run", metavar="RUNS.csv", type=click.Path(path_type=Path),
+              help="Add the job to a table for opsk calibrate, if nothing slows it down; needs --plan.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def losses(
-    job: str | None,
-    *,
-    logs: tuple[str, ...],
-    plan_file: str | None,
-    scrapes: tuple[str, ...],
-    efficiency: str | None,
-    as_run: Path | None,
-    as_json: bool,
-) -> int:
+    job: str | None, *, logs: tuple[str, ...], plan_file: str | None, scrapes: tuple[str, ...], efficiency: str | None,
+    as_run: Path | None, as_json: bool,
+) -> int:  # fmt: skip
     """Show where a running training job loses time: the gap between measured and predicted steps, split by cause.
 
     Steps come from the job's logs. The prediction comes from --plan, or from the record that opsk stored with JOB in

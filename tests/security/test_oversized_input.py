@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from opsk.app.inputs.fabric_dump import read_text
+from opsk.app.inputs.fabric_files import read_text
 from opsk.app.inputs.node_files import read_node_files
-from opsk.app.inputs.plan_file import parse_plan
+from opsk.app.inputs.plan_file import read_plan_file
 from opsk.config import load_site
 from opsk.costmodel.efficiency.default import parse_efficiency
 from opsk.errors import InputError, OpskError
@@ -74,7 +74,7 @@ def test_a_file_that_is_nested_beyond_sense_is_one_error(text: str, tmp_path: Pa
     (tmp_path / "x.toml").write_text(text, encoding="ascii")
     for read in (
         lambda: parse_cluster(text, origin="x"), lambda: parse_efficiency(text, origin="x"),
-        lambda: load_site(tmp_path / "x.toml"), lambda: parse_plan(text, source="x"),
+        lambda: load_site(tmp_path / "x.toml"), lambda: read_plan_file(str(tmp_path / "x.toml")),
     ):  # fmt: skip
         with pytest.raises(OpskError):
             read()

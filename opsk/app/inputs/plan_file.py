@@ -32,7 +32,7 @@ from opsk.app.inputs.named_inputs import read_text_file
 from opsk.app.inputs.plan_validation import ExaminedPlan, RunOptions, examine_plan
 from opsk.costmodel.estimates.checkpoint import CheckpointOptions
 from opsk.errors import InputError
-from opsk.text import escape
+from opsk.text import escape, read_fields
 from opsk.units import MIB
 from opsk.workload.defaults import Assumption
 from opsk.workload.model import ModelShape
@@ -75,17 +75,6 @@ def read_plan_file(path: str, *, overrides: Mapping[str, Any] | None = None) -> 
     return build_plan_file(read_tables(path, overrides=overrides), source=format_source(path))
 
 
-def parse_plan(text: str, *, source: str) -> PlanFile:
-    """Parse the text of a plan file; ``source`` names it in messages.
-
-    Raises
-    ------
-    InputError
-        Names ``source`` and every violation: TOML, types, unknown keys, invalid shapes and plans.
-    """
-    return build_plan_file(_parse_toml(text, source), source=source)
-
-
 def build_plan_file(tables: Mapping[str, Any], *, source: str) -> PlanFile:
     """Build a plan file from its tables; ``source`` names them in messages.
 
@@ -108,17 +97,7 @@ def require_valid(examined: ExaminedPlan, *, source: str, also: list[str] | None
     wrong = list(dict.fromkeys([*examined.wrong, *(also or [])]))
     if wrong or examined.model is None or examined.plan is None:
         raise build_input_error(source, wrong)
-    return PlanFile(
-        source=source,
-        model=examined.model,
-        plan=examined.plan,
-        cluster=examined.cluster,
-        nodes=examined.nodes,
-        gpus_per_node=examined.gpus_per_node,
-        checkpoint=examined.checkpoint,
-        run=examined.run,
-        assumed=examined.assumed,
-    )
+    return PlanFile(source=source, **read_fields(examined, without=("wrong", "doubtful")))
 
 
 def format_source(path: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from opsk.app.inputs.plan_file import MAX_BYTES, parse_plan, read_plan_file
+from opsk.app.inputs.plan_file import MAX_BYTES, PlanFile, build_plan_file, read_plan_file
 from opsk.errors import InputError
 from opsk.workload.plan import Recompute, Sharding
 
@@ -28,6 +29,10 @@ sharding = "zero1"
 recompute = "selective"
 global_batch = 512
 """
+
+
+def parse_plan(text: str, *, source: str) -> PlanFile:
+    return build_plan_file(tomllib.loads(text), source=source)
 
 
 def refusal(text: str) -> str:
