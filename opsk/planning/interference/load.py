@@ -149,7 +149,7 @@ class JobShape:
     """A job without its nodes: the bytes that its ranks send, and its step model.
 
     ``node_gpus`` are the GPUs that a node has, ``gpus_per_node`` those that the job uses; ``affinity`` as in
-    `opsk.planning.routing.hca_ports.ports_of`.
+    `opsk.planning.routing.hca_ports.build_ports`.
     """
 
     plan: Plan

@@ -60,7 +60,7 @@ class Hosts:
     held_gpus
         GPU indices that the job holds of a node; all of a node that is not in it.
     affinity
-        As `opsk.planning.routing.hca_ports.ports_of` takes it.
+        As `opsk.planning.routing.hca_ports.build_ports` takes it.
     """
 
     node_gpus: int

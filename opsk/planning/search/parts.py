@@ -45,11 +45,11 @@ def search_part(
     Parameters
     ----------
     requests
-        One or more, as for `opsk.planning.search.search.searched_cases`.
+        One or more, as for `opsk.planning.search.search.search_cases`.
     number
         Which part, 0 to parts - 1.
     walk, front
-        As for `opsk.planning.search.search.searched`.
+        As for `opsk.planning.search.search.search_space`.
     """
     done = SearchResult(most=requests[0].most, front=Front() if front else None)
     yield done
