@@ -20,6 +20,21 @@ from opsk.units import gbit_per_s
 PAPERS = ("rail-only", "titan", "ntt")
 """Papers and talks that have a table of statements."""
 _PRICES: Mapping[str, Callable[[NetworkParts], float]] = {"cost": network_cost_usd, "power": network_power_w}
+_COLLECTIVES: Mapping[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        networks.ring_transfers,
+        networks.streamed_transfers,
+        networks.tree_aggregators,
+        networks.transfer_time_s,
+        networks.full_tree_bandwidth,
+        networks.partial_bandwidth,
+        networks.ring_all_reduce_cost,
+        networks.tree_all_reduce_cost,
+        networks.switch_all_reduce_cost,
+    )
+}
+"""Closed forms that a statement may name."""
 _NOTHING = 0.005
 """Savings below this share are none."""
 
@@ -210,7 +225,7 @@ def _moved_share(entry: Mapping[str, Any]) -> Computed:
 
 def _fewest_aggregators(entry: Mapping[str, Any]) -> Computed:
     """Compute how many aggregators are needed until they give more bandwidth than rings."""
-    bandwidth, workers, interfaces = getattr(networks, entry["function"]), entry["workers"], entry["interfaces"]
+    bandwidth, workers, interfaces = _COLLECTIVES[entry["function"]], entry["workers"], entry["interfaces"]
     links = {"workers": workers, "interfaces": interfaces, "aggregator_interfaces": interfaces}
     rings = bandwidth(aggregators=0, **links)
     return Computed(value=next(n for n in range(1, workers) if bandwidth(aggregators=n, **links) > rings))
@@ -218,7 +233,7 @@ def _fewest_aggregators(entry: Mapping[str, Any]) -> Computed:
 
 def _array_lengths(entry: Mapping[str, Any]) -> Computed:
     """Compute how many array lengths each worker sends in an all-reduce."""
-    steps, share = getattr(networks, entry["function"])(entry["workers"])
+    steps, share = _COLLECTIVES[entry["function"]](entry["workers"])
     return Computed(value=share, detail={"steps": f"{steps:.0f} step{'' if steps == 1 else 's'}"})
 
 
@@ -240,7 +255,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "forwarding_slowdown": lambda entry: Computed(value=networks.forwarding_slowdown(**_rates(entry))),
     "all_to_all_slowdown": _all_to_all_slowdown,
     "moved_share": _moved_share,
-    "collective": lambda entry: Computed(value=getattr(networks, entry["function"])(**entry["arguments"])),
+    "collective": lambda entry: Computed(value=_COLLECTIVES[entry["function"]](**entry["arguments"])),
     "fewest_aggregators": _fewest_aggregators,
     "array_lengths": _array_lengths,
     "server_gain": _server_gain,

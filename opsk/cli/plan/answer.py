@@ -146,17 +146,17 @@ def build_answer(
     placing = None
     if cables is not None:
         done, placing = cables.place(spreading.requests, done, exhaustive=options.exhaustive)
-    document = build_search_document(parsed, done.found, seconds=done.seconds, interrupted=done.interrupted)
+    document = build_search_document(parsed, done.result, seconds=done.seconds, interrupted=done.interrupted)
     if cables is not None and placing is not None:
-        document = add_placements(document, parsed, done.found, cables, placing)
+        document = add_placements(document, parsed, done.result, cables, placing)
     if parts is not None:
         document["parts"] = parts
-    document["settings"] = build_settings(parsed, done.found)
-    if done.found.front is not None:
-        document["pareto"] = build_pareto_documents(done.found.front)
-    document |= build_run_document(parsed, options, done.found)
+    document["settings"] = build_settings(parsed, done.result)
+    if done.result.front is not None:
+        document["pareto"] = build_pareto_documents(done.result.front)
+    document |= build_run_document(parsed, options, done.result)
     if options.script:
-        document["script"] = write_script(parsed, done.found, options.script, hosts=_find_placed_hosts(document))
+        document["script"] = write_script(parsed, done.result, options.script, hosts=_find_placed_hosts(document))
     try:
         _add_further_answers(document, parsed, options, done)
     except KeyboardInterrupt:
@@ -176,7 +176,7 @@ def _add_further_answers(
     """Add the answers that need further searches, one by one; Ctrl-C keeps those that are done."""
     if done.interrupted:
         return
-    if not done.found.best:
+    if not done.result.best:
         if not document["refused"] and (lean := least_hungry(parsed.request)):
             document["refused"] = [build_refused_document(parsed.request, lean.plan)]
         document["nearest"] = build_nearest_document(parsed)
@@ -184,10 +184,10 @@ def _add_further_answers(
         for relaxation in fit_relaxations(parsed.request, margin_bytes=parsed.margin_bytes):
             document["fits_with"].append(asdict(relaxation))
     if len({case.gpus for case in parsed.cases}) > 1:
-        document["by_gpus"] = build_counts_documents(parsed, done.found)
+        document["by_gpus"] = build_counts_documents(parsed, done.result)
     if options.what_if:
         document["what_if"] = []
-        for item in build_what_if_documents(parsed, done.found):
+        for item in build_what_if_documents(parsed, done.result):
             document["what_if"].append(item)
 
 

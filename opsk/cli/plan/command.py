@@ -81,7 +81,7 @@ def plan(plan_file: str | None, *, as_json: bool, **flags: Any) -> int:
 
     With --node-list or --fabric every plan has the time of its best placement there, as opsk place finds it.
 
-    --array N searches as a job array of Slurm, --merge DIR joins what its tasks found.
+    --array N searches as a job array of Slurm, --merge DIR joins the results of its tasks.
 
     Exit status: 0 some plan fits; 1 none does, the script cannot be written, or parts are missing; 2 no plan is legal,
     or the request cannot be.

@@ -135,13 +135,13 @@ class CabledNodes:
         known = deque[SearchResult](maxlen=1)
         interrupted = done.interrupted
         try:
-            known.extend(_show_progress(search.placed(requests, done.found)))
+            known.extend(_show_progress(search.placed(requests, done.result)))
         except KeyboardInterrupt:
             if not known or not known[0].best:
                 raise
             interrupted = True
         seconds = done.seconds + time.monotonic() - start
-        return replace(done, found=known[0], seconds=seconds, interrupted=interrupted), search
+        return replace(done, result=known[0], seconds=seconds, interrupted=interrupted), search
 
     def _assumed(self) -> tuple[Assumption, ...]:
         return tuple(

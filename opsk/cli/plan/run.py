@@ -44,7 +44,7 @@ _WAIT_S = 0.2
 class SearchRun:
     """The result of a search, its duration, and whether it was interrupted."""
 
-    found: SearchResult
+    result: SearchResult
     seconds: float
     interrupted: bool
 
@@ -66,7 +66,7 @@ def run_search(search: Iterator[SearchResult]) -> SearchRun:
         if not result.best:
             raise
         interrupted = True
-    return SearchRun(found=result, seconds=time.monotonic() - start, interrupted=interrupted)
+    return SearchRun(result=result, seconds=time.monotonic() - start, interrupted=interrupted)
 
 
 class _Bar:

@@ -1,4 +1,4 @@
-"""Splits a search over processes or the tasks of a Slurm job array, and joins what they found."""
+"""Splits a search over processes or the tasks of a Slurm job array, and joins their results."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class _PartFile(BaseModel):
     part: int
     parts: int
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    found: SearchResult
+    result: SearchResult
     digest: str = ""
 
     def serialise(self, **exclude: Any) -> str:
         """Return the file as JSON, without what a file cannot keep."""
-        return self.model_dump_json(indent=1, exclude={"found": {"accepts"}, **exclude})
+        return self.model_dump_json(indent=1, exclude={"result": {"accepts"}, **exclude})
 
     def compute_digest(self) -> str:
         """Return the hexadecimal SHA-256 of all but the digest."""
@@ -126,10 +126,10 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--partition", metavar="NAME", help="Partition of the job array. Default: Slurm's."),
     click.option("--time-limit", default="1:00:00", metavar="TIME",
                  help="Time limit of each task of --array. Default: 1:00:00."),
-    click.option("--merge", type=_FOLDER, metavar="DIR", help="Join what the tasks of --array found in DIR."),
+    click.option("--merge", type=_FOLDER, metavar="DIR", help="Join the results of the tasks of --array in DIR."),
     click.option("--part", callback=_parse_part, metavar="I/N",
                  help="Search part I of N alone, as task I of --array does."),
-    click.option("--output", type=_FILE, metavar="FILE", help="Where --part writes what it found."),
+    click.option("--output", type=_FILE, metavar="FILE", help="Where --part writes its result."),
     click.option("--force", is_flag=True,
                  help="Search a --part that is done once more; let --array write over another search."),
 )  # fmt: skip
@@ -306,7 +306,7 @@ class SpreadSearch:
                 part=part.number,
                 parts=part.parts,
                 seconds=done.seconds,
-                found=done.found,
+                result=done.result,
             )
             file.digest = file.compute_digest()
             write_atomically(output, f"{file.serialise()}\n".encode())
@@ -343,11 +343,11 @@ class SpreadSearch:
             (f"written by opsk {file.opsk}, this is {__version__}", file.opsk, __version__),
             ("of another request", file.request_sha256, self._digest),
         )
-        if other := [text for text, written, wanted in expected if written != wanted]:
+        if other := [text for text, actual, required in expected if actual != required]:
             raise ForeignPartError(f"{path.name}: {'; '.join(other)}")
         if file.digest != file.compute_digest():
             raise InputError(f"{path.name}: it has changed since it was written")
-        return file.found, file.seconds
+        return file.result, file.seconds
 
     def _merge(self, folder: Path, parts: int) -> tuple[SearchRun, PartsSummary]:
         """Join the parts in a folder; return the result and a summary.
@@ -384,11 +384,11 @@ class SpreadSearch:
                 escape(f"{folder}: nothing to join: ") + "; ".join(summary.format_lines()),
                 hint="see squeue and the files part-*.log; parts that are not done: sbatch plan-array.sbatch again",
             )
-        joined = join_all(found for found, _ in results)
+        joined = join_all(result for result, _ in results)
         if len(results) < parts:
             rest = sum(part_sizes(self.requests, parts)) - joined.space
             joined = joined.joined(SearchResult(most=joined.most, space=rest, front=joined.front))
-        return SearchRun(found=joined, seconds=summary.seconds, interrupted=len(results) < parts), summary
+        return SearchRun(result=joined, seconds=summary.seconds, interrupted=len(results) < parts), summary
 
 
 def _read_file(path: Path) -> _PartFile:

@@ -79,8 +79,8 @@ def gpus_that_fit(request: PlanRequest) -> tuple[int, Candidate] | None:
         if gpus > MAX_GPUS:
             return None
         more = replace(with_gpus(request, gpus), most=1)
-        if has_plans(more) and (found := best_plans(more)).best_fitting:
-            return gpus, found.best_fitting[0]
+        if has_plans(more) and (plans := best_plans(more)).best_fitting:
+            return gpus, plans.best_fitting[0]
     return None
 
 
