@@ -294,7 +294,8 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
             continue
         match = _RAISED.match(text)
         if match is None:
-            return None
+            is_flat = True  # cut off, or another rank without a label writes in between: only what is surely one counts
+            continue
         fields = {"type": match["type"].rpartition(".")[2]}
         if match["message"]:
             fields["message"] = match["message"][:300]

@@ -33,6 +33,11 @@ _CONFIG_TYPES = frozenset(
      "RepositoryNotFoundError", "DeepSpeedConfigError", "OfflineModeIsEnabled", "LocalEntryNotFoundError",
      "GatedRepoError", "NoCredentialsError")
 )  # fmt: skip
+_PROGRAM_TYPES = frozenset(
+    ("AttributeError", "TypeError", "NameError", "UnboundLocalError", "IndexError", "ZeroDivisionError",
+     "UnicodeDecodeError", "UnicodeEncodeError", "RecursionError", "StopIteration", "IndentationError", "SyntaxError")
+)  # fmt: skip
+"""Whatever words they have: the program's own faults."""
 _CONFIG_WORDS = re.compile(
     r"divisible|must be|should be|not supported|unsupported|expected|invalid|unrecogni[sz]ed|mismatch|not found"
     r"|at least|does not (?:exist|match)|greater than|less than|world size|world_size|configuration|config\b|argument"
@@ -82,7 +87,10 @@ def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
     for failure, words in _BY_WORDS:
         if words.search(message):
             return replace(finding, failure=failure)
-    is_config = kind in _CONFIG_TYPES or (not has_progress and bool(_CONFIG_WORDS.search(message)))
+    is_of_program = kind in _PROGRAM_TYPES and "got an unexpected" not in message
+    is_config = kind in _CONFIG_TYPES or (
+        not has_progress and not is_of_program and bool(_CONFIG_WORDS.search(message))
+    )
     return replace(finding, failure=FailureClass.CONFIG if is_config else FailureClass.SOFTWARE)
 
 

@@ -248,6 +248,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "[E105 10:00:00.1 ] {node}:3112:3112 [0] init.cc:813 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4b000",
         _START + "ValueError: The model's max seq len (131072) must be at most 32768",
         "sbatch: error: Batch script contains DOS line breaks (\\r\\n)",
+        "srun: error: CPU binding outside of job step allocation, allocated CPUs are: 0x01F000000001F0000000.\nsrun: error: Task launch for StepId=4711.0 failed on node {node}: Unable to satisfy cpu bind request",
         "Host key verification failed.",
         "u1@{peer}: Permission denied (publickey,gssapi-keyex,gssapi-with-mic).",
         "There are not enough slots available in the system to satisfy the 16 slots that were requested by the application:",
@@ -263,6 +264,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         _TORCH + "AttributeError: 'NoneType' object has no attribute 'shape'",
         "╭───────────────────── Traceback (most recent call last) ──────────────────────╮\n│ /work/train.py:212 in <module>                                                │\n╰──────────────────────────────────────────────────────────────────────────────╯\nKeyError: 'labels'",
         'Traceback (most recent call last):\nFile "/work/train.py", line 212, in <module>\nmain(args)\nFile "/work/train.py", line 12, in main\nx = table[key]\nKeyError: 7',
+        'Traceback (most recent call last):\n  File "/work/train.py", line 44, in <module>\n            Traceback (most recent call last):\n ^^^  File "/work/train.py", line 44, in <module>\n^^^^^^^^^^^^^^^^^^^^\n  File "/work/a.py", line 6, in f\n    x = y.z  File "/work/train.py", line 44, in <module>\n^ ^ ^^^\nAttributeError: \'Config\' object has no attribute \'z\'',
         _TORCH + "ZeroDivisionError: division by zero",
         _TORCH + "torch._dynamo.exc.InternalTorchDynamoError: AssertionError: in graph",
         _TORCH
