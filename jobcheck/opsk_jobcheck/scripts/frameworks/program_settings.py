@@ -10,6 +10,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from opsk.frameworks.usual_settings import CONFIGS, OTHER_PARTS
 from opsk_jobcheck.scripts.bash.scope import resolve_path
@@ -58,6 +59,7 @@ class ProgramSettings:
     source: PythonSource | None = None
     file: str = ""
     closed: str = ""
+    passed: dict[str, list[tuple[Call, Value]]] | None = None
 
     def find(self, names: Sequence[str]) -> Entry | None:
         """Return the one value that the settings of these names have; unknown where there are several."""
@@ -114,13 +116,13 @@ class ProgramSettings:
         """Return what the program passes under these names to the classes that it makes objects of."""
         if self.source is None:
             return []
-        values = [
-            value
-            for call in self.source.calls
-            if _passes_settings(call)
-            for name, value in call.keywords.items()
-            if name in names and self.is_active(call) is not False
-        ]
+        if self.passed is None:
+            self.passed = {}
+            for call in filter(_passes_settings, self.source.calls):
+                for name, value in call.keywords.items():
+                    self.passed.setdefault(name, []).append((call, value))
+        rows = [row for name in names for row in self.passed.get(name, ())]
+        values = [value for call, value in rows if self.is_active(call) is not False]
         entries = [self.resolve(value) for value in values]
         return [entry for entry in entries if entry.why or entry.value is not None]
 
@@ -271,6 +273,7 @@ def _passes_settings(call: Call) -> bool:
     return call.function[:1].isupper() and not _NOT_SHAPES.search(call.function)
 
 
+@lru_cache(maxsize=4096)
 def get_last_name(name: str) -> str:
     """Return the last part of a dotted name as tables have it."""
     return name.rpartition(".")[2].replace("-", "_").lower()
