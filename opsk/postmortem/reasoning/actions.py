@@ -122,9 +122,10 @@ def describe_owner(report: Report) -> str:
     if root.failure in (FailureClass.COLLECTIVE_HANG, FailureClass.RENDEZVOUS):
         return "not known yet: look at the ranks that did not come"
     is_full = any(finding.signature in _FULL for finding in root.findings)
+    owner = "the job's owner"
     if root.failure in _DRAIN or (root.failure is FailureClass.STORAGE and not is_full):
-        return "the cluster"
-    return "the job's owner"
+        owner = "the cluster"
+    return owner if root.confidence >= _SURE else f"probably {owner}"
 
 
 def list_actions(root: Cause | None, job: JobFacts | None, recurrence: tuple[Recurrence, ...]) -> tuple[Action, ...]:
