@@ -37,7 +37,7 @@ def test_hooks_are_installed_and_what_is_left_is_said(tmp_path: Path, config: Pa
 @pytest.mark.parametrize("name", HOOKS)
 def test_a_script_of_the_site_is_not_overwritten(tmp_path: Path, config: Path, name: str) -> None:
     (tmp_path / name).write_text("-- ours\n")
-    with pytest.raises(InputError, match="own is there"):
+    with pytest.raises(InputError, match="this site's own"):
         install(tmp_path, config)
     assert (tmp_path / name).read_text() == "-- ours\n"
     assert not (tmp_path / SETTINGS).exists()
