@@ -17,13 +17,15 @@ from opsk.workload.defaults import Assumption, Filling, average_layers, fill_mod
 from opsk.workload.memory_settings import fill_memory
 from opsk.workload.model import MODEL_FIELDS, ModelShape, StatedModel
 from opsk.workload.plan import Loss, Plan, StatedPlan
-from opsk.workload.public_models.lookup import Kind, find_listed, public_model
+from opsk.workload.public_models.lookup import Kind, find_listed, has_own_length, public_model
 from opsk.workload.rules import Violation, find_violations
 from opsk.workload.settings import fill_settings
 from opsk.workload.workload import Problem, Workload
 
 PRESET = "model.preset"
 """The option that names the public model whose shape a program starts from, where it trains another one."""
+MASKED = "loss.masked"
+"""The option that states that an encoder predicts masked tokens: there are logits of all of them then."""
 _RUN_FIELDS = frozenset({"name", "seq", "flash_attention"})
 """The sequence length and the attention kernel belong to the run, not to the model."""
 _ALWAYS_FILLED = frozenset({"kv_heads", "gated_mlp", "tied_embeddings", "learned_positions", "experts"})
@@ -64,9 +66,9 @@ def fill_preset(filling: Filling) -> None:
             continue
         filling.assume(f"model.{field}", _make_rule(value, why))
     listed = find_listed(name)
-    if listed is not None and listed[0] is Kind.VISION:
+    if has_own_length(name):
         filling.assume("model.seq", _make_rule(shape.seq, f"the patches of an image as {name} takes it"))
-    if listed is not None and listed[0] is Kind.ENCODER:
+    if listed is not None and listed[0] is Kind.ENCODER and MASKED not in filling.options:
         filling.assume("plan.loss", _make_rule(Loss.FUSED, f"what is trained on {name} rarely has a logit a token"))
 
 

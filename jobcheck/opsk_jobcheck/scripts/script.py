@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from opsk.workload.public_models.lookup import has_own_length
 from opsk.workload.workload import Problem, Unknown, Workload
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.bash.scope import DIRECTORY, resolve_path
@@ -344,7 +345,12 @@ def _state_statements(statements: Statements, findings: Findings) -> None:
 def _report_unread(framework: str | None, findings: Findings, *, model_name: str | None) -> None:
     """Mark the unread settings of a training job as unknown; the shape of a public model is known by its name."""
     why = f"opsk cannot read the settings of {framework} yet" if framework else "no training framework was recognised"
-    for name in (*(() if model_name else SHAPE), "model.seq", "plan.micro_batch"):
+    fields = (
+        *(() if model_name else SHAPE),
+        *(() if has_own_length(model_name) else ("model.seq",)),
+        "plan.micro_batch",
+    )
+    for name in fields:
         if name not in findings.values:
             findings.unknown.setdefault(name, Unknown(field=name, why=why, file=findings.file))
 

@@ -97,6 +97,12 @@ def public_model(name: str) -> ModelShape | None:
     return listed[1] if listed is not None and listed[0] in COUNTED else None
 
 
+def has_own_length(name: str | None) -> bool:
+    """Return whether a model fixes the length of its sequences: a vision transformer's are the patches of an image."""
+    listed = find_listed(name) if name else None
+    return listed is not None and listed[0] is Kind.VISION
+
+
 def find_listed(name: str) -> tuple[Kind, ModelShape] | None:
     """Return kind and shape of a model of the table of names; ``None`` where it has no such name."""
     row = _table().get(normalise_words(name))

@@ -22,7 +22,8 @@ from opsk.frameworks.usual_settings import (
     STRATEGY_WORDS,
     TRUE_FORMATS,
 )
-from opsk.workload.public_models.lookup import public_model
+from opsk.workload.completion import MASKED
+from opsk.workload.public_models.lookup import has_own_length, public_model
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import MAX_NAME, name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
@@ -127,6 +128,8 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     _state_lengths_and_batches(settings, reading)
     _state_plan(settings, program, invocation, reading)
     _state_model(settings, invocation, reading)
+    if settings.source is not None and any("MaskedLM" in call.owner for call in settings.source.calls):
+        findings.options[MASKED] = "true"
     reason = _find_few_ranks(settings, invocation, reading, tasks)
     if reason and "plan.micro_batch" in findings.values:
         findings.mark_unknown("plan.micro_batch", reason, invocation.line)
@@ -135,9 +138,10 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     if TRAINABLE not in findings.options:
         rows = [_to_setting(name, entry) for name, entry in settings.of_files[:MAX_ENTRIES]]
         read_trainable(invocation, findings, settings=rows)
-    why = settings.closed
+    why, named = settings.closed, reading.model_name
     for name in NEEDED if why else ():
-        if name not in findings.values and not (name in SHAPE and reading.model_name):
+        is_known = named and (name in SHAPE or (name == "model.seq" and has_own_length(named)))
+        if name not in findings.values and not is_known:
             findings.mark_unknown(name, why, invocation.line)
     return framework
 

@@ -321,3 +321,30 @@ def test_the_length_that_a_trainer_program_has_by_default_is_read() -> None:
     assert read(f"{RUN} {flags}", {"train.py": source}).model.seq == 512
     assert read(f"{RUN} {flags} --model_max_length 64", {"train.py": source}).model.seq == 64
     assert read(f"{RUN} {flags} --model_max_length 64").missing_files == ()
+
+
+VISION = """
+parser.add_argument("--model", default="vit_base_patch16_224")
+parser.add_argument("--batch-size", type=int, default=64)
+model = DDP(timm.create_model(args.model))
+loader = DataLoader(data, batch_size=args.batch_size)
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss.backward()
+"""
+
+
+def test_a_vision_transformer_needs_no_length() -> None:
+    workload = read(f"{RUN} --batch-size 256", {"train.py": VISION})
+    completion = complete(workload)
+    assert completion.model is not None
+    assert completion.plan is not None
+    # arXiv 2010.11929: 224 x 224 pixels are 196 patches of 16 x 16, and a token for the class
+    assert (completion.model.layers, completion.model.seq, completion.plan.micro_batch) == (12, 197, 256)
+
+
+def test_an_encoder_has_logits_of_all_tokens_where_it_predicts_masked_ones() -> None:
+    flags = "--model_name_or_path roberta-base --per_device_train_batch_size 8 --max_seq_length 128 --max_steps 1"
+    for program, loss in (("run_mlm.py", "plain"), ("run_glue.py", "fused")):
+        completion = complete(read(f"{RUN.replace('train.py', program)} {flags}"))
+        assert completion.plan is not None
+        assert completion.plan.loss == loss

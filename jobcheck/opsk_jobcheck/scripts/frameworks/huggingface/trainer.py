@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Set
 from dataclasses import replace
 
+from opsk.workload.completion import MASKED
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
 from opsk_jobcheck.scripts.frameworks.huggingface.model import SHAPE, find_public_name, read_model
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
@@ -111,6 +112,8 @@ def read_hf_trainer(match: Match, reading: Reading) -> None:
     is_trl = match.framework in (TRL, TRL_ACCELERATE)
     read_settings(config, findings, lengths=_LENGTHS_TRL if is_trl else (*LENGTHS, "max_length"))
     read_memory(config, findings)
+    if "mlm" in program.file:
+        findings.options[MASKED] = "true"
     has_deepspeed = read_deepspeed_settings(config, invocation, reading)
     has_fsdp = read_fsdp_settings(config, invocation, reading)
     if launch:
