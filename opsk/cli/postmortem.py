@@ -139,17 +139,17 @@ def _parse_kernel_log(text: str) -> LogFile:
     return LogFile(path=Path(text), kind="kernel")
 
 
-def _print_list(found: ReportList, *, as_json: bool) -> int:
+def _print_list(listed: ReportList, *, as_json: bool) -> int:
     """List the reports."""
     if as_json:
-        echo_json({"reports": found.reports, "other_clusters": found.other_clusters})
+        echo_json({"reports": listed.reports, "other_clusters": listed.other_clusters})
         return ExitStatus.ANSWER
-    for entry in found.reports:
-        click.echo(_format_entry(entry, with_cluster=found.is_mixed))
-    if not found.reports:
-        click.echo(escape(f"no reports in {found.folder}"))
-    if found.other_clusters:
-        click.echo(f"{found.other_clusters} of other clusters: see opsk postmortem --list --all-clusters")
+    for entry in listed.reports:
+        click.echo(_format_entry(entry, with_cluster=listed.is_mixed))
+    if not listed.reports:
+        click.echo(escape(f"no reports in {listed.folder}"))
+    if listed.other_clusters:
+        click.echo(f"{listed.other_clusters} of other clusters: see opsk postmortem --list --all-clusters")
     return ExitStatus.ANSWER
 
 
@@ -183,7 +183,8 @@ def format_report(report: Report) -> list[str]:
 def _format_head(report: Report) -> list[str]:
     """Return state and cause."""
     name = f"job {escape(report.job.job_id)}  " if report.job is not None and report.job.job_id else ""
-    first = f"{name}{escape(report.state)}; whose problem: {describe_owner(report)}"
+    owner = describe_owner(report)
+    first = f"{name}{escape(report.state)}" + (f"; whose problem: {owner}" if owner else "")
     if report.root is None:
         nothing = {
             "ended well": "nothing failed",

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import cast
 
 from opsk.app.doctor.configuration import check_configuration, check_store, read_configuration
 from opsk.app.doctor.evidence import check_evidence
@@ -66,7 +65,8 @@ def _load_front_end_checks(site: Site) -> list[tuple[str, Callable[[], Iterable[
 
 
 def _run_entry_check(entry: EntryPoint, site: Site) -> Iterable[Finding]:
-    return cast("Check", entry.load())(site)
+    check: Check = entry.load()
+    return check(site)
 
 
 def _run_check(name: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:

@@ -152,8 +152,8 @@ class SlurmActions:
         )  # fmt: skip
         return _outcome(applied)
 
-    def _session(self, tell: Callable[[str], None]) -> RemapSession:
-        return RemapSession(journal=open_journal(self._journal), slurm=self._client(), report=tell, warn=tell)
+    def _session(self, report: Callable[[str], None]) -> RemapSession:
+        return RemapSession(journal=open_journal(self._journal), slurm=self._client(), report=report, warn=report)
 
     def _undoing(self, journal: str) -> Undoing:
         undo = plan_undo(open_journal(self._journal), self._client(), journal)
