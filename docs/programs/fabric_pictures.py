@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opsk.app.inputs.fabric_dump import read_dump
+from opsk.app.inputs.fabric_files import read_dump
 from opsk.cli.render.fabric_svg import render_fabric_svg
 from opsk.fabric.rails import find_rails
 
