@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,3 +48,10 @@ def test_a_script_of_the_site_is_not_overwritten(tmp_path: Path, config: Path, n
 def test_a_directory_that_is_missing_is_named(tmp_path: Path, config: Path) -> None:
     with pytest.raises(InputError, match="none"):
         install(tmp_path / "none", config)
+
+
+def test_the_advisor_itself_loads_no_analysis() -> None:
+    """It only passes questions on: numpy alone would double its memory and its time to start."""
+    program = "import sys, opsk_jobcheck.service.service; print('numpy' in sys.modules)"
+    result = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "False\n"
