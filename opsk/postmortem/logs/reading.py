@@ -113,6 +113,8 @@ MAX_PROCESSES = 8
 _START_PAYS_BYTES = 64 * MIB
 """Below this a second process takes longer to start than it saves."""
 _SNIFFED_BYTES = 64 * KIB
+_STRANGE_SHARE = 0.1
+"""A file with more bytes than this that are no text is no log [ratio]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,11 +202,20 @@ def _read_log(log: LogFile, *, not_after_s: float | None, stated_s: float | None
         if log.kind == "kernel" or (not log.kind and is_kernel_log(start)):
             findings, problem = scan_kernel_log(log.path, node=log.node, not_after_s=written_s, zone=zone)
             return LogScan(path=str(log.path), findings=findings, bytes=log.path.stat().st_size, problem=problem)
-        return scan_log(log.path, node=log.node, not_after_s=written_s, zone=zone)
+        scan = scan_log(log.path, node=log.node, not_after_s=written_s, zone=zone)
+        return scan if scan.problem or scan.findings else replace(scan, problem=_find_doubt(log.path, start))
     except InputError as error:
         return LogScan(path=str(log.path), problem=error.message)
     except BROKEN as error:
         return LogScan(path=str(log.path), problem=f"{log.path}: damaged: {error}")
+
+
+def _find_doubt(path: Path, start: bytes) -> str:
+    """Return why a log can say nothing; empty where it is text."""
+    if not start.strip(b"\x00\r\n "):
+        return f"{path}: empty"
+    strange = start.count(b"\x00") + start.decode("utf-8", "replace").count("\ufffd")
+    return f"{path}: no text: name the log itself" if strange > _STRANGE_SHARE * len(start) else ""
 
 
 def _merge_scans(scans: Sequence[LogScan]) -> Evidence:

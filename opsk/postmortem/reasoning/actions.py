@@ -7,7 +7,7 @@ from functools import cache
 
 from opsk.hardware.xids import xid
 from opsk.postmortem.signatures.signature import Signature, signatures
-from opsk.postmortem.values import Action, Audience, Cause, FailureClass, Finding, JobFacts, Recurrence, Report
+from opsk.postmortem.values import Action, Audience, Cause, FailureClass, Finding, JobFacts, Recurrence, Report, Role
 
 _KERNEL = {
     "kernel.off_bus": ("a GPU fell off the bus", "drain the node and power-cycle it"),
@@ -76,6 +76,8 @@ def find_meaning(finding: Finding) -> str:
         kind, message, at = (finding.fields.get(name, "") for name in ("type", "message", "at"))
         where = f" in {at}" if at else ""
         return f"the program ended by {kind or 'an exception'}{where}" + (f": {message}" if message else "")
+    if finding.signature == "slurm.cancelled" and finding.role is Role.CASCADE:
+        return "srun ended the step, because a task of it had failed"
     if finding.signature in _KERNEL:
         return _KERNEL[finding.signature][0]
     known = _known().get(finding.signature)
@@ -112,11 +114,12 @@ def _advise_on_exception(finding: Finding) -> str:
 
 
 def describe_owner(report: Report) -> str:
-    """Return whose problem a report is, for whoever is on call."""
+    """Return whose problem a report is, for whoever is on call; empty where nothing shows that there is one."""
     root = report.root
     if root is None:
-        is_well = report.state in ("ended well", "COMPLETED")
-        return "nobody: it ended as asked" if is_well else "not known: no cause is shown"
+        if report.state in ("ended well", "COMPLETED"):
+            return "nobody: it ended as asked"
+        return "" if report.state == "unknown" else "not known: the evidence shows no cause"
     if root.failure in (FailureClass.CANCELLED, FailureClass.PREEMPTED):
         return "nobody: it was ended on purpose"
     if root.failure in (FailureClass.COLLECTIVE_HANG, FailureClass.RENDEZVOUS):

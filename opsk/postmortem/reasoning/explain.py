@@ -164,6 +164,11 @@ def _has_succeeded(evidence: Evidence, findings: Sequence[Finding]) -> bool:
     )  # fmt: skip
 
 
+def _is_cut_off(finding: Finding) -> bool:
+    """Return whether a traceback ends before its exception."""
+    return finding.signature == "python.exception" and not finding.fields.get("type")
+
+
 def _is_bad_exit(finding: Finding) -> bool:
     """Return whether a launcher reports that a process ended with another status than 0."""
     if finding.signature not in _END_SIGNATURES or finding.signature == "process.killed":
@@ -182,7 +187,7 @@ def _find_state(evidence: Evidence, findings: Sequence[Finding]) -> str:
     indications = (
         finding
         for finding in findings
-        if finding.role in (Role.ROOT, Role.CASCADE) or finding.signature in _END_SIGNATURES
+        if finding.role in (Role.ROOT, Role.CASCADE) or finding.signature in _END_SIGNATURES or _is_cut_off(finding)
         if max(finding.order, finding.last_order) > lasts.get(finding.source, -1)
     )
     return "failed" if next(indications, None) is not None else "unknown"

@@ -99,6 +99,10 @@ BEFORE_S, AFTER_S = 120.0, 600.0
 _JOB_CGROUP = re.compile(r"job_(\d+)")
 _NETWORK_FLUSH = "5"
 _NEAR_BYTES = 8192
+_CLEANED_UP = ("Terminated", "Killed")
+"""How several tasks end that srun or scancel ended; anything else they did themselves."""
+_KILLS_ON_BAD_EXIT = "Terminating StepId="
+"""srun prints this when a task failed, and not after scancel."""
 _BEFORE_STEP_ENDS = (
     "slurm.node_not_responding", "slurm.node_lost", "slurm.node_failure", "slurm.task_out_of_memory", "slurm.oom_kill",
     "slurm.launch_failed", "slurm.launch_on_node_failed", "mpi.pmix_error", "mpi.abort",
@@ -196,8 +200,11 @@ def _demote_srun_cancellations(findings: Sequence[Finding]) -> list[Finding]:
     """Demote the cancellation of a step after one of its tasks failed: srun cancels it by itself."""
     failed: dict[str, int] = {}
     for finding in findings:
-        is_task = finding.signature == "slurm.task_killed" and finding.fields.get("tasks", "").isdecimal()
-        if is_task or finding.signature in _BEFORE_STEP_ENDS:
+        is_task = finding.signature == "slurm.task_killed" and (
+            finding.fields.get("tasks", "").isdecimal() or not finding.fields.get("end", "").startswith(_CLEANED_UP)
+        )
+        is_by_srun = finding.signature == "slurm.step_aborted" and _KILLS_ON_BAD_EXIT in finding.text
+        if is_task or is_by_srun or finding.signature in _BEFORE_STEP_ENDS:
             failed[finding.source] = min(finding.order, failed.get(finding.source, finding.order))
     return [
         replace(finding, role=Role.CASCADE)

@@ -14,7 +14,7 @@ import pytest
 
 from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.reasoning import explain
-from opsk.postmortem.values import Evidence, Report
+from opsk.postmortem.values import Evidence, FailureClass, Report
 
 # ruff: noqa: E501 -- lines are quoted as programs print them
 RAISED = 'Traceback (most recent call last):\n  File "/opt/train.py", line 812, in <module>\n    loss = step()\n'
@@ -293,3 +293,17 @@ def test_times_that_a_collector_wrote_before_every_line_hide_nothing(tmp_path: P
     _, report = read(tmp_path, COLLECTED[name].format(line=nccl) + "\n")
     assert report.root is not None
     assert (report.root.failure, report.root.where.node) == ("fabric", "n05")
+
+
+@pytest.mark.parametrize(
+    "ended", ["tasks 14-15: Exited with exit code 1", "tasks 2,5: Segmentation fault (core dumped)"]
+)
+def test_what_srun_cleans_up_is_not_cancelled_by_somebody(ended: str, tmp_path: Path) -> None:
+    path = tmp_path / "slurm-1.out"
+    path.write_text(
+        f"srun: error: n2: {ended}\nsrun: launch/slurm: _step_signal: Terminating StepId=1.0\n"
+        "slurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-01-05T11:00:08 ***\n"
+    )
+    report = explain(read_logs([LogFile(path=path)], processes=1))
+    assert report.root is None or report.root.failure is not FailureClass.CANCELLED
+    assert not any("somebody cancelled" in moment.what for moment in report.timeline)

@@ -112,3 +112,19 @@ def test_a_kernel_log_of_one_line_is_read_in_little_room(tmp_path: Path) -> None
     log.write_bytes(b"[ 1.123456] " + b"A" * (32 << 20) + b"\n[ 2.123456] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, x\n")
     (finding,) = read_logs([LogFile(path=log, kind="kernel")], processes=1).findings
     assert (finding.fields["code"], finding.line) == ("79", 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"), [(b"", "empty"), (b"\x00" * 4096, "empty"), (bytes(range(256)) * 64, "no text")]
+)
+def test_a_file_that_can_say_nothing_is_named(data: bytes, says: str, tmp_path: Path) -> None:
+    report = explained(tmp_path / "slurm-1.out", data)
+    assert report.root is None
+    assert [says in problem for problem in report.evidence.unreadable] == [True]
+
+
+def test_a_traceback_that_is_cut_off_is_a_failure_without_a_cause(tmp_path: Path) -> None:
+    report = explained(
+        tmp_path / "log", b'step 1\nTraceback (most recent call last):\n  File "a.py", line 3, in f\n    x'
+    )
+    assert (report.state, report.root) == ("failed", None)
