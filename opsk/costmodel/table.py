@@ -83,6 +83,7 @@ _YES_OR_NO = (
     *("tp_async", "cuda_graphs", "fp8_weights", "upcast_base", "expandable_segments"),
     *("quantised_head", "lora_dropout", "keeps_base_inputs"),
     *("reentrant", "keeps_gathered", "reduces_16bit", "fused_norms", "varied_lengths"),
+    *("gathers_fp32", "keeps_kv_cache", "accumulates_unsharded", "flat_adapters"),
 )
 _RATIOS = ("frozen_fraction", "offload_fraction")
 _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
@@ -153,6 +154,10 @@ class PlanTable:
     qkv_layout: IntColumn
     reentrant: BoolColumn
     keeps_gathered: BoolColumn
+    gathers_fp32: BoolColumn
+    accumulates_unsharded: BoolColumn
+    flat_adapters: BoolColumn
+    keeps_kv_cache: BoolColumn
     reduces_16bit: BoolColumn
     fused_norms: BoolColumn
     varied_lengths: BoolColumn

@@ -143,7 +143,7 @@ class OptimizerStep(StrEnum):
 
 
 class Attention(StrEnum):
-    """Which kernel computes fused attention (`opsk.costmodel.time.attention`)."""
+    """Which kernel computes fused attention (`opsk.costmodel.time.layer_time`)."""
 
     AUTO = "auto"
     """The software's default on the GPU."""
@@ -392,6 +392,17 @@ class Plan:
     keeps_gathered
         Whether sequence-parallel inputs of products, gathered over ``tp``, are stored gathered for the backward
         (PyTorch's tensor parallelism, nanotron before August 2024) and not gathered again (Megatron-LM).
+    gathers_fp32
+        Whether FSDP has no mixed-precision policy and autocast casts what it gathers: weights are gathered in fp32, a
+        frozen base is stored in fp32, and the stream between layers is in fp32.
+    accumulates_unsharded
+        Whether FSDP adds up gradients of micro-batches whole, and reduces them after the last (``no_sync``).
+    flat_adapters
+        Whether FSDP flattens adapters together with the frozen weights of their layer, whose gradients are then
+        computed and stored as if they were trained (documentation of ``use_orig_params``).
+    keeps_kv_cache
+        Whether recomputed layers keep their keys and values to the end of a step: Transformers' models return them
+        (``use_cache``) unless its own checkpoints switch that off.
     reduces_16bit
         Whether gradients are sent in 16 bits whatever format they are stored in (accelerate's FSDP, Composer's PURE).
     fused_norms
@@ -464,6 +475,10 @@ class Plan:
     qkv_layout: QkvLayout = QkvLayout.SEPARATE
     reentrant: bool = False
     keeps_gathered: bool = False
+    gathers_fp32: bool = False
+    accumulates_unsharded: bool = False
+    flat_adapters: bool = False
+    keeps_kv_cache: bool = False
     reduces_16bit: bool = False
     fused_norms: bool = False
     varied_lengths: bool = False

@@ -146,7 +146,10 @@ _SOFTWARE = {
     "gpt-neox": Software.DEEPSPEED,
 }
 _MAX_OPTION_DIGITS = 6
-_MODULE_SETTINGS = ("fused_norms", "keeps_gathered", "reduces_16bit", "expandable_segments")
+_MODULE_SETTINGS = (
+    *("fused_norms", "keeps_gathered", "reduces_16bit", "expandable_segments"),
+    *("gathers_fp32", "keeps_kv_cache", "accumulates_unsharded", "flat_adapters"),
+)
 _FP8_RECIPES = {
     "tensorwise": Precision.FP8_CURRENT,
     "rowwise": Precision.FP8_ROWWISE,
@@ -194,7 +197,8 @@ def _take_modules(filling: Filling) -> None:
     framework = filling.workload.framework
     if not framework or filling.get("plan.software") is not Software.PYTORCH:
         return
-    defaults = find_defaults(framework, gpu="", month=LATEST_MONTH)
+    is_sharded = filling.get("plan.sharding") is Sharding.ZERO3
+    defaults = find_defaults(framework, gpu="", month=LATEST_MONTH, sharded=is_sharded)
     for name in _MODULE_SETTINGS:
         if name in defaults:
             filling.values.setdefault(f"plan.{name}", defaults[name].value)

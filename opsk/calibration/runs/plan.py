@@ -21,6 +21,7 @@ from opsk.calibration.runs.software import (
     RunSoftware,
     has_varied_lengths,
     is_compiled,
+    is_tuned,
     pipelines_tensor_parallel,
     read_adapters,
     read_attention,
@@ -270,7 +271,7 @@ def _read_constraints(cells: Cells, model: ModelShape, gpu: GpuSpec, software: R
         **memory_settings(cells, software, states, optimizer, precision),
     }
     ranks = (tp or 1) * (pp or 1) * cp
-    batch = _global_batch(cells, model, gpus, ranks)
+    batch = _global_batch(cells, model, gpus, ranks, software)
     return PlanConstraints(
         gpus=gpus,
         tp=tp,
@@ -299,8 +300,8 @@ def _ends(cells: Cells, model: ModelShape, software: RunSoftware, pp: int | None
     return {"first_stage_layers": first, "last_stage_layers": cells.assume("plan.last_stage_layers", last, why)}
 
 
-def _global_batch(cells: Cells, model: ModelShape, gpus: int | None, ranks: int) -> int | None:
-    """Return the sequences of a step: stated, or computed from what is."""
+def _global_batch(cells: Cells, model: ModelShape, gpus: int | None, ranks: int, software: RunSoftware) -> int | None:
+    """Return the sequences of a step: stated, computed from what is, or those of the framework's fine-tuning."""
     stated = cells.size("global_batch")
     if stated is not None:
         return stated
@@ -311,7 +312,12 @@ def _global_batch(cells: Cells, model: ModelShape, gpus: int | None, ranks: int)
     if dp and micro and steps:
         return dp * micro * steps
     tokens = cells.quantity("batch_tokens")
-    return max(round(tokens / model.seq), 1) if tokens else None
+    if tokens:
+        return max(round(tokens / model.seq), 1)
+    usual = software.defaults.get("tuning_batch")
+    if usual is None or not is_tuned(cells) or dp is None or usual.value % (dp * (micro or 1)):
+        return None
+    return int(software.assume(cells, "plan.global_batch", "tuning_batch"))
 
 
 def _recomputed_layers(cells: Cells, model: ModelShape, pp: int | None) -> int:

@@ -72,11 +72,20 @@ COLUMNS = (
     ),
     *("schedule", "offload", "finetuning", "lora_rank", "lora_targets", "adapter_format", "base_bits"),
     *("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "upcast_base", "reduce_dtype", "packed"),
-    *("quantised_head", "lora_dropout", "keeps_base_inputs", "qkv_layout"),
+    *("quantised_head", "lora_dropout", "keeps_base_inputs", "qkv_layout", "gathers_fp32", "keeps_kv_cache"),
+    *("accumulates_unsharded", "flat_adapters"),
     *("micro_batch", "global_batch", "iter_time_s"),
     *("recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params"),
 )
-_TRUE_ONLY_FLAGS = ("quantised_head", "lora_dropout", "keeps_base_inputs")
+_TRUE_ONLY_FLAGS = (
+    "accumulates_unsharded",
+    "flat_adapters",
+    "quantised_head",
+    "lora_dropout",
+    "keeps_base_inputs",
+    "gathers_fp32",
+    "keeps_kv_cache",
+)
 """Flags that are written only where they are true."""
 _NEWER = frozenset(
     {

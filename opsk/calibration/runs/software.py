@@ -329,7 +329,10 @@ def read_module_settings(cells: Cells, software: RunSoftware) -> dict[str, Any]:
     """Return the settings of PyTorch's own modules that affect memory, stated or by the software's defaults."""
     layout = cells.choice("qkv_layout") or _get_default(software, "qkv_layout", otherwise=QkvLayout.SEPARATE)
     settings: dict[str, Any] = {"qkv_layout": QkvLayout(layout)}
-    for name in ("reentrant", "keeps_gathered", "fused_norms", "expandable_segments"):
+    for name in (
+        *("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "gathers_fp32", "keeps_kv_cache"),
+        *("accumulates_unsharded", "flat_adapters"),
+    ):
         stated = cells.flag(name)
         settings[name] = stated if stated is not None else bool(_get_default(software, name))
     stated = cells.flag("tp_async")

@@ -281,7 +281,7 @@ def compute_activations(model: ShapeColumns, plans: PlanTable, shares: Shares, s
     Stored layers of all micro-batches in flight; the dropout mask of the embedding on the first stage (GPT style); the
     inputs of final norm and head on the last; DeepSpeed's and PyTorch's pipelines store the output of a stage for
     each micro-batch in flight too (torch/distributed/pipelining/stage.py, ``fwd_cache``). Micro-batches that wait for
-    weight gradients (zero-bubble) retain all.
+    weight gradients (zero-bubble) retain all. Keys and values that a model returns outlive its backward, too.
     """
     layer = layer_bytes(model, plans, shares)
     plain, sparse = stored_layer_bytes(model, plans, shares, layer)
@@ -322,12 +322,17 @@ def compute_activations(model: ShapeColumns, plans: PlanTable, shares: Shares, s
         stored = where(plans.offload == _OFFLOADED, fewer, stored)
     if model.has_mtp:
         stored = stored + stages.is_last * model.mtp_layers * (smallest + 4.0 * stream * shares.activation_bytes)
+    lingering = when(_lingers(plans, shares), LINGERING_BYTES * layers * stream)
+    if any_of(plans.keeps_kv_cache):
+        cached = 2.0 * shares.tokens * shares.kv_width * shares.activation_bytes * stages.in_flight * layers
+        cached = when(plans.keeps_kv_cache & shares.full_recompute, cached)
+        stored, lingering = stored + cached, lingering + cached
     return Activations(
         stored=stored + stream * ends,
         restored=brought_back,
         working=layer.working,
         layer=largest,
-        lingering=when(_lingers(plans, shares), LINGERING_BYTES * layers * stream),
+        lingering=lingering,
     )
 
 

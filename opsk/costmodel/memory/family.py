@@ -51,8 +51,10 @@ def has_fp32_residual(plans: PlanTable, shares: Shares) -> BoolColumn:
     """Return whether the stream between layers is in fp32 while products run in 16 bits.
 
     This is so under autocast where the weights themselves are in fp32, or those of embedding and norms. FSDP's mixed
-    precision casts all weights of a unit, and so has a 16-bit stream.
+    precision casts all weights of a unit, and so has a 16-bit stream; without such a policy it gathers fp32 weights.
     """
     is_mixed = (plans.states == _AUTOCAST) & (shares.lora_rank == 0) | plans.upcast_base & (shares.lora_rank > 0)
-    result: BoolColumn = is_pytorch(plans) & is_mixed & (plans.precision != _FP32) & logical_not(shares.shards_weights)
+    has_policy = shares.shards_weights & logical_not(plans.gathers_fp32)
+    is_mixed = (is_mixed | plans.gathers_fp32) & logical_not(has_policy)
+    result: BoolColumn = is_pytorch(plans) & is_mixed & (plans.precision != _FP32)
     return result

@@ -252,11 +252,12 @@ def compute_buffers(model: ShapeColumns, plans: PlanTable, shares: Shares, param
     largest matrix at a time. Megatron Core's buffers are its gradients (`opsk.costmodel.memory.states`).
     """
     layer = parameters.layer + parameters.layer_experts
-    size = shares.activation_bytes
+    size = where(plans.gathers_fp32, 4.0, shares.activation_bytes)
     gathered = GATHERED_LAYERS * layer * where(shares.lora_rank > 0, base_weight_bytes(plans), size)
     gathered = gathered + size * parameters.ends
-    whole = (size + when(shares.reduced_bytes > size, REDUCED_BYTES)) * shares.trained_share
-    reduced, at_end = whole * layer, whole * parameters.ends
+    whole = size + when(shares.reduced_bytes > size, REDUCED_BYTES)
+    reduced = whole * layer * where(plans.flat_adapters & (shares.lora_rank > 0), 1.0, shares.trained_share)
+    at_end = whole * parameters.ends * shares.trained_share
     scattered = where(shares.shards_gradients, 1.0, 0.0)
     keeps = shares.shards_weights & logical_not(shares.gathers_each)
     if any_of(keeps):

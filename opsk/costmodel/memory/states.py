@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsk.costmodel.elementwise import any_of, logical_not, lookup, maximum, minimum, to_float, when, where
-from opsk.costmodel.memory.family import is_deepspeed, is_preallocated, is_replicated_by_pytorch
+from opsk.costmodel.memory.family import is_deepspeed, is_preallocated, is_pytorch, is_replicated_by_pytorch
 from opsk.costmodel.sizes.parameters import ParameterCount
 from opsk.costmodel.sizes.shares import Shares, has_low_gradients, names_formats, reads_low_gradients, state_sizes
 from opsk.costmodel.table import (
@@ -164,7 +164,7 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
         weight, gradient, moment = (where(has_fp32, 4.0, size) for size in (weight, gradient, moment))
         master = where(has_fp32, 0.0, master)
         adapters = parameters.adapters + parameters.expert_adapters
-        of_ends = where(plans.upcast_base, 4.0, 2.0)
+        of_ends = where(plans.upcast_base | plans.gathers_fp32, 4.0, 2.0)
         head = when(plans.quantised_head, HEAD_OF_ENDS * parameters.ends)
         in_bits, as_they_are = linear + head, parameters.ends - head
         base = where(is_lora, base_weight_bytes(plans) * in_bits + of_ends * as_they_are + weight * adapters, base)
@@ -173,10 +173,15 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
         adapters_split = adapters_split + parameters.expert_adapters / shares.expert_shard_group
         trained_split = where(is_lora, adapters_split / split, trained_split)
     trained, trained_split = trained * whole, trained_split * split
+    differentiated, differentiated_split = trained, trained_split
+    if any_of(plans.flat_adapters) and any_of(shares.lora_rank):
+        is_flat = plans.flat_adapters & (shares.lora_rank > 0) & shares.shards_weights
+        differentiated = where(is_flat, linear + adapters, differentiated)
+        differentiated_split = where(is_flat, (linear + adapters) * split / whole, differentiated_split)
     share = split / whole
     moments = _moment_bytes(plans, moment, parameters.ends / whole)
     held_parameters = where(shares.shards_optimizer, trained_split, trained)
-    gradients, at_start = _gradient_bytes(plans, shares, gradient, trained, trained_split)
+    gradients, at_start = _gradient_bytes(plans, shares, gradient, differentiated, differentiated_split)
     if any_of(plans.optimizer_step == _IN_BACKWARD):
         steps_at_once = plans.optimizer_step == _IN_BACKWARD
         largest = gradient * maximum(parameters.layer + parameters.layer_experts, parameters.ends)
@@ -198,7 +203,8 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
 
 def base_weight_bytes(plans: PlanTable) -> FloatColumn:
     """Return the bytes of a frozen weight of a linear layer."""
-    return where(plans.base_bits == 4, NF4_BYTES, plans.base_bits / 8.0)
+    stored = where(plans.base_bits == 4, NF4_BYTES, plans.base_bits / 8.0)
+    return where(plans.gathers_fp32 & (plans.base_bits == 16), 4.0, stored)
 
 
 def _moment_bytes(plans: PlanTable, moment: FloatColumn, ends: FloatColumn) -> FloatColumn:
@@ -215,10 +221,13 @@ def _gradient_bytes(
     """Return gradients at their peak, and those that exist when a backward begins.
 
     DeepSpeed's bf16 optimizer with fp32 accumulation adds 16-bit gradients of the backward to fp32 ones, and stores
-    both: 2 + 4 bytes, neither sharded by ZeRO-1.
+    both: 2 + 4 bytes, neither sharded by ZeRO-1. FSDP's are whole while they are added up without being sent.
     """
     both = is_deepspeed(plans) & (plans.states == _MIXED)
-    gradients = (gradient + 2.0 * to_float(both)) * where(shares.shards_gradients, trained_split, trained)
+    is_split = shares.shards_gradients
+    if any_of(plans.accumulates_unsharded):
+        is_split = is_split & logical_not(plans.accumulates_unsharded & (shares.micro_batches > 1) & is_pytorch(plans))
+    gradients = (gradient + 2.0 * to_float(both)) * where(is_split, trained_split, trained)
     stays = is_preallocated(plans) | both | (shares.micro_batches > 1)
     return gradients, where(stays, gradients, 0.0)
 

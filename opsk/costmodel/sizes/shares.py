@@ -259,7 +259,7 @@ def _reduced_bytes(plans: PlanTable) -> FloatColumn:
 def _gathered_bytes(plans: PlanTable) -> FloatColumn:
     """Return the bytes of a weight element on the wire."""
     in_fp8 = lookup(_GATHERED_IN_FP8, plans.precision) & plans.fp8_weights & (plans.software == _MEGATRON_CORE)
-    return where(in_fp8, 1.0, where(plans.precision == _FP32, 4.0, 2.0))
+    return where(in_fp8, 1.0, where((plans.precision == _FP32) | plans.gathers_fp32, 4.0, 2.0))
 
 
 def _repeated_modules(plans: PlanTable) -> IntColumn:

@@ -1,19 +1,22 @@
 """Plans of fine-tuning with adapters, by the defaults of PEFT and of the frameworks that use it."""
 
+from dataclasses import replace
+
 import pytest
 
 from opsk.workload.completion import complete
 from opsk.workload.model import StatedModel
-from opsk.workload.plan import AdapterFormat, LoraTargets, Plan, Precision, StatedPlan, States
+from opsk.workload.plan import AdapterFormat, LoraTargets, Plan, Precision, Sharding, StatedPlan, States
 from opsk.workload.workload import Workload
 
 MODEL = StatedModel(layers=32, hidden=4096, heads=32, ffn=11008, vocab=32000, seq=2048, gated_mlp=True)
 PLAN = StatedPlan(gpus=2, tp=1, pp=1, micro_batch=1, precision=Precision.BF16)
 
 
-def completed(framework: str, **options: str) -> Plan:
+def completed(framework: str, *, sharding: Sharding | None = None, **options: str) -> Plan:
     named = {"adapters": "lora"} | {f"adapters.{name}": value for name, value in options.items()}
-    found = complete(Workload(model=MODEL, plan=PLAN, framework=framework, options=tuple(named.items())))
+    plan = replace(PLAN, sharding=sharding)
+    found = complete(Workload(model=MODEL, plan=plan, framework=framework, options=tuple(named.items())))
     assert found.plan is not None, found.missing
     return found.plan
 
@@ -50,6 +53,13 @@ def test_a_base_in_fp32_is_missing() -> None:
     plan = StatedPlan(gpus=2, tp=1, pp=1, micro_batch=1, precision=Precision.FP32)
     found = complete(Workload(model=MODEL, plan=plan, framework="trl", options=(("adapters", "lora"),)))
     assert "plan.base_bits" in found.missing
+
+
+def test_litgpts_fsdp_flattens_adapters_with_their_layer() -> None:
+    sharded = completed("litgpt", sharding=Sharding.ZERO3)
+    assert (sharded.sharding, sharded.flat_adapters, sharded.accumulates_unsharded) == (Sharding.ZERO3, True, True)
+    assert not completed("trl", sharding=Sharding.ZERO3).flat_adapters
+    assert not completed("litgpt", sharding=Sharding.NONE).flat_adapters
 
 
 def test_only_a_quantised_base_has_what_belongs_to_quantising() -> None:

@@ -61,6 +61,9 @@ VALUES = {
     "lora_rank": {8, 16},
     "gathers_fp32": {True},
     "keeps_kv_cache": {True},
+    "accumulates_unsharded": {True},
+    "flat_adapters": {True},
+    "tuning_batch": {128},
     "memory_definition": {"allocated", "reserved"},
 }
 

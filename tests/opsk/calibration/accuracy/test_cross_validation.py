@@ -29,7 +29,8 @@ def test_nothing_of_a_source_reaches_the_fit_that_predicts_it(runs: list[TimedRu
     own = np.array([run.source == "b" for run in runs])
     # the prediction is the same to the last bit, so the errors differ by what was measured and by nothing else
     assert poisoned.log_errors[own] == pytest.approx(clean.log_errors[own] - np.log(POISON), abs=1e-12)
-    assert np.abs(poisoned.log_errors[~own] - clean.log_errors[~own]).max() > 0.005  # the others were fitted with it
+    # the others were fitted with it; little of a factor on all of a source reaches them, for its own offset takes it up
+    assert np.abs(poisoned.log_errors[~own] - clean.log_errors[~own]).max() > 0.005
 
 
 def test_a_source_is_predicted_by_the_fit_to_the_others(runs: list[TimedRun]) -> None:

@@ -246,6 +246,29 @@ def test_nanotron_shares_layers_and_head_out_by_parameters() -> None:
     assert not one(**columns, source_date="2025-01").plan.keeps_gathered
 
 
+def test_atorch_has_autocast_over_fsdp_without_a_policy() -> None:
+    columns = {"software": "atorch", "gpus": "8", "dp": "8", "tp": "1", "pp": "1", "global_batch": "8"}
+    sharded = one(**columns, sharding="zero3/fsdp", dp_kind="fsdp").plan
+    assert sharded.gathers_fp32
+    assert sharded.keeps_kv_cache
+    stated = one(**columns, sharding="zero3/fsdp", dp_kind="fsdp", gathers_fp32="no", keeps_kv_cache="no").plan
+    assert not stated.gathers_fp32
+    assert not stated.keeps_kv_cache
+    assert not one(**columns, sharding="zero1").plan.gathers_fp32
+
+
+def test_litgpt_flattens_adapters_and_adds_up_128_samples_unsharded() -> None:
+    columns = {"software": "litgpt", "task": "sft", "finetuning": "lora", "gpus": "2", "dp": "2", "tp": "1", "pp": "1"}
+    columns |= {"micro_batch": "4", "global_batch": "", "grad_accum": ""}
+    run = one(**columns, sharding="zero3/fsdp", dp_kind="fsdp")
+    assert run.plan.flat_adapters
+    assert run.plan.accumulates_unsharded
+    assert run.plan.global_batch == 128
+    assert "plan.global_batch" in {assumption.field for assumption in run.assumed}
+    assert one(**columns | {"global_batch": "16"}).plan.global_batch == 16
+    assert one(**columns | {"micro_batch": "3"}).plan.global_batch != 128
+
+
 def test_a_model_of_which_only_the_name_tells_the_size_is_predicted() -> None:
     columns = {
         "layers": "",

@@ -200,7 +200,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(runs_file: 
     ("content", "complaint"),
     [
         (b"[links]\nnic_fraction = 7.0\n", "links.nic_fraction"),
-        (b"\xff\xfe\x00", "no UTF-8 text"),
+        (b"\xff\xfe\x00", "not UTF-8 text"),
         (None, "No such file"),
     ],
 )

@@ -37,7 +37,10 @@ def test_a_larger_hb_domain_is_never_slower(model: ModelShape, batch: int, gpus:
 def test_latency_does_not_turn_that_round(model: ModelShape, batch: int, gpus: int):
     # the steps inside a domain grow with its logarithm beyond a node, those that they replace cost a NIC's latency
     times = np.array(list(_times(model, batch, gpus, has_latency=True).values()))
-    assert (times[1:] <= 1.02 * times[:-1]).all(), times
+    growth = times[1:] / times[:-1]
+    assert (growth[:-1] <= 1).all(), times
+    # one domain of all GPUs has NVLink alone, where two or more have their NICs as well: 1.1 % for 146B on 16,384
+    assert growth[-1] <= 1.012, times
 
 
 @pytest.mark.parametrize(("model", "batch", "gpus"), FIGURE_8)

@@ -1,3 +1,5 @@
+"""Activations of a layer and of a stage: Korthikanti's formulas, and what PyTorch's own modules store."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -205,6 +207,29 @@ def test_fused_norms_keep_their_input_only(llama3_8b: ModelShape):
     plan = Plan(software=Software.PYTORCH, global_batch=1)
     eager, fused = (_layer(llama3_8b, replace(plan, fused_norms=has)).plain[0] for has in (False, True))
     assert eager - fused == 2 * 4 * 4096 * 8192
+
+
+def test_recomputed_layers_may_keep_their_keys_and_values(llama3_8b: ModelShape):
+    # 2 tensors of 8 heads of 128 in 16 bits for each token of 32 layers; kept to the end of the step
+    plan = Plan(software=Software.PYTORCH, recompute=Recompute.FULL, keeps_kv_cache=True, global_batch=1)
+    kept, freed = (_activations(llama3_8b, each) for each in (plan, replace(plan, keeps_kv_cache=False)))
+    cache = 2 * 8 * 128 * 2 * llama3_8b.seq * 32
+    assert (kept.stored - freed.stored)[0, 0] == cache
+    assert np.broadcast_to(kept.lingering, (3, 1))[0, 0] == cache
+    stored = replace(plan, recompute=Recompute.NONE)
+    assert (
+        _activations(llama3_8b, stored).stored[0, 0]
+        == _activations(llama3_8b, replace(stored, keeps_kv_cache=False)).stored[0, 0]
+    )  # they are stored for the backward anyway
+
+
+def test_the_stream_is_fp32_where_autocast_casts_gathered_weights(llama3_8b: ModelShape):
+    plan = Plan(
+        dp=8, sharding=Sharding.ZERO3, software=Software.PYTORCH, states=States.AUTOCAST, recompute=Recompute.FULL,
+        global_batch=8,
+    )  # fmt: skip
+    wide, narrow = (_layer(llama3_8b, replace(plan, gathers_fp32=asked)).checkpoint[0] for asked in (True, False))
+    assert wide == 2 * narrow == 4 * llama3_8b.seq * 4096
 
 
 def test_reentrant_checkpoints_of_frozen_fsdp_units_linger_to_the_end_of_the_backward(llama3_8b: ModelShape):

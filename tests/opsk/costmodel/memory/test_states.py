@@ -1,7 +1,10 @@
+"""Weights, gradients and optimizer states, by formats, sharding and what is trained."""
+
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from opsk.costmodel.memory.states import States, state_bytes
@@ -163,6 +166,26 @@ def test_lora_trains_the_adapters_only(llama3_8b: ModelShape):
     assert states.gradients[0, 0] == pytest.approx(4 * adapters, rel=1e-9)
     assert states.optimizer[0, 0] == pytest.approx(12 * adapters, rel=1e-9)
     assert states.weights[0, 0] == pytest.approx(2 * (total_parameters(llama3_8b) + adapters), rel=1e-9)
+
+
+def test_adapters_flattened_with_their_layer_have_gradients_of_all_of_it(llama3_8b: ModelShape):
+    # litgpt: 2 bytes for each weight of 32 layers and each adapter, whole while micro-batches are added up, halved
+    # where the only one is sent; embedding and head are a unit of their own without adapters
+    plan = Plan(
+        dp=2, sharding=Sharding.ZERO3, software=Software.PYTORCH, states=Formats.PURE_16BIT, lora_rank=8,
+        flat_adapters=True, accumulates_unsharded=True, global_batch=8,
+    )  # fmt: skip
+    _, _, counted = parts(llama3_8b, plan)
+    layers = total_parameters(llama3_8b) - float(np.max(counted.ends)) + float(np.max(counted.adapters))
+    several, one = (_states(llama3_8b, replace(plan, global_batch=batch)) for batch in (8, 2))
+    assert np.max(several.gradients_at_start) == np.max(several.gradients) == pytest.approx(2 * layers)
+    assert np.max(one.gradients) == pytest.approx(layers)
+    assert np.max(one.gradients_at_start) == 0
+    sharded = _states(llama3_8b, replace(plan, accumulates_unsharded=False))
+    assert np.max(sharded.gradients) == pytest.approx(layers)
+    own = _states(llama3_8b, replace(plan, flat_adapters=False))
+    assert np.max(own.gradients) == pytest.approx(2 * float(np.max(counted.adapters)))
+    assert np.max(several.optimizer) == np.max(own.optimizer)
 
 
 def test_a_quantised_base_has_four_bits_but_for_embedding_and_head(llama3_8b: ModelShape):

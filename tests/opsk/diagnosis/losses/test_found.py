@@ -74,7 +74,7 @@ def test_of_two_causes_one_is_first_and_mostly_both_are_found() -> None:
 
 @pytest.mark.parametrize("cause", ["checkpointing", "thermal_cap", "power_cap", "data_loading"])
 def test_what_a_cause_is_said_to_take_is_near_what_it_takes(cause: str) -> None:
-    """Within a third for six of seven: the effect of a clock on a step is an estimate, that of pauses is measured."""
+    """Within a third; slow loading for six jobs of seven, for its pauses are measured 3 to 41 % too short."""
     near = 0
     for seed in range(JOBS):
         job = simulated(seed, cause)
@@ -82,7 +82,7 @@ def test_what_a_cause_is_said_to_take_is_near_what_it_takes(cause: str) -> None:
         found = [finding for finding in named(losses) if finding.cause.value == cause]
         assert losses.mean_step_s is not None
         near += bool(found) and abs(found[0].share * losses.mean_step_s / job.truth[0].seconds - 1) < 1 / 3
-    assert near >= 6 / 7 * JOBS, f"{near} of {JOBS}"
+    assert near >= JOBS * (6 / 7 if cause == "data_loading" else 1), f"{near} of {JOBS}"
 
 
 def test_without_activity_of_multiprocessors_nothing_wrong_is_blamed_for_a_slow_gpu() -> None:
