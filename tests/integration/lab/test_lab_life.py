@@ -195,7 +195,7 @@ def test_a_dead_daemon_is_named_with_its_last_words_and_up_repairs_it(opsk, plac
     _wait(lambda: victim not in processes_of(lab))
     status = opsk("lab", "status", "--dir", lab)
     assert status.returncode == 1
-    assert "problem: slurmd-n1 does not run" in status.stdout
+    assert "problem: slurmd-n1 is not running" in status.stdout
     assert opsk("lab", "up", "--dir", lab, *SMALL).returncode == 0
     assert opsk("lab", "status", "--dir", lab).returncode == 0
 
