@@ -77,14 +77,14 @@ def _format_damage(shown: Mapping[str, Any]) -> list[str]:
     other = [rank for rank in damage["ranks"] if not rank["is_dead"]]
     lines = []
     if dead:
-        lines += _wrap_text(f"hit     {_format_ranks(dead)}")
+        lines += _wrap_text(f"affected:   {_format_ranks(dead)}")
     if other:
-        lines += _wrap_text(f"hit     {_format_ranks(other)}: their HCA is gone, their GPU is not")
+        lines += _wrap_text(f"affected:   {_format_ranks(other)}: their HCA has failed, their GPU has not")
     if damage["degraded"]:
         lines += _wrap_text(
-            f"        as they are: {_format_step(damage['degraded'])} a step, {_format_loss(damage['degraded'])}"
+            f"            as they are: {_format_step(damage['degraded'])} a step, {_format_loss(damage['degraded'])}"
         )
-    return lines + _wrap_text(f"works   {'; '.join(damage['works'])}")
+    return lines + _wrap_text(f"unaffected: {'; '.join(damage['works'])}")
 
 
 def _format_ranks(ranks: Sequence[Mapping[str, Any]]) -> str:
