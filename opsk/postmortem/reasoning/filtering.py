@@ -38,6 +38,8 @@ _PROGRAM_TYPES = frozenset(
      "UnicodeDecodeError", "UnicodeEncodeError", "RecursionError", "StopIteration", "IndentationError", "SyntaxError")
 )  # fmt: skip
 """Whatever words they have: the program's own faults."""
+_GPU_API = re.compile(r"\b(?:CUDA|HIP|CUDNN|cuBLAS|NCCL) (?:driver )?error\b", re.IGNORECASE)
+"""Errors of these that no signature knows are of a kernel or a call that the program made."""
 _CONFIG_WORDS = re.compile(
     r"divisible|must be|should be|not supported|unsupported|expected|invalid|unrecogni[sz]ed|mismatch|not found"
     r"|at least|does not (?:exist|match)|greater than|less than|world size|world_size|configuration|config\b|argument"
@@ -62,6 +64,7 @@ _BY_WORDS: tuple[tuple[FailureClass, re.Pattern[str]], ...] = (
     (FailureClass.NUMERIC, re.compile(
         r"\b(?:nan|infs?|non-?finite|not finite)\b|FloatingPointError|\bdiverged\b", re.IGNORECASE
     )),
+    (FailureClass.RENDEZVOUS, re.compile(r"\[Errno (?:99|100|101|110|113)\]")),
     (FailureClass.GPU_HARDWARE, re.compile(r"uncorrectable|GPU (?:is )?lost|fallen off", re.IGNORECASE)),
 )  # fmt: skip
 
@@ -87,7 +90,7 @@ def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
     for failure, words in _BY_WORDS:
         if words.search(message):
             return replace(finding, failure=failure)
-    is_of_program = kind in _PROGRAM_TYPES and "got an unexpected" not in message
+    is_of_program = (kind in _PROGRAM_TYPES and "got an unexpected" not in message) or bool(_GPU_API.search(message))
     is_config = kind in _CONFIG_TYPES or (
         not has_progress and not is_of_program and bool(_CONFIG_WORDS.search(message))
     )

@@ -133,6 +133,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         + "botocore.exceptions.ClientError: An error occurred (SlowDown) when calling the PutObject operation (reached max retries: 4): Please reduce your request rate.",
         _TORCH
         + "google.api_core.exceptions.ServiceUnavailable: 503 GET https://storage.googleapis.com/storage/v1/b/x: backend error",
+        _TORCH + "OSError: [Errno 27] File too large: '/home/u1/ckpt.pt'",
         _TORCH + "OSError: [Errno 30] Read-only file system: '/scratch/out/log.txt'",
         _TORCH
         + "OSError: Can't write data (file write failed: time = Tue Jan  6 10:11:12 2026\n, filename = 'a.h5', file descriptor = 7, errno = 28, error message = 'No space left on device', buf = 0x7f, total write size = 4096)",
@@ -177,6 +178,8 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         + "ray.exceptions.RpcError: Unable to connect to GCS at 10.1.2.3:6379. Check that (1) Ray GCS with matching version started successfully at the specified address.",
         _START
         + "ConnectionError: Could not find any running Ray instance. Please specify the one to connect to by setting `--address` flag or `RAY_ADDRESS` environment variable.",
+        _START + "OSError: [Errno 99] Cannot assign requested address",
+        _START + "OSError: [Errno 113] No route to host",
         "ssh: connect to host {peer} port 22: Connection timed out",
         "ssh: Could not resolve hostname {peer}: Name or service not known",
         _START
@@ -216,6 +219,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         _START + "AssertionError: Torch not compiled with CUDA enabled",
         _START
         + "RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver",
+        _START + "RuntimeError: CUDA error: peer access is not supported between these two devices",
         _START + "RuntimeError: CUDA error: no kernel image is available for execution on the device",
         _START + "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain.",
         _START
@@ -266,6 +270,9 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         'Traceback (most recent call last):\nFile "/work/train.py", line 212, in <module>\nmain(args)\nFile "/work/train.py", line 12, in main\nx = table[key]\nKeyError: 7',
         'Traceback (most recent call last):\n  File "/work/train.py", line 44, in <module>\n            Traceback (most recent call last):\n ^^^  File "/work/train.py", line 44, in <module>\n^^^^^^^^^^^^^^^^^^^^\n  File "/work/a.py", line 6, in f\n    x = y.z  File "/work/train.py", line 44, in <module>\n^ ^ ^^^\nAttributeError: \'Config\' object has no attribute \'z\'',
         _TORCH + "ZeroDivisionError: division by zero",
+        _START + "RuntimeError: CUDA error: invalid argument",
+        _START + "RuntimeError: CUDA error: invalid configuration argument",
+        _TORCH + "RuntimeError: CUDA error: the launch timed out and was terminated",
         _TORCH + "torch._dynamo.exc.InternalTorchDynamoError: AssertionError: in graph",
         _TORCH
         + "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376. Reducing block sizes or `num_stages` may help.",
