@@ -36,13 +36,17 @@ NUMBERS = _table(
         " device_batch_size batch_size_per_gpu per_gpu_batch_size local_batch_size per_device_batch_size"
         " batch_size_per_device microbatch_size device_train_microbatch_size device_microbatch_size"
     ),
-    plan__global_batch="global_batch_size total_batch_size global_train_batch_size effective_batch_size",
+    plan__global_batch="global_batch_size global_train_batch_size effective_batch_size",
     plan__tp="tp tp_size tp_degree tensor_parallel_size tensor_model_parallel_size tensor_parallel_degree",
     plan__pp="pp pp_size pp_degree pipeline_parallel_size pipeline_model_parallel_size pipeline_parallel_degree",
     plan__cp="context_parallel_size context_parallel_degree",
     plan__ep="expert_parallel_size expert_model_parallel_size expert_parallel_degree",
 )
 """Numbers, and the field that each states."""
+MAX_SEQUENCES = 1 << 16
+"""A larger batch may count tokens, as that of nanoGPT's descendants does."""
+LAST_WIDTHS = ("dim", "width")
+"""The width of the model, where layers and heads are given and no name of `NUMBERS` gives it."""
 LAST_LENGTHS = ("max_length", "max_len")
 """The tokens of a sequence, where no name of `NUMBERS` gives them."""
 BATCHES = ("batch_size", "train_batch_size", "bs", "batch")

@@ -12,6 +12,8 @@ from dataclasses import replace
 from opsk.frameworks.usual_settings import (
     BATCHES,
     LAST_LENGTHS,
+    LAST_WIDTHS,
+    MAX_SEQUENCES,
     MODELS,
     NUMBERS,
     PRECISION_WORDS,
@@ -237,6 +239,8 @@ def _state_numbers(settings: ProgramSettings, reading: Reading) -> None:
     for name in _PLAIN_FIELDS:
         if name not in findings.unknown or name in SHAPE:
             _state_count(reading, name, settings.find(_FIELDS[name]))
+    if findings.get("model.layers") and findings.get("model.heads") and "model.hidden" not in findings.unknown:
+        _state_count(reading, "model.hidden", settings.find(LAST_WIDTHS))
     if findings.get("model.experts") == 1:
         findings.values.pop("model.experts")
         findings.evidence.pop("model.experts", None)
@@ -254,7 +258,9 @@ def _state_lengths_and_batches(settings: ProgramSettings, reading: Reading) -> N
         return
     steps = settings.find(STEPS)
     count = parse_integer(steps.value) if steps is not None and not steps.why and steps.value is not None else None
-    _state_count(reading, "plan.global_batch", settings.find(_FIELDS["plan.global_batch"]))
+    batch = _state_count(reading, "plan.global_batch", settings.find(_FIELDS["plan.global_batch"]))
+    if batch and batch > MAX_SEQUENCES:
+        findings.mark_unknown("plan.global_batch", f"a batch of {batch} may count tokens", 0)
     if _state_count(reading, "plan.micro_batch", settings.find(_FIELDS["plan.micro_batch"])) is None:
         batch = settings.find(BATCHES)
         if batch is not None and "plan.micro_batch" not in findings.values:

@@ -348,3 +348,15 @@ def test_an_encoder_has_logits_of_all_tokens_where_it_predicts_masked_ones() -> 
         completion = complete(read(f"{RUN.replace('train.py', program)} {flags}"))
         assert completion.plan is not None
         assert completion.plan.loss == loss
+
+
+def test_a_batch_of_tokens_is_no_batch_of_sequences() -> None:
+    for flag in ("--total_batch_size 524288", "--global_batch_size 524288"):
+        assert read(f"{RUN} {SHAPE} {flag} --micro_batch_size 2").plan.global_batch is None
+    assert read(f"{RUN} {SHAPE} --global_batch_size 512").plan.global_batch == 512
+
+
+def test_a_dim_is_the_width_beside_layers_and_heads_alone() -> None:
+    assert read(f"{RUN} --dim 288 --n_layers 6 --n_heads 6").model.hidden == 288
+    assert read(f"{RUN} --dim 288").model.hidden is None
+    assert read(f"{RUN} --dim 288 --d_model 144 --n_layers 6 --n_heads 6").model.hidden == 144
