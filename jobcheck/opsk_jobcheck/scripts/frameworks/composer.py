@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.usual_settings import FSDP_WORDS, PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
 from opsk_jobcheck.scripts.frameworks.huggingface.model import name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
@@ -58,14 +59,6 @@ _OLMO_NUMBERS: Mapping[str, str] = MappingProxyType(
         "global_train_batch_size": "plan.global_batch",
     }
 )
-_OLMO_FORMATS = MappingProxyType({"amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32"})
-_OLMO_SHARDING = MappingProxyType(
-    {
-        **dict.fromkeys(("full_shard", "hybrid_shard"), "zero3"),
-        **dict.fromkeys(("shard_grad_op", "_hybrid_shard_zero2"), "zero2"),
-        "no_shard": "none",
-    }
-)
 _OLMO_GATED = MappingProxyType({"swiglu": True, "gelu": False, "relu": False})
 _OLMO_FLAGS = frozenset(
     {
@@ -93,21 +86,6 @@ _TABLE: Mapping[str, str] = MappingProxyType(
         "tp_config.tensor_parallel_degree": "plan.tp",
         "parallelism_config.tp.tensor_parallel_degree": "plan.tp",
         "global_train_batch_size": "plan.global_batch",
-    }
-)
-_FORMATS = MappingProxyType(
-    {
-        **dict.fromkeys(("amp_bf16", "bf16"), "bf16"),
-        **dict.fromkeys(("amp_fp16", "amp", "fp16"), "fp16"),
-        **dict.fromkeys(("amp_fp8", "fp8"), "fp8"),
-        "fp32": "fp32",
-    }
-)
-_SHARDING = MappingProxyType(
-    {
-        **dict.fromkeys(("full_shard", "hybrid_shard"), "zero3"),
-        **dict.fromkeys(("shard_grad_op", "_hybrid_shard_zero2"), "zero2"),
-        "no_shard": "none",
     }
 )
 _GATED = MappingProxyType(
@@ -145,7 +123,7 @@ def read_olmo(match: Match, reading: Reading) -> None:
         _state_single_kv_head(config, findings)
     state_truth(findings, "model.tied_embeddings", config.entry("model.weight_tying"))
     state_truth(findings, "model.flash_attention", config.entry("model.flash_attention"))
-    state_word(findings, "plan.precision", config.entry("precision"), _OLMO_FORMATS)
+    state_word(findings, "plan.precision", config.entry("precision"), PRECISION_WORDS)
     _state_sharding(config, findings)
     if not config.why:
         state_data_parallel_only(findings, "OLMo shards or copies replicas, nothing else", match.invocation.line)
@@ -198,7 +176,7 @@ def _state_sharding(config: ConfigFile, findings: Findings) -> None:
     if strategy is not None and str(strategy.value).lower() == "ddp":
         findings.state("plan.sharding", "none", strategy.line, strategy.text, file=strategy.file)
     else:
-        state_word(findings, "plan.sharding", config.entry("fsdp.sharding_strategy"), _OLMO_SHARDING)
+        state_word(findings, "plan.sharding", config.entry("fsdp.sharding_strategy"), FSDP_WORDS)
     recompute = config.entry("activation_checkpointing")
     if recompute is not None and recompute.value == "whole_layer":
         findings.state("plan.recompute", "full", recompute.line, recompute.text, file=recompute.file)
@@ -241,7 +219,7 @@ def read_composer(match: Match, reading: Reading) -> None:
     _state_details(config, findings)
     _state_parallelism(config, findings, invocation.line)
     _state_micro_batch(config, findings)
-    state_word(findings, "plan.precision", config.entry("precision"), _FORMATS)
+    state_word(findings, "plan.precision", config.entry("precision"), PRECISION_WORDS)
     name = config.entry("model.pretrained_model_name_or_path")
     if name is not None and name.value is not None and not name.why:
         name_model(name, invocation, reading)
@@ -337,7 +315,7 @@ def _state_parallelism(config: ConfigFile, findings: Findings, line: int) -> Non
     """State how states are sharded, and data parallelism only where nothing else is requested."""
     section = next((name for name in ("parallelism_config.fsdp", "fsdp_config") if config.has(name)), "fsdp_config")
     strategy = config.entry(section, "sharding_strategy")
-    state_word(findings, "plan.sharding", strategy, _SHARDING)
+    state_word(findings, "plan.sharding", strategy, FSDP_WORDS)
     if strategy is None and config.names(section):
         entry = config.entry(section)
         if entry is not None:

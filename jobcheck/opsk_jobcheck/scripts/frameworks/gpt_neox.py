@@ -10,6 +10,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from opsk.frameworks.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, Text, join, literal
 from opsk_jobcheck.scripts.launchers.programs import SURE, names_of
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
@@ -45,9 +46,6 @@ _NUMBERS = MappingProxyType(
     }
 )
 _SHARDING: Mapping[str, object] = MappingProxyType({"0": "none", "1": "zero1", "2": "zero2", "3": "zero3"})
-_PRECISIONS: Mapping[str, object] = MappingProxyType(
-    {**dict.fromkeys(("bf16", "bfloat16"), "bf16"), **dict.fromkeys(("fp16", "half"), "fp16"), "fp32": "fp32"}
-)
 _SUFFIXES = (".yml", ".yaml", ".json")
 _ALL = ("model.layers", "model.hidden", "model.heads", "model.seq", "plan.micro_batch", "plan.tp", "plan.pp")
 
@@ -148,7 +146,7 @@ def _state_formats(files: Sequence[ConfigFile], findings: Findings) -> None:
     """State the number format, from ``precision`` or from the switch of one."""
     entry = _find_entry(files, "precision")
     if entry is not None:
-        state_word(findings, "plan.precision", entry, _PRECISIONS)
+        state_word(findings, "plan.precision", entry, PRECISION_WORDS)
         return
     for name, precision in (("bf16", "bf16"), ("fp16", "fp16")):
         enabled, kind = _find_entry(files, f"{name}.enabled"), _find_entry(files, f"{name}.type")

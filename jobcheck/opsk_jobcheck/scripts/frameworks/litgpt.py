@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.usual_settings import PRECISION_WORDS, TRUE_FORMATS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, OPTION, WEIGHTS, read_trainable
 from opsk_jobcheck.scripts.launchers.programs import SURE, collect_flags, find_command, name_shape
@@ -44,15 +45,6 @@ _TABLE: Mapping[str, str] = MappingProxyType(
         "train.max_seq_length": "model.seq",
     }
 )
-_FORMATS = MappingProxyType(
-    {
-        **dict.fromkeys(("bf16-true", "bf16-mixed"), "bf16"),
-        **dict.fromkeys(("16-true", "16-mixed"), "fp16"),
-        **dict.fromkeys(("32-true", "32"), "fp32"),
-    }
-)
-_TRUE_FORMATS = MappingProxyType({"bf16-true": "bf16", "16-true": "fp16"})
-"""Formats in which weights, gradients and moments are kept, too."""
 _NAMES = ("model_name", "checkpoint_dir")
 
 
@@ -74,8 +66,8 @@ def read_litgpt(match: Match, reading: Reading) -> None:
     config.overrides = collect_flags(match.arguments)
     state_numbers(findings, config, _TABLE)
     precision = config.entry("precision")
-    state_word(findings, "plan.precision", precision, _FORMATS)
-    if precision is not None and (weights_format := _TRUE_FORMATS.get(str(precision.value))):
+    state_word(findings, "plan.precision", precision, PRECISION_WORDS)
+    if precision is not None and (weights_format := TRUE_FORMATS.get(str(precision.value))):
         findings.options[WEIGHTS] = weights_format
     state_truth(findings, "model.tied_embeddings", config.entry("train.tie_embeddings"))
     if not config.why:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
 from opsk_jobcheck.scripts.launchers.programs import (
@@ -50,7 +51,6 @@ _PICOTRON_NUMBERS: Mapping[str, str] = MappingProxyType(
         "training.micro_batch_size": "plan.micro_batch",
     }
 )
-_PICOTRON_FORMATS = MappingProxyType({"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"})
 NANOTRON = "nanotron"
 _FLAG = "--config-file"
 _PROGRAM = re.compile(r"run_(train|train_\w+)\.py|train_\w+\.py")
@@ -77,13 +77,6 @@ _TABLE: Mapping[str, str] = MappingProxyType(
         "model.model_config.num_experts_per_tok": "model.top_k",
     }
 )
-_FORMATS = MappingProxyType(
-    {
-        **dict.fromkeys(("bfloat16", "bf16", "torch.bfloat16"), "bf16"),
-        **dict.fromkeys(("float16", "fp16", "half", "torch.float16"), "fp16"),
-        **dict.fromkeys(("float32", "float", "fp32", "torch.float32"), "fp32"),
-    }
-)
 _STAGES = MappingProxyType({str(stage): name for stage, name in enumerate(("none", "zero1", "zero2", "zero3"))})
 _MODES = MappingProxyType({"reduce_scatter": True, "all_reduce": False})
 _GATED = MappingProxyType({"silu": True, "swish": True})
@@ -107,7 +100,7 @@ def read_picotron(match: Match, reading: Reading) -> None:
     findings = reading.findings
     config = reading.config(match.arguments.flags[_PICOTRON_FLAG].value, match.invocation, form="json")
     state_numbers(findings, config, _PICOTRON_NUMBERS)
-    state_word(findings, "plan.precision", config.entry("model.dtype"), _PICOTRON_FORMATS)
+    state_word(findings, "plan.precision", config.entry("model.dtype"), PRECISION_WORDS)
     state_truth(findings, "model.flash_attention", config.entry("model.use_flash_attention"))
     entry = config.entry("training.gradient_accumulation_steps")
     steps = None if entry is None or entry.why or entry.value is None else parse_integer(entry.value)
@@ -161,7 +154,7 @@ def state_nanotron_file(config: ConfigFile, findings: Findings) -> None:
     _state_experts(config, findings)
     _state_steps(config, findings)
     state_word(findings, "plan.recompute", config.entry("parallelism.recompute_layer"), RECOMPUTE_WORDS)
-    state_word(findings, "plan.precision", config.entry("model.dtype"), _FORMATS)
+    state_word(findings, "plan.precision", config.entry("model.dtype"), PRECISION_WORDS)
     state_word(findings, "plan.sharding", config.entry("optimizer.zero_stage"), _STAGES)
     mode = config.entry("parallelism.tp_mode")
     if findings.get("plan.tp") != 1:

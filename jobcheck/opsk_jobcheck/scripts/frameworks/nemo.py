@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from opsk.frameworks.megatron_flags import CORE_CONFIG
+from opsk.frameworks.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.launchers.programs import SURE, find_command, parse_assignments, program_of
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
@@ -63,13 +64,6 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         "model.fp8_params": "fp8.params",
         "model.cpu_offloading_num_layers": "offload.layers",
         "model.expert_tensor_parallel_size": "expert.tensor",
-    }
-)
-_PRECISIONS: Mapping[str, object] = MappingProxyType(
-    {
-        **dict.fromkeys(("bf16", "bf16-mixed", "bf16-true"), "bf16"),
-        **dict.fromkeys(("16", "fp16", "16-mixed", "16-true"), "fp16"),
-        **dict.fromkeys(("32", "fp32", "32-true"), "fp32"),
     }
 )
 _RECOMPUTE: Mapping[str, object] = MappingProxyType({"full": "full", "selective": "selective", "none": "none"})
@@ -190,7 +184,7 @@ def _read_recipe(match: Match, reading: Reading) -> None:
 
 def _state_precision(findings: Findings, entry: Entry | None) -> None:
     """State the number format; FP8 is requested elsewhere and is not known from this alone."""
-    state_word(findings, "plan.precision", entry, _PRECISIONS)
+    state_word(findings, "plan.precision", entry, PRECISION_WORDS)
 
 
 def _is_computed(entry: Entry) -> bool:

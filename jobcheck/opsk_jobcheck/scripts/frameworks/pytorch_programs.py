@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.usual_settings import FSDP_WORDS, PRECISION_WORDS, STRATEGY_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import name_model
 from opsk_jobcheck.scripts.launchers.programs import (
@@ -78,14 +79,6 @@ _SMP_FLAGS = (
     *("use_smp_implementation", "use_smp_flash_attn", "smp_config", "moe", "smp_v2"),
 )
 """With one of these it is SageMaker's model parallelism, which has no pipelines, but tensors to split."""
-_AWS_SHARDING = MappingProxyType(
-    {
-        **dict.fromkeys(("full", "full_shard", "hybrid", "hybrid_shard"), "zero3"),
-        **dict.fromkeys(("shard_grad_op", "hybrid_shard_zero2", "_hybrid_shard_zero2"), "zero2"),
-        **dict.fromkeys(("no_shard", "no"), "none"),
-    }
-)
-_AWS_FORMATS = MappingProxyType({"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp8": "fp8"})
 _LLAMA_LIKE = ("llama", "mistral", "mixtral", "qwen")
 COOKBOOK = "llama-cookbook"
 _COOKBOOK_MODULE = re.compile(r"(llama_recipes|llama_cookbook)\.finetuning")
@@ -98,14 +91,6 @@ _COOKBOOK_FLAGS = frozenset(
     }
 )
 _MIN_COOKBOOK_FLAGS = 2
-_COOKBOOK_SHARDING = MappingProxyType(
-    {
-        **dict.fromkeys(("full_shard", "hybrid_shard", "shardingstrategy.full_shard"), "zero3"),
-        **dict.fromkeys(("shardingstrategy.hybrid_shard",), "zero3"),
-        **dict.fromkeys(("shard_grad_op", "_hybrid_shard_zero2", "shardingstrategy.shard_grad_op"), "zero2"),
-        **dict.fromkeys(("no_shard", "shardingstrategy.no_shard"), "none"),
-    }
-)
 _COOKBOOK_FORMATS = (("pure_bf16", "bf16"), ("use_fp16", "fp16"))
 FMS = "fms-fsdp"
 _FMS_PROGRAM = re.compile(r"main_training(_llama|_mamba)?(\.py)?")
@@ -185,7 +170,7 @@ def _state_kind(given: Mapping[str, Entry], findings: Findings) -> None:
 
 def _state_plan(given: Mapping[str, Entry], findings: Findings) -> None:
     """State sharding, recomputation and number format."""
-    state_word(findings, "plan.sharding", given.get("sharding_strategy"), _AWS_SHARDING)
+    state_word(findings, "plan.sharding", given.get("sharding_strategy"), FSDP_WORDS)
     state_word(findings, "plan.recompute", given.get("activation_checkpointing"), RECOMPUTE_WORDS)
     for name, precision in (("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "fp8")):
         entry = given.get(name)
@@ -198,7 +183,7 @@ def _state_plan(given: Mapping[str, Entry], findings: Findings) -> None:
             findings.state("plan.precision", precision, entry.line, entry.text)
         elif name == "bf16" and "fp16" not in given:
             findings.state("plan.precision", "fp32", entry.line, entry.text)
-    state_word(findings, "plan.precision", given.get("mixed_precision"), _AWS_FORMATS)
+    state_word(findings, "plan.precision", given.get("mixed_precision"), PRECISION_WORDS)
     offload_activations = given.get("offload_activations")
     if offload_activations is not None and not offload_activations.why and parse_boolean(offload_activations.value):
         findings.options["activations.offload"] = "cpu"
@@ -233,7 +218,7 @@ def read_llama_cookbook(match: Match, reading: Reading) -> None:
     findings, given = reading.findings, collect_flags(match.arguments)
     _state_batch(given, findings)
     state_number(findings, "model.seq", given.get("context_length"))
-    state_word(findings, "plan.sharding", _find_fsdp_setting(given, "sharding_strategy"), _COOKBOOK_SHARDING)
+    state_word(findings, "plan.sharding", _find_fsdp_setting(given, "sharding_strategy"), STRATEGY_WORDS)
     recompute = _find_fsdp_setting(given, "fsdp_activation_checkpointing")
     state_word(findings, "plan.recompute", recompute, RECOMPUTE_WORDS)
     for name, precision in _COOKBOOK_FORMATS:

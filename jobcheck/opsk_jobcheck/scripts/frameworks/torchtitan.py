@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar
 from opsk_jobcheck.scripts.launchers.programs import (
     SURE,
@@ -63,7 +64,6 @@ _SHARD = (
 _REPLICATE = ("parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree")
 _SCHEDULE = ("parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule")
 _PER_STAGE = "parallelism.pipeline_parallel_layers_per_stage"
-_FORMATS = MappingProxyType({"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"})
 _RECOMPUTE = MappingProxyType({"none": "none", "selective": "selective", "full": "full"})
 _BUDGET = "memory_budget"
 _BUDGET_WHY = "counted is selective recomputation by operators; the compiler decides otherwise"
@@ -251,7 +251,7 @@ def _state_precision(config: ConfigFile, findings: Findings) -> None:
     if states is not None and states.value == "bfloat16":
         findings.state("plan.precision", "bf16", states.line, states.text, file=states.file)
     else:
-        state_word(findings, "plan.precision", config.entry("training.mixed_precision_param"), _FORMATS)
+        state_word(findings, "plan.precision", config.entry("training.mixed_precision_param"), PRECISION_WORDS)
     converters = config.entry("model.converters")
     if converters is not None and not converters.why:
         listed = converters.value if isinstance(converters.value, tuple) else str(converters.value or "").split(",")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
 from opsk_jobcheck.scripts.launchers.programs import (
@@ -38,7 +39,6 @@ _TABLE: Mapping[str, str] = MappingProxyType(
         "context_parallel_dim": "plan.cp",
     }
 )
-_FORMATS = MappingProxyType({"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"})
 _SWITCHES = MappingProxyType(
     {
         "optimizer_in_bwd": ("optimizer.step", "in-backward"),
@@ -99,7 +99,7 @@ def read_torchtune(match: Match, reading: Reading) -> None:
     state_numbers(findings, config, _TABLE)
     _state_replicas(match, config, findings)
     _state_steps(config.entry("gradient_accumulation_steps"), findings)
-    state_word(findings, "plan.precision", config.entry("dtype"), _FORMATS)
+    state_word(findings, "plan.precision", config.entry("dtype"), PRECISION_WORDS)
     recompute = config.entry("enable_activation_checkpointing")
     state_word(findings, "plan.recompute", recompute, RECOMPUTE_WORDS)
     offload = config.entry("fsdp_cpu_offload")
