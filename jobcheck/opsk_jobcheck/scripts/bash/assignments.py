@@ -221,7 +221,7 @@ def find_names_set_by(command: Simple) -> set[str]:
     if first == "eval":
         pieces = (piece.text for word in words for piece in word.segments if isinstance(piece, Lit))
         return set(_SET_IN_TEXT.findall(" ".join(pieces)))
-    options = "".join(word.bare for word in words[1:] if (word.bare or "").startswith("-"))
+    options = "".join(bare for word in words[1:] if (bare := word.bare or "").startswith("-"))
     if first == "set":
         return {ALL_EXPORTED} if "a" in options else set()
     if first not in _READERS and first not in _DECLARERS and first not in ("let", "unset"):

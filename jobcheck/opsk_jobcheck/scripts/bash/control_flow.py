@@ -66,10 +66,9 @@ def _walk_condition(state: ShellState, condition: list[Command] | None, line: in
     """Walk the condition of a branch; after a branch that may be taken it may not run."""
     if condition is None or is_certain:
         return True if condition is None else state.walk(condition)
-    before, was_certain = state.scope.copy(), state.flow.certain
-    state.flow.certain = False
-    status = state.walk(condition)
-    state.flow.certain = was_certain
+    before = state.scope.copy()
+    with state.flow.uncertain():
+        status = state.walk(condition)
     state.scope.adopt(merge_scopes([before, state.scope], line))
     return status
 
@@ -120,15 +119,15 @@ def _pattern_matches(state: ShellState, word: Text, pattern: Word) -> bool | Non
 
 def walk_either(state: ShellState, bodies: list[list[Command]], line: int, *, may_skip: bool) -> bool | None:
     """Walk each body as if it were taken; values that differ between them are unknown afterwards."""
-    outer, was_certain, was_ended = state.scope, state.flow.certain, state.flow.ended
-    state.flow.certain = False
+    outer = state.scope
     results: list[Scope] = [outer.copy()] if may_skip else []
     for body in bodies:
-        state.scope, state.flow.ended = outer.copy(), False
-        state.walk(body)
-        if not state.flow.ended:
-            results.append(state.scope)
-    state.scope, state.flow.certain, state.flow.ended = outer, was_certain, was_ended
+        state.scope = outer.copy()
+        with state.flow.uncertain():
+            state.walk(body)
+            if not state.flow.ended:
+                results.append(state.scope)
+    state.scope = outer
     if not results:
         state.flow.ended = True
         return None
@@ -282,12 +281,10 @@ def walk_once(state: ShellState, loop: Loop, pattern: Text | None = None) -> boo
     state.scope.lose(changed, why, loop.line)
     if pattern is not None:
         state.scope.set(loop.variable, Scalar(pattern))
-    was_certain, state.flow.certain = state.flow.certain, False
-    was_ended, state.flow.ended = state.flow.ended, False
     state.flow.open_turns.append(None)
-    state.walk(turn)
+    with state.flow.uncertain():
+        state.walk(turn)
     state.flow.open_turns.pop()
-    state.flow.certain, state.flow.ended = was_certain, was_ended
     if state.scope.arguments != before.arguments:
         state.scope.arguments = LOST
     changed |= find_differing_names(before, state.scope)

@@ -112,6 +112,16 @@ class Flow:
         turn, frame = self._innermost()
         return bool((frame and frame.scopes) or (turn and turn.is_left))
 
+    @contextmanager
+    def uncertain(self) -> Iterator[None]:
+        """Walk what may not run, to an end that is only its own."""
+        outer = self.certain, self.ended
+        self.certain = self.ended = False
+        try:
+            yield
+        finally:
+            self.certain, self.ended = outer
+
     def _innermost(self) -> tuple[Turn | None, Frame | None]:
         return self.open_turns[-1] if self.open_turns else None, self.frames[-1] if self.frames else None
 
