@@ -295,7 +295,7 @@ def _list_assumptions(plan_input: PlanFile, goodput: Goodput, cluster: ClusterSp
         assumed.append(Assumption(field="rates.hb_domain_mtbf_s", value=mtbf_s, why=why))
     if math.isclose(goodput.scaled_by, 1.0):
         return assumed
-    why = f"checkpoint.mtbf_s is stated: every time between failures is taken {goodput.scaled_by:.3g} times as long"
+    why = f"checkpoint.mtbf_s is stated: all times between failures are scaled by {goodput.scaled_by:.3g}"
     return [*assumed, Assumption(field="rates.scaled_by", value=goodput.scaled_by, why=why)]
 
 
@@ -369,12 +369,12 @@ def _format_spares(goodput: Goodput, *, shrinks: bool) -> str:
     best, count = goodput.best, goodput.best.spares
     series = [row for row in goodput.rows if row.spare_nodes_inside == best.spare_nodes_inside]
     after = next((row for row in series if row.spares == count + 1), None)
-    policy = "training goes on with fewer replicas meanwhile" if shrinks else "the job waits meanwhile"
+    policy = "training continues with fewer replicas until then" if shrinks else "the job waits until then"
     if not count and goodput.optimum is not best:
         return f"no {singular} is held: goodput {format_percent(best.goodput)}"
     if not count:
         if after is None:
-            return f"no {singular} was looked at: goodput {format_percent(best.goodput)} without"
+            return f"no {singular} was evaluated: goodput {format_percent(best.goodput)} without"
         return (
             f"no {singular} pays for itself: the first would bring {format_percent(after.gain)} and hold "
             f"{_format_more_gpus(after, best)} more GPUs ({policy})"

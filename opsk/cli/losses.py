@@ -166,14 +166,14 @@ def _format_measured(document: Mapping[str, Any]) -> str:
 def _format_awaited(awaits: Mapping[str, int] | None) -> str:
     """Return the progress of the measurement."""
     if awaits is None or not awaits["step_times"]:
-        return "waits for the first progress line: no log tells of a step yet"
+        return "waiting for the first progress line: no log has a step yet"
     return f"measuring: {awaits['step_times']} of {awaits['needed']} step times"
 
 
 def _format_expected(document: Mapping[str, Any]) -> str:
     expected = document["expected_step_s"]
     if expected is None:
-        return "nobody predicted it: give --plan, or the number of a job with advice in its record"
+        return "no prediction: give --plan, or the number of a job with advice in its record"
     low, high = document["expected_range_s"]
     between = f"{format_duration(low)}–{format_duration(high)}"
     return f"{format_duration(expected)} a step ({between}){_format_mfu(document['expected_mfu'])}"
@@ -188,7 +188,7 @@ def _format_gap(document: Mapping[str, Any]) -> str:
     gap = document["gap"]
     if gap < 0.005:
         if document["expected_step_s"] is None:
-            return "not known: nothing was found, and nobody predicted the step"
+            return "unknown: no cause was found, and there is no prediction"
         return "none: as fast as predicted, and nothing found"
     text = f"{gap:.1%} of the step could be saved"
     if document["expected_step_s"] is not None:

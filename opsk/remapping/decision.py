@@ -110,7 +110,7 @@ def write_document(path: Path, document: Decision | LauncherReport) -> None:
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise InputError(f"{path}: {error.strerror}", hint="is this the job's own directory, and yours?") from error
+        raise InputError(f"{path}: {error.strerror}", hint="is this the job's directory, and do you own it?") from error
 
 
 def read_decision(path: Path, *, owner: int) -> Decision | None:
@@ -132,11 +132,13 @@ def read_decision(path: Path, *, owner: int) -> Decision | None:
     try:
         decision = _DECISION.validate_json(text)
     except ValidationError as error:
-        raise InputError(f"{path}: no decision of opsk ({error.error_count()} faults)") from error
+        raise InputError(f"{path}: not a decision of opsk ({error.error_count()} errors)") from error
     wrong = [name for name in decision.hosts if not _NODE.fullmatch(name)]
     wrong += [text for node, text in decision.gpu_order if not _NODE.fullmatch(node) or not _GPUS.fullmatch(text)]
     if wrong or not decision.hosts:
-        raise InputError(f"{path}: {wrong[0][:40]!r} is no node, or no list of GPUs" if wrong else f"{path}: no rank")
+        raise InputError(
+            f"{path}: {wrong[0][:40]!r} is not a node, or not a list of GPUs" if wrong else f"{path}: no rank"
+        )
     return decision
 
 
@@ -159,11 +161,11 @@ def _read(path: Path, owner: int) -> bytes | None:
     with os.fdopen(handle, "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode) or about.st_uid != owner or about.st_size > _MAX_BYTES:
-            raise InputError(f"{path}: no file of the job's owner", hint="remove it")
+            raise InputError(f"{path}: not a file of the job's owner", hint="remove it")
         return file.read(_MAX_BYTES)
 
 
 def _check_key(key: JobKey) -> JobKey:
     if not re.fullmatch(r"\d{1,10}(?:[_+]\d{1,10})?", key.job):
-        raise InputError(f"{key.job[:40]!r} is no job id", hint="write it as 4711, 4711_3 or 4711+1")
+        raise InputError(f"{key.job[:40]!r} is not a job id", hint="write it as 4711, 4711_3 or 4711+1")
     return key

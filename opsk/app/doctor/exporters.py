@@ -57,16 +57,18 @@ def find_exporter_urls(named: Iterable[str], top: TopConfig) -> tuple[dict[str, 
         pairs = ((node, url) for nodes, _, url in given for node in (expand(nodes) if not url else [nodes]))
         return {node: _build_page_url(url or f"{scheme}://{node}:{top.exporter_port}") for node, url in pairs}, []
     if not top.exporter_port and top.exporter_targets is None:
-        return {}, [note("exporter", "none is asked: exporter_port = 0 under [top]")]
+        return {}, [note("exporter", "none is queried: exporter_port = 0 under [top]")]
     if top.exporter_targets is not None:
         return _read_targets(top.exporter_targets, tls=top.tls)
     try:
         nodes = {node.name: node.address or "" for node in CommandClient(deadline_s=DEADLINE_S).nodes()}
     except OpskError:
-        return {}, [unknown("exporter", "not asked: Slurm does not say which nodes there are", hint="--exporter NODE")]
+        return {}, [unknown("exporter", "not queried: Slurm does not list its nodes", hint="give --exporter NODE")]
     more = len(nodes) - MAX_EXPORTERS
     findings = (
-        [note("exporter", f"{more} of {len(nodes)} nodes are not asked", hint="--exporter LIST")] if more > 0 else []
+        [note("exporter", f"{more} of {len(nodes)} nodes are not queried", hint="give --exporter LIST")]
+        if more > 0
+        else []
     )
     first = dict(list(nodes.items())[:MAX_EXPORTERS])
     return {

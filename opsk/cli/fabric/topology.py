@@ -374,7 +374,7 @@ def _format_change(change: dict[str, Any]) -> list[str]:
     sentences += [f"{move.node} moves from {move.before} to {move.after}" for move in moves[:_MAX_SHOWN_MOVES]]
     if len(moves) > _MAX_SHOWN_MOVES:
         sentences.append(f"... and {len(moves) - _MAX_SHOWN_MOVES} more nodes move")
-    for key, words in (("appear", "new"), ("vanish", "gone")):
+    for key, words in (("appear", "new"), ("vanish", "removed")):
         if change[key]:
             sentences.append(f"{len(change[key])} nodes are {words}: {', '.join(change[key][:_MAX_SHOWN_MOVES])}")
     if change["upper_levels"]:

@@ -143,7 +143,7 @@ def _format_gain(row: Mapping[str, Any]) -> str:
 
 def _format_spares_heading(spares: Mapping[str, Any]) -> Text:
     """Return the heading of the table of spares."""
-    out = "waits" if spares["when_out"] == "wait" else "goes on with fewer replicas"
+    out = "waits" if spares["when_out"] == "wait" else "continues with fewer replicas"
     unit = "nodes" if spares["kind"] == "node" else "HB domains"
     marked = "where each GPU held gives most" if spares["held"] is None else "what is held"
     return Text(f"with too few {unit} the job {out}; the bar is goodput, ▶ {marked}")

@@ -156,7 +156,7 @@ def drain(nodes: Sequence[str], reason: str) -> Command:
         argv=("scontrol", "update", f"nodename={_nodes(nodes)}", "state=drain", f"reason=opsk: {text}"),
         action=Action(kind=ActionKind.DRAIN, nodes=tuple(nodes)),
         who=Who.ADMINISTRATOR,
-        why="no new job starts there; what runs on them goes on",
+        why="no new job starts there; running jobs continue",
     )
 
 
@@ -179,7 +179,7 @@ def reserve(nodes: Sequence[str], job: str) -> Command:
             "starttime=now", "duration=1-00:00:00", "users=root", "flags=maint,ignore_jobs",
         ),
         action=Action(kind=ActionKind.RESERVE, nodes=tuple(nodes)), who=Who.OPERATOR,
-        why="instead of the drain, where no administrator is at hand: nobody's job starts there for a day",
+        why="instead of the drain, if no administrator is available: no job starts there for a day",
     )  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def requeue_hold(job: str) -> Command:
         argv=("scontrol", "requeuehold", _job(job)),
         action=Action(kind=ActionKind.REQUEUE_HOLD),
         who=Who.USER,
-        why="gives its nodes back and waits, held",
+        why="the job releases its nodes and is held",
     )
 
 
@@ -240,7 +240,9 @@ def constrain_nodes(
         words.append(f"numnodes={count}")
     why = "not on the failed nodes" if excluded else "where it should start"
     why += (
-        ", and exactly on those that were judged" if pins else "; a list of required nodes is cleared: it may name one"
+        ", and exactly on the evaluated nodes"
+        if pins
+        else "; this clears the list of required nodes, which may contain one"
     )
     action = Action(kind=ActionKind.CONSTRAIN_NODES, nodes=tuple(required) if pins else (), excluded=tuple(excluded))
     return Command(argv=("scontrol", "update", f"jobid={_job(job)}", *words), action=action, who=Who.USER, why=why)
@@ -254,7 +256,7 @@ def restore_nodes(job: str, *, required: Sequence[str], excluded: Sequence[str] 
         argv=("scontrol", "update", f"jobid={_job(job)}", *words),
         action=Action(kind=ActionKind.CONSTRAIN_NODES, nodes=tuple(required), excluded=tuple(excluded or ())),
         who=Who.USER,
-        why="as it asked for at first",
+        why="as the job requested at submission",
     )
 
 
@@ -264,7 +266,7 @@ def start_now(job: str) -> Command:
         argv=("scontrol", "update", f"jobid={_job(job)}", "starttime=now"),
         action=Action(kind=ActionKind.START),
         who=Who.USER,
-        why="without it the job waits 120 s before it may start; not before squeue shows PENDING: the end of "
+        why="without it the job waits 120 s before it can start; run it once squeue shows PENDING: the end of "
         "COMPLETING sets the 120 s again",
         when=PENDING,
     )
@@ -276,7 +278,7 @@ def shrink(job: str, remaining: Sequence[str]) -> Command:
         argv=("scontrol", "update", f"jobid={_job(job)}", f"nodelist={_nodes(remaining)}"),
         action=Action(kind=ActionKind.SHRINK, nodes=tuple(remaining)),
         who=Who.USER,
-        why="the other nodes leave the job at once; it cannot get them back",
+        why="the job loses the other nodes at once and cannot get them back",
     )
 
 
@@ -295,7 +297,7 @@ def relaunch(nodes: Sequence[str], *, tasks: int, rank_file: str | None) -> Comm
         action=Action(kind=ActionKind.RELAUNCH, nodes=tuple(nodes)),
         who=Who.USER,
         where=Where.IN_JOB,
-        why="the step again, from the last checkpoint; the variables of the batch script still name the old nodes",
+        why="restarts the step from the last checkpoint; the variables of the batch script still name the old nodes",
     )
 
 
@@ -330,7 +332,7 @@ def _nodes(names: Sequence[str]) -> str:
     """
     odd = [name for name in names if not _NODE.fullmatch(name) or name.upper() == _EVERY_NODE]
     if odd:
-        raise InputError(f"{odd[0][:40]!r} is no node name that Slurm would take", hint="see sinfo -N for the names")
+        raise InputError(f"{odd[0][:40]!r} is not a valid node name", hint="sinfo -N lists the names")
     return fold(names)
 
 
@@ -343,5 +345,5 @@ def _job(job: str) -> str:
         It is none.
     """
     if job != UNKNOWN_JOB and not _JOB.fullmatch(job):
-        raise InputError(f"{job[:40]!r} is no job id", hint="write it as 4711, 4711_3 or 4711+1")
+        raise InputError(f"{job[:40]!r} is not a job id", hint="write it as 4711, 4711_3 or 4711+1")
     return job

@@ -53,7 +53,7 @@ def test_the_live_file_means_what_the_cabling_says(units_lab: RunningLab) -> Non
     assert units_lab.opsk("fabric", dump, "--write", "tree", "--diff").returncode == 0
     changed = units_lab.opsk("fabric", dump, "--write", "tree", "--nodes", "n[0-4]", "--diff")
     assert changed.returncode == 1
-    assert "1 nodes are gone: n5" in changed.stdout
+    assert "1 nodes are removed: n5" in changed.stdout
 
 
 def test_the_release_of_this_cluster_decides_what_is_written(units_lab: RunningLab) -> None:

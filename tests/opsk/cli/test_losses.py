@@ -74,7 +74,7 @@ def test_a_log_without_steps_says_so(tmp_path: Path) -> None:
     path.write_text("hello\n")
     result = run("--log", path)
     assert result.return_value == 0
-    assert "waits for the first progress line" in result.stdout
+    assert "waiting for the first progress line" in result.stdout
     assert document("--log", path)["awaits"] == {"step_times": 0, "needed": MIN_STEPS}
 
 
@@ -164,5 +164,5 @@ def test_what_is_no_log_to_read_is_refused(told: str | None, monkeypatch: pytest
 
 def test_nothing_found_without_a_prediction_is_not_called_fast(tmp_path: Path) -> None:
     result = run("--log", write_log(tmp_path / "job.out", simulated(31)))
-    assert "not known: nothing was found, and nobody predicted the step" in result.stdout
+    assert "unknown: no cause was found, and there is no prediction" in result.stdout
     assert "not seen: gpus, ports, hosts" in result.stdout

@@ -44,7 +44,7 @@ def test_nothing_is_nothing(tmp_path: Path) -> None:
 def test_what_is_somebody_elses_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "decision"
     write_document(path, DECISION)
-    with pytest.raises(InputError, match="no file of the job's owner"):
+    with pytest.raises(InputError, match="not a file of the job's owner"):
         read_decision(path, owner=ME + 1)
     link = tmp_path / "link"
     link.symlink_to(path)
@@ -84,7 +84,7 @@ def test_what_is_no_decision_is_refused(tmp_path: Path, document: str) -> None:
 
 @pytest.mark.parametrize("job", ["", "..", "7/../../x", "7;x", "7_"])
 def test_what_is_no_job_has_no_file(tmp_path: Path, job: str) -> None:
-    with pytest.raises(InputError, match="no job id"):
+    with pytest.raises(InputError, match="not a job id"):
         decision_file(tmp_path, JobKey(cluster="east", job=job))
 
 

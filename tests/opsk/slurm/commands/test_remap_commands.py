@@ -148,13 +148,13 @@ def test_a_reason_stays_one_harmless_word(reason: str) -> None:
 
 @pytest.mark.parametrize("name", ["n3 state=resume", "n3,n4", "-n3", "", "n[0-3]", "n3\n", "ALL", "all", "$(id)"])
 def test_what_is_no_node_name_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match="no node name"):
+    with pytest.raises(InputError, match="not a valid node name"):
         drain([name], "x")
 
 
 @pytest.mark.parametrize("job", ["7 8", "", "7;id", "-1", "7_[1-3]", "JOB"])
 def test_what_is_no_job_id_is_refused(job: str) -> None:
-    with pytest.raises(InputError, match="no job id"):
+    with pytest.raises(InputError, match="not a job id"):
         requeue(job)
 
 
