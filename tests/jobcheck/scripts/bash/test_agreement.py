@@ -15,6 +15,7 @@ from opsk_jobcheck.scripts.bash.arithmetic import ArithmeticUnknownError, evalua
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.bash.values import Array, Scalar
 from opsk_jobcheck.scripts.free_numbers import Numbered
+from tests.jobcheck.scripts.bash.test_against_bash import fits
 
 BASH = Path("/bin/bash")
 pytestmark = pytest.mark.skipif(not BASH.exists(), reason="there is no /bin/bash to agree with")
@@ -255,6 +256,48 @@ def test_arithmetic_has_the_value_and_the_effects_that_bash_gives_it(seed: int) 
         return
     assert held is not None, expression
     assert {"A": [str(value)], "I": [own["I"]], "J": [own["J"]]} == held, expression
+
+
+CALLS = "t() { printf '%s\\0' \"$@\" END; }\n"
+FUNCTIONS = "h() { A=7; t $A; }\ng() { :; }\n"
+COMMANDS = (
+    't "$A" $B',
+    't $C "$D"',
+    't "${R[@]}" $I',
+    't $J "$@"',
+    "t $#",
+    "h x; t $A",
+    "g; t $B",
+    "g() { A=1; t $A; }",
+)
+
+
+class CommandWriter(Writer):
+    """Writes scripts that run ``t`` here and there, some by functions."""
+
+    def statement(self, depth: int = 0) -> str:
+        return self.of(*COMMANDS) if self.choice.random() < 0.25 else super().statement(depth)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(SEEDS, st.integers(3, 9))
+def test_what_is_known_of_commands_is_what_bash_passes(seed: int, count: int) -> None:
+    writer = CommandWriter(random.Random(seed))
+    script = FUNCTIONS + HEAD + "\n".join(writer.statement() for _ in range(count))
+    try:
+        done = subprocess.run(
+            [str(BASH), "--norc"], input=CALLS + script, env={"PATH": "/nonexistent"}, cwd="/",
+            capture_output=True, text=True, timeout=10, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return
+    if done.stderr:
+        return
+    calls = [tuple(call.split("\0")[:-1]) for call in done.stdout.split("END\0")[:-1]]
+    result = run(script, given={}, environment={}, arguments=())
+    seen = [entry for entry in result.invocations if entry.words and entry.known_words[0] == "t"]
+    assert sum(entry.certain for entry in seen) <= len(calls), script
+    assert all(any(fits(entry, call) for entry in seen) for call in calls), script
 
 
 def test_simple_scripts_are_not_only_right_but_known() -> None:
