@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy import ndarray
 
 AnyColumn = npt.NDArray[Any]
 _float: Any = float
@@ -26,25 +27,25 @@ _ZERO: Any = 0.0
 
 def where(condition: Any, yes: Any, no: Any) -> AnyColumn:
     """Return ``yes`` where the condition holds, else ``no``; for a plain condition one of them unchanged."""
-    result: AnyColumn = np.where(condition, yes, no) if isinstance(condition, np.ndarray) else yes if condition else no
+    result: AnyColumn = np.where(condition, yes, no) if isinstance(condition, ndarray) else yes if condition else no
     return result
 
 
 def when(condition: Any, value: Any) -> AnyColumn:
     """Return the value where the condition holds, else 0."""
-    result: AnyColumn = condition * value if isinstance(condition, np.ndarray) else value if condition else _ZERO
+    result: AnyColumn = condition * value if isinstance(condition, ndarray) else value if condition else _ZERO
     return result
 
 
 def logical_not(condition: Any) -> AnyColumn:
     """Return the opposite of a condition."""
-    result: AnyColumn = ~condition if isinstance(condition, np.ndarray) else _bool(not condition)
+    result: AnyColumn = ~condition if isinstance(condition, ndarray) else _bool(not condition)
     return result
 
 
 def select(conditions: Sequence[Any], values: Sequence[Any], otherwise: Any) -> AnyColumn:
     """Return the value of the first condition that holds, ``otherwise`` where none does."""
-    if any(isinstance(condition, np.ndarray) for condition in conditions):
+    if any(isinstance(condition, ndarray) for condition in conditions):
         return np.select(conditions, values, otherwise)
     held = (value for condition, value in zip(conditions, values, strict=True) if condition)
     result: AnyColumn = next(held, otherwise)
@@ -53,7 +54,7 @@ def select(conditions: Sequence[Any], values: Sequence[Any], otherwise: Any) -> 
 
 def maximum(first: Any, second: Any) -> AnyColumn:
     """Return the greater of two, or NaN if one is NaN."""
-    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+    if isinstance(first, ndarray) or isinstance(second, ndarray):
         extremes: AnyColumn = np.maximum(first, second)
         return extremes
     result: AnyColumn = second if second > first or second != second else first
@@ -62,7 +63,7 @@ def maximum(first: Any, second: Any) -> AnyColumn:
 
 def minimum(first: Any, second: Any) -> AnyColumn:
     """Return the lesser of two, or NaN if one is NaN."""
-    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+    if isinstance(first, ndarray) or isinstance(second, ndarray):
         extremes: AnyColumn = np.minimum(first, second)
         return extremes
     result: AnyColumn = second if second < first or second != second else first
@@ -71,7 +72,7 @@ def minimum(first: Any, second: Any) -> AnyColumn:
 
 def hypot(first: Any, second: Any) -> AnyColumn:
     """Return the root of the sum of two squares."""
-    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+    if isinstance(first, ndarray) or isinstance(second, ndarray):
         roots: AnyColumn = np.hypot(first, second)
         return roots
     # the C library's, as in numpy: Python's own differs in the last digit
@@ -81,13 +82,13 @@ def hypot(first: Any, second: Any) -> AnyColumn:
 
 def floor(column: Any) -> AnyColumn:
     """Return the greatest whole number that is no greater, in floating point."""
-    result: AnyColumn = np.floor(column) if isinstance(column, np.ndarray) else _float(math.floor(column))
+    result: AnyColumn = np.floor(column) if isinstance(column, ndarray) else _float(math.floor(column))
     return result
 
 
 def ceil(column: Any) -> AnyColumn:
     """Return the least whole number that is no less, in floating point."""
-    result: AnyColumn = np.ceil(column) if isinstance(column, np.ndarray) else _float(math.ceil(column))
+    result: AnyColumn = np.ceil(column) if isinstance(column, ndarray) else _float(math.ceil(column))
     return result
 
 
@@ -96,7 +97,7 @@ def _wrap_numpy(function: Callable[[Any], Any]) -> Callable[[Any], AnyColumn]:
 
     def applied(column: Any) -> AnyColumn:
         result = function(column)
-        converted: AnyColumn = result if isinstance(result, np.ndarray) else _float(result)
+        converted: AnyColumn = result if isinstance(result, ndarray) else _float(result)
         return converted
 
     return applied
@@ -106,43 +107,45 @@ log, log2, exp, arctan = (_wrap_numpy(function) for function in (np.log, np.log2
 
 
 def any_of(column: Any) -> bool:
-    """Return whether a condition holds, or a number is not 0, for any plan."""
-    return bool(column.any() if isinstance(column, np.ndarray) else column)
+    """Return whether a condition holds, or a number is not 0, for any plan; for `if`, since 0 stands for false."""
+    result: bool = column.any() if isinstance(column, ndarray) else column
+    return result
 
 
 def all_of(column: Any) -> bool:
-    """Return whether a condition holds for all plans."""
-    return bool(column.all() if isinstance(column, np.ndarray) else column)
+    """Return whether a condition holds for all plans; for `if`, as above."""
+    result: bool = column.all() if isinstance(column, ndarray) else column
+    return result
 
 
 def to_float(column: Any) -> AnyColumn:
     """Return integers, or booleans as 0 and 1, as floats."""
-    result: AnyColumn = column.astype(np.float64) if isinstance(column, np.ndarray) else _float(column)
+    result: AnyColumn = column.astype(np.float64) if isinstance(column, ndarray) else _float(column)
     return result
 
 
 def to_int(column: Any) -> AnyColumn:
     """Return integral floats as integers."""
-    result: AnyColumn = column.astype(np.int64) if isinstance(column, np.ndarray) else _int(column)
+    result: AnyColumn = column.astype(np.int64) if isinstance(column, ndarray) else _int(column)
     return result
 
 
 def full_like(column: Any, number: float) -> AnyColumn:
     """Return a column of the same length with every entry equal to a number."""
-    result: AnyColumn = np.full(column.shape, number) if isinstance(column, np.ndarray) else _float(number)
+    result: AnyColumn = np.full(column.shape, number) if isinstance(column, ndarray) else _float(number)
     return result
 
 
 def lookup(table: AnyColumn, *codes: Any) -> AnyColumn:
     """Return the entries of a table at these codes, which are plain numbers or columns."""
-    result: AnyColumn = table[codes] if isinstance(codes[-1], np.ndarray) else table[codes].tolist()
+    result: AnyColumn = table[codes] if isinstance(codes[-1], ndarray) else table[codes].tolist()
     return result
 
 
 def max_over_stages(column: Any) -> AnyColumn:
     """Return the maximum over the candidate stages, shape (3, plans); a plain number is returned unchanged."""
     result: AnyColumn = column
-    if isinstance(column, np.ndarray):
+    if isinstance(column, ndarray):
         result = column.max(axis=0) if column.ndim > 1 else column.item(column.argmax())
     return result
 
@@ -150,14 +153,14 @@ def max_over_stages(column: Any) -> AnyColumn:
 def min_over_stages(column: Any) -> AnyColumn:
     """Return the minimum over the candidate stages, shape (3, plans); a plain number is returned unchanged."""
     result: AnyColumn = column
-    if isinstance(column, np.ndarray):
+    if isinstance(column, ndarray):
         result = column.min(axis=0) if column.ndim > 1 else column.item(column.argmin())
     return result
 
 
 def argmax(columns: Sequence[Any]) -> AnyColumn:
     """Return the index of the column with the greatest entry, the first of several."""
-    if any(isinstance(column, np.ndarray) for column in columns):
+    if any(isinstance(column, ndarray) for column in columns):
         return np.asarray(np.argmax(np.array(columns), axis=0))
     result: AnyColumn = _int(columns.index(max(columns)))
     return result

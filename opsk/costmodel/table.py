@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -183,12 +184,12 @@ class PlanTable:
         InputError
             A size does not fit into 64 bits, as in a table.
         """
-        columns: dict[str, Any] = {name: getattr(plan, name) for name in _UNCODED}
-        if max(map(abs, columns.values())) > _MAX_INT:
+        plain = _get_plain(plan)
+        if max(map(abs, plain)) > _MAX_INT:
             raise InputError("a size of the plan is too large for any machine", hint="check the number")
-        columns |= {name: codes[getattr(plan, name)] for name, codes in _CODE_OF.items()}
-        columns |= {name: _bits(name, getattr(plan, name)) for name in _BITS}
-        return cls(**columns)
+        coded = {name: codes[value] for (name, codes), value in zip(_CODE_OF.items(), _get_coded(plan), strict=True)}
+        listed = {name: _bits(name, getattr(plan, name)) for name in _BITS}
+        return cls(**dict(zip(_UNCODED, plain, strict=True)), **coded, **listed)
 
     @classmethod
     def varied(cls, plan: Plan, rows: int, **columns: IntColumn | BoolColumn) -> PlanTable:
@@ -240,6 +241,7 @@ def _bits(name: str, words: str) -> int:
 _MAX_INT = np.iinfo(np.int64).max
 _CODE_OF = {name: {member: code for code, member in enumerate(members)} for name, members in _CODES.items()}
 _UNCODED = tuple(item.name for item in fields(PlanTable) if item.name not in {*_CODES, *_BITS})
+_get_plain, _get_coded = attrgetter(*_UNCODED), attrgetter(*_CODE_OF)
 
 
 def _value(name: str, entry: Any) -> Any:
