@@ -180,7 +180,7 @@ def test_impossible_requests_have_no_plan():
 
 
 def test_what_cannot_be_asked_is_named_all_at_once():
-    with pytest.raises(InputError, match=r"gpus is 0.*most is 0.*colour is no axis"):
+    with pytest.raises(InputError, match=r"gpus is 0.*most is 0.*colour is not an axis"):
         _request(gpus=0, most=0, fixed={"colour": (1,)})
 
 
