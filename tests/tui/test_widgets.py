@@ -10,8 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from opsk_tui.data.state import ViewIndex
-from opsk_tui.data.view import Health, JobView, Metric
+from opsk_tui.data.view import Health, JobView, Metric, ViewIndex
 from opsk_tui.screens.cluster import Choice, Sort, StateFilter, chosen_rows
 from opsk_tui.screens.job_sections import job_columns
 from opsk_tui.text import ASCII, UNICODE, age, ago, bar, glyphs_for, metric_range, run_time, sparkline

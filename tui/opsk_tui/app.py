@@ -26,8 +26,7 @@ from opsk.errors import OpskError
 from opsk.slurm.commands import remap_commands
 from opsk.slurm.commands.remap_commands import Command, Who
 from opsk_tui.data.feed_port import Actions, Feed
-from opsk_tui.data.state import ViewIndex
-from opsk_tui.data.view import ClusterView, JobView, Metric, Source, SourceState
+from opsk_tui.data.view import ClusterView, JobView, Metric, Source, SourceState, ViewIndex
 from opsk_tui.screens.cluster import ClusterScreen
 from opsk_tui.screens.confirm import ConfirmScreen, Question
 from opsk_tui.screens.fabric import FabricScreen

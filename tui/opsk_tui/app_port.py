@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
     from opsk.slurm.commands.remap_commands import Command
     from opsk_tui.data.feed_port import Actions, Feed
-    from opsk_tui.data.state import ViewIndex
-    from opsk_tui.data.view import JobView
+    from opsk_tui.data.view import JobView, ViewIndex
     from opsk_tui.text import Glyphs
 
 

@@ -30,13 +30,12 @@ from opsk.text import format_count
 from opsk.workload.advice_record import AdviceRecord
 from opsk_tui.data.feed_port import JobDetails, RankTable
 from opsk_tui.data.sources.assembly import GpuTables, JobViews, PortTables, fabric_view
-from opsk_tui.data.sources.derived_progress import DerivedProgress, PrometheusSignals
 from opsk_tui.data.sources.exporters import ExportersSource, find_exporters
 from opsk_tui.data.sources.fabric import FabricSource
 from opsk_tui.data.sources.failure_detection import DetectionSchedule
 from opsk_tui.data.sources.job_log import log_path, log_tail
 from opsk_tui.data.sources.job_losses import JobLosses
-from opsk_tui.data.sources.past_progress import PastProgress
+from opsk_tui.data.sources.progress import DerivedProgress, PastProgress, PrometheusSignals
 from opsk_tui.data.sources.prometheus.client import PrometheusSource
 from opsk_tui.data.sources.prometheus.http import build_access
 from opsk_tui.data.sources.readings import MEMORY_USED, Readings

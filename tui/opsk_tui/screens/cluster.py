@@ -16,8 +16,7 @@ from textual.containers import Horizontal
 from opsk.slurm.commands import remap_commands
 from opsk.slurm.records import NodeRecord
 from opsk.text import format_count
-from opsk_tui.data.state import DRAINED_BY_HAND, ViewIndex
-from opsk_tui.data.view import Health, JobView, Metric
+from opsk_tui.data.view import DRAINED_BY_HAND, Health, JobView, Metric, ViewIndex
 from opsk_tui.screens.job_sections import format_loss, format_plan, measured_mfu, speed_key
 from opsk_tui.screens.view_screen import ViewScreen
 from opsk_tui.text import (

@@ -14,8 +14,7 @@ from textual.widgets import Input
 from textual.worker import Worker
 
 from opsk_tui.app_port import Top
-from opsk_tui.data.state import ViewIndex
-from opsk_tui.data.view import Source, SourceState
+from opsk_tui.data.view import Source, SourceState, ViewIndex
 from opsk_tui.text import age, ago, safe, wrap_text
 from opsk_tui.widgets.canvas import Bar, Cell
 from opsk_tui.widgets.document import Document, Line, Section, section

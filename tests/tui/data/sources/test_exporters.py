@@ -16,9 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from opsk.errors import UnavailableError
 from opsk.metrics.exposition import read_samples
-from opsk_tui.data.sources.derived_progress import DerivedProgress
 from opsk_tui.data.sources.exporters import MIN_NODES, ExportersSource
 from opsk_tui.data.sources.pages import HOST_OVER_S, METRIC_NAMES, PageHistory
+from opsk_tui.data.sources.progress import DerivedProgress
 from opsk_tui.data.sources.prometheus.http import Access
 from opsk_tui.data.sources.readings import BYTES, HOST_SHARES, RATE, Readings, compute_metric
 from opsk_tui.data.view import Metric

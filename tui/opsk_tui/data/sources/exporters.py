@@ -20,8 +20,8 @@ from opsk.slurm.records import NodeRecord
 from opsk.telemetry.exporter_targets import build_targets, read_targets
 from opsk.telemetry.progress.step_estimate import Series
 from opsk.units import MIB
-from opsk_tui.data.sources.derived_progress import means
 from opsk_tui.data.sources.pages import Batch, PageHistory
+from opsk_tui.data.sources.progress import means
 from opsk_tui.data.sources.prometheus.http import Access, Server
 from opsk_tui.data.sources.readings import Readings
 
@@ -155,7 +155,7 @@ class ExportersSource:
         return Turn(asked=len(chosen), silent=silent, turn_s=rounds * since_s, problem=problem)
 
     def signals(self, nodes: Sequence[str], since_s: float, until_s: float) -> list[Series]:
-        """Return energy and bytes of nodes over a time; see `opsk_tui.data.sources.derived_progress.Signals`."""
+        """Return energy and bytes of nodes over a time; see `opsk_tui.data.sources.progress.Signals`."""
         series = []
         for node in nodes:
             if node in self._nodes:

@@ -16,7 +16,7 @@ from opsk.errors import UnavailableError
 from opsk_tui.data.sources.assembly import GpuTables, JobViews, PortTables
 from opsk_tui.data.sources.failure_detection import FailureDetector
 from opsk_tui.data.sources.job_losses import JobLosses, build_host_activities
-from opsk_tui.data.sources.past_progress import PastProgress
+from opsk_tui.data.sources.progress import PastProgress
 from opsk_tui.data.sources.prometheus.answers import parse_pairs, parse_vector
 from opsk_tui.data.sources.prometheus.client import PrometheusSource
 from opsk_tui.data.sources.readings import MEMORY_SIZE, Readings

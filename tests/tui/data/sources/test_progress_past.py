@@ -11,11 +11,11 @@ from opsk.diagnosis.losses.observation import HostActivity
 from opsk.diagnosis.losses.values import Cause, Losses
 from opsk_tui.data.sources.assembly import GpuTables, JobViews
 from opsk_tui.data.sources.job_losses import JobLosses
-from opsk_tui.data.sources.past_progress import (
+from opsk_tui.data.sources.progress import (
     AGAIN_AFTER_S,
     HISTORY_S,
+    LINES_READ_S,
     LINES_STEP_S,
-    LOOKED_BACK_S,
     WORTH_A_LOOK,
     PastProgress,
 )
@@ -33,7 +33,7 @@ class Trained:
     """A Prometheus that has seen the job train: steps all alike, and after every ``period`` of them a checkpoint."""
 
     def __init__(self, period: int = 100, checkpoint_s: float = 0.0) -> None:
-        ended_s, self.ended = NOW_S - 2 * LOOKED_BACK_S, []
+        ended_s, self.ended = NOW_S - 2 * LINES_READ_S, []
         while ended_s < NOW_S:
             ended_s += STEP_S + (checkpoint_s if len(self.ended) % period == 0 else 0.0)
             self.ended.append(ended_s)

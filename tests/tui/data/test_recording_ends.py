@@ -12,8 +12,14 @@ from opsk.errors import InputError, SlurmError
 from opsk.slurm.commands.accounting import AccountedRun
 from opsk.slurm.records import JobRecord
 from opsk.store.records.jobs import JobSeen
-from opsk_tui.data.job_ends import AGAIN_AFTER_S, GIVEN_UP_AFTER_S, QUESTIONS_A_MINUTE, Endings, SlurmEnds
-from opsk_tui.data.recording import ViewRecorder
+from opsk_tui.data.recording import (
+    AGAIN_AFTER_S,
+    GIVEN_UP_AFTER_S,
+    QUESTIONS_A_MINUTE,
+    Endings,
+    SlurmEnds,
+    ViewRecorder,
+)
 from opsk_tui.data.view import ClusterView, Source, SourceState
 from tests.tui.data.test_recording import NOW_S, RECORD, SUBMITTED, job, of, view
 

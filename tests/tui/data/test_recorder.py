@@ -16,7 +16,7 @@ from opsk.slurm.commands.accounting import AccountedRun
 from opsk.store.database.engine import open_store
 from opsk.store.records.jobs import JobSeen, find_jobs, find_known_jobs
 from opsk.store.writing import DirectWriter
-from opsk_tui.data.missed_jobs import (
+from opsk_tui.data.recorder import (
     AGAIN_S,
     FIRST_LOOK_S,
     MAX_PAUSE_S,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from opsk_tui.data.sources.assembly import JobViews
-from opsk_tui.data.sources.derived_progress import AGAIN_AFTER_S, DerivedProgress, PrometheusSignals
+from opsk_tui.data.sources.progress import AGAIN_AFTER_S, DerivedProgress, PrometheusSignals
 from opsk_tui.data.sources.readings import Progress, Readings
 from tests.tui.data.sources.conftest import training_job
 
