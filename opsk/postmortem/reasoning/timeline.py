@@ -69,10 +69,24 @@ def align_clocks(
 
 def build_timeline(evidence: Evidence, findings: Sequence[Finding], root: Cause | None) -> tuple[Moment, ...]:
     """Return the timeline, oldest first; moments without a time follow at the end, in the order of their logs."""
-    moments = [*_list_job_moments(evidence), *_list_progress_moments(evidence), *_list_finding_moments(findings, root)]
+    events = _drop_earlier(_list_finding_moments(findings, root), root)
+    moments = [*_list_job_moments(evidence), *_list_progress_moments(evidence), *events]
     known = sorted((each for each in moments if each.time_s is not None), key=lambda each: each.time_s or 0.0)
     unknown = [each for each in moments if each.time_s is None]
     return tuple((*known, *unknown)[:MAX_MOMENTS])
+
+
+def _drop_earlier(moments: Sequence[Moment], root: Cause | None) -> list[Moment]:
+    """Drop what was found before the root: the job lived on after it."""
+    of_root = {id(finding) for finding in root.findings} if root is not None else set()
+    first_s = min(
+        (each.time_s for each in moments if id(each.finding) in of_root and each.time_s is not None), default=None
+    )
+    return [
+        each
+        for each in moments
+        if first_s is None or each.time_s is None or each.time_s >= first_s or id(each.finding) in of_root
+    ]
 
 
 def _list_job_moments(evidence: Evidence) -> list[Moment]:

@@ -159,3 +159,14 @@ def test_what_connections_raise_is_a_cascade() -> None:
     fields = {"type": "RuntimeError", "message": "Connection closed by peer"}
     finding = said("python.exception", FailureClass.SOFTWARE, 1, 1.0, fields=fields)
     assert classify_exception(finding, has_progress=True).role is Role.CASCADE
+
+
+def test_the_timeline_begins_with_the_root() -> None:
+    survived = Finding(
+        signature="rendezvous.store_lost", role=Role.CASCADE, origin=Origin.JOB_LOG, time_s=100.0,
+        failure=FailureClass.RENDEZVOUS, place=Place(rank=1), source="1.log",
+    )  # fmt: skip
+    root = said("torch.cuda_oom", FailureClass.GPU_MEMORY, 3, 700.0)
+    explained = explain(Evidence(findings=(survived, root, timeout(1, at=1300.0)), ranks=RANKS))
+    moments = [moment.finding.signature for moment in explained.timeline if moment.finding is not None]
+    assert moments == ["torch.cuda_oom", "torch.watchdog_timeout"]
