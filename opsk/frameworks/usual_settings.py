@@ -16,7 +16,7 @@ def _table(**names: str) -> Mapping[str, str]:
 
 
 NUMBERS = _table(
-    model__layers="num_layers n_layers n_layer num_hidden_layers nlayers num_layer n_blocks num_decoder_layers",
+    model__layers="num_layers n_layers n_layer num_hidden_layers nlayers num_layer n_blocks",
     model__hidden="hidden_size n_embd d_model n_embed embed_dim emb_dim model_dim d_embed dim_model",
     model__heads="num_attention_heads num_heads n_heads n_head nhead nheads num_attn_heads n_attention_heads",
     model__kv_heads="num_key_value_heads num_kv_heads n_kv_heads n_kv_head n_head_kv kv_heads num_query_groups",

@@ -18,12 +18,12 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRA
 from opsk_jobcheck.scripts.frameworks.own_program import (
     MAX_OWN_WEIGHT,
     OWN_PROGRAMS,
-    WITH_OWN_LENGTHS,
+    WITH_OWN_PARTS,
     does_train,
     find_source,
     name_framework,
+    read_own_parts,
     read_own_program,
-    state_default_length,
 )
 from opsk_jobcheck.scripts.frameworks.recognition import (
     find_launcher,
@@ -197,8 +197,8 @@ def _read(
         if TRAINABLE not in findings.options and ADAPTERS not in findings.options:
             read_trainable(chosen[1].invocation, findings, framework=chosen[1].framework)
         read_ranks(launch.launcher_flags if launch else arguments_of(chosen[1].invocation), findings)
-    if chosen and chosen[1].framework in WITH_OWN_LENGTHS and "model.seq" not in findings.values:
-        state_default_length(chosen[1].invocation, reading)
+    if chosen and chosen[1].framework in WITH_OWN_PARTS:
+        read_own_parts(chosen[1].invocation, reading)
     if command is not None and framework in OWN_PROGRAMS and (not chosen or chosen[1].weight <= MAX_OWN_WEIGHT):
         tasks = compute_tasks_per_node(launch, resources)
         framework = name_framework(framework, read_own_program(command, reading, tasks=tasks))

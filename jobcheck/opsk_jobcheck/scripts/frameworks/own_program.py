@@ -39,6 +39,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
 )
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import WEIGHTS, read_trainable
+from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
 from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON, is_nanotron_file, state_nanotron_file
 from opsk_jobcheck.scripts.frameworks.program_settings import (
     MAX_ENTRIES,
@@ -48,6 +49,7 @@ from opsk_jobcheck.scripts.frameworks.program_settings import (
     read_source,
 )
 from opsk_jobcheck.scripts.frameworks.python_source import (
+    FREEZES,
     Call,
     PythonSource,
     Value,
@@ -73,8 +75,8 @@ NEEDED = (*SHAPE, "model.seq", "plan.micro_batch")
 TRAINER, TRL, ACCELERATE = "hf-trainer", "trl", "accelerate"
 OWN_PROGRAMS = frozenset({None, ACCELERATE, "deepspeed", "pytorch-ddp", "pytorch-fsdp", "lightning", "open-clip"})
 """Frameworks whose programs are their users' own: the reader of the framework knows what starts them alone."""
-WITH_OWN_LENGTHS = frozenset({TRAINER, "hf-trainer+deepspeed"})
-"""Frameworks that leave the length of a sequence to their users' programs."""
+WITH_OWN_PARTS = frozenset({TRAINER, "hf-trainer+deepspeed", TRL, f"{TRL} + {ACCELERATE}"})
+"""Frameworks whose users' programs decide in Python what no flag says: adapters, most of all."""
 MAX_OWN_WEIGHT = 1
 """Weight of the matches of such programs, at most: more of their flags are the framework's."""
 _TRAINERS = re.compile(r"[A-Z]\w{0,40}Trainer")
@@ -85,7 +87,7 @@ _FSDP = ("FullyShardedDataParallel", "FSDP", "fully_shard")
 _DDP = ("DistributedDataParallel", "DDP")
 _SPLITS = (
     *("parallelize_module", "ColumnParallelLinear", "RowParallelLinear", "PipelineModule", "initialize_model_parallel"),
-    *("context_parallel", "ScheduleGPipe", "Schedule1F1B", "pipeline", "tensor_parallel"),
+    *("context_parallel", "ScheduleGPipe", "Schedule1F1B", "tensor_parallel"),
 )
 _LOWERED = re.compile(
     r"bf16|bfloat16|fp16|float16|half|autocast|\bamp\b|precision|Accelerator|deepspeed|lightning|fabric"
@@ -158,12 +160,19 @@ def _read_trainer(settings: ProgramSettings, invocation: Invocation, reading: Re
     read_fsdp_settings(config, invocation, reading)
 
 
-def state_default_length(invocation: Invocation, reading: Reading) -> None:
-    """State the tokens of a sequence that a program takes by default, where no setting gives them."""
-    program = program_of(invocation)
-    if program is not None and "model.seq" not in reading.findings.unknown:
-        settings = collect_settings(program, invocation, reading)
+def read_own_parts(invocation: Invocation, reading: Reading) -> None:
+    """State what the Python file of a Trainer program fixes: adapters, the length of a sequence and the model."""
+    program, findings = program_of(invocation), reading.findings
+    if program is None or EXAMPLES.fullmatch(program.file):
+        return
+    settings = collect_settings(program, invocation, reading)
+    if settings.source is None:
+        return
+    _state_trained_part(settings, reading)
+    if "model.seq" not in findings.values and "model.seq" not in findings.unknown:
         _state_count(reading, "model.seq", settings.find(_FIELDS["model.seq"]) or settings.find(LAST_LENGTHS))
+    if not reading.model_name:
+        _state_model(settings, invocation, reading)
 
 
 def name_framework(framework: str | None, trainer: str) -> str | None:
@@ -234,10 +243,12 @@ _PLAIN_FIELDS = tuple(name for name in _FIELDS if name not in ("model.seq", "pla
 def _state_numbers(settings: ProgramSettings, reading: Reading) -> None:
     """State the shape and the axes of the plan."""
     findings = reading.findings
-    if any(_KINDS_OF_LAYERS.fullmatch(get_last_name(name)) for name, _ in (*settings.given, *settings.of_files)):
+    has_kinds = _has_kinds_of_layers(settings)
+    if has_kinds:
         _doubt(reading, "model.layers", "encoder and decoder have layers of their own", Entry())
     for name in _PLAIN_FIELDS:
-        if name not in findings.unknown or name in SHAPE:
+        is_open = name not in findings.unknown or name in SHAPE
+        if is_open and not (has_kinds and name == "model.layers"):
             _state_count(reading, name, settings.find(_FIELDS[name]))
     if findings.get("model.layers") and findings.get("model.heads") and "model.hidden" not in findings.unknown:
         _state_count(reading, "model.hidden", settings.find(LAST_WIDTHS))
@@ -247,6 +258,15 @@ def _state_numbers(settings: ProgramSettings, reading: Reading) -> None:
     hidden, heads = findings.get("model.hidden"), findings.get("model.heads")
     if hidden and heads and hidden % heads and not findings.get("model.head_dim"):
         findings.mark_unknown("model.heads", f"{heads} heads do not divide a width of {hidden}", 0)
+
+
+def _has_kinds_of_layers(settings: ProgramSettings) -> bool:
+    """Return whether a program has layers of several kinds, of which none is all of them."""
+    names = [get_last_name(name) for name, _ in (*settings.given, *settings.of_files)]
+    if settings.source is not None:
+        names += [*settings.source.defaults, *settings.source.constants]
+        names += [name for call in settings.source.calls for name in call.keywords]
+    return any(map(_KINDS_OF_LAYERS.fullmatch, names))
 
 
 def _state_lengths_and_batches(settings: ProgramSettings, reading: Reading) -> None:
@@ -508,8 +528,6 @@ def _state_trained_part(settings: ProgramSettings, reading: Reading) -> None:
         if what and settings.is_active(call) is not False:
             findings.options[TRAINABLE] = f"unknown: {what} ({call.function}, {settings.file}:{call.line})"
             return
-    if source.frozen:
-        findings.options[TRAINABLE] = f"unknown: part of the model is frozen ({settings.file}:{source.frozen})"
     _state_optimizer(settings, reading)
 
 
@@ -519,6 +537,8 @@ def _get_part(function: str) -> str:
         return "only adapters are trained"
     if function == "BitsAndBytesConfig":
         return "the weights are quantized"
+    if function == FREEZES:
+        return "part of the model is frozen"
     return "other models are in memory too" if _OTHER_MODELS.fullmatch(function) else ""
 
 

@@ -19,6 +19,8 @@ MAX_CHARS = 1 << 17
 MAX_NODES = 60_000
 MAX_NESTING = 60
 MAX_TEXT_CHARS = 200
+FREEZES = "requires_grad_(False)"
+"""The name of a call, or an assignment, that freezes parameters."""
 Scalar = str | int | float | bool | None
 Name = tuple[str, ...]
 _CLI_CLASSES = frozenset(
@@ -102,7 +104,6 @@ class PythonSource:
     constants: Mapping[str, Value] = field(default_factory=dict)
     changed: Mapping[str, int] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()
-    frozen: int = 0
     divided: frozenset[str] = frozenset()
     lines: tuple[str, ...] = ()
     why: str = ""
@@ -160,7 +161,6 @@ def join_sources(source: PythonSource, other: PythonSource) -> PythonSource:
         constants=join(source.constants, _shift(other.constants, shift)),
         changed=MappingProxyType({**other.changed, **source.changed}),
         calls=(*source.calls, *other.calls),
-        frozen=source.frozen or other.frozen,
         divided=source.divided | other.divided,
         lines=(*source.lines, *other.lines),
     )
@@ -187,7 +187,6 @@ class _Reader:
         self.changed: dict[str, int] = {}
         self.divided: set[str] = set()
         self.calls: list[Call] = []
-        self.frozen = 0
 
     def read_block(self, body: Iterable[ast.stmt], conditions: Name, *, depth: int) -> None:
         """Read statements that run under the same conditions."""
@@ -217,7 +216,7 @@ class _Reader:
             self.read_block(statement.orelse, (*conditions, *_negate(test)), depth=depth + 1)
         else:
             if isinstance(statement, _ASSIGNED):
-                self._read_assignment(statement, is_top=depth == 0)
+                self._read_assignment(statement, conditions, is_top=depth == 0)
             self._read_parts(statement, conditions, depth)
 
     def _read_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef, conditions: Name, depth: int) -> None:
@@ -263,15 +262,17 @@ class _Reader:
                 elif name != "ctx" and isinstance(part, ast.AST):
                     waiting.append(part)
 
-    def _read_assignment(self, statement: ast.Assign | ast.AnnAssign | ast.AugAssign, *, is_top: bool) -> None:
+    def _read_assignment(
+        self, statement: ast.Assign | ast.AnnAssign | ast.AugAssign, conditions: Name, *, is_top: bool
+    ) -> None:
         """Read what an assignment sets: a constant at the top of the module, or a setting that is set again."""
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         value = statement.value
         for target in [part for row in targets for part in (row.elts if isinstance(row, ast.Tuple) else [row])]:
             name = _get_name(target)
             if isinstance(target, ast.Attribute) and name == "requires_grad":
-                is_frozen = isinstance(value, ast.Constant) and value.value is False
-                self.frozen = self.frozen or (statement.lineno if is_frozen else 0)
+                if isinstance(value, ast.Constant) and value.value is False:
+                    self.calls.append(Call(function=FREEZES, line=statement.lineno, conditions=conditions))
             elif isinstance(statement, ast.AugAssign):
                 self.changed.setdefault(name, statement.lineno)
                 if isinstance(statement.op, ast.Div | ast.FloorDiv):
@@ -296,7 +297,7 @@ class _Reader:
             rows = [part for row in given for part in (row.elts if isinstance(row, ast.Tuple | ast.List) else [row])]
             self.cli_names |= {part.id for part in rows if isinstance(part, ast.Name)}
         if function == "requires_grad_" and call.args and getattr(call.args[0], "value", True) is False:
-            self.frozen = self.frozen or call.lineno
+            function = FREEZES
         keywords = {word.arg: _parse_value(word.value) for word in call.keywords if word.arg}
         first = _parse_value(call.args[0]) if call.args else Value()
         owner = _get_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
@@ -350,7 +351,6 @@ class _Reader:
             constants=MappingProxyType(constants),
             changed=MappingProxyType(self.changed),
             calls=tuple(self.calls),
-            frozen=self.frozen,
             divided=frozenset(self.divided),
             lines=tuple(self.text.split("\n")),
         )

@@ -320,7 +320,25 @@ def test_the_length_that_a_trainer_program_has_by_default_is_read() -> None:
     assert read(f"{RUN} {flags}").missing_files == ("train.py",)
     assert read(f"{RUN} {flags}", {"train.py": source}).model.seq == 512
     assert read(f"{RUN} {flags} --model_max_length 64", {"train.py": source}).model.seq == 64
-    assert read(f"{RUN} {flags} --model_max_length 64").missing_files == ()
+
+
+def test_adapters_that_a_trainer_program_makes_in_python_are_no_training_of_the_whole_model() -> None:
+    flags = "--model_name_or_path gpt2 --per_device_train_batch_size 4 --model_max_length 64 --num_train_epochs 1"
+    adapted = "model = get_peft_model(model, LoraConfig(r=8))\ntrainer.train()\n"
+    switched = f"class A:\n    use_lora: bool = False\nHfArgumentParser((A,))\nif args.use_lora:\n    {adapted}"
+    assert "trainable" not in dict(read(f"{RUN} {flags}").options)
+    for source, option in ((adapted, True), (switched, False)):
+        assert ("trainable" in dict(read(f"{RUN} {flags}", {"train.py": source}).options)) is option
+    assert "trainable" in dict(read(f"{RUN} {flags} --use_lora True", {"train.py": switched}).options)
+    assert read(f"{RUN.replace('train.py', 'run_clm.py')} {flags}").missing_files == ()
+
+
+def test_what_a_condition_freezes_is_frozen_where_it_holds() -> None:
+    source = "p.add_argument('--freeze_backbone', action='store_true')\n"
+    source += "if args.freeze_backbone:\n    m.requires_grad_(False)\n"
+    files = {"train.py": f"{source}loss.backward()"}
+    assert "trainable" not in dict(read(f"{RUN} {SHAPE}", files).options)
+    assert "frozen" in dict(read(f"{RUN} {SHAPE} --freeze_backbone", files).options)["trainable"]
 
 
 VISION = """
@@ -360,3 +378,18 @@ def test_a_dim_is_the_width_beside_layers_and_heads_alone() -> None:
     assert read(f"{RUN} --dim 288 --n_layers 6 --n_heads 6").model.hidden == 288
     assert read(f"{RUN} --dim 288").model.hidden is None
     assert read(f"{RUN} --dim 288 --d_model 144 --n_layers 6 --n_heads 6").model.hidden == 144
+
+
+def test_layers_of_an_encoder_and_a_decoder_are_no_layers_of_one_stack() -> None:
+    flags = "--d_model 512 --nhead 8 --num_encoder_layers 3 --num_decoder_layers 3"
+    for command, source in ((flags, ""), ("--num_layers 6", "m = nn.Transformer(num_encoder_layers=6)\n")):
+        workload = read(f"{RUN} {command}", {"train.py": f"{source}loss.backward()"})
+        assert workload.model.layers is None
+        assert reasons(workload)["model.layers"] == "encoder and decoder have layers of their own"
+
+
+def test_a_batch_of_another_flag_is_not_the_trainers_default() -> None:
+    flags = "--model_name_or_path gpt2 --block_size 64 --gradient_accumulation_steps 4 --num_train_epochs 1"
+    assert complete(read(f"{RUN} {flags}")).plan is not None
+    workload = read(f"{RUN} {flags} --train_batch_size 64")
+    assert "plan.micro_batch" in complete(workload).missing

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Set
 from dataclasses import replace
 
+from opsk.frameworks.usual_settings import BATCHES
 from opsk.workload.completion import MASKED
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
 from opsk_jobcheck.scripts.frameworks.huggingface.model import SHAPE, find_public_name, read_model
@@ -65,7 +66,7 @@ _KNOWN_FLAGS = frozenset(
 )
 _MIN_KNOWN_FLAGS = 2
 _OTHER_MODELS = frozenset({"reward", "ref", "reference", "critic", "value", "teacher", "judge", "eval", "evaluation"})
-_EXAMPLES = re.compile(
+EXAMPLES = re.compile(
     r"run_(clm|mlm|plm|fim|qa|seq2seq_qa|glue|ner|swag|summarization|translation|t5_mlm_flax|speech_\w+)(_no_trainer)?\.py"
 )
 _TRL_PROGRAMS = re.compile(
@@ -111,6 +112,7 @@ def read_hf_trainer(match: Match, reading: Reading) -> None:
     config = _read_settings_of_program(program, invocation, reading)
     is_trl = match.framework in (TRL, TRL_ACCELERATE)
     read_settings(config, findings, lengths=_LENGTHS_TRL if is_trl else (*LENGTHS, "max_length"))
+    _doubt_batch(config, findings)
     read_memory(config, findings)
     if "mlm" in program.file:
         findings.options[MASKED] = "true"
@@ -172,9 +174,9 @@ def _find_framework(
         if program.name != "trl" and not launcher and not matched and "config" not in given:
             return "", 0
         return (TRL_ACCELERATE if launcher == ACCELERATE else TRL), matched + SURE
-    if _EXAMPLES.fullmatch(program.file) or matched >= _MIN_KNOWN_FLAGS:
+    if EXAMPLES.fullmatch(program.file) or matched >= _MIN_KNOWN_FLAGS:
         return (TRAINER_DEEPSPEED if is_deepspeed else TRAINER), matched + (
-            SURE if _EXAMPLES.fullmatch(program.file) else 0
+            SURE if EXAMPLES.fullmatch(program.file) else 0
         )
     if _NO_TRAINING.fullmatch(program.file):
         return "", 0
@@ -216,6 +218,15 @@ def _index_by_last_name(settings: Mapping[str, Entry]) -> dict[str, Entry]:
         if len(prefixes) > 1 and "" not in prefixes:
             given[last] = replace(given[last], value=None, why="several parts of the program set it")
     return given
+
+
+def _doubt_batch(config: ConfigFile, findings: Findings) -> None:
+    """Mark the micro-batch as unknown where a flag that is not the Trainer's gives a batch."""
+    name = next((name for name in BATCHES if name in config.overrides), "")
+    if name and "plan.micro_batch" not in findings.values and "plan.micro_batch" not in findings.unknown:
+        entry = config.overrides[name]
+        why = f"{entry.text[:60]} may be the batch of one GPU, or of all"
+        findings.mark_unknown("plan.micro_batch", why, entry.line, file=entry.file)
 
 
 def _state_predefined(config: ConfigFile, findings: Findings) -> None:

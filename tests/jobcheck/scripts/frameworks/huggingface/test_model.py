@@ -60,7 +60,7 @@ def test_a_public_id_is_named_and_its_shape_is_assumed() -> None:
     # huggingface.co/meta-llama/Llama-3.1-8B: config.json
     assert (assumed["model.layers"].value, assumed["model.kv_heads"].value) == (32, 8)
     assert "catalogue" in assumed["model.layers"].why
-    assert workload.missing_files == ()
+    assert workload.missing_files == ("train.py",)
 
 
 @pytest.mark.parametrize("name", ["my-org/llama-3-70b-custom", "Llama-3-8B-finetuned-v2", "me/Meta-Llama-3-8B-DPO"])
@@ -68,7 +68,7 @@ def test_a_derivative_is_not_taken_for_the_model_that_it_is_named_after(name: st
     workload = read(f"torchrun train.py --model_name_or_path {name} --num_train_epochs 1 --max_seq_length 8\n")
     assert "model.layers" in complete(workload).missing
     assert "does not know" in why(workload, "model.layers")
-    assert workload.missing_files == (f"{name}/config.json",)
+    assert workload.missing_files == (f"{name}/config.json", "train.py")
 
 
 def test_a_preset_of_an_own_program_is_named() -> None:

@@ -206,7 +206,7 @@ def test_a_recipe_is_read_and_flags_beat_it() -> None:
 
 def test_a_recipe_that_was_not_read_is_the_reason() -> None:
     workload = read(f"{LAUNCH} --multi_gpu --num_processes 16 sft.py --config r.yaml --gradient_accumulation_steps 2\n")
-    assert workload.missing_files == ("r.yaml",)
+    assert workload.missing_files == ("r.yaml", "sft.py")
     assert "r.yaml" in why(workload, "plan.micro_batch")
     assert workload.plan.tp is None or workload.plan.dp == 16
 
