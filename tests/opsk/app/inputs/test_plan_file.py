@@ -81,8 +81,12 @@ def test_a_head_size_that_does_not_come_out_even_is_refused() -> None:
     assert "hidden 8192 is not a multiple of heads 60" in refusal(MODEL.replace("heads = 64", "heads = 60") + PLAN)
 
 
-def test_a_broken_file_names_the_line() -> None:
-    assert "line 2" in refusal("nodes = 1\nwhat is this")
+def test_a_broken_file_names_the_line(tmp_path: Path) -> None:
+    broken = tmp_path / "a.toml"
+    broken.write_text("nodes = 1\nwhat is this")
+    with pytest.raises(InputError, match="line 2") as caught:
+        read_plan_file(str(broken))
+    assert caught.value.hint
 
 
 def test_hostile_text_cannot_steer_the_terminal() -> None:
