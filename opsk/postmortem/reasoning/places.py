@@ -283,11 +283,6 @@ def describe_place(place: Place) -> str:
     return " ".join(parts) or "the job"
 
 
-def list_sources(findings: Iterable[Finding]) -> tuple[str, ...]:
-    """Return the sources of findings, each once."""
-    return tuple(dict.fromkeys(finding.source for finding in findings))
-
-
 def find_victim(findings: Iterable[Finding], placement: RankPlacement) -> Place:
     """Return the place of the process that ended first by reports; an empty one where nothing is reported."""
     end = find_first_end(findings, placement)

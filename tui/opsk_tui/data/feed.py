@@ -50,7 +50,6 @@ SETTLE_S, MAX_SETTLE_S = 0.15, 0.5
 LOG_WITHIN_S = 5.0
 COLLECT_AFTER = 50_000
 """Allocations before Python looks for reference cycles."""
-NO_NODES: tuple[NodeRecord, ...] = ()
 
 
 def build_rank_table(job: JobView, readings: Readings, gpus: GpuTable | None) -> RankTable | None:

@@ -310,7 +310,3 @@ class ViewIndex:
         if command.who is Who.USER:
             return bool(owner) and owner == self.user
         return command.who in rights
-
-    def sees(self, source: Source) -> bool:
-        """Return whether a source has answered."""
-        return any(state.source is source and state.taken_at_s is not None for state in self.view.sources)

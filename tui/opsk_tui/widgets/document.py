@@ -142,7 +142,3 @@ class Document(Lines):
         """Scroll to the last line."""
         self.top = max(0, self.total(0) - self.window)
         self.renew()
-
-    def unmark(self) -> None:
-        """Remove the mark of find."""
-        self._match_line = -1
