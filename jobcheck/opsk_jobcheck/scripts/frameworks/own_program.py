@@ -278,9 +278,9 @@ def _state_lengths_and_batches(settings: ProgramSettings, reading: Reading) -> N
         return
     steps = settings.find(STEPS)
     count = parse_integer(steps.value) if steps is not None and not steps.why and steps.value is not None else None
-    batch = _state_count(reading, "plan.global_batch", settings.find(_FIELDS["plan.global_batch"]))
-    if batch and batch > MAX_SEQUENCES:
-        findings.mark_unknown("plan.global_batch", f"a batch of {batch} may count tokens", 0)
+    whole = _state_count(reading, "plan.global_batch", settings.find(_FIELDS["plan.global_batch"]))
+    if whole and whole > MAX_SEQUENCES:
+        findings.mark_unknown("plan.global_batch", f"a batch of {whole} may count tokens", 0)
     if _state_count(reading, "plan.micro_batch", settings.find(_FIELDS["plan.micro_batch"])) is None:
         batch = settings.find(BATCHES)
         if batch is not None and "plan.micro_batch" not in findings.values:
