@@ -22,8 +22,7 @@ from typing import Any
 import calculon_tables
 from page_table import NOTHING, table
 
-from opsk.calibration.accuracy.reliability import Reliability
-from opsk.calibration.accuracy.scoring import ErrorSummary, Score, ScoredRun, quantile, summarise_errors
+from opsk.calibration.accuracy.scoring import ErrorSummary, Reliability, Score, ScoredRun, quantile, summarise_errors
 from opsk.calibration.accuracy.validation import Validation, validate_runs
 from opsk.calibration.runs.runs import Runs, read_runs
 from opsk.costmodel.uncertainty.verdict import Verdict
@@ -307,7 +306,7 @@ def _bins(reliability: Reliability) -> str:
         (f"{entry.low:.0%}–{entry.high:.0%}", str(entry.events), f"{entry.told:.1%}", f"{entry.happened:.1%}")
         for entry in reliability.bins
     )
-    return table(("told", "events", "mean told", "came true"), rows)
+    return table(("predicted chance", "events", "mean", "came true"), rows)
 
 
 def worst(validation: Validation, texts: Texts) -> Iterator[str]:

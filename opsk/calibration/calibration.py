@@ -129,7 +129,7 @@ def calibrate(
         np.arange(len(timed))
     )
     if not is_learnt:
-        progress("runs that are left out are predicted no better than before: times stay as they are predicted now")
+        progress("the fit does not predict runs that were left out better: predicted times stay as they are")
     fitted = fit.efficiency if is_learnt else base
     memory, cases = compute_memory_residuals(runs, fitted)
     widths = None if is_site else _fit_widths(time, memory)

@@ -106,16 +106,14 @@ def _wrap_numpy(function: Callable[[Any], Any]) -> Callable[[Any], AnyColumn]:
 log, log2, exp, arctan = (_wrap_numpy(function) for function in (np.log, np.log2, np.exp, np.arctan))
 
 
-def any_of(column: Any) -> bool:
+def any_of(column: Any) -> Any:
     """Return whether a condition holds, or a number is not 0, for any plan; for `if`, since 0 stands for false."""
-    result: bool = column.any() if isinstance(column, ndarray) else column
-    return result
+    return column.any() if isinstance(column, ndarray) else column
 
 
-def all_of(column: Any) -> bool:
+def all_of(column: Any) -> Any:
     """Return whether a condition holds for all plans; for `if`, as above."""
-    result: bool = column.all() if isinstance(column, ndarray) else column
-    return result
+    return column.all() if isinstance(column, ndarray) else column
 
 
 def to_float(column: Any) -> AnyColumn:

@@ -187,8 +187,10 @@ class PlanTable:
         plain = _get_plain(plan)
         if max(map(abs, plain)) > _MAX_INT:
             raise InputError("a size of the plan is too large for any machine", hint="check the number")
-        coded = {name: codes[value] for (name, codes), value in zip(_CODE_OF.items(), _get_coded(plan), strict=True)}
-        listed = {name: _bits(name, getattr(plan, name)) for name in _BITS}
+        coded: dict[str, Any] = {
+            name: codes[value] for (name, codes), value in zip(_CODE_OF.items(), _get_coded(plan), strict=True)
+        }
+        listed: dict[str, Any] = {name: _bits(name, getattr(plan, name)) for name in _BITS}
         return cls(**dict(zip(_UNCODED, plain, strict=True)), **coded, **listed)
 
     @classmethod

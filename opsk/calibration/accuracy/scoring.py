@@ -1,9 +1,10 @@
 """Scores predictions against measurements: errors by group, ranges, and the chances to fit.
 
-Predicted chances are compared with three sets of events. *Ran or ran out*: every run whose peak was measured, or that ran out of memory, on its own GPU.
-*All published*: the same of every run of the table; nearly all of them ran, since failures are rarely published, and
-most do not state what their memory depends on. *Cards*: every measured peak against the memory of common GPUs: would it
-have fitted there? The third has as many failures as successes, and shows whether the whole distribution is right.
+Predicted chances are compared with three sets of events. *Ran or ran out*: every run whose peak was measured, or that
+ran out of memory, on its own GPU. *All published*: the same of every run of the table; nearly all of them ran, since
+failures are rarely published, and most do not state what their memory depends on. *Cards*: every measured peak against
+the memory of common GPUs: would it have fitted there? The third has as many failures as successes, and shows whether
+the whole distribution is right.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ MAX_PROCESSES = 8
     "--source-exponent",
     type=click.FloatRange(0, 1),
     metavar="P",
-    help=f"A run of a source of n runs weighs n^-P; left out, {FitSettings().source_exponent} from priors, else 0.",
+    help="Weight of each run of a source of n runs: n^-P."
+    f"  [default: {FitSettings().source_exponent} from priors, else 0]",
 )
 @click.option(
     "--from-priors",
@@ -68,7 +69,7 @@ MAX_PROCESSES = 8
     "--processes",
     type=click.IntRange(1, 64),
     metavar="N",
-    help="Sources left out at the same time; left out, as many as there are cores, at most 8.",
+    help="Sources to leave out at the same time.  [default: one a core, at most 8]",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def calibrate(
@@ -198,7 +199,7 @@ def _build_parameter_table(parameters: Mapping[str, Any]) -> Table:
 def _format_unidentified(parameters: Mapping[str, Any]) -> Text:
     """Return the number of parameters that stayed at their prior."""
     count = sum(not known["identified"] for known in parameters.values())
-    return Text(f"{count} of {len(parameters)} parameters are not told apart from their prior by these runs")
+    return Text(f"{count} of {len(parameters)} parameters are not determined by these runs and stay at their prior")
 
 
 def _build_offset_table(offsets: Sequence[Mapping[str, Any]]) -> Table:

@@ -101,7 +101,7 @@ def _build_row(engine: Engine, job: JobSeen) -> dict[str, str] | str:
     given = find_advice(engine, cluster=job.cluster, script_hash=job.script_hash, limit=MAX_ADVICE)
     document = next((item.document for item in given if _has_plan(item.document)), None)
     if not isinstance(document, Mapping):
-        return "whose plan was not kept with the advice"
+        return "without a plan in the stored advice"
     named = document.get("cluster")
     name = named.get("name") if isinstance(named, Mapping) else None
     cluster = _find_cluster(name if isinstance(name, str) else None)

@@ -140,7 +140,7 @@ def _build_reliability_table(name: str, reliability: Reliability) -> Group:
         f"chance to fit ({name}): Brier {reliability.brier:.4f}, always the base rate {reliability.base_rate_brier:.4f}"
     )
     table = _build_plain_table()
-    for column in ("told", "events", "mean told", "came true"):
+    for column in ("predicted chance", "events", "mean", "came true"):
         table.add_column(column, justify="right")
     for entry in reliability.bins:
         table.add_row(

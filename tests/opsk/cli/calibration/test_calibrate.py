@@ -103,7 +103,7 @@ def test_the_spread_is_told_with_what_it_holds(document: dict[str, dict]) -> Non
 def test_people_get_a_table_and_progress_beside_it(runs_file: Path) -> None:
     result = run(runs_file, "--processes", 1)
     assert "fitted to 4 timed runs of 2 sources: north, south" in result.stdout
-    assert "parameters are not told apart from their prior" in result.stdout
+    assert "parameters are not determined by these runs" in result.stdout
     assert "measured / predicted" in result.stdout
     assert "opsk: left out south (2 of 2)" in result.stderr
     assert "left out south" not in result.stdout
@@ -133,7 +133,7 @@ def test_a_site_may_name_its_file(runs_file: Path, tmp_path: Path, monkeypatch: 
 def test_runs_that_say_nothing_in_common_leave_a_site_as_it_is(runs_file: Path, tmp_path: Path) -> None:
     output = tmp_path / "site.toml"
     result = run(runs_file, "--no-cross-validation", "--output", output, "--json")
-    assert "times stay as they are predicted now" in result.stderr
+    assert "predicted times stay as they are" in result.stderr
     assert json.loads(result.stdout)["fit"]["is_learnt"] is False
     site = load_efficiency(output)
     assert (site.gpu, site.software, site.offset) == (DEFAULT.gpu, DEFAULT.software, DEFAULT.offset)
