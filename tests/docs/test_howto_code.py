@@ -74,7 +74,8 @@ def test_a_signature(root: Path) -> None:
 def test_every_place_that_a_howto_names_is_there(root: Path) -> None:
     """`opsk/…`, `tests/…` and the like in the how-tos on extending opsk; what the reader is to make is left out."""
     made = {"opsk/telemetry/open_files.py", "exporters/opsk_exporters/open_files.py",
-            "jobcheck/opsk_jobcheck/scripts/frameworks/tinytrain.py", "tests/jobcheck/scripts/frameworks/test_tinytrain.py"}  # fmt: skip
+            "jobcheck/opsk_jobcheck/scripts/frameworks/tinytrain.py",
+            "tests/jobcheck/scripts/frameworks/test_tinytrain.py"}  # fmt: skip
     missing = [
         f"{page.name}: {name}"
         for page in sorted((root / "docs").rglob("*.md"))

@@ -211,7 +211,8 @@ def _read(
         few = reading.few_ranks or find_few_ranks(launch, chosen[1], resources, result.variables, findings)
         doubt_replicas(chosen[1].invocation, result.variables, findings, is_one_node=is_one_node, few=few)
     is_training = bool(statements.framework or _trains(result, chosen[1] if chosen else None, framework))
-    is_training = is_training or (command is not None and does_train(find_source(command, reading)))
+    if not is_training and command is not None and not chosen:
+        is_training = does_train(find_source(command, reading))
     if is_training and not chosen:
         _report_unread(framework, findings, model_name=reading.model_name)
     return Workload(
