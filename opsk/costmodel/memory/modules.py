@@ -172,4 +172,4 @@ def moves_activations(plans: PlanTable, offloads: int) -> BoolColumn:
 def is_by_module(plans: PlanTable) -> bool:
     """Return whether any plan names modules."""
     modules: IntColumn = plans.recompute_modules
-    return any_of(modules) or any_of(plans.offload_modules)
+    return bool(any_of(modules) or any_of(plans.offload_modules))

@@ -155,7 +155,7 @@ def _columns(table: Iterable[Any]) -> ShapeColumns:
     """Return the columns of a table that has one row a name."""
     columns = dict(zip(_NAMES, table, strict=True))
     flags = {flag: any_of(columns[name]) for flag, name in _FLAGS.items()}
-    return ShapeColumns(**columns, **flags)  # type: ignore[arg-type]
+    return ShapeColumns(**columns, **flags)
 
 
 def attended_tokens(model: ShapeColumns, *, as_run: bool = True) -> FloatColumn:

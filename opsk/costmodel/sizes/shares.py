@@ -302,7 +302,7 @@ class StateSizes:
 
 def names_formats(plans: PlanTable) -> bool:
     """Return whether any plan names a format of its own."""
-    return (
+    return bool(
         any_of(plans.gradient_format)
         or any_of(plans.master_format)
         or any_of(plans.moment_format)
