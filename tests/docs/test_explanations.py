@@ -62,4 +62,4 @@ def test_the_deadlines_are_those_of_the_configuration(root: Path) -> None:
     assert f"≤ {submit * 1000:.0f} ms" in page
     hook = (root / "jobcheck/opsk_jobcheck/lua/job_submit.lua").read_text(encoding="utf-8")
     share = float(re.findall(r"SHARE_OF_DEADLINE = ([0-9.]+)", hook)[0])
-    assert f"waits for {submit * share * 1000:.0f} of them" in page
+    assert f"waits for {submit * share * 1000:.0f} ms of it" in page
