@@ -1,23 +1,33 @@
 """Computes the rates that a cluster's GPUs and links reach, and the power that GPUs, hosts and network draw.
 
-Published measurements agree on the order and the extremes, and less on the values between: see `STATE_FRACTIONS`.
+Published measurements of power agree on the order and the extremes, and less on the values between: see
+`STATE_FRACTIONS`. Rates of attention kernels are data, ``attention.toml``.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
 from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency
-from opsk.costmodel.efficiency.kernel_rates import find_generation
 from opsk.costmodel.network_cost import clos_network, network_power_w, rail_only_network
-from opsk.costmodel.table import PRECISIONS, FloatColumn, IntColumn
+from opsk.costmodel.table import ATTENTIONS, PRECISIONS, SOFTWARE, FloatColumn, IntColumn
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec, GpuSpec, NodeSpec
-from opsk.workload.plan import Precision
+from opsk.workload.plan import Attention, Precision, Software
+
+IDEAL_GENERATION = "ideal"
+"""A chip whose attention is as fast as its products, whatever the size: for closed forms."""
+_MEGATRON = (Software.MEGATRON, Software.MEGATRON_CORE)
+_OTHER_GENERATION = "ampere"
+"""Generation whose kernels are used for a chip that the table does not have."""
+
 
 HOST_FRACTION = 0.6
 """Host power while training, over what the node's rating leaves beside its GPUs' limits [ratio].
@@ -356,3 +366,44 @@ def network_w(cluster: ClusterSpec) -> float:
         parts = clos_network(endpoints=endpoints, radix=SWITCH_PORTS)
     rate = node.nic.bytes_per_s / _SOURCE_BYTES_PER_S
     return rate * network_power_w(parts) / endpoints * node.nics / node.gpus
+
+
+@lru_cache(maxsize=1)
+def generations() -> tuple[str, ...]:
+    """Return the chip generations that the table has, in the order of `Machine.generation`."""
+    return tuple(_load_kernels()["generations"])
+
+
+def find_generation(architecture: str) -> int:
+    """Return the code of a chip generation, or of the default one where the table does not have it."""
+    names = generations()
+    return names.index(architecture if architecture in names else _OTHER_GENERATION)
+
+
+@lru_cache(maxsize=1)
+def _load_kernels() -> Mapping[str, Any]:
+    return tomllib.loads(files("opsk.costmodel.efficiency").joinpath("attention.toml").read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=1)
+def load_kernel_rates() -> FloatColumn:
+    """Return rates over those of products, shape (9, generations, kernels, software).
+
+    Forward at three widths, backward at three widths, tokens of half the rate forward and backward, multiprocessors.
+    """
+    rates = np.empty((9, len(generations()), len(ATTENTIONS), len(SOFTWARE)))
+    for index, generation in enumerate(_load_kernels()["generations"].values()):
+        for code, kernel in enumerate(ATTENTIONS):
+            for family, software in enumerate(SOFTWARE):
+                rates[:, index, code, family] = _kernel_row(generation, kernel, software)
+    return rates
+
+
+def _kernel_row(generation: Mapping[str, Any], kernel: Attention, software: Software) -> list[float]:
+    """Return the rates of a kernel, or of the generation's default kernel where it does not have that one."""
+    kernels = generation["kernels"]
+    usual = generation.get("engine", generation["usual"]) if software in _MEGATRON else generation["usual"]
+    name = kernel.value if kernel.value in kernels else usual
+    rates, share = kernels[name], generation["product_share"]
+    lengths = [rates["forward_tokens"], rates["backward_tokens"]]
+    return [*(rate / share for rate in (*rates["forward"], *rates["backward"])), *lengths, generation["units"]]

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsk.costmodel.efficiency.efficiency import SoftwareColumns
-from opsk.costmodel.efficiency.kernel_rates import load_kernel_rates
 from opsk.costmodel.elementwise import (
     all_of,
     any_of,
@@ -40,7 +39,7 @@ from opsk.costmodel.elementwise import (
     when,
     where,
 )
-from opsk.costmodel.machine import Machine
+from opsk.costmodel.machine import Machine, load_kernel_rates
 from opsk.costmodel.passes import GRADIENT_UPDATE_BYTES, Passes
 from opsk.costmodel.sizes.flops import attention_matrices, index_matrices, token_flop
 from opsk.costmodel.sizes.mixers import mixer_passes, mixer_products
