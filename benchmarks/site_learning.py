@@ -20,8 +20,7 @@ import numpy as np
 
 from benchmarks.found import Found, NotRunError, arguments, run
 from opsk.calibration.calibration import select_timed_runs
-from opsk.calibration.fitting.fit import FitSettings, NearFit, TimedRun, fit_time
-from opsk.calibration.fitting.site_fit import LinearSite, build_linear_site
+from opsk.calibration.fitting.fit import FitSettings, LinearSite, NearFit, TimedRun, build_linear_site, fit_time
 from opsk.calibration.runs.runs import read_runs
 from opsk.costmodel.table import FloatColumn
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from page_table import GIB
 
-from opsk.costmodel.document import prediction_document
-from opsk.costmodel.predict import predict
+from opsk.costmodel.predict import predict, prediction_document
 from opsk.costmodel.rules import find_cluster_violations
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.catalog import cluster

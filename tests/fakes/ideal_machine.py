@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 
 from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareColumns
-from opsk.costmodel.efficiency.kernel_rates import IDEAL_GENERATION, find_generation
+from opsk.costmodel.machine import IDEAL_GENERATION, find_generation
 from opsk.costmodel.machine import Machine
 
 FLOP_PER_S = 1e14
