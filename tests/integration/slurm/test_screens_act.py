@@ -90,7 +90,7 @@ def test_a_remap_is_applied_and_undone_from_the_screens(
         await asyncio.to_thread(until, lambda: said(lab, job, 1), planned)
         await shows(app, pilot, f"job {job} is running on")
         await pilot.press("u")
-        await shows(app, pilot, "scontrol update nodename=n2 state=resume", "stays, the job left its nodes")
+        await shows(app, pilot, "scontrol update nodename=n2 state=resume", "stays, Slurm does not")
         assert lab.run("sinfo", "-h", "-N", "-n", "n2", "-o", "%t").stdout.startswith("drain")
         await pilot.press("y")
         await shows(app, pilot, "Undone")
