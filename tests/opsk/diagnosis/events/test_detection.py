@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from opsk.diagnosis.events.actions import actions
 from opsk.diagnosis.events.detection import NOTHING, Known, detect, detect_events, sort_events
-from opsk.diagnosis.events.observations import GpuSeen, JobSeen, Observations, SxidSeen, XidSeen
-from opsk.diagnosis.events.observations import Event, Part, Severity
+from opsk.diagnosis.events.observations import Event, GpuSeen, JobSeen, Observations, Part, Severity, SxidSeen, XidSeen
 from tests.fakes.seen_hardware import GPUS, RATE, looked, with_gpu, with_node, with_port, without_exporter
 
 T = 1_000_000.0
