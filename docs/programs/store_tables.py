@@ -25,16 +25,17 @@ _HEAD = f"""# What the store holds
 
 <!-- Written by docs/programs/store_tables.py from the tables and records themselves: change those, not this page. -->
 
-Where it is kept: [choose a database](../howto/choose-a-database.md). This is revision `{_REVISION}` of its tables.
-Times are UTC, to the microsecond. A text keeps all of Unicode; NUL and what is no Unicode become �, and one that is too
-long is cut. `key` is the hash of what tells one record from others, so that what is sent twice is kept once.
+This page lists the tables of the store, revision `{_REVISION}`. To configure its database, see
+[choose a database](../howto/choose-a-database.md). Times are UTC, with microseconds. A text can contain all of Unicode;
+NUL and invalid characters become �, and a text that is too long is truncated. `key` is the hash of the fields that
+identify a record, so that a record that is sent twice is stored once.
 
 ## Records
 
-What is written, and what `opsk store export` prints: one JSON object a line, with `kind` and the columns below (but
-`id`, `key` and what opsk works out by itself). Whatever is not known is left out.
+`opsk store export` prints the records: one JSON object per line, with `kind` and the columns below (except `id`, `key`
+and columns that opsk computes). Unknown values are omitted.
 
-| kind | is | told from others by |
+| kind | content | identified by |
 | --- | --- | --- |
 """
 _SORTS: tuple[tuple[type[Any], str], ...] = (
