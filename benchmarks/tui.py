@@ -38,7 +38,7 @@ def child() -> None:
     import asyncio
 
     from opsk_tui.app import TopApp
-    from opsk_tui.data.state import ViewIndex
+    from opsk_tui.data.view import ViewIndex
 
     imported = time.perf_counter()
     from tests.fakes.big_cluster import BigCluster, BigFeed

@@ -22,8 +22,8 @@ from screenshot_lab import FILLS_S, lab_at_work  # noqa: E402
 from opsk.config import load_site  # noqa: E402
 from opsk_tui.app import TopApp  # noqa: E402
 from opsk_tui.data.feed import ClusterFeed  # noqa: E402
-from opsk_tui.data.lazy_actions import LateActions  # noqa: E402
-from opsk_tui.text.glyphs import UNICODE  # noqa: E402
+from opsk_tui.data.lazy_loading import LateActions  # noqa: E402
+from opsk_tui.text import UNICODE  # noqa: E402
 from tests.fakes.big_cluster import BigCluster  # noqa: E402
 from tests.fakes.screen_pictures import PICTURES, picture, self_contained  # noqa: E402
 
