@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from opsk.frameworks.deepspeed_config import STAGES
 from opsk.frameworks.layers import dense_layers
 from opsk.frameworks.limits import ExpertTensor, Limits
 from opsk.frameworks.megatron import VOCAB_DIVISOR, vocab_divisor
@@ -60,8 +61,6 @@ under ``deepspeed.zero.MiCS_Init``; ``pretrain_gpt.py`` builds it under ``deepsp
 The zero-bubble schedule is left out: it is not tested with sequence parallelism (arguments.py).
 """
 
-_STAGES = {Sharding.NONE: 0, Sharding.ZERO1: 1, Sharding.ZERO2: 2, Sharding.ZERO3: 3}
-
 
 def refusals(model: ModelShape, plan: Plan) -> tuple[str, ...]:
     """Return checks of Megatron-DeepSpeed that the plan violates and that `LIMITS` cannot express."""
@@ -88,7 +87,7 @@ def build_settings(model: ModelShape, plan: Plan) -> Settings:
 
 def build_config(plan: Plan) -> dict[str, object]:
     """Return DeepSpeed's configuration."""
-    stage = _STAGES[plan.sharding]
+    stage = int(STAGES[plan.sharding])
     zero: dict[str, object] = {"stage": stage}
     if stage:
         zero |= {"overlap_comm": plan.overlap, "contiguous_gradients": True, "reduce_scatter": True}
@@ -213,7 +212,7 @@ def _parallel(model: ModelShape, plan: Plan) -> Iterator[Option]:
     if plan.sequence_parallel and plan.tp > 1:
         yield flag("--sequence-parallel")
     yield flag("--deepspeed")
-    yield flag("--zero-stage", _STAGES[plan.sharding])
+    yield flag("--zero-stage", STAGES[plan.sharding])
     if plan.recompute is Recompute.FULL:
         yield flag("--checkpoint-activations")
         yield flag("--deepspeed-activation-checkpointing")

@@ -1,9 +1,9 @@
-"""Lists the flags of Megatron-LM and the overrides of Megatron-Bridge with the fields or options that they state.
+"""Lists the flags of Megatron-LM and the overrides of Megatron-Bridge, and builds those that change a plan.
 
 Source: ``megatron/training/arguments.py`` of Megatron-LM 0.5 to 0.20 (2019 to 2026) and the configuration classes that
-it is made from, Megatron-DeepSpeed's and bigcode's forks of it, and ``training/mixed_precision.py`` and the recipes of
-Megatron-Bridge. Both names of a flag that a fork renamed are listed; of several flags for one field the first is
-today's.
+it is made from, Megatron-DeepSpeed's and bigcode's forks of it, BioNeMo's ``train_esm2.py``, and
+``training/mixed_precision.py`` and the recipes of Megatron-Bridge. Both names of a flag that a fork renamed are listed;
+of several flags for one field the first is today's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.setting_names import SettingNames, Style, first_names
+from opsk.workload.plan import Plan, Recompute, Sharding
+from opsk.workload.workload import Workload
+
+_SEQUENCE_PARALLEL = "--sequence-parallel"
+_DISTRIBUTED_OPTIMIZER = "--use-distributed-optimizer"
+_ZERO_STAGE = "--zero-stage"
+_RECOMPUTE_ACTIVATIONS = "--recompute-activations"
+_CHECKPOINT_ACTIVATIONS = "--checkpoint-activations"
+_GRANULARITY = "--recompute-granularity"
+_METHOD = "--recompute-method"
+_NUM_LAYERS = "--recompute-num-layers"
+_PER_CHUNK = "--num-layers-per-virtual-pipeline-stage"
+_BRIDGE_SEQUENCE_PARALLEL = "model.sequence_parallel"
+_BRIDGE_METHOD = "model.recompute_method"
+_BRIDGE_NUM_LAYERS = "model.recompute_num_layers"
 SWITCHES: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
         "--use-precision-aware-optimizer": {"option.optimizer.precision_aware": "true"},
@@ -94,8 +110,8 @@ BRIDGE_VALUES: Mapping[str, str] = MappingProxyType(
         "optimizer.exp_avg_sq_dtype": "optimizer.exp_avg_sq",
         "optimizer.optimizer_offload_fraction": "optimizer.offload_fraction",
         "model.recompute_modules": "recompute.modules",
-        "model.recompute_method": "recompute.method",
-        "model.recompute_num_layers": "recompute.layers",
+        _BRIDGE_METHOD: "recompute.method",
+        _BRIDGE_NUM_LAYERS: "recompute.layers",
         "model.offload_modules": "offload.modules",
         "model.cpu_offloading_num_layers": "offload.layers",
         "model.moe_expert_capacity_factor": "moe.capacity_factor",
@@ -138,7 +154,7 @@ LAST_WORDS: Mapping[str, int] = MappingProxyType(
     {
         FSDP_STRATEGY: 1,
         "--use-torch-fsdp2": 2,
-        "--recompute-activations": 1,
+        _RECOMPUTE_ACTIVATIONS: 1,
         "--fp8-format": 1,
         "--fp8-hybrid": 1,
         "--fp8-e4m3": 1,
@@ -147,7 +163,7 @@ LAST_WORDS: Mapping[str, int] = MappingProxyType(
 )
 """Flags that override others about the same field, wherever they stand; the higher number overrides the lower."""
 LAYOUTS = (
-    "--num-layers-per-virtual-pipeline-stage",
+    _PER_CHUNK,
     "--pipeline-model-parallel-layout",
     "model.pipeline_model_parallel_layout",
 )
@@ -198,15 +214,15 @@ CONSTANTS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "--use-flash-attn-v1": {"model.flash_attention": True},
         "--use-flash-attn-v2": {"model.flash_attention": True},
         "--use-flash-attn-triton": {"model.flash_attention": True},
-        "--sequence-parallel": {"plan.sequence_parallel": True},
+        _SEQUENCE_PARALLEL: {"plan.sequence_parallel": True},
         "--fp16": {"plan.precision": "fp16"},
         "--bf16": {"plan.precision": "bf16"},
         "--fp8-hybrid": {"plan.precision": "fp8"},
         "--fp8-e4m3": {"plan.precision": "fp8"},
-        "--use-distributed-optimizer": {"plan.sharding": "zero1"},
+        _DISTRIBUTED_OPTIMIZER: {"plan.sharding": "zero1"},
         "--use-torch-fsdp2": {"plan.sharding": "zero3"},
-        "--recompute-activations": {"plan.recompute": "selective"},
-        "--checkpoint-activations": {"plan.recompute": "full"},
+        _RECOMPUTE_ACTIVATIONS: {"plan.recompute": "selective"},
+        _CHECKPOINT_ACTIVATIONS: {"plan.recompute": "full"},
         "--cpu-offload": {"option.optimizer.offload": "cpu"},
         "--optimizer-cpu-offload": {"option.optimizer.offload": "cpu"},
         **SWITCHES,
@@ -236,8 +252,8 @@ _ZERO_STAGES = MappingProxyType(
 """Megatron-DeepSpeed takes the stage as a float."""
 WORDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
     {
-        "--recompute-granularity": ("plan.recompute", {"full": "full", "selective": "selective"}),
-        "--zero-stage": ("plan.sharding", _ZERO_STAGES),
+        _GRANULARITY: ("plan.recompute", {"full": "full", "selective": "selective"}),
+        _ZERO_STAGE: ("plan.sharding", _ZERO_STAGES),
         "--precision": (
             "plan.precision",
             {"bf16-mixed": "bf16", "bf16": "bf16", "16-mixed": "fp16", "fp16": "fp16", "32": "fp32", "fp32": "fp32"},
@@ -275,10 +291,10 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         "--transformer-impl": "transformer_impl",
         "--attention-head-type": "attention.head_type",
         "--make-vocab-size-divisible-by": "vocab.divisor",
-        "--recompute-num-layers": "recompute.layers",
-        "--recompute-method": "recompute.method",
+        _NUM_LAYERS: "recompute.layers",
+        _METHOD: "recompute.method",
         "--moe-shared-expert-intermediate-size": "moe.shared_expert_ffn",
-        "--num-layers-per-virtual-pipeline-stage": "pipeline.layers_per_chunk",
+        _PER_CHUNK: "pipeline.layers_per_chunk",
         "--decoder-first-pipeline-num-layers": "pipeline.first_layers",
         "--decoder-last-pipeline-num-layers": "pipeline.last_layers",
         "--expert-tensor-parallel-size": "expert.tensor",
@@ -334,7 +350,7 @@ OPTION_OVERRIDES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Megatron-Bridge's overrides whose value the completion uses as an option."""
-BOOLEAN_OVERRIDES: Mapping[str, str] = MappingProxyType({"model.sequence_parallel": "plan.sequence_parallel"})
+BOOLEAN_OVERRIDES: Mapping[str, str] = MappingProxyType({_BRIDGE_SEQUENCE_PARALLEL: "plan.sequence_parallel"})
 """Megatron-Bridge's overrides that state true or false."""
 VALUELESS = frozenset(CONSTANTS)
 """Flags that never take the next word as their value."""
@@ -347,3 +363,97 @@ ONE_VALUE = frozenset(
     }
 )
 """Flags of launchers, and of paths and names, that take exactly one word: a flag cannot hide in it."""
+_NUMBERED = ("tp", "pp", "vpp", "micro_batch", "global_batch")
+LM_NAMES: Mapping[str, str] = MappingProxyType(first_names(NUMBERS, *_NUMBERED))
+"""Today's flag of a number."""
+BRIDGE_NAMES: Mapping[str, str] = MappingProxyType(first_names(OVERRIDES, *_NUMBERED))
+_WRITTEN = ("tp", "pp", "micro_batch")
+BIONEMO = SettingNames(
+    style=Style.FLAG,
+    numbers={
+        **{field: LM_NAMES[field].removeprefix("--") for field in _WRITTEN},
+        "micro_batches": "accumulate-grad-batches",
+    },
+    computes_batch=True,
+)
+
+
+def build_megatron_flags(workload: Workload, requested: Plan, target: Plan, *, deepspeed: bool) -> tuple[str, ...]:
+    """Return the difference as Megatron-LM flags."""
+    flags = [f"{LM_NAMES[field]} {getattr(target, field)}" for field in _WRITTEN if _differ(requested, target, field)]
+    flags += _build_chunk_flags(workload, requested, target)
+    if _is_batch_left_open(workload, requested, target):
+        flags.append(f"{LM_NAMES['global_batch']} {target.global_batch}")
+    if target.sequence_parallel and not requested.sequence_parallel:
+        flags.append(_SEQUENCE_PARALLEL)
+    if requested.sharding != target.sharding and target.sharding is Sharding.ZERO1:
+        flags.append(f"{_ZERO_STAGE} 1" if deepspeed else _DISTRIBUTED_OPTIMIZER)
+    if requested.recompute != target.recompute:
+        flags += _build_recompute_flags(workload, target.recompute, deepspeed=deepspeed)
+    return tuple(flags)
+
+
+def _build_chunk_flags(workload: Workload, requested: Plan, target: Plan) -> list[str]:
+    """Return the flag for the number of model chunks per stage, in the unit that the script uses."""
+    per_chunk = dict(workload.options).get("pipeline.layers_per_chunk")
+    layers = workload.model.layers
+    if per_chunk is None or not layers:
+        if requested.vpp == target.vpp:
+            return []
+        name = LM_NAMES["vpp"]
+        return [f"{name} {target.vpp}" if target.vpp > 1 else f"(without {name})"]
+    target_chunk = str(layers // (target.pp * target.vpp))
+    if target.vpp == 1:
+        return [f"(without {_PER_CHUNK})"] if requested.vpp > 1 else []
+    return [f"{_PER_CHUNK} {target_chunk}"] if target_chunk != per_chunk else []
+
+
+def _build_recompute_flags(workload: Workload, mode: Recompute, *, deepspeed: bool) -> list[str]:
+    """Return the flags of a recompute mode, and the removal of flags that contradict it."""
+    stated = next((entry.text for entry in workload.evidence if entry.field == "plan.recompute"), "")
+    short = stated.split(" ")[0]
+    is_simple = short in (_RECOMPUTE_ACTIVATIONS, _CHECKPOINT_ACTIVATIONS)
+    options = dict(workload.options)
+    if mode is Recompute.NONE:
+        return [f"(without {short or 'recompute flags'})"]
+    flags = [f"(without {short})"] if is_simple else []
+    if mode is Recompute.FULL:
+        full = f"{_GRANULARITY} full {_METHOD} uniform {_NUM_LAYERS} 1"
+        return [*flags, _CHECKPOINT_ACTIVATIONS if deepspeed else full]
+    if "recompute.method" in options:
+        flags.append(f"(without {_METHOD})")
+    return [*flags, _RECOMPUTE_ACTIVATIONS if deepspeed else f"{_GRANULARITY} selective"]
+
+
+def build_bridge_overrides(workload: Workload, requested: Plan, target: Plan) -> tuple[str, ...]:
+    """Return the difference as Megatron-Bridge overrides."""
+    overrides = [
+        f"{BRIDGE_NAMES[field]}={getattr(target, field)}" for field in _WRITTEN if _differ(requested, target, field)
+    ]
+    if requested.vpp != target.vpp:
+        value = target.vpp if target.vpp > 1 else "null"
+        overrides.append(f"{BRIDGE_NAMES['vpp']}={value}")
+    if _is_batch_left_open(workload, requested, target):
+        overrides.append(f"{BRIDGE_NAMES['global_batch']}={target.global_batch}")
+    if target.sequence_parallel and not requested.sequence_parallel:
+        overrides.append(f"{_BRIDGE_SEQUENCE_PARALLEL}=true")
+    if requested.sharding != target.sharding and target.sharding is Sharding.ZERO1:
+        overrides.append("ddp.use_distributed_optimizer=true")
+    if requested.recompute != target.recompute:
+        mode = "null" if target.recompute is Recompute.NONE else target.recompute.value
+        overrides.append(f"model.recompute_granularity={mode}")
+        if target.recompute is Recompute.FULL:
+            overrides += [f"{_BRIDGE_METHOD}=uniform", f"{_BRIDGE_NUM_LAYERS}=1"]
+    return tuple(overrides)
+
+
+def _is_batch_left_open(workload: Workload, requested: Plan, target: Plan) -> bool:
+    """Return whether the framework would compute another global batch for the new plan than for the requested one."""
+    stated = next((entry.text for entry in workload.evidence if entry.field == "plan.global_batch"), "")
+    is_computed = workload.plan.global_batch is None or " × dp " in stated
+    return is_computed and (_differ(requested, target, "dp") or _differ(requested, target, "micro_batch"))
+
+
+def _differ(requested: Plan, target: Plan, field: str) -> bool:
+    """Return whether two plans differ in a field."""
+    return bool(getattr(requested, field) != getattr(target, field))

@@ -17,6 +17,7 @@ from opsk.frameworks.layers import chunk_layers
 from opsk.frameworks.limits import ExpertTensor, Limits, SequenceParallel
 from opsk.frameworks.options import File, Settings, one_line
 from opsk.frameworks.script import Place, Program
+from opsk.frameworks.torchtitan_flags import PLAN_SECTIONS
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import (
     Loss,
@@ -312,6 +313,12 @@ def build_config(model: ModelShape, plan: Plan) -> dict[str, dict[str, object]]:
         "compile": {"enable": plan.compiled, "components": ["model", "loss"]},
         "quantize.linear.float8": _float8(plan),
     }
+
+
+def build_plan_settings(model: ModelShape, plan: Plan) -> dict[str, object]:
+    """Return the settings of a plan by section and name."""
+    config = build_config(model, plan)
+    return {f"{section}.{name}": value for section in PLAN_SECTIONS for name, value in config[section].items()}
 
 
 def _training(model: ModelShape, plan: Plan) -> dict[str, object]:

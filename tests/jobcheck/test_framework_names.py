@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from opsk.frameworks.families import FAMILIES, NO_NAMES
 from opsk.workload.completion import complete
 from opsk.workload.model import StatedModel
 from opsk.workload.plan import Plan, Sharding, Software, StatedPlan
 from opsk.workload.workload import Workload
-from opsk_jobcheck.advice import abilities
 from opsk_jobcheck.advice.abilities import family_of, find_abilities, is_deepspeed
 from opsk_jobcheck.advice.flags import build_flags
-from opsk_jobcheck.advice.option_names import NAMES
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.frameworks.registry import FRAMEWORKS, READERS
 from opsk_jobcheck.scripts.launchers.programs import CONNECTIVITY, program_of
@@ -69,7 +68,7 @@ def test_what_only_splits_data_is_offered_nothing_else(framework: str) -> None:
 def test_a_smaller_micro_batch_is_spelled_or_known_to_have_no_words(framework: str) -> None:
     workload, plan = asked(framework)
     flags = build_flags(workload, plan, replace(plan, micro_batch=1), model=complete(workload).model)
-    has_words = family_of(workload) in NAMES or framework in OWN_SPELLING
+    has_words = FAMILIES[family_of(workload)].names is not NO_NAMES or framework in OWN_SPELLING
     assert has_words is (framework not in WITHOUT_WORDS)
     if has_words and framework != "megatron-bridge":
         assert any("1" in flag for flag in flags)
@@ -94,12 +93,10 @@ def test_the_software_below_a_framework_is_known(framework: str, software: Softw
     assert is_deepspeed(workload) is (software is Software.DEEPSPEED)
 
 
-def test_tables_name_no_framework_that_nothing_produces() -> None:
+def test_the_table_lists_just_the_frameworks_that_readers_give() -> None:
     families = {family_of(Workload(framework=name)) for name in FRAMEWORKS}
-    tables = (abilities._HF, abilities._FSDP, abilities._REPLICAS, abilities._BY_FRAMEWORK, abilities._REFUSALS, NAMES)
-    assert {name for table in tables for name in table} <= families
-    named = {name for table in tables for name in table} | {"torchtitan"}
-    assert families - named == {CONNECTIVITY}
+    assert families - FAMILIES.keys() == {CONNECTIVITY}
+    assert FAMILIES.keys() <= families
 
 
 @pytest.mark.shared

@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from opsk.frameworks import deepspeed, fsdp, megatron, torchtitan
-from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
-from opsk.planning.alternatives import RefusalCheck, find_new_refusals
+from opsk.frameworks import torchtitan
+from opsk.frameworks.families import FAMILIES, OTHER
+from opsk.frameworks.limits import ANYTHING, Limits
+from opsk.planning.alternatives import find_new_refusals
 from opsk.workload.defaults import ON_DEEPSPEED
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Precision, Recompute, Schedule, Sharding, States
+from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Precision, Schedule, Sharding, States
 from opsk.workload.workload import Workload
-
-_WHOLE_LAYERS = frozenset({Recompute.NONE, Recompute.FULL})
-_DATA_PARALLEL = replace(
-    fsdp.LIMITS, name="data parallelism alone", replicated_alone=False, shardings=frozenset({Sharding.ZERO3})
-)
-"""HuggingFace's Trainer and frameworks based on it: no tp, no pp, layers recomputed as a whole."""
-_ONE_CHUNK = replace(
-    megatron.LIMITS, name="tp and pp with one chunk a stage", interleaved=False, recomputes=_WHOLE_LAYERS
-)
-_AXES_ALONE = replace(_ONE_CHUNK, recomputes=frozenset({Recompute.NONE}), sequence_parallel=SequenceParallel.NEVER)
-_DEEPSPEED_STAGES = frozenset(Sharding)
-_HF = ON_DEEPSPEED | {"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate", "lightning"}
-_FSDP = frozenset({"pytorch-fsdp", "fms-fsdp", "llama-cookbook", "composer", "torchtune", "litgpt", "olmo", "open_lm"})
-_REPLICAS = frozenset({"pytorch-ddp", "open-clip"})
-"""Frameworks that hold a whole replica on every rank: sharding would take another program."""
-_BY_FRAMEWORK: Mapping[str, Limits] = {
-    "megatron-lm": megatron.LIMITS,
-    "megatron-bridge": megatron.LIMITS,
-    "nemo": megatron.LIMITS,
-    "megatron-deepspeed": replace(deepspeed.LIMITS, recomputes=frozenset(Recompute)),
-    "gpt-neox": replace(_ONE_CHUNK, name="gpt-neox"),
-    "nanotron": replace(_ONE_CHUNK, name="nanotron"),
-    "picotron": replace(_AXES_ALONE, name="picotron"),
-    "bionemo": replace(_AXES_ALONE, name="bionemo"),
-    # plans are in the user's Python code, on the engine that it selects
-    "olmo-core": ANYTHING,
-    "verl": ANYTHING,
-}
-_REFUSALS: Mapping[str, RefusalCheck] = {
-    "megatron-lm": megatron.refusals,
-    "megatron-bridge": megatron.refusals,
-    "nemo": megatron.refusals,
-    "bionemo": megatron.refusals,
-    "megatron-deepspeed": deepspeed.refusals,
-    "pytorch-fsdp": fsdp.refusals,
-    "torchtitan": torchtitan.refusals,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +46,7 @@ def find_abilities(workload: Workload, model: ModelShape, requested: Plan) -> Ab
         losses=frozenset(Loss),
         uneven_stages=False,
     )
-    refuses = _REFUSALS.get(framework)
+    refuses = FAMILIES.get(framework, OTHER).refusals
     if framework == "torchtitan" and not _can_accumulate(workload):
         refuses = _refuse_old_torchtitan
     if refuses is None:
@@ -116,28 +80,13 @@ def family_of(workload: Workload) -> str:
 
 def _limits(workload: Workload, model: ModelShape, requested: Plan) -> Limits:
     """Return the limits of the framework itself, with the shardings that this job can change to easily."""
-    framework = family_of(workload)
-    if framework == "torchtitan":
-        return torchtitan.limits_for(model)
-    if framework in _HF:
-        return _with_shardings(replace(_DATA_PARALLEL, name=framework), _find_hf_shardings(workload, requested))
-    if framework in _FSDP:
-        return fsdp.LIMITS
-    if framework in _REPLICAS:
-        return _with_shardings(replace(_DATA_PARALLEL, name=framework), frozenset({requested.sharding}))
-    limits = _BY_FRAMEWORK.get(framework, ANYTHING)
-    if framework in ("picotron", "bionemo"):
-        return _with_shardings(limits, frozenset({requested.sharding}))
-    # Megatron FSDP and ZeRO-2 and -3 of Megatron-DeepSpeed are more than a flag: other checkpoints, no pipeline
-    near = frozenset({requested.sharding, Sharding.ZERO1})
-    return _with_shardings(limits, near)
-
-
-def _find_hf_shardings(workload: Workload, requested: Plan) -> frozenset[Sharding]:
-    """Return the shardings of HuggingFace's Trainer: the stages of DeepSpeed where it runs, else FSDP's two."""
-    if is_deepspeed(workload):
-        return _DEEPSPEED_STAGES
-    return frozenset({requested.sharding, Sharding.ZERO2, Sharding.ZERO3})
+    family = FAMILIES.get(family_of(workload), OTHER)
+    limits = family.limits_for(model)
+    if family.shardings is None:
+        return limits
+    if family.names_on_deepspeed and is_deepspeed(workload):
+        return _with_shardings(limits, frozenset(Sharding))
+    return _with_shardings(limits, family.shardings | {requested.sharding})
 
 
 def is_deepspeed(workload: Workload) -> bool:

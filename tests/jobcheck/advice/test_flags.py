@@ -246,6 +246,18 @@ def test_a_toml_of_torchtitan_is_changed_in_its_own_words() -> None:
     assert flags == ("tensor_parallel_degree = 4, batch_size = 2 in run.toml",)
 
 
+def test_a_flag_of_torchtitan_keeps_the_former_name_that_the_job_has_for_it() -> None:
+    # pipelines were in [training] first; a later release's flag would be refused
+    script = TITAN_SCRIPT.rstrip() + " --training.pipeline_parallel_degree 2\n"
+    workload = read_script(script, file="job.sh", files={"run.toml": OLD_TOML})
+    model = complete(workload).model
+    assert model is not None
+    assert workload.plan.pp == 2
+    asked = Plan(tp=16, pp=2, dp=4, micro_batch=8, global_batch=64, sharding=Sharding.ZERO2, sequence_parallel=True)
+    flags = build_flags(workload, asked, replace(asked, pp=4, dp=2), model=model)
+    assert "--training.pipeline_parallel_degree 4" in flags
+
+
 def test_a_changed_job_of_torchtitan_keeps_its_global_batch() -> None:
     # torchtitan computes the global batch as local batch x replicas, 1 x 32, where it is not set; the job has 8 x 8
     workload, asked, model = titan(NEW_TOML)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from opsk.frameworks.huggingface import AXOLOTL_MICRO, RECOMPUTE, STEPS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     OPTIMIZER,
-    STEPS,
     find_first,
     read_memory,
     read_precision,
@@ -65,7 +65,7 @@ def read_axolotl(match: Match, reading: Reading) -> None:
     if program is None:
         return
     config = read_recipe(program, parse_values(program), invocation, reading)
-    state_number(findings, "plan.micro_batch", config.entry("micro_batch_size"))
+    state_number(findings, "plan.micro_batch", config.entry(AXOLOTL_MICRO))
     state_number(findings, "model.seq", config.entry("sequence_len"))
     _state_steps(config, findings)
     read_precision(config, findings)
@@ -76,7 +76,7 @@ def read_axolotl(match: Match, reading: Reading) -> None:
             findings.options[WEIGHTS] = precision
             if is_open(findings, "plan.precision"):
                 findings.state("plan.precision", precision, entry.line, entry.text, file=entry.file)
-    read_recompute(config.entry("gradient_checkpointing"), findings)
+    read_recompute(config.entry(RECOMPUTE), findings)
     read_memory(config, findings)
     optimizer = config.entry("optimizer")
     if optimizer is not None and isinstance(optimizer.value, str):

@@ -11,9 +11,19 @@ OLMo-core, its successor, takes its settings from Python: only those on the comm
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.pytorch_programs import (
+    COMPOSER_NUMBERS,
+    COMPOSER_RECOMPUTE,
+    DEVICE_MICRO_BATCH,
+    FSDP_SECTION,
+    OLMO_ALL_LAYERS,
+    OLMO_NUMBERS,
+    OLMO_RECOMPUTE,
+    OLMO_STRATEGY,
+    STRATEGY,
+)
 from opsk.frameworks.usual_settings import FSDP_WORDS, PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
 from opsk_jobcheck.scripts.frameworks.huggingface.model import name_model
@@ -46,19 +56,6 @@ from opsk_jobcheck.scripts.settings.findings import (
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 
 OLMO, OLMO_CORE = "olmo", "olmo-core"
-_OLMO_NUMBERS: Mapping[str, str] = MappingProxyType(
-    {
-        "model.d_model": "model.hidden",
-        "model.n_layers": "model.layers",
-        "model.n_heads": "model.heads",
-        "model.n_kv_heads": "model.kv_heads",
-        "model.max_sequence_length": "model.seq",
-        "model.vocab_size": "model.vocab",
-        "model.embedding_size": "model.vocab",
-        "device_train_microbatch_size": "plan.micro_batch",
-        "global_train_batch_size": "plan.global_batch",
-    }
-)
 _OLMO_GATED = MappingProxyType({"swiglu": True, "gelu": False, "relu": False})
 _OLMO_FLAGS = frozenset(
     {
@@ -70,24 +67,6 @@ _OLMO_FLAGS = frozenset(
 _CORE = re.compile(r"olmo_core|OLMo-core|src/scripts/(train|official)/")
 COMPOSER = "composer"
 _YAML = (".yaml", ".yml")
-_TABLE: Mapping[str, str] = MappingProxyType(
-    {
-        "model.max_seq_len": "model.seq",
-        "max_seq_len": "model.seq",
-        "model.d_model": "model.hidden",
-        "model.n_heads": "model.heads",
-        "model.n_layers": "model.layers",
-        "model.head_dim": "model.head_dim",
-        "model.vocab_size": "model.vocab",
-        "model.attn_config.kv_n_heads": "model.kv_heads",
-        "model.ffn_config.moe_num_experts": "model.experts",
-        "model.ffn_config.moe_top_k": "model.top_k",
-        "model.ffn_config.moe_world_size": "plan.ep",
-        "tp_config.tensor_parallel_degree": "plan.tp",
-        "parallelism_config.tp.tensor_parallel_degree": "plan.tp",
-        "global_train_batch_size": "plan.global_batch",
-    }
-)
 _GATED = MappingProxyType(
     {"mptmlp": False, "te_ln_mlp": False, "mptgeglu": True, "mptglu": True, "mb_moe": False, "mb_dmoe": False}
 )
@@ -117,7 +96,7 @@ def read_olmo(match: Match, reading: Reading) -> None:
         return
     config = reading.config(program.words[0], match.invocation, form="yaml")
     config.overrides = collect_flags(parse_arguments(program.words[1:]))
-    state_numbers(findings, config, _OLMO_NUMBERS)
+    state_numbers(findings, config, OLMO_NUMBERS)
     _state_olmo_feed_forward(config, findings)
     if config.entry("model.multi_query_attention") is not None and not findings.get("model.kv_heads"):
         _state_single_kv_head(config, findings)
@@ -176,9 +155,9 @@ def _state_sharding(config: ConfigFile, findings: Findings) -> None:
     if strategy is not None and str(strategy.value).lower() == "ddp":
         findings.state("plan.sharding", "none", strategy.line, strategy.text, file=strategy.file)
     else:
-        state_word(findings, "plan.sharding", config.entry("fsdp.sharding_strategy"), FSDP_WORDS)
-    recompute = config.entry("activation_checkpointing")
-    if recompute is not None and recompute.value == "whole_layer":
+        state_word(findings, "plan.sharding", config.entry(OLMO_STRATEGY), FSDP_WORDS)
+    recompute = config.entry(OLMO_RECOMPUTE)
+    if recompute is not None and recompute.value == OLMO_ALL_LAYERS:
         findings.state("plan.recompute", "full", recompute.line, recompute.text, file=recompute.file)
     elif recompute is not None and (recompute.why or recompute.value is not None):
         why = recompute.why or f"{recompute.text[:80]}: a part of the layers"
@@ -214,7 +193,7 @@ def read_composer(match: Match, reading: Reading) -> None:
         return
     config = reading.config(named, invocation, form="yaml")
     config.overrides = parse_assignments(words)
-    state_numbers(findings, config, _TABLE)
+    state_numbers(findings, config, COMPOSER_NUMBERS)
     _state_feed_forward(config, findings)
     _state_details(config, findings)
     _state_parallelism(config, findings, invocation.line)
@@ -313,15 +292,15 @@ def _state_details(config: ConfigFile, findings: Findings) -> None:
 
 def _state_parallelism(config: ConfigFile, findings: Findings, line: int) -> None:
     """State how states are sharded, and data parallelism only where nothing else is requested."""
-    section = next((name for name in ("parallelism_config.fsdp", "fsdp_config") if config.has(name)), "fsdp_config")
-    strategy = config.entry(section, "sharding_strategy")
+    section = next((name for name in ("parallelism_config.fsdp", FSDP_SECTION) if config.has(name)), FSDP_SECTION)
+    strategy = config.entry(section, STRATEGY)
     state_word(findings, "plan.sharding", strategy, FSDP_WORDS)
     if strategy is None and config.names(section):
         entry = config.entry(section)
         if entry is not None:
             text = f"{section}: shards all unless told otherwise"
             findings.state("plan.sharding", "zero3", entry.line, text, file=entry.file)
-    state_word(findings, "plan.recompute", config.entry(section, "activation_checkpointing"), RECOMPUTE_WORDS)
+    state_word(findings, "plan.recompute", config.entry(section, COMPOSER_RECOMPUTE), RECOMPUTE_WORDS)
     nodes = findings.get("plan.nodes")
     if strategy is not None and "hybrid" in str(strategy.value).lower() and nodes and nodes > 1:
         findings.options["optimizer.instances"] = str(nodes)
@@ -335,7 +314,7 @@ def _state_parallelism(config: ConfigFile, findings: Findings, line: int) -> Non
 
 def _state_micro_batch(config: ConfigFile, findings: Findings) -> None:
     """State the micro-batch; ``auto`` finds it when the job runs, and one above a GPU's batch is lowered to that."""
-    entry, old = config.entry("device_train_microbatch_size"), config.entry("device_train_grad_accum")
+    entry, old = config.entry(DEVICE_MICRO_BATCH), config.entry("device_train_grad_accum")
     batch, gpus = findings.get("plan.global_batch"), findings.get("plan.gpus")
     is_divided = findings.get("plan.tp") == 1 and batch and gpus and batch % gpus == 0
     share = batch // gpus if is_divided else None

@@ -7,9 +7,17 @@ dashes or underscores. Source: ``configs/neox_arguments.md`` and ``megatron/neox
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
+from opsk.frameworks.deepspeed_config import (
+    NEOX_NUMBERS,
+    NEOX_RECOMPUTE,
+    NEOX_SEQUENCE_PARALLEL,
+    NEOX_STAGES,
+    STAGE,
+    STAGE_WORDS,
+    STEPS,
+)
 from opsk.frameworks.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, Text, join, literal
 from opsk_jobcheck.scripts.launchers.programs import SURE, names_of
@@ -28,24 +36,6 @@ from opsk_jobcheck.scripts.settings.findings import (
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 
 NEOX = "gpt-neox"
-_NUMBERS = MappingProxyType(
-    {
-        "num_layers": "model.layers",
-        "hidden_size": "model.hidden",
-        "num_attention_heads": "model.heads",
-        "num_kv_heads": "model.kv_heads",
-        "intermediate_size": "model.ffn",
-        "seq_length": "model.seq",
-        "padded_vocab_size": "model.vocab",
-        "moe_top_k": "model.top_k",
-        "model_parallel_size": "plan.tp",
-        "context_parallel_size": "plan.cp",
-        "moe_expert_parallel_size": "plan.ep",
-        "train_micro_batch_size_per_gpu": "plan.micro_batch",
-        "train_batch_size": "plan.global_batch",
-    }
-)
-_SHARDING: Mapping[str, object] = MappingProxyType({"0": "none", "1": "zero1", "2": "zero2", "3": "zero3"})
 _SUFFIXES = (".yml", ".yaml", ".json")
 _ALL = ("model.layers", "model.hidden", "model.heads", "model.seq", "plan.micro_batch", "plan.tp", "plan.pp")
 
@@ -66,20 +56,20 @@ def read_neox(match: Match, reading: Reading) -> None:
     if not files:
         mark_all_unknown(findings, _ALL, "no configuration file is named", match.invocation.line)
         return
-    for key, field in _NUMBERS.items():
+    for key, field in NEOX_NUMBERS.items():
         state_number(findings, field, _find_entry(files, key))
     _state_stages(files, findings)
     _state_formats(files, findings)
-    state_word(findings, "plan.sharding", _make_word(_find_entry(files, "zero_optimization.stage")), _SHARDING)
-    checkpoints = _find_entry(files, "checkpoint_activations")
+    state_word(findings, "plan.sharding", _make_word(_find_entry(files, STAGE)), STAGE_WORDS)
+    checkpoints = _find_entry(files, NEOX_RECOMPUTE)
     if checkpoints is not None:
         state_word(findings, "plan.recompute", _make_word(checkpoints), {"true": "full", "false": "none"})
-    state_truth(findings, "plan.sequence_parallel", _find_entry(files, "sequence_parallel"))
+    state_truth(findings, "plan.sequence_parallel", _find_entry(files, NEOX_SEQUENCE_PARALLEL))
     untied = _find_entry(files, "no_weight_tying")
     if untied is not None and not untied.why and (value := parse_boolean(untied.value)) is not None:
         findings.state("model.tied_embeddings", not value, untied.line, untied.text, file=untied.file)
     _state_parts(files, findings)
-    steps = _find_entry(files, "gradient_accumulation_steps")
+    steps = _find_entry(files, STEPS)
     if steps is not None and not steps.why and (count := parse_integer(steps.value)):
         findings.options[STEPS_OPTION] = str(count)
 
@@ -136,7 +126,7 @@ def _make_word(entry: Entry | None) -> Entry | None:
 
 def _state_stages(files: Sequence[ConfigFile], findings: Findings) -> None:
     """State the pipeline's stages; 0 switches the pipeline off."""
-    entry = _find_entry(files, "pipe_parallel_size")
+    entry = _find_entry(files, NEOX_STAGES)
     stages = state_number(findings, "plan.pp", entry, minimum=0)
     if stages == 0 and entry is not None:
         findings.state("plan.pp", 1, entry.line, entry.text, file=entry.file)

@@ -7,9 +7,8 @@ Source: ``litgpt/args.py``, ``pretrain.py`` and ``finetune/*.py`` (2024 to 2026)
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
 
+from opsk.frameworks.pytorch_programs import LITGPT_NUMBERS
 from opsk.frameworks.usual_settings import PRECISION_WORDS, TRUE_FORMATS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, OPTION, WEIGHTS, read_trainable
@@ -30,21 +29,6 @@ from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 
 LITGPT = "litgpt"
 _TRAINS = re.compile(r"pretrain|finetune|finetune_\w+|full|lora|adapter|adapter_v2")
-_TABLE: Mapping[str, str] = MappingProxyType(
-    {
-        "train.micro_batch_size": "plan.micro_batch",
-        "train.global_batch_size": "plan.global_batch",
-        "model_config.n_layer": "model.layers",
-        "model_config.n_embd": "model.hidden",
-        "model_config.n_head": "model.heads",
-        "model_config.n_query_groups": "model.kv_heads",
-        "model_config.intermediate_size": "model.ffn",
-        "model_config.padded_vocab_size": "model.vocab",
-        "model_config.block_size": "model.seq",
-        # the training's setting overrides the model's maximum
-        "train.max_seq_length": "model.seq",
-    }
-)
 _NAMES = ("model_name", "checkpoint_dir")
 
 
@@ -64,7 +48,7 @@ def read_litgpt(match: Match, reading: Reading) -> None:
     if "--config" in flags:
         config = reading.config(flags["--config"].value, match.invocation, form="yaml")
     config.overrides = collect_flags(match.arguments)
-    state_numbers(findings, config, _TABLE)
+    state_numbers(findings, config, LITGPT_NUMBERS)
     precision = config.entry("precision")
     state_word(findings, "plan.precision", precision, PRECISION_WORDS)
     if precision is not None and (weights_format := TRUE_FORMATS.get(str(precision.value))):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from opsk.frameworks.huggingface import FACTORY_NO_RECOMPUTE
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar
 from opsk_jobcheck.scripts.frameworks.huggingface.model import read_model
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import read_memory, read_settings
@@ -35,7 +36,7 @@ _LAUNCHERS = frozenset({"train.py", "train_bash.py", "launcher.py", "cli.py"})
 _KNOWN_FLAGS = frozenset(
     {
         *("stage", "finetuning_type", "template", "cutoff_len", "dataset_dir", "lora_target", "flash_attn"),
-        *("disable_gradient_checkpointing", "overwrite_cache", "pure_bf16", "mix_strategy", "enable_liger_kernel"),
+        *(FACTORY_NO_RECOMPUTE, "overwrite_cache", "pure_bf16", "mix_strategy", "enable_liger_kernel"),
     }
 )
 _MIN_KNOWN_FLAGS = 2
@@ -109,7 +110,7 @@ def _find_program(invocation: Invocation) -> tuple[Program, int] | None:
 
 def _state_precision_and_recompute(config: ConfigFile, findings: Findings) -> None:
     """State precision and recomputation from LLaMA-Factory's own settings."""
-    off = config.entry("disable_gradient_checkpointing")
+    off = config.entry(FACTORY_NO_RECOMPUTE)
     if off is not None and not off.why and (is_off := parse_boolean(off.value)) is not None:
         recompute = "none" if is_off else "full"
         findings.state("plan.recompute", recompute, off.line, off.text, file=off.file)

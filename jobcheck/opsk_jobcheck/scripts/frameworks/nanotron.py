@@ -9,9 +9,18 @@ the HuggingFace model that the JSON file names; the file may override layers and
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.deepspeed_config import STAGE_WORDS
+from opsk.frameworks.nanotron import (
+    NUMBERS,
+    PICOTRON_NUMBERS,
+    PICOTRON_STEPS,
+    RECOMPUTE,
+    STAGE,
+    STEPS,
+    TP_MODE,
+)
 from opsk.frameworks.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
@@ -38,46 +47,9 @@ from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 
 PICOTRON = "picotron"
 _PICOTRON_FLAG = "--config"
-_PICOTRON_NUMBERS: Mapping[str, str] = MappingProxyType(
-    {
-        "distributed.tp_size": "plan.tp",
-        "distributed.pp_size": "plan.pp",
-        "distributed.cp_size": "plan.cp",
-        "distributed.dp_size": "plan.dp",
-        "model.num_hidden_layers": "model.layers",
-        "model.num_attention_heads": "model.heads",
-        "model.num_key_value_heads": "model.kv_heads",
-        "training.seq_length": "model.seq",
-        "training.micro_batch_size": "plan.micro_batch",
-    }
-)
 NANOTRON = "nanotron"
 _FLAG = "--config-file"
 _PROGRAM = re.compile(r"run_(train|train_\w+)\.py|train_\w+\.py")
-_TABLE: Mapping[str, str] = MappingProxyType(
-    {
-        "parallelism.tp": "plan.tp",
-        "parallelism.pp": "plan.pp",
-        "parallelism.dp": "plan.dp",
-        "parallelism.context_parallel_size": "plan.cp",
-        "parallelism.expert_parallel_size": "plan.ep",
-        "tokens.micro_batch_size": "plan.micro_batch",
-        "tokens.sequence_length": "model.seq",
-        "model.model_config.hidden_size": "model.hidden",
-        "model.model_config.num_hidden_layers": "model.layers",
-        "model.model_config.num_attention_heads": "model.heads",
-        "model.model_config.num_kv_heads": "model.kv_heads",
-        "model.model_config.num_key_value_heads": "model.kv_heads",
-        "model.model_config.intermediate_size": "model.ffn",
-        "model.model_config.vocab_size": "model.vocab",
-        "model.model_config.moe_config.num_experts": "model.experts",
-        "model.model_config.moe_config.top_k": "model.top_k",
-        "model.model_config.moe_config.moe_intermediate_size": "model.expert_ffn",
-        "model.model_config.moe_num_experts": "model.experts",
-        "model.model_config.num_experts_per_tok": "model.top_k",
-    }
-)
-_STAGES = MappingProxyType({str(stage): name for stage, name in enumerate(("none", "zero1", "zero2", "zero3"))})
 _MODES = MappingProxyType({"reduce_scatter": True, "all_reduce": False})
 _GATED = MappingProxyType({"silu": True, "swish": True})
 
@@ -99,10 +71,10 @@ def read_picotron(match: Match, reading: Reading) -> None:
     """State the values of the file."""
     findings = reading.findings
     config = reading.config(match.arguments.flags[_PICOTRON_FLAG].value, match.invocation, form="json")
-    state_numbers(findings, config, _PICOTRON_NUMBERS)
+    state_numbers(findings, config, PICOTRON_NUMBERS)
     state_word(findings, "plan.precision", config.entry("model.dtype"), PRECISION_WORDS)
     state_truth(findings, "model.flash_attention", config.entry("model.use_flash_attention"))
-    entry = config.entry("training.gradient_accumulation_steps")
+    entry = config.entry(PICOTRON_STEPS)
     steps = None if entry is None or entry.why or entry.value is None else parse_integer(entry.value)
     if steps and steps > 0:
         state_global_batch(findings, steps)
@@ -150,13 +122,13 @@ def is_nanotron_file(config: ConfigFile) -> bool:
 
 def state_nanotron_file(config: ConfigFile, findings: Findings) -> None:
     """State the values of a configuration of nanotron."""
-    state_numbers(findings, config, _TABLE)
+    state_numbers(findings, config, NUMBERS)
     _state_experts(config, findings)
     _state_steps(config, findings)
-    state_word(findings, "plan.recompute", config.entry("parallelism.recompute_layer"), RECOMPUTE_WORDS)
+    state_word(findings, "plan.recompute", config.entry(RECOMPUTE), RECOMPUTE_WORDS)
     state_word(findings, "plan.precision", config.entry("model.dtype"), PRECISION_WORDS)
-    state_word(findings, "plan.sharding", config.entry("optimizer.zero_stage"), _STAGES)
-    mode = config.entry("parallelism.tp_mode")
+    state_word(findings, "plan.sharding", config.entry(STAGE), STAGE_WORDS)
+    mode = config.entry(TP_MODE)
     if findings.get("plan.tp") != 1:
         state_word(findings, "plan.sequence_parallel", mode, _MODES)
     state_truth(findings, "model.tied_embeddings", config.entry("model.model_config.tie_word_embeddings"))
@@ -180,7 +152,7 @@ def _state_experts(config: ConfigFile, findings: Findings) -> None:
 
 def _state_steps(config: ConfigFile, findings: Findings) -> None:
     """Take over the accumulation, and state the global batch where all that it needs is stated."""
-    entry = config.entry("tokens.batch_accumulation_per_replica")
+    entry = config.entry(STEPS)
     steps = parse_integer(entry.value) if entry is not None and not entry.why and entry.value is not None else None
     if entry is None or not steps or steps < 1:
         if entry is not None:

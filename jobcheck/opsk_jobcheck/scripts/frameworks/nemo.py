@@ -13,7 +13,17 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from opsk.frameworks.megatron_flags import CORE_CONFIG
+from opsk.frameworks.nemo import (
+    NUMBERS,
+    NUMBERS_2,
+    OPTIMIZER,
+    RECOMPUTE,
+    RECOMPUTE_LAYERS,
+    RECOMPUTE_METHOD,
+    SEQUENCE_PARALLEL,
+    SEQUENCE_PARALLEL_2,
+    SHARDED,
+)
 from opsk.frameworks.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.launchers.programs import SURE, find_command, parse_assignments, program_of
@@ -31,43 +41,16 @@ PLAN_FIELDS = tuple(
 """What a recipe or a configuration file decides where the command line does not."""
 SHAPE_FIELDS = ("model.layers", "model.hidden", "model.heads", "model.seq")
 _PROGRAM = re.compile(r"(megatron_\w+_(pretraining|continue_training|finetuning|sft|tuning)|train_gpt_\w+)\.py")
-_HYDRA = MappingProxyType(
-    {
-        **{f"model.{name}": field for name, field in CORE_CONFIG.items()},
-        "model.encoder_seq_length": "model.seq",
-        "model.micro_batch_size": "plan.micro_batch",
-        "model.global_batch_size": "plan.global_batch",
-    }
-)
-_NEMO2 = MappingProxyType(
-    {
-        "trainer.strategy.tensor_model_parallel_size": "plan.tp",
-        "trainer.strategy.pipeline_model_parallel_size": "plan.pp",
-        "trainer.strategy.virtual_pipeline_model_parallel_size": "plan.vpp",
-        "trainer.strategy.context_parallel_size": "plan.cp",
-        "trainer.strategy.expert_model_parallel_size": "plan.ep",
-        "data.micro_batch_size": "plan.micro_batch",
-        "data.global_batch_size": "plan.global_batch",
-        "data.seq_length": "model.seq",
-        "model.config.num_layers": "model.layers",
-        "model.config.hidden_size": "model.hidden",
-        "model.config.ffn_hidden_size": "model.ffn",
-        "model.config.num_attention_heads": "model.heads",
-        "model.config.num_query_groups": "model.kv_heads",
-        "model.config.seq_length": "model.seq",
-    }
-)
 _OPTIONS: Mapping[str, str] = MappingProxyType(
     {
-        "model.activations_checkpoint_method": "recompute.method",
-        "model.activations_checkpoint_num_layers": "recompute.layers",
+        RECOMPUTE_METHOD: "recompute.method",
+        RECOMPUTE_LAYERS: "recompute.layers",
         "model.fp8_params": "fp8.params",
         "model.cpu_offloading_num_layers": "offload.layers",
         "model.expert_tensor_parallel_size": "expert.tensor",
     }
 )
 _RECOMPUTE: Mapping[str, object] = MappingProxyType({"full": "full", "selective": "selective", "none": "none"})
-_SHARDED = ("distributed_fused_adam", "mcore_distributed_optim")
 _STARTED = ("trainer.devices", "trainer.num_nodes", "exp_manager.")
 """Overrides that every program of NeMo 1 takes besides its model's settings."""
 _ITS_OWN = tuple(
@@ -85,13 +68,13 @@ def recognise(invocation: Invocation) -> Match | None:
     """Return a command that trains with NeMo."""
     program = program_of(invocation)
     arguments = arguments_of(invocation)
-    matched = len((_HYDRA.keys() | _NEMO2.keys()) & arguments.overrides.keys())
+    matched = len((NUMBERS.keys() | NUMBERS_2.keys()) & arguments.overrides.keys())
     if program and not program.is_module and _PROGRAM.fullmatch(program.file):
         return Match(framework=NEMO, weight=SURE + 1 + matched, invocation=invocation, arguments=arguments)
     is_started = any(name.startswith(_STARTED) for name in arguments.overrides) and any(
         name in arguments.overrides for name in _ITS_OWN
     )
-    if program and not program.is_module and is_started and len(_HYDRA.keys() & arguments.overrides.keys()) >= 2:
+    if program and not program.is_module and is_started and len(NUMBERS.keys() & arguments.overrides.keys()) >= 2:
         return Match(framework=NEMO, weight=SURE + 1 + matched, invocation=invocation, arguments=arguments)
     command = find_command(invocation, "nemo", "nemorun")
     if command and "llm" in [word.known for word in command.words[:4]]:
@@ -115,23 +98,23 @@ def _read_hydra(match: Match, reading: Reading) -> None:
     """State the values of NeMo 1's file and its overrides."""
     findings = reading.findings
     config = _read_hydra_config(match, reading)
-    for key, field in _HYDRA.items():
+    for key, field in NUMBERS.items():
         entry = config.entry(key)
         minimum = 0 if field == "model.experts" else 1
         if not (field == "model.ffn" and entry is not None and _is_computed(entry)):
             state_number(findings, field, entry, minimum=minimum)
     if not findings.get("model.seq"):
         state_number(findings, "model.seq", config.entry("model.data.seq_length"))
-    state_truth(findings, "plan.sequence_parallel", config.entry("model.sequence_parallel"))
+    state_truth(findings, "plan.sequence_parallel", config.entry(SEQUENCE_PARALLEL))
     _state_precision(findings, config.entry("trainer.precision"))
-    state_word(findings, "plan.recompute", config.entry("model.activations_checkpoint_granularity"), _RECOMPUTE)
+    state_word(findings, "plan.recompute", config.entry(RECOMPUTE), _RECOMPUTE)
     report_uncounted_settings(config, UNCOUNTED_NEMO, findings)
     for key, option in _OPTIONS.items():
         entry = config.entry(key)
         if entry is not None and not entry.why and entry.value not in (None, "null"):
             findings.options[option] = str(entry.value)[:80].lower()
-    optimizer = config.entry("model.optim.name")
-    if optimizer is not None and optimizer.value in _SHARDED:
+    optimizer = config.entry(OPTIMIZER)
+    if optimizer is not None and optimizer.value in SHARDED:
         findings.state("plan.sharding", "zero1", optimizer.line, optimizer.text, file=optimizer.file)
     elif optimizer is not None and optimizer.why:
         findings.mark_unknown("plan.sharding", optimizer.why, optimizer.line, file=optimizer.file)
@@ -168,9 +151,9 @@ def _read_hydra_config(match: Match, reading: Reading) -> ConfigFile:
 def _read_recipe(match: Match, reading: Reading) -> None:
     """State the values of NeMo 2's command line, and mark the rest as set by the recipe."""
     findings, given = reading.findings, parse_assignments(match.invocation.words)
-    for key, field in _NEMO2.items():
+    for key, field in NUMBERS_2.items():
         state_number(findings, field, given.get(key))
-    state_truth(findings, "plan.sequence_parallel", given.get("trainer.strategy.sequence_parallel"))
+    state_truth(findings, "plan.sequence_parallel", given.get(SEQUENCE_PARALLEL_2))
     factory = match.arguments.flags.get("--factory")
     recipe = factory.value.known if factory else None
     named = _FACTORY.fullmatch(recipe.strip()) if recipe else None

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from opsk.frameworks.huggingface import MICRO
 from opsk.frameworks.usual_settings import (
     BATCHES,
     LAST_LENGTHS,
@@ -30,7 +31,6 @@ from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import MAX_NAME, name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     LENGTHS,
-    MICRO,
     PARALLEL,
     read_deepspeed_settings,
     read_fsdp_settings,

@@ -16,6 +16,16 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.pytorch_programs import (
+    COOKBOOK_BATCH,
+    FMS_NUMBERS,
+    FMS_PART,
+    FMS_SHARDING,
+    FSDP_RECOMPUTE,
+    FSDP_SECTION,
+    STEPS,
+    STRATEGY,
+)
 from opsk.frameworks.usual_settings import FSDP_WORDS, PRECISION_WORDS, STRATEGY_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import name_model
@@ -96,10 +106,6 @@ FMS = "fms-fsdp"
 _FMS_PROGRAM = re.compile(r"main_training(_llama|_mamba)?(\.py)?")
 _FMS_PLAIN = "main_training.py"
 _FMS_FLAGS = frozenset({"--model-variant", "--sharding-strategy", "--fsdp-activation-checkpointing", "--low-cpu-fsdp"})
-_FMS_NUMBERS = MappingProxyType(
-    {"batch_size": "plan.micro_batch", "seq_length": "model.seq", "vocab_size": "model.vocab"}
-)
-_FMS_SHARDING = MappingProxyType({"fsdp": "zero3", "hsdp": "zero3", "ddp": "none"})
 _FMS_VARIANT = re.compile(r"llama([23])_(7b|8b|13b|70b)(_4k)?")
 _NAMES = MappingProxyType(
     {
@@ -218,8 +224,8 @@ def read_llama_cookbook(match: Match, reading: Reading) -> None:
     findings, given = reading.findings, collect_flags(match.arguments)
     _state_batch(given, findings)
     state_number(findings, "model.seq", given.get("context_length"))
-    state_word(findings, "plan.sharding", _find_fsdp_setting(given, "sharding_strategy"), STRATEGY_WORDS)
-    recompute = _find_fsdp_setting(given, "fsdp_activation_checkpointing")
+    state_word(findings, "plan.sharding", _find_fsdp_setting(given, STRATEGY), STRATEGY_WORDS)
+    recompute = _find_fsdp_setting(given, FSDP_RECOMPUTE)
     state_word(findings, "plan.recompute", recompute, RECOMPUTE_WORDS)
     for name, precision in _COOKBOOK_FORMATS:
         entry = _find_fsdp_setting(given, name)
@@ -243,13 +249,13 @@ LLAMA_COOKBOOK = Reader(frameworks=(COOKBOOK,), recognise=recognise_llama_cookbo
 
 def _find_fsdp_setting(given: Mapping[str, Entry], name: str) -> Entry | None:
     """Return a setting of the FSDP part, which is also taken without its name before it."""
-    return given.get(f"fsdp_config.{name}") or given.get(name)
+    return given.get(f"{FSDP_SECTION}.{name}") or given.get(name)
 
 
 def _state_batch(given: Mapping[str, Entry], findings: Findings) -> None:
     """State the micro-batch and the steps; releases of 2023 divide the batch into micro-batches themselves."""
-    micro, steps = given.get("micro_batch_size"), given.get("gradient_accumulation_steps")
-    batch = state_number(findings, "plan.micro_batch", given.get("batch_size_training"))
+    micro, steps = given.get("micro_batch_size"), given.get(STEPS)
+    batch = state_number(findings, "plan.micro_batch", given.get(COOKBOOK_BATCH))
     if micro is not None:
         size = state_number(findings, "plan.micro_batch", micro)
         if size and batch and batch % size == 0:
@@ -276,8 +282,8 @@ def read_fms_fsdp(match: Match, reading: Reading) -> None:
     """State the values of the flags."""
     program, findings = program_of(match.invocation), reading.findings
     given = parse_settings(program.words if program else ())
-    state_flags(findings, given, _FMS_NUMBERS)
-    state_word(findings, "plan.sharding", given.get("sharding_strategy"), _FMS_SHARDING)
+    state_flags(findings, given, FMS_NUMBERS)
+    state_word(findings, "plan.sharding", given.get(STRATEGY), FMS_SHARDING)
     _state_copies(given, findings)
     _state_recompute(given, findings)
     state_data_parallel_only(findings, "fms-fsdp has data parallelism only", match.invocation.line)
@@ -301,7 +307,7 @@ def _state_copies(given: Mapping[str, Entry], findings: Findings) -> None:
 
 def _state_recompute(given: Mapping[str, Entry], findings: Findings) -> None:
     """State recomputation, where it is of all layers or of none."""
-    entry, part = given.get("fsdp_activation_checkpointing"), given.get("selective_checkpointing")
+    entry, part = given.get(FSDP_RECOMPUTE), given.get(FMS_PART)
     switch = parse_boolean(entry.value) if entry is not None and not entry.why else None
     if entry is None or (switch is None and not entry.why):
         return

@@ -8,9 +8,9 @@ were in ``[training]`` and ``[experimental]`` before ``[parallelism]``, ``local_
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.torchtitan_flags import COPIES, GLOBAL_BATCH, LOCAL_BATCH, NUMBERS, SCHEDULE, SHARDS
 from opsk.frameworks.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar
 from opsk_jobcheck.scripts.launchers.programs import (
@@ -44,25 +44,6 @@ TITAN = "torchtitan"
 CONFIG_FLAG = "--job.config-file"
 _MODULE = re.compile(r"torchtitan(\.\w+)*\.train")
 _RUN = "run_train.sh"
-_NUMBERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "plan.tp": ("parallelism.tensor_parallel_degree", "training.tensor_parallel_degree"),
-        "plan.pp": (
-            *("parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree"),
-            "training.pipeline_parallel_degree",
-        ),
-        "plan.cp": ("parallelism.context_parallel_degree", "experimental.context_parallel_degree"),
-        "plan.ep": ("parallelism.expert_parallel_degree", "experimental.expert_parallel_degree"),
-        "model.seq": ("training.seq_len",),
-    }
-)
-_LOCAL = ("training.local_batch_size", "training.batch_size")
-_SHARD = (
-    *("parallelism.data_parallel_shard_degree", "training.data_parallel_shard_degree"),
-    "training.data_parallel_degree",
-)
-_REPLICATE = ("parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree")
-_SCHEDULE = ("parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule")
 _PER_STAGE = "parallelism.pipeline_parallel_layers_per_stage"
 _RECOMPUTE = MappingProxyType({"none": "none", "selective": "selective", "full": "full"})
 _BUDGET = "memory_budget"
@@ -105,7 +86,7 @@ def recognise(invocation: Invocation) -> Match | None:
 def read_torchtitan(match: Match, reading: Reading) -> None:
     """State the values of the file and of the flags that override it."""
     findings, config = reading.findings, _read_config(match, reading)
-    for field, keys in _NUMBERS.items():
+    for field, keys in NUMBERS.items():
         state_number(findings, field, find_first_entry(config, *keys))
     if (findings.get("plan.tp") or 1) > 1:
         state_derived(
@@ -142,7 +123,7 @@ def _read_config(match: Match, reading: Reading) -> ConfigFile:
 
 def _state_replicas(config: ConfigFile, findings: Findings) -> None:
     """State the data parallelism where it is a number (-1 is the remainder), and what is sharded over it."""
-    shard, replicate = find_first_entry(config, *_SHARD), find_first_entry(config, *_REPLICATE)
+    shard, replicate = find_first_entry(config, *SHARDS), find_first_entry(config, *COPIES)
     copies = 1 if replicate is None else _parse_number(replicate)
     parts = None if shard is None else _parse_number(shard)
     if shard is not None and shard.why:
@@ -160,14 +141,14 @@ def _find_sharding(config: ConfigFile) -> str:
     """Return the stage that sharded weights amount to: a pipeline keeps them whole between its micro-batches."""
     entry = config.entry("parallelism.fsdp_reshard_after_forward")
     word = str(entry.value) if entry is not None and not entry.why else "default"
-    pipeline = find_first_entry(config, *_NUMBERS["plan.pp"])
+    pipeline = find_first_entry(config, *NUMBERS["plan.pp"])
     is_piped = pipeline is not None and (_parse_number(pipeline) or 1) > 1
     return "zero2" if word == "never" or (word == "default" and is_piped) else "zero3"
 
 
 def _state_batch(config: ConfigFile, findings: Findings) -> None:
     """State the micro-batch and the steps; a pipeline cuts the local batch into micro-batches of its own."""
-    local, whole_batch = find_first_entry(config, *_LOCAL), config.entry("training.global_batch_size")
+    local, whole_batch = find_first_entry(config, *LOCAL_BATCH), config.entry(GLOBAL_BATCH)
     if whole_batch is not None and _parse_number(whole_batch) != -1:
         state_number(findings, "plan.global_batch", whole_batch)
     if local is None:
@@ -199,7 +180,7 @@ def _state_pipeline_micro_batch(config: ConfigFile, local: Entry, findings: Find
 
 def _state_stages(config: ConfigFile, findings: Findings) -> None:
     """State how layers are placed on stages that have several chunks."""
-    schedule, per_stage = find_first_entry(config, *_SCHEDULE), config.entry(_PER_STAGE)
+    schedule, per_stage = find_first_entry(config, *SCHEDULE), config.entry(_PER_STAGE)
     if schedule is None or schedule.why or findings.get("plan.pp") in (None, 1):
         return
     word = str(schedule.value).lower()

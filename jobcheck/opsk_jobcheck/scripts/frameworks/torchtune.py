@@ -8,9 +8,9 @@ not have. Distributed recipes shard data-parallel replicas; tensors are split fr
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.pytorch_programs import STEPS, TORCHTUNE_NUMBERS, TORCHTUNE_RECOMPUTE
 from opsk.frameworks.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
@@ -31,14 +31,6 @@ from opsk_jobcheck.scripts.settings.uncounted_settings import UNCOUNTED_TORCHTUN
 
 TUNE = "torchtune"
 _RECIPE = re.compile(r"(\w+_)?(finetune|qat|dpo|distillation|grpo)_(\w+_)?(distributed|single_device)(\.py)?")
-_TABLE: Mapping[str, str] = MappingProxyType(
-    {
-        "batch_size": "plan.micro_batch",
-        "tokenizer.max_seq_len": "model.seq",
-        "tensor_parallel_dim": "plan.tp",
-        "context_parallel_dim": "plan.cp",
-    }
-)
 _SWITCHES = MappingProxyType(
     {
         "optimizer_in_bwd": ("optimizer.step", "in-backward"),
@@ -96,11 +88,11 @@ def read_torchtune(match: Match, reading: Reading) -> None:
         text = f"{flag.shown[:80]}: dtype is bf16 in all that torchtune ships"
         packaged = {"dtype": Entry(value="bf16", line=flag.line, text=text)}
     config.overrides = packaged | parse_assignments(match.invocation.words)
-    state_numbers(findings, config, _TABLE)
+    state_numbers(findings, config, TORCHTUNE_NUMBERS)
     _state_replicas(match, config, findings)
-    _state_steps(config.entry("gradient_accumulation_steps"), findings)
+    _state_steps(config.entry(STEPS), findings)
     state_word(findings, "plan.precision", config.entry("dtype"), PRECISION_WORDS)
-    recompute = config.entry("enable_activation_checkpointing")
+    recompute = config.entry(TORCHTUNE_RECOMPUTE)
     state_word(findings, "plan.recompute", recompute, RECOMPUTE_WORDS)
     offload = config.entry("fsdp_cpu_offload")
     if offload is not None and not offload.why and parse_boolean(offload.value):

@@ -6,6 +6,7 @@ Trainer fills values ``"auto"`` from its own flags; they state nothing here.
 
 from __future__ import annotations
 
+from opsk.frameworks.deepspeed_config import MICRO_BATCH, NUMBERS, STAGE, STAGE_WORDS, STEPS
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, Findings, parse_integer
 from opsk_jobcheck.scripts.settings.uncounted_settings import UNCOUNTED_DEEPSPEED, is_on, report_uncounted_settings
@@ -17,27 +18,19 @@ PARTLY, ELSEWHERE = "offload.partly", "offload.to"
 """Options for partial offload, and for offload to elsewhere than host memory."""
 OPTIMIZER_OFFLOAD, WEIGHTS_OFFLOAD = "optimizer.offload", "weights.offload"
 FRACTION = "optimizer.offload_fraction"
-_STAGES = ("none", "zero1", "zero2", "zero3")
-_NUMBERS = {
-    "train_micro_batch_size_per_gpu": "plan.micro_batch",
-    "train_batch_size": "plan.global_batch",
-    "tensor_parallel.autotp_size": "plan.tp",
-    "sequence_parallel_size": "plan.cp",
-}
 _OFFLOADS = {"offload_optimizer": OPTIMIZER_OFFLOAD, "offload_param": WEIGHTS_OFFLOAD}
-_STEPS = "gradient_accumulation_steps"
 
 
 def read_deepspeed(config: ConfigFile, findings: Findings) -> None:
     """State the values of the configuration that no flag has stated; none where it could not be read."""
     if config.why:
         return
-    state_stage(config.entry("zero_optimization.stage"), findings)
+    state_stage(config.entry(STAGE), findings)
     for name, precision in (("fp16", "fp16"), ("bf16", "bf16"), ("bfloat16", "bf16")):
         entry = config.entry(name, "enabled")
         if entry is not None and entry.value is True and is_open("plan.precision", findings):
             findings.state("plan.precision", precision, entry.line, f'"{name}": {{"enabled": true}}', file=entry.file)
-    for key, field in _NUMBERS.items():
+    for key, field in NUMBERS.items():
         _state_number(config.entry(key), field, findings)
     for key, option in _OFFLOADS.items():
         entry = config.entry("zero_optimization", key, "device")
@@ -53,7 +46,7 @@ def read_deepspeed(config: ConfigFile, findings: Findings) -> None:
     if is_on(config.entry("activation_checkpointing.cpu_checkpointing")):
         findings.options["activations.offload"] = "cpu"
     report_uncounted_settings(config, UNCOUNTED_DEEPSPEED, findings)
-    steps = config.entry(_STEPS)
+    steps = config.entry(STEPS)
     if steps is not None and STEPS_OPTION not in findings.options and (count := _parse_count(steps)):
         findings.options[STEPS_OPTION] = str(count)
 
@@ -76,7 +69,7 @@ def mark_conflicts_unknown(config: ConfigFile, findings: Findings) -> None:
     """
     if config.why:
         return
-    micro, steps = config.entry("train_micro_batch_size_per_gpu"), config.entry(_STEPS)
+    micro, steps = config.entry(MICRO_BATCH), config.entry(STEPS)
     why = "flags and the DeepSpeed configuration do not agree"
     if micro is not None and (count := _parse_count(micro)) and findings.get("plan.micro_batch") not in (None, count):
         for field in ("plan.micro_batch", "plan.global_batch"):
@@ -99,8 +92,8 @@ def state_stage(entry: Entry | None, findings: Findings) -> None:
     stage = parse_integer(entry.value)
     if entry.why:
         findings.mark_unknown("plan.sharding", entry.why, entry.line, file=entry.file)
-    elif stage is not None and 0 <= stage < len(_STAGES):
-        findings.state("plan.sharding", _STAGES[stage], entry.line, entry.text, file=entry.file)
+    elif stage is not None and str(stage) in STAGE_WORDS:
+        findings.state("plan.sharding", STAGE_WORDS[str(stage)], entry.line, entry.text, file=entry.file)
 
 
 def derive_global_batch(findings: Findings, dp: int) -> None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.huggingface import FSDP, MICRO, RECOMPUTE, STEPS
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import WEIGHTS
 from opsk_jobcheck.scripts.launchers.accelerate import FSDP_OPTION, HYBRID, HYBRID_OPTION
@@ -72,8 +73,6 @@ LEFT_OUT: Mapping[str, UncountedSetting] = MappingProxyType(
 )
 """Settings that change memory and that no prediction counts, and what is taken instead."""
 OPTIMIZER = "optimizer.name"
-MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size")
-STEPS = "gradient_accumulation_steps"
 LENGTHS = ("block_size", "max_seq_length", "max_seq_len", "model_max_length", "max_sequence_length", "seq_length")
 """Settings for the tokens of one sequence; ``max_length`` is the last of them, and TRL's first."""
 FIELDS = ("plan.micro_batch", "plan.global_batch", "plan.precision", "plan.recompute", "plan.sharding", "model.seq")
@@ -132,7 +131,7 @@ def read_settings(config: ConfigFile, findings: Findings, *, lengths: tuple[str,
     read_steps(config.entry(STEPS), findings)
     state_number(findings, "model.seq", find_first(config, *lengths))
     read_precision(config, findings)
-    read_recompute(config.entry("gradient_checkpointing"), findings)
+    read_recompute(config.entry(RECOMPUTE), findings)
     without = config.entry("no_gradient_checkpointing")
     if without is not None and not without.why and parse_boolean(without.value):
         findings.state("plan.recompute", "none", without.line, without.text, file=without.file)
@@ -229,7 +228,7 @@ def _state_stage_from_flags(config: ConfigFile, stage: Entry, findings: Findings
 
 def read_fsdp_settings(config: ConfigFile, invocation: Invocation, reading: Reading) -> bool:
     """State the sharding of the Trainer's FSDP settings; return whether there are any."""
-    findings, entry = reading.findings, config.entry("fsdp")
+    findings, entry = reading.findings, config.entry(FSDP)
     if entry is None or entry.why or entry.value in (None, "", False, ()):
         return False
     words = entry.value if isinstance(entry.value, tuple) else re.split(r"[\s,]+", str(entry.value))

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Set
 from dataclasses import replace
 
+from opsk.frameworks.huggingface import MICRO, STEPS
 from opsk.frameworks.usual_settings import BATCHES
 from opsk.workload.completion import MASKED
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
@@ -19,8 +20,6 @@ from opsk_jobcheck.scripts.frameworks.huggingface.model import SHAPE, find_publi
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     FIELDS,
     LENGTHS,
-    MICRO,
-    STEPS,
     find_model_split,
     read_deepspeed_settings,
     read_fsdp_settings,
