@@ -66,14 +66,17 @@ def is_legal(model: ModelShape, plan: Plan, *, hb_domain_gpus: int, layer_slack:
 
 def find_new_refusals(
     model: ModelShape, requested: Plan, plan: Plan, *, limits: Limits, refuses: RefusalCheck | None
-) -> set[str]:
-    """Return why a framework would not run a plan that is near a requested one.
+) -> tuple[str, ...]:
+    """Return why a framework would not run a plan that is near a requested one, in the order of its rules.
 
     Refusals that hold for the requested plan too are left out: its user may know the framework better.
     """
     find_refusals = refuses or (lambda *_: ())
-    reasons = {*expresses(limits, plan, model), *find_refusals(model, plan)}
-    return reasons - {*expresses(limits, requested, model), *find_refusals(model, requested)} if reasons else reasons
+    reasons = dict.fromkeys((*expresses(limits, plan, model), *find_refusals(model, plan)))
+    if not reasons:
+        return ()
+    known = {*expresses(limits, requested, model), *find_refusals(model, requested)}
+    return tuple(reason for reason in reasons if reason not in known)
 
 
 def neighbours(

@@ -7,8 +7,7 @@ from dataclasses import fields
 import numpy as np
 
 from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareColumns
-from opsk.costmodel.machine import IDEAL_GENERATION, find_generation
-from opsk.costmodel.machine import Machine
+from opsk.costmodel.machine import IDEAL_GENERATION, Machine, find_generation
 
 FLOP_PER_S = 1e14
 HBM_BYTES_PER_S = 1e12

@@ -14,6 +14,7 @@ from opsk_tui.text import UNICODE, Glyphs
 from opsk_tui.widgets.canvas import Canvas
 from tests.fakes.big_cluster import NOW_S, BigCluster, BigFeed
 from tests.fakes.noted_actions import NotedActions
+from tests.fakes.screen_text import text_lines
 
 Script = Callable[[TopApp, Pilot[None]], Awaitable[None]]
 
@@ -64,4 +65,4 @@ async def press(pilot: Pilot[None], *keys: str) -> None:
 
 def text(app: TopApp) -> str:
     """Return all that stands on the screen."""
-    return "\n".join(line for canvas in app.screen.query(Canvas) for line in canvas.text_lines if canvas.display)
+    return "\n".join(line for canvas in app.screen.query(Canvas) for line in text_lines(canvas) if canvas.display)

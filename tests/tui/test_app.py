@@ -24,6 +24,7 @@ from opsk_tui.widgets.table import Table
 from tests.fakes.big_cluster import NOW_S, BigFeed
 from tests.fakes.noted_actions import NotedActions
 from tests.fakes.played_screens import Still, cluster, play, press, settled, text
+from tests.fakes.screen_text import text_lines
 
 SIZES = [(80, 24), (240, 70)]
 
@@ -84,7 +85,7 @@ def test_sick_gpus_are_told_apart_without_colour() -> None:
         await press(pilot, "x", "x")
         grid = app.screen.query_one(GridMap)
         assert len(grid.order)
-        lines = "\n".join(grid.text_lines)
+        lines = "\n".join(text_lines(grid))
         assert "✗" in lines
 
     play(script, theme="opsk-monochrome")
@@ -176,10 +177,10 @@ def test_a_click_puts_the_cursor_there_and_a_click_on_a_tab_changes_the_screen()
 def test_a_click_on_a_key_of_the_last_line_does_what_the_key_does() -> None:
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
         bar = app.screen.query_one("#keys", Canvas)
-        await pilot.click("#keys", offset=(bar.text_lines[0].index("Metric"), 0))
+        await pilot.click("#keys", offset=(text_lines(bar)[0].index("Metric"), 0))
         await settled(pilot)
         assert "tensor cores" in text(app)
-        await pilot.click("#keys", offset=(bar.text_lines[0].index("?"), 0))
+        await pilot.click("#keys", offset=(text_lines(bar)[0].index("?"), 0))
         await settled(pilot)
         assert isinstance(app.screen, HelpScreen)
 

@@ -21,6 +21,7 @@ from opsk_tui.widgets.grid_map import GridMap
 from opsk_tui.widgets.table import Table
 from tests.fakes.big_cluster import NOW_S, BigCluster, BigFeed
 from tests.fakes.noted_actions import NotedActions
+from tests.fakes.screen_text import text_lines
 
 SIZE = (150, 30)
 WORDS = {"cluster": "gpu", "jobs": "r", "job": "iter", "fabric": "gpu", "failures": "l", "reports": "o"}
@@ -110,7 +111,7 @@ def test_help_tells_every_key_and_nothing_else_closes_it(name: str) -> None:
             await pilot.press(str(SCREENS.index(name) + 1), "question_mark")
             await settled(pilot)
             assert isinstance(app.screen, HelpScreen)
-            text = "\n".join(app.screen.query_one(Document).text_lines)
+            text = "\n".join(text_lines(app.screen.query_one(Document)))
             for binding in bindings_of(name):
                 assert key_words(binding) in text
                 assert binding.description in text

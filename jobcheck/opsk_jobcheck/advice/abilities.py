@@ -53,7 +53,7 @@ def find_abilities(workload: Workload, model: ModelShape, requested: Plan) -> Ab
         return Abilities(limits=limits)
     return Abilities(
         limits=limits,
-        refuses=lambda shape, plan: tuple(find_new_refusals(shape, requested, plan, limits=ANYTHING, refuses=refuses)),
+        refuses=lambda shape, plan: find_new_refusals(shape, requested, plan, limits=ANYTHING, refuses=refuses),
     )
 
 

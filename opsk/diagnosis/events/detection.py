@@ -95,11 +95,6 @@ def detect(
     return Known(events=events, waiting=waiting, healthy_since=healthy, memory=memory)
 
 
-def detect_events(seen: Observations, known: Known = NOTHING) -> tuple[Event, ...]:
-    """Return the events of a round, the worst first; those that ended recently are last."""
-    return sort_events(detect(seen, known))
-
-
 def sort_events(known: Known) -> tuple[Event, ...]:
     """Return the events in order of interest: open ones first, the worst first, the newest first."""
     rank = {severity: at for at, severity in enumerate(_SEVERITIES)}

@@ -111,13 +111,6 @@ def read_dumps(paths: Sequence[Path], *, owner: int | None = None) -> tuple[Dump
         return tuple(pool.map(partial(read_dump, owner=owner), paths))
 
 
-def read_recorder(places: Sequence[Path]) -> tuple[tuple[Finding, ...], tuple[str, ...], int]:
-    """Return the findings of all dumps in some places, problems, and how many dumps were read."""
-    dumps = read_dumps(find_recorder_files(places))
-    good = [dump for dump in dumps if not dump.problem]
-    return build_findings(good), tuple(dump.problem for dump in dumps if dump.problem), len(good)
-
-
 def find_default_dumps(folders: Sequence[Path], *, uid: int, from_s: float, until_s: float) -> tuple[Path, ...]:
     """Return dumps that a job left under the names that PyTorch gives them: files of its user and of its time."""
     dumps: list[Path] = []

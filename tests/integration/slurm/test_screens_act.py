@@ -20,6 +20,7 @@ from opsk_tui.data.lazy_loading import LateActions
 from opsk_tui.screens.confirm import ConfirmScreen
 from opsk_tui.screens.options import OptionsScreen
 from opsk_tui.widgets.canvas import Canvas
+from tests.fakes.screen_text import text_lines
 from tests.integration.conftest import OLDEST_AND_NEWEST, RunningLab
 from tests.integration.slurm import test_remap_after_events as lab_with_jobs
 from tests.integration.slurm.test_remap_after_events import broken, said, until
@@ -53,7 +54,7 @@ def opened(watched_lab: RunningLab, monkeypatch: pytest.MonkeyPatch) -> Callable
 
 
 def shown(app: TopApp) -> str:
-    return "\n".join(line for canvas in app.screen.query(Canvas) for line in canvas.text_lines if canvas.display)
+    return "\n".join(line for canvas in app.screen.query(Canvas) for line in text_lines(canvas) if canvas.display)
 
 
 async def shows(app: TopApp, pilot: Pilot[None], *wanted: str) -> None:

@@ -68,5 +68,5 @@ def test_what_is_refused_of_the_asked_plan_too_is_no_reason() -> None:
         return ("always",) if plan.micro_batch == 4 else ("always", "micro batch")
 
     told = {"limits": ANYTHING, "refuses": refuses}
-    assert find_new_refusals(MODEL, PLAN, replace(PLAN, tp=4, dp=4), **told) == set()  # type: ignore[arg-type]
-    assert find_new_refusals(MODEL, PLAN, replace(PLAN, micro_batch=2), **told) == {"micro batch"}  # type: ignore[arg-type]
+    assert find_new_refusals(MODEL, PLAN, replace(PLAN, tp=4, dp=4), **told) == ()  # type: ignore[arg-type]
+    assert find_new_refusals(MODEL, PLAN, replace(PLAN, micro_batch=2), **told) == ("micro batch",)  # type: ignore[arg-type]

@@ -107,11 +107,6 @@ class Canvas(Widget):
             return lines
         return [line.crop(crop.x, crop.right) for line in lines]
 
-    @property
-    def text_lines(self) -> list[str]:
-        """The content of the window, as plain text."""
-        return [line.text for line in self._lines]
-
 
 def changed_span(before: Strip, after: Strip) -> tuple[int, int] | None:
     """Return the first cell that differs and the one after the last; ``None`` when none does.

@@ -11,13 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.diagnosis.events.actions import actions
-from opsk.diagnosis.events.detection import NOTHING, Known, detect, detect_events, sort_events
+from opsk.diagnosis.events.detection import NOTHING, Known, detect, sort_events
 from opsk.diagnosis.events.observations import Event, GpuSeen, JobSeen, Observations, Part, Severity, SxidSeen, XidSeen
 from tests.fakes.seen_hardware import GPUS, RATE, looked, with_gpu, with_node, with_port, without_exporter
 
 T = 1_000_000.0
 SLACK = actions().hysteresis
 Change = Callable[[Observations], Observations]
+
+
+def detect_events(seen: Observations, known: Known = NOTHING) -> tuple[Event, ...]:
+    """Return the events of a round, in order."""
+    return sort_events(detect(seen, known))
 
 
 def after(*looks: Observations) -> Known:

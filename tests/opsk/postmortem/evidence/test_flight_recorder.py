@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsk.postmortem.evidence.flight_recorder import read_dump, read_recorder
+from opsk.postmortem.evidence.flight_recorder import build_findings, find_recorder_files, read_dump, read_dumps
 from opsk.postmortem.reasoning import explain
-from opsk.postmortem.values import Evidence, FailureClass
+from opsk.postmortem.values import Evidence, FailureClass, Finding
 
 AT_NS = 1_700_000_000_000_000_000
 
@@ -45,13 +45,19 @@ def dump(last: int, *, completed: int, group: str = "0") -> dict[str, Any]:
     }
 
 
+def read_all(folder: Path, count: int) -> tuple[Finding, ...]:
+    """Return the findings of the dumps in a folder, of which there have to be so many, all readable."""
+    dumps = read_dumps(find_recorder_files([folder]))
+    assert [dump.problem for dump in dumps] == [""] * count
+    return build_findings(dumps)
+
+
 def test_the_rank_that_is_behind_is_found(tmp_path: Path) -> None:
     """Ranks 0, 1 and 3 wait in number 9; rank 2 completed 6 only."""
     for rank in range(4):
         done = 6 if rank == 2 else 8
         (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump(done + (rank != 2), completed=done)))
-    findings, problems, count = read_recorder([tmp_path])
-    assert (problems, count) == ((), 4)
+    findings = read_all(tmp_path, 4)
     waiting = next(finding for finding in findings if finding.place.rank == 0)
     assert (waiting.fields["op"], waiting.fields["seq"], waiting.fields["completed"]) == ("ALL_REDUCE", "9", "8")
     assert "train.py:42" in waiting.fields["frame"]
@@ -66,8 +72,7 @@ def test_json_dumps_and_old_dumps_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "rank_0").write_text(json.dumps(dump(3, completed=2)))
     old = [{key: value for key, value in entry(5, "scheduled").items() if key != "collective_seq_id"} | {"seq_id": 5}]
     (tmp_path / "rank_1").write_bytes(pickle.dumps(old))
-    findings, problems, count = read_recorder([tmp_path])
-    assert (problems, count) == ((), 2)
+    findings = read_all(tmp_path, 2)
     assert {finding.place.rank: finding.fields["seq"] for finding in findings} == {0: "3", 1: "5"}
 
 
