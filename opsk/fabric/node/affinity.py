@@ -54,7 +54,7 @@ _COMPARABLE_NAME = re.compile(r"HCA-?[0-9]+|[A-Za-z]+[0-9]*_[0-9]+", re.IGNORECA
 class Affinity:
     """Which NIC serves which GPU: ``nics`` by its name in the node, ``paths`` how near it is.
 
-    ``positions`` is the place among the node's attachments, which ``opsk.planning.routing.hca_ports.build_ports`` takes;
+    ``positions`` is the place among the node's attachments, for ``opsk.planning.routing.hca_ports.build_ports``;
     a GPU whose NIC is not on the fabric is missing there. ``guids`` has the HCA itself, whatever frame positions are
     counted in. ``problems`` lists what was not found, or only guessed.
     """
