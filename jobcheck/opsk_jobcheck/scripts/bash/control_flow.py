@@ -16,8 +16,8 @@ from opsk_jobcheck.scripts.bash.assignments import (
     may_leave_several_loops,
 )
 from opsk_jobcheck.scripts.bash.conditions import evaluate_test
-from opsk_jobcheck.scripts.bash.expansion import Expander
-from opsk_jobcheck.scripts.bash.scope import EXPORTED, LOST, Scope, find_differing_names, merge_scopes
+from opsk_jobcheck.scripts.bash.expansion import COMPUTED_COMMANDS, Expander
+from opsk_jobcheck.scripts.bash.scope import EXPORTED, LOST, REPLACED, Scope, find_differing_names, merge_scopes
 from opsk_jobcheck.scripts.bash.state import MAX_ALL_TURNS, MAX_DEPTH, Frame, ShellState, Turn
 from opsk_jobcheck.scripts.bash.syntax import (
     ArithTest,
@@ -298,6 +298,8 @@ def define(state: ShellState, function: Function) -> None:
     """Record a definition; if a test precedes it, the name may still mean its earlier definitions."""
     before = () if state.flow.certain else state.functions.get(function.name, ())
     state.functions[function.name] = (*before, function)
+    if function.name in COMPUTED_COMMANDS:
+        state.scope.set(f"{function.name}{REPLACED}", Scalar(Text()))
 
 
 def undefine(state: ShellState, name: str) -> None:

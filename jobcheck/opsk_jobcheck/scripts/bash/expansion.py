@@ -7,7 +7,7 @@ import re
 from opsk_jobcheck.scripts.bash.arithmetic import ArithmeticUnknownError, evaluate_arithmetic, find_assigned_names
 from opsk_jobcheck.scripts.bash.lexer import MARK_OPEN, Lexer, Source, build_line_source, restore_unknown_parts
 from opsk_jobcheck.scripts.bash.patterns import quote_pattern, remove_match, replace_match
-from opsk_jobcheck.scripts.bash.scope import Scope, get_directory, make_absolute
+from opsk_jobcheck.scripts.bash.scope import REPLACED, Scope, get_directory, make_absolute
 from opsk_jobcheck.scripts.bash.splitting import (
     DEFAULT_IFS,
     expand_braces,
@@ -34,6 +34,8 @@ from opsk_jobcheck.scripts.bash.values import (
 )
 
 MAX_DEPTH = 16
+COMPUTED_COMMANDS = frozenset({"pwd", "dirname", "basename"})
+"""Commands whose output in ``$(...)`` is computed."""
 _SINGLE = frozenset("@*")
 _QUOTE = re.compile(r"""["'\\]""")
 _MEMBERS = re.compile(r"\$\{[A-Za-z_]\w*\[@\]|\$@|\$\{@")
@@ -42,6 +44,12 @@ CHARS_PER_TRY = 256
 """Cutting tries a pattern at each end of a text; so many characters are worth looking at all of it once more."""
 _PATTERN_END = re.compile(r"""(?:\\.|'[^']*+'|"(?:[^"\\]|\\.)*+"|\$\{[^{}]*+\}|[^/])*+""", re.DOTALL)
 _BY_PATTERN = frozenset({"#", "##", "%", "%%", "/", "//", "/#", "/%"})
+
+
+_PATH_COMMAND = re.compile(
+    r"""(?P<command>dirname|basename)[ \t]+(?P<path>"[^"`\\()]+"|[\w./${}:%+-]+)(?:[ \t]+(?P<suffix>\.[\w.]+))?"""
+)
+_ONE_WORD = re.compile(r"[\w./:%+,@=-]+")
 
 
 class Expander:
@@ -215,9 +223,8 @@ class Expander:
         if isinstance(segment, Arith):
             return self._expand_arithmetic(segment)
         if isinstance(segment, Output):
-            if segment.text.strip() in ("pwd", "pwd -P", "pwd -L"):
-                return make_absolute(get_directory(self.scope))
-            return unknown(f"{PRINTED}{_shorten(segment.text)}` prints when the job runs", segment.line)
+            computed = self._compute_output(segment)
+            return computed or unknown(f"{PRINTED}{_shorten(segment.text)}` prints when the job runs", segment.line)
         if isinstance(segment, Lit):
             return self._expand_whole(segment)
         if segment.op == "length":
@@ -228,6 +235,35 @@ class Expander:
         if segment.op:
             return apply_operator(self, segment, value)
         return value if value is not None else self.unset_text(segment)
+
+    def _compute_output(self, segment: Output) -> Text | None:
+        """Return what ``pwd``, ``dirname`` and ``basename`` print; ``None`` for all else."""
+        command = segment.text.strip()
+        name = command.split(maxsplit=1)[0] if command else ""
+        if name not in COMPUTED_COMMANDS or self.scope.find(f"{name}{REPLACED}") is not None:
+            return None
+        if command in ("pwd", "pwd -P", "pwd -L"):
+            return make_absolute(get_directory(self.scope))
+        return self._compute_path_part(segment)
+
+    def _compute_path_part(self, segment: Output) -> Text | None:
+        """Return what ``dirname`` and ``basename`` print of one path that is known; ``None`` for all else."""
+        match = _PATH_COMMAND.fullmatch(segment.text.strip())
+        if match is None or self.depth >= MAX_DEPTH or (match["command"] == "dirname" and match["suffix"]):
+            return None
+        written = match["path"]
+        is_quoted = written.startswith('"')
+        source = build_line_source(written.strip('"'), segment.line, self.source.unknown)
+        source.work = self.source.work
+        self.source.spend(len(written))
+        path = Expander(self.scope, source, self.depth + 1).text(Lexer(source).read_text(quoted=True)).known
+        if not path or path.startswith("-") or (not is_quoted and not self._is_one_word(path)):
+            return None
+        return literal(_find_path_part(match["command"], path, match["suffix"] or ""), segment.line)
+
+    def _is_one_word(self, text: str) -> bool:
+        """Return whether the shell neither splits a text nor takes it for a pattern."""
+        return _ONE_WORD.fullmatch(text) is not None and self.scope.ifs() == DEFAULT_IFS
 
     def _get_value(self, segment: Param) -> Text | None:
         """Return a parameter's text, ``None`` when it is unset or nothing is known of it."""
@@ -387,6 +423,15 @@ class Expander:
         """Return the value of an arithmetic expression, ``None`` when it is not certain."""
         known = self.calculate(expression, line).known
         return None if known is None else int(known)
+
+
+def _find_path_part(command: str, path: str, suffix: str) -> str:
+    """Return what ``dirname PATH`` or ``basename PATH SUFFIX`` prints, as POSIX defines it."""
+    head, slash, last = (path.rstrip("/") or "/").rpartition("/")
+    if command == "dirname":
+        return head.rstrip("/") or slash or "."
+    name = last or "/"
+    return name.removesuffix(suffix) if name != suffix else name
 
 
 def _shift_offset(segment: Param, offset: int) -> Param:

@@ -46,6 +46,8 @@ BY_BASH = frozenset(
 )
 """Variables that bash sets by itself ("Shell Variables" of bash(1)): never known, whatever they are given."""
 DIRECTORY = "."
+REPLACED = "()"
+"""Ends the name under which a scope notes that a function has the name of a command whose output is computed."""
 """The name under which a scope keeps its directory; no variable of a shell can be called so."""
 PUSHED = "pushed "
 """The name under which a scope keeps the directories that ``popd`` returns to."""
