@@ -140,8 +140,11 @@ class Scope:
         self.fixed = self.fixed | {name: why}
 
     def lose(self, names: Iterable[str], why: str, line: int) -> None:
-        """Forget what variables hold; an array stays one."""
-        for name in names:
+        """Forget what variables hold; an array stays one.
+
+        Whether all variables are exported is forgotten first: the others may then be exported as well.
+        """
+        for name in sorted(names, key=lambda name: (name != ALL_EXPORTED, name)):
             held = self.find(name)
             self.set(name, Array((), why) if isinstance(held, Array) else Scalar(unknown(why, line)))
 

@@ -106,7 +106,7 @@ def test_accelerate_names_a_deepspeed_file_or_a_stage() -> None:
 
 def test_an_accelerate_file_that_was_not_read_leaves_the_layout_open() -> None:
     workload = read(f"{LAUNCH} --config_file conf/fsdp.yaml --num_processes 16 {SFT} --per_device_train_batch_size 2\n")
-    assert workload.missing_files == ("conf/fsdp.yaml",)
+    assert workload.missing_files == ("conf/fsdp.yaml", "sft.py")
     assert (workload.plan.tp, workload.plan.dp, workload.plan.micro_batch) == (None, None, 2)
     assert "conf/fsdp.yaml" in why(workload, "plan.sharding")
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
+import signal
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 from opsk.errors import TelemetryError
 from opsk.telemetry.gpu.nvidia_smi import FIELDS, NvidiaSmi, parse_rows
 from opsk.telemetry.gpu.samples import GpuDriverMissingError, GpuReading, GpuSample
+from tests.fakes.advisor_process import eventually
 from tests.fakes.nvidia_smi import H100, UUID, print_help, print_rows, write_program
 
 MIB = 1 << 20
@@ -206,15 +210,18 @@ def test_the_program_is_run_and_a_missing_one_is_named(tmp_path: Path) -> None:
         NvidiaSmi(str(tmp_path / "none")).gpus()
 
 
-def test_a_program_that_hangs_is_left_and_not_started_twice(tmp_path: Path) -> None:
+def test_a_program_that_hangs_is_left_and_not_started_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that waits for the driver in the kernel does not end by a signal; here none is sent to it."""
     program, started = tmp_path / "smi", tmp_path / "started"
-    program.write_text(f"#!/bin/sh\necho x >>{started}\nexec sleep 60\n")
+    program.write_text(f"#!/bin/sh\necho $$ >>{started}\nexec sleep 60\n")
     program.chmod(0o755)
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda _child: None)
     smi = NvidiaSmi(str(program), deadline_s=0.5)
     for _ in range(2):
         with pytest.raises(TelemetryError, match="not answered within"):
             smi.gpus()
-    assert started.read_text() == "x\n"
+    (pid,) = eventually(lambda: started.read_text().split() if started.exists() else [], bool)
+    os.kill(int(pid), signal.SIGKILL)
 
 
 @given(st.text(max_size=400), st.integers(0, 12))
