@@ -237,7 +237,7 @@ def test_each_has_remaps_of_its_own(clusters: tuple[Cluster, Cluster]) -> None:
         for option in ("--resume", "--undo"):
             done = each.lab.opsk("remap", option, others, "--yes", cwd=each.top)
             assert (done.returncode, "Traceback" in done.stderr) == (ExitStatus.USAGE, False)
-            assert f"and Slurm's commands ask cluster {each.lab.cluster} here" in done.stderr
+            assert f"but Slurm's commands use cluster {each.lab.cluster} here" in done.stderr
     with ThreadPoolExecutor() as pool:  # both at once
         undone = pool.map(
             lambda of: of[0].lab.opsk("remap", "--undo", of[1], "--yes", cwd=of[0].top), ((west, first), (east, second))
