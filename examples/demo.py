@@ -34,7 +34,7 @@ NOT_FOR_THE_LAB = {"gcc", "libc6-dev", "python3-venv", "prometheus"}
 SCRIPTS = (
     ("llama3-8b-megatron.sbatch", "a job that fits", ()),
     ("llama3-70b-megatron.sbatch", "a job that would run out of memory, and what would help", ()),
-    ("site-launcher.sbatch", "a job whose settings are in a file that opsk cannot see", ("13b",)),
+    ("site-launcher.sbatch", "a job whose batch a program chooses when it runs", ("13b",)),
     ("hello.sbatch", "no training job: opsk prints nothing", ()),
 )
 PLAN, MISWIRED = EXAMPLES / "plans" / "llama3-70b-64.toml", EXAMPLES / "miswired.ibnetdiscover"

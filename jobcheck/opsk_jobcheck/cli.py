@@ -33,6 +33,8 @@ MAX_SCRIPT_BYTES = 4 * MIB
 MAX_NAMED_FILE_BYTES = 256 * KIB
 MAX_NAMED_FILES = 8
 
+NOTHING_TO_SAY = "nothing to say on this job: sbatch would print no advice (--detail long lists why)"
+
 MARKS = {"✗": "red", "NO:": "red", "✓": "green", "ok:": "green", "!": "yellow", "?": "yellow"}
 
 
@@ -114,7 +116,10 @@ def _render(advice: Advice, detail: Detail, *, is_array: bool, ascii_only: bool)
         return ("the script says #OPSK off: sbatch would print no advice",)
     if not advice.workload.is_training:
         return ("no training job that opsk knows: sbatch would print no advice",)
-    return mark_array_task(lines(advice, detail, ascii_only=ascii_only), is_array=is_array, ascii_only=ascii_only)
+    rows = lines(advice, detail, ascii_only=ascii_only)
+    if not rows:
+        return (NOTHING_TO_SAY,)
+    return mark_array_task(rows, is_array=is_array, ascii_only=ascii_only)
 
 
 def _has_colour() -> bool:

@@ -19,6 +19,7 @@ from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Completion
 from opsk.workload.defaults import MEGATRON_DEEPSPEED, MEGATRON_LM, Assumption
 from opsk.workload.workload import Problem, Workload
+from opsk_jobcheck.advice.missing_values import MissingValue
 from opsk_jobcheck.advice.placement import PlacementAdvice
 from opsk_jobcheck.advice.search import Waste
 from opsk_jobcheck.advice.suggestions import BestPlan, Suggestion
@@ -40,7 +41,8 @@ class Advice:
     """The answer to one submission.
 
     ``prediction`` is that of the requested plan alone (see `predict_one`); it is ``None`` when the verdict is
-    ``unknown``, and then ``why_unknown`` lists the reasons. ``is_searched`` tells whether other plans were evaluated,
+    ``unknown``, and then ``why_unknown`` lists the reasons, and ``requested`` the one or two values with which there
+    would be a verdict. ``is_searched`` tells whether other plans were evaluated,
     ``is_short`` that they or the placement were left out because of load; ``is_gpu_known`` whether the requested GPU is
     in the catalogue.
     """
@@ -58,6 +60,7 @@ class Advice:
     assumed: tuple[Assumption, ...] = ()
     problems: tuple[Problem, ...] = ()
     why_unknown: tuple[str, ...] = ()
+    requested: tuple[MissingValue, ...] = ()
     is_searched: bool = False
     is_short: bool = False
     is_gpu_known: bool = True

@@ -31,6 +31,7 @@ from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Assumption, Completion, complete
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.advice import Advice, find_guesses
+from opsk_jobcheck.advice.missing_values import MissingValue, find_missing_values, state_values
 from opsk_jobcheck.advice.placement import PlacementAdvice, PlacementRequest, advise_live_placement, advise_placement
 from opsk_jobcheck.advice.problems import (
     apply_launcher_ranks,
@@ -51,6 +52,8 @@ Result = TypeVar("Result")
 
 NOT_PLACED = PlacementAdvice()
 """The placement where none was searched for."""
+SMALL_SHARE = 0.25
+"""A job that takes less of a GPU's memory than this is not asked for values: it fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,20 +125,58 @@ class Adviser:
             problems=tuple(dict.fromkeys((*workload.problems, *completion.problems))),
         )
         reasons = self._find_obstacles(workload, completion)
-        if self.cluster is None or completion.model is None or completion.plan is None or reasons:
-            waste = self._explain_stops(workload) if self.search and completion.plan is None else ()
-            return replace(bare, why_unknown=reasons or ("the workload is incomplete",), waste=waste)
         try:
-            cluster, assumed = _with_requested_gpu(self.cluster, workload.gpu)
+            bare = self._apply_requested_gpu(bare)
         except InputError as error:
             why = f"{error.message}{'; ' if error.hint else ''}{error.hint}"
-            return replace(bare, is_gpu_known=False, why_unknown=(why,))
+            bare = replace(bare, is_gpu_known=False)
+            reasons = reasons or (why,)
+        if self.cluster is None or completion.model is None or completion.plan is None or reasons:
+            waste = self._explain_stops(workload) if self.search and completion.plan is None else ()
+            return replace(
+                bare,
+                why_unknown=reasons or ("the workload is incomplete",),
+                requested=self._find_decisive_values(bare),
+                waste=waste,
+            )
         try:
-            if cluster is not bare.cluster:
-                bare = replace(bare, cluster=cluster, assumed=(*bare.assumed, *assumed))
             return self._predict(bare, constraints)
         except OpskError as error:
             return replace(bare, why_unknown=(error.message,))
+
+    def _apply_requested_gpu(self, advice: Advice) -> Advice:
+        """Return the advice with the GPU type that the job requests.
+
+        Raises
+        ------
+        InputError
+            When the catalogue has no such GPU.
+        """
+        if advice.cluster is None:
+            return advice
+        cluster, assumed = _with_requested_gpu(advice.cluster, advice.workload.gpu)
+        if cluster is advice.cluster:
+            return advice
+        return replace(advice, cluster=cluster, assumed=(*advice.assumed, *assumed))
+
+    def _find_decisive_values(self, advice: Advice) -> tuple[MissingValue, ...]:
+        """Return the one or two values with which there would be a verdict; none where it is no surprise.
+
+        With the examples, the job has to get a prediction, and one that takes a fair part of the memory.
+        """
+        workload, cluster = advice.workload, advice.cluster
+        values = find_missing_values(workload, advice.completion)
+        if not values or cluster is None or not advice.is_gpu_known or _explain_special_memory(workload):
+            return ()
+        completion = complete(state_values(workload, values))
+        if completion.model is None or completion.plan is None:
+            return ()
+        try:
+            memory = predict_one(completion.model, completion.plan, cluster, self.efficiency).memory
+        except OpskError:
+            return ()
+        is_small = float(memory.total_bytes.expected) < SMALL_SHARE * float(memory.capacity_bytes)
+        return () if is_small else values
 
     def _find_obstacles(self, workload: Workload, completion: Completion) -> tuple[str, ...]:
         """Return the reasons why no prediction is possible."""
@@ -144,9 +185,7 @@ class Adviser:
         for name in sorted(completion.missing, key=lambda name: name.startswith("plan.")):
             missing.setdefault(why.get(name, "not stated"), []).append(name.partition(".")[2])
         reasons = [f"{', '.join(names)}: {reason}" for reason, names in missing.items()]
-        for part in (find_unknown_reason(workload.options), explain_partial_offload(workload.options)):
-            if part:
-                reasons.insert(0, part)
+        reasons[:0] = _explain_special_memory(workload)
         if self.cluster is None:
             reasons.append("no cluster is named: give --cluster, or set cluster in /etc/opsk/opsk.toml")
         reasons += [problem.what for problem in completion.problems if completion.plan is None]
@@ -287,6 +326,12 @@ class Adviser:
         """Return the constraints with the default partition of the site, or else of Slurm, where none is named."""
         default = self.default_partition or (self.live.default_partition if self.live is not None else None)
         return constraints if constraints.partitions or not default else replace(constraints, partitions=(default,))
+
+
+def _explain_special_memory(workload: Workload) -> tuple[str, ...]:
+    """Return why the memory of a workload cannot be predicted, whatever the script states about its model and plan."""
+    parts = (explain_partial_offload(workload.options), find_unknown_reason(workload.options))
+    return tuple(filter(None, parts))
 
 
 def _with_requested_gpu(cluster: ClusterSpec, requested: str | None) -> tuple[ClusterSpec, tuple[Assumption, ...]]:

@@ -9,7 +9,7 @@ from opsk.text import format_count
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice import sections
 from opsk_jobcheck.advice.advice import Advice
-from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, is_ascii_only, to_ascii
+from opsk_jobcheck.advice.layout import CUT_MARK, LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, is_ascii_only, to_ascii
 from opsk_jobcheck.advice.sections import render_network, render_sharing
 
 __all__ = ["MAX_LINES", "Detail", "is_ascii_only", "lines", "mark_array_task", "parse_detail", "short_lines"]
@@ -38,7 +38,7 @@ def parse_detail(environment: Mapping[str, str]) -> Detail:
 
 
 def lines(advice: Advice, detail: Detail | str = Detail.DEFAULT, *, ascii_only: bool = False) -> tuple[str, ...]:
-    """Return the advice as lines without prefix or colour.
+    """Return the advice as lines without prefix or colour; none where there is nothing to say but in the long form.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def lines(advice: Advice, detail: Detail | str = Detail.DEFAULT, *, ascii_only: 
     elif detail == Detail.LONG:
         rows = [row for line in _build_lines(advice) for row in line.rows()]
     else:
-        rows = _select_lines(_build_lines(advice))
+        rows = _select_lines(_build_lines(advice), names_omitted=sections.is_explained(advice))
     return tuple(to_ascii(row) if ascii_only else row for row in rows)
 
 
@@ -67,10 +67,13 @@ def mark_array_task(rows: tuple[str, ...], *, is_array: bool, ascii_only: bool =
     return (f"{rows[0]}{to_ascii(note) if ascii_only else note}", *rows[1:])
 
 
-def _render_short(advice: Advice) -> tuple[str, str]:
-    """Return headline and verdict."""
-    verdict = next(sections.unknown(advice)) if advice.verdict is Verdict.UNKNOWN else sections.memory(advice)
-    return sections.headline(advice).row(), verdict.row()
+def _render_short(advice: Advice) -> tuple[str, ...]:
+    """Return headline and verdict; without a verdict, the first line on what is wrong or missing."""
+    if advice.verdict is not Verdict.UNKNOWN:
+        return sections.headline(advice).row(), sections.memory(advice).row()
+    parts = (*sections.unknown(advice), *sections.mending(advice), *sections.problems(advice))
+    first = next((line for line in parts if line.weight is not Weight.NEVER), None)
+    return () if first is None else (sections.headline(advice).row(), first.row())
 
 
 def _build_lines(advice: Advice) -> list[Line]:
@@ -97,11 +100,24 @@ def _build_network_lines(advice: Advice) -> Iterable[Line]:
         yield Line(label="shares", text=text, weight=Weight.SHARES, topic="shared links")
 
 
-def _select_lines(parts: list[Line]) -> list[str]:
-    """Return the most important lines, in their order; the last one lists what was omitted and how to see it."""
+def _select_lines(parts: list[Line], *, names_omitted: bool) -> list[str]:
+    """Return the most important lines, in their order; the last one lists what was omitted and how to see it.
+
+    A headline alone says nothing: then there are none.
+
+    Parameters
+    ----------
+    names_omitted
+        Whether lines that belong to the long form only are named too; otherwise only what was cut is.
+    """
     rows = [line for line in parts if line.weight is not Weight.NEVER]
-    is_all = len(parts) == len(rows) <= MAX_LINES and all(line.is_whole for line in rows)
-    if is_all:
+    if all(line.weight is Weight.HEADLINE for line in rows):
+        return []
+    if names_omitted:
+        is_all = len(parts) == len(rows) and all(line.is_whole for line in rows)
+    else:
+        is_all = not any(CUT_MARK in line.row() for line in rows)
+    if is_all and len(rows) <= MAX_LINES:
         return [line.row() for line in rows]
     order = sorted(range(len(rows)), key=lambda index: (rows[index].weight, index))
     selected = set(order[: MAX_LINES - 1])

@@ -32,6 +32,8 @@ ENDINGS = {
 }
 MAX_TEXT = 60
 MAX_PATH = 40
+MAX_SUBJECT = 30
+"""The names of one or two missing values stay before the reason."""
 MAX_PROBLEM = 160
 """A problem may take a row and a half, so that its remedy is shown."""
 NOTHING_SPECIAL = (0, 1, False, "none")
@@ -233,32 +235,40 @@ def _gpu_name(advice: Advice) -> str:
 
 
 def unknown(advice: Advice) -> Iterator[Line]:
-    """Yield the lines on what is unknown, why, and how to state it."""
+    """Yield the lines on what is unknown and why; reasons that nobody can change are in the long form only."""
     reasons = advice.why_unknown or ("the script does not say enough",)
+    is_useful = is_explained(advice)
     for index, reason in enumerate(reasons):
         start = "" if index else "? cannot tell: "
+        weight = Weight.SPEED if index else Weight.MEMORY
         yield Line(
             label="" if index else "verdict",
             text=start + reason,
             brief=_brief_reason(start, reason),
-            weight=Weight.SPEED if index else Weight.MEMORY,
+            weight=weight if is_useful else Weight.NEVER,
             topic="reason",
         )
-    if advice.completion.missing and not find_unknown_reason(advice.workload.options):
-        names = sorted(advice.completion.missing, key=lambda name: name.startswith("plan."))
-        words = " ".join(f"{name.partition('.')[2]}=…" for name in names)
-        text = f"→ say it in the script: #OPSK {words}"
+    if advice.requested:
+        statements = " ".join(value.statement for value in advice.requested)
+        its = "its value" if len(advice.requested) == 1 else "their values"
+        text = f"→ state {its} in the script, as in: #OPSK {statements}"
         yield continuation(text, Weight.STATEMENT, brief=text)
 
 
+def is_explained(advice: Advice) -> bool:
+    """Return whether there is a verdict, or whether one thing prevents it that the user or the site can change."""
+    is_complete = not advice.completion.missing and not find_unknown_reason(advice.workload.options)
+    return advice.prediction is not None or bool(advice.requested) or is_complete
+
+
 def _brief_reason(start: str, reason: str) -> str:
-    """Return a reason in one row: paths are shortened, and the reason comes before its subject."""
+    """Return a reason in one row: paths are shortened, and the reason comes before a long subject."""
     room = MAX_WIDTH - LABEL_WIDTH - len(start)
     if len(reason) <= room:
         return ""
     short = " ".join(_shorten_path(word) for word in reason.split(" "))
     names, colon, why = short.partition(": ")
-    if len(short) <= room or not colon:
+    if len(short) <= room or not colon or len(names) <= MAX_SUBJECT:
         return start + cut(short, room)
     row = f"{why} ({names})"
     return start + (row if len(row) <= room else cut(why, room))

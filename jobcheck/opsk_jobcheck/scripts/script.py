@@ -345,7 +345,7 @@ def _state_statements(statements: Statements, findings: Findings) -> None:
 
 def _report_unread(framework: str | None, findings: Findings, *, model_name: str | None) -> None:
     """Mark the unread settings of a training job as unknown; the shape of a public model is known by its name."""
-    why = f"opsk cannot read the settings of {framework} yet" if framework else "no training framework was recognised"
+    why = f"opsk cannot read the settings of {framework} yet" if framework else "no setting that opsk knows states it"
     fields = (
         *(() if model_name else SHAPE),
         *(() if has_own_length(model_name) else ("model.seq",)),

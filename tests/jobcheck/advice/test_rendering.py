@@ -60,6 +60,9 @@ def test_at_most_six_lines_are_said_and_the_last_says_what_was_left_out(script: 
     for one in (adviser, Adviser(cluster=adviser.cluster), Adviser()):
         advice = one.advise(read_script(script, file="job.sh"))
         few, everything = lines(advice), lines(advice, Detail.LONG)
+        if script == SCRIPTS["frozen"] or (script == SCRIPTS["unknown"] and not one.cluster):
+            assert not few  # no line that the user adds would give a verdict
+            continue
         assert 2 <= len(few) <= MAX_LINES
         assert few[0] == everything[0]
         if few != everything:

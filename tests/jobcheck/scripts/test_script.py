@@ -138,10 +138,10 @@ def test_a_public_model_is_named_by_programs_that_nobody_reads(flag: str) -> Non
     assert read(HEAD + "srun python train.py --model resnet50\n").model.name is None
 
 
-def test_a_trainer_of_no_known_framework_says_so() -> None:
+def test_a_trainer_of_no_known_framework_has_the_reason() -> None:
     workload = read(HEAD + "srun python train.py --layers 4\n")
     assert (workload.framework, workload.is_training) == (None, True)
-    assert workload.unknown[0].why == "no training framework was recognised"
+    assert workload.unknown[0].why == "no setting that opsk knows states it"
 
 
 def test_a_configuration_is_wanted_and_read_when_it_is_given() -> None:

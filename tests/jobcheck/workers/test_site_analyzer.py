@@ -58,7 +58,7 @@ def test_a_wrapper_is_told_by_the_script_that_it_starts(analyzer: SiteAnalyzer) 
     assert analyzer.analyze(query(wrapper, may_want=True, files={"inner.sh": "hostname\n"})) == Analysis(silent=True)
     files = {"inner.sh": inner}
     assert analyzer.analyze(query(wrapper, may_want=True, files=files)) == Analysis(wanted=("pretrain_gpt.py",))
-    assert analyzer.analyze(query(wrapper, may_want=True, files=files, unread=("pretrain_gpt.py",))).lines
+    assert analyzer.analyze(query(wrapper, may_want=True, files=files, unread=("pretrain_gpt.py",))).comment
 
 
 def test_an_opted_out_script_is_marked_so(analyzer: SiteAnalyzer) -> None:
