@@ -99,11 +99,12 @@ def parse_gpus(text: object, *, bare: bool = False) -> tuple[int | None, str | N
     ----------
     text
         ``gres:gpu:8``, ``gres/gpu:h100:8``, ``gpu``, ``cpu=4,gres/gpu=1``, ``gpu:a100:2,gpu:h100:2`` (4, no one type).
+        Of several counts of one type the largest is taken, as slurmctld does: ``--gres`` and ``--gpus-per-node`` of one
+        job are both here.
     bare
         The text is the value of ``--gpus`` and similar options, where ``gpu`` is left out: ``8``, ``h100:8``.
     """
-    total: int | None = None
-    types: set[str | None] = set()
+    counts: dict[str | None, int] = {}
     if not text:
         return None, None
     for part in _SOCKETS.sub("", str(text)).split(","):
@@ -115,9 +116,8 @@ def parse_gpus(text: object, *, bare: bool = False) -> tuple[int | None, str | N
         count, kind = _count_and_type(words[1:])
         if count is None:
             continue
-        total = (total or 0) + count
-        types.add(kind)
-    return total, types.pop() if len(types) == 1 else None
+        counts[kind] = max(count, counts.get(kind, 0))
+    return (sum(counts.values()) if counts else None), next(iter(counts)) if len(counts) == 1 else None
 
 
 def _count_and_type(words: list[str]) -> tuple[int | None, str | None]:
@@ -222,7 +222,7 @@ def _parse_cli_options(options_json: str) -> _ParsedOptions:
         ntasks=number(options.get("ntasks")),
         ntasks_per_node=number(options.get("ntasks-per-node")),
         gpus=in_all,
-        gpus_per_node=per_node if per_node is not None else gres_count,
+        gpus_per_node=max((count for count in (per_node, gres_count) if count is not None), default=None),
         gpus_per_task=per_task,
         gpu_type=kind or gres_kind or kind_in_all or kind_per_task,
         cpus_per_task=number(options.get("cpus-per-task")),

@@ -54,6 +54,7 @@ _OTHER_SCHEDULERS = (("#PBS", "pbs"), ("#BSUB", "lsf"), ("#COBALT", "cobalt"))
 MAX_HEAD_CHARACTERS = 1 << 20
 _LATE = re.compile(r"^(#SBATCH[ \t]+-[^\n]*)", re.MULTILINE)
 """Directives are at the top; after a comment of this size no more are read."""
+MAX_LATE_LINES = 64
 MAX_TEXT = 200
 """Longest piece of a script in evidence or in a message."""
 _MAGIC = ("#SBATCH", "#SLURM")
@@ -74,10 +75,12 @@ _FIELDS = {
     "tres-per-task": "slurm.gpus_per_task",
     "partition": "slurm.partition",
     "constraint": "slurm.constraint",
+    "nodelist": "slurm.nodelist",
+    "nodefile": "slurm.nodelist",
     "job-name": "slurm.job_name",
 }
 """Where each option ends; among options with the same end the first that is named here wins."""
-_WORDS = frozenset({"slurm.partition", "slurm.constraint", "slurm.job_name"})
+_WORDS = frozenset({"slurm.partition", "slurm.constraint", "slurm.nodelist", "slurm.job_name"})
 
 
 class ArgumentKind(Enum):
@@ -223,6 +226,7 @@ class Directives:
     gpu_type: str | None = None
     partition: str | None = None
     constraint: str | None = None
+    nodelist: str | None = None
     job_name: str | None = None
     is_heterogeneous: bool = False
     evidence: tuple[Evidence, ...] = ()
@@ -263,19 +267,36 @@ def read_directives(text: str, *, file: str) -> Directives:
 
 
 def find_late_directives(text: str, *, file: str) -> tuple[Problem, ...]:
-    """Return a problem for the directive lines below the first command, which sbatch does not read.
+    """Return a problem for the directive lines below the first command, which sbatch does not read."""
+    lines = list_late_lines(text)
+    if not lines:
+        return ()
+    head = text[:MAX_HEAD_CHARACTERS]
+    first = head.count("\n", 0, find_head_end(head)) + 1
+    shown = head.split("\n", lines[0])[lines[0] - 1].strip()[:MAX_TEXT]
+    more = f" and {len(lines) - 1} more #SBATCH {'line' if len(lines) == 2 else 'lines'}" if len(lines) > 1 else ""
+    verb, them = ("is", "it") if len(lines) == 1 else ("are", "them")
+    what = f"{shown}{more} {verb} below the first command, line {first}: sbatch does not read {them}"
+    return (Problem(what=what, file=file, line=lines[0], hint="move #SBATCH lines above the first command"),)
 
-    Lines that a script writes into another one (a here-document) are left alone: no ``<<`` may stand before them.
+
+def list_late_lines(text: str) -> tuple[int, ...]:
+    """Return the numbers of the directive lines below the first command.
+
+    Lines that a script writes into another one (a here-document) are left out: no ``<<`` may stand before them.
     """
     head = text[:MAX_HEAD_CHARACTERS]
     start = find_head_end(head)
-    match = _LATE.search(head, start)
-    if match is None or "<<" in head[start : match.start()]:
-        return ()
-    line = head.count("\n", 0, match.start(1)) + 1
-    first = head.count("\n", 0, start) + 1
-    what = f"{match[1].strip()[:MAX_TEXT]} is below the first command, line {first}: sbatch does not read it"
-    return (Problem(what=what, file=file, line=line, hint="move #SBATCH lines above the first command"),)
+    end = head.find("<<", start)
+    lines: list[int] = []
+    position, line = 0, 1
+    for match in _LATE.finditer(head, start, len(head) if end < 0 else end):
+        line += head.count("\n", position, match.start(1))
+        position = match.start(1)
+        lines.append(line)
+        if len(lines) >= MAX_LATE_LINES:
+            break
+    return tuple(lines)
 
 
 def _read(head: str, file: str) -> Directives:
@@ -378,7 +399,9 @@ class _DirectiveReader:
     def _take(self, option: _Option) -> None:
         """Keep one option's value, or report why it is unknown."""
         field, value = _FIELDS[option.name], option.value
-        if field in _WORDS:
+        if option.name == "nodefile" or (option.name == "nodelist" and "/" in value):
+            self._mark_unknown(field, f"the nodes are in a file: {value[:MAX_TEXT]}", option)
+        elif field in _WORDS:
             self._state(field, value[:MAX_TEXT], option)
         elif "$" in value or "`" in value:
             shown = value[:MAX_TEXT]
@@ -427,10 +450,20 @@ class _DirectiveReader:
         if count is None or not 0 <= count < MAX_COUNT:
             self._report_unknown(field, f"{option.value[:MAX_TEXT]!r} is not a number of GPUs", option)
             return
-        if count:
+        if count and self.values.get(field, count) != count:
+            self._report_two_counts(field, count, option)
+        elif count:
             self._state(field, count, option)
         if kind and count:
             self._state("gpu", kind[:MAX_TEXT], option)
+
+    def _report_two_counts(self, field: str, count: int, option: _Option) -> None:
+        """Keep the larger of two counts of GPUs, as slurmctld does up to 24.11; 26.05 refuses them."""
+        other = int(self.values[field])
+        what = f"--{option.name} asks for {count} GPUs of a node, and another option for {other}"
+        self._report_problem(what, option.line.number, "leave out one of them: newer releases of Slurm refuse both")
+        if count > other:
+            self._state(field, count, option)
 
     def _state(self, field: str, value: int | str, option: _Option) -> None:
         """Keep a value and where it stands."""

@@ -12,6 +12,8 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from opsk.errors import InputError
+from opsk.hostlist import expand
 from opsk.workload.workload import Evidence, Problem, Unknown
 from opsk_jobcheck.scripts.bash.values import Text, literal, unknown
 from opsk_jobcheck.scripts.sbatch.directives import Directives, read_directive_options, read_words
@@ -49,6 +51,7 @@ _FIELDS = {
     "gpu_type": "gpu",
     "partition": "slurm.partition",
     "constraint": "slurm.constraint",
+    "nodelist": "slurm.nodelist",
 }
 _SIZES = tuple(name for name in _FIELDS if name not in ("partition", "constraint"))
 _BY_OPTION = {
@@ -117,6 +120,7 @@ def build_typed_request(
         memory={name: options[name] for name in MEMORY_OPTIONS if options.get(name)},
         partition=requested.partition,
         constraint=requested.constraint,
+        nodelist=requested.nodelist,
         is_array="array" in options,
         arguments=arguments,
     )
@@ -142,6 +146,7 @@ class Resources:
     gpu_type: str | None = None
     partition: str | None = None
     constraint: str | None = None
+    nodelist: str | None = None
     evidence: tuple[Evidence, ...] = ()
     unknown: tuple[Unknown, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -164,8 +169,7 @@ def merge(directives: Directives, request: SlurmRequest | None, *, is_for_one_no
         merged.override(request)
     if directives.is_heterogeneous or (request is not None and request.is_heterogeneous):
         merged.forget_sizes()
-    if is_for_one_node and not (request is not None and request.is_merged):
-        merged.take_one_node()
+    merged.take_default_nodes(is_for_one_node=is_for_one_node and not (request is not None and request.is_merged))
     merged.derive_values()
     if request is not None and request.is_merged:
         merged.report_open_node_count()
@@ -216,19 +220,30 @@ class _Merger:
         why = "Slurm chooses the number of nodes"
         self.unknown.setdefault("plan.gpus", Unknown(field="plan.gpus", why=why, file=REQUEST, line=0))
 
-    def take_one_node(self) -> None:
-        """Take the one node that Slurm gives where neither nodes, tasks nor GPUs of the whole job are requested.
+    def take_default_nodes(self, *, is_for_one_node: bool) -> None:
+        """Take the nodes that Slurm gives where neither nodes, tasks nor GPUs of the whole job are requested.
 
-        Source: sbatch's man page, ``--nodes``: enough nodes for the resources per job, of which there are none.
+        They are those of ``--nodelist``, else one where ``is_for_one_node``. Source: sbatch's man page, ``--nodes``:
+        enough nodes for the resources per job, of which there are none. With ``--ntasks-per-gpu`` Slurm 26.05 may
+        spread tasks over more nodes.
         """
-        whole_job = ("nodes", "ntasks", "gpus", "gpus_per_task")
+        whole_job = ("nodes", "ntasks", "gpus", "gpus_per_task", "ntasks_per_gpu")
         is_open = any(name in self.values or _FIELDS[name] in self.unknown for name in whole_job)
         entry = self.evidence.get("plan.gpus_per_node")
-        if is_open or entry is None:
+        if is_open or entry is None or "slurm.nodelist" in self.unknown:
             return
-        text = "Slurm gives one node when none is requested"
-        self.values["nodes"] = 1
-        self.evidence["plan.nodes"] = Evidence(field="plan.nodes", value=1, file=entry.file, line=entry.line, text=text)
+        count, text = 1, "Slurm gives one node when none is requested"
+        if "nodelist" in self.values:
+            count = _count_hosts(str(self.values["nodelist"]))
+            entry = self.evidence["slurm.nodelist"]
+            text = entry.text
+        elif not is_for_one_node:
+            return
+        if count:
+            self.values["nodes"] = count
+            self.evidence["plan.nodes"] = Evidence(
+                field="plan.nodes", value=count, file=entry.file, line=entry.line, text=text
+            )
 
     def forget_sizes(self) -> None:
         """Drop every size: a heterogeneous job has several components, and a hook receives one at a time."""
@@ -247,9 +262,10 @@ class _Merger:
         product: Callable[[int, int], int | None] = lambda left, right: left * right  # noqa: E731
         if "plan.nodes" not in self.unknown:
             self._derive_one_node()
-            self._derive("nodes", ("ntasks", "ntasks_per_node"), "/", _divide_exactly)
+            self._derive("nodes", ("ntasks", "ntasks_per_node"), "/", _divide_up)
         self._derive("nodes", ("gpus", "gpus_per_node"), "/", _divide_exactly)
         self._derive("ntasks", ("nodes", "ntasks_per_node"), "x", product)
+        self._derive_one_task_per_node()
         self._derive("ntasks", ("gpus", "gpus_per_task"), "/", _divide_exactly)
         self._derive("gpus_per_node", ("gpus_per_task", "ntasks_per_node"), "x", product)
         self._derive("gpus", ("gpus_per_task", "ntasks"), "x", product)
@@ -258,6 +274,7 @@ class _Merger:
         self._derive("gpus_per_node", ("gpus", "nodes"), "/", _divide_exactly)
         self._derive("nodes", ("gpus", "gpus_per_node"), "/", _divide_exactly)
         self._derive("ntasks", ("nodes", "ntasks_per_node"), "x", product)
+        self._derive("ntasks", ("gpus", "ntasks_per_gpu"), "x", product)
 
     def _derive(self, name: str, inputs: tuple[str, str], sign: str, rule: Callable[[int, int], int | None]) -> None:
         """Set ``name`` from two others where both are known and it is not."""
@@ -300,6 +317,19 @@ class _Merger:
         text = "one task runs on one node"
         self.evidence["plan.nodes"] = Evidence(field="plan.nodes", value=1, file=entry.file, line=entry.line, text=text)
 
+    def _derive_one_task_per_node(self) -> None:
+        """Take the GPUs of one task as those of a node, where nodes alone are requested: each then has one task."""
+        others = ("ntasks", "ntasks_per_node", "ntasks_per_gpu", "gpus", "gpus_per_node")
+        if "nodes" not in self.values or any(name in self.values or _FIELDS[name] in self.unknown for name in others):
+            return
+        count, entry = self.values.get("gpus_per_task"), self.evidence.get("slurm.gpus_per_task")
+        if isinstance(count, int) and entry is not None:
+            self.values["gpus_per_node"] = count
+            text = f"gpus_per_task {count}, and one task a node when no tasks are requested"
+            self.evidence["plan.gpus_per_node"] = Evidence(
+                field="plan.gpus_per_node", value=count, file=entry.file, line=entry.line, text=text
+            )
+
     def _report_contradiction(self) -> None:
         """Report two different numbers of GPUs, and drop both."""
         nodes, per_node, in_all = (self.values.get(name) for name in ("nodes", "gpus_per_node", "gpus"))
@@ -320,6 +350,19 @@ class _Merger:
 def _divide_exactly(dividend: int, divisor: int) -> int | None:
     """Return the exact quotient, or ``None`` when there is none."""
     return dividend // divisor if divisor and dividend % divisor == 0 else None
+
+
+def _divide_up(dividend: int, divisor: int) -> int | None:
+    """Return the quotient rounded up: the last node may have fewer tasks."""
+    return -(-dividend // divisor) if divisor else None
+
+
+def _count_hosts(text: str) -> int:
+    """Return the number of nodes that a host list names, 0 where it is none."""
+    try:
+        return len(expand(text))
+    except InputError:
+        return 0
 
 
 def build_slurm_variables(text: str, resources: Resources, request: SlurmRequest | None) -> dict[str, Text]:

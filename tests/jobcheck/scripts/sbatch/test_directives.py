@@ -12,6 +12,7 @@ from opsk_jobcheck.scripts.sbatch.directives import (
     find_head_end,
     find_late_directives,
     iterate_head_lines,
+    list_late_lines,
     read_directives,
     read_words,
     split_sbatch_words,
@@ -91,7 +92,7 @@ def test_evidence_names_file_line_and_text() -> None:
         ("-G 32", None, 32, None, None),
         ("--gpus-per-task=1", None, None, 1, None),
         ("--tres-per-task=cpu:4,gres/gpu:2", None, None, 2, None),
-        ("--gres=gpu:4 --gpus-per-node=8", 8, None, None, None),
+        ("--gres=gpu:8 --gpus-per-node=8", 8, None, None, None),
     ],
 )
 def test_gpus_are_read_from_every_option(
@@ -210,4 +211,13 @@ def test_a_head_that_is_longer_than_is_kept_is_read_all_the_same() -> None:
 def test_lines_below_the_first_command_are_said_not_to_be_read(body: str, line: int | None) -> None:
     found = find_late_directives(f"#!/bin/bash\n{body}", file="job.sh")
     assert [problem.line for problem in found] == ([] if line is None else [line])
-    assert all("sbatch does not read it" in problem.what for problem in found)
+    assert all("sbatch does not read" in problem.what for problem in found)
+
+
+def test_all_lines_below_the_first_command_are_listed() -> None:
+    text = "#!/bin/bash\nset -e\n#SBATCH -N 2\n\n#SBATCH -n 2\n# x\n#SBATCH --gres=gpu:8\ncat <<E\n#SBATCH -N 4\nE\n"
+    assert list_late_lines(text) == (3, 5, 7)
+    (problem,) = find_late_directives(text, file="job.sh")
+    assert problem.what == (
+        "#SBATCH -N 2 and 2 more #SBATCH lines are below the first command, line 2: sbatch does not read them"
+    )

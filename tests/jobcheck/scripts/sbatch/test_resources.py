@@ -17,6 +17,7 @@ from opsk_jobcheck.scripts.sbatch.resources import ENVIRONMENT, Resources, build
 from opsk_jobcheck.scripts.sbatch.statements import apply_statements, read_opsk_lines
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.submission.request import SlurmRequest
+from tests.fakes.slurm_sizes import REFUSED_BY_NEWER, SIZES, RequestedSizes
 
 
 def read(*lines: str) -> Directives:
@@ -57,6 +58,23 @@ def test_arithmetic_fills_what_is_fixed(
 ) -> None:
     found = merged(f"#SBATCH {lines}")
     assert (found.nodes, found.gpus_per_node, found.gpus) == (nodes, per_node, in_all)
+
+
+@pytest.mark.parametrize("sizes", [*SIZES, REFUSED_BY_NEWER], ids=lambda sizes: sizes.options)
+def test_sizes_are_those_that_slurmctld_derives(sizes: RequestedSizes) -> None:
+    found = merge(read(f"#SBATCH {sizes.options}"), None, is_for_one_node=True)
+    tasks = found.ntasks if sizes.ntasks is not None else None
+    assert (found.nodes, found.gpus, tasks) == (sizes.nodes, sizes.gpus, sizes.ntasks)
+
+
+def test_two_counts_of_a_nodes_gpus_are_a_problem() -> None:
+    (problem,) = merged(f"#SBATCH {REFUSED_BY_NEWER.options}").problems
+    assert problem.what == "--gpus-per-node asks for 4 GPUs of a node, and another option for 8"
+
+
+@pytest.mark.parametrize("option", ["-F hosts", "-w ./hosts", "-w 'n[0-'"])
+def test_nodes_that_a_file_or_no_list_names_are_not_counted(option: str) -> None:
+    assert merge(read(f"#SBATCH --gres=gpu:8 {option}"), None, is_for_one_node=True).nodes is None
 
 
 @pytest.mark.parametrize(
