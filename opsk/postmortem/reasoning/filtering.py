@@ -20,7 +20,7 @@ CASCADE_WORDS = re.compile(
     r"|ActorDiedError|WorkerCrashedError|RayActorError"
 )
 TRIED_AGAIN = re.compile(
-    r"\b(?:(?<!exceeded error )re-?try(?:ing)?\b(?! (?:count )?exceeded)|retry loop"
+    r"\b(?:(?<!exceeded error )re-?try(?:ing)?\b(?! (?:count )?(?:exceeded|between))|retry loop"
     r"|(?<!and )(?<!then )try(?:ing)? again"
     r"|attempt \d+ (?:of|/)|\(\d+ of \d+\)"
     r"|falling back|continuing (?:on|with)|will be ignored|ignoring|Exception ignored)",
@@ -31,7 +31,12 @@ _CONFIG_TYPES = frozenset(
      "ParserError", "HydraException", "OmegaConfBaseException", "FileNotFoundError", "PermissionError",
      "ModuleNotFoundError", "ImportError", "NotADirectoryError", "IsADirectoryError", "HFValidationError",
      "RepositoryNotFoundError", "DeepSpeedConfigError", "OfflineModeIsEnabled", "LocalEntryNotFoundError",
-     "GatedRepoError", "NoCredentialsError")
+     "GatedRepoError", "NoCredentialsError", "MisconfigurationException", "MissingConfigException",
+     "ConfigCompositionException", "OverrideParseException", "InstantiationException", "InterpolationKeyError",
+     "UnsupportedInterpolationType", "StrictDataclassClassValidationError", "RevisionNotFoundError",
+     "EntryNotFoundError", "DatasetNotFoundError", "TOMLDecodeError", "YAMLError", "ArgumentTypeError",
+     "UsageError", "CUDAMismatchException", "PackageNotFoundError", "DistributionNotFound", "VersionConflict",
+     "SettingsError", "BadParameter", "InvalidConfigError")
 )  # fmt: skip
 _PROGRAM_TYPES = frozenset(
     ("AttributeError", "TypeError", "NameError", "UnboundLocalError", "IndexError", "ZeroDivisionError",
@@ -46,6 +51,9 @@ _CONFIG_WORDS = re.compile(
     r"|Can't load|JSONDecode|Scanner|YAML|TOMLDecode|offline mode|is not in struct"
     r"|not equal to|please (?:set|specify|install|provide|check)|incompatible|only supports?"
     r"|unknown (?:argument|option|key|model)"
+    r"|doesn't (?:support|exist|match)|do(?:es)? not (?:recogni[sz]e|support)|can only be used|must (?:match|have)"
+    r"|to match\b|not installed|\binstall\b|\brequires?\b|cannot be used|not (?:available|compatible|allowed)"
+    r"|outside (?:of )?(?:the )?range|Error (?:locating|instantiating|in call to) target|\bset `|--[a-z]+[-_]"
     r"|got an unexpected|unauthori[sz]ed|authenticat|access to .{1,80} is (?:restricted|denied)|forbidden|\b40[134]\b",
     re.IGNORECASE,
 )

@@ -7,11 +7,12 @@ is stated in the signatures and in docs/reference/signatures.md.
 from __future__ import annotations
 
 # ruff: noqa: E501 -- lines are quoted as programs print them
+from tests.fakes.hard_logs.families import FAMILIES
 
 _TORCH = 'Traceback (most recent call last):\n  File "/work/train.py", line 212, in <module>\n    main()\n  File "/work/train.py", line 180, in main\n    loss = step(model, batch)\n'
 _START = 'Traceback (most recent call last):\n  File "/work/train.py", line 41, in <module>\n    setup()\n  File "/opt/venv/lib/python3.11/site-packages/torch/distributed/c10d_logger.py", line 81, in wrapper\n    return func(*args, **kwargs)\n'
 
-MESSAGES: dict[str, tuple[str, ...]] = {
+_ONE_BY_ONE: dict[str, tuple[str, ...]] = {
     "gpu_memory": (
         _TORCH
         + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 1 has a total capacity of 79.10 GiB of which 1.02 GiB is free. Process 3112 has 78.06 GiB memory in use. Of the allocated memory 71.90 GiB is allocated by PyTorch, and 4.75 GiB is reserved by PyTorch but unallocated.",
@@ -309,6 +310,10 @@ MESSAGES: dict[str, tuple[str, ...]] = {
     ),
     "preempted": ("slurmstepd: error: *** JOB 4711 ON {peer} CANCELLED AT 2026-01-05T11:00:00 DUE TO PREEMPTION ***",),
     "cancelled": ("slurmstepd: error: *** JOB 4711 ON {peer} CANCELLED AT 2026-01-05T11:00:00 ***",),
+}
+MESSAGES: dict[str, tuple[str, ...]] = {
+    failure: own + tuple(each for family in FAMILIES if family.failure == failure for each in family.messages)
+    for failure, own in _ONE_BY_ONE.items()
 }
 """What the rank that fails prints."""
 

@@ -463,4 +463,136 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         " iteration     5426/  250000 | loss scale: 1.0 | grad norm: nan | number of skipped iterations:   0 |",
         "Epoch: [115]  grad_norm: 0.3922 (nan)  time: 0.4944",
     ),
+    "nccl.mnnvl_failed": (
+        "n1:1:2 [0] init.cc:900 NCCL WARN MNNVL (cliqueSize 8) is available but not working on this system. Check the IMEX channel configuration (/dev/nvidia-caps-imex-channels). Set NCCL_MNNVL_ENABLE=0 to ignore this issue.",
+        "n1:1:2 [0] NCCL INFO MNNVL busId 0x1a000 fabric UUID 0.0 cliqueId 0x0 state 3 healthMask 0x0",
+    ),
+    "nccl.p2p_disabled": (
+        "n1:1:2 [0] graph/paths.cc:396 NCCL WARN P2P is disabled between NVLINK connected GPUs 1 and 0. This should not be the case given their connectivity, and is probably due to a hardware issue.",
+        "n1:1:2 [0] NCCL INFO P2P is disabled between connected GPUs 1 and 0. You can repress this message with NCCL_IGNORE_DISABLED_P2P=1.",
+    ),
+    "nccl.peering_failed": (
+        "n1:1:2 [0] transport/p2p.cc:247 NCCL WARN failed to peer with device 3(=1b000): 217 peer access is not supported between these two devices",
+        "n1:1:2 [0] NCCL INFO P2P with device 3 is used",
+    ),
+    "cuda.launch_refused": (
+        "RuntimeError: CUDA error: too many resources requested for launch",
+        "resources were requested for launch at 10:00",
+    ),
+    "cuda.capture_failed": (
+        "RuntimeError: CUDA error: operation not permitted when stream is capturing",
+        "Capturing CUDA graphs (decode, FULL): 100%",
+    ),
+    "cuda.mps_failed": (
+        "RuntimeError: CUDA error: MPS client failed to connect to the MPS control daemon or the MPS server",
+        "the MPS server is ready",
+    ),
+    "host.heap_exhausted": (
+        "java.lang.OutOfMemoryError: Java heap space",
+        "memory allocation of workers is even",
+    ),
+    "nccl.ranks_doubled": (
+        "n1:1:2 [0] bootstrap.cc:231 NCCL WARN Bootstrap Root : rank 3 of 8 ranks has already checked in",
+        "the guest has already checked in",
+    ),
+    "mpi.daemons_not_started": (
+        "ORTE was unable to reliably start one or more daemons.",
+        "all daemons were started",
+    ),
+    "mpi.bad_request": (
+        "mpirun was unable to find the specified executable file, and therefore",
+        "mpirun started the specified executable file",
+    ),
+    "mpi.init_failed": (
+        "It looks like MPI_INIT failed for some reason; your parallel process is",
+        "your parallel process is running",
+    ),
+    "mpi.network_failed": (
+        "The InfiniBand retry count between two MPI processes has been",
+        "[[1,1],3][btl_openib_component.c:3689:handle_wc] from n1 to: n2 error polling LP CQ with status WORK REQUEST FLUSHED ERROR status number 5 for wr_id 7f",
+    ),
+    "nccl.ib_devices_failed": (
+        "n1:1:2 [0] transport/net_ib/common.cc:40 NCCL WARN communicator encountered a fatal error (detected in ncclIbTest)",
+        "n1:1:2 [0] NCCL INFO communicator is ready",
+    ),
+    "nccl.timed_out": ("NCCL error: ncclTimeout", "state is ncclInProgress"),
+    "nccl.proxy_failed": (
+        "n1:1:2 [0] proxy.cc:1500 NCCL WARN [Service thread] Error encountered progressing operation=Connect, res=3, closing connection",
+        "n1:1:2 [0] NCCL INFO [Service thread] Connection closed by localRank 0",
+    ),
+    "nccl.topology_failed": (
+        "n1:1:2 [0] graph/topo.cc:1300 NCCL WARN Could not find any local path from gpu 3 to net.",
+        "n1:1:2 [0] NCCL INFO Could not find any local path from gpu 3 to net: using another.",
+    ),
+    "torch.mismatched_shapes": (
+        "RuntimeError: [3]: params[0] in this process with sizes [50257, 768] appears not to match sizes of the same param in process 0.",
+        "a batch with sizes 50257 and 768",
+    ),
+    "torch.unused_parameters": (
+        "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.",
+        "reduction finished in the prior iteration",
+    ),
+    "storage.object_denied": (
+        "botocore.exceptions.ClientError: An error occurred (AccessDenied) when calling the PutObject operation: Access Denied",
+        "credentials were read from the environment",
+    ),
+    "storage.unmounted": (
+        "mount.nfs: Connection timed out for nas1:/data: failed",
+        "/data is a mount point of nas1",
+    ),
+    "torch.invalid_distribution": (
+        "ValueError: Expected parameter loc (Tensor of shape (8, 4)) of distribution Normal(loc: torch.Size([8, 4])) to satisfy the constraint Real(), but found invalid values:",
+        "all parameters are to satisfy the constraint Real()",
+    ),
+    "train.no_solution": ("numpy.linalg.LinAlgError: SVD did not converge", "SVD converged in 12 sweeps"),
+    "ray.version_mismatch": (
+        "RuntimeError: Version mismatch: The cluster was started with:",
+        "The cluster was started with: ray start --head",
+    ),
+    "ray.too_few_gpus": (
+        "ValueError: Total available GPUs 8 is less than total desired GPUs 16",
+        "Total available GPUs: 16",
+    ),
+    "ray.actor_died": (
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+        "The actor finished this task",
+    ),
+    "config.no_environment": ("KeyError: 'MASTER_ADDR'", "KeyError: 'master_addr'"),
+    "config.launcher_mismatch": (
+        "AssertionError: world size (24) is not divisible by total_model_size (16)",
+        "world size (24) is divisible by 8",
+    ),
+    "hub.no_login": (
+        "wandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
+        "wandb: Currently logged in as: u1",
+    ),
+    "shell.module_unknown": (
+        'Lmod has detected the following error:  The following module(s) are unknown: "cuda/99.1"',
+        "Lmod has detected the following changes: cuda/12.1 => cuda/12.4",
+    ),
+    "shell.cannot_execute": (
+        "bash: ./train: cannot execute binary file: Exec format error",
+        "the format of train is executable",
+    ),
+    "host.locked_memory": (
+        "[1705312345.67] [n1:3112 :0] ib_md.c:309  UCX  ERROR ibv_reg_mr(address=0x7f) failed: Cannot allocate memory : Please set max locked memory (ulimit -l) to 'unlimited' (current: 64 kbytes)",
+        "max locked memory       (kbytes, -l) unlimited",
+    ),
+    "kernel.stuck_in_files": (
+        " rpc_wait_bit_killable+0x1e/0xb0 [sunrpc]",
+        "rpc_wait_bit_killable is traced",
+    ),
+    "kernel.beegfs": (
+        "beegfs: kworker/3:1(1234) [NodeConn (acquire stream)] >> Connect failed: storage01",
+        "beegfs: File system mounted",
+    ),
+    "kernel.lnet": (
+        "LNetError: 1234:0:(o2iblnd_cb.c:3335:kiblnd_check_txs_locked()) Timed out tx: active_txs, 3 seconds",
+        "LNet: Added LNI 10.0.0.5@o2ib [8/256/0/180]",
+    ),
+    "kernel.amdgpu_page_fault": (
+        "amdgpu 0000:c1:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:3 pasid:32770, for process python pid 42)",
+        "amdgpu 0000:c1:00.0: amdgpu: page faults are retried",
+    ),
+    "kernel.limit_of_files": ("VFS: file-max limit 1048576 reached", "VFS: Disk quotas dquot_6.6.0"),
 }
