@@ -33,6 +33,7 @@ from opsk.postmortem.logs import LogFile
 from opsk.postmortem.reasoning import explain
 from opsk.postmortem.reasoning.actions import find_meaning
 from opsk.postmortem.reasoning.memory import add_prediction
+from opsk.postmortem.reasoning.owners import describe_owner
 from opsk.postmortem.reasoning.places import describe_place
 from opsk.postmortem.report import render_html, render_markdown
 from opsk.postmortem.values import (
@@ -82,6 +83,8 @@ def build_postmortem_document(report: Report) -> dict[str, Any]:
         "job": report.job,
         "root_cause": _build_cause(report.root) if report.root is not None else None,
         "alternatives": [_build_cause(cause) for cause in report.alternatives],
+        "owner": describe_owner(report),
+        "before": [_build_moment(moment) for moment in report.before],
         "timeline": [_build_moment(moment) for moment in report.timeline],
         "evidence": [build_evidence_row(finding) for finding in shown],
         "evidence_left_out": len(report.evidence.findings) - len(shown),
@@ -162,7 +165,8 @@ def _parse_number(name: str, value: str) -> str | int:
 def build_place_row(place: Place) -> dict[str, Any]:
     """Return the known fields of a place."""
     names = ("node", "rank", "local_rank", "node_rank", "gpu_index", "gpu_uuid", "pci", "hca", "peer")
-    return {name: value for name in names if (value := getattr(place, name)) not in ("", None)}
+    row = {name: value for name in names if (value := getattr(place, name)) not in ("", None)}
+    return row | ({"ranks": list(place.ranks)} if place.ranks else {})
 
 
 def record_report(report: Report, folder: Path, warn: Warn) -> None:

@@ -23,11 +23,11 @@ from opsk.cli.document import echo_json, echo_message
 from opsk.errors import ExitStatus, InputError
 from opsk.postmortem.evidence.index import Entry
 from opsk.postmortem.logs import LogFile, read_logs
-from opsk.postmortem.reasoning.actions import describe_owner
+from opsk.postmortem.reasoning.owners import describe_owner
 from opsk.postmortem.reasoning.places import describe_place
 from opsk.postmortem.report import render_html, render_markdown
 from opsk.postmortem.report.text import format_divergence, format_memory
-from opsk.postmortem.values import Cause, Evidence, Moment, Report
+from opsk.postmortem.values import Cause, Evidence, Moment, Report, Role
 from opsk.text import escape
 
 _MAX_MOMENTS = 14
@@ -197,6 +197,7 @@ def _format_head(report: Report) -> list[str]:
         first,
         f"cause   {root.failure}, {root.confidence:.0%} sure: {escape(root.what)}",
         f"where   {escape(describe_place(root.where))}",
+        *(f"before  {_format_moment(moment)}" for moment in report.before),
     ]
 
 
@@ -207,7 +208,7 @@ def _format_reasons(root: Cause | None) -> list[str]:
     steps = [f"        {escape(step)}" for step in root.why]
     seen = [
         f"        {escape(finding.source)}:{finding.line}: {escape(finding.text[:160])}"
-        for finding in root.findings[:3]
+        for finding in sorted(root.findings, key=lambda each: each.role is not Role.ROOT)[:3]
     ]
     return ["why", *steps, *(["evidence", *seen] if seen else [])]
 
@@ -255,7 +256,7 @@ def _format_moment(moment: Moment) -> str:
 def format_time(time_s: float | None) -> str:
     """Format a time for people, in UTC as assumed for the logs."""
     if time_s is None or not 0 <= time_s < 1e11:
-        return "time unknown           "
+        return "no time on the line    "
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:23]
 
 

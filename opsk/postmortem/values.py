@@ -86,6 +86,8 @@ class Place:
     """InfiniBand device (``mlx5_3``)."""
     peer: str = ""
     """The other end of a link or connection, where the text names it."""
+    ranks: tuple[int, ...] = ()
+    """Several ranks, where it is not one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +141,7 @@ class RankProgress:
     """How far one rank came, by its log: last iteration, last line, last collective.
 
     ``last_progress_order`` is where in its source the last step was reported, as `Finding.order` counts.
+    ``previous_progress_order`` is where the step before that was.
     ``first_line_s`` is the first time in the log; ``pci`` and ``gpu_index`` are the rank's GPU, as NCCL reports it.
     Where only ``local_rank`` is known it is one of several ranks of that number, on the node of that ``node_rank``.
     ``seq_enqueued``, ``seq_completed``: last NCCL work enqueued and completed, by process group name.
@@ -156,6 +159,7 @@ class RankProgress:
     first_progress_s: float | None = None
     last_progress_s: float | None = None
     last_progress_order: int | None = None
+    previous_progress_order: int | None = None
     first_line_s: float | None = None
     last_line_s: float | None = None
     last_text: str = ""
@@ -308,7 +312,11 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """The collective in which ranks diverged: who is behind, who never arrived."""
+    """The collective in which ranks diverged: who is behind, who never arrived, of whom nothing is known.
+
+    ``completed`` is the last collective that the ranks completed that waited, ``lowest_completed`` that of the ranks
+    behind; ``unseen`` are ranks below the highest of which there is no line at all.
+    """
 
     group: str
     seq: int | None
@@ -316,6 +324,9 @@ class Divergence:
     behind: tuple[int, ...] = ()
     never_arrived: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()
+    unseen: tuple[int, ...] = ()
+    completed: int | None = None
+    lowest_completed: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +353,10 @@ class Report:
         The most likely cause; ``None`` when nothing failed or no cause is likely enough.
     alternatives
         Other candidates, the likeliest first.
+    timeline
+        What happened from the root on, the oldest first; all that is known where there is no root.
+    before
+        Where the job was before the root: its start, and the last step that was reported.
     """
 
     state: str
@@ -349,6 +364,7 @@ class Report:
     root: Cause | None = None
     alternatives: tuple[Cause, ...] = ()
     timeline: tuple[Moment, ...] = ()
+    before: tuple[Moment, ...] = ()
     divergence: Divergence | None = None
     evidence: Evidence = field(default_factory=Evidence)
     skews: tuple[Skew, ...] = ()

@@ -33,7 +33,7 @@ _MIN_NUMBERS = 2
 _HEAD = 160
 """A time stamp precedes the message; later dates are part of the message."""
 _GLOG = re.compile(
-    r"\[?[EWIFD] ?(?P<date>\d{2,4}) (?P<hour>\d{2}):(?P<minute>\d{2}):(?P<second>\d{2})(?P<part>\.\d+)?", re.ASCII
+    r"\[?[EWIFD] ?(?P<date>\d{3,4}) (?P<hour>\d{2}):(?P<minute>\d{2}):(?P<second>\d{2})(?P<part>\.\d+)?", re.ASCII
 )
 _SYSLOG = re.compile(
     r"\b(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(?P<day>\d{1,2}) "
@@ -43,6 +43,12 @@ _SYSLOG = re.compile(
 _US = re.compile(
     r"\b(?P<month>\d{2})/(?P<day>\d{2})/(?P<year>\d{4}) (?P<hour>\d{2}):(?P<minute>\d{2}):(?P<second>\d{2})", re.ASCII
 )
+_LEVEL = re.compile(
+    r"\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<month>\d{2})-(?P<day>\d{2}) "
+    r"(?:\[[\w.]{1,60}\] )?(?P<hour>\d{2}):(?P<minute>\d{2}):(?P<second>\d{2})",
+    re.ASCII,
+)
+"""vLLM and its kin: level, month and day, time."""
 _CLOCK = re.compile(r"(?:^|[\s\[])(?P<hour>[01]\d|2[0-3]):(?P<minute>[0-5]\d):(?P<second>[0-5]\d)(?P<part>[.,]\d+)?\b")
 _CANCELLED = re.compile(r"CANCELLED AT (\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -133,6 +139,7 @@ class LineClock:
                 self._read_glog(head)
                 or self._read_dated(_SYSLOG, head)
                 or self._read_dated(_US, head)
+                or self._read_dated(_LEVEL, head)
                 or self._read_clock(head)
             )
         if time_s is not None:
@@ -152,15 +159,12 @@ class LineClock:
         return offset.total_seconds() if offset else 0.0
 
     def _read_glog(self, head: str) -> float | None:
-        """Read ``E321 02:07:08.4``: month and day without a year, the month without a leading zero."""
+        """Read ``E321 02:07:08.4``: 100 times the month plus the day, without a year (c10/util/Logging.cpp)."""
         match = _GLOG.search(head)
         if match is None:
             return None
-        date, moments = match["date"], []
-        for cut in range(1, len(date)):
-            month, day = int(date[:cut]), int(date[cut:])
-            moments.append(self._build_moment(None, month, day, match))
-        return self._pick_nearest([each for each in moments if each is not None])
+        month, day = divmod(int(match["date"]), 100)
+        return self._build_moment(None, month, day, match)
 
     def _read_dated(self, pattern: re.Pattern[str], head: str) -> float | None:
         """Read syslog's and American dates."""

@@ -107,10 +107,12 @@ _WRITERS = re.compile(
 )
 """Programs that write into journals. Python's logging puts a date and two words before lines as well."""
 _SERVICES = re.compile(
-    r"(?:systemd|sssd|nscd|nslcd|dbus|snapd|cron|sshd|rsyslog|chronyd|munged|slurmd|slurmstepd|node_exporter|dcgm|nv-host"
+    r"(?:systemd|sssd|nscd|journald|udev|auditd|crond|ntpd|ptp4l|postfix|nfsd|rpc\.|mmfs|beegfs|opensm|ibacm|gdm|prometheus|nslcd|dbus|snapd|cron|sshd|rsyslog|chronyd|munged|slurmd|slurmstepd|node_exporter|dcgm|nv-host"
     r"|nvidia-persiste|nvidia-smi|telegraf|fluent|filebeat|containerd|dockerd|kubelet|Xorg|gnome|polkit|irqbalance|tuned)"
 )
-"""Programs of the node: that one of them crashes is background."""
+"""Programs of the node: that one of them crashes or is killed is background."""
+_SLURM_CGROUP = "slurm"
+"""Jobs of Slurm are below slurmstepd.scope or slurm, whichever version of control groups."""
 _REACH_BYTES = 300
 _XID = b"Xid ("
 _OFF_BUS = b"fallen off the bus"
@@ -332,7 +334,11 @@ def _read_oom(event: OomEvent) -> _Meaning:
         "process": event.process or "", "pid": str(event.pid or ""), "cgroup": event.cgroup or "",
         "scope": str(event.scope or ""), "rss_bytes": str(event.rss_bytes or ""),
     }  # fmt: skip
-    role = Role.ROOT if event.scope is not OomScope.NODE or event.pid else Role.CONFIRMATION
+    is_of_node = bool(_SERVICES.match(event.process or "")) or (event.cgroup or "").startswith("/system.slice/")
+    is_of_job = _SLURM_CGROUP in (event.cgroup or "")
+    role = Role.ROOT if (event.scope is not OomScope.NODE or event.pid) and not is_of_node else Role.CONFIRMATION
+    if is_of_job:
+        role = Role.ROOT
     return "kernel.oom", FailureClass.HOST_MEMORY, role, Place(), fields
 
 

@@ -70,6 +70,14 @@ _RANK = re.compile(
     r"\[(?:PG [^\]]{0,60}?|rank ?|Rank )(?:Rank )?(?P<rank>\d{1,7})\]|(?<!ocal )\b[Rr]ank[:= ]\[?(?P<rank2>\d{1,7})\b"
 )
 _TRAILING = re.compile(r"\d$")
+_RANGE = re.compile(r"(?P<first>\d{1,7})(?:-(?P<last>\d{1,7}))?")
+_MAX_TASKS = 4096
+_ORIGINAL = "Original Traceback (most recent call last):"
+"""PyTorch's data loader raises the exception of its worker anew, with the worker's own traceback below it."""
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|<frozen |/torch/_|/conda/")
+"""Files of these frames are libraries': the frame above them is of the program."""
+_CHAINS = {"During handling of the above exception": "during", "The above exception was the direct cause": "cause"}
+"""How Python joins two tracebacks: an exception was raised while another one was handled, or in its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +253,29 @@ def _find_label_host(label: str) -> str:
     for part in label.split():
         if part.startswith("host"):
             return part.removeprefix("host")
+        if part.startswith("ip="):  # Ray names nodes by their address
+            return part.removeprefix("ip=")
     return ""
+
+
+def find_label_ranks(label: str) -> tuple[int, ...]:
+    """Return the ranks that a label lists (``14-15: ``), which printed the same; empty where it lists none."""
+    listed = next((part.removeprefix("tasks") for part in label.split() if part.startswith("tasks")), "")
+    return parse_tasks(listed)
+
+
+def parse_tasks(text: str) -> tuple[int, ...]:
+    """Return the numbers in a list of Slurm (``0-3,7``), a few thousand at most; empty where it is none."""
+    numbers: set[int] = set()
+    for part in text.strip("[]").split(",") if text else ():
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            return ()
+        first, last = int(match["first"]), int(match["last"] or match["first"])
+        if not first <= last < first + _MAX_TASKS:
+            return ()
+        numbers |= set(range(first, last + 1))
+    return tuple(sorted(numbers))[:_MAX_TASKS]
 
 
 def read_fields(signature: Signature, text: str) -> dict[str, str] | None:
@@ -268,7 +298,7 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
     Lines of other ranks in between are passed over by their labels.
     """
     position, stop = line.end, min(len(data), line.end + EXCEPTION_REACH_BYTES)
-    frame, is_flat = "", False
+    frames, is_flat = _Frames(), False
     prefix = _compile_prefix(line.text)
     is_stamped = _STAMP.match(line.text) is not None
     while position < stop:
@@ -281,31 +311,59 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
         text, position = labelled_line.text.rstrip("\r\n "), end
         if prefix is not None and (start := prefix.match(text)) is not None:
             text = text[start.end() :]
-        if labelled_line.label != line.label or not text.strip() or _RAY_TASK.match(text):
+        if labelled_line.label != line.label or not text.strip() or _RAY_TASK.match(text) or text == _ORIGINAL:
             continue
         if text[:1] in " \t":
-            if (found := _FRAME.match(text)) is not None:
-                frame = f"{found['file']}:{found['line']}"
+            frames.take(text)
             continue
         if text.startswith(_FLAT):
             is_flat = True
         if text.startswith((_FLAT, *_BOX)) or (is_flat and not _KIND.match(text)):
-            frame = f"{found['file']}:{found['line']}" if (found := _FRAME.match(text)) is not None else frame
+            frames.take(text)
             continue
         match = _RAISED.match(text)
         if match is None:
             is_flat = True  # cut off, or another rank without a label writes in between: only what is surely one counts
             continue
+        after = data[position : position + _AFTER_BYTES].decode("utf-8", "replace")
+        if (match["message"] or "").startswith("Caught ") and _ORIGINAL in after:
+            frames = _Frames()
+            continue
         fields = {"type": match["type"].rpartition(".")[2]}
         if match["message"]:
             fields["message"] = match["message"][:300]
-        if frame:
-            fields["at"] = frame
+        fields |= frames.fields()
         before = data[max(0, line.start - _AFTER_BYTES) : line.start].rstrip().rpartition(b"\n")[2]
-        if _IGNORED in before or _HANDLED.search(data[position : position + _AFTER_BYTES].decode("utf-8", "replace")):
+        if _IGNORED in before or _HANDLED.search(after):
             fields["handled"] = "yes"
-        return fields, text[:400], begin
+        chained = next((how for words, how in _CHAINS.items() if words in after), "")
+        return fields | ({"chained": chained} if chained else {}), text[:400], begin
     return None
+
+
+class _Frames:
+    """The frames of one traceback, as they are read: the last one, and the last that is no library's."""
+
+    def __init__(self) -> None:
+        self._last = self._own = ""
+        self._is_raised = False
+
+    def take(self, text: str) -> None:
+        """Read a line of a traceback."""
+        match = _FRAME.match(text)
+        if match is None:
+            stripped = text.strip()
+            if stripped.strip("^~ "):
+                self._is_raised = stripped.startswith("raise ")
+            return
+        self._last, self._is_raised = f"{match['file']}:{match['line']}", False
+        if _LIBRARY.search(text) is None:
+            self._own = self._last
+
+    def fields(self) -> dict[str, str]:
+        """Return where the exception was raised, in the program's own code if that is there, and if it says so."""
+        at = self._own or self._last
+        return ({"at": at} if at else {}) | ({"raised": "yes"} if self._is_raised else {})
 
 
 def _compile_prefix(text: str) -> re.Pattern[str] | None:

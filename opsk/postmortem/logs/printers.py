@@ -90,7 +90,8 @@ class LogEnd:
             rank=None if local else self.named.rank, local_rank=self.named.local_rank,
             node_rank=self.named.rank if local else None, node=self.named.node, source=self.path,
             first_iteration=progress.first, last_iteration=progress.last, first_progress_s=progress.first_s,
-            last_progress_s=progress.last_s, last_progress_order=progress.last_order, first_line_s=heading.first_s,
+            last_progress_s=progress.last_s, last_progress_order=progress.last_order,
+            previous_progress_order=progress.previous_order, first_line_s=heading.first_s,
             lines=self.lines, bytes=self.size_bytes, ended_well=self.ended_well or progress.is_complete,
         )  # fmt: skip
         printers = self._find_printers()

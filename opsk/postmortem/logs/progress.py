@@ -47,6 +47,7 @@ class Progress:
     first_s: float | None = None
     last_s: float | None = None
     last_order: int | None = None
+    previous_order: int | None = None
     is_complete: bool = False
 
 
@@ -102,7 +103,7 @@ class ProgressEnds:
     def progress(self, clock: LineClock) -> Progress:
         """Return the training progress."""
         for block in (*reversed(self._pending), self._proven):
-            tail, start = _find_last_steps(block.data)
+            tail, start, previous = _find_last_steps(block.data)
             if tail:
                 break
         else:
@@ -116,6 +117,7 @@ class ProgressEnds:
             first_s=next((step.at_unix_s for step in steps if step.at_unix_s is not None), None),
             last_s=last_s if last_s is not None else _find_stamp_before(block.data[:start], clock),
             last_order=block.offset + start,
+            previous_order=block.offset + previous if previous is not None else None,
             is_complete=total is not None and last.iteration is not None and last.iteration >= total,
         )
 
@@ -128,8 +130,8 @@ def _find_stamp_before(data: bytes, clock: LineClock) -> float | None:
     return None
 
 
-def _find_last_steps(data: bytes, max_lines: int | None = None) -> tuple[list[StepRecord], int]:
-    """Return some steps, the last among them, and where its line begins; none where there is none.
+def _find_last_steps(data: bytes, max_lines: int | None = None) -> tuple[list[StepRecord], int, int | None]:
+    """Return some steps, the last among them, where its line begins and where that of the one before does.
 
     Parameters
     ----------
@@ -142,9 +144,15 @@ def _find_last_steps(data: bytes, max_lines: int | None = None) -> tuple[list[St
         reader = ProgressReader("")
         steps = _filter_steps((*reader.feed(b"\n".join(line for _, line in block) + b"\n"), *reader.finish()))
         if steps:
-            number = steps[-1].line
-            return steps, block[number - 1][0] if 0 < number <= len(block) else block[0][0]
-    return [], 0
+            last = steps[-1]
+            before = next((each for each in reversed(steps) if each.iteration != last.iteration), None)
+            return steps, _find_start(last, block), _find_start(before, block) if before is not None else None
+    return [], 0, None
+
+
+def _find_start(step: StepRecord, lines: list[tuple[int, bytes]]) -> int:
+    """Return where the line of a step begins."""
+    return lines[step.line - 1][0] if 0 < step.line <= len(lines) else lines[0][0]
 
 
 def _filter_steps(results: Iterable[ProgressItem]) -> list[StepRecord]:

@@ -16,6 +16,7 @@ from opsk.postmortem.logs.lines import (
     BROKEN,
     LogLine,
     Piece,
+    find_label_ranks,
     find_line,
     is_plain_end,
     open_log,
@@ -35,6 +36,12 @@ _MAX_LINES = 9
 _THROWN = re.compile(r"\s*what\(\):\s*(?P<message>.+)")
 _ENTRY = re.compile(r"\s*(?P<name>host|rank|exitcode|time)\s*:\s*(?P<value>.+)")
 _RANK = re.compile(r"(?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,4})\)")
+_HOST_AND_RANK = re.compile(
+    rb"^[^\n]{0,80}?host +: (?P<node>[A-Za-z0-9][\w.-]{0,63})\s*\n[^\n]{0,80}?rank +: (?P<rank>\d{1,7}) \(local_rank",
+    re.MULTILINE,
+)
+"""torchrun's report states host and rank of all that failed."""
+_MAX_HOSTS = 64
 _NUMBER = re.compile(r"-?\d{1,4}\b")
 _HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,63}$")
 
@@ -63,6 +70,13 @@ def read_torchrun_report(data: bytes, line: LogLine) -> dict[str, str]:
             fields["exit"] = number[0]
             break
     return fields
+
+
+def _read_hosts(data: bytes, line: LogLine) -> str:
+    """Return the hosts of the ranks in torchrun's report, as ``9@gpu021 11@gpu021``."""
+    part = data[max(0, line.start - _FAR_BYTES) : line.end + _REACH_BYTES]
+    pairs = {int(each["rank"]): each["node"].decode("ascii", "replace") for each in _HOST_AND_RANK.finditer(part)}
+    return " ".join(f"{rank}@{node}" for rank, node in sorted(pairs.items())[:_MAX_HOSTS])
 
 
 def _next_lines(data: bytes, line: LogLine) -> list[str]:
@@ -219,6 +233,8 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
     text, role, line_number = line.text, signature.role, number
     if signature.follow == "report":
         fields |= read_torchrun_report(piece.data, line)
+        if hosts := _read_hosts(piece.data, line):
+            fields["hosts"] = hosts
     elif signature.follow == "what":
         if _matches_signature(thrown := read_cpp_exception(piece.data, line), but=signature):
             return
@@ -298,6 +314,7 @@ def _find_place(line: LogLine, fields: dict[str, str], state: _State) -> Place:
     return Place(
         rank=rank, local_rank=local, node_rank=who.node_rank, node=node or known, gpu_index=line.gpu_index,
         hca=fields.get("hca", ""), peer=fields.get("peer", ""),
+        ranks=find_label_ranks(line.label) if rank is None else (),
     )  # fmt: skip
 
 

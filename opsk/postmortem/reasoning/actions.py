@@ -6,8 +6,20 @@ import re
 from functools import cache
 
 from opsk.hardware.xids import xid
+from opsk.postmortem.reasoning.owners import is_owned_by_cluster, is_owned_by_user
+from opsk.postmortem.reasoning.places import describe_place
 from opsk.postmortem.signatures.signature import Signature, signatures
-from opsk.postmortem.values import Action, Audience, Cause, FailureClass, Finding, JobFacts, Recurrence, Report, Role
+from opsk.postmortem.values import (
+    Action,
+    Audience,
+    Cause,
+    FailureClass,
+    Finding,
+    JobFacts,
+    Origin,
+    Recurrence,
+    Role,
+)
 
 _KERNEL = {
     "kernel.off_bus": ("a GPU fell off the bus", "drain the node and power-cycle it"),
@@ -49,11 +61,12 @@ _KERNEL = {
 }
 _DRAIN = frozenset((FailureClass.GPU_HARDWARE, FailureClass.NVLINK, FailureClass.FABRIC, FailureClass.NODE))
 _HOPELESS = frozenset((FailureClass.CONFIG, FailureClass.GPU_MEMORY))
-_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_NODE = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,252}|[0-9]+[A-Za-z][A-Za-z0-9._-]{0,200}")
+"""Names as Slurm has them: an address, by which Ray names nodes, is none."""
 _JOB = re.compile(r"\d{1,10}(?:_\d{1,10}|\+\d{1,6})?")
 _SURE = 0.6
-_FULL = ("storage.full", "storage.write_failed")
-"""A full file system or quota: its owner makes room."""
+_MAX_ADVICES = 3
+_WITNESSES = (Origin.KERNEL, Origin.GPU, Origin.FABRIC, Origin.CGROUP, Origin.SLURM)
 _BROKEN_FILE = re.compile(
     r"JSONDecode|Decoder?Error|UnicodeDecode|EOF|BadZip|Unpickling|truncated|corrupt|central directory|Scanner|Parser",
     re.IGNORECASE,
@@ -78,10 +91,23 @@ def find_meaning(finding: Finding) -> str:
         return f"the program ended by {kind or 'an exception'}{where}" + (f": {message}" if message else "")
     if finding.signature == "slurm.cancelled" and finding.role is Role.CASCADE:
         return "srun ended the step, because a task of it had failed"
+    if finding.signature == "slurm.task_killed":
+        return _describe_task_end(finding)
     if finding.signature in _KERNEL:
         return _KERNEL[finding.signature][0]
     known = _known().get(finding.signature)
     return known.what if known is not None else finding.signature
+
+
+def _describe_task_end(finding: Finding) -> str:
+    """Return how tasks ended, as srun reports it; several at once by SIGTERM are its own clean-up."""
+    tasks, end = finding.fields.get("tasks", ""), finding.fields.get("end", "")
+    several = not tasks.isdecimal()
+    name = f"task{'s' if several else ''} {tasks}"
+    if end.startswith("Terminated"):
+        return f"srun ended {name}"
+    how = end[:1].lower() + end[1:] if end.startswith(("Exited", "Aborted")) else f"ended by {end.lower()}"
+    return f"{name} {how}"
 
 
 def find_advice(finding: Finding) -> tuple[str, str]:
@@ -99,36 +125,16 @@ def find_advice(finding: Finding) -> tuple[str, str]:
 
 def _advise_on_exception(finding: Finding) -> str:
     """Return what an exception asks for: a missing file, a broken one and a wrong setting are different work."""
+    kind, message, at = (finding.fields.get(name, "") for name in ("type", "message", "at"))
     if finding.failure is FailureClass.SOFTWARE:
-        return "hand it to the job's owner: the program ended itself, and nothing here speaks against the cluster"
+        return f"look at {at or 'where it was raised'}: the program ended itself there"
     if finding.failure is not FailureClass.CONFIG:
         return ""
-    kind, message = finding.fields.get("type", ""), finding.fields.get("message", "")
     if kind in ("FileNotFoundError", "NotADirectoryError", "IsADirectoryError") or "o such file" in message:
-        return "hand it to the job's owner: a file is missing; check its path on all nodes"
+        return "a file is missing: check its path on all nodes"
     if _BROKEN_FILE.search(f"{kind}: {message}"):
-        return (
-            "hand it to the job's owner: a file is broken or was not written whole; make it anew, or use one before it"
-        )
-    return "hand it to the job's owner: a setting is wrong; compare it with the version of the program that runs"
-
-
-def describe_owner(report: Report) -> str:
-    """Return whose problem a report is, for whoever is on call; empty where nothing shows that there is one."""
-    root = report.root
-    if root is None:
-        if report.state in ("ended well", "COMPLETED"):
-            return "nobody: it ended as asked"
-        return "" if report.state == "unknown" else "not known: the evidence shows no cause"
-    if root.failure in (FailureClass.CANCELLED, FailureClass.PREEMPTED):
-        return "nobody: it was ended on purpose"
-    if root.failure in (FailureClass.COLLECTIVE_HANG, FailureClass.RENDEZVOUS):
-        return "not known yet: look at the ranks that did not come"
-    is_full = any(finding.signature in _FULL for finding in root.findings)
-    owner = "the job's owner"
-    if root.failure in _DRAIN or (root.failure is FailureClass.STORAGE and not is_full):
-        owner = "the cluster"
-    return owner if root.confidence >= _SURE else f"probably {owner}"
+        return "a file is broken or was not written whole: make it again, or use one from before it"
+    return "a setting is wrong: compare it with the version of the program that runs"
 
 
 def list_actions(root: Cause | None, job: JobFacts | None, recurrence: tuple[Recurrence, ...]) -> tuple[Action, ...]:
@@ -147,10 +153,13 @@ def list_actions(root: Cause | None, job: JobFacts | None, recurrence: tuple[Rec
             what=f"drain {node} until it was looked at", audience=Audience.ADMINISTRATOR,
             command=f"scontrol update NodeName={node} State=DRAIN Reason='{reason}'",
         ))  # fmt: skip
-    advices = [find_advice(finding) for finding in root.findings]
-    for text, source in dict.fromkeys(each for each in advices if each[0]):
-        audience = Audience.ADMINISTRATOR if root.failure in _DRAIN else Audience.USER
-        actions.append(Action(what=text, audience=audience, source=source))
+    is_of_cluster = is_owned_by_cluster(root)
+    if is_owned_by_user(root):
+        actions.append(Action(what="not the cluster: hand it to the job's owner", audience=Audience.ADMINISTRATOR))
+    if root.failure is FailureClass.COLLECTIVE_HANG:
+        actions.append(_look_at_ranks(root))
+    else:
+        actions += _list_advice(root, Audience.ADMINISTRATOR if is_of_cluster else Audience.USER)
     actions += _list_next_steps(root, job, node)
     actions += [
         Action(
@@ -161,6 +170,31 @@ def list_actions(root: Cause | None, job: JobFacts | None, recurrence: tuple[Rec
         if each.lemon >= _LEMON
     ]  # fmt: skip
     return tuple(actions[:8])
+
+
+def _list_advice(root: Cause, audience: Audience) -> list[Action]:
+    """Return what the signs of a cause advise, each once; of hardware only the clearest, which says it all."""
+    observed = [each for each in root.findings if each.role is Role.ROOT] or list(root.findings)
+    if root.failure in _DRAIN:
+        observed.sort(key=lambda each: each.origin not in _WITNESSES)
+    advices: dict[str, str] = {}
+    for text, source in map(find_advice, observed):
+        if text:
+            advices.setdefault(text, source)
+    shown = list(advices.items())[: 1 if root.failure in _DRAIN else _MAX_ADVICES]
+    return [Action(what=text, audience=audience, source=source) for text, source in shown]
+
+
+def _look_at_ranks(root: Cause) -> Action:
+    """Return where to look at after a hang."""
+    place = root.where
+    if place.rank is None and not place.ranks and not place.node:
+        text = "no rank is known to be behind: keep the stacks of all ranks next time (flight recorder, py-spy dump)"
+        return Action(what=text, audience=Audience.USER)
+    return Action(
+        what=f"look at what {describe_place(place)} did last: its log, its stack, the kernel log of its node",
+        audience=Audience.ADMINISTRATOR,
+    )
 
 
 def _list_next_steps(root: Cause, job: JobFacts | None, node: str) -> list[Action]:

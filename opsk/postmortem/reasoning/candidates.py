@@ -37,6 +37,9 @@ _MANY = 0.5
 """Share of the ranks from which on the same text does not identify a place."""
 _FEW_OF_STORAGE = 2
 """Ranks that fail on files at one moment share the file system, not a fault of their own."""
+_ONE_CAUSE = frozenset((FailureClass.GPU_MEMORY, FailureClass.SOFTWARE, FailureClass.CONFIG, FailureClass.NUMERIC))
+"""What several ranks say of these at one moment, in the same words, is one cause."""
+_MAX_RANKS = 256
 _OF_A_PROCESS = (FailureClass.HOST_MEMORY,)
 _APART_S = 300.0
 """Findings of one kind and place this far apart are two failures [s]."""
@@ -212,13 +215,18 @@ def _join_ranks(similar: list[Candidate], world: int, per_node: int | None) -> l
     if similar[0].failure is FailureClass.STORAGE:
         enough = len(ranks) >= _FEW_OF_STORAGE
         is_single_node = is_single_node and len(ranks) >= _MANY * (per_node or world)
+    if similar[0].failure in _ONE_CAUSE:
+        enough = len(ranks) >= 2
     if not (is_simultaneous and enough):
         return similar
     first = min(similar, key=lambda each: each.first_s if each.first_s is not None else float("inf"))
+    numbers = sorted({each.place.rank for each in similar if each.place.rank is not None})
+    is_part = len(ranks) < world or bool(numbers and numbers[-1] >= len(numbers))
+    place = Place(node=nodes.pop()) if is_single_node and is_part else Place()
     return [
         replace(
             first,
-            place=Place(node=nodes.pop()) if is_single_node and len(ranks) < world else Place(),
+            place=replace(place, ranks=tuple(numbers[:_MAX_RANKS])),
             findings=tuple(finding for each in similar for finding in each.findings),
             base=max(each.base for each in similar),
             what=f"{first.what} (on {len(ranks)} ranks)",

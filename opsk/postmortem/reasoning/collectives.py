@@ -53,11 +53,22 @@ def find_divergence(findings: Iterable[Finding], ranks: Iterable[int], logged: I
     others = known - set(waiting) - set(completed)
     if not silent and waiting and len(others) * _FEW <= len(waiting):
         silent = others  # they report a failure of their own, and not that they waited
+    done = {rank: number - 1 for rank, number in waiting.items() if number > 0} | completed
+    unseen = set(range(max(known, default=0))) - known - set(logged)
     return Divergence(
         group="", seq=parted, op=operation, behind=tuple(sorted(lagging)),
         never_arrived=tuple(sorted(silent)) if waiting or completed else (),
         waiting=tuple(sorted(rank for rank in known if rank in waiting and rank not in lagging)),
+        unseen=tuple(sorted(unseen)) if len(unseen) * _FEW <= len(waiting) else (),
+        completed=_find_commonest(number for rank, number in done.items() if rank not in lagging),
+        lowest_completed=min((number for rank, number in done.items() if rank in lagging), default=None),
     )  # fmt: skip
+
+
+def _find_commonest(numbers: Iterable[int]) -> int | None:
+    """Return the number that most ranks have."""
+    commonest = Counter(numbers).most_common(1)
+    return commonest[0][0] if commonest else None
 
 
 def _find_completed(findings: Iterable[Finding]) -> dict[int, int]:

@@ -8,8 +8,10 @@ from dataclasses import replace
 from opsk.postmortem.reasoning.actions import list_actions
 from opsk.postmortem.reasoning.candidates import build_candidates
 from opsk.postmortem.reasoning.collectives import find_divergence, find_hang_start, list_logged_ranks, list_ranks
+from opsk.postmortem.reasoning.consequences import LastSteps
 from opsk.postmortem.reasoning.filtering import filter_findings
 from opsk.postmortem.reasoning.memory import extract_memory_facts
+from opsk.postmortem.reasoning.owners import is_owned_by_user
 from opsk.postmortem.reasoning.places import RankPlacement, build_placement, find_victim, with_ranks
 from opsk.postmortem.reasoning.scoring import Scene, score_candidates
 from opsk.postmortem.reasoning.timeline import UNKNOWN_ERROR_S, align_clocks, build_timeline, estimate_skews
@@ -32,7 +34,7 @@ _NETWORK = (FailureClass.FABRIC, FailureClass.COLLECTIVE_HANG, FailureClass.NVLI
 MIN_CONFIDENCE = 0.25
 """Below this no cause is named: alternatives and missing evidence are shown."""
 _MAX_ALTERNATIVES = 4
-_MIN_ALTERNATIVE = 0.02
+_MIN_ALTERNATIVE = 0.05
 _END_SIGNATURES = frozenset(
     ("launcher.root_rank", "launcher.first_failure", "launcher.child_signal", "launcher.rank_ended", "mpi.abort",
      "mpi.pmix_error", "slurm.task_killed", "slurm.unkillable", "process.killed", "nccl.unhandled_system_error",
@@ -45,7 +47,8 @@ _NOT_FAILED_STATES = ("COMPLETED", "COMPLETING", "RUNNING", "PENDING")
 def list_missing(evidence: Evidence, causes: Sequence[Cause], divergence: Divergence | None) -> tuple[Missing, ...]:
     """Return the evidence that would settle a failure; empty where all is certain."""
     have = evidence.gathered
-    classes = {cause.failure for cause in causes[:3]} or {FailureClass.HOST_MEMORY}
+    classes = {cause.failure for cause in causes[:3] if cause.confidence >= _MIN_ALTERNATIVE}
+    classes = classes or {FailureClass.HOST_MEMORY}
     root = causes[0] if causes else None
     missing = []
     if "sacct" not in have and evidence.job is None:
@@ -53,7 +56,9 @@ def list_missing(evidence: Evidence, causes: Sequence[Cause], divergence: Diverg
             what="Slurm's record of the job", why="it stands above what the output says: its state, and who ended it",
             how="opsk postmortem JOB on a host that has sacct",
         ))  # fmt: skip
-    if "kernel_log" not in have and classes & {*_GPU, *_NETWORK, FailureClass.HOST_MEMORY, FailureClass.NODE}:
+    is_open = root is None or root.confidence < _SURE_ENOUGH or root.failure in (*_GPU, *_NETWORK)
+    asks_kernel = bool(classes & {*_GPU, *_NETWORK, FailureClass.HOST_MEMORY, FailureClass.NODE})
+    if "kernel_log" not in have and asks_kernel and is_open and not _is_settled(root):
         missing.append(Missing(
             what="kernel logs of the job's nodes", why="an Xid, a lost link or a killed process then settles it",
             how="the epilog of opsk keeps them; else journalctl -k on the node, given with --kernel-log",
@@ -63,8 +68,8 @@ def list_missing(evidence: Evidence, causes: Sequence[Cause], divergence: Diverg
             what="InfiniBand counters before and after", why="errors on one port tell a bad cable from a dead peer",
             how="the prolog and epilog of opsk keep them",
         ))  # fmt: skip
-    if divergence is not None and divergence.never_arrived:
-        unseen = _find_unlogged(evidence, divergence)
+    if divergence is not None:
+        unseen = _find_unlogged(evidence, divergence) or divergence.unseen
         if unseen:
             missing.append(Missing(
                 what=f"logs of rank{'s' if len(unseen) > 1 else ''} {_format_ranks(unseen)}",
@@ -84,6 +89,14 @@ def list_missing(evidence: Evidence, causes: Sequence[Cause], divergence: Diverg
             how="opsk fabric and the kernel log of the peer's node",
         ))  # fmt: skip
     return tuple(missing)
+
+
+def _is_settled(root: Cause | None) -> bool:
+    """Return whether no kernel log can add to a cause: Python raised it, or ranks met on a port or name of the job."""
+    if root is None:
+        return False
+    observed = {finding.signature for finding in root.findings if finding.role is Role.ROOT}
+    return observed == {"python.exception"} or (root.failure is FailureClass.RENDEZVOUS and is_owned_by_user(root))
 
 
 def _find_unlogged(evidence: Evidence, divergence: Divergence) -> tuple[int, ...]:
@@ -108,7 +121,10 @@ def explain(evidence: Evidence, *, recurrence: Sequence[Recurrence] = ()) -> Rep
     """
     evidence = with_ranks(evidence)
     placement = build_placement(evidence)
-    filtered = filter_findings(evidence, has_progress=any(each.last_iteration is not None for each in evidence.ranks))
+    filtered = filter_findings(
+        evidence, has_progress=any(each.last_iteration is not None for each in evidence.ranks),
+        node_of_rank=placement.node,
+    )  # fmt: skip
     skews = estimate_skews(filtered, placement.node)
     findings = align_clocks(filtered, skews, placement.node)
     state = _find_state(evidence, findings)
@@ -118,9 +134,10 @@ def explain(evidence: Evidence, *, recurrence: Sequence[Recurrence] = ()) -> Rep
     root = named[0] if named else None
     others = tuple(cause for cause in causes if cause is not root and cause.confidence >= _MIN_ALTERNATIVE)
     facts = _build_facts(evidence, findings, root)
+    before, timeline = build_timeline(evidence, findings, root)
     return Report(
         state=state, job=evidence.job, root=root, alternatives=others[:_MAX_ALTERNATIVES],
-        timeline=build_timeline(evidence, findings, root), divergence=divergence,
+        timeline=timeline, before=before, divergence=divergence,
         evidence=replace(evidence, findings=findings), skews=skews,
         missing=list_missing(evidence, causes, divergence) if causes or state == "failed" else (),
         actions=list_actions(root, evidence.job, tuple(recurrence)), recurrence=tuple(recurrence), facts=facts,
@@ -183,12 +200,12 @@ def _find_state(evidence: Evidence, findings: Sequence[Finding]) -> str:
         return evidence.job.state
     if _has_succeeded(evidence, findings):
         return "ended well"
-    lasts = {each.source: each.last_progress_order for each in evidence.ranks if each.last_progress_order is not None}
+    steps = LastSteps.of(evidence)
     indications = (
         finding
         for finding in findings
         if finding.role in (Role.ROOT, Role.CASCADE) or finding.signature in _END_SIGNATURES or _is_cut_off(finding)
-        if max(finding.order, finding.last_order) > lasts.get(finding.source, -1)
+        if not steps.follow_in_log(finding)
     )
     return "failed" if next(indications, None) is not None else "unknown"
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from opsk.postmortem.reasoning.candidates import PROCESS_ENDS
+from opsk.postmortem.reasoning.consequences import LastSteps, demote_consequences
 from opsk.postmortem.values import Evidence, FailureClass, Finding, JobFacts, Origin, Place, Role
 
 CASCADE_WORDS = re.compile(
@@ -109,34 +110,30 @@ BEFORE_S, AFTER_S = 120.0, 600.0
 """Kernel messages count from this long before a job's start until this long after its end [s]."""
 _JOB_CGROUP = re.compile(r"job_(\d+)")
 _NETWORK_FLUSH = "5"
-_NEAR_BYTES = 8192
-_CLEANED_UP = ("Terminated", "Killed")
-"""How several tasks end that srun or scancel ended; anything else they did themselves."""
-_KILLS_ON_BAD_EXIT = "Terminating StepId="
-"""srun prints this when a task failed, and not after scancel."""
-_BEFORE_STEP_ENDS = (
-    "slurm.node_not_responding", "slurm.node_lost", "slurm.node_failure", "slurm.task_out_of_memory", "slurm.oom_kill",
-    "slurm.launch_failed", "slurm.launch_on_node_failed", "mpi.pmix_error", "mpi.abort",
-)  # fmt: skip
-"""After these srun cancels the step by itself: nobody called scancel."""
 
 
-def filter_findings(evidence: Evidence, *, has_progress: bool) -> tuple[Finding, ...]:
+def filter_findings(
+    evidence: Evidence, *, has_progress: bool, node_of_rank: Mapping[int, str] = MappingProxyType({})
+) -> tuple[Finding, ...]:
     """Return the findings that count, with their roles in this failure.
 
     Parameters
     ----------
     has_progress
         Whether training had begun: earlier exceptions are more often of the configuration.
+    node_of_rank
+        The node of each rank, where it is known.
     """
     start, end = find_window(evidence)
     job_findings = [finding for finding in evidence.findings if _is_of_job(finding, evidence.job, start, end)]
     specific = {(finding.source, finding.line) for finding in job_findings if finding.signature != "python.exception"}
-    filtered = []
+    handled = {(each.source, each.line) for each in job_findings if each.fields.get("handled")}
+    filtered, dropped = [], []
     for finding in job_findings:
         if finding.signature == "python.exception":
             if (finding.source, finding.line) in specific and finding.fields.get("type"):
-                continue  # the exception has a signature of its own
+                dropped.append(finding)  # the exception has a signature of its own
+                continue
             finding = classify_exception(finding, has_progress=has_progress)
         elif (finding.signature in PROCESS_ENDS and CASCADE_WORDS.search(finding.text)) or (
             finding.signature == "nccl.ib_completion_error" and finding.fields.get("status") == _NETWORK_FLUSH
@@ -144,11 +141,14 @@ def filter_findings(evidence: Evidence, *, has_progress: bool) -> tuple[Finding,
             finding = replace(finding, role=Role.CASCADE)
         elif finding.signature == "slurm.node_failure":
             finding = replace(finding, place=Place())  # the node named is the one that printed it, which lives
-        elif finding.role is Role.ROOT and finding.origin is Origin.JOB_LOG and TRIED_AGAIN.search(finding.text):
+        elif (
+            finding.role is Role.ROOT
+            and finding.origin is Origin.JOB_LOG
+            and (TRIED_AGAIN.search(finding.text) or (finding.source, finding.line) in handled)
+        ):
             finding = replace(finding, role=Role.CONFIRMATION)
         filtered.append(_check_claim(finding, evidence.job))
-    filtered = _demote_srun_cancellations(filtered)
-    return tuple(_demote_ends(_demote_later_tracebacks(filtered)))
+    return demote_consequences(filtered, dropped, LastSteps.of(evidence), node_of_rank)
 
 
 def find_window(evidence: Evidence) -> tuple[float, float]:
@@ -205,54 +205,3 @@ def _check_claim(finding: Finding, job: JobFacts | None) -> Finding:
     if claims is None or finding.role is not Role.ROOT or job.state.split()[0] in claims:
         return finding
     return replace(finding, role=Role.CONFIRMATION)
-
-
-def _demote_srun_cancellations(findings: Sequence[Finding]) -> list[Finding]:
-    """Demote the cancellation of a step after one of its tasks failed: srun cancels it by itself."""
-    failed: dict[str, int] = {}
-    for finding in findings:
-        is_task = finding.signature == "slurm.task_killed" and (
-            finding.fields.get("tasks", "").isdecimal() or not finding.fields.get("end", "").startswith(_CLEANED_UP)
-        )
-        is_by_srun = finding.signature == "slurm.step_aborted" and _KILLS_ON_BAD_EXIT in finding.text
-        if is_task or is_by_srun or finding.signature in _BEFORE_STEP_ENDS:
-            failed[finding.source] = min(finding.order, failed.get(finding.source, finding.order))
-    return [
-        replace(finding, role=Role.CASCADE)
-        if finding.signature == "slurm.cancelled"
-        and finding.fields.get("level") == "STEP"
-        and failed.get(finding.source, finding.order) < finding.order
-        else finding
-        for finding in findings
-    ]
-
-
-def _demote_ends(findings: Sequence[Finding]) -> list[Finding]:
-    """Demote how a process ended where it printed a failure just before or after."""
-    roots: dict[tuple[str, int | None], list[Finding]] = defaultdict(list)
-    for finding in findings:
-        if finding.role is Role.ROOT and finding.origin is Origin.JOB_LOG and finding.signature not in PROCESS_ENDS:
-            roots[finding.source, finding.place.rank].append(finding)
-    return [
-        replace(finding, role=Role.CASCADE)
-        if finding.role is Role.ROOT
-        and finding.signature in PROCESS_ENDS
-        and any(abs(each.order - finding.order) < _NEAR_BYTES for each in roots[finding.source, finding.place.rank])
-        else finding
-        for finding in findings
-    ]
-
-
-def _demote_later_tracebacks(findings: Sequence[Finding]) -> list[Finding]:
-    """Of several exceptions that one rank raises in a row only the first can be the root: the others handle it."""
-    by_source: dict[tuple[str, int | None], list[Finding]] = defaultdict(list)
-    for finding in findings:
-        if finding.signature == "python.exception" and finding.role is Role.ROOT:
-            by_source[finding.source, finding.place.rank].append(finding)
-    later = {
-        id(finding)
-        for exceptions in by_source.values()
-        for finding in sorted(exceptions, key=lambda each: each.order)[1:]
-        if finding.order - min(each.order for each in exceptions) < 65536
-    }
-    return [replace(finding, role=Role.CASCADE) if id(finding) in later else finding for finding in findings]

@@ -14,6 +14,11 @@ from opsk.units import GIB
 from opsk.workload.advice_record import AdviceRecord
 
 _SIZE = re.compile(r"([\d.]{1,12}) ([KMGT])i?B")
+_ASKED = re.compile(
+    r"(?:[Tt]ried to allocate|trying to allocate|[Aa]ttempting to (?:reserve|allocate)|Failed to allocate request for)"
+    r" (?:(?P<bytes>\d{4,18}) ?[Bb]ytes|(?P<number>\d{1,9}(?:\.\d{1,6})?) ?(?P<unit>[KMGT])i?B?)"
+)
+_IN_USE = re.compile(r"has (?P<size>[\d.]{1,12} [KMGT]iB) memory in use")
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 _MAX_TERMS, _MAX_FITTING = 4, 2
 _READ = {
@@ -29,12 +34,18 @@ def extract_memory_facts(findings: Sequence[Finding], job: JobFacts | None) -> d
     """Return the sizes in the message of a failed allocation, and in the job's prediction [bytes]."""
     facts: dict[str, float] = {}
     for finding in findings:
-        if finding.signature != "torch.cuda_oom":
+        if finding.failure is not FailureClass.GPU_MEMORY:
             continue
         for field, name in _READ.items():
             size = parse_size_bytes(finding.fields.get(field, ""))
             if size is not None:
                 facts.setdefault(name, size)
+        if (asked := _read_asked(finding.text)) is not None:
+            facts.setdefault("asked_bytes", asked)
+            if asked > facts["asked_bytes"]:
+                facts["largest_asked_bytes"] = max(asked, facts.get("largest_asked_bytes", 0.0))
+        if (in_use := _IN_USE.search(finding.text)) is not None and "allocated_bytes" not in facts:
+            facts.setdefault("in_use_bytes", parse_size_bytes(in_use["size"]) or 0.0)
     record = _parse_record(job)
     if record is not None and record.mem_bytes is not None:
         facts["predicted_bytes"] = record.mem_bytes
@@ -43,6 +54,17 @@ def extract_memory_facts(findings: Sequence[Finding], job: JobFacts | None) -> d
     if record is not None and record.fit is not None:
         facts["predicted_fit_probability"] = record.fit
     return facts
+
+
+def _read_asked(text: str) -> float | None:
+    """Return what a failed allocation asked for, as PyTorch or XLA say it [bytes]."""
+    match = _ASKED.search(text)
+    if match is None:
+        return None
+    if match["bytes"]:
+        return float(match["bytes"])
+    number = float(match["number"])
+    return number * 1024.0 ** _POWERS[match["unit"]]
 
 
 def _parse_record(job: JobFacts | None) -> AdviceRecord | None:

@@ -13,12 +13,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from opsk.postmortem.logs.lines import parse_tasks
 from opsk.postmortem.values import Evidence, Finding, JobFacts, Place, RankProgress
 
 _LOG_FOLDER = re.compile(r"(?P<node>.*)/attempt_\d+/\d+/std(?:out|err)\.log$")
 _BOTH = "launcher.root_rank"
 """A line in which torchrun itself states both numbers."""
 _TASK = "slurm.task_killed"
+_BY_TORCHRUN = ("launcher.root_rank", "launcher.first_failure")
+_MAX_RUNS = 8
 Node = tuple[str, str | int]
 """One node, by any of its identifiers: its name, its number, or its own folder of logs."""
 _NAMED = (_TASK, "launcher.root_rank", "launcher.rank_ended", "mpi.abort")
@@ -47,13 +50,24 @@ class Numbering:
 
 def with_ranks(evidence: Evidence) -> Evidence:
     """Return evidence in which local ranks have their number in the job, where that is certain."""
-    if not any(each.local_rank is not None for each in evidence.ranks):
+    by_label = _are_tasks_nodes(evidence)
+    if not by_label and not any(each.local_rank is not None for each in evidence.ranks):
         return evidence
-    by_label = any(each.node_rank is not None for each in evidence.ranks)
     numbering = _build_numbering(evidence)
     ranks = [_resolve_progress(each, numbering) for each in evidence.ranks]
     findings = [_resolve_finding(each, numbering, tasks_are_nodes=by_label) for each in evidence.findings]
     return replace(evidence, findings=tuple(findings), ranks=_deduplicate(ranks))
+
+
+def _are_tasks_nodes(evidence: Evidence) -> bool:
+    """Return whether Slurm's tasks are launchers, one a node: by labels, or by what torchrun reports itself."""
+    if any(each.node_rank is not None for each in evidence.ranks):
+        return True
+    tasks = evidence.job.tasks if evidence.job is not None else None
+    ranks = {finding.place.rank for finding in evidence.findings if finding.signature in _BY_TORCHRUN} - {None}
+    if tasks is not None and any(rank is not None and rank >= tasks for rank in ranks):
+        return True
+    return tasks is None and any(finding.signature in _BY_TORCHRUN for finding in evidence.findings)
 
 
 def _build_numbering(evidence: Evidence) -> Numbering:
@@ -156,6 +170,8 @@ def _merge(left: RankProgress, right: RankProgress) -> RankProgress:
 def find_rank_nodes(evidence: Evidence) -> dict[int, str]:
     """Return the node of each rank: from lines and logs, else by Slurm's block distribution of ranks."""
     votes: dict[int, Counter[str]] = {}
+    for rank, node in _list_reported_nodes(evidence):
+        votes.setdefault(rank, Counter())[node] += 2
     for finding in evidence.findings:
         if finding.place.rank is not None and finding.place.node:
             votes.setdefault(finding.place.rank, Counter())[finding.place.node] += 1
@@ -174,6 +190,17 @@ def find_rank_nodes(evidence: Evidence) -> dict[int, str]:
         if all(by_block[rank] == node for rank, node in nodes.items()):
             return by_block
     return nodes
+
+
+def _list_reported_nodes(evidence: Evidence) -> Iterable[tuple[int, str]]:
+    """Yield ranks with their node, as torchrun and srun report them when processes end."""
+    for finding in evidence.findings:
+        for pair in finding.fields.get("hosts", "").split():
+            rank, _, node = pair.partition("@")
+            yield int(rank), node
+        node = finding.fields.get("node", "")
+        if finding.signature == _TASK and finding.place.node_rank is None and node and not _is_list(node):
+            yield from ((rank, node) for rank in parse_tasks(finding.fields.get("tasks", "")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +223,10 @@ def build_placement(evidence: Evidence) -> RankPlacement:
     """Return who runs where."""
     node_of_rank = find_rank_nodes(evidence)
     pci = {each.rank: each.pci for each in evidence.ranks if each.rank is not None and each.pci}
-    return RankPlacement(node=node_of_rank, pci=pci, per_node=count_ranks_per_node(node_of_rank))
+    ranks = {each.rank for each in evidence.ranks if each.rank is not None}
+    is_whole = set(node_of_rank) >= ranks and set(node_of_rank) == set(range(len(node_of_rank)))
+    per_node = count_ranks_per_node(node_of_rank) if is_whole else None
+    return RankPlacement(node=node_of_rank, pci=pci, per_node=per_node)
 
 
 def is_same_gpu(first: str, second: str) -> bool:
@@ -210,6 +240,9 @@ def complete_place(place: Place, placement: RankPlacement) -> Place:
     if rank is None and place.pci and place.node:
         rank = placement.find_rank(place.node, place.pci)
     node = place.node or (placement.node.get(rank, "") if rank is not None else "")
+    if not node and place.ranks:
+        nodes = {placement.node.get(each, "") for each in place.ranks}
+        node = nodes.pop() if len(nodes) == 1 else ""
     if rank is None and place.local_rank is not None and node:
         on_node = sorted(each for each, at in placement.node.items() if at == node)
         rank = (
@@ -223,7 +256,7 @@ def complete_place(place: Place, placement: RankPlacement) -> Place:
         index = rank % placement.per_node
     return Place(
         node=node, rank=rank, local_rank=place.local_rank, node_rank=place.node_rank,
-        gpu_uuid=place.gpu_uuid, gpu_index=index, pci=pci, hca=place.hca, peer=place.peer,
+        gpu_uuid=place.gpu_uuid, gpu_index=index, pci=pci, hca=place.hca, peer=place.peer, ranks=place.ranks,
     )  # fmt: skip
 
 
@@ -238,11 +271,11 @@ def merge_places(places: Sequence[Place]) -> Place:
     """Return what places agree on: the first value counts, later ones fill in missing values."""
     first = places[0]
     filled: dict[str, object] = {}
-    for name in ("node", "rank", "local_rank", "node_rank", "gpu_uuid", "gpu_index", "pci", "hca", "peer"):
+    for name in ("node", "rank", "local_rank", "node_rank", "gpu_uuid", "gpu_index", "pci", "hca", "peer", "ranks"):
         values = [
             value
             for place in places
-            if (value := getattr(place, name)) not in ("", None) and _are_compatible(place, first)
+            if (value := getattr(place, name)) not in ("", None, ()) and _are_compatible(place, first)
         ]
         filled[name] = values[0] if values else getattr(first, name)
     return Place(**filled)  # type: ignore[arg-type]
@@ -272,6 +305,8 @@ def describe_place(place: Place) -> str:
         parts.append(f"local rank {place.local_rank}")
         if place.node_rank is not None and not place.node:
             parts.append(f"of node number {place.node_rank}")
+    elif place.ranks:
+        parts.append(f"rank{'s' if len(place.ranks) > 1 else ''} {format_ranks(place.ranks)}")
     if place.node:
         parts.append(f"on {place.node}" if parts else f"node {place.node}")
     if place.pci or place.gpu_index is not None or place.gpu_uuid:
@@ -281,6 +316,25 @@ def describe_place(place: Place) -> str:
     if place.peer:
         parts.append(f"towards {place.peer}")
     return " ".join(parts) or "the job"
+
+
+def format_ranks(ranks: Sequence[int]) -> str:
+    """Return some ranks as people write them, ``0-4, 6``, and how many more."""
+    ordered, runs = sorted(set(ranks)), list[list[int]]()
+    for rank in ordered:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    shown = [_format_run(run) for run in runs[:_MAX_RUNS]]
+    rest = sum(len(run) for run in runs[_MAX_RUNS:])
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+
+
+def _format_run(run: Sequence[int]) -> str:
+    if len(run) <= 2:
+        return ", ".join(map(str, run))
+    return f"{run[0]}-{run[-1]}"
 
 
 def find_victim(findings: Iterable[Finding], placement: RankPlacement) -> Place:

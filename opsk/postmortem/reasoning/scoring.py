@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from opsk.postmortem.reasoning.candidates import ENDS_JOB, Candidate
+from opsk.postmortem.reasoning.consequences import LastSteps
 from opsk.postmortem.reasoning.places import RankPlacement, describe_place, is_same_gpu
 from opsk.postmortem.values import Cause, Divergence, Evidence, FailureClass, Finding, Origin, Role
 
@@ -168,23 +169,25 @@ def _explain_confidence(score: _Score, total: float) -> str:
     share = score.odds / total
     if share > _limit_confidence(score.candidate):
         return f"an exception alone does not tell whose fault it is: at most {_BARE_EXCEPTION:.0%}"
-    others = max(total - score.odds, 0.0)
-    return f"odds {score.odds:.2g} to {others:.2g} of the others and of a cause without a sign: {min(share, _SURE):.0%}"
+    others = max(total - score.odds - ODDS_OF_NO_FINDING, 0.0)
+    against = f"{others:.2g} of other causes and " if others >= 0.005 else ""
+    text = f"{score.odds:.2g} against {against}{ODDS_OF_NO_FINDING:g} of a cause that left no sign: {share:.1%}"
+    return text + (f", of which at most {_SURE:.1%} is said" if share > _SURE else "")
 
 
 def _limit_confidence(candidate: Candidate) -> float:
     """Return the upper limit of confidence of a cause: an exception's text alone does not tell who is to blame."""
-    is_bare = all(finding.signature == "python.exception" for finding in candidate.findings)
+    roots = {finding.signature for finding in candidate.findings if finding.role is Role.ROOT}
     unclear = candidate.failure in (FailureClass.SOFTWARE, FailureClass.CONFIG)
-    return _BARE_EXCEPTION if is_bare and candidate.findings and unclear else 1.0
+    return _BARE_EXCEPTION if roots == {"python.exception"} and unclear else 1.0
 
 
 def _score(candidate: Candidate, scene: Scene) -> _Score:
     """Return the odds of one candidate for itself."""
     base = min(candidate.base, 0.99)
-    score = _Score(
-        candidate, base / (1 - base), [f"{candidate.what}, {describe_place(candidate.place)}: {base:.0%} by itself"]
-    )
+    odds = base / (1 - base)
+    first = f"{candidate.what}, {describe_place(candidate.place)}: {base:.0%} by itself, which is {odds:.2g} to 1"
+    score = _Score(candidate, odds, [first])
     _weigh_progress(score, scene)
     _weigh_start(score, scene)
     _weigh_waiting(score, scene)
@@ -199,9 +202,9 @@ def _weigh_progress(score: _Score, scene: Scene) -> None:
     candidate = score.candidate
     if candidate.source != "findings" or candidate.failure in ENDS_JOB or not candidate.findings:
         return
-    orders = {each.source: each.last_progress_order for each in scene.evidence.ranks if each.last_progress_order}
-    steps = [(orders.get(finding.source), max(finding.order, finding.last_order)) for finding in candidate.findings]
-    if any(step is not None and step < order for step, order in steps):
+    steps = LastSteps.of(scene.evidence)
+    follow = [steps.follow_in_log(finding) for finding in candidate.findings]
+    if any(each is False for each in follow):
         return  # it is after the last step of its own log, whatever clocks and zones show
     ends = [_find_end(finding) for finding in candidate.findings]
     known = [at for at in ends if at is not None]
@@ -212,7 +215,7 @@ def _weigh_progress(score: _Score, scene: Scene) -> None:
         if scene.first_progress_s is not None and max(known) < scene.first_progress_s < scene.progress_s:
             score.times(_SURVIVED, "training had not begun then, and did begin")
             return
-    if all(step is not None and step > order for step, order in steps):
+    if all(follow):
         score.times(_SURVIVED, "training went on after it, further down in the log")
 
 
@@ -337,6 +340,8 @@ def _weigh_unexplained_hang(hang: _Score, scene: Scene) -> None:
     """Judge a hang that nothing explains, by the evidence that is missing."""
     parted, logged = scene.divergence, {each.rank for each in scene.evidence.ranks}
     culprits = (parted.behind or parted.never_arrived) if parted is not None else ()
+    if not culprits and hang.candidate.place.rank is not None:
+        culprits = (hang.candidate.place.rank,)  # another rank names it
     if culprits and not set(culprits) & logged:
         hang.times(0.02, "of the ranks that did not come there is no log: what they said may be the cause")
     elif not culprits:

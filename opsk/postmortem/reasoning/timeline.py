@@ -7,13 +7,13 @@ error of `UNKNOWN_ERROR_S`.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
 from opsk.postmortem.reasoning.actions import find_meaning
-from opsk.postmortem.values import Cause, Evidence, Finding, Moment, Place, Role, Skew
+from opsk.postmortem.values import Cause, Evidence, Finding, Moment, Origin, Place, Role, Skew
 
 UNKNOWN_ERROR_S = 2.0
 """Assumed error of a node's clock without evidence [s]: NTP is more accurate, clusters without it are not."""
@@ -22,7 +22,9 @@ _MAX_SKEW_S = 300.0
 """Beyond this a difference is no clock: that rank waited for something else."""
 MAX_MOMENTS = 60
 """Moments of a timeline; of cascades the first of each kind are enough."""
-_PER_KIND = 4
+_MAX_RANKS = 256
+_OF_PARTS = (Origin.KERNEL, Origin.GPU, Origin.FABRIC, Origin.CGROUP)
+"""These speak of a part of a node: the same of two parts is two events."""
 _SHOWN = ("process.killed",)
 """It proves nothing, and is how an end without a message looks."""
 
@@ -67,26 +69,45 @@ def align_clocks(
     return tuple(moved)
 
 
-def build_timeline(evidence: Evidence, findings: Sequence[Finding], root: Cause | None) -> tuple[Moment, ...]:
-    """Return the timeline, oldest first; moments without a time follow at the end, in the order of their logs."""
-    events = _drop_earlier(_list_finding_moments(findings, root), root)
-    moments = [*_list_job_moments(evidence), *_list_progress_moments(evidence), *events]
-    known = sorted((each for each in moments if each.time_s is not None), key=lambda each: each.time_s or 0.0)
-    unknown = [each for each in moments if each.time_s is None]
-    return tuple((*known, *unknown)[:MAX_MOMENTS])
+def build_timeline(
+    evidence: Evidence, findings: Sequence[Finding], root: Cause | None
+) -> tuple[tuple[Moment, ...], tuple[Moment, ...]]:
+    """Return where the job was before the root, and what happened from it on, the oldest first.
+
+    A moment whose line has no time stands after the last line before it that has one. Without a root all is in the
+    second part.
+    """
+    moments = [*_list_job_moments(evidence), *_list_progress_moments(evidence), *_list_finding_moments(findings, root)]
+    ordered = sorted(moments, key=_sort_key)
+    of_root = _list_root_ids(root)
+    starts = [number for number, each in enumerate(ordered) if id(each.finding) in of_root]
+    if not starts:
+        return (), tuple(ordered[:MAX_MOMENTS])
+    if _sort_key(ordered[starts[0]])[0] == float("inf"):
+        # nothing tells when it was: it stands before all that follows from it
+        others = [each for each in ordered if id(each.finding) not in of_root]
+        ordered, starts = [*(ordered[number] for number in starts), *others], [0]
+    before = [each for each in ordered[: starts[0]] if each.finding is None]
+    after = ordered[starts[0] :]  # what was seen before the root the job lived on after
+    late = [each for each in after if each.finding is None and each.role is Role.PROGRESS]
+    return (*before, *late), tuple([each for each in after if each not in late][:MAX_MOMENTS])
 
 
-def _drop_earlier(moments: Sequence[Moment], root: Cause | None) -> list[Moment]:
-    """Drop what was found before the root: the job lived on after it."""
-    of_root = {id(finding) for finding in root.findings} if root is not None else set()
-    first_s = min(
-        (each.time_s for each in moments if id(each.finding) in of_root and each.time_s is not None), default=None
-    )
-    return [
-        each
-        for each in moments
-        if first_s is None or each.time_s is None or each.time_s >= first_s or id(each.finding) in of_root
-    ]
+def _list_root_ids(root: Cause | None) -> set[int]:
+    """Return the identities of the findings that make a root: of those that only confirm it none is the first."""
+    if root is None:
+        return set()
+    return {id(each) for each in root.findings if each.role is Role.ROOT} or {id(each) for each in root.findings}
+
+
+def _sort_key(moment: Moment) -> tuple[float, int]:
+    """Return when a moment was, at least, and where in its log."""
+    finding = moment.finding
+    if moment.time_s is not None:
+        return moment.time_s, finding.order if finding is not None else 0
+    if finding is None:
+        return (float("-inf"), 0) if moment.role is Role.PROGRESS else (float("inf"), 0)
+    return finding.earliest_s if finding.earliest_s is not None else float("inf"), finding.order
 
 
 def _list_job_moments(evidence: Evidence) -> list[Moment]:
@@ -111,7 +132,7 @@ def _list_progress_moments(evidence: Evidence) -> list[Moment]:
     return [
         Moment(
             time_s=last.last_progress_s,
-            what=f"iteration {last.last_iteration} was the last that was told",
+            what=f"iteration {last.last_iteration} was the last step that was reported",
             place=Place(rank=last.rank, local_rank=last.local_rank, node_rank=last.node_rank, node=last.node),
             role=Role.PROGRESS,
         )
@@ -119,27 +140,27 @@ def _list_progress_moments(evidence: Evidence) -> list[Moment]:
 
 
 def _list_finding_moments(findings: Sequence[Finding], root: Cause | None) -> list[Moment]:
-    """Return the findings that matter: those of the root, and the first of each other kind."""
-    of_root = {id(finding) for finding in root.findings} if root is not None else set()
-    counts: dict[str, int] = {}
-    totals = Counter(finding.signature for finding in findings if finding.role not in (Role.ADVICE, Role.PROGRESS))
-    moments = []
-    for finding in sorted(findings, key=lambda each: each.time_s if each.time_s is not None else float("inf")):
+    """Return the findings that matter, each text once for all ranks that print it."""
+    of_root = _list_root_ids(root)
+    groups: dict[tuple[str, Role, tuple[str, ...]], list[Finding]] = {}
+    for finding in findings:
         if finding.role in (Role.ADVICE, Role.PROGRESS) and finding.signature not in _SHOWN:
             continue
-        counts[finding.signature] = counts.get(finding.signature, 0) + 1
-        if counts[finding.signature] <= _PER_KIND or (
-            id(finding) in of_root and counts[finding.signature] <= 2 * _PER_KIND
-        ):
-            is_first_of_many = counts[finding.signature] == 1 and totals[finding.signature] > _PER_KIND
-            more = f" (the first of {totals[finding.signature]})" if is_first_of_many else ""
-            moments.append(
-                Moment(
-                    time_s=finding.time_s,
-                    what=find_meaning(finding) + more,
-                    place=finding.place,
-                    role=finding.role,
-                    finding=finding,
-                )
-            )
+        where = (finding.place.node, finding.place.pci, finding.place.hca) if finding.origin in _OF_PARTS else ()
+        groups.setdefault((find_meaning(finding), finding.role, where), []).append(finding)
+    moments = []
+    for (what, role, _), group in groups.items():
+        ordered = sorted(group, key=lambda each: each.time_s if each.time_s is not None else float("inf"))
+        first = next((each for each in ordered if id(each) in of_root), ordered[0])
+        place = _join_places(group, first)
+        moments.append(Moment(time_s=first.time_s, what=what, place=place, role=role, finding=first))
     return moments
+
+
+def _join_places(group: Sequence[Finding], first: Finding) -> Place:
+    """Return the place of the first of several findings; where several ranks print it, all of them."""
+    ranks = sorted({each.place.rank for each in group if each.place.rank is not None})
+    if len(ranks) < 2:
+        return first.place
+    nodes = {each.place.node for each in group}
+    return Place(node=nodes.pop() if len(nodes) == 1 else "", ranks=tuple(ranks[:_MAX_RANKS]))

@@ -12,7 +12,6 @@ from opsk.units import GIB
 
 MAX_CHARS = 400
 _MAX_TIME_S = 1e11
-_FEW_RANKS = 8
 _TERM = re.compile(r"predicted_\w+_bytes")
 
 
@@ -41,15 +40,27 @@ def format_divergence(divergence: Divergence | None) -> str:
         return ""
     number = f" number {divergence.seq}" if divergence.seq is not None else ""
     parts = [f"{len(divergence.waiting)} rank{'' if len(divergence.waiting) == 1 else 's'} waited"]
-    parts += [f"behind: rank {format_ranks(divergence.behind)}"] if divergence.behind else []
-    parts += [f"did not come: rank {format_ranks(divergence.never_arrived)}"] if divergence.never_arrived else []
+    parts += [f"behind: {_format_lagging(divergence)}"] if divergence.behind else []
+    parts += [f"did not come: {name_ranks(divergence.never_arrived)}"] if divergence.never_arrived else []
+    parts += [f"no line there is of {name_ranks(divergence.unseen)}"] if divergence.unseen else []
     return f"{sanitise(divergence.op, 40) or 'a collective'}{number}: {'; '.join(parts)}"
 
 
-def format_ranks(ranks: Sequence[int]) -> str:
-    """Return some ranks, and how many more."""
-    shown = ", ".join(map(str, ranks[:_FEW_RANKS]))
-    return shown if len(ranks) <= _FEW_RANKS else f"{shown} and {len(ranks) - _FEW_RANKS} more"
+def _format_lagging(divergence: Divergence) -> str:
+    """Return the ranks behind, and how far."""
+    text = name_ranks(divergence.behind)
+    if divergence.completed is None or divergence.lowest_completed is None:
+        return text
+    if divergence.lowest_completed >= divergence.completed:
+        return text
+    return f"{text} (completed {divergence.lowest_completed}, the others {divergence.completed})"
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    """Return some ranks, ``rank 5`` or ``ranks 0-4, 6``, and how many more."""
+    from opsk.postmortem.reasoning.places import format_ranks
+
+    return f"rank{'' if len(ranks) == 1 else 's'} {format_ranks(ranks)}"
 
 
 def format_percent(ratio: float) -> str:
@@ -58,24 +69,34 @@ def format_percent(ratio: float) -> str:
 
 
 def format_memory(facts: Mapping[str, float]) -> str:
-    """Return the facts about an out-of-memory error in a sentence; empty where there are none."""
+    """Return the facts about an out-of-memory error in a sentence: when, and sizes; empty where there are none."""
     sizes = [
         f"{words} {format_size(facts[name])}"
         for name, words in (
             ("asked_bytes", "asked for"),
+            ("largest_asked_bytes", "at most"),
             ("free_bytes", "free"),
             ("allocated_bytes", "held by PyTorch"),
+            ("reserved_bytes", "more reserved by it"),
+            ("in_use_bytes", "in use"),
             ("capacity_bytes", "the GPU has"),
             ("predicted_bytes", "predicted"),
         )
         if name in facts
     ]
+    when = _format_step(facts) if sizes else ""
     terms = [
         f"{sanitise(name.removeprefix('predicted_').removesuffix('_bytes'), 40)} {format_size(facts[name])}"
         for name in facts
         if _TERM.fullmatch(name)
     ]
-    return ", ".join(sizes) + (f" (most of it: {', '.join(terms)})" if terms else "")
+    return when + ", ".join(sizes) + (f" (most of it: {', '.join(terms)})" if terms else "")
+
+
+def _format_step(facts: Mapping[str, float]) -> str:
+    """Return which step ran out of memory."""
+    last = facts.get("last_iteration")
+    return "before the first step was reported: " if last is None else f"in the step after {last:.0f}: "
 
 
 def format_size(size_bytes: float) -> str:

@@ -37,10 +37,10 @@ _LABEL = re.compile(
     r"|\[(?P<torchrun>\d{1,7})\]:\s?"
     r"|\[[\w.-]{1,64}\|(?P<elastic>\d{1,7})\]:\s?"
     r"|\[\d{1,7},(?P<mpi>\d{1,7})\](?:<std(?:out|err)>)?:\s?"
-    r"|\[[A-Za-z][\w.-]{0,63}:(?P<task>\d{1,7})\]: "
+    r"|\[(?:(?P<task_host>(?=[\w.-]*\d)[A-Za-z][\w.-]{0,63})|[A-Za-z][\w.-]{0,63}):(?P<task>\d{1,7})\]: "
     r"|(?P<tasks>\d{1,7}(?:[-,]\d{1,7}){1,16}): "
     r"|(?P<host>(?!slurmstepd-|[\w.]*(?:Error|Exception|Warning|Interrupt|Exit): )(?=[\w.-]*\d)[A-Za-z][\w.-]{0,63}): "
-    r"|\((?P<ray>[\w.:]{1,64} pid=\d{1,10}(?:, ip=[\w.:]{1,64})?)\)\s"
+    r"|\((?P<ray>(?:[\w.:]{1,64} pid=\d{1,10}|raylet)(?:, ip=[\w.:]{1,64})?)\)\s"
     r")",
     re.ASCII,
 )
@@ -224,6 +224,8 @@ def parse_label(text: str, number: int = 0) -> Line:
             local = rank if kind == before == "rank" and local is None else local
             rank = int(match[kind])
         label += f"{kind}{match[kind]} "
+        if match["task_host"]:
+            label += f"host{match['task_host']} "
         start, before = match.end(), kind
     return Line(text=text[start:], label=label, rank=rank, number=number, local_rank=local, node_rank=node)
 

@@ -56,7 +56,7 @@ def test_predicted_and_measured_stand_side_by_side() -> None:
     found = add_prediction(report(), CHECKED)
     told = format_memory(found.facts)
     assert told == (
-        "asked for 2.00 GiB, the GPU has 79.00 GiB, predicted 96.00 GiB"
+        "before the first step was reported: asked for 2.00 GiB, the GPU has 79.00 GiB, predicted 96.00 GiB"
         " (most of it: activations 58.00 GiB, optimizer 20.00 GiB, weights 16.00 GiB)"
     )
     assert "most of it: activations" in render_markdown(found)

@@ -1,0 +1,233 @@
+"""Demotes what follows from another failure: later exceptions, exceptions after hardware failed, and clean-up."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from opsk.postmortem.reasoning.candidates import PROCESS_ENDS
+from opsk.postmortem.values import Evidence, FailureClass, Finding, Origin, RankProgress, Role
+
+_EXCEPTION = "python.exception"
+_CHAIN_BYTES = 65536
+_NEAR_BYTES = 8192
+_AFTER_S = 300.0
+"""An exception this soon after hardware failed on its node follows from that [s]."""
+_CLOCK_S = 2.5
+_GOES_ON_S = 90.0
+_INFRASTRUCTURE = frozenset(
+    (FailureClass.GPU_HARDWARE, FailureClass.NVLINK, FailureClass.FABRIC, FailureClass.NODE, FailureClass.STORAGE)
+)
+_OF_PROGRAM = (FailureClass.SOFTWARE, FailureClass.CONFIG)
+_LOOKUPS = frozenset(
+    ("KeyError", "IndexError", "LookupError", "AttributeError", "ImportError", "ModuleNotFoundError", "StopIteration",
+     "FileNotFoundError", "FileExistsError", "Empty", "TimeoutError", "NotImplementedError")
+)  # fmt: skip
+"""Programs try these and go on in another way; what fails on that way is the root, unless they raise it themselves."""
+_CLEANED_UP = ("Terminated", "Killed")
+"""How several tasks end that srun or scancel ended; anything else they did themselves."""
+_KILLS_ON_BAD_EXIT = "Terminating StepId="
+"""srun prints this when a task failed, and not after scancel."""
+_BEFORE_STEP_ENDS = (
+    "slurm.node_not_responding", "slurm.node_lost", "slurm.node_failure", "slurm.task_out_of_memory", "slurm.oom_kill",
+    "slurm.launch_failed", "slurm.launch_on_node_failed", "mpi.pmix_error", "mpi.abort",
+)  # fmt: skip
+"""After these srun cancels the step by itself: nobody called scancel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastSteps:
+    """When and where in each log training made its last step: what came before was survived."""
+
+    time_s: float | None = None
+    by_source: Mapping[str, RankProgress] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> LastSteps:
+        """Return the last steps of a job."""
+        times = [each.last_progress_s for each in evidence.ranks if each.last_progress_s is not None]
+        progressing = [each for each in evidence.ranks if each.last_progress_order is not None]
+        ordered = sorted(progressing, key=lambda each: each.last_progress_order or 0)
+        return cls(time_s=max(times, default=None), by_source={each.source: each for each in ordered})
+
+    def follow_in_log(self, finding: Finding) -> bool | None:
+        """Return whether steps follow a finding in its own log; ``None`` where the log has none.
+
+        One step that another rank reports does not count: it was under way.
+        """
+        last = self.by_source.get(finding.source)
+        if last is None or last.last_progress_order is None:
+            return None
+        order = max(finding.order, finding.last_order)
+        is_other = finding.place.rank is not None and finding.place.rank != last.rank
+        if is_other and last.previous_progress_order is not None:
+            return order < last.previous_progress_order
+        return order < last.last_progress_order
+
+    def are_after(self, finding: Finding) -> bool:
+        """Return whether training went on after a finding."""
+        follows = self.follow_in_log(finding)
+        if follows is not None:
+            return follows
+        last_s = finding.last_time_s if finding.last_time_s is not None else finding.time_s
+        return last_s is not None and self.time_s is not None and self.time_s > last_s + _GOES_ON_S
+
+
+def demote_consequences(
+    findings: Sequence[Finding], dropped: Sequence[Finding], steps: LastSteps, node_of_rank: Mapping[int, str]
+) -> tuple[Finding, ...]:
+    """Return findings in which only what can have begun the failure is a root.
+
+    Parameters
+    ----------
+    dropped
+        Exceptions that have a signature of their own: what is chained to them follows from them.
+    node_of_rank
+        The node of each rank, where it is known.
+    """
+    changed = _demote_later_exceptions(findings, dropped, steps)
+    changed = _demote_after_hardware(changed, steps, node_of_rank)
+    changed = _demote_clean_up(changed, steps)
+    return tuple(_demote_ends(changed))
+
+
+def _demote_later_exceptions(
+    findings: Sequence[Finding], dropped: Sequence[Finding], steps: LastSteps
+) -> list[Finding]:
+    """Demote the exceptions that one rank raises after its first: the others are raised while it is handled.
+
+    What training survived is no first one.
+    """
+    groups: dict[tuple[str, int | None, bool], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        if finding.signature == _EXCEPTION and finding.role is Role.ROOT:
+            groups[finding.source, finding.place.rank, steps.are_after(finding)].append(finding)
+    later: set[int] = set()
+    for (source, rank, _), exceptions in groups.items():
+        ordered = sorted(exceptions, key=lambda each: each.order)
+        root = _find_unhandled(ordered)
+        later |= {id(each) for each in ordered if each is not root and each.order - ordered[0].order < _CHAIN_BYTES}
+        heads = [each for each in dropped if (each.source, each.place.rank) == (source, rank)]
+        if any(each.fields.get("chained") and 0 < root.order - each.order < _CHAIN_BYTES for each in heads):
+            later.add(id(root))
+    return [_demote(finding, later, steps) for finding in findings]
+
+
+def _demote(finding: Finding, later: set[int], steps: LastSteps) -> Finding:
+    """Return an exception with its role: what follows another one is a cascade, what training survived is no root."""
+    if finding.signature != _EXCEPTION or finding.role is not Role.ROOT:
+        return finding
+    if id(finding) in later:
+        return replace(finding, role=Role.CASCADE)
+    return replace(finding, role=Role.CONFIRMATION) if steps.are_after(finding) else finding
+
+
+def _find_unhandled(ordered: Sequence[Finding]) -> Finding:
+    """Return the first exception of a row that was not handled: a failed look-up is, unless what follows is raised."""
+    root = ordered[0]
+    for following in ordered[1:]:
+        is_lookup = root.fields.get("type") in _LOOKUPS and root.fields.get("chained") == "during"
+        if not is_lookup or following.fields.get("raised"):
+            break
+        root = following
+    return root
+
+
+def _demote_after_hardware(
+    findings: Sequence[Finding], steps: LastSteps, node_of_rank: Mapping[int, str]
+) -> list[Finding]:
+    """Demote exceptions in a program whose GPU, network or storage had just failed on the same node or rank."""
+
+    def find_node(finding: Finding) -> str:
+        rank = finding.place.rank
+        return finding.place.node or (node_of_rank.get(rank, "") if rank is not None else "")
+
+    failed = [
+        finding
+        for finding in findings
+        if finding.role is Role.ROOT
+        and finding.failure in _INFRASTRUCTURE
+        and finding.signature != _EXCEPTION
+        and not steps.are_after(finding)
+    ]
+    changed = []
+    for finding in findings:
+        is_exception = finding.signature == _EXCEPTION and finding.role is Role.ROOT and finding.failure in _OF_PROGRAM
+        node = find_node(finding) if is_exception and failed else ""
+        follows = is_exception and any(
+            ((node and node == find_node(each)) or _is_same_rank(finding, each)) and _is_soon_after(finding, each)
+            for each in failed
+        )
+        changed.append(replace(finding, role=Role.CASCADE) if follows else finding)
+    return changed
+
+
+def _is_same_rank(first: Finding, second: Finding) -> bool:
+    """Return whether two findings are of one rank of one log."""
+    is_rank = first.place.rank is not None and first.place.rank == second.place.rank
+    return is_rank and first.source == second.source
+
+
+def _is_soon_after(finding: Finding, failed: Finding) -> bool:
+    """Return whether a finding came after a failure, and soon: by times, else by the log that both are in."""
+    if finding.source == failed.source:
+        return finding.order > failed.order
+    time_s = finding.time_s if finding.time_s is not None else finding.latest_s
+    if time_s is None:
+        return finding.earliest_s is None or failed.time_s is None or finding.earliest_s - failed.time_s <= _AFTER_S
+    return failed.time_s is not None and -_CLOCK_S <= time_s - failed.time_s <= _AFTER_S
+
+
+def _demote_clean_up(findings: Sequence[Finding], steps: LastSteps) -> list[Finding]:
+    """Demote the cancellation of a step after one of its tasks failed: srun cancels it by itself.
+
+    Somebody who calls scancel ends the job, which slurmstepd says as well.
+    """
+    failed: dict[str, int] = {}
+    for finding in findings:
+        is_task = finding.signature == "slurm.task_killed" and (
+            finding.fields.get("tasks", "").isdecimal() or not finding.fields.get("end", "").startswith(_CLEANED_UP)
+        )
+        is_by_srun = finding.signature == "slurm.step_aborted" and _KILLS_ON_BAD_EXIT in finding.text
+        if is_task or is_by_srun or finding.signature in _BEFORE_STEP_ENDS:
+            failed[finding.source] = min(finding.order, failed.get(finding.source, finding.order))
+    is_job = any(each.signature == "slurm.cancelled" and each.fields.get("level") == "JOB" for each in findings)
+    raised = [
+        each
+        for each in findings
+        if each.role is Role.ROOT and each.origin is Origin.JOB_LOG and not steps.are_after(each)
+    ]
+
+    def is_clean_up(finding: Finding) -> bool:
+        if finding.signature != "slurm.cancelled" or finding.fields.get("level") != "STEP":
+            return False
+        if finding.source in failed:
+            return failed[finding.source] < finding.order
+        return not is_job and (bool(failed) or any(_came_before(each, finding) for each in raised))
+
+    return [replace(finding, role=Role.CASCADE) if is_clean_up(finding) else finding for finding in findings]
+
+
+def _came_before(raised: Finding, cancelled: Finding) -> bool:
+    """Return whether a failure came before a step was cancelled, or may have."""
+    if raised.source == cancelled.source:
+        return raised.order < cancelled.order
+    time_s = raised.time_s if raised.time_s is not None else raised.earliest_s
+    return time_s is None or cancelled.time_s is None or time_s <= cancelled.time_s + _CLOCK_S
+
+
+def _demote_ends(findings: Sequence[Finding]) -> list[Finding]:
+    """Demote how a process ended where it printed a failure just before or after."""
+    roots: dict[tuple[str, int | None], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        if finding.role is Role.ROOT and finding.origin is Origin.JOB_LOG and finding.signature not in PROCESS_ENDS:
+            roots[finding.source, finding.place.rank].append(finding)
+    return [
+        replace(finding, role=Role.CASCADE)
+        if finding.role is Role.ROOT
+        and finding.signature in PROCESS_ENDS
+        and any(abs(each.order - finding.order) < _NEAR_BYTES for each in roots[finding.source, finding.place.rank])
+        else finding
+        for finding in findings
+    ]
