@@ -90,7 +90,7 @@ def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
     message = f"{kind}: {text}"
     if finding.role is Role.ROOT and not kind:
         return replace(finding, role=Role.CONFIRMATION)  # cut off: the exception itself is missing
-    if kind == "KeyboardInterrupt":
+    if kind == "KeyboardInterrupt" and not finding.fields.get("handled"):
         return replace(finding, role=Role.ROOT, failure=FailureClass.CANCELLED)
     if finding.role is not Role.ROOT or CASCADE_WORDS.search(message):
         return replace(finding, role=Role.CASCADE)

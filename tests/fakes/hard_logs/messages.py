@@ -8,6 +8,7 @@ from __future__ import annotations
 
 # ruff: noqa: E501 -- lines are quoted as programs print them
 from tests.fakes.hard_logs.families import FAMILIES
+from tests.fakes.hard_logs.innocent import INNOCENT
 
 _TORCH = 'Traceback (most recent call last):\n  File "/work/train.py", line 212, in <module>\n    main()\n  File "/work/train.py", line 180, in main\n    loss = step(model, batch)\n'
 _START = 'Traceback (most recent call last):\n  File "/work/train.py", line 41, in <module>\n    setup()\n  File "/opt/venv/lib/python3.11/site-packages/torch/distributed/c10d_logger.py", line 81, in wrapper\n    return func(*args, **kwargs)\n'
@@ -317,7 +318,7 @@ MESSAGES: dict[str, tuple[str, ...]] = {
 }
 """What the rank that fails prints."""
 
-WARNINGS = (
+_WARNINGS = (
     "[rank0]:[W105 10:00:00.1 ProcessGroupNCCL.cpp:1250] Warning: WARNING: process group has NOT been destroyed before we destruct ProcessGroupNCCL. On normal program exit, the application should call destroy_process_group",
     "WARNING:torch.distributed.run: Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system being overloaded",
     "2026-01-05 10:00:00.000001: W tensorflow/core/common_runtime/bfc_allocator.cc:271] Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.55GiB with freed_by_count=0. The caller indicates that this is not a failure, but may mean that there could be performance gains if more memory were available.",
@@ -338,5 +339,11 @@ WARNINGS = (
     "libibverbs: Warning: couldn't load driver 'libvmw_pvrdma-rdmav34.so': libvmw_pvrdma-rdmav34.so: cannot open shared object file: No such file or directory",
     "Exception ignored in: <function WandbLogger.__del__ at 0x7f>\nTraceback (most recent call last):\n  File \"/opt/w.py\", line 3, in __del__\nAttributeError: 'NoneType' object has no attribute 'finish'",
     "grep: /proc/driver/nvidia/version: No such file or directory",
+)
+WARNINGS = _WARNINGS + tuple(
+    each.replace("{", "{{").replace("}", "}}")
+    for program, messages in INNOCENT.items()
+    if program not in ("text of data", "metrics and names")
+    for each in messages
 )
 """What good runs print as well."""
