@@ -8,7 +8,7 @@ from datetime import UTC, datetime, tzinfo
 from functools import cache
 from pathlib import Path
 
-from opsk.hardware.xids import Suspect, Xid, XidClass
+from opsk.hardware.xids import Suspect, Xid, XidClass, xid
 from opsk.postmortem.logs.lines import KernelLines, find_line, open_log, read_fields
 from opsk.postmortem.logs.matching import TEXT_CHARS, FindingSet
 from opsk.postmortem.signatures.signature import Signature, signatures
@@ -249,11 +249,17 @@ def _interpret(event: KernelEvent) -> _Meaning | None:
     return None
 
 
+_EARLIER_XID = re.compile(r"\bcaused by previous Xid (?P<code>\d{1,4})\b")
+"""The driver names the error for which it stopped a channel (Xid 45): open-gpu-kernel-modules issue 1150."""
+
+
 def _read_xid(event: XidEvent) -> _Meaning:
-    """Read an Xid by its class in the catalogue."""
-    entry = event.entry
+    """Read an Xid by its class in the catalogue; one that follows from another is read as that other one."""
+    earlier = _EARLIER_XID.search(event.rest)
+    entry = xid(int(earlier["code"])) if earlier is not None else event.entry
     fields = {
-        "code": str(event.code), "pci": event.pci, "name": entry.name, "class": str(entry.class_),
+        "code": str(entry.code), "seen": str(event.code) if earlier is not None else "",
+        "pci": event.pci, "name": entry.name, "class": str(entry.class_),
         "action": entry.action, "process": event.process or "", "pid": str(event.pid or ""),
         "recovery": event.recovery.name if event.recovery else "",
     }  # fmt: skip

@@ -361,9 +361,10 @@ class _Frames:
             self._own = self._last
 
     def fields(self) -> dict[str, str]:
-        """Return where the exception was raised, in the program's own code if that is there, and if it says so."""
+        """Return where the exception was raised: in the program's own code if that is there (``at``), and last."""
         at = self._own or self._last
-        return ({"at": at} if at else {}) | ({"raised": "yes"} if self._is_raised else {})
+        fields = {"at": at, "file": self._last.partition(":")[0]} if at else {}
+        return fields | ({"raised": "yes"} if self._is_raised else {})
 
 
 def _compile_prefix(text: str) -> re.Pattern[str] | None:

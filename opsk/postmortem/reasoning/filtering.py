@@ -58,6 +58,11 @@ _CONFIG_WORDS = re.compile(
     r"|got an unexpected|unauthori[sz]ed|authenticat|access to .{1,80} is (?:restricted|denied)|forbidden|\b40[134]\b",
     re.IGNORECASE,
 )
+_CHECKS_SETTINGS = re.compile(
+    r"(?:^|_)(?:arguments?|args|arg_?parser?|config(?:uration|s|_validation)?|options|settings)\.py$"
+    r"|^(?:config(?:uration)?|validate)_\w{1,60}\.py$"
+)
+"""Files in which frameworks look at settings: Megatron's arguments.py, transformers' training_args.py and others."""
 _BY_WORDS: tuple[tuple[FailureClass, re.Pattern[str]], ...] = (
     (FailureClass.GPU_MEMORY, re.compile(
         r"(?:CUDA|HIP|GPU|cu\w+|device).{0,60}out of memory|out of (?:CUDA|HIP|GPU|device) memory|RESOURCE_EXHAUSTED"
@@ -101,7 +106,9 @@ def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
             return replace(finding, failure=failure)
     is_of_program = (kind in _PROGRAM_TYPES and "got an unexpected" not in message) or bool(_GPU_API.search(message))
     is_config = kind in _CONFIG_TYPES or (
-        not has_progress and not is_of_program and bool(_CONFIG_WORDS.search(message))
+        not has_progress
+        and not is_of_program
+        and bool(_CONFIG_WORDS.search(message) or _CHECKS_SETTINGS.search(finding.fields.get("file", "")))
     )
     return replace(finding, failure=FailureClass.CONFIG if is_config else FailureClass.SOFTWARE)
 

@@ -465,6 +465,22 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         failure="config",
+        source="argument checks by the last frame: HF training_args.py, Megatron arguments.py, DeepSpeed config.py",
+        messages=(
+            *_raise_at_start(
+                "ValueError: warmup_ratio lies outside of range [0,1]",
+                file="training_args.py",
+            ),
+            *_raise_at_start("AssertionError", file="arguments.py"),
+            *_raise_at_start("AssertionError: sequence parallel without tensor parallel", file="arguments.py"),
+            *_raise_at_start(
+                "AssertionError: Gradient accumulation steps: 0 has to be greater than 0", file="config.py"
+            ),
+            *_raise_at_start("Exception: Unknown model type gpt9", file="model_config.py"),
+        ),
+    ),
+    Family(
+        failure="config",
         source="Slurm src/srun, src/sbatch, src/common/slurm_errno.c, src/common/slurm_opt.c, src/slurmd/slurmstepd/task.c",
         messages=(
             "srun: error: Unable to create step for job 4711: Invalid generic resource (gres) specification",

@@ -1,4 +1,4 @@
-"""Is a message that looks like a failure and is none left alone, at the start, in the middle and at the end of a run?"""
+"""Is a message that looks like a failure and is none left alone, at the start, in the middle and at the end?"""
 
 from __future__ import annotations
 

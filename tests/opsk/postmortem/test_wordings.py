@@ -307,3 +307,39 @@ def test_what_srun_cleans_up_is_not_cancelled_by_somebody(ended: str, tmp_path: 
     report = explain(read_logs([LogFile(path=path)], processes=1))
     assert report.root is None or report.root.failure is not FailureClass.CANCELLED
     assert not any("somebody cancelled" in moment.what for moment in report.timeline)
+
+
+def test_an_xid_that_names_an_earlier_one_is_of_the_class_of_that_one(tmp_path: Path) -> None:
+    """The ring buffer had lost Xid 145 itself: NVIDIA/open-gpu-kernel-modules, issue 1150."""
+    text = "".join(
+        f"Jun 11 10:00:0{at} n1 kernel: NVRM: Xid (PCI:0000:{pci}:00): 45, pid=18{at}, name=python3, Ch 0000000c caused by previous Xid {code}\n"
+        for at, (pci, code) in enumerate((("dc", 149), ("ed", 145), ("ba", 145)))
+    )
+    evidence, report = read(tmp_path, text)
+    assert {(finding.fields["code"], finding.fields["seen"]) for finding in evidence.findings} == {
+        ("149", "45"),
+        ("145", "45"),
+    }
+    assert report.root is not None
+    assert (report.root.failure, report.root.where.node) == ("nvlink", "n1")
+
+
+STUCK = {
+    "NFS": ("rpc_wait_bit_killable+0x1e/0xb0 [sunrpc]", "storage"),
+    "Lustre": ("ptlrpc_set_wait+0x5f1/0x760 [ptlrpc]", "storage"),
+    "GPFS": ("cxiWaitEventWait+0x1d1/0x200 [mmfslinux]", "storage"),
+    "XFS": ("xlog_grant_head_wait+0x9c/0x1d0 [xfs]", "storage"),
+    "FUSE": ("request_wait_answer+0x135/0x200 [fuse]", "storage"),
+}
+
+
+@pytest.mark.parametrize("name", STUCK)
+def test_a_hung_task_is_of_the_file_system_that_its_stack_names(name: str, tmp_path: Path) -> None:
+    call, failure = STUCK[name]
+    stack = ("__schedule+0x2d0/0x8a0", "schedule+0x4e/0xb0", call, "ksys_write+0x61/0xe0")
+    text = "Jun 11 10:00:00 n17 kernel: INFO: task python:4242 blocked for more than 120 seconds.\n" + "".join(
+        f"Jun 11 10:00:00 n17 kernel:  {each}\n" for each in ("Call Trace:", *stack)
+    )
+    _, report = read(tmp_path, text)
+    assert report.root is not None
+    assert (report.root.failure, report.root.where.node) == (failure, "n17")
