@@ -66,6 +66,9 @@ class Workload:
     options
         Other facts that affect memory or time and that each framework names differently, by dotted name
         (``optimizer.main_grads`` = ``bf16``); readers fill it, the completion reads it.
+    facts
+        What is certain of how the job runs (processes, workers of data loaders, variables of NCCL), for checks that
+        need no prediction.
     missing_files
         Paths that the script names and whose text would add information (a HuggingFace ``config.json``): a caller with
         the submitting user's permissions passes their text to the reader and analyses the script again.
@@ -81,6 +84,7 @@ class Workload:
     plan: StatedPlan = field(default_factory=StatedPlan)
     options: tuple[tuple[str, str], ...] = ()
     evidence: tuple[Evidence, ...] = ()
+    facts: tuple[Evidence, ...] = ()
     missing_files: tuple[str, ...] = ()
     unknown: tuple[Unknown, ...] = ()
     problems: tuple[Problem, ...] = ()

@@ -23,6 +23,7 @@ from opsk_jobcheck.advice.missing_values import MissingValue
 from opsk_jobcheck.advice.placement import PlacementAdvice
 from opsk_jobcheck.advice.search import Waste
 from opsk_jobcheck.advice.suggestions import BestPlan, Suggestion
+from opsk_jobcheck.preflight.facts import PreflightFinding
 from opsk_jobcheck.scripts.frameworks.megatron.megatron import ALL_READ, COMMAND
 
 _OFF_UNLESS_ASKED = frozenset({"plan.tp", "plan.pp", "plan.vpp", "plan.cp", "plan.ep", "model.experts"})
@@ -42,9 +43,9 @@ class Advice:
 
     ``prediction`` is that of the requested plan alone (see `predict_one`); it is ``None`` when the verdict is
     ``unknown``, and then ``why_unknown`` lists the reasons, and ``requested`` the one or two values with which there
-    would be a verdict. ``is_searched`` tells whether other plans were evaluated,
-    ``is_short`` that they or the placement were left out because of load; ``is_gpu_known`` whether the requested GPU is
-    in the catalogue.
+    would be a verdict. ``preflight`` is what the checks found that need no prediction. ``is_searched`` tells whether
+    other plans were evaluated, ``is_short`` that they or the placement were left out because of load; ``is_gpu_known``
+    whether the requested GPU is in the catalogue.
     """
 
     verdict: Verdict
@@ -59,6 +60,7 @@ class Advice:
     waste: tuple[Waste, ...] = ()
     assumed: tuple[Assumption, ...] = ()
     problems: tuple[Problem, ...] = ()
+    preflight: tuple[PreflightFinding, ...] = ()
     why_unknown: tuple[str, ...] = ()
     requested: tuple[MissingValue, ...] = ()
     is_searched: bool = False

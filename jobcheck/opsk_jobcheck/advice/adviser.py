@@ -42,10 +42,12 @@ from opsk_jobcheck.advice.problems import (
     round_to_whole_batches,
 )
 from opsk_jobcheck.advice.recipe_cache import RecipeCache, RecipeKey, build_recipe
-from opsk_jobcheck.advice.search import SearchResult, Waste, search_improvements
+from opsk_jobcheck.advice.search import SearchResult, Waste, WasteKind, search_improvements
 from opsk_jobcheck.advice.suggestions import Question
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState
+from opsk_jobcheck.preflight.checks import find_mistakes
+from opsk_jobcheck.preflight.facts import JobFacts
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import find_unknown_reason
 
 Result = TypeVar("Result")
@@ -112,6 +114,22 @@ class Adviser:
         constraints
             The job's node constraints.
         """
+        advice = self._analyze(workload, constraints)
+        findings = find_mistakes(
+            JobFacts(
+                workload=advice.workload,
+                cluster=advice.cluster,
+                is_gpu_known=advice.is_gpu_known,
+                prediction=advice.prediction,
+                is_exclusive=constraints.is_exclusive,
+                reports_idle_gpus=any(entry.kind is WasteKind.IDLE_GPUS for entry in advice.waste),
+                stated={entry.field: entry for entry in workload.facts},
+            )
+        )
+        return replace(advice, preflight=findings) if findings else advice
+
+    def _analyze(self, workload: Workload, constraints: NodeConstraints) -> Advice:
+        """Return the advice for one workload without the checks that need no prediction."""
         workload = apply_launcher_ranks(workload)
         counted, rounded = round_to_whole_batches(workload)
         completion = complete(counted)

@@ -16,6 +16,7 @@ from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.placement import PlacementAdvice
 from opsk_jobcheck.advice.search import Waste
 from opsk_jobcheck.advice.suggestions import BestPlan, Suggestion
+from opsk_jobcheck.preflight.facts import PreflightFinding
 
 NOT_ASKED = "Slurm was not asked for running jobs (--live; the advisor does so by itself)"
 _NO_MEMORY = {"capacity_bytes": None, "total_bytes": None, "components": None, "fit_probability": None}
@@ -58,6 +59,7 @@ def document(advice: Advice) -> dict[str, Any]:
         "waste": [_waste(entry) for entry in advice.waste],
         "assumed": advice.assumed,
         "problems": advice.problems,
+        "preflight": [_preflight(entry) for entry in advice.preflight],
     }
 
 
@@ -173,6 +175,17 @@ def interference_document(advice: Advice) -> dict[str, Any]:
         len(sharing.free),
     )
     return {**document, "slowdown": {"low": low, "high": high}, "age_s": live.age_s, "why": None}
+
+
+def _preflight(entry: PreflightFinding) -> dict[str, Any]:
+    """Return one finding of the checks before the start."""
+    return {
+        "check": entry.check,
+        "what": entry.what,
+        "advice": entry.advice,
+        "file": entry.file,
+        "line": entry.line,
+    }
 
 
 def _suggestion(entry: Suggestion) -> dict[str, Any]:

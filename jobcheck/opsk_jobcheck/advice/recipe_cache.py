@@ -73,6 +73,6 @@ class RecipeCache:
 def build_recipe(workload: Workload) -> Hashable:
     """Return the part of a workload that advice is computed from."""
     return (
-        replace(workload, job_name=None, evidence=(), missing_files=(), unknown=(), problems=()),
+        replace(workload, job_name=None, evidence=(), facts=(), missing_files=(), unknown=(), problems=()),
         tuple((entry.field, entry.text, settings_file(entry)) for entry in workload.evidence),
     )

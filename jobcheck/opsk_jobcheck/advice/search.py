@@ -15,7 +15,6 @@ from opsk.workload.advice_record import Verdict
 from opsk.workload.plan import Plan, Recompute, Sharding
 from opsk_jobcheck.advice.suggestions import (
     MIN_GAIN,
-    REQUESTED_GPUS,
     BestPlan,
     Near,
     Question,
@@ -27,6 +26,7 @@ from opsk_jobcheck.advice.suggestions import (
     find_useful_changes,
     predict_alternatives,
 )
+from opsk_jobcheck.scripts.launchers.ranks import REQUESTED_GPUS
 
 MAX_BUBBLE = 0.2
 """Share of the step in which stages wait for each other, above which a pipeline is reported as wasteful."""

@@ -258,6 +258,7 @@ def unknown(advice: Advice) -> Iterator[Line]:
 def is_explained(advice: Advice) -> bool:
     """Return whether there is a verdict, or whether one thing prevents it that the user or the site can change."""
     is_complete = not advice.completion.missing and not find_unknown_reason(advice.workload.options)
+    is_complete = is_complete and all(entry.check != "precision" for entry in advice.preflight)
     return advice.prediction is not None or bool(advice.requested) or is_complete
 
 
@@ -326,11 +327,11 @@ def assumed(advice: Advice) -> Iterator[Line]:
 
 
 def problems(advice: Advice) -> Iterator[Line]:
-    """Yield the line of every rule that the script breaks."""
+    """Yield the line of every mistake that the checks found, and of every rule that the script breaks."""
     reported_text = " ".join((*advice.why_unknown, *(entry.advice for entry in advice.waste)))
     repaired_rules = [entry.what.partition(": ")[0] for entry in advice.waste if entry.kind is WasteKind.BATCH]
     locations: set[tuple[str, int]] = set()
-    for problem in advice.problems:
+    for problem in (*(entry.problem for entry in advice.preflight), *advice.problems):
         is_reported = problem.what in reported_text
         # the rule's own hint was not predicted, the repair of the finding was
         is_repaired = is_reported and any(problem.what.startswith(what) for what in repaired_rules)

@@ -25,6 +25,7 @@ from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.abilities import Abilities, find_abilities
 from opsk_jobcheck.advice.flags import build_flags
 from opsk_jobcheck.scripts.launchers.ranks import OPTION as RANKS
+from opsk_jobcheck.scripts.launchers.ranks import REQUESTED_GPUS
 
 MAX_SUGGESTIONS = 3
 MAX_OTHERS = 12
@@ -32,8 +33,6 @@ MAX_OTHERS = 12
 MAX_CHUNKS, MAX_MICRO_BATCH = 8, 8
 """Chunks a stage, and sequences of a micro-batch, up to which other plans are searched."""
 MORE_NODES = (2, 4, 8)
-REQUESTED_GPUS = "slurm.gpus"
-"""Option of a workload: the number of GPUs requested from Slurm, where the job starts fewer ranks."""
 MAX_SPARE_LAYERS = 2
 MIN_GAIN = 0.05
 """A faster plan is only suggested when it saves at least this share of the step: less is within the model's error."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from opsk.workload.public_models.lookup import has_own_length
-from opsk.workload.workload import Problem, Unknown, Workload
+from opsk.workload.workload import Evidence, Problem, Unknown, Workload
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.bash.scope import DIRECTORY, resolve_path
 from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS
@@ -57,6 +57,7 @@ from opsk_jobcheck.scripts.launchers.ranks import (
     read_ranks,
     state_launch,
 )
+from opsk_jobcheck.scripts.run_facts import Start, add_time_limit, read_run_facts
 from opsk_jobcheck.scripts.sbatch.directives import find_late_directives, read_directives
 from opsk_jobcheck.scripts.sbatch.resources import Resources, build_slurm_variables, derive_values, merge
 from opsk_jobcheck.scripts.sbatch.statements import Statements, apply_statements, read_opsk_lines
@@ -137,6 +138,8 @@ def read_script(
         *(Problem(what=what, file=file, line=line) for line, what in result.problems),
         *find_late_directives(source, file=file),
     )
+    if workload.facts:
+        workload = replace(workload, facts=add_time_limit(workload.facts, source, request, file=file))
     return apply_statements(_add_problems(workload, extra), statements)
 
 
@@ -213,6 +216,18 @@ def _read(
     is_training = bool(statements.framework or _trains(result, chosen[1] if chosen else None, framework))
     if not is_training and command is not None and not chosen:
         is_training = does_train(find_source(command, reading))
+    facts: tuple[Evidence, ...] = ()
+    if is_training and command is not None:
+        start = Start(
+            command=command,
+            launch=launch,
+            resources=resources,
+            run=result,
+            findings=findings,
+            framework=chosen[1].framework if chosen and chosen[1].framework not in OWN_PROGRAMS else "",
+            source=find_source(command, reading) if framework in OWN_PROGRAMS | WITH_OWN_PARTS else None,
+        )
+        facts = tuple(read_run_facts(start))
     if is_training and not chosen:
         _report_unread(framework, findings, model_name=reading.model_name)
     return Workload(
@@ -225,6 +240,7 @@ def _read(
         plan=findings.plan(),
         options=tuple(sorted(findings.options.items())),
         evidence=tuple(findings.evidence.values()),
+        facts=facts,
         missing_files=_list_missing_files(reading),
         unknown=tuple(findings.unknown.values()),
         problems=tuple(findings.problems),

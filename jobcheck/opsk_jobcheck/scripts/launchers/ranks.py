@@ -38,7 +38,7 @@ _WAITS = frozenset({"torchrun", "torchrun_jsc", "torch.distributed.run", "torch.
 """Launchers that take one node when the number of nodes is not given."""
 _DEEPSPEED, _HOSTS = "deepspeed", frozenset({"--hostfile", "-H", "--launcher", "--no-local-rank", "--no-ssh"})
 """DeepSpeed's launcher stays on its node unless other hosts are given."""
-_SPREADS = frozenset(
+SPREADS = frozenset(
     {
         *("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "jsrun", "aprun", "flux", "horovodrun"),
         *("ssh", "pdsh", "clush", "parallel", "parallel-ssh", "pssh", "ansible", "sbatch", "salloc", "ray"),
@@ -48,17 +48,19 @@ _SPREADS = frozenset(
 """Commands that may start others on several nodes."""
 MAX_BACK = 4
 """How many commands before a program may hold the ``srun`` that starts the shell around it."""
-_ONE_RANK_LAUNCHERS = frozenset({"torchrun", "torch.distributed.run"})
+ONE_RANK_LAUNCHERS = frozenset({"torchrun", "torch.distributed.run"})
 """Launchers that start one rank a node by default."""
 _MPI = frozenset({"mpirun", "mpiexec", "orterun"})
 _MPI_RANKS = ("--np", "--n")
-_RANK_PER_TASK = ("megatron", "hf-trainer", "trl", "gpt-neox")
+RANK_PER_TASK = ("megatron", "hf-trainer", "trl", "gpt-neox")
 """Frameworks whose programs never start ranks by themselves."""
-_STARTERS = frozenset(
+STARTERS = frozenset(
     {"accelerate", "accelerate.commands.launch", "ray", "horovodrun", "bash", "sh", "deepspeed.launcher"}
 )
 OPTION = "launcher.ranks"
 """Name of the workload option for the number of ranks."""
+REQUESTED_GPUS = "slurm.gpus"
+"""Name of the workload option for the GPUs requested from Slurm, where the job starts fewer ranks."""
 NODES_OPTION = "launcher.nodes"
 """Name of the workload option for the launcher's number of nodes."""
 _ALL = ("--num-processes",)
@@ -109,7 +111,7 @@ def parse_launcher_arguments(invocation: Invocation) -> Arguments:
 def _may_spread(invocation: Invocation) -> bool:
     """Return whether a command may start another one on several nodes: known for it, or not known at all."""
     words = invocation.words
-    return not words or words[0].known is None or not _SPREADS.isdisjoint(names_of(invocation))
+    return not words or words[0].known is None or not SPREADS.isdisjoint(names_of(invocation))
 
 
 def state_launch(launch: Launch | None, resources: Resources, findings: Findings) -> None:
@@ -361,12 +363,12 @@ def find_few_ranks(
     if launch is None or not launch.words or (per_node or 0) < 2:
         return ""
     is_stated = any(name in launch.launcher_flags.flags for name in PER_NODE) or "PET_NPROC_PER_NODE" in variables
-    if launch.agent in _ONE_RANK_LAUNCHERS and not is_stated and not launch.launcher_flags.opaque:
+    if launch.agent in ONE_RANK_LAUNCHERS and not is_stated and not launch.launcher_flags.opaque:
         return f"{launch.agent} starts one rank a node without --nproc-per-node, and there are {per_node} GPUs"
     if reason := _find_few_by_program(match, per_node or 0):
         return reason
     names = {word.shown.rpartition("/")[2] for word in launch.words}
-    if launch.agent or not _STARTERS.isdisjoint(names) or not match.framework.startswith(_RANK_PER_TASK):
+    if launch.agent or not STARTERS.isdisjoint(names) or not match.framework.startswith(RANK_PER_TASK):
         return ""
     if _MPI & names:
         return _find_few_by_mpi(launch, gpus)

@@ -1,0 +1,45 @@
+"""Runs the checks of a job before it starts. To add a check: a function, and a row of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from opsk_jobcheck.preflight.facts import JobFacts, PreflightFinding
+from opsk_jobcheck.preflight.host import check_cpus, check_time_limit
+from opsk_jobcheck.preflight.network import (
+    check_adapters,
+    check_blocking_launches,
+    check_infiniband,
+    check_interface,
+    check_peer_to_peer,
+    check_shared_memory,
+)
+from opsk_jobcheck.preflight.precision import check_attention, check_format
+from opsk_jobcheck.preflight.processes import check_master, check_nodes, check_processes, check_ranks
+
+Check = Callable[[JobFacts], PreflightFinding | None]
+
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("processes", check_processes),
+    ("ranks", check_ranks),
+    ("nodes", check_nodes),
+    ("master", check_master),
+    ("precision", check_format),
+    ("attention", check_attention),
+    ("peer-to-peer", check_peer_to_peer),
+    ("shared-memory", check_shared_memory),
+    ("infiniband", check_infiniband),
+    ("interface", check_interface),
+    ("adapters", check_adapters),
+    ("blocking-launches", check_blocking_launches),
+    ("cpus", check_cpus),
+    ("time-limit", check_time_limit),
+)
+"""All checks by name, the gravest first; names are part of ``opsk check --json``."""
+
+
+def find_mistakes(facts: JobFacts) -> tuple[PreflightFinding, ...]:
+    """Return what the checks find, in the order of the table."""
+    results = ((name, check(facts)) for name, check in CHECKS)
+    return tuple(replace(finding, check=name) for name, finding in results if finding is not None)
