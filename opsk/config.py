@@ -106,9 +106,34 @@ class RetentionConfig(BaseModel):
     jobs: _Days = 1095
     advice: _Days = 180
     measured: _Days = 365
+    submitted: _Days = 30
+    used: _Days = 365
     failures: _Days = 1095
     remaps: _Days = 1095
     reports: _Days = 365
+
+
+class HistoryConfig(BaseModel):
+    """Settings of the advice from earlier runs of a program; it needs ``store.url`` and ``opsk top --record``.
+
+    Parameters
+    ----------
+    enabled
+        Recognise submissions that request GPUs, and show their users what earlier runs used.
+    days
+        Only runs of so many days count.
+    runs
+        Number of runs of one program that are considered, the last ones.
+    refresh_s
+        Interval at which the advisor's copy is brought up to date from the store [s].
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    enabled: bool = True
+    days: int = Field(default=180, ge=1, le=3650)
+    runs: int = Field(default=20, ge=1, le=100)
+    refresh_s: float = Field(default=60.0, ge=1, le=86400)
 
 
 class StoreConfig(BaseModel):
@@ -249,6 +274,7 @@ class SiteConfig(BaseModel):
     efficiency: Path | None = None
     advisor: AdvisorConfig = AdvisorConfig()
     exporter: dict[str, Any] = {}
+    history: HistoryConfig = HistoryConfig()
     postmortem: PostmortemConfig = PostmortemConfig()
     slurm: SlurmConfig = SlurmConfig()
     storage: StorageConfig = StorageConfig()

@@ -21,6 +21,7 @@ from opsk.store.records.record import build_record
 from opsk.store.records.remaps import RemapMoved, RemapProposed, RemapStep
 from opsk.store.records.reports import build_report
 from opsk.store.records.snapshots import SnapshotSeen
+from opsk.store.records.use import JobSubmitted, JobUsed
 from opsk.store.writing import Record, Writer, WriteResult, decode, encode
 
 _AT_ONCE = 500
@@ -39,6 +40,8 @@ _TABLES: dict[str, tuple[tuple[type[SQLModel], Callable[[Any], Record]], ...]] =
     "jobs": ((tables.JobRow, lambda row: build_record(JobSeen, row)),),
     "advice": ((tables.AdviceRow, lambda row: build_record(AdviceGiven, row)),),
     "measured": ((tables.MeasuredRow, lambda row: build_record(Measured, row)),),
+    "submitted": ((tables.SubmissionRow, lambda row: build_record(JobSubmitted, row)),),
+    "used": ((tables.JobUseRow, lambda row: build_record(JobUsed, row)),),
     "failures": ((tables.FailureRow, lambda row: build_record(FailureSeen, row)),),
     "remaps": (
         (tables.RemapRow, lambda row: build_record(RemapProposed, row)),

@@ -28,6 +28,7 @@ from opsk.store.records.measurements import Measured, store_measured
 from opsk.store.records.remaps import RemapMoved, RemapProposed, RemapStep, store_move, store_remap, store_step
 from opsk.store.records.reports import Report, store_report
 from opsk.store.records.snapshots import SnapshotSeen, store_snapshot
+from opsk.store.records.use import JobSubmitted, JobUsed, store_submitted, store_used
 from opsk.store.text import sanitise_texts
 
 Record = (
@@ -36,6 +37,8 @@ Record = (
     | JobSeen
     | AdviceGiven
     | Measured
+    | JobSubmitted
+    | JobUsed
     | FailureSeen
     | RemapProposed
     | RemapMoved
@@ -53,6 +56,8 @@ _STORE: dict[type[Any], Callable[[Session, Any], bool]] = {
     JobSeen: store_job,
     AdviceGiven: store_advice,
     Measured: store_measured,
+    JobSubmitted: store_submitted,
+    JobUsed: store_used,
     FailureSeen: store_failure,
     RemapProposed: store_remap,
     RemapMoved: store_move,

@@ -14,6 +14,7 @@ from opsk.store.records.measurements import Measured
 from opsk.store.records.remaps import RemapMoved, RemapProposed, RemapStep
 from opsk.store.records.reports import Report
 from opsk.store.records.snapshots import SnapshotSeen
+from opsk.store.records.use import JobSubmitted, JobUsed
 from opsk.store.writing import Record
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -108,6 +109,18 @@ def one_of_each() -> list[Record]:
             command="scontrol requeue 4711", said="",
         ),
         moved("applied", 3),
+        JobSubmitted(
+            cluster="titan", at=NOON, uid=1000, name="fold", script_key=HASH, command_key=HASH, command="foldit",
+            settings={"GPUs": "8", "--batch": "4"}, gpus=8,
+        ),
+        JobUsed(
+            cluster="titan", job="4711_3", submitted_at=NOON, at=later(hours=2), uid=1000, user="ada",
+            account="physics", script_key=HASH, command_key=HASH, command="foldit", settings={"--batch": "4"},
+            gpu_type="h100", gpus=8, nodes=1, started_at=NOON, ended_at=later(hours=2), time_limit_s=86400.0,
+            state="COMPLETED", observed_s=7190.0, capacity_bytes=8.5e10, memory_peak_bytes=6.1e10,
+            memory_peaks={"n1/0": 61_000_000_000}, activity=0.22, idle_gpus=0, power_w=410.5,
+            host_memory_peak_bytes=2.5e10,
+        ),
         Report(
             cluster="titan", job="4711", at=NOON, report="postmortem", form="md", title="4711 died",
             root_cause="gpu_hardware", content="# It fell off the bus\n",

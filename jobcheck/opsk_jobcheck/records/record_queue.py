@@ -67,9 +67,13 @@ class RecordQueue:
 
     def analysis(self, advice: Mapping[str, Any]) -> None:
         """Store advice that was given, where the site has a store; advice without room is lost."""
+        self.add({"kind": "advice", **advice})
+
+    def add(self, fields: Mapping[str, Any]) -> None:
+        """Store a record of the advisor's own, as of now, where the site has a store; one without room is lost."""
         if self._site.store.url is None:
             return
-        record = {"kind": "advice", "at": datetime.now(UTC).isoformat(), **advice}
+        record = {"at": datetime.now(UTC).isoformat(), **fields}
         body = {"uid": 0, "trusted": True, "records": [json.dumps(record)]}
         if not self._enqueue(frame(json.dumps(body).encode("ascii"))) and not self._has_lost:
             self._has_lost = True

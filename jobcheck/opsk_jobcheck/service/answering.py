@@ -17,6 +17,8 @@ from typing import Literal
 from opsk import __version__
 from opsk.config import AdvisorConfig
 from opsk.workload.advice_record import Verdict
+from opsk_jobcheck.advice.history import history_lines
+from opsk_jobcheck.history.program_history import Recognised
 from opsk_jobcheck.records.audit import size_notes, verdict_notes
 from opsk_jobcheck.service.advice_cache import AdviceCache, CachedAdvice, Inquiry
 from opsk_jobcheck.service.policy import Decision, decide, policy_notes, render_enforcement
@@ -83,7 +85,7 @@ class Answerer:
 
     def answer(self, question: Question, session: Session) -> AnswerResult:
         """Answer one question, or start its analysis."""
-        session.notes, session.analysis, session.last = {}, None, None
+        session.notes, session.analysis, session.last, session.recognised = {}, None, None, None
         if isinstance(question, AdviseQuestion):
             return self.advise(question, session)
         if isinstance(question, SubmitQuestion):
@@ -110,13 +112,21 @@ class Answerer:
         if decision.action == "off":
             return SILENT
         render = partial(
-            self._render_advice, question=question, session=session, max_files=remaining, is_shown=decision.is_shown
-        )
+            self._render_advice, question=question, request=query.request, session=session, max_files=remaining,
+            is_shown=decision.is_shown,
+        )  # fmt: skip
         inquiry = Inquiry(uid=session.peer.uid, query=query, state=self._side_services.state_version())
         return self._find_or_analyze(inquiry, deadline_s, session, render)
 
     def _render_advice(
-        self, entry: CachedAdvice, *, question: AdviseQuestion, session: Session, max_files: int, is_shown: bool
+        self,
+        entry: CachedAdvice,
+        *,
+        question: AdviseQuestion,
+        request: SlurmRequest,
+        session: Session,
+        max_files: int,
+        is_shown: bool,
     ) -> Answer:
         """Return the answer to ``cli_filter``."""
         session.notes |= verdict_notes(entry.analysis)
@@ -129,6 +139,10 @@ class Answerer:
         if question.command != "sbatch":
             self.cache.mark_typed(entry, question.argv)
         answer = _build_answer(entry.analysis, entry.analysis.lines) if is_shown else SILENT
+        if not entry.analysis.opted_out:
+            session.recognised = self._side_services.recognise(session.peer.uid, question, request)
+            if is_shown:
+                answer = _add_history(answer, session.recognised, question)
         session.last = entry if answer.lines else None
         return answer
 
@@ -340,6 +354,16 @@ def _build_answer(analysis: Analysis, lines: tuple[str, ...]) -> Answer:
     if analysis.silent or analysis.opted_out or analysis.wanted:
         return SILENT
     return Answer(status="advice", verdict=analysis.verdict, lines=lines, comment=analysis.comment)
+
+
+def _add_history(answer: Answer, recognised: Recognised | None, question: AdviseQuestion) -> Answer:
+    """Return the answer with what earlier runs of the program used; it needs no other advice."""
+    if recognised is None or recognised.history is None:
+        return answer
+    lines = history_lines(recognised.history, question.detail, ascii_only=question.ascii)
+    if not lines:
+        return answer
+    return answer.model_copy(update={"status": "advice", "lines": (*answer.lines, *lines)})
 
 
 def _build_enforced_answer(analysis: Analysis, decision: Decision) -> Answer:

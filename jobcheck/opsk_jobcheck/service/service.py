@@ -16,13 +16,15 @@ from collections.abc import Callable, Sequence
 
 from opsk.config import SiteConfig, load_site
 from opsk.errors import OpskError
+from opsk_jobcheck.history.program_history import ProgramHistory, Recognised, build_record
 from opsk_jobcheck.records.audit import AuditLog
 from opsk_jobcheck.records.record_queue import RecordQueue
 from opsk_jobcheck.service.answering import Answerer
 from opsk_jobcheck.service.connections import Connections, Limits, Listener, listen, notify, submit_uids
 from opsk_jobcheck.service.session import AnswerResult, Session
 from opsk_jobcheck.service.shared_cluster import SharedCluster
-from opsk_jobcheck.submission.protocol import Answer, Question
+from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer, Question
+from opsk_jobcheck.submission.request import SlurmRequest
 from opsk_jobcheck.workers.analysis import script_hash, short_hash
 from opsk_jobcheck.workers.pool import WORKER_COMMAND, WorkerPool
 from opsk_jobcheck.workers.supervision import WatcherSupervisor
@@ -46,6 +48,7 @@ class Advisor:
         self._live = WatcherSupervisor(site)
         self._shared = SharedCluster(site, self._is_trusted)
         self._record_queue = RecordQueue(site, self._is_trusted)
+        self._history = ProgramHistory(site)
         pool = WorkerPool(site, command=worker_command, environment=self._live.environment(site))
         self.answerer = Answerer(site.advisor, pool, submit_uids(site.advisor), side_services=self)
 
@@ -59,6 +62,7 @@ class Advisor:
         """
         await self.answerer.pool.start()
         self._live.start()
+        self._history.start()
         gc.freeze()  # loaded objects stay: scanning them again and again has no use
         gc.set_threshold(*COLLECT_AFTER)
 
@@ -89,6 +93,7 @@ class Advisor:
         await self._live.renew(site)
         await self._shared.renew(site)
         await self._record_queue.renew(site)
+        await self._history.renew(site)
         self._audit.reopen(site.advisor.audit_log)
         await old.close()
         log.info("configuration read again")
@@ -99,6 +104,7 @@ class Advisor:
         await self.answerer.pool.close()
         await self._live.close()
         await self._shared.close()
+        await self._history.close()
         await self._record_queue.close()
         await asyncio.to_thread(self._audit.close)
 
@@ -118,6 +124,10 @@ class Advisor:
         """Accept records for the store; return whether there was room for them."""
         return self._record_queue.record(uid, records)
 
+    def recognise(self, uid: int, question: AdviseQuestion, request: SlurmRequest) -> Recognised | None:
+        """Return the program that a submission starts, and its history."""
+        return self._history.recognise(uid, question, request)
+
     def _is_trusted(self, uid: int) -> bool:
         """Return whether Slurm hides nothing from a user, who may write any record: root, SlurmUser, this process's."""
         return uid in self.answerer.submit_uids
@@ -136,7 +146,10 @@ class Advisor:
         if question.kind == "ping":
             return
         script = getattr(question, "script", None)
-        if script and answer.status == "advice" and self._site.store.url is not None:
+        if session.recognised is not None:
+            self._record_queue.add(build_record(session.peer.uid, session.recognised))
+        is_of_history = session.analysis is not None and session.analysis.silent
+        if script and answer.status == "advice" and self._site.store.url is not None and not is_of_history:
             self._store_advice(question, answer, session, short_hash(script))
         self._audit.write(
             kind=question.kind,

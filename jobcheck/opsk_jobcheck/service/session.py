@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from opsk_jobcheck.history.program_history import Recognised
 from opsk_jobcheck.service.advice_cache import CachedAdvice
-from opsk_jobcheck.submission.protocol import Answer
+from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer
+from opsk_jobcheck.submission.request import SlurmRequest
 from opsk_jobcheck.workers.analysis import Analysis
 
 PendingAnswer = asyncio.Future[Answer]
@@ -53,6 +55,8 @@ class Session:
         Facts for the audit log.
     analysis
         The analysis behind the last answer.
+    recognised
+        The program of the last question, and its history.
     """
 
     peer: Peer
@@ -61,6 +65,7 @@ class Session:
     last: CachedAdvice | None = None
     notes: dict[str, object] = field(default_factory=dict)
     analysis: Analysis | None = None
+    recognised: Recognised | None = None
 
 
 class SideServices(Protocol):
@@ -74,6 +79,9 @@ class SideServices(Protocol):
 
     def record(self, uid: int, records: Sequence[str]) -> bool:
         """Accept records for the store; return whether there was room for them."""
+
+    def recognise(self, uid: int, question: AdviseQuestion, request: SlurmRequest) -> Recognised | None:
+        """Return the program that a submission starts, and its history; ``None`` where nobody records runs."""
 
     def note_late(self, notes: dict[str, object]) -> None:
         """Log the result of an analysis after its client's deadline."""
@@ -92,6 +100,9 @@ class NoSideServices:
     def record(self, uid: int, records: Sequence[str]) -> bool:
         """Accept nothing."""
         return False
+
+    def recognise(self, uid: int, question: AdviseQuestion, request: SlurmRequest) -> Recognised | None:
+        """Return ``None``."""
 
     def note_late(self, notes: dict[str, object]) -> None:
         """Log nothing."""

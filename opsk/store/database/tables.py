@@ -285,6 +285,61 @@ class MeasuredRow(SQLModel, table=True):
     loss: float | None = _amount()
 
 
+class SubmissionRow(SQLModel, table=True):
+    """A submission that requested GPUs, as the advisor recognises it; its job has no number yet."""
+
+    __tablename__ = "submissions"
+    __table_args__ = (Index(None, "cluster", "at"),)
+
+    id: int | None = _id()
+    key: str = _key()
+    cluster: str = _words()
+    at: datetime = _time()
+    uid: int = Field(sa_column=Column(BIG, nullable=False))
+    name: str | None = _words(empty=True)
+    script_key: str = _words(HASH_CHARACTERS)
+    command_key: str = _words(HASH_CHARACTERS)
+    command: str | None = _words(empty=True)
+    settings: Any = _document()
+    gpus: int | None = _count()
+
+
+class JobUseRow(SQLModel, table=True):
+    """What a job used of its GPUs and hosts, and which program it was."""
+
+    __tablename__ = "job_use"
+    __table_args__ = (Index(None, "cluster", "job"), Index(None, "at"), Index(None, "uid", "script_key"))
+
+    id: int | None = _id()
+    key: str = _key()
+    cluster: str = _words()
+    job: str = _words(JOB_CHARACTERS)
+    submitted_at: datetime = _time()
+    at: datetime = _time()
+    uid: int = Field(sa_column=Column(BIG, nullable=False))
+    user: str | None = _words(empty=True)
+    account: str | None = _words(empty=True)
+    script_key: str = _words(HASH_CHARACTERS)
+    command_key: str = _words(HASH_CHARACTERS)
+    command: str | None = _words(empty=True)
+    settings: Any = _document()
+    gpu_type: str | None = _words(WORD_CHARACTERS, empty=True)
+    gpus: int | None = _count()
+    nodes: int | None = _count()
+    started_at: datetime | None = _time(empty=True)
+    ended_at: datetime | None = _time(empty=True)
+    time_limit_s: float | None = _amount()
+    state: str | None = _words(WORD_CHARACTERS, empty=True)
+    observed_s: float | None = _amount()
+    capacity_bytes: float | None = _amount()
+    memory_peak_bytes: float | None = _amount()
+    memory_peaks: Any = _document()
+    activity: float | None = _amount()
+    idle_gpus: int | None = _count()
+    power_w: float | None = _amount()
+    host_memory_peak_bytes: float | None = _amount()
+
+
 class FailureRow(SQLModel, table=True):
     """Something that broke, or a job that failed, until it was well again."""
 

@@ -67,6 +67,14 @@ KINDS = (
         over=lambda before: col(tables.MeasuredRow.until_at) < before,
     ),
     Kind(
+        name="submitted", table=tables.SubmissionRow, at=tables.SubmissionRow.at,
+        over=lambda before: col(tables.SubmissionRow.at) < before,
+    ),
+    Kind(
+        name="used", table=tables.JobUseRow, at=tables.JobUseRow.at,
+        over=lambda before: func.coalesce(tables.JobUseRow.ended_at, tables.JobUseRow.at) < before,
+    ),
+    Kind(
         name="failures", table=tables.FailureRow, at=tables.FailureRow.at,
         over=lambda before: col(tables.FailureRow.cleared_at) < before,
     ),

@@ -18,6 +18,7 @@ from opsk.store.records.measurements import find_measured
 from opsk.store.records.remaps import RemapStep
 from opsk.store.records.reports import find_reports
 from opsk.store.records.snapshots import list_snapshots, load_snapshot
+from opsk.store.records.use import find_submitted, find_used
 from opsk.store.writing import DirectWriter
 from tests.fakes.store_records import HASH, NOON, failure, interval, job, later, moved, one_of_each, proposed
 from tests.fakes.stored_remaps import find_remaps
@@ -37,6 +38,10 @@ def test_each_kind_is_found_by_what_people_know_of_it(engine: Engine, writer: Di
     assert find_failures(engine, job="4711") == [each[5]]
     assert find_reports(engine, report="postmortem", since=NOON) == [each[-1]]
     assert find_clusters(engine) == [each[0]]
+    assert find_submitted(engine, cluster="titan", since=NOON) == [each[-3]]
+    assert find_used(engine, cluster="titan", jobs=["4711_3"], uid=1000, since=NOON) == [each[-2]]
+    assert find_submitted(engine, cluster="x", since=NOON) == find_used(engine, running=True) == []
+    assert find_used(engine, uid=1001) == find_used(engine, since=later(hours=3)) == []
     assert (
         find_jobs(engine, cluster="x")
         == find_advice(engine, since=later(days=1))

@@ -27,10 +27,20 @@ from opsk.store.database.engine import open_store
 from opsk.store.database.urls import default_url
 from opsk.store.records.failures import find_failures
 from opsk.store.records.jobs import JobSeen, find_jobs, find_known_jobs
+from opsk.store.records.use import find_submitted, find_used
 from opsk.store.writing import DirectWriter, Record, encode
 from opsk.workload.advice_record import AdviceRecord
 from opsk_tui.data.feed import ClusterFeed
-from opsk_tui.data.recording import EVERY_S, SlurmEnds, ViewRecorder, batches, build_job_record, build_job_seen
+from opsk_tui.data.job_use import JobUseRecorder
+from opsk_tui.data.recording import (
+    EVERY_S,
+    QUESTIONS_A_MINUTE,
+    SlurmEnds,
+    ViewRecorder,
+    batches,
+    build_job_record,
+    build_job_seen,
+)
 from opsk_tui.data.sources.advisor import send_records
 from opsk_tui.data.view import JobView
 
@@ -263,7 +273,17 @@ def record(
         since={job.cluster: job.submitted_at for job in reversed(_read_or_empty(url, find_jobs))},
         every_s=min(LOOK_BACK_EVERY_S, every_s),
     )
-    asyncio.run(_run(ClusterFeed(site, prometheus=prometheus), keeper, missed, outbox, for_s))
+    use = JobUseRecorder(
+        submitted=lambda cluster, since: _read_or_empty(
+            url, lambda engine: find_submitted(engine, cluster=cluster, since=since)
+        ),
+        unfinished=_read_or_empty(url, lambda engine: find_used(engine, running=True)),
+        ended=SlurmEnds(),
+        host_peak=HostPeaks(),
+        every_s=every_s,
+    )
+    keepers = (keeper, use) if site.history.enabled else (keeper,)
+    asyncio.run(_run(ClusterFeed(site, prometheus=prometheus), keepers, missed, outbox, for_s))
     log.info("%d records kept", outbox.written)
 
 
@@ -295,7 +315,11 @@ def _read_store(url: str, read: Callable[[Engine], Answer]) -> Answer:
 
 
 async def _run(
-    feed: ClusterFeed, keeper: ViewRecorder, missed: MissedJobs, outbox: Outbox, for_s: float | None
+    feed: ClusterFeed,
+    keepers: Sequence[ViewRecorder | JobUseRecorder],
+    missed: MissedJobs,
+    outbox: Outbox,
+    for_s: float | None,
 ) -> None:
     """Record at intervals; the present view counts, however many there were since."""
     ends = asyncio.Event()
@@ -325,9 +349,10 @@ async def _run(
                 await asyncio.wait_for(ends.wait(), LOOK_EVERY_S)
             if last:
                 late_records, late[:] = tuple(late), ()
-                await asyncio.to_thread(_record_view, last[0], keeper, outbox, late_records)
+                await asyncio.to_thread(_record_view, last[0], keepers, outbox, late_records)
         if last:
-            outbox.put([*keeper.records(last[0], is_last=True), *late], now=True)
+            final = [item for keeper in keepers for item in keeper.records(last[0], is_last=True)]
+            outbox.put([*final, *late], now=True)
     finally:
         viewing.cancel()
         looking.cancel()
@@ -335,5 +360,30 @@ async def _run(
         await feed.close()
 
 
-def _record_view(view: ClusterView, keeper: ViewRecorder, outbox: Outbox, late: Sequence[Record]) -> None:
-    outbox.put([*keeper.records(view), *late])
+def _record_view(
+    view: ClusterView, keepers: Sequence[ViewRecorder | JobUseRecorder], outbox: Outbox, late: Sequence[Record]
+) -> None:
+    outbox.put([*(item for keeper in keepers for item in keeper.records(view)), *late])
+
+
+class HostPeaks:
+    """Queries the accounting for the host memory of ended jobs, a bounded number per minute."""
+
+    def __init__(
+        self, accounting: AccountingClient | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._accounting, self._clock = accounting or AccountingClient(), clock
+        self._query_times: deque[float] = deque(maxlen=QUESTIONS_A_MINUTE)
+
+    def __call__(self, job: str) -> float | None:
+        """Return the highest memory of one task of a job [bytes]; ``None`` where it is unknown, or not queried."""
+        now_s = self._clock()
+        if len(self._query_times) == QUESTIONS_A_MINUTE and now_s - self._query_times[0] < 60:
+            return None
+        self._query_times.append(now_s)
+        try:
+            runs = self._accounting.runs(job)
+        except OpskError:
+            return None
+        peaks = [step.memory_peak_bytes for step in runs[-1].steps if step.memory_peak_bytes]
+        return float(max(peaks)) if peaks else None

@@ -103,6 +103,8 @@ class GpuTable:
         Whether the node has a GPU there, shape (nodes, slots).
     uuids
         UUID by (node, slot), where an exporter reports it.
+    memory_size_bytes
+        Memory of each GPU, float32 of shape (nodes, slots), NaN is unknown; ``None`` where no exporter reports any.
     """
 
     values: Mapping[Metric, NDArray[np.float32]]
@@ -110,6 +112,7 @@ class GpuTable:
     job: NDArray[np.int64]
     present: NDArray[np.bool_]
     uuids: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    memory_size_bytes: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from opsk_tui.data.sources.readings import (
     CONGESTION,
     ERRORS,
     HEAT_HELD,
+    MEMORY_SIZE,
     MEMORY_USED,
     RATE,
     Progress,
@@ -69,9 +70,11 @@ class GpuTables:
             and len(before.uuids) == len(readings.uuids)
         )
         if before is None or not is_same:
+            sizes = readings.gpu.get(MEMORY_SIZE)
             self._table = before = GpuTable(
-                values=values, health=health, job=job, present=present, uuids=dict(readings.uuids)
-            )
+                values=values, health=health, job=job, present=present, uuids=dict(readings.uuids),
+                memory_size_bytes=sizes.astype(np.float32) if sizes is not None and sizes.shape == shape else None,
+            )  # fmt: skip
         return before
 
     def _to_single(self, metric: Metric, array: NDArray[np.float64], shape: tuple[int, int]) -> NDArray[np.float32]:

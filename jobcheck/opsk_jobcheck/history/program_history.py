@@ -1,0 +1,216 @@
+"""Recognises the submissions of an advisor's users, and looks up what earlier runs of the same program used.
+
+A lookup reads a file that another process writes, and never waits. A user gets the history of their own runs alone: the
+uid of the peer is part of every key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opsk.config import SiteConfig
+from opsk.hardware.catalog_index import normalise_key
+from opsk.history.findings import History, RequestedGpu, summarise
+from opsk.history.runs import PastRun
+from opsk.history.submission import Submission, read_submission
+from opsk.process_folder import ProcessFolder
+from opsk_jobcheck.history.index_file import FILE_NAME, IndexFile, build_key
+from opsk_jobcheck.submission.protocol import AdviseQuestion, frame
+from opsk_jobcheck.submission.request import SlurmRequest, command_text, parse_options
+from opsk_jobcheck.workers.supervision import SupervisedProcess
+
+PUBLISHER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.history.publisher")
+RESTART_PAUSE_S = 30.0
+LOOK_EVERY_S = 2.0
+"""How often the advisor looks whether the file was replaced."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recognised:
+    """A submission, the name of its job, and its history; ``None`` where it never ran."""
+
+    submission: Submission
+    job_name: str
+    history: History | None
+
+
+def recognise(question: AdviseQuestion, request: SlurmRequest) -> Submission:
+    """Return what a question of ``cli_filter`` submits."""
+    text = question.script if question.script is not None else command_text(question.command, question.argv)
+    return read_submission(
+        text,
+        script_name=question.script_name,
+        directory=question.cwd,
+        arguments=request.arguments or () if question.script is not None else (),
+        environment=request.environment,
+        gpu_type=request.gpu_type,
+        gpus=count_gpus(request),
+    )
+
+
+def count_gpus(request: SlurmRequest) -> int | None:
+    """Return the GPUs of the whole job; ``None`` where the request fixes no number."""
+    if request.gpus is not None:
+        return request.gpus
+    if request.gpus_per_node is not None and request.nodes is not None:
+        return request.gpus_per_node * request.nodes
+    if request.gpus_per_task is not None and request.ntasks is not None:
+        return request.gpus_per_task * request.ntasks
+    return None
+
+
+def name_job(question: AdviseQuestion) -> str:
+    """Return the name that Slurm gives to the job: the requested one, else that of the script or program."""
+    requested = parse_options(question.options_json).get("job-name")
+    if requested:
+        return requested
+    named = question.script_name or (question.argv[0] if question.argv else "")
+    return named.rpartition("/")[2] or "wrap"
+
+
+class HistoryFile:
+    """The file of earlier runs, opened again when it was replaced.
+
+    Parameters
+    ----------
+    path
+        Where it is, or will be.
+    clock
+        A monotonic clock [s].
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._looked_s = float("-inf")
+        self._stamp: tuple[int, int] | None = None
+        self._index: IndexFile | None = None
+
+    def find(self, uid: int, submission: Submission, time_limit_s: float | None) -> History | None:
+        """Return what is known of a submission; ``None`` where its user never ran the program."""
+        self._look()
+        if self._index is None:
+            return None
+        for level, key in (("script", submission.script_key), ("command", submission.command_key)):
+            document = self._index.find(build_key(uid, level, key))  # type: ignore[arg-type]
+            if document is not None:
+                runs = [PastRun.unpacked(entry) for entry in json.loads(document)]
+                return summarise(
+                    runs, submission, gpu=self._find_gpu(submission, runs), time_limit_s=time_limit_s,
+                    is_same_script=level == "script",
+                )  # fmt: skip
+        return None
+
+    def _find_gpu(self, submission: Submission, runs: Sequence[PastRun]) -> RequestedGpu:
+        """Return the requested GPU: as runs of any user measured it, else the catalogue's."""
+        assert self._index is not None
+        capacities = self._index.header.get("capacities", {})
+        name = submission.gpu_type or ""
+        same = [run.capacity_bytes for run in runs if run.capacity_bytes and run.gpu_type == name]
+        capacity = same[-1] if name and same else capacities.get(normalise_key(name))
+        return RequestedGpu(name=name.upper(), capacity_bytes=capacity)
+
+    def _look(self) -> None:
+        """Open the file again where it was replaced."""
+        if self._clock() - self._looked_s < LOOK_EVERY_S:
+            return
+        self._looked_s = self._clock()
+        with suppress(OSError, ValueError):
+            stat = self._path.stat()
+            if (stat.st_ino, stat.st_mtime_ns) != self._stamp:
+                index = IndexFile(self._path)
+                if self._index is not None:
+                    self._index.close()
+                self._index, self._stamp = index, (stat.st_ino, stat.st_mtime_ns)
+
+
+class ProgramHistory:
+    """The history of one advisor.
+
+    Parameters
+    ----------
+    command
+        Program that writes the file; it gets the folder as its last argument and the site configuration as its first
+        frame.
+    """
+
+    def __init__(self, site: SiteConfig, *, command: Sequence[str] = PUBLISHER_COMMAND) -> None:
+        self._site = site
+        self._command = command
+        self._folder: ProcessFolder | None = None
+        self._file: HistoryFile | None = None
+        self._publisher = SupervisedProcess("earlier runs are not looked up", RESTART_PAUSE_S, self._send_setup)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the site has a store, and wants this."""
+        return self._site.history.enabled and self._site.store.url is not None
+
+    def start(self) -> None:
+        """Start to publish, where this is on."""
+        if not self.is_on:
+            self._file = None
+            return
+        if self._folder is None:
+            self._folder = ProcessFolder("history")
+        self._file = HistoryFile(self._folder.path / FILE_NAME)
+        self._publisher.start((*self._command, str(self._folder.path)))
+
+    async def renew(self, site: SiteConfig) -> None:
+        """Publish with a new configuration."""
+        await self._publisher.stop()
+        self._site = site
+        self.start()
+
+    async def close(self) -> None:
+        """End the process and remove the folder."""
+        await self._publisher.stop()
+        if self._folder is not None:
+            await asyncio.to_thread(self._folder.remove)
+
+    def recognise(self, uid: int, question: AdviseQuestion, request: SlurmRequest) -> Recognised | None:
+        """Return what a submission is, and its history; ``None`` where this is off, or fails."""
+        if self._file is None or request.is_heterogeneous or question.command == "salloc":
+            return None
+        try:
+            submission = recognise(question, request)
+            history = self._file.find(uid, submission, request.time_limit_s)
+        except Exception:  # whatever a script or a file holds, the advice goes out
+            log.exception("a submission of uid %d is not recognised", uid)
+            return None
+        return Recognised(submission=submission, job_name=name_job(question), history=history)
+
+    async def _send_setup(self, process: asyncio.subprocess.Process) -> None:
+        """Send the configuration, and make sure that the folder exists."""
+        if self._folder is not None:
+            self._folder.path.mkdir(mode=0o700, exist_ok=True)
+        if process.stdin is not None:
+            with suppress(OSError):
+                process.stdin.write(frame(self._site.model_dump_json().encode()))
+                await process.stdin.drain()
+
+
+def build_record(uid: int, recognised: Recognised) -> Mapping[str, Any]:
+    """Return the fields of a submission for the store."""
+    submission = recognised.submission
+    return {
+        "kind": "submitted",
+        "uid": uid,
+        "name": recognised.job_name,
+        "script_key": submission.script_key,
+        "command_key": submission.command_key,
+        "command": submission.command,
+        "settings": dict(submission.settings),
+        **({"gpus": submission.gpus} if submission.gpus is not None else {}),
+    }

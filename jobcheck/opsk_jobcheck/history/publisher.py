@@ -1,0 +1,194 @@
+"""Runs the process that copies earlier runs from the store into the file that the advisor looks them up in.
+
+It reads the store, which the advisor never waits for: all rows once, then those that changed since. It ends when its
+standard input does.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from opsk.config import SiteConfig
+from opsk.errors import OpskError
+from opsk.hardware.catalog_index import normalise_key
+from opsk.history.runs import PastRun
+from opsk.history.submission import GPUS
+from opsk.store.database.engine import open_store
+from opsk.store.database.urls import default_url
+from opsk.store.records.use import JobUsed, find_used
+from opsk_jobcheck.history.gpu_memory import list_gpu_memory
+from opsk_jobcheck.history.index_file import FILE_NAME, build_key, write_index
+from opsk_jobcheck.submission.protocol import read_frame
+
+NICENESS = 10
+OVERLAP_S = 600.0
+"""Each query goes back so far: the clock of another writer may be slow."""
+Key = tuple[str, str, datetime]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class RunIndex:
+    """All runs that count, by user and program.
+
+    Parameters
+    ----------
+    runs
+        Number of runs of one program, the last ones.
+    days
+        Older runs do not count.
+    """
+
+    runs: int
+    days: int
+    _by_key: dict[bytes, dict[Key, bytes]] = field(default_factory=lambda: defaultdict(dict))
+    _capacities: dict[str, Counter[float]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def add(self, rows: Iterable[JobUsed], now: datetime) -> bool:
+        """Add runs that have ended; return whether there was any."""
+        oldest = now - timedelta(days=self.days)
+        is_changed = False
+        for row in rows:
+            if row.ended_at is None or row.ended_at < oldest:
+                continue
+            packed = json.dumps(build_past_run(row).packed()).encode("ascii")
+            key: Key = (row.cluster, row.job, row.submitted_at)
+            keys = (build_key(row.uid, "script", row.script_key), build_key(row.uid, "command", row.command_key))
+            for index_key in keys:
+                runs = self._by_key[index_key]
+                is_changed = is_changed or runs.get(key) != packed
+                runs[key] = packed
+                if len(runs) > self.runs:
+                    del runs[next(iter(runs))]
+            if row.capacity_bytes:
+                self._capacities[normalise_key(row.gpu_type or "")][row.capacity_bytes] += 1
+        return is_changed
+
+    def documents(self) -> dict[bytes, bytes]:
+        """Return the runs of each program as a JSON list."""
+        return {key: b"[" + b",".join(runs.values()) + b"]" for key, runs in self._by_key.items()}
+
+    def capacities(self) -> dict[str, float]:
+        """Return the memory of a GPU of each type that runs had, by its name in Slurm [bytes]."""
+        return {name: counts.most_common(1)[0][0] for name, counts in self._capacities.items()}
+
+
+def build_past_run(row: JobUsed) -> PastRun:
+    """Return a row as a run."""
+    settings = {str(name): str(value) for name, value in row.settings.items()} if isinstance(row.settings, dict) else {}
+    ended_at = row.ended_at or row.at
+    return PastRun(
+        job=row.job,
+        ended_at_s=ended_at.timestamp(),
+        settings=settings | ({GPUS: str(row.gpus)} if row.gpus else {}),
+        gpu_type=row.gpu_type or "",
+        gpus=row.gpus or 0,
+        capacity_bytes=row.capacity_bytes,
+        memory_peak_bytes=row.memory_peak_bytes,
+        activity=row.activity,
+        idle_gpus=row.idle_gpus,
+        power_w=row.power_w,
+        host_memory_peak_bytes=row.host_memory_peak_bytes,
+        observed_s=row.observed_s or 0.0,
+        elapsed_s=(ended_at - row.started_at).total_seconds() if row.started_at is not None else None,
+        time_limit_s=row.time_limit_s,
+        state=row.state or "",
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Publisher:
+    """Brings the file up to date.
+
+    Parameters
+    ----------
+    path
+        The file.
+    index
+        What it is written from.
+    read
+        Returns rows that were recorded since a time, or all.
+    known_capacities
+        Memory of GPUs by the names that Slurm may have for them, for types that no run had [bytes].
+    """
+
+    path: Path
+    index: RunIndex
+    read: Callable[[datetime | None], list[JobUsed]]
+    known_capacities: Mapping[str, float] = field(default_factory=dict)
+    _since: datetime | None = None
+
+    def publish(self, now: datetime) -> None:
+        """Read what is new, and replace the file where anything changed.
+
+        Raises
+        ------
+        OpskError
+            The store does not answer.
+        OSError
+            The file cannot be written.
+        """
+        rows = self.read(self._since)
+        is_changed = self.index.add(rows, now)
+        if is_changed or not self.path.exists():
+            header = {"capacities": {**self.known_capacities, **self.index.capacities()}}
+            write_index(self.path, self.index.documents(), header)
+        self._since = max((row.at for row in rows), default=self._since or now) - timedelta(seconds=OVERLAP_S)
+
+
+def _has_ended(timeout_s: float) -> bool:
+    """Wait, and return whether the advisor has closed the input."""
+    ready, _, _ = select.select([sys.stdin], [], [], timeout_s)
+    return bool(ready)
+
+
+def main() -> None:
+    """Publish until the input ends; its first frame is the site configuration."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(NICENESS)
+    setup = read_frame(sys.stdin.buffer)
+    if setup is None:
+        return
+    site = SiteConfig.model_validate_json(setup)
+    url = site.store.url or default_url()
+    engine = None
+    index = RunIndex(runs=site.history.runs, days=site.history.days)
+    known = list_gpu_memory(site.cluster)
+    publisher = Publisher(
+        path=Path(sys.argv[-1]) / FILE_NAME, index=index, known_capacities=known,
+        read=lambda since: find_used(engine, since=since) if engine is not None else [],
+    )  # fmt: skip
+    problem = ""
+    while True:
+        began_s = time.monotonic()
+        before, problem = problem, ""
+        try:
+            engine = engine or open_store(url, writing=False)
+            publisher.publish(datetime.now(UTC))
+        except OpskError as error:
+            problem = error.message
+        except OSError as error:
+            problem = error.strerror or str(error)
+        if problem and problem != before:
+            log.warning("earlier runs are not up to date: %s", problem)
+        # a slow store is read less often
+        if _has_ended(max(site.history.refresh_s, 10 * (time.monotonic() - began_s))):
+            return
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="opsk advisor: history: %(levelname)s %(message)s")
+    main()

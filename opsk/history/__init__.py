@@ -1,0 +1,1 @@
+"""Recognises a program that was run before, and summarises what its earlier runs used."""
