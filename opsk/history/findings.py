@@ -15,10 +15,14 @@ from opsk.units import as_gib
 LOW_ACTIVITY = 0.4
 """GPUs that are busy for a smaller share of the time wait for something else."""
 TIGHT_RATIO = 0.95
-_PREALLOCATED = (0.73, 0.77)
-"""JAX takes 75 % of a GPU at its start (XLA_PYTHON_CLIENT_MEM_FRACTION), whatever the program needs."""
+_PREALLOCATED = (0.745, 0.77)
+"""JAX takes 75 % of a GPU at its start (XLA_PYTHON_CLIENT_MEM_FRACTION), whatever the program needs; its context adds
+a little.
+"""
 _FILLED_RATIO = 0.88
 """TensorFlow and inference servers fill a GPU: from this share on, a peak says nothing about a smaller GPU."""
+_CONSTANT = 0.005
+"""The share of a GPU that a library takes differs by less between runs."""
 _FAILED = frozenset({"FAILED", "OUT_OF_MEMORY", "BOOT_FAIL"})
 
 
@@ -136,20 +140,22 @@ def _judge_fit(memory: MemoryEstimate, gpu: RequestedGpu, runs: Sequence[PastRun
         return "", False
     name = f"{escape(gpu.name)} ({as_gib(capacity):.1f} GiB)" if gpu.name else f"GPUs of {as_gib(capacity):.1f} GiB"
     if memory.low_bytes > capacity:
-        if all(_may_preallocate(run) for run in runs):
+        if _may_preallocate(runs):
             return f": may not fit into {name}, unless it takes whatever memory there is", True
         return f": will not fit into {name}", True
-    if memory.high_bytes > TIGHT_RATIO * capacity and not all(_may_preallocate(run) for run in runs):
+    if memory.high_bytes > TIGHT_RATIO * capacity and not _may_preallocate(runs):
         return f": tight in {name}", True
     return "", False
 
 
-def _may_preallocate(run: PastRun) -> bool:
-    """Return whether the peak may be the share of the GPU that a library takes, and not what the program needs."""
-    if not run.capacity_bytes or not run.memory_peak_bytes:
+def _may_preallocate(runs: Sequence[PastRun]) -> bool:
+    """Return whether the peaks may be the share of a GPU that a library takes, and not what the program needs."""
+    shares = [
+        run.memory_peak_bytes / run.capacity_bytes for run in runs if run.memory_peak_bytes and run.capacity_bytes
+    ]
+    if not shares or max(shares) - min(shares) > _CONSTANT:
         return False
-    share = run.memory_peak_bytes / run.capacity_bytes
-    return _PREALLOCATED[0] <= share <= _PREALLOCATED[1] or share >= _FILLED_RATIO
+    return _PREALLOCATED[0] <= min(shares) <= max(shares) <= _PREALLOCATED[1] or min(shares) >= _FILLED_RATIO
 
 
 def _describe_change(memory: MemoryEstimate, gpu: RequestedGpu) -> Finding | None:

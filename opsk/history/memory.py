@@ -126,7 +126,9 @@ def _find_harmless(groups: Sequence[_Group], settings: Mapping[str, str]) -> set
             is_same = abs(group.peak_bytes - other.peak_bytes) <= SAME_RATIO * max(group.peak_bytes, other.peak_bytes)
             (without if is_same else effective).update(names)
     maps = [settings, *(group.settings for group in groups)]
-    assumed = {name for each in maps for name, text in each.items() if _LENGTH_OF_RUN.search(name) or _is_fraction(text)}
+    assumed = {
+        name for each in maps for name, text in each.items() if _LENGTH_OF_RUN.search(name) or _is_fraction(text)
+    }
     return (without | assumed) - effective
 
 

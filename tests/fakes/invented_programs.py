@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from opsk.units import GIB
 
@@ -63,24 +63,26 @@ def invent_programs(draw: random.Random, count: int = 40) -> list[Program]:
     for number in range(count):
         if number % 10 == 9:
             twin = programs[-1]
-            programs.append(
-                Program(
-                    **{name: getattr(twin, name) for name in twin.__slots__ if name not in ("user", "constant_bytes")},
-                    user=USERS[(USERS.index(twin.user) + 1) % len(USERS)], constant_bytes=twin.constant_bytes + 9 * GIB,
-                )  # fmt: skip
-            )
-            continue
-        base = draw.choice((1, 2, 4, 8))
-        programs.append(
-            Program(
-                name="".join(draw.choice("bdfgklmnprst") + draw.choice("aeiou") for _ in range(4)),
-                user=draw.choice(USERS), start=draw.choice(_STARTS), size_flag=draw.choice(_SIZES),
-                sizes=(base, 2 * base, 3 * base), other_flag=draw.choice(_OTHERS),
-                constant_bytes=draw.uniform(0.5, 8) * GIB, unit_bytes=draw.uniform(0.2, 2) * GIB,
-                gpus=draw.choice((1, 1, 2, 4)),
-            )  # fmt: skip
-        )
+            user = USERS[(USERS.index(twin.user) + 1) % len(USERS)]
+            programs.append(replace(twin, user=user, constant_bytes=twin.constant_bytes + 9 * GIB))
+        else:
+            programs.append(_invent_program(draw))
     return programs
+
+
+def _invent_program(draw: random.Random) -> Program:
+    base = draw.choice((1, 2, 4, 8))
+    return Program(
+        name="".join(draw.choice("bdfgklmnprst") + draw.choice("aeiou") for _ in range(4)),
+        user=draw.choice(USERS),
+        start=draw.choice(_STARTS),
+        size_flag=draw.choice(_SIZES),
+        sizes=(base, 2 * base, 3 * base),
+        other_flag=draw.choice(_OTHERS),
+        constant_bytes=draw.uniform(0.5, 8) * GIB,
+        unit_bytes=draw.uniform(0.2, 2) * GIB,
+        gpus=draw.choice((1, 1, 2, 4)),
+    )
 
 
 def invent_jobs(draw: random.Random, programs: list[Program], count: int = 300) -> Iterator[InventedJob]:
@@ -113,7 +115,9 @@ def _write_script(draw: random.Random, program: Program, number: int, size: int)
     out = f"/scratch/{program.user}/{day}/run{number}"
     size_text = f"{program.size_flag}={size}" if "-" not in program.size_flag else f"{program.size_flag} {size}"
     is_variable = program.name < "m"
-    flags = f"{'size=$SIZE' if is_variable and '-' not in program.size_flag else size_text} --seed {draw.randrange(10**6)}"
+    flags = (
+        f"{'size=$SIZE' if is_variable and '-' not in program.size_flag else size_text} --seed {draw.randrange(10**6)}"
+    )
     if is_variable and "-" in program.size_flag:
         flags = flags.replace(size_text, f"{program.size_flag} ${{SIZE}}")
     flags += f" {program.other_flag} {draw.choice((0.1, 0.2, 0.5))} --out {out} --name {program.name}-{number}"

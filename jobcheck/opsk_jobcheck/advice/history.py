@@ -6,19 +6,20 @@ from opsk.history.findings import Finding, FindingKind, History
 from opsk_jobcheck.advice.layout import Line, Weight, to_ascii
 
 _LABEL = "history"
-_SHOWN = {"short": 1, "default": 2}
-"""Number of sentences by detail; all where it is not named."""
 
 
-def history_lines(history: History, detail: str, *, ascii_only: bool = False) -> tuple[str, ...]:
-    """Return the lines without prefix: memory first, then what warns, the rest only in detail.
+def history_lines(history: History, detail: str, *, is_alone: bool = True, ascii_only: bool = False) -> tuple[str, ...]:
+    """Return the lines without prefix: what warns, then memory; the rest only in the long form.
 
     Parameters
     ----------
     detail
         ``short``, ``default`` or ``long``.
+    is_alone
+        There is no other advice; with other advice, one sentence is added.
     """
-    chosen = _select(history.findings, _SHOWN.get(detail, len(history.findings)))
+    number = len(history.findings) if detail == "long" else 2 if is_alone and detail != "short" else 1
+    chosen = _select(history.findings, number)
     rows: list[str] = []
     for index, finding in enumerate(chosen):
         text = f"! {finding.text}" if finding.is_warning else finding.text

@@ -69,13 +69,15 @@ class IndexFile:
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if self._map[: len(_MAGIC)] != _MAGIC:
-            raise ValueError(f"{path} is no file of earlier runs")
         start = len(_MAGIC) + _LENGTHS.size
+        if self._map[: len(_MAGIC)] != _MAGIC or len(self._map) < start:
+            raise ValueError(f"{path} is no file of earlier runs")
         head_length, self._count = _LENGTHS.unpack_from(self._map, len(_MAGIC))
-        self.header: Mapping[str, Any] = json.loads(self._map[start : start + head_length])
         self._keys_at = start + head_length
         self._places_at = self._keys_at + self._count * _KEY_BYTES
+        if len(self._map) < self._places_at + self._count * _PLACE.size:
+            raise ValueError(f"{path} is torn")
+        self.header: Mapping[str, Any] = json.loads(self._map[start : start + head_length])
 
     def find(self, key: bytes) -> bytes | None:
         """Return the document with a key; ``None``: there is none."""

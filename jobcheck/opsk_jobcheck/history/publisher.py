@@ -53,7 +53,7 @@ class RunIndex:
 
     runs: int
     days: int
-    _by_key: dict[bytes, dict[Key, bytes]] = field(default_factory=lambda: defaultdict(dict))
+    _by_key: dict[bytes, dict[Key, tuple[datetime, bytes]]] = field(default_factory=lambda: defaultdict(dict))
     _capacities: dict[str, Counter[float]] = field(default_factory=lambda: defaultdict(Counter))
 
     def add(self, rows: Iterable[JobUsed], now: datetime) -> bool:
@@ -63,7 +63,7 @@ class RunIndex:
         for row in rows:
             if row.ended_at is None or row.ended_at < oldest:
                 continue
-            packed = json.dumps(build_past_run(row).packed()).encode("ascii")
+            packed = (row.ended_at, json.dumps(build_past_run(row).packed()).encode("ascii"))
             key: Key = (row.cluster, row.job, row.submitted_at)
             keys = (build_key(row.uid, "script", row.script_key), build_key(row.uid, "command", row.command_key))
             for index_key in keys:
@@ -76,9 +76,17 @@ class RunIndex:
                 self._capacities[normalise_key(row.gpu_type or "")][row.capacity_bytes] += 1
         return is_changed
 
-    def documents(self) -> dict[bytes, bytes]:
+    def documents(self, now: datetime) -> dict[bytes, bytes]:
         """Return the runs of each program as a JSON list."""
-        return {key: b"[" + b",".join(runs.values()) + b"]" for key, runs in self._by_key.items()}
+        oldest = now - timedelta(days=self.days)
+        documents = {}
+        for key, runs in list(self._by_key.items()):
+            recent = [packed for ended_at, packed in runs.values() if ended_at >= oldest]
+            if recent:
+                documents[key] = b"[" + b",".join(recent) + b"]"
+            else:
+                del self._by_key[key]
+        return documents
 
     def capacities(self) -> dict[str, float]:
         """Return the memory of a GPU of each type that runs had, by its name in Slurm [bytes]."""
@@ -142,9 +150,9 @@ class Publisher:
         """
         rows = self.read(self._since)
         is_changed = self.index.add(rows, now)
-        if is_changed or not self.path.exists():
+        if is_changed or self._since is None:
             header = {"capacities": {**self.known_capacities, **self.index.capacities()}}
-            write_index(self.path, self.index.documents(), header)
+            write_index(self.path, self.index.documents(now), header)
         self._since = max((row.at for row in rows), default=self._since or now) - timedelta(seconds=OVERLAP_S)
 
 

@@ -360,7 +360,8 @@ def _add_history(answer: Answer, recognised: Recognised | None, question: Advise
     """Return the answer with what earlier runs of the program used; it needs no other advice."""
     if recognised is None or recognised.history is None:
         return answer
-    lines = history_lines(recognised.history, question.detail, ascii_only=question.ascii)
+    is_alone = not answer.lines
+    lines = history_lines(recognised.history, question.detail, is_alone=is_alone, ascii_only=question.ascii)
     if not lines:
         return answer
     return answer.model_copy(update={"status": "advice", "lines": (*answer.lines, *lines)})
