@@ -18,7 +18,7 @@ def history_lines(history: History, detail: str, *, is_alone: bool = True, ascii
     is_alone
         There is no other advice; with other advice, one sentence is added.
     """
-    number = len(history.findings) if detail == "long" else 2 if is_alone and detail != "short" else 1
+    number = len(history.findings) if detail == "long" else 3 if is_alone and detail != "short" else 1
     chosen = _select(history.findings, number)
     rows: list[str] = []
     for index, finding in enumerate(chosen):
