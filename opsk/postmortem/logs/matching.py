@@ -1,11 +1,12 @@
 """Searches a piece of a log for many fragments at once, and counts equal matches in bounded memory.
 
-Two engines give the same answers: Hyperscan (600 MB/s and more for 200 fragments), and bytes.find, fragment by
-fragment, where Hyperscan is not installed.
+Two engines give the same answers: Hyperscan (600 MB/s and more for 200 fragments), and bytes.find where Hyperscan is
+not installed: first for some parts that fragments share, then for the fragments of the parts that are there.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -95,16 +96,19 @@ def build_finder(fragments: Sequence[bytes], *, plain: bool = False) -> Finder:
 
 
 class PlainFinder:
-    """Searches for one fragment after the other."""
+    """Searches for one fragment after the other, and only for those of which a part that they share is there."""
 
     def __init__(self, fragments: Sequence[bytes]) -> None:
         self._fragments = tuple(fragments)
+        self._by_part = _group_by_part(self._fragments)
 
     def find(self, piece: bytes | memoryview) -> list[Match]:
         """Return all matches in a piece."""
         data = bytes(piece)
         matches: list[Match] = []
-        for number, fragment in enumerate(self._fragments):
+        numbers = [number for part, those in self._by_part.items() if part in data for number in those]
+        for number in numbers:
+            fragment = self._fragments[number]
             position, count = data.find(fragment), 0
             while position >= 0 and count < MAX_MATCHES:
                 matches.append((position + len(fragment), number))
@@ -116,6 +120,19 @@ class PlainFinder:
         data = bytes(piece)
         ends = [at + len(each) for each in self._fragments if (at := data.find(each)) >= 0]
         return min(ends, default=None)
+
+
+_PART_BYTES = 5
+
+
+def _group_by_part(fragments: Sequence[bytes]) -> dict[bytes, list[int]]:
+    """Return the numbers of fragments by a part of each, the part that occurs in as many of them as possible."""
+    parts = [{each[at : at + _PART_BYTES] for at in range(max(1, len(each) - _PART_BYTES + 1))} for each in fragments]
+    counts = Counter(part for those in parts for part in those)
+    groups: dict[bytes, list[int]] = {}
+    for number, those in enumerate(parts):
+        groups.setdefault(max(those, key=lambda part: (counts[part], part)), []).append(number)
+    return groups
 
 
 class HyperscanFinder:
