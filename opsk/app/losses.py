@@ -10,7 +10,6 @@ import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from opsk.app.inputs.plan_file import PlanFile
@@ -24,7 +23,7 @@ from opsk.metrics.exposition import read_stamped_samples
 from opsk.slurm.records import JobRecord
 from opsk.telemetry.jobs.job_files import JobFile, resolve_log_paths
 from opsk.telemetry.progress.records import EventKind, StepRecord
-from opsk.telemetry.progress.runs import SLOW_START, Run
+from opsk.telemetry.progress.runs import Run, skip_warm_up
 from opsk.text import escape, to_json_values
 from opsk.units import MIB
 
@@ -32,7 +31,6 @@ MAX_BYTES = 32 * MIB
 _MAX_LINE_BYTES = 8192
 MAX_STEPS = 2_000
 """Number of last lines that are used: older steps say little of the current state."""
-_WARM_UP_SHARE = 0.25
 
 
 def read_scrape(argument: str) -> Scrape:
@@ -75,21 +73,10 @@ def read_steps(run: Run) -> tuple[MeasuredStep, ...]:
     """Return the steady steps of the last start."""
     records = [record for record in run.records if record.step_s]
     last = max((record.generation for record in records), default=0)
-    steady = _skip_warm_up([record for record in records if record.generation == last])
+    steady = skip_warm_up([record for record in records if record.generation == last])
     return tuple(_build_step(record, before) for before, record in zip([None, *steady], steady, strict=False))[
         -MAX_STEPS:
     ]
-
-
-def _skip_warm_up(records: Sequence[StepRecord]) -> Sequence[StepRecord]:
-    """Return the lines without the first one and the slow ones right after it, at most a quarter."""
-    if len(records) < 2:
-        return records
-    usual = median(record.step_s or 0.0 for record in records)
-    start, limit = 1, max(1, int(_WARM_UP_SHARE * len(records)))
-    while start < limit and (records[start].step_s or 0.0) > SLOW_START * usual:
-        start += 1
-    return records[start:]
 
 
 def _build_step(record: StepRecord, before: StepRecord | None) -> MeasuredStep:

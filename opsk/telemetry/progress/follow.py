@@ -20,6 +20,7 @@ from statistics import median
 
 from opsk.errors import InputError, TelemetryError
 from opsk.telemetry.progress.records import StepRecord
+from opsk.telemetry.progress.runs import skip_warm_up
 from opsk.telemetry.progress.stream import ProgressItem, ProgressReader
 from opsk.units import KIB, MIB
 
@@ -256,6 +257,7 @@ class _Log:
         self._changes = self.restarts = 0
         self._at: float | None = None
         self._recent: deque[StepRecord] = deque(maxlen=_WINDOW)
+        self._of_start = 0
 
     def poll(self) -> bool:
         """Read on; ``False`` when the log cannot be read."""
@@ -263,7 +265,7 @@ class _Log:
         try:
             for item in self.follower.poll():
                 if reader.changes != self._changes:
-                    self._changes, self.steps = reader.changes, 0
+                    self._changes, self.steps, self._of_start = reader.changes, 0, 0
                     self._recent.clear()
                 if isinstance(item, StepRecord):
                     self._add(item)
@@ -279,7 +281,9 @@ class _Log:
         """Add a record; those of an earlier start are dropped."""
         if self._recent and self._recent[-1].generation != record.generation:
             self._recent.clear()
+            self._of_start = 0
         self._recent.append(record)
+        self._of_start += 1
         self.steps += 1
 
     def progress(self) -> Progress | None:
@@ -298,9 +302,9 @@ class _Log:
 
     def _median(self, name: str) -> float | None:
         """Return the median of a value over the last records."""
-        records = list(self._recent)
-        if self.steps <= len(records) > 1:
-            records = records[1:]
+        records: Sequence[StepRecord] = list(self._recent)
+        if self._of_start <= len(records):
+            records = skip_warm_up(records)
         values = [value for record in records if (value := getattr(record, name)) is not None and math.isfinite(value)]
         return median(values) if values else None
 

@@ -16,8 +16,8 @@ from functools import cache
 from opsk.units import KIB
 
 NUMBER = r"[-+]?(?:\d+(?:,\d{3})*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity)"
-_NUMBER = re.compile(rf"\s*['\"]?({NUMBER})\s*([KMBGT]?)(?![\w])", re.ASCII)
-_SCALE = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+_NUMBER = re.compile(rf"\s*['\"]?({NUMBER})\s*([KkMBGT]?)(?![\w])", re.ASCII)
+_SCALE = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _SIZE = re.compile(rf"\s*({NUMBER})\s*([KMGT]?)(i?)B", re.ASCII | re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _STAMP = re.compile(

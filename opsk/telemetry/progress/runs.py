@@ -165,6 +165,18 @@ class Tally:
         return start
 
 
+def skip_warm_up(records: Sequence[StepRecord]) -> Sequence[StepRecord]:
+    """Return the records of one start without its warm-up, as `Tally` determines it; of a single record that one."""
+    if len(records) < 2:
+        return records
+    times = [math.nan if record.step_s is None else record.step_s for record in records]
+    usual, start = _median(times), 1
+    limit = max(1, int(_WARM_UP_SHARE * len(records)))
+    while usual is not None and start < limit and times[start] > SLOW_START * usual:
+        start += 1
+    return records[start:]
+
+
 def _drop_nan(values: Sequence[float]) -> list[float]:
     return [value for value in values if not math.isnan(value)]
 

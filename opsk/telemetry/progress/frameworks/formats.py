@@ -23,7 +23,7 @@ from opsk.telemetry.progress.lines import (
     split_piped_fields,
 )
 from opsk.telemetry.progress.records import EventKind, ParsedLine, Part, Reader
-from opsk.units import GIB
+from opsk.units import GIB, MIB
 
 Pairs = Callable[[str], Iterable[tuple[str, str]]]
 ParseField = Callable[[str], float | None]
@@ -37,7 +37,7 @@ class LineFormat:
     ----------
     head
         Finds the line; its groups ``step`` and ``total`` number the step, others are fields. Without a head any line
-        with a field counts.
+        with a field counts. With a group ``epoch`` they number the step in an epoch, and ``epochs`` counts epochs.
     pairs
         Splits what follows the head into names and texts of fields.
     fields
@@ -47,6 +47,8 @@ class LineFormat:
         How the line belongs to a step. Lines of `Part.MORE` count once a step has begun.
     required
         A value without which it is another program's line.
+    first_epoch
+        The number of the first epoch.
     """
 
     head: re.Pattern[str] | None = None
@@ -55,6 +57,7 @@ class LineFormat:
     part: Part = Part.STEP
     event: EventKind | None = None
     required: str | None = None
+    first_epoch: int = 0
 
     def parse(self, text: str) -> ParsedLine | None:
         """Parse one line; ``None`` when it is another one."""
@@ -65,6 +68,11 @@ class LineFormat:
         step, total = parse_whole(groups.get("step") or ""), parse_whole(groups.get("total") or "")
         if step is None and groups.get("step"):
             return None
+        epoch = parse_whole(groups.get("epoch") or "")
+        if epoch is not None and step is not None and total is not None:
+            epochs = parse_whole(groups.get("epochs") or "")
+            step += max(epoch - self.first_epoch, 0) * total
+            total = epochs * total if epochs is not None else None
         values = self._parse_values(groups, text[head.end() :] if head else text)
         if (self.required and self.required not in values) or (self.part is Part.MORE and not values):
             return None
@@ -126,12 +134,14 @@ def _find_matching(texts: Mapping[str, str | None], pattern: str) -> str | None:
     return next((text for name, text in texts.items() if fnmatchcase(name, pattern)), None)
 
 
-def _parse_ms(text: str) -> float | None:
+def parse_ms(text: str) -> float | None:
+    """Return a time in milliseconds in seconds."""
     elapsed_ms = parse_positive(text)
     return elapsed_ms / 1e3 if elapsed_ms else None
 
 
-def _invert(text: str) -> float | None:
+def invert(text: str) -> float | None:
+    """Return the time of one of what a rate counts [s]."""
     rate = parse_positive(text)
     return 1 / rate if rate else None
 
@@ -151,22 +161,28 @@ def _parse_gib(text: str) -> float | None:
     return size * GIB if size else None
 
 
+def parse_mib(text: str) -> float | None:
+    """Return a size in bytes of a number of MiB, whatever a framework calls them."""
+    size = parse_positive(text)
+    return size * MIB if size else None
+
+
 def _parse_flop(text: str) -> float | None:
     rate = parse_positive(text)
     return rate / 1e12 if rate else None
 
 
-_LOSS = ("loss", parse_number)
-_LR = ("lr", parse_number)
-_GRAD_NORM = ("grad_norm", parse_number)
-_STEP_S = ("step_s", parse_positive)
-_STEP_MS = ("step_s", _parse_ms)
-_SAMPLES = ("samples_per_s", parse_positive)
-_TOKENS = ("tokens_per_s", parse_positive)
-_GPU_TOKENS = ("tokens_per_s_per_gpu", parse_positive)
-_TFLOPS = ("tflops_per_gpu", parse_positive)
-_BYTES = ("memory_bytes", parse_positive)
-_GIBIBYTES = ("memory_bytes", _parse_gib)
+LOSS = ("loss", parse_number)
+LR = ("lr", parse_number)
+GRAD_NORM = ("grad_norm", parse_number)
+STEP_S = ("step_s", parse_positive)
+STEP_MS = ("step_s", parse_ms)
+SAMPLES = ("samples_per_s", parse_positive)
+TOKENS = ("tokens_per_s", parse_positive)
+GPU_TOKENS = ("tokens_per_s_per_gpu", parse_positive)
+TFLOPS = ("tflops_per_gpu", parse_positive)
+BYTES = ("memory_bytes", parse_positive)
+GIBIBYTES = ("memory_bytes", _parse_gib)
 
 _TORCHTITAN_PAIRS = re.compile(
     rf"\b(loss|grad_norm|memory|tps|tflops|lr):\s*((?:{NUMBER})(?:\s*GiB)?)", re.ASCII
@@ -180,7 +196,7 @@ FRAMEWORKS = (
             LineFormat(
                 head=re.compile(r"validate step:\s*(?P<step>[\d,]+)\s", re.ASCII),
                 pairs=_TORCHTITAN_PAIRS,
-                fields={"loss": _LOSS},
+                fields={"loss": LOSS},
                 part=Part.EVENT,
                 event=EventKind.VALIDATION,
             ),
@@ -188,12 +204,12 @@ FRAMEWORKS = (
                 head=re.compile(r"\bstep:\s*(?P<step>[\d,]+)\s", re.ASCII),
                 pairs=_TORCHTITAN_PAIRS,
                 fields={
-                    "loss": _LOSS,
-                    "grad_norm": _GRAD_NORM,
-                    "lr": _LR,
+                    "loss": LOSS,
+                    "grad_norm": GRAD_NORM,
+                    "lr": LR,
                     "memory": ("memory_bytes", lambda text: parse_size_bytes(f"{text.removesuffix('GiB')}GiB")),
-                    "tps": _GPU_TOKENS,
-                    "tflops": _TFLOPS,
+                    "tps": GPU_TOKENS,
+                    "tflops": TFLOPS,
                 },
             ),
         ),
@@ -207,15 +223,15 @@ FRAMEWORKS = (
                 head=re.compile(r"\biteration: (?P<step>\d+) / (?P<total>\d+)", re.ASCII),
                 pairs=split_piped_fields,
                 fields={
-                    "time_per_iteration_ms": _STEP_MS,
-                    "elapsed_time_per_iteration_ms": _STEP_MS,
-                    "tokens_per_sec": _TOKENS,
-                    "tokens_per_sec_per_gpu": _GPU_TOKENS,
-                    "model_tflops_per_gpu": _TFLOPS,
+                    "time_per_iteration_ms": STEP_MS,
+                    "elapsed_time_per_iteration_ms": STEP_MS,
+                    "tokens_per_sec": TOKENS,
+                    "tokens_per_sec_per_gpu": GPU_TOKENS,
+                    "model_tflops_per_gpu": TFLOPS,
                     "global_batch_size": ("batch_tokens", parse_positive),
-                    "lm_loss": _LOSS,
-                    "grad_norm": _GRAD_NORM,
-                    "lr": _LR,
+                    "lm_loss": LOSS,
+                    "grad_norm": GRAD_NORM,
+                    "lr": LR,
                 },
                 required="step_s",
             ),
@@ -232,10 +248,10 @@ FRAMEWORKS = (
                     rf"\b([A-Z][\w/ ]{{0,40}}?):\s*((?:{NUMBER})(?:\s*[KMBT](?:GB|ms)?|GB|ms)?)", re.ASCII
                 ).findall,
                 fields={
-                    "loss": _LOSS,
+                    "loss": LOSS,
                     "global batch size": ("batch_tokens", parse_positive),
-                    "tokens/s": _TOKENS,
-                    "tokens/s/gpu": _GPU_TOKENS,
+                    "tokens/s": TOKENS,
+                    "tokens/s/gpu": GPU_TOKENS,
                     "memory usage": ("memory_bytes", partial(parse_size_bytes, binary=False)),
                 },
             ),
@@ -250,10 +266,10 @@ FRAMEWORKS = (
                 head=re.compile(r"completed step: (?P<step>\d+), seconds: (?P<seconds>[\d.]+)", re.ASCII),
                 pairs=re.compile(r"(TFLOP/s/device|Tokens/s/device|loss): ([^,\s]+)", re.ASCII).findall,
                 fields={
-                    "seconds": _STEP_S,
-                    "loss": _LOSS,
-                    "tflop/s/device": _TFLOPS,
-                    "tokens/s/device": _GPU_TOKENS,
+                    "seconds": STEP_S,
+                    "loss": LOSS,
+                    "tflop/s/device": TFLOPS,
+                    "tokens/s/device": GPU_TOKENS,
                 },
             ),
         ),
@@ -267,12 +283,12 @@ FRAMEWORKS = (
                 head=re.compile(r"^\s*Step (?P<step>\d+)\s*\|", re.ASCII),
                 pairs=re.compile(rf"(\w+):({NUMBER})(?=\s|$)", re.ASCII).findall,
                 fields={
-                    "loss": _LOSS,
-                    "lr": _LR,
-                    "grad_norm": _GRAD_NORM,
-                    "time_per_step_s": _STEP_S,
-                    "tokens_per_second_per_gpu": _GPU_TOKENS,
-                    "peak_memory*": _GIBIBYTES,
+                    "loss": LOSS,
+                    "lr": LR,
+                    "grad_norm": GRAD_NORM,
+                    "time_per_step_s": STEP_S,
+                    "tokens_per_second_per_gpu": GPU_TOKENS,
+                    "peak_memory*": GIBIBYTES,
                 },
                 required="loss",
             ),
@@ -288,12 +304,12 @@ FRAMEWORKS = (
                 head=re.compile(r"\bstep:(?P<step>\d+) - ", re.ASCII),
                 pairs=lambda text: split_piped_fields(text.replace(" - ", "|")),
                 fields={
-                    "timing_s/step": _STEP_S,
-                    "perf/throughput": _GPU_TOKENS,
-                    "actor/pg_loss": _LOSS,
-                    "actor/grad_norm": _GRAD_NORM,
-                    "actor/lr": _LR,
-                    "perf/max_memory_allocated_gb": _GIBIBYTES,
+                    "timing_s/step": STEP_S,
+                    "perf/throughput": GPU_TOKENS,
+                    "actor/pg_loss": LOSS,
+                    "actor/grad_norm": GRAD_NORM,
+                    "actor/lr": LR,
+                    "perf/max_memory_allocated_gb": GIBIBYTES,
                 },
             ),
         ),
@@ -310,7 +326,7 @@ FRAMEWORKS = (
                     r"lr: (?P<lr>[\d.e+-]+)",
                     re.ASCII,
                 ),
-                fields={"loss": _LOSS, "speed": _SAMPLES, "lr": _LR},
+                fields={"loss": LOSS, "speed": SAMPLES, "lr": LR},
             ),
         ),
         example="Batch 3 Loss: 15.01, Speed: 10.61 samples/sec, lr: 0.0001",
@@ -328,16 +344,16 @@ FRAMEWORKS = (
                     head=head,
                     pairs=re.compile(rf"\bTrain ([\w./-]+):\s*({NUMBER})", re.ASCII).findall,
                     fields={
-                        "throughput/batches_per_sec": ("step_s", _invert),
-                        "throughput/tokens_per_sec": _TOKENS,
-                        "throughput/device/tokens_per_sec": _GPU_TOKENS,
-                        "throughput/samples_per_sec": _SAMPLES,
+                        "throughput/batches_per_sec": ("step_s", invert),
+                        "throughput/tokens_per_sec": TOKENS,
+                        "throughput/device/tokens_per_sec": GPU_TOKENS,
+                        "throughput/samples_per_sec": SAMPLES,
                         "throughput/device/flops_per_sec": ("tflops_per_gpu", _parse_flop),
                         "memory/peak_allocated_mem": ("memory_bytes", _parse_gb),
                         "memory/peak_reserved_mem": ("memory_bytes", _parse_gb),
-                        "loss/train/total": _LOSS,
-                        "l2_norm/grad/global": _GRAD_NORM,
-                        "lr-*": _LR,
+                        "loss/train/total": LOSS,
+                        "l2_norm/grad/global": GRAD_NORM,
+                        "lr-*": LR,
                     },
                     part=part,
                 )
@@ -363,18 +379,18 @@ FRAMEWORKS = (
                     re.ASCII | re.IGNORECASE,
                 ).findall,
                 fields={
-                    "throughput/device/tokens_per_second": _GPU_TOKENS,
-                    "throughput/device/tps": _GPU_TOKENS,
-                    "throughput/device/batches_per_second": ("step_s", _invert),
-                    "throughput/device/bps": ("step_s", _invert),
-                    "train/crossentropyloss": _LOSS,
-                    "train/ce loss": _LOSS,
-                    "optim/total_grad_norm": _GRAD_NORM,
-                    "optim/total grad norm": _GRAD_NORM,
-                    "optim/learning_rate_group0*": _LR,
-                    "optim/lr*": _LR,
+                    "throughput/device/tokens_per_second": GPU_TOKENS,
+                    "throughput/device/tps": GPU_TOKENS,
+                    "throughput/device/batches_per_second": ("step_s", invert),
+                    "throughput/device/bps": ("step_s", invert),
+                    "train/crossentropyloss": LOSS,
+                    "train/ce loss": LOSS,
+                    "optim/total_grad_norm": GRAD_NORM,
+                    "optim/total grad norm": GRAD_NORM,
+                    "optim/learning_rate_group0*": LR,
+                    "optim/lr*": LR,
                     "system/peak gpu memory (mb)": ("memory_bytes", _parse_mb),
-                    "gpu_memory/*peak*(gib)*": _GIBIBYTES,
+                    "gpu_memory/*peak*(gib)*": GIBIBYTES,
                 },
                 part=Part.MORE,
             ),
@@ -390,12 +406,12 @@ FRAMEWORKS = (
             LineFormat(
                 pairs=re.compile(r"^\s*([A-Za-z][a-zA-Z ]{1,40}): (\S+)\s*$", re.ASCII).findall,
                 fields={
-                    "loss": _LOSS,
-                    "lr": _LR,
-                    "gradient norm": _GRAD_NORM,
-                    "allocated memory": _BYTES,
-                    "current step time": _STEP_S,
-                    "current token per gpu per sec": _GPU_TOKENS,
+                    "loss": LOSS,
+                    "lr": LR,
+                    "gradient norm": GRAD_NORM,
+                    "allocated memory": BYTES,
+                    "current step time": STEP_S,
+                    "current token per gpu per sec": GPU_TOKENS,
                 },
                 part=Part.MORE,
             ),
@@ -415,7 +431,7 @@ FRAMEWORKS = (
                     r"samples/sec: (?P<speed>\S+)",
                     re.ASCII,
                 ),
-                fields={"loss": _LOSS, "seconds": _STEP_S, "speed": _SAMPLES},
+                fields={"loss": LOSS, "seconds": STEP_S, "speed": SAMPLES},
             ),
             LineFormat(
                 head=re.compile(
@@ -425,8 +441,8 @@ FRAMEWORKS = (
                     re.ASCII,
                 ),
                 fields={
-                    "current": _SAMPLES,
-                    "average": _SAMPLES,
+                    "current": SAMPLES,
+                    "average": SAMPLES,
                     "peak": ("memory_bytes", parse_size_bytes),
                     "allocated": ("memory_bytes", parse_size_bytes),
                 },
@@ -434,7 +450,7 @@ FRAMEWORKS = (
             ),
             LineFormat(
                 head=re.compile(r"\[Rank 0\] step=(?P<step>(?!0,)\d+), skipped=\d+, lr=\[(?P<lr>[^,\]]+)", re.ASCII),
-                fields={"lr": _LR},
+                fields={"lr": LR},
                 part=Part.OPEN,
             ),
         ),
@@ -451,15 +467,15 @@ _OWN_LOOP = LineFramework(
             head=re.compile(rf"{MARK} (?P<step>\d{{1,15}})(?:/(?P<total>\d{{1,15}}))? at=", re.ASCII),
             pairs=re.compile(r"(?<=\s)([a-z_]{1,32})=(\S{1,40})", re.ASCII).findall,
             fields={
-                "step_s": _STEP_S,
+                "step_s": STEP_S,
                 "samples": ("batch", parse_positive),
                 "tokens": ("batch_tokens", parse_positive),
                 "gpus": ("gpus", parse_positive),
-                "tflops_per_gpu": _TFLOPS,
-                "memory_bytes": _BYTES,
-                "loss": _LOSS,
-                "grad_norm": _GRAD_NORM,
-                "lr": _LR,
+                "tflops_per_gpu": TFLOPS,
+                "memory_bytes": BYTES,
+                "loss": LOSS,
+                "grad_norm": GRAD_NORM,
+                "lr": LR,
             },
         ),
     ),
@@ -517,7 +533,7 @@ class LitgptReader(Reader):
         last, self._last = self._last, (iteration, step)
         if last is not None and step > last[1] and iteration > last[0]:
             self._per_step = (iteration - last[0]) / (step - last[1])
-        elapsed_s = _parse_ms(match[4])
+        elapsed_s = parse_ms(match[4])
         step_s = elapsed_s * self._per_step if elapsed_s and self._per_step else None
         return ParsedLine(
             part=Part.OPEN, iteration=step, values=drop_missing(loss=parse_number(match[3]), step_s=step_s)

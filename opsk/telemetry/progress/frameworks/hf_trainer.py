@@ -34,13 +34,20 @@ _OTHER = re.compile(
     r"|captur|quant|merg|upload|prepar|process|build|batches|worker|initial",
     re.IGNORECASE,
 )
-_POSTFIX = re.compile(r"\b(loss|train_loss|lr|grad_norm|global_step|step)=\s*([^,\s]+)", re.ASCII)
+_POSTFIX = re.compile(r"\b(loss|train_loss|gpt_loss|lr|grad_norm|global_step|step)=\s*([^,\s]+)", re.ASCII)
 _LOSS_BEFORE = re.compile(r"\b(?:Loss|loss):?\s*([\d.]+|nan|inf)", re.ASCII)
 _DICT = re.compile(r"\{\s*'[^{}]*\}")
 _VALUE = re.compile(rf"'([^']{{1,80}})':\s*'?({NUMBER})", re.ASCII)
 _TOTAL = re.compile(r"Total optimization steps\s*=\s*([\d,]+)", re.ASCII)
 _TRL = ("rewards/", "num_tokens", "mean_token_accuracy", "logps/", "kl", "completion_length", "objective/")
 _AXOLOTL = ("memory/max_", "memory/device_", "tokens/train_per_sec_per_gpu")
+_SWIFT = "global_step/max_steps"
+_BARS = (
+    ("torchtune", re.compile(r"^\d+\|\d+\|Loss: ")),
+    ("openrlhf", re.compile(r"^(?:Train epoch|Episode) \[\d+/\d+\]")),
+)
+"""Titles of bars that only one program draws."""
+_LIGHTNING = "v_num="
 _SUMMARY = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "epoch")
 _JSON_VALUE = re.compile(rf'"(\w+)":\s*("[^"]{{0,40}}"|{NUMBER})', re.ASCII)
 _MAX_DIGITS = 15
@@ -78,7 +85,8 @@ class BarReader(Reader):
         values = drop_missing(step_s=(speed if match[5].startswith("s/") else 1 / speed) if speed else None)
         postfix = {name[1]: name[2] for name in _POSTFIX.finditer(match[6] or "")}
         before = _LOSS_BEFORE.search(title)
-        loss = parse_number(postfix.get("loss", postfix.get("train_loss", before[1] if before else "")))
+        stated = next((postfix[name] for name in ("loss", "train_loss", "gpt_loss") if name in postfix), "")
+        loss = parse_number(stated or (before[1] if before else ""))
         values = {
             **values,
             **drop_missing(
@@ -88,6 +96,8 @@ class BarReader(Reader):
         iteration = self._compute_iteration(title, position, total)
         if iteration == 0:
             return None
+        if self.name == BarReader.name:
+            self.name = _name_bar(title, match[6] or "")
         whole_run = total if self._epoch is None and not self._offset else None
         return ParsedLine(part=Part.OPEN, iteration=iteration, total_iterations=whole_run, values=values)
 
@@ -118,6 +128,13 @@ class BarReader(Reader):
         return self._offset + position
 
 
+def _name_bar(title: str, postfix: str) -> str:
+    """Return the program that draws a bar, where its title or what follows the bar is of one program alone."""
+    if _LIGHTNING in postfix:
+        return "lightning"
+    return next((name for name, pattern in _BARS if pattern.match(title)), BarReader.name)
+
+
 class HfTrainerReader(BarReader):
     """Dicts and bars of HuggingFace's Trainer; without a dict it is a bar of any program."""
 
@@ -136,7 +153,7 @@ class HfTrainerReader(BarReader):
                 part=Part.MORE,
                 values=_parse_values(metrics),
                 alone=True,
-                iteration=parse_whole(metrics.get("step", "")),
+                iteration=parse_whole(metrics.get("step", metrics.get(_SWIFT, ""))),
             )
         if "train_runtime" in metrics:
             self._is_hf(metrics)
@@ -158,7 +175,9 @@ class HfTrainerReader(BarReader):
         self.spans_run = self.sure = True
         if self.rank != _RANK:
             self.name, self.rank = "hf-trainer", _RANK
-        if any(name.startswith(_TRL) for name in metrics):
+        if _SWIFT in metrics:
+            self.name = "ms-swift"
+        elif any(name.startswith(_TRL) for name in metrics):
             self.name = "trl"
         elif any(name.startswith(_AXOLOTL) for name in metrics):
             self.name = "axolotl"
@@ -168,14 +187,16 @@ class HfTrainerReader(BarReader):
 
 def _parse_values(metrics: dict[str, str]) -> dict[str, float]:
     """Convert a dict of the Trainer to values of a record."""
-    peak = next((value for name, value in metrics.items() if name.startswith("memory/max_")), "")
+    peak = next((value for name, value in metrics.items() if name.startswith(("memory/max_", "memory(GiB)"))), "")
+    rate = parse_positive(metrics.get("train_speed(iter/s)", ""))
+    step_s = metrics.get("step_time", metrics.get("train_speed(s/it)", ""))
     per_gpu = metrics.get("tokens/train_per_sec_per_gpu", metrics.get("tokens_per_second_per_gpu", ""))
     return dict(
         drop_missing(
             loss=parse_number(metrics["loss"]),
             grad_norm=parse_number(metrics.get("grad_norm", "")),
             lr=parse_number(metrics.get("learning_rate", "")),
-            step_s=parse_positive(metrics.get("step_time", "")),
+            step_s=parse_positive(step_s) if step_s else 1 / rate if rate else None,
             tokens_per_s_per_gpu=parse_positive(per_gpu),
             tokens_per_s=parse_positive(metrics.get("throughput", "")),
             memory_bytes=parse_size_bytes(f"{peak}GiB") if peak else None,

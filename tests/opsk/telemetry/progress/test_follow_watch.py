@@ -34,3 +34,15 @@ def test_restarts_do_not_go_back_when_another_log_counts(tmp_path: Path) -> None
     second = looked(watch)
     assert (second.last.iteration, second.restarts) == (30, 1)
     watch.close()
+
+
+def test_the_first_steps_of_a_start_are_in_no_median(tmp_path: Path) -> None:
+    """Two steps of 2 s after a start-up of 60 s, then a restart that does the same: no median is of the start-up."""
+    log = tmp_path / "out"
+    log.touch()
+    watch = LogWatch((log,))
+    for _ in range(2):
+        with log.open("a", encoding="ascii") as file:
+            file.writelines(f"{megatron_line(step, step_ms=60_000 if step == 1 else 2_000)}\n" for step in (1, 2, 3))
+        assert looked(watch).step_s == 2.0
+    watch.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# ruff: noqa: E501 -- lines are quoted as programs print them
 from typing import Any
 
 import pytest
@@ -248,12 +249,12 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"iteration": 100, "total_iterations": 1000, "step_s": 0.5, "loss": 0.125, "lr": 1e-5},
     ),
     "nanoGPT": (
-        "generic",
+        "nanogpt",
         "iter 120: loss 3.2500, time 250.00ms, mfu 38.20%\n",
         {"iteration": 120, "loss": 3.25, "step_s": 0.25},
     ),
     "llm.c": (
-        "generic",
+        "llm.c",
         "step  120/18865 | loss 7.500000 (+1.20z)| norm 1.2500 (+0.10z)| lr 1.03e-04 | 250.00 ms | 55.1% bf16 MFU | "
         "2097152 tok/s\n",
         {
@@ -264,6 +265,142 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
             "step_s": 0.25,
             "tokens_per_s": 2097152.0,
         },
+    ),
+    "modded-nanogpt": (
+        "modded-nanogpt",
+        "step:120/5100 train_loss:3.2500 train_time:13200ms step_avg:120.50ms\n",
+        {"iteration": 120, "total_iterations": 5100, "loss": 3.25, "step_s": 0.1205},
+    ),
+    "nanochat": (
+        "nanochat",
+        "step 00120/21400 (0.56%) | loss: 3.250000 | grad norm: 0.5000 | lrm: 1.00 | dt: 520.25ms | tok/sec: 1,007,614 | "
+        "mfu: 45.10 | total time: 1.04m\n",
+        {"iteration": 120, "total_iterations": 21400, "loss": 3.25, "step_s": 0.52025, "tokens_per_s": 1007614.0},
+    ),
+    "fairseq": (
+        "fairseq",
+        "2026-01-05 10:00:00 | INFO | train_inner | epoch 001:    450 / 1891 loss=11.521, nll_loss=10.881, ppl=1886.05, "
+        "wps=50000, ups=0.5, wpb=100000, bsz=5000, num_updates=445, lr=8.90889e-05, gnorm=1.543, clip=0, loss_scale=2, "
+        "train_wall=84, wall=882\n",
+        {
+            "iteration": 445,
+            "loss": 11.521,
+            "tokens_per_s": 50000.0,
+            "step_s": 2.0,
+            "samples_per_s": 2500.0,
+            "lr": 8.90889e-5,
+            "grad_norm": 1.543,
+        },
+    ),
+    "fairseq of 2018, without updates": (
+        "fairseq",
+        "| epoch 011  1000 / 8223 loss=1.89 (1.38), wps=1000, wpb=500, bsz=32, lr=0.001, clip=100%, gnorm=2.0860\n",
+        {"iteration": 83230, "loss": 1.89, "tokens_per_s": 1000.0, "step_s": 0.5, "grad_norm": 2.086},
+    ),
+    "fairseq, JSON": (
+        "fairseq",
+        '{"epoch": 27, "update": 26.267, "loss": "8.206", "ppl": "132.47", "wps": "1200", "ups": "1.62", "wpb": "600", '
+        '"bsz": "46.4", "num_updates": "33700", "lr": "0.00017", "gnorm": "1.833", "train_wall": "61", "wall": "30542"}\n',
+        {"iteration": 33700, "loss": 8.206, "tokens_per_s": 1200.0, "step_s": 0.5},
+    ),
+    "levanter": (
+        "levanter",
+        "2026-01-05T10:00:00 - 0 - tqdm_loggable.tqdm_logging - tqdm_logging.py:145 - INFO :: Progress on:train "
+        "130it/10.0kit rate:1.25s/it remaining:3:01:22 elapsed:02:24 postfix:loss=10.5\n",
+        {"iteration": 130, "total_iterations": 10000, "step_s": 1.25, "loss": 10.5},
+    ),
+    "levanter, beyond 999": (
+        "levanter",
+        "INFO - Progress on:train 1.23kit/10.0kit rate:2.0it/s remaining:3:01:22 elapsed:02:24 postfix:loss=3.5\n",
+        {"iteration": 1230, "step_s": 0.5, "loss": 3.5},
+    ),
+    "paddlenlp": (
+        "paddlenlp",
+        "[2024-03-03 18:06:33,568] [    INFO] - loss: 1.08, learning_rate: 4e-08, global_step: 10, interval_runtime: 4.87, "
+        "interval_samples_per_second: 6.5, interval_steps_per_second: 0.25, progress_or_epoch: 0.0008\n",
+        {"iteration": 10, "loss": 1.08, "step_s": 4.0, "samples_per_s": 6.5, "lr": 4e-8},
+    ),
+    "swin": (
+        "swin",
+        "[2022-03-14 09:05:16 swin_tiny] (main.py 226): INFO Train: [14/300][250/1251]\teta 0:10:52 lr 0.000710\t"
+        "time 0.6408 (0.6516)\tloss 6.5584 (6.3074)\tgrad_norm 6.5613 (10.6225)\tmem 14764MB\n",
+        {
+            "iteration": 14 * 1251 + 250,
+            "total_iterations": 300 * 1251,
+            "step_s": 0.6408,
+            "loss": 6.5584,
+            "lr": 7.1e-4,
+            "grad_norm": 6.5613,
+            "memory_bytes": 14764 * GIB / 1024,
+        },
+    ),
+    "timm": (
+        "timm",
+        "Train: 2 [  50/1251 (  4%)]  Loss: 6.93 (6.94)  Time: 0.405s, 2529.18/s  (0.428s, 2392.78/s)  LR: 1.000e-06  "
+        "Data: 0.013 (0.038)\n",
+        {"iteration": 2552, "loss": 6.93, "step_s": 0.405, "samples_per_s": 2529.18, "lr": 1e-6},
+    ),
+    "DeiT, MAE, torchvision": (
+        "torchvision",
+        "Epoch: [1]  [  10/1251]  eta: 0:20:12  lr: 0.000001  loss: 6.9231 (6.9350)  time: 0.8912  data: 0.0003  "
+        "max mem: 9123\n",
+        {"iteration": 1261, "loss": 6.9231, "step_s": 0.8912, "lr": 1e-6, "memory_bytes": 9123 * GIB / 1024},
+    ),
+    "PyTorch's ImageNet example": (
+        "pytorch-imagenet",
+        "Epoch: [0][  10/5005]\tTime  0.345 ( 0.567)\tData  0.000 ( 0.123)\tLoss 6.9321e+00 (7.0001e+00)\t"
+        "Acc@1   0.00 (  0.09)\tAcc@5   0.39 (  0.46)\n",
+        {"iteration": 10, "step_s": 0.345, "loss": 6.9321},
+    ),
+    "detectron2": (
+        "detectron2",
+        "[12/20 18:16:09 d2.utils.events]:  eta: 19:46:55  iter: 4959  total_loss: 10.31  loss_ce: 0.8514  time: 0.2815  "
+        "data_time: 0.0115  lr: 2.5e-05  max_mem: 5418M\n",
+        {"iteration": 4959, "loss": 10.31, "step_s": 0.2815, "lr": 2.5e-5, "memory_bytes": 5418 * GIB / 1024},
+    ),
+    "mmengine": (
+        "mmengine",
+        "01/05 10:00:00 - mmengine - INFO - Epoch(train)  [2][  50/1250]  lr: 1.0000e-02  eta: 1:20:10  time: 0.3100  "
+        "data_time: 0.0500  memory: 3401  loss: 1.2500\n",
+        {"iteration": 1300, "loss": 1.25, "step_s": 0.31, "lr": 1e-2, "memory_bytes": 3401 * GIB / 1024},
+    ),
+    "mmcv, by iteration": (
+        "mmengine",
+        "2022-01-05 10:00:00,000 - mmseg - INFO - Iter [50/160000]\tlr: 9.997e-03, eta: 1 day, 1:20:10, time: 0.310, "
+        "data_time: 0.050, memory: 3401, loss: 1.2500\n",
+        {"iteration": 50, "total_iterations": 160000, "loss": 1.25, "step_s": 0.31},
+    ),
+    "keras 3": (
+        "keras",
+        "Epoch 2/10\n 100/1250 ━━━━━━━━━━━━━━━━━━━━ 11s 10ms/step - accuracy: 0.9000 - loss: 0.2500\r",
+        {"iteration": 1350, "total_iterations": 12500, "step_s": 0.01, "loss": 0.25},
+    ),
+    "keras 2, an epoch that is done": (
+        "keras",
+        "Epoch 1/10\n1250/1250 [==============================] - 12s 10ms/step - loss: 0.2500 - val_loss: 0.4\n",
+        {"iteration": 1250, "step_s": 0.01, "loss": 0.25},
+    ),
+    "ms-swift": (
+        "ms-swift",
+        "{'loss': 0.25, 'grad_norm': 0.5, 'learning_rate': 6.8e-07, 'memory(GiB)': 63.5, 'train_speed(iter/s)': 0.0125, "
+        "'rewards/chosen': 4.8, 'epoch': 0.89, 'global_step/max_steps': '78/176', 'percentage': '44.32%', "
+        "'elapsed_time': '1h 54m 53s', 'remaining_time': '2h 24m 21s'}\n",
+        {"iteration": 78, "loss": 0.25, "step_s": 80.0, "memory_bytes": 63.5 * GIB},
+    ),
+    "a bar of Lightning": (
+        "lightning",
+        "Epoch 0:  10%|█         | 100/1000 [00:50<07:30,  2.00it/s, v_num=0, train_loss=0.125]\r",
+        {"iteration": 100, "step_s": 0.5, "loss": 0.125},
+    ),
+    "a bar of torchtune": (
+        "torchtune",
+        "1|33|Loss: 1.5:   2%|2         | 33/1617 [00:50<40:30,  2.00it/s]\r",
+        {"iteration": 33, "step_s": 0.5, "loss": 1.5},
+    ),
+    "a bar of OpenRLHF": (
+        "openrlhf",
+        "Train epoch [1/2]:  10%|#         | 100/1000 [00:50<07:30,  2.00s/it, gpt_loss=0.25, loss_mean=0.3, lr=1e-5]\r",
+        {"iteration": 100, "step_s": 2.0, "loss": 0.25, "lr": 1e-5},
     ),
     "key=value": (
         "generic",
