@@ -15,6 +15,8 @@ from opsk_jobcheck.scripts.bash.values import RUNS_SHELL_TEXT, Invocation, Run, 
 from opsk_jobcheck.scripts.frameworks.huggingface.model import find_public_name, state_config
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, read_trainable
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
+from opsk_jobcheck.scripts.frameworks.megatron.lookalikes import is_lookalike, may_be_lookalike
+from opsk_jobcheck.scripts.frameworks.megatron.megatron import MEGATRON
 from opsk_jobcheck.scripts.frameworks.own_program import (
     MAX_OWN_WEIGHT,
     OWN_PROGRAMS,
@@ -181,10 +183,11 @@ def _read(
 ) -> Workload:
     """Combine the values of resources, framework and named files."""
     commands = select_commands(result.invocations)
-    chosen = _find_best_match(commands)
     findings = Findings(file, places=result.places)
     _state_resources(resources, findings)
     resources = exclude_spares(resources, commands, findings)
+    reading = Reading(run=result, findings=findings, files=files, missing_files=list(result.sourced))
+    chosen = _choose_command(commands, reading)
     _report_cut_off_flags(result, findings)
     command = chosen[1].invocation if chosen else _find_own_command(result, commands)
     launch = find_launch(result, command)
@@ -193,7 +196,6 @@ def _read(
     is_one_node = check_launch(launch, resources, findings, is_preset=is_preset)
     _state_launcher_sizes(result, launch.launcher_flags if launch and chosen else None, findings)
     framework = refine_framework(chosen[1].framework if chosen else None, result.invocations)
-    reading = Reading(run=result, findings=findings, files=files, missing_files=list(result.sourced))
     if chosen:
         chosen[0].read(chosen[1], reading)
         doubt_what_differs(chosen[1], READERS, filter_training(commands), reading)
@@ -247,13 +249,23 @@ def _read(
     )
 
 
-def _find_best_match(commands: Sequence[Invocation]) -> tuple[Reader, Match] | None:
+def _choose_command(commands: Sequence[Invocation], reading: Reading) -> tuple[Reader, Match] | None:
+    """Return the command to be read and its reader; not Megatron's where a program only has flags of its spelling."""
+    chosen = _find_best_match(commands, READERS)
+    if chosen is None or chosen[0] is not MEGATRON or not may_be_lookalike(chosen[1], reading.run):
+        return chosen
+    if not is_lookalike(chosen[1], find_source(chosen[1].invocation, reading)):
+        return chosen
+    return _find_best_match(commands, [reader for reader in READERS if reader is not MEGATRON])
+
+
+def _find_best_match(commands: Sequence[Invocation], readers: Sequence[Reader]) -> tuple[Reader, Match] | None:
     """Return the command to be read and its reader; commands that only run a shell's text come last."""
     training = filter_training(commands)
     direct = [entry for entry in training if RUNS_SHELL_TEXT not in entry.facts]
     for row in [direct, training, commands]:
         if row is direct or len(row) > len(direct):
-            chosen = find_best_match(READERS, row)
+            chosen = find_best_match(readers, row)
             if chosen is not None:
                 return chosen
     return None

@@ -61,13 +61,13 @@ def test_gpus_follow_from_the_slurm_lines() -> None:
 
 
 def test_gpus_follow_from_the_launcher_where_slurm_does_not_say() -> None:
-    workload = read(f"#!/bin/bash\nN=4\ntorchrun --nnodes=$N --nproc_per_node 8 p.py {SHAPE}\n")
+    workload = read(f"#!/bin/bash\nN=4\ntorchrun --nnodes=$N --nproc_per_node 8 pretrain_gpt.py {SHAPE}\n")
     assert (workload.plan.nodes, workload.plan.gpus_per_node, workload.plan.gpus) == (4, 8, 32)
     assert evidence(workload, "plan.nodes").line == 2
 
 
 def test_an_elastic_node_count_is_none() -> None:
-    assert read(f"#!/bin/bash\ntorchrun --nnodes=1:4 --nproc-per-node 8 p.py {SHAPE}\n").plan.nodes is None
+    assert read(f"#!/bin/bash\ntorchrun --nnodes=1:4 --nproc-per-node 8 pretrain_gpt.py {SHAPE}\n").plan.nodes is None
 
 
 def test_the_request_beats_the_script() -> None:
@@ -76,7 +76,7 @@ def test_the_request_beats_the_script() -> None:
 
 
 def test_arguments_of_the_script_are_its_positional_parameters() -> None:
-    script = HEAD + f"set -euo pipefail\nsrun python p.py {SHAPE} --micro-batch-size $1\n"
+    script = HEAD + f"set -euo pipefail\nsrun python pretrain_gpt.py {SHAPE} --micro-batch-size $1\n"
     assert read(script, request=SlurmRequest(arguments=("4",))).plan.micro_batch == 4
     assert read(script).plan.micro_batch is None
 
@@ -84,7 +84,10 @@ def test_arguments_of_the_script_are_its_positional_parameters() -> None:
 def test_a_script_that_is_submitted_without_arguments_has_its_defaults() -> None:
     """Whoever checks a script may give it some later: then its defaults are not what holds."""
     turn = 'case "$1" in --mbs) MBS=$2; shift 2 ;; *) echo what?; exit 1 ;; esac'
-    script = HEAD + f"MBS=2\nwhile [[ $# -gt 0 ]]; do {turn}; done\nsrun python p.py {SHAPE} --micro-batch-size $MBS\n"
+    script = (
+        HEAD
+        + f"MBS=2\nwhile [[ $# -gt 0 ]]; do {turn}; done\nsrun python pretrain_gpt.py {SHAPE} --micro-batch-size $MBS\n"
+    )
     assert read(script, request=SlurmRequest(arguments=())).plan.micro_batch == 2
     assert read(script, request=SlurmRequest(arguments=("--mbs", "4"))).plan.micro_batch == 4
     assert read(script).plan.micro_batch is None
@@ -92,12 +95,12 @@ def test_a_script_that_is_submitted_without_arguments_has_its_defaults() -> None
 
 @pytest.mark.parametrize("count", ["²", "٣", "9" * 5000, "-1", "''", "$X"])
 def test_arguments_shifted_by_nonsense_cannot_be_told(count: str) -> None:
-    script = HEAD + f"shift {count}\nsrun python p.py {SHAPE} --micro-batch-size $1\n"
+    script = HEAD + f"shift {count}\nsrun python pretrain_gpt.py {SHAPE} --micro-batch-size $1\n"
     assert read(script, request=SlurmRequest(arguments=("4", "x"))).plan.micro_batch in (None, 4)
 
 
 def test_the_shell_begins_with_its_usual_field_separators() -> None:
-    script = HEAD + f"OLD=$IFS; IFS=,; IFS=$OLD\nF='--micro-batch-size 4'\nsrun python p.py {SHAPE} $F\n"
+    script = HEAD + f"OLD=$IFS; IFS=,; IFS=$OLD\nF='--micro-batch-size 4'\nsrun python pretrain_gpt.py {SHAPE} $F\n"
     assert read(script).plan.micro_batch == 4
 
 
@@ -193,7 +196,7 @@ def test_flags_that_a_comment_or_a_blank_has_cut_off_are_none(cut: str) -> None:
 
 
 def test_a_sourced_file_is_wanted_and_read_in_place() -> None:
-    script = HEAD + f"source sizes.env\nsrun python p.py {SHAPE} --micro-batch-size $MBS\n"
+    script = HEAD + f"source sizes.env\nsrun python pretrain_gpt.py {SHAPE} --micro-batch-size $MBS\n"
     assert read(script).missing_files == ("sizes.env",)
     assert read(script, files={"sizes.env": "MBS=4\n"}).plan.micro_batch == 4
 
@@ -234,7 +237,9 @@ def test_other_encodings_do_no_harm() -> None:
 
 
 def test_escape_sequences_in_names_and_values_state_nothing() -> None:
-    workload = read(HEAD + f"srun python p.py {SHAPE} --micro-batch-size '\x1b[31m2' --optimizer $'\\e]0;x\\a'\n")
+    workload = read(
+        HEAD + f"srun python pretrain_gpt.py {SHAPE} --micro-batch-size '\x1b[31m2' --optimizer $'\\e]0;x\\a'\n"
+    )
     assert workload.plan.micro_batch is None
 
 
@@ -283,11 +288,11 @@ def test_a_literal_value_is_cited_where_it_is_written(value: int, blank: int, st
     pad = "\n" * blank
     flag = "--micro-batch-size"
     body = {
-        "plain": f"{pad}python p.py {SHAPE} {flag} {value}\n",
-        "equals": f"{pad}python p.py {SHAPE} {flag}={value}\n",
-        "variable": f"{pad}V={value}\npython p.py {SHAPE} {flag} $V\n",
-        "array": f"A=({flag} \\\n{pad and ' '}{value}\n)\npython p.py {SHAPE} ${{A[@]}}\n",
-        "quoted": f'{pad}C="python p.py {SHAPE} {flag} {value}"\nbash -c "$C"\n',
+        "plain": f"{pad}python pretrain_gpt.py {SHAPE} {flag} {value}\n",
+        "equals": f"{pad}python pretrain_gpt.py {SHAPE} {flag}={value}\n",
+        "variable": f"{pad}V={value}\npython pretrain_gpt.py {SHAPE} {flag} $V\n",
+        "array": f"A=({flag} \\\n{pad and ' '}{value}\n)\npython pretrain_gpt.py {SHAPE} ${{A[@]}}\n",
+        "quoted": f'{pad}C="python pretrain_gpt.py {SHAPE} {flag} {value}"\nbash -c "$C"\n',
     }[style]
     workload = read(HEAD + body)
     entry = evidence(workload, "plan.micro_batch")

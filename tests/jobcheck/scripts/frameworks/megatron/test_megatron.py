@@ -146,9 +146,11 @@ def test_one_expert_is_a_dense_model_and_leaves_no_evidence() -> None:
         f"ARGS=({SHAPE})\nsrun python pretrain_gpt.py ${{ARGS[@]}}\n",
         f'ARGS=({SHAPE})\nsrun python pretrain_gpt.py "${{ARGS[@]}}"\n',
         f'CMD="pretrain_gpt.py {SHAPE}"\nsrun bash -c "python $CMD"\n',
-        "A='--num-layers 32'\nA+=' --hidden-size 4096'\npython p.py $A --num-attention-heads 32 --seq-length 2048\n",
-        "python p.py --num-layers \\\n  32 --hidden-size=4096 \\\n  --num-attention-heads 32 --seq-length 2048\n",
-        "H=4096\npython p.py --num-layers $((H / 128)) --hidden-size $H --num-attention-heads ${N:-32}"
+        "A='--num-layers 32'\nA+=' --hidden-size 4096'\n"
+        "python pretrain_gpt.py $A --num-attention-heads 32 --seq-length 2048\n",
+        "python pretrain_gpt.py --num-layers \\\n  32 --hidden-size=4096 \\\n"
+        "  --num-attention-heads 32 --seq-length 2048\n",
+        "H=4096\npython pretrain_gpt.py --num-layers $((H / 128)) --hidden-size $H --num-attention-heads ${N:-32}"
         " --seq-length $((1 << 11))\n",
     ],
 )
@@ -160,7 +162,9 @@ def test_flags_are_found_wherever_the_shell_keeps_them(body: str) -> None:
 
 
 def test_evidence_is_the_line_on_which_the_value_is_written() -> None:
-    body = f"TP=4\nPP=2\npython p.py {SHAPE} \\\n --tensor-model-parallel-size $TP \\\n --micro-batch-size 2\n"
+    body = (
+        f"TP=4\nPP=2\npython pretrain_gpt.py {SHAPE} \\\n --tensor-model-parallel-size $TP \\\n --micro-batch-size 2\n"
+    )
     workload = read(body)
     lines = {entry.field: entry.line for entry in workload.evidence}
     assert (lines["plan.tp"], lines["plan.micro_batch"], lines["model.layers"]) == (4, 8, 6)
@@ -175,7 +179,7 @@ def test_a_value_from_outside_has_no_number_but_a_reason() -> None:
 
 
 def test_fields_may_hide_among_words_of_which_nothing_is_known() -> None:
-    workload = read("python p.py --num-layers 4 --hidden-size 64 --seq-length 128 $(cat flags)\n")
+    workload = read("python pretrain_gpt.py --num-layers 4 --hidden-size 64 --seq-length 128 $(cat flags)\n")
     assert "cat flags" in why(workload, "model.heads")
 
 
@@ -236,7 +240,7 @@ def test_of_two_commands_the_one_that_states_most_counts() -> None:
 
 def test_of_two_equal_commands_the_first_counts() -> None:
     other = SHAPE.replace("32", "48")
-    assert read(f"python a.py {SHAPE}\npython b.py {other}\n").model.layers == 32
+    assert read(f"python pretrain_gpt.py {SHAPE}\npython pretrain_gpt.py {other}\n").model.layers == 32
 
 
 def deepspeed(json: str, flags: str = "", *, launcher: str = DEEPSPEED) -> Workload:
@@ -336,10 +340,10 @@ VLM = SHAPE.replace("2048", "261") + " --decoder-seq-length 3200"
 @pytest.mark.parametrize(
     ("command", "seq"),
     [
-        (f"torchrun examples/multimodal/train.py {VLM}", 3200),
+        (f"torchrun Megatron-LM/examples/multimodal/train.py {VLM}", 3200),
         (f"torchrun pretrain_vlm.py {VLM}", 3200),
-        (f"torchrun train.py --img-h 448 --img-w 448 --patch-dim 14 {VLM}", 3200),
-        (f"torchrun train.py {VLM}", None),
+        (f"torchrun megatron_train.py --img-h 448 --img-w 448 --patch-dim 14 {VLM}", 3200),
+        (f"torchrun megatron_train.py {VLM}", None),
         (f"torchrun pretrain_t5.py {VLM}", 261),
     ],
 )
@@ -357,11 +361,52 @@ def test_a_recipe_may_split_the_context_where_the_command_line_does_not_say() ->
     assert read_script(f"{HEAD}{recipe} {layout} model.context_parallel_size=1\n", file="job.sh").plan.dp == 2
 
 
+FLAGS = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size 2"
+START = "#!/bin/bash\n#SBATCH --nodes=1 --gpus-per-node=8\ntorchrun --nproc_per_node=8 "
+
+
 def test_flags_with_underscores_are_those_of_another_program() -> None:
-    flags = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size 2"
-    head = "#!/bin/bash\n#SBATCH --nodes=1 --gpus-per-node=8\ntorchrun --nproc_per_node=8 train_fsdp.py "
-    assert read_script(head + flags + "\n", file="job.sh").framework == "megatron-lm"
-    written = " ".join(word.replace("-", "_").replace("__", "--", 1) for word in flags.split())
-    workload = read_script(f"{head}{written}\n", file="job.sh")
+    assert read_script(f"{START}pretrain_llm.py {FLAGS}\n", file="job.sh").framework == "megatron-lm"
+    written = " ".join(word.replace("-", "_").replace("__", "--", 1) for word in FLAGS.split())
+    workload = read_script(f"{START}train_fsdp.py {written}\n", file="job.sh")
     assert workload.framework == "pytorch-fsdp"
     assert (workload.model.layers, workload.model.hidden, workload.plan.micro_batch) == (4, 64, 2)
+
+
+IMPORTS = "from megatron.training import pretrain\npretrain()\n"
+PARSES = "p.add_argument('--num-layers', type=int)\np.add_argument('--hidden-size', type=int)\nloss.backward()\n"
+WRAPS = "from mine.arguments import parse\nmodel = FSDP(Model(parse()))\n"
+OPAQUE = "from mine.training import main\nmain()\n"
+OWN = " --train-iters 10 --lr-decay-style cosine"
+
+
+@pytest.mark.parametrize(
+    ("program", "text", "more", "framework"),
+    [
+        ("train.py", IMPORTS, "", "megatron-lm"),
+        ("train.py", PARSES, "", None),
+        ("train.py", PARSES, OWN, None),
+        ("train.py", WRAPS, " --tensor-model-parallel-size 1", None),
+        ("train_fsdp.py", PARSES, "", "pytorch-fsdp"),
+        ("train.py", OPAQUE, "", None),
+        ("train.py", OPAQUE, OWN, "megatron-lm"),
+        ("train.py", None, "", None),
+        ("train.py", None, OWN, "megatron-lm"),
+        ("pretrain_gpt.py", PARSES, "", "megatron-lm"),
+        ("/opt/Megatron-LM/train.py", None, "", "megatron-lm"),
+    ],
+)
+def test_a_program_is_megatrons_by_evidence_not_by_the_spelling_of_its_flags(
+    program: str, text: str | None, more: str, framework: str | None
+) -> None:
+    files = {} if text is None else {program: text}
+    workload = read_script(f"{START}{program} {FLAGS}{more}\n", file="job.sh", files=files)
+    assert workload.framework == framework
+    assert (workload.model.layers, workload.model.hidden, workload.plan.micro_batch) == (4, 64, 2)
+
+
+def test_the_file_of_a_program_that_may_be_megatrons_is_asked_for() -> None:
+    assert read_script(f"{START}train.py {FLAGS}\n", file="job.sh").missing_files == ("train.py",)
+    assert read_script(f"{START}pretrain_gpt.py {FLAGS}\n", file="job.sh").missing_files == ()
+    named = f"export MEGATRON_PATH=/opt/m\n{START.splitlines()[-1]}train.py {FLAGS}\n"
+    assert read_script("\n".join(START.splitlines()[:-1]) + f"\n{named}", file="job.sh").framework == "megatron-lm"
