@@ -1,8 +1,9 @@
 """Reads the training settings from a launch script of torchtune, and from its YAML file.
 
 Source: ``recipes/full_finetune_distributed.py`` and ``recipes/configs`` of torchtune 0.1 to 0.6. ``tune run [torchrun's
-flags] RECIPE --config X key=value ...``: X is a file, or one of the configurations inside torchtune, which opsk does
-not have. Distributed recipes shard data-parallel replicas; tensors are split from 0.6 on (``tensor_parallel_dim``).
+flags] RECIPE --config X key=value ...``: X is a file, or one of the configurations inside torchtune, of which
+`opsk.frameworks.torchtune_configs` has a table. Distributed recipes shard data-parallel replicas; tensors are split
+from 0.6 on (``tensor_parallel_dim``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from types import MappingProxyType
 
 from opsk.frameworks.pytorch_programs import STEPS, TORCHTUNE_NUMBERS, TORCHTUNE_RECOMPUTE
+from opsk.frameworks.torchtune_configs import find_torchtune_config
 from opsk.frameworks.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
@@ -22,7 +24,7 @@ from opsk_jobcheck.scripts.launchers.programs import (
     parse_assignments,
     program_of,
 )
-from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import Argument, Setting, arguments_of, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean, parse_integer, state_numbers, state_word
@@ -59,6 +61,9 @@ _FAMILIES = MappingProxyType(
         "mistral": "mistral-{}",
         "gemma": "gemma-{}",
         "gemma2": "gemma-2-{}",
+        "code_llama2": "codellama-{}",
+        "qwen2": "qwen2-{}",
+        "phi4": "phi-4",
         "qwen2_5": "qwen2.5-{}",
         "qwen3": "qwen3-{}",
         "phi3": "phi-3-{}",
@@ -84,9 +89,10 @@ def read_torchtune(match: Match, reading: Reading) -> None:
     if flag is not None and (flag.value.known is None or flag.value.known.endswith((".yaml", ".yml"))):
         config = reading.config(flag.value, match.invocation, form="yaml")
     elif flag is not None:
-        config = ConfigFile(path="", why=f"the settings are inside torchtune: {flag.shown[:80]}")
-        text = f"{flag.shown[:80]}: dtype is bf16 in all that torchtune ships"
-        packaged = {"dtype": Entry(value="bf16", line=flag.line, text=text)}
+        packaged = _read_packaged(flag)
+        is_known = len(packaged) > 1
+        why = "" if is_known else f"the settings are inside torchtune: {flag.shown[:80]}"
+        config = ConfigFile(path="", why=why)
     config.overrides = packaged | parse_assignments(match.invocation.words)
     state_numbers(findings, config, TORCHTUNE_NUMBERS)
     _state_replicas(match, config, findings)
@@ -104,10 +110,30 @@ def read_torchtune(match: Match, reading: Reading) -> None:
     read_trainable(
         match.invocation,
         findings,
-        settings=iterate_settings(config),
+        settings=(*iterate_settings(config), *(_to_setting(name, entry) for name, entry in packaged.items())),
         framework="" if config.why else TUNE,
         adapters="qlora" if ".qlora_" in _find_component(config) else "",
     )
+
+
+def _read_packaged(flag: Argument) -> dict[str, Entry]:
+    """Return the settings of a configuration that torchtune ships, the number format alone of one that is not known."""
+    name, line = flag.value.known or "", flag.line
+    known = find_torchtune_config(name)
+    if known is None:
+        text = f"{flag.shown[:80]}: dtype is bf16 in all that torchtune ships"
+        return {"dtype": Entry(value="bf16", line=line, text=text)}
+    return {
+        key: Entry(line=line, why=f"{key} of {name} differs between releases of torchtune")
+        if value is None
+        else Entry(value=value, line=line, text=f"{flag.shown[:80]} has {key} {value}")
+        for key, value in known.items()
+    }
+
+
+def _to_setting(name: str, entry: Entry) -> Setting:
+    """Return a setting of a packaged configuration as those of files are."""
+    return Setting(name=name, value=None if entry.why else str(entry.value), line=entry.line, file=entry.file)
 
 
 TORCHTUNE = Reader(frameworks=(TUNE,), recognise=recognise, read=read_torchtune)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
+from importlib.resources import files
+
 import pytest
 
 from opsk.workload.plan import Precision, Recompute, Sharding
+from opsk.workload.public_models.lookup import public_model
 from opsk.workload.workload import Workload
 from opsk_jobcheck.scripts.script import read_script
 from tests.fakes.workloads import why
@@ -59,12 +63,52 @@ def test_settings_beat_the_file(more: str, field: str, value: object) -> None:
     assert getattr(trained(more).plan, field) == value
 
 
-def test_a_configuration_inside_torchtune_cannot_be_told_but_its_model_can() -> None:
-    run = "srun tune run --nproc_per_node 8 full_finetune_distributed --config llama3_3/70B_full_multinode"
-    workload = trained("batch_size=1", run=run)
-    assert (workload.model.name, workload.plan.micro_batch, workload.plan.tp) == ("llama-3-70b", 1, None)
-    assert "inside torchtune" in why(workload, "plan.tp")
+def test_a_configuration_that_torchtune_does_not_ship_cannot_be_told() -> None:
+    workload = trained(run="srun tune run --nproc_per_node 8 full_finetune_distributed --config llama3_1/8B_mine")
+    assert (workload.model.name, workload.plan.micro_batch) == ("llama-3-8b", None)
+    assert "inside torchtune" in why(workload, "plan.micro_batch")
     assert workload.missing_files == ()
+
+
+SHIPPED = "srun tune run --nnodes 2 --nproc_per_node 8 "
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "micro", "whole", "recompute", "adapters"),
+    [
+        ("full_finetune_distributed --config llama3_1/8B_full", "llama-3-8b", 2, 32, Recompute.FULL, None),
+        ("full_finetune_distributed --config gemma/7B_full", "gemma-7b", 1, 16, Recompute.FULL, None),
+        ("lora_finetune_distributed --config llama3/70B_lora", "llama-3-70b", 2, 32, Recompute.FULL, "16 all"),
+        ("lora_finetune_distributed --config llama2/7B_qlora", "llama-2-7b", 2, None, Recompute.FULL, "8 all 4"),
+        ("lora_finetune_distributed --config qwen2/7B_lora batch_size=1", "qwen2-7b", 1, None, Recompute.NONE, "8 all"),
+    ],
+)
+def test_a_shipped_configuration_states_its_settings(
+    words: str, name: str, micro: int, whole: int | None, recompute: Recompute, adapters: str | None
+) -> None:
+    """The numbers are those of ``recipes/configs`` of torchtune 0.6.1."""
+    workload = trained(run=SHIPPED + words)
+    plan, options = workload.plan, dict(workload.options)
+    assert (workload.model.name, plan.micro_batch, plan.global_batch) == (name, micro, whole)
+    assert (plan.recompute, plan.precision, plan.sharding) == (recompute, Precision.BF16, Sharding.ZERO3)
+    told = [options[f"adapters.{key}"] for key in ("rank", "targets", "base_bits") if f"adapters.{key}" in options]
+    assert (" ".join(told) or None) == adapters
+
+
+def test_what_differs_between_releases_is_not_stated() -> None:
+    workload = trained(run="tune run lora_finetune_single_device --config llama3_1/8B_lora_single_device")
+    assert workload.plan.micro_batch == 2
+    assert "differs between releases" in why(workload, "plan.global_batch")
+    several = trained(run=f"{SHIPPED}full_finetune_distributed --config llama3_3/70B_full_multinode")
+    assert (several.plan.tp, several.plan.dp) == (None, None)
+
+
+def test_every_shipped_configuration_names_a_public_model() -> None:
+    table = files("opsk.frameworks").joinpath("torchtune_configs.toml").read_text(encoding="utf-8")
+    for name in tomllib.loads(table):
+        workload = trained(run=f"{SHIPPED}lora_finetune_distributed --config {name}")
+        assert public_model(workload.model.name or "") is not None, name
+        assert workload.plan.micro_batch, name
 
 
 @pytest.mark.parametrize(
@@ -85,11 +129,6 @@ def test_components_name_public_models(component: str, name: str | None) -> None
 def test_adapters_are_read() -> None:
     options = dict(trained(run=RUN.replace("full_finetune", "lora_finetune") + " model.lora_rank=64").options)
     assert (options["adapters"], options["adapters.rank"]) == ("lora", "64")
-
-
-def test_adapters_inside_of_torchtune_leave_the_trainable_part_unknown() -> None:
-    run = "tune run lora_finetune_single_device --config llama3_1/8B_lora_single_device"
-    assert dict(trained(run=run).options)["trainable"].startswith("unknown")
 
 
 def test_a_recipe_for_one_device_shards_nothing() -> None:
