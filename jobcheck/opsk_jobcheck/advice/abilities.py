@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from opsk.costmodel.sizes.parameters import total_parameters
 from opsk.frameworks import torchtitan
 from opsk.frameworks.families import FAMILIES, OTHER
 from opsk.frameworks.limits import ANYTHING, Limits
@@ -14,6 +15,9 @@ from opsk.workload.defaults import ON_DEEPSPEED
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Precision, Schedule, Sharding, States
 from opsk.workload.workload import Workload
+
+MIN_SPLIT_PARAMETERS = 1e9
+"""Smaller models are not split over GPUs: 16 bytes a parameter of weights, gradients and states fit on each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +40,7 @@ def find_abilities(workload: Workload, model: ModelShape, requested: Plan) -> Ab
     """Return the plans that the framework of a workload can run."""
     framework = family_of(workload)
     limits = replace(
-        _limits(workload, model, requested),
+        _limit_splits(_limits(workload, model, requested), model, requested),
         software=None,
         schedules=frozenset(Schedule),
         precisions=frozenset(Precision),
@@ -54,6 +58,20 @@ def find_abilities(workload: Workload, model: ModelShape, requested: Plan) -> Ab
     return Abilities(
         limits=limits,
         refuses=lambda shape, plan: find_new_refusals(shape, requested, plan, limits=ANYTHING, refuses=refuses),
+    )
+
+
+def _limit_splits(limits: Limits, model: ModelShape, requested: Plan) -> Limits:
+    """Return limits without more tensor and pipeline parallelism, for a small model or a job on one GPU.
+
+    Its memory is activations: a smaller micro-batch and recomputation help, and cost less than splitting each layer.
+    """
+    if requested.gpus > 1 and total_parameters(model) >= MIN_SPLIT_PARAMETERS:
+        return limits
+    return replace(
+        limits,
+        largest_tp=min(limits.largest_tp or requested.tp, requested.tp),
+        largest_pp=min(limits.largest_pp or requested.pp, requested.pp),
     )
 
 

@@ -30,6 +30,8 @@ from opsk_jobcheck.scripts.launchers.ranks import REQUESTED_GPUS
 
 MAX_BUBBLE = 0.2
 """Share of the step in which stages wait for each other, above which a pipeline is reported as wasteful."""
+SPARE_SHARE = 0.25
+"""Memory is not saved where a job takes less of a GPU's than this share."""
 MIN_SAVED_MEMORY = 0.1
 MIN_IDLE = 0.25
 """Half of the GPUs are too many where they would do the same work with at least this share less of GPU time."""
@@ -247,6 +249,8 @@ def _find_settings(question: Question, near: Near) -> Iterator[Waste]:
 def _find_memory_settings(question: Question, near: Near) -> Iterator[Waste]:
     """Yield settings that save memory at no cost."""
     plan = question.plan
+    if question.memory_bytes < SPARE_SHARE * float(question.prediction.memory.capacity_bytes):
+        return
     saves = (near.memory_ratio <= 1 - MIN_SAVED_MEMORY) | (question.verdict is not Verdict.FITS)
     is_free = near.step_ratio <= 1 + MIN_GAIN
     is_needed = question.verdict is not Verdict.FITS

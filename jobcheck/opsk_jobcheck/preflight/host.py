@@ -6,6 +6,8 @@ from opsk.text import format_duration
 from opsk_jobcheck.preflight.facts import JobFacts, PreflightFinding, report
 from opsk_jobcheck.scripts.run_facts import CPUS, STEPS, TIME_LIMIT, WORKERS
 
+MIN_FIT = 0.5
+"""Jobs that fit with a smaller probability are not checked."""
 SURE = 1.1
 """The shortest predicted time has to exceed the limit by this factor."""
 
@@ -23,12 +25,15 @@ def check_cpus(facts: JobFacts) -> PreflightFinding | None:
 def check_time_limit(facts: JobFacts) -> PreflightFinding | None:
     """Return that the time limit ends the job long before its last step, where no later job goes on with it."""
     entry, steps, limit = facts.stated.get(STEPS), facts.find_count(STEPS), facts.stated.get(TIME_LIMIT)
-    if entry is None or steps is None or limit is None or facts.prediction is None:
+    prediction = facts.prediction
+    if entry is None or steps is None or limit is None or prediction is None:
         return None
-    limit_s, step = float(str(limit.value)), facts.prediction.time.step_s
-    if steps * float(step.low) <= SURE * limit_s:
+    limit_s, step_s = float(str(limit.value)), float(prediction.time.step_s.low)
+    # a job that will run out of memory has to change, and its steps with it
+    if steps * step_s <= SURE * limit_s or float(prediction.memory.fit_probability) < MIN_FIT:
         return None
-    needed, last = format_duration(steps * float(step.low)), int(limit_s / float(step.low))
-    limit_text = f"the time limit of {format_duration(limit_s)} ends the job by step {last:,}"
-    what = f"{steps:,} steps take {needed} or more; {limit_text}"
-    return report(entry, what, "ask for more time, or save checkpoints and go on in a further job")
+    needed, given = format_duration(steps * step_s), format_duration(limit_s)
+    what = (
+        f"{steps:,} steps take {needed} or more, and the time limit is {given}: step {int(limit_s / step_s):,} at best"
+    )
+    return report(entry, what, "ask for more time, or save checkpoints and resume")

@@ -125,12 +125,12 @@ def add_time_limit(
 
     Scripts that differ in their steps then have the same facts. The request overrides the script.
     """
-    if not any(entry.field == STEPS for entry in facts):
+    names = {entry.field for entry in facts}
+    if STEPS not in names:
         return facts
-    options = read_directive_options(text)
+    options = read_directive_options(text) if CONTINUES not in names else {}
     limit_s = request.time_limit_s if request is not None and request.time_limit_s else seconds(options.get("time"))
-    continues = any(entry.field == CONTINUES for entry in facts) or not _CONTINUING_OPTIONS.isdisjoint(options)
-    if not limit_s or continues:
+    if not limit_s or CONTINUES in names or not _CONTINUING_OPTIONS.isdisjoint(options):
         return tuple(entry for entry in facts if entry.field != STEPS)
     limit = Evidence(field=TIME_LIMIT, value=limit_s, file=file, line=0, text=f"--time={options.get('time', '')}")
     return (*facts, limit)
@@ -288,11 +288,10 @@ def _read_steps(start: Start) -> Iterator[Evidence]:
     if argument is None or (count := _parse_count(argument)) is None:
         return
     yield start.cite(STEPS, count, argument.line, argument.shown)
-    continuing = next((flag for flag in flags if _CONTINUING.search(flag)), "")
-    if not continuing and any("sbatch" in names_of(entry)[:1] for entry in start.run.invocations):
-        continuing = "sbatch"
-    if continuing or start.arguments.opaque:
-        yield start.cite(CONTINUES, True, start.command.line, continuing)
+    continuing = _CONTINUING.search(" ".join(flags))
+    resubmits = any("sbatch" in names_of(entry)[:1] for entry in start.run.invocations)
+    if continuing or resubmits or start.arguments.opaque:
+        yield start.cite(CONTINUES, True, start.command.line, continuing[0] if continuing else "")
 
 
 def _read_attention(start: Start) -> Iterator[Evidence]:

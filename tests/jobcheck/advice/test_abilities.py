@@ -52,6 +52,22 @@ def test_the_others_are_offered_what_they_have(framework: str) -> None:
         assert all(entry.plan.vpp == 1 for entry in found)
 
 
+@pytest.mark.parametrize(
+    ("layers", "gpus", "largest"),
+    [(32, 32, (0, 0)), (32, 1, (1, 1)), (2, 32, (1, 1))],
+    ids=["7B on 32 GPUs", "7B on one", "0.7B on 32"],
+)
+def test_a_small_model_and_a_job_on_one_gpu_are_not_split(layers: int, gpus: int, largest: tuple[int, int]) -> None:
+    """Two layers of 4096 and 14336 with 32,000 rows are 0.7 billion parameters."""
+    stated = StatedPlan(nodes=1, gpus_per_node=gpus, gpus=gpus, micro_batch=1, global_batch=128)
+    model = replace(LLAMA_8B, layers=layers, vocab=32000)
+    completion = complete(workload := Workload(framework="megatron-lm", model=model, plan=stated))
+    assert completion.model is not None
+    assert completion.plan is not None
+    limits = find_abilities(workload, completion.model, completion.plan).limits
+    assert (limits.largest_tp, limits.largest_pp) == largest
+
+
 def test_picotron_has_no_recomputation_and_no_sequence_parallelism() -> None:
     _, found = offered("picotron", micro_batch=4, global_batch=128, tp=2, pp=1)
     assert found

@@ -9,7 +9,8 @@ from opsk.costmodel.table import PlanTable
 from opsk.costmodel.uncertainty.verdict import Verdict, compute_verdict
 from opsk_jobcheck.advice.problems import apply_launcher_ranks
 from opsk_jobcheck.advice.search import MAX_BUBBLE, Waste, WasteKind, find_waste
-from opsk_jobcheck.advice.suggestions import MIN_GAIN, REQUESTED_GPUS, Question, find_best_plan, find_near_plans
+from opsk_jobcheck.advice.suggestions import MIN_GAIN, Question, find_best_plan, find_near_plans
+from opsk_jobcheck.scripts.launchers.ranks import REQUESTED_GPUS
 from opsk_jobcheck.scripts.script import read_script
 from tests.fakes.launch_scripts import megatron_script
 from tests.fakes.questions import CLUSTER, question_of
@@ -51,6 +52,13 @@ def waste_of(question: Question) -> tuple[Waste, ...]:
 def test_what_is_wasted_is_found(kind: WasteKind) -> None:
     nodes, flags = JOBS[kind]
     assert kind in {entry.kind for entry in waste_of(asked(flags, nodes=nodes))}
+
+
+def test_memory_is_not_saved_where_most_of_it_is_free() -> None:
+    """BERT takes 6 of 79 GiB."""
+    script = "#!/bin/bash\n#SBATCH --gres=gpu:4\ntorchrun --nproc_per_node 4 run_glue.py --bf16 --max_seq_length 128 "
+    script += "--model_name_or_path bert-base-cased --per_device_train_batch_size 32\n"
+    assert waste_of(question_of(read_script(script, file="job.sh"))) == ()
 
 
 @pytest.mark.parametrize("kind", JOBS)

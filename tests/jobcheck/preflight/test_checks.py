@@ -187,7 +187,10 @@ def test_variables_say_nothing_about_nodes_without_such_links() -> None:
     assert "infiniband" not in [finding.check for finding in findings]
 
 
-STEPS = "--tensor-model-parallel-size 8 --micro-batch-size 1 --global-batch-size 512 --train-iters 100000"
+STEPS = (
+    "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8 --micro-batch-size 1 --global-batch-size 512 "
+    "--sequence-parallel --use-distributed-optimizer --train-iters 100000"
+)
 
 
 @pytest.mark.parametrize(
@@ -196,6 +199,7 @@ STEPS = "--tensor-model-parallel-size 8 --micro-batch-size 1 --global-batch-size
         (STEPS, "--time=1-00:00:00", ["time-limit"]),
         (STEPS, "--time=365-00:00:00", []),
         (STEPS, "--comment=none", []),
+        (STEPS.replace("--pipeline-model-parallel-size 8", ""), "--time=1-00:00:00", []),  # it runs out of memory
         (f"{STEPS} --load /ckpt --save /ckpt", "--time=1-00:00:00", []),
         (STEPS, "--time=1-00:00:00 --requeue", []),
         (STEPS.replace("100000", "100"), "--time=1-00:00:00", []),
