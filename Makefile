@@ -22,7 +22,15 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@PYTHON="$(PYTHON)" deploy/install-python-packages
 	@touch $@
 
-setup: system $(VENV)/.ready  ## install what opsk needs: system packages (as root) and .venv
+# Both wait for downloads: side by side, unless this Python first needs a system package to make a .venv.
+CAN_MAKE_VENV := $(shell $(PYTHON) -c '$(FIT)' 2>/dev/null && echo yes)
+INSTALL = $(MAKE) --no-print-directory $(if $(CAN_MAKE_VENV),--jobs=2)
+
+setup:  ## install what opsk needs: system packages (as root) and .venv
+	+@$(INSTALL) system $(VENV)/.ready
+
+test-setup:
+	+@$(INSTALL) test-system $(VENV)/.ready
 
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --output-sync=target --jobs
 
@@ -63,10 +71,10 @@ part-core $(WAITING):
 	@$(PYTEST) $(SELECTED)
 
 ifdef TESTS
-test: test-system setup
+test: test-setup
 	@$(PYTEST) $(TESTS)
 else
-test: test-system setup  ## make check and every test (TESTS="tests/opsk/lab ...": only these)
+test: test-setup  ## make check and every test (TESTS="tests/opsk/lab ...": only these)
 	@echo "tests: the core beside make check, then those that wait for daemons side by side; each part is shown at its end"
 	+@failed=0; $(SIDE_BY_SIDE) check part-core || failed=1; $(SIDE_BY_SIDE) $(WAITING) || failed=1; exit $$failed
 endif
@@ -77,7 +85,7 @@ quick: setup  ## make check and the core's tests: the inner loop
 slurm-roots:  ## make the Debian roots with other releases of Slurm that tests run (as root; make test does it as well)
 	@tests/integration/releases/make-slurm-root trixie unstable
 
-slurm-matrix: test-system setup slurm-roots  ## the tests on the other releases of Slurm, alone
+slurm-matrix: test-setup slurm-roots  ## the tests on the other releases of Slurm, alone
 	+@$(SIDE_BY_SIDE) part-unstable part-trixie
 
 demo: setup  ## start a lab cluster, submit the examples, show the advice
@@ -120,4 +128,4 @@ lock:  ## pin requirements.lock again (needs uv)
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
 	  --extra dev --no-emit-package opsk --generate-hashes pyproject.toml -o requirements.lock --upgrade --quiet
 
-.PHONY: help system test-system setup check check-style check-types check-layers fix part-core $(WAITING) test quick slurm-roots slurm-matrix demo golden docs site bench fuzz soak packages audit release lock
+.PHONY: help system test-system setup test-setup check check-style check-types check-layers fix part-core $(WAITING) test quick slurm-roots slurm-matrix demo golden docs site bench fuzz soak packages audit release lock

@@ -6,6 +6,7 @@ what they need is fetched level by level. No resolver decides anything here.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 import zipfile
@@ -16,6 +17,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.tags import sys_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from deploy.packages.running import StepError, call
@@ -65,15 +67,15 @@ def read(path: Path) -> Wheel:
 
 
 def pins(lock: str) -> dict[str, str]:
-    """Return name to what a lock says of it, pins and hashes; pins for several Pythons are for pip to choose from."""
+    """Return name to what a lock says of it, pin and hashes; what is pinned for another Python is left out."""
     blocks: dict[str, str] = {}
     name = ""
     for line in lock.splitlines():
         if line and not line.startswith((" ", "#")):
-            name = canonicalize_name(re.split(r"[=\[ ;]", line, maxsplit=1)[0])
-            blocks.setdefault(name, "")
+            pin = Requirement(line.rstrip("\\ "))
+            name = canonicalize_name(pin.name) if pin.marker is None or pin.marker.evaluate() else ""
         if name:
-            blocks[name] += line + "\n"
+            blocks[name] = blocks.get(name, "") + line + "\n"
     return blocks
 
 
@@ -96,23 +98,33 @@ def gather(own: Path, lock: Path, folder: Path) -> list[Wheel]:
 
 
 def fetch(names: list[str], pinned: dict[str, str], folder: Path, found: dict[str, Wheel]) -> None:
-    """Fetch the wheels of these names, checked against the lock's hashes, and note them in ``found``."""
-    if not names:
-        return
+    """Fetch the wheels of these names that ``folder`` lacks, checked against the lock, and note all in ``found``."""
     absent = [name for name in names if name not in pinned]
     if absent:
         raise StepError(f"requirements.lock does not pin {', '.join(absent)}: run make lock")
-    part = folder / "part.lock"
-    part.write_text("".join(pinned[name] for name in names), encoding="utf-8")
-    call(
-        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"),
-        *("--require-hashes", "--only-binary", ":all:", "--dest", folder, "--requirement", part),
-    )
-    part.unlink()
+    missing = [name for name in names if not _is_cached(pinned[name], name, folder)]
+    if missing:
+        part = folder / "part.lock"
+        part.write_text("".join(pinned[name] for name in missing), encoding="utf-8")
+        call(
+            *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"),
+            *("--require-hashes", "--only-binary", ":all:", "--dest", folder, "--requirement", part),
+        )
+        part.unlink()
     for path in folder.glob("*.whl"):
         wheel = read(path)
         if wheel.name in names:
             found[wheel.name] = wheel
+
+
+def _is_cached(pin: str, name: str, folder: Path) -> bool:
+    """Return whether a folder holds one wheel of that name, for this Python and as pinned."""
+    wheels = [path for path in folder.glob("*.whl") if parse_wheel_filename(path.name)[0] == name]
+    if len(wheels) != 1:
+        return False
+    tags = parse_wheel_filename(wheels[0].name)[3]
+    digest = hashlib.sha256(wheels[0].read_bytes()).hexdigest()
+    return f"--hash=sha256:{digest}" in pin and not tags.isdisjoint(sys_tags())
 
 
 def oldest_glibc(wheels: list[Wheel]) -> str:

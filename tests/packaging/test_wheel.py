@@ -23,7 +23,16 @@ def environment(tmp_path: Path) -> Path:
 def install(release: Release, environment: Path, extras: str) -> None:
     # From the release and its wheels alone: no network.
     done = run(
-        *(environment / "bin" / "python", "-m", "pip", "--isolated", "install", "--quiet", "--no-index"),
+        *(
+            environment / "bin" / "python",
+            "-m",
+            "pip",
+            "--isolated",
+            "install",
+            "--quiet",
+            "--no-index",
+            "--no-compile",
+        ),
         *("--find-links", release.folder, "--find-links", release.wheels, f"opsk{extras}=={__version__}"),
     )
     assert done.returncode == 0, done.stderr
