@@ -721,4 +721,20 @@ FAMILIES: tuple[Family, ...] = (
             "(raylet) The node with node id: 1f2e and address: 10.0.0.5 and node name: 10.0.0.5 has been marked dead because the detector has missed too many heartbeats from it. This can happen when a \t(1) raylet crashes unexpectedly (OOM, etc.) \n\t(2) raylet has lagging heartbeats due to slow network or busy workload.",
         ),
     ),
+    Family(
+        failure="collective_hang",
+        source="gloo transport/tcp/unbound_buffer.cc; xla service/rendezvous.cc; pytorch ProcessGroupNCCL.cpp; vllm, sglang watchdogs",
+        messages=(
+            *_raise(
+                "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete",
+                "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:116] Timed out waiting 600000ms for send operation to complete",
+                "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:589] Application timeout caused pair closure",
+                "RuntimeError: Rank 3 failed to pass monitoredBarrier in 1800000 ms",
+                "TimeoutError: RPC call to execute_model timed out.",
+            ),
+            "F0105 11:00:00.000001 3112 rendezvous.cc:100] [id=3] Termination timeout for `initialize clique for rank 0` of 40.000000 seconds exceeded. Exiting to ensure a consistent program state. Expected 8 threads to join the rendezvous, but only 7 of them arrived on time.",
+            "[rank{rank}]:[E105 11:00:00.1 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1312, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600012 milliseconds before timing out.",
+            "[rank{rank}]:[F105 11:00:00.1 ProcessGroupNCCL.cpp:1552] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Terminating the process after attempting to dump debug info, due to ProcessGroupNCCL watchdog hang.",
+        ),
+    ),
 )

@@ -595,4 +595,20 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "amdgpu 0000:c1:00.0: amdgpu: page faults are retried",
     ),
     "kernel.limit_of_files": ("VFS: file-max limit 1048576 reached", "VFS: Disk quotas dquot_6.6.0"),
+    "cuda.init_failed": (
+        "n1:1:2 [6] init.cc:263 NCCL WARN Cuda failure 'initialization error'",
+        "n1:1:2 [6] NCCL INFO initialization is complete",
+    ),
+    "gloo.timeout": (
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete",
+        "the recv operation is to complete within 1800000 ms",
+    ),
+    "jax.rendezvous_timeout": (
+        "F0105 10:00:00.1 3112 rendezvous.cc:100] Termination timeout for `first call to collective operation 3` of 40 seconds exceeded. Exiting to ensure a consistent program state. Expected 8 threads to join the rendezvous, but only 7 of them arrived on time.",
+        "all 8 threads joined the rendezvous",
+    ),
+    "serving.worker_timeout": (
+        "TimeoutError: RPC call to execute_model timed out.",
+        "RPC call to execute_model took 3 s",
+    ),
 }
