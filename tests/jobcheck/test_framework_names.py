@@ -22,7 +22,10 @@ MODEL = StatedModel(experts=0, layers=32, hidden=4096, ffn=14336, heads=32, kv_h
 PLAN = StatedPlan(nodes=4, gpus_per_node=8, gpus=32, micro_batch=2, global_batch=128)
 TRAINS = sorted(FRAMEWORKS - {CONNECTIVITY})
 OWN_SPELLING = {"megatron-lm", "megatron-deepspeed", "megatron-bridge", "torchtitan"}
-WITHOUT_WORDS = {"olmo-core", "verl", "lightning", "pytorch-ddp", "pytorch-fsdp", "open-clip", "open_lm", "openrlhf"}
+WITHOUT_WORDS = {
+    *("olmo-core", "verl", "lightning", "pytorch-ddp", "pytorch-fsdp", "open-clip", "open_lm", "openrlhf"),
+    *("ms-swift", "xtuner", "oumi", "nemo-automodel"),
+}
 """Settings in the user's own Python, or as each program of its kind calls them: only what is stated is respelled."""
 DATA_PARALLEL = {
     "deepspeed",

@@ -105,6 +105,10 @@ _OPTIMIZERS = re.compile(
     r"(?:Fused|Deepspeed|Paged|DeepSpeedCPU)?(Adam|AdamW|SGD|Adafactor|Lion|AdaBelief|LAMB|Lamb|Muon|Shampoo|SOAP"
     r"|RMSprop|Adagrad|Prodigy|Adan|Sophia\w*|CAME)(8bit|4bit)?"
 )
+_FUSED_LOSSES = re.compile(
+    r"_?apply_liger_kernel(_to_\w+)?|LigerFusedLinear\w*Loss|AutoLigerKernelFor\w+|cce_patch|linear_cross_entropy"
+)
+"""Calls, and owners of ``from_pretrained``, after which logits are never whole in memory."""
 _KINDS_OF_LAYERS = re.compile(r"num_encoder_layers|encoder_layers|n_encoder_layers|num_decoder_layers|n_conv_layers")
 
 
@@ -135,8 +139,11 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     if settings.source is not None and any("MaskedLM" in call.owner for call in settings.source.calls):
         findings.options[MASKED] = "true"
     reason = _find_few_ranks(settings, invocation, reading, tasks)
+    if reason:
+        findings.mark_unknown("plan.dp", reason, invocation.line)
     if reason and "plan.micro_batch" in findings.values:
         findings.mark_unknown("plan.micro_batch", reason, invocation.line)
+    _state_loss(settings, reading)
     if settings.source is not None:
         _state_trained_part(settings, reading)
     if TRAINABLE not in findings.options:
@@ -168,6 +175,7 @@ def read_own_parts(invocation: Invocation, reading: Reading) -> None:
     settings = collect_settings(program, invocation, reading)
     if settings.source is None:
         return
+    _state_loss(settings, reading)
     _state_trained_part(settings, reading)
     if "model.seq" not in findings.values and "model.seq" not in findings.unknown:
         _state_count(reading, "model.seq", settings.find(_FIELDS["model.seq"]) or settings.find(LAST_LENGTHS))
@@ -183,9 +191,14 @@ def name_framework(framework: str | None, trainer: str) -> str | None:
 
 
 def find_source(invocation: Invocation, reading: Reading) -> PythonSource | None:
-    """Return what the Python file of a command states, where its text is at hand; it is asked for otherwise."""
+    """Return what the Python file of a command states, where its text is at hand; it is asked for otherwise.
+
+    Programs that come with a framework (``run_clm.py``) are known: theirs is neither read nor asked for.
+    """
     program = program_of(invocation)
-    return read_source(program, invocation, reading)[0] if program is not None else None
+    if program is None or EXAMPLES.fullmatch(program.file):
+        return None
+    return read_source(program, invocation, reading)[0]
 
 
 def does_train(source: PythonSource | None) -> bool:
@@ -529,6 +542,16 @@ def _state_trained_part(settings: ProgramSettings, reading: Reading) -> None:
             findings.options[TRAINABLE] = f"unknown: {what} ({call.function}, {settings.file}:{call.line})"
             return
     _state_optimizer(settings, reading)
+
+
+def _state_loss(settings: ProgramSettings, reading: Reading) -> None:
+    """State a loss that is fused with the output layer, where the program certainly uses one."""
+    for call in settings.source.calls if settings.source is not None else ():
+        is_fused = _FUSED_LOSSES.fullmatch(call.function) or _FUSED_LOSSES.fullmatch(call.owner)
+        switch = call.keywords.get("fused_linear_cross_entropy")
+        if is_fused and settings.is_active(call) and (switch is None or switch.literal is True):
+            reading.findings.options.setdefault("loss.kernel", "fused")
+            return
 
 
 def _get_part(function: str) -> str:

@@ -16,6 +16,8 @@ from types import MappingProxyType
 
 MAX_CHARS = 1 << 17
 """Longest program that is read."""
+MAX_BRACES = 8000
+"""Python's parser takes a time that grows with the square of the fields of one f-string."""
 MAX_NODES = 60_000
 MAX_NESTING = 60
 MAX_TEXT_CHARS = 200
@@ -120,7 +122,7 @@ class PythonSource:
 @lru_cache(maxsize=32)
 def read_python(text: str) -> PythonSource:
     """Return what a program's text states; one that cannot be parsed has a ``why``; never raises."""
-    if len(text) > MAX_CHARS:
+    if len(text) > MAX_CHARS or text.count("{") > MAX_BRACES:
         return PythonSource(why="it is longer than opsk reads")
     try:
         with warnings.catch_warnings():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.launchers.programs import MAX_PATH_CHARS, names_of, program_of
@@ -37,13 +38,36 @@ _FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("megatron-lm", r"Megatron-LM|megatron-lm"),
     )
 )
+_CONSOLES: Mapping[str, tuple[str, frozenset[str]]] = MappingProxyType(
+    {
+        **dict.fromkeys(("swift", "megatron"), ("ms-swift", frozenset({"sft", "pt", "rlhf"}))),
+        "xtuner": ("xtuner", frozenset({"train"})),
+        "oumi": ("oumi", frozenset({"train"})),
+        "automodel": ("nemo-automodel", frozenset({"finetune", "pretrain"})),
+        **dict.fromkeys(("fabric", "lightning"), ("lightning", frozenset({"run"}))),
+        "ludwig": ("", frozenset({"train", "experiment"})),
+        "ilab": ("", frozenset({"model"})),
+        "yolo": ("", frozenset({"train", "detect", "segment", "classify", "pose", "obb"})),
+        **dict.fromkeys(("dp", "chemprop"), ("", frozenset({"train"}))),
+        **dict.fromkeys(
+            ("fairseq-train", "fairseq-hydra-train", "nnUNetv2_train", "nequip-train", "mace_run_train"),
+            ("", frozenset()),
+        ),
+    }
+)
+"""Commands that train: the framework where it is known by its own name, and the words of which one must follow."""
+_TRAIN_WORDS = frozenset({"train", "mode=train"})
+_NEED_TRAIN = frozenset({"yolo", "ilab"})
+"""Commands with further words for what they do: ``train`` must be among them."""
 _RELATIVES = {
     "open_lm": ("hf-trainer",),
     "bionemo": ("megatron-lm", "nemo"),
     "openrlhf": ("hf-trainer", "hf-trainer+deepspeed", "deepspeed"),
 }
 """Frameworks whose flags are read as those of others, by the name in their programs' paths."""
-NAMED_BY_WORDS = frozenset(name for name, _ in _FRAMEWORKS) | _RELATIVES.keys()
+NAMED_BY_WORDS = (
+    frozenset(name for name, _ in _FRAMEWORKS) | _RELATIVES.keys() | {name for name, _ in _CONSOLES.values() if name}
+)
 """The frameworks that are recognised by words alone, whether or not a reader knows their settings."""
 _DEEPSPEED_HELPERS = re.compile(r"(^|/)ALCF/helpers\.sh$")
 _ANY_FRAMEWORK = re.compile("|".join(f"(?:{pattern.pattern})" for _, pattern in _FRAMEWORKS))
@@ -110,8 +134,24 @@ def is_cut_off(invocation: Invocation) -> bool:
     return invocation.known_words[0].startswith("--")
 
 
+def find_console(invocation: Invocation) -> str | None:
+    """Return the framework whose command trains here (``swift sft``), empty for one without a name, else ``None``."""
+    names = names_of(invocation)
+    for index, name in enumerate(names):
+        if name not in _CONSOLES:
+            continue
+        framework, following = _CONSOLES[name]
+        rest = names[index + 1 :]
+        is_followed = not following or (bool(rest) and rest[0] in following)
+        if is_followed and (name not in _NEED_TRAIN or not _TRAIN_WORDS.isdisjoint(rest)):
+            return framework
+    return None
+
+
 def find_framework(invocations: Sequence[Invocation]) -> str | None:
     """Return the name of the training framework, ``None`` when none is recognised."""
+    if console := next(filter(None, map(find_console, select_commands(invocations))), ""):
+        return console
     printers = ("echo", "printf")
     words = [
         word
@@ -158,6 +198,8 @@ def find_training_command(invocations: Sequence[Invocation]) -> Invocation | Non
     """
     shells: list[Invocation] = []
     for invocation in select_commands(invocations):
+        if find_console(invocation) is not None:
+            return invocation
         for text in invocation.shown_words:
             if len(text) <= MAX_PATH_CHARS and (text.rpartition("/")[2] in _RUNNERS[:5] or _TRAINER.search(text)):
                 if " " not in text:

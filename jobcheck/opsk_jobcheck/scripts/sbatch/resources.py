@@ -434,6 +434,8 @@ def derive_values(findings: Findings) -> None:
     if (stated := findings.get("plan.dp")) not in (None, dp):
         _report_contradiction(findings, stated, dp, gpus=stated * per_replica)
         return
+    if "plan.dp" in findings.unknown:
+        return
     if stated is None:
         findings.state("plan.dp", dp, line, f"gpus {gpus} / (tp {tp} × pp {pp} × cp {cp or 1})", file=file)
     derive_global_batch(findings, dp)

@@ -21,7 +21,8 @@ from opsk_jobcheck.scripts.bash.values import Text
 MAX_JSON_CHARACTERS = 4 << 20
 MAX_JSON_DEPTH = 64
 
-_LENIENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|,(?=\s*[}\]])|(?://|#)[^\n]*')
+_LENIENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|,(?=\s*[}\]])|(?://|#)[^\n]*|/\*(?s:.*?)\*/')
+_BUT_LINE_ENDS = re.compile(r"[^\n]")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,\n]')
 MERGE = "<<"
 MAX_DEPTH = 48
@@ -82,7 +83,8 @@ def read_object(text: str, *, is_lenient: bool = False) -> LinedObject:
         except json.JSONDecodeError:
             if not is_lenient:
                 raise
-            text = _LENIENT.sub(_drop_lenient, text)
+            # twice: a comma before a closing bracket is seen once the comment between them is blank
+            text = _LENIENT.sub(_drop_lenient, _LENIENT.sub(_drop_lenient, text))
             values = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"no JSON: {error.msg}", hint=hint) from error
@@ -95,7 +97,7 @@ def read_object(text: str, *, is_lenient: bool = False) -> LinedObject:
 
 def _drop_lenient(match: re.Match[str]) -> str:
     """Return a string as it is, and blanks in the place of anything else, so that lines stay where they are."""
-    return match[0] if match[0].startswith('"') else " " * len(match[0])
+    return match[0] if match[0].startswith('"') else _BUT_LINE_ENDS.sub(" ", match[0])
 
 
 def _find_lines(text: str) -> dict[tuple[str, ...], int]:

@@ -393,3 +393,31 @@ def test_a_batch_of_another_flag_is_not_the_trainers_default() -> None:
     assert complete(read(f"{RUN} {flags}")).plan is not None
     workload = read(f"{RUN} {flags} --train_batch_size 64")
     assert "plan.micro_batch" in complete(workload).missing
+
+
+LIGER = "from transformers import Trainer\nTrainer(m).train()\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "kernel"),
+    [
+        ("m = AutoLigerKernelForCausalLM.from_pretrained('meta-llama/Llama-3.1-8B')", "fused"),
+        ("apply_liger_kernel_to_llama()", "fused"),
+        ("apply_liger_kernel_to_llama(fused_linear_cross_entropy=False)", None),
+        ("if found():\n    apply_liger_kernel_to_qwen2()", None),
+        ("loss = LigerFusedLinearCrossEntropyLoss()", "fused"),
+        ("m = AutoModelForCausalLM.from_pretrained('meta-llama/Llama-3.1-8B')", None),
+    ],
+)
+def test_a_fused_loss_of_the_program_keeps_no_logits(line: str, kernel: str | None) -> None:
+    for start in ("accelerate launch", "torchrun --nproc_per_node 8"):
+        script = f"#!/bin/bash\n#SBATCH --nodes=1 --gpus-per-node=8\n{start} train.py --per_device_train_batch_size 1\n"
+        workload = read_script(script, file="job.sh", files={"train.py": f"{LIGER}{line}\n"})
+        assert dict(workload.options).get("loss.kernel") == kernel
+
+
+def test_one_process_on_several_gpus_is_no_data_parallelism() -> None:
+    head = "#!/bin/bash\n#SBATCH --nodes=1 --gpus-per-node=8\n"
+    files = {"train.py": "loss.backward()\n"}
+    assert read_script(f"{head}torchrun --nproc_per_node 8 train.py\n", file="j", files=files).plan.dp == 8
+    assert read_script(f"{head}python train.py\n", file="j", files=files).plan.dp is None

@@ -12,6 +12,7 @@ from opsk_jobcheck.scripts.frameworks.recognition import (
     looks_like_training,
     refine_framework,
 )
+from opsk_jobcheck.scripts.script import read_script
 
 
 def invocations(script: str) -> tuple[Invocation, ...]:
@@ -102,3 +103,26 @@ def test_the_launcher_is_named_in_words(script: str, ntasks_per_node: int | None
 )
 def test_who_takes_the_flags_of_another_is_called_by_his_own_name(framework: str, script: str, name: str) -> None:
     assert refine_framework(framework, invocations(script)) == name
+
+
+@pytest.mark.parametrize(
+    ("command", "framework"),
+    [
+        ("NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-7B", "ms-swift"),
+        ("megatron pt --model Qwen/Qwen2.5-7B", "ms-swift"),
+        ("srun xtuner train conf.py --launcher slurm", "xtuner"),
+        ("fabric run --devices 8 main.py", "lightning"),
+        ("fairseq-train data-bin --arch transformer", ""),
+        ("nnUNetv2_train 27 3d_fullres 0", ""),
+        ("yolo detect train data=coco.yaml", ""),
+        ("uv run oumi train -c x.yaml", "oumi"),
+        ("dp train input.json", ""),
+        ("swift upload container file", None),
+        ("yolo predict model=yolo11n.pt", None),
+        ("xtuner convert pth_to_hf a b c", None),
+        ("dp test -m graph.pb", None),
+    ],
+)
+def test_commands_of_frameworks_that_train_are_training(command: str, framework: str | None) -> None:
+    workload = read_script(f"#!/bin/bash\n#SBATCH --gres=gpu:8\n{command}\n", file="job.sh")
+    assert (workload.framework, workload.is_training) == (framework or None, framework is not None)

@@ -91,8 +91,8 @@ def test_a_shipped_configuration_states_its_settings(
     plan, options = workload.plan, dict(workload.options)
     assert (workload.model.name, plan.micro_batch, plan.global_batch) == (name, micro, whole)
     assert (plan.recompute, plan.precision, plan.sharding) == (recompute, Precision.BF16, Sharding.ZERO3)
-    told = [options[f"adapters.{key}"] for key in ("rank", "targets", "base_bits") if f"adapters.{key}" in options]
-    assert (" ".join(told) or None) == adapters
+    adapted = [options[f"adapters.{key}"] for key in ("rank", "targets", "base_bits") if f"adapters.{key}" in options]
+    assert (" ".join(adapted) or None) == adapters
 
 
 def test_what_differs_between_releases_is_not_stated() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from opsk.workload.plan import Precision, Sharding
-from opsk_jobcheck.scripts.settings.config_file import ConfigFile, read_config_file
+from opsk_jobcheck.scripts.settings.config_file import ConfigFile, read_config_file, read_object
 from opsk_jobcheck.scripts.settings.deepspeed_config import (
     OPTIMIZER_OFFLOAD,
     STEPS_OPTION,
@@ -91,3 +91,10 @@ def test_a_file_that_was_not_read_says_nothing() -> None:
 )
 def test_nonsense_states_no_number(settings: object) -> None:
     assert not found(settings).values
+
+
+def test_comments_of_hjson_are_left_out_and_lines_stay() -> None:
+    """DeepSpeed reads its file by ``hjson``."""
+    text = '{\n/* one\n two */ "a": "x # y", // z\n"b": 2, # c\n}'
+    found = read_object(text, is_lenient=True)
+    assert (found.values, found.lines) == ({"a": "x # y", "b": 2}, {("a",): 3, ("b",): 4})
