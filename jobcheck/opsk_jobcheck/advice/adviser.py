@@ -119,6 +119,7 @@ class Adviser:
             JobFacts(
                 workload=advice.workload,
                 cluster=advice.cluster,
+                has_site_nodes=advice.cluster is self.cluster and advice.is_gpu_known,
                 is_gpu_known=advice.is_gpu_known,
                 prediction=advice.prediction,
                 is_exclusive=constraints.is_exclusive,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from opsk.costmodel.table import PredictionTable
-from opsk.hardware.spec import ClusterSpec, GpuSpec
+from opsk.hardware.spec import ClusterSpec, GpuSpec, NodeSpec
 from opsk.workload.workload import Evidence, Problem, Workload
 from opsk_jobcheck.scripts.run_facts import ENVIRONMENT
 
@@ -19,6 +19,8 @@ class JobFacts:
     ----------
     cluster
         The cluster with the GPU that the job requests; ``None`` where it is unknown.
+    has_site_nodes
+        The job runs on the nodes of the cluster's description: it requests no other GPU than theirs.
     is_gpu_known
         Whether the requested GPU is in the catalogue.
     prediction
@@ -33,6 +35,7 @@ class JobFacts:
 
     workload: Workload
     cluster: ClusterSpec | None = None
+    has_site_nodes: bool = True
     is_gpu_known: bool = True
     prediction: PredictionTable | None = None
     is_exclusive: bool = False
@@ -43,6 +46,11 @@ class JobFacts:
     def gpu(self) -> GpuSpec | None:
         """The GPU of the job, where it is known."""
         return self.cluster.node.gpu if self.cluster is not None and self.is_gpu_known else None
+
+    @property
+    def node(self) -> NodeSpec | None:
+        """The nodes that the job runs on, where they are known."""
+        return self.cluster.node if self.cluster is not None and self.has_site_nodes else None
 
     @property
     def nodes(self) -> int:

@@ -18,10 +18,10 @@ _UNSET = "remove the line"
 def check_peer_to_peer(facts: JobFacts) -> PreflightFinding | None:
     """Return that ``NCCL_P2P_DISABLE`` turns off the links between the GPUs of a node."""
     entry = facts.find_variable("NCCL_P2P_DISABLE")
-    cluster, gpus = facts.cluster, facts.workload.plan.gpus_per_node or 0
-    if entry is None or entry.value != "1" or cluster is None or gpus < 2 or not facts.is_gpu_known:
+    node, gpus = facts.node, facts.workload.plan.gpus_per_node or 0
+    if entry is None or entry.value != "1" or node is None or gpus < 2:
         return None
-    if cluster.node.hb_domain_gpus < 2 or not cluster.node.gpu.hb_bytes_per_s:
+    if node.hb_domain_gpus < 2 or not node.gpu.hb_bytes_per_s:
         return None
     what = f"{entry.text} turns off NVLink between the {gpus} GPUs of a node: their traffic goes through host memory"
     return report(entry, what, _UNSET)
@@ -33,9 +33,9 @@ def check_infiniband(facts: JobFacts) -> PreflightFinding | None:
     entry = disabled if disabled is not None and disabled.value == "1" else None
     if transport is not None and str(transport.value).lower() == "socket":
         entry = transport
-    if entry is None or facts.nodes < 2 or facts.cluster is None or not _RDMA.match(facts.cluster.node.nic.name):
+    if entry is None or facts.nodes < 2 or facts.node is None or not _RDMA.match(facts.node.nic.name):
         return None
-    nic = facts.cluster.node.nic.name.upper()
+    nic = facts.node.nic.name.upper()
     what = f"{entry.text} sends the traffic between {facts.nodes} nodes over TCP, although they have {nic}"
     return report(entry, what, _UNSET)
 
@@ -52,13 +52,13 @@ def check_interface(facts: JobFacts) -> PreflightFinding | None:
 
 def check_adapters(facts: JobFacts) -> PreflightFinding | None:
     """Return that ``NCCL_IB_HCA`` names fewer adapters than the nodes have."""
-    entry, cluster = facts.find_variable("NCCL_IB_HCA"), facts.cluster
-    if entry is None or cluster is None or facts.nodes < 2 or facts.workload.plan.gpus_per_node != cluster.node.gpus:
+    entry, node = facts.find_variable("NCCL_IB_HCA"), facts.node
+    if entry is None or node is None or facts.nodes < 2 or facts.workload.plan.gpus_per_node != node.gpus:
         return None
     names = str(entry.value).split(",")
-    if not all(map(_HCA.fullmatch, names)) or 2 * len(set(names)) > cluster.node.nics:
+    if not all(map(_HCA.fullmatch, names)) or 2 * len(set(names)) > node.nics:
         return None
-    what = f"{entry.text} names {len(set(names))} of the {cluster.node.nics} adapters of a node"
+    what = f"{entry.text} names {len(set(names))} of the {node.nics} adapters of a node"
     return report(entry, what, f"name all that are on the compute fabric, or {_UNSET}: NCCL finds them")
 
 

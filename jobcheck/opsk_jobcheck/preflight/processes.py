@@ -5,7 +5,7 @@ from __future__ import annotations
 from opsk.text import format_count
 from opsk_jobcheck.preflight.facts import JobFacts, PreflightFinding, report
 from opsk_jobcheck.scripts.launchers.ranks import REQUESTED_GPUS
-from opsk_jobcheck.scripts.run_facts import IS_ONE_NODE, IS_SERIAL, MASTER, PROCESSES
+from opsk_jobcheck.scripts.run_facts import IS_ONE_NODE, IS_ONLY, IS_SERIAL, MASTER, PROCESSES
 
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 """Hosts that are another one on each node."""
@@ -30,7 +30,13 @@ def check_processes(facts: JobFacts) -> PreflightFinding | None:
 def check_ranks(facts: JobFacts) -> PreflightFinding | None:
     """Return that the launcher is given fewer ranks than GPUs are requested."""
     requested, ranks = dict(facts.workload.options).get(REQUESTED_GPUS, ""), facts.workload.plan.gpus
-    if facts.reports_idle_gpus or not requested.isdigit() or not ranks or ranks >= int(requested):
+    if (
+        IS_ONLY not in facts.stated
+        or facts.reports_idle_gpus
+        or not requested.isdigit()
+        or not ranks
+        or ranks >= int(requested)
+    ):
         return None
     what = f"{requested} GPUs are requested, and the launcher starts {ranks} ranks"
     return PreflightFinding(what=what, advice=f"start {requested} ranks, or ask for {format_count(ranks, 'GPU')}")

@@ -14,7 +14,7 @@ from opsk_jobcheck.scripts.bash.scope import ALL_EXPORTED, EXPORTED
 from opsk_jobcheck.scripts.bash.values import Invocation, Run, Scalar, Text, Variable
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
 from opsk_jobcheck.scripts.frameworks.python_source import PythonSource
-from opsk_jobcheck.scripts.launchers.programs import filter_training, names_of, program_of
+from opsk_jobcheck.scripts.launchers.programs import names_of, program_of
 from opsk_jobcheck.scripts.launchers.ranks import (
     NODES,
     NODES_OPTION,
@@ -32,9 +32,10 @@ from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, argume
 from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.submission.request import SlurmRequest, seconds
 
-PROCESSES, IS_SERIAL, IS_ONE_NODE, MASTER = "run.processes", "run.is_serial", "run.is_one_node", "run.master"
-"""Processes that are started in all, that the program is written for one, that they are on one node, and the host where
-they meet, empty for the default."""
+IS_ONLY, PROCESSES, IS_SERIAL = "run.is_only_program", "run.processes", "run.is_serial"
+"""That no other program uses the GPUs, how many processes are started, and that the program is written for one."""
+IS_ONE_NODE, MASTER = "run.is_one_node", "run.master"
+"""That the processes are on one node, and the host where they meet, empty for the default."""
 WORKERS, CPUS, STEPS, CONTINUES, ATTENTION = (
     *("loader.workers_per_node", "slurm.cpus_per_node", "run.steps", "run.continues"),
     "attention.kernel",
@@ -56,6 +57,12 @@ _CONTINUING = re.compile(r"load|resume|exit-duration|exit-signal|exit-interval|r
 _CONTINUING_OPTIONS = frozenset({"requeue", "signal", "dependency", "array"})
 _ATTENTION_FLAGS = ("--attn-implementation", "--flash-attn", "--attn-impl", "--attention-implementation")
 _ATTENTION_SWITCHES = ("--use-flash-attn", "--use-flash-attn-v2", "--use-flash-attention-2", "--use-flash-attention")
+_SERVERS = frozenset(
+    {"vllm", "vllm-serve", "sglang", "ray", "trtllm-serve", "ollama", "lmdeploy", "tritonserver", "jupyter"}
+)
+"""Commands that may use the other GPUs."""
+_SPREADING_FLAGS = frozenset({"--config-file", "--deepspeed-hostfile", "--deepspeed-multinode-launcher"})
+"""Flags of ``accelerate launch`` with which it may start others by itself."""
 _MASTERS = ("--rdzv-endpoint", "--master-addr", "--main-process-ip")
 _MEETS_ELSEWHERE = frozenset({"--rdzv-conf", "--standalone", "--rdzv-id", "--rdzv-backend", "--hostfile"})
 _LAUNCHERS_WITH_MASTER = frozenset({"torchrun", "torch.distributed.run", "torch.distributed.launch"})
@@ -109,7 +116,9 @@ class Start:
 
 
 def read_run_facts(start: Start) -> Iterator[Evidence]:
-    """Yield what is certain of how a training command runs."""
+    """Yield what is certain of how a training command runs; nothing where it may not run."""
+    if not start.command.certain:
+        return
     yield from _read_processes(start)
     yield from _read_master(start)
     yield from _read_loader(start)
@@ -141,13 +150,16 @@ def _read_processes(start: Start) -> Iterator[Evidence]:
     launch, command = start.launch, start.command
     if launch is None:
         return
+    if _is_only_program(start):
+        yield start.cite(IS_ONLY, True, start.command.line, _name_program(start.command))
     count, what = _count_processes(start, launch)
     if count is not None:
         yield start.cite(PROCESSES, count, command.line, what)
         if start.source is not None and not any(start.source.find_calls(*_PARALLEL)) and not start.framework:
             yield start.cite(IS_SERIAL, True, command.line, what)
     is_alone = launch.step is None and launch.is_alone and not launch.agent and start.nodes > 1
-    if is_alone and (count is not None or start.framework or "accelerate" in names_of(command)):
+    is_launched = "accelerate" in names_of(command) and _SPREADING_FLAGS.isdisjoint(launch.launcher_flags.flags)
+    if is_alone and (count is not None or start.framework or is_launched):
         yield start.cite(IS_ONE_NODE, True, command.line, _name_program(command))
 
 
@@ -175,11 +187,9 @@ def _count_processes(start: Start, launch: Launch) -> tuple[int | None, str]:
 
 def is_certainly_one(start: Start) -> bool:
     """Return whether the script starts one program, which starts no other process, by its text or its framework."""
-    command, program = start.command, program_of(start.command)
-    others = [entry for entry in filter_training(start.run.invocations) if program_of(entry) is not None]
-    if program is None or not command.certain or len(others) != 1 or _find_variable(start, "CUDA_VISIBLE_DEVICES"):
+    program, source = program_of(start.command), start.source
+    if program is None or not _is_only_program(start):
         return False
-    source = start.source
     if start.framework.startswith("megatron"):
         return True
     if start.framework.startswith(("hf-trainer", "trl")):
@@ -189,6 +199,13 @@ def is_certainly_one(start: Start) -> bool:
         return False
     is_torch = any(name.partition(".")[0] == "torch" for name in source.imports)
     return is_torch and not any(map(_MANY_IMPORTS.search, source.imports)) and not _MANY.search("\n".join(source.lines))
+
+
+def _is_only_program(start: Start) -> bool:
+    """Return whether the script starts no other program that may use GPUs, and hides none of them."""
+    programs = [entry for entry in start.run.invocations if program_of(entry) is not None]
+    serves = any(not _SERVERS.isdisjoint(names_of(entry)) for entry in start.run.invocations)
+    return len(programs) == 1 and not serves and _find_variable(start, "CUDA_VISIBLE_DEVICES") is None
 
 
 def _name_program(command: Invocation) -> str:
@@ -212,10 +229,18 @@ def _read_master(start: Start) -> Iterator[Evidence]:
         is_preset = any(name.startswith("PET_") for name in start.run.variables)
         if any(name in flags for name in NODES) and not is_open and not is_preset:
             yield start.cite(MASTER, "", launch.line, launch.agent)
-    elif not launch.agent and STARTERS.isdisjoint(names_of(start.command)):
+    elif not launch.agent and STARTERS.isdisjoint(names_of(start.command)) and _takes_master(start):
         address = _find_variable(start, "MASTER_ADDR")
         if address is not None and address.known:
             yield start.cite(MASTER, address.known, address.line, f"MASTER_ADDR={address.known}")
+
+
+def _takes_master(start: Start) -> bool:
+    """Return whether the program meets where the environment says, and does not set that itself."""
+    if start.framework:
+        return start.framework.startswith("megatron")
+    lines = start.source.lines if start.source is not None else ("MASTER_ADDR",)
+    return not any("MASTER_ADDR" in line or "NODELIST" in line for line in lines)
 
 
 def _read_loader(start: Start) -> Iterator[Evidence]:

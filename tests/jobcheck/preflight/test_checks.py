@@ -79,9 +79,12 @@ TORCHRUN = "srun torchrun --nnodes 4 --nproc_per_node 8 --rdzv_backend c10d --rd
         *((script("python train.py", *EIGHT), source, []) for source in SEVERAL_GPUS.values()),
         (script("accelerate launch --num_processes 2 train.py", *EIGHT), DDP, ["ranks"]),
         (script("accelerate launch --num_processes 8 train.py", *EIGHT), DDP, []),
+        (script("trl vllm-serve --model gpt2 &\naccelerate launch --num_processes 7 train.py", *EIGHT), DDP, []),
+        (script("python -m vllm.entrypoints.api_server &\npython train.py", *EIGHT), DDP, []),
         (script("python train.py", *FOUR_NODES), DDP, ["processes"]),
         (script("accelerate launch --num_processes 32 --num_machines 4 train.py", *FOUR_NODES), DDP, ["nodes"]),
         (script("srun accelerate launch --num_processes 32 --num_machines 4 train.py", *FOUR_NODES), DDP, []),
+        (script("accelerate launch --config_file cluster.yaml train.py", *FOUR_NODES), DDP, []),
     ],
 )
 def test_processes_that_leave_gpus_or_nodes_idle(text: str, source: str, expected: list[str]) -> None:
@@ -185,6 +188,17 @@ def test_variables_say_nothing_about_nodes_without_such_links() -> None:
     adviser = Adviser(cluster=cluster("alps"), search=False)
     findings = adviser.advise(read_script(text, file="job.sh", files={"train.py": DDP})).preflight
     assert "infiniband" not in [finding.check for finding in findings]
+
+
+def test_a_program_that_sets_the_master_itself_may_have_any() -> None:
+    text = script("srun python train.py", *FOUR_NODES, TASKS, before="export MASTER_ADDR=localhost\n")
+    assert checks(text, f"{DDP}os.environ['MASTER_ADDR'] = first_host()\n") == []
+
+
+def test_variables_say_nothing_on_nodes_with_other_gpus() -> None:
+    """The cluster is described with H100s; nothing is known of its nodes with A40s."""
+    text = script("torchrun --nproc_per_node 4 train.py", "--gres=gpu:a40:4", before="export NCCL_P2P_DISABLE=1\n")
+    assert checks(text, DDP) == []
 
 
 STEPS = (

@@ -265,7 +265,7 @@ def _report_first_node(findings: Findings, launch: Launch, resources: Resources)
     if not nodes or nodes < 2:
         return
     what = f"no srun starts {launch.agent}: it runs on the first of the job's {nodes} nodes alone"
-    hint = f"srun --ntasks-per-node=1 {launch.agent} --nnodes={nodes} …, with the first node as its master"
+    hint = f"srun --ntasks-per-node=1 {launch.agent} --nnodes={nodes} …"
     _report_problem(findings, launch.line, f"{what}{_cite(resources, findings, 'nodes')}", hint)
 
 
