@@ -276,8 +276,14 @@ def _classify_failure(entry: Xid) -> FailureClass:
     return FailureClass.GPU_HARDWARE
 
 
+_CONTAINED_XID = 94
+"""The GPU goes on, but the processes that used the memory are ended: NVIDIA's Xid catalogue, contained ECC error."""
+
+
 def _classify_role(entry: Xid) -> Role:
     """Return the part that an Xid can play."""
+    if entry.code == _CONTAINED_XID:
+        return Role.ROOT
     if not entry.may_be_root:
         return Role.CASCADE if entry.class_ is XidClass.CASCADE else Role.CONFIRMATION
     return Role.CONFIRMATION if entry.class_ in _MINOR else Role.ROOT

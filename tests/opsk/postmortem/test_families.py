@@ -13,6 +13,7 @@ import pytest
 from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.reasoning import explain
 from tests.fakes.hard_logs.families import FAMILIES, Family
+from tests.fakes.hard_logs.kernel_families import KERNEL_FAMILIES
 
 STEPS = "".join(f"step {step} | loss: 2.3100 | 1.23 s/step\n" for step in range(100, 110))
 AT_START = ("config", "rendezvous")
@@ -38,5 +39,17 @@ def test_every_message_of_a_family_is_classed(family: Family, tmp_path: Path) ->
     assert wrong == {}
 
 
+@pytest.mark.parametrize("family", KERNEL_FAMILIES, ids=lambda family: family.failure)
+def test_every_message_of_a_kernel_is_classed_and_placed(family: Family, tmp_path: Path) -> None:
+    log = tmp_path / "kern.log"
+    wrong = []
+    for message in family.messages:
+        log.write_text("".join(f"Jan  5 11:00:00 gpu012 kernel: {line}\n" for line in message.splitlines()))
+        root = explain(read_logs([LogFile(path=log)], processes=1)).root
+        if root is None or (root.failure.value, root.where.node) != (family.failure, "gpu012"):
+            wrong.append(message)
+    assert wrong == []
+
+
 def test_every_family_names_where_its_messages_are_made() -> None:
-    assert all(family.source and family.messages for family in FAMILIES)
+    assert all(family.source and family.messages for family in (*FAMILIES, *KERNEL_FAMILIES))
