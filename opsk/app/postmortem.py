@@ -97,6 +97,7 @@ def build_postmortem_document(report: Report) -> dict[str, Any]:
         "facts": report.facts,
         "gathered": report.evidence.gathered,
         "unreadable": report.evidence.unreadable,
+        "notes": report.evidence.notes,
     }
 
 
@@ -147,7 +148,7 @@ def build_evidence_row(finding: Finding) -> dict[str, Any]:
         "time_s": finding.time_s,
         "count": finding.count,
         "source": finding.source,
-        "line": finding.line,
+        "line": finding.line if finding.has_line else None,
         "text": finding.text,
     }
     row |= {name: _parse_number(name, value) for name, value in finding.fields.items() if name not in row}

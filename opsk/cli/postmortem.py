@@ -26,7 +26,7 @@ from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.reasoning.owners import describe_owner
 from opsk.postmortem.reasoning.places import describe_place
 from opsk.postmortem.report import render_html, render_markdown
-from opsk.postmortem.report.text import format_divergence, format_memory
+from opsk.postmortem.report.text import format_divergence, format_memory, format_source
 from opsk.postmortem.values import Cause, Evidence, Moment, Report, Role
 from opsk.text import escape
 
@@ -126,7 +126,8 @@ def _read_logs(files: Sequence[LogFile]) -> Evidence:
         None could be read.
     """
     evidence = read_logs(files)
-    if len(evidence.unreadable) >= len(files) and not evidence.findings and not evidence.ranks:
+    is_silent = not any(each.last_iteration is not None or each.ended_well for each in evidence.ranks)
+    if len(evidence.unreadable) >= len(files) and not evidence.findings and is_silent:
         raise InputError("; ".join(evidence.unreadable), hint="name log files that can be read")
     return evidence
 
@@ -171,6 +172,7 @@ def format_report(report: Report) -> list[str]:
     """Return the lines of a report; all foreign text is escaped."""
     shown = [
         *_format_head(report),
+        *(f"note    {escape(note)}" for note in report.evidence.notes),
         *_format_reasons(report.root),
         *_format_alternatives(report),
         *_format_memory(report),
@@ -207,7 +209,7 @@ def _format_reasons(root: Cause | None) -> list[str]:
         return []
     steps = [f"        {escape(step)}" for step in root.why]
     seen = [
-        f"        {escape(finding.source)}:{finding.line}: {escape(finding.text[:160])}"
+        f"        {escape(format_source(finding))}: {escape(finding.text[:160])}"
         for finding in sorted(root.findings, key=lambda each: each.role is not Role.ROOT)[:3]
     ]
     return ["why", *steps, *(["evidence", *seen] if seen else [])]

@@ -114,6 +114,8 @@ class Finding:
         How often the same was seen in this source; this is the first.
     last_time_s
         When it was seen last.
+    has_line
+        Whether ``line`` is the line's number: behind a part of a log that was not read it is not known.
     earliest_s, latest_s
         Where the line itself has no time: when a line before it and one after it in the same log were written.
     """
@@ -131,6 +133,7 @@ class Finding:
     last_order: int = 0
     source: str = ""
     line: int = 0
+    has_line: bool = True
     text: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
     count: int = 1
@@ -230,6 +233,8 @@ class Evidence:
         for how many of how many nodes, as text: other kinds are candidates for ``missing``.
     unreadable
         Evidence that could not be read, and why.
+    notes
+        What is to be known of the evidence: parts that were not read, logs of another job.
     """
 
     job: JobFacts | None = None
@@ -237,6 +242,7 @@ class Evidence:
     ranks: tuple[RankProgress, ...] = ()
     gathered: Mapping[str, str] = field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,6 +141,7 @@ def gather_job(
             *([problem.message] if problem is not None else []), *known.unreadable, *files.unreadable,
             *list_problems(files.files), *recorder_problems, *(line for part in parts for line in part.unreadable),
         ),
+        notes=tuple(note for part in parts for note in part.notes),
     )  # fmt: skip
 
 

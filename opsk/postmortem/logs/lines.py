@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import lzma
+import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from opsk.errors import InputError
 from opsk.postmortem.signatures.signature import Signature
 from opsk.telemetry.decompression import HEAD_BYTES, open_decompressed
 from opsk.telemetry.progress.lines import Line, parse_label, strip_escapes
-from opsk.units import KIB, MIB
+from opsk.units import GIB, KIB, MIB
 
 PIECE_BYTES = MIB
 MAX_REST_BYTES = 128 * KIB
@@ -88,6 +90,19 @@ class Piece:
     line: int
     offset: int
     is_last: bool = False
+    is_numbered: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLimits:
+    """How much of one log is read: all of it up to ``whole_bytes``, of a larger one its beginning and its end.
+
+    What is compressed cannot be read from its end: of more than ``whole_bytes`` only that much is read.
+    """
+
+    whole_bytes: int = 4 * GIB
+    head_bytes: int = 256 * MIB
+    tail_bytes: int = GIB
 
 
 def open_log(path: Path) -> IO[bytes]:
@@ -120,7 +135,7 @@ def _find_open_traceback(data: bytes, cut: int) -> int:
     return before if before or not low else begin
 
 
-def read_bytes(stream: IO[bytes], max_bytes: int) -> tuple[bytes, Exception | None]:
+def read_bytes(stream: IO[bytes] | _Limited, max_bytes: int) -> tuple[bytes, Exception | None]:
     """Return the next bytes, fewer only at the end, and why it ended there where it is damaged.
 
     What precedes the damage is valid: a node that dies leaves compressed logs without an end.
@@ -136,7 +151,7 @@ def read_bytes(stream: IO[bytes], max_bytes: int) -> tuple[bytes, Exception | No
     return b"".join(parts), None
 
 
-def read_pieces(stream: IO[bytes], *, max_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
+def read_pieces(stream: IO[bytes] | _Limited, *, max_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
     """Yield a stream in pieces of whole lines; lines end with LF, CR or both.
 
     Raises
@@ -167,6 +182,70 @@ def read_pieces(stream: IO[bytes], *, max_bytes: int = PIECE_BYTES) -> Iterator[
     yield Piece(data=rest, line=line, offset=offset, is_last=True)
     if broken is not None:
         raise broken
+
+
+class _Limited:
+    """The next bytes of a stream, and no more."""
+
+    def __init__(self, stream: IO[bytes], max_bytes: int) -> None:
+        self._read = getattr(stream, "read1", stream.read)
+        self.remaining_bytes = max_bytes
+
+    def read(self, max_bytes: int) -> bytes:
+        """Return some of them."""
+        data: bytes = self._read(min(max_bytes, self.remaining_bytes)) if self.remaining_bytes else b""
+        self.remaining_bytes -= len(data)
+        return data
+
+
+def read_limited_pieces(stream: IO[bytes], limits: ReadLimits) -> Iterator[Piece]:
+    """Yield a log in pieces as `read_pieces` does, of one that is too large only the beginning and the end.
+
+    Raises
+    ------
+    OSError, EOFError, lzma.LZMAError, zlib.error
+        It is damaged.
+    """
+    size = find_size_bytes(stream)
+    if size is not None and size <= limits.whole_bytes:
+        yield from read_pieces(stream)
+        return
+    head = _Limited(stream, limits.whole_bytes if size is None else limits.head_bytes)
+    last_line = 1
+    for piece in read_pieces(head):
+        yield piece
+        last_line = piece.line + piece.data.count(b"\n")
+    if size is None:
+        return
+    start = size - limits.tail_bytes
+    stream.seek(start)
+    for piece in read_pieces(stream):
+        yield replace(piece, offset=start + piece.offset, line=last_line + piece.line, is_numbered=False)
+
+
+def describe_limits(stream: IO[bytes], limits: ReadLimits, read_bytes_in_all: int) -> str:
+    """Return which part of a log was read, as text; empty where it was read whole."""
+    size = find_size_bytes(stream)
+    if size is None:
+        is_cut = read_bytes_in_all >= limits.whole_bytes
+        return f"only the first {_format_size(limits.whole_bytes)} of its content were read" if is_cut else ""
+    if size <= limits.whole_bytes:
+        return ""
+    head, tail = _format_size(limits.head_bytes), _format_size(limits.tail_bytes)
+    return f"only the first {head} and the last {tail} of {_format_size(size)} were read"
+
+
+def find_size_bytes(stream: IO[bytes]) -> int | None:
+    """Return the size of a file as it is; ``None`` of one that is decompressed."""
+    raw = getattr(stream, "raw", None)
+    return os.fstat(stream.fileno()).st_size if isinstance(raw, io.FileIO) else None
+
+
+def _format_size(size_bytes: int) -> str:
+    for unit, power in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if size_bytes >= power:
+            return f"{size_bytes / power:.4g} {unit}"
+    return f"{size_bytes} bytes"
 
 
 class KernelLines:

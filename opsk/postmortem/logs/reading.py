@@ -237,4 +237,5 @@ def _merge_scans(scans: Sequence[LogScan]) -> Evidence:
         ranks=ranks,
         gathered=gathered,
         unreadable=tuple(problems),
+        notes=tuple(scan.note for scan in scans if scan.note),
     )

@@ -16,13 +16,15 @@ from opsk.postmortem.logs.lines import (
     BROKEN,
     LogLine,
     Piece,
+    ReadLimits,
+    describe_limits,
     find_label_ranks,
     find_line,
     is_plain_end,
     open_log,
     read_exception,
     read_fields,
-    read_pieces,
+    read_limited_pieces,
 )
 from opsk.postmortem.logs.matching import TEXT_CHARS, Finder, FindingSet, Match, build_finder
 from opsk.postmortem.logs.printers import Labels, LogEnd, find_printer, resolve_rank
@@ -85,6 +87,7 @@ def _next_lines(data: bytes, line: LogLine) -> list[str]:
     return [each.text for each in lines if each.label == line.label and each.text.strip()][:_MAX_LINES]
 
 
+_LIMITS = ReadLimits()
 _NEAR_BYTES, _FAR_BYTES = 2048, 16384
 _MAX_FAR_READS = 256
 _SAME_TIME_S = 20.0
@@ -96,7 +99,7 @@ _MANY_MATCHES = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogScan:
-    """The result of scanning one log; ``problem`` is why it could not be read to its end."""
+    """The result of scanning one log; ``problem`` is why it could not be read, ``note`` which part of it was."""
 
     path: str
     findings: tuple[Finding, ...] = ()
@@ -105,6 +108,7 @@ class LogScan:
     lines: int = 0
     left_out: int = 0
     problem: str = ""
+    note: str = ""
 
 
 @dataclass(slots=True)
@@ -137,7 +141,14 @@ def _engine() -> tuple[Finder, tuple[tuple[Signature, ...], ...]]:
     )
 
 
-def scan_log(path: Path, *, node: str = "", not_after_s: float | None = None, zone: tzinfo | None = None) -> LogScan:
+def scan_log(
+    path: Path,
+    *,
+    node: str = "",
+    not_after_s: float | None = None,
+    zone: tzinfo | None = None,
+    limits: ReadLimits = _LIMITS,
+) -> LogScan:
     """Return the scan of a log; its content never raises.
 
     Parameters
@@ -148,6 +159,8 @@ def scan_log(path: Path, *, node: str = "", not_after_s: float | None = None, zo
         When the job ended, or the log was last written [s since 1970]; the file's own time where ``None``.
     zone
         Zone of clocks that state none.
+    limits
+        How much of it is read.
 
     Raises
     ------
@@ -159,17 +172,19 @@ def scan_log(path: Path, *, node: str = "", not_after_s: float | None = None, zo
         state = _State(
             path=str(path), named=replace(parse_log_name(str(path)), node=node), clock=LineClock(written_s, zone)
         )
-        size, lines, problem = 0, 0, ""
+        size, lines, problem, note = 0, 0, "", ""
         try:
-            for piece in read_pieces(stream):
+            for piece in read_limited_pieces(stream, limits):
                 _scan_piece(piece, state)
                 state.before = piece.data[-_FAR_BYTES:]
                 size, lines = piece.offset + len(piece.data), piece.line
+            note = describe_limits(stream, limits, size)
         except BROKEN as error:
             problem = f"{path}: damaged after {size} bytes: {error}"
     return LogScan(
         path=str(path), findings=(*state.gathered.findings.values(), *state.quoted), lines=lines, bytes=size,
         ranks=_build_end(state, size, lines).ranks(), left_out=state.gathered.left_out, problem=problem,
+        note=f"{path}: {note}" if note else "",
     )  # fmt: skip
 
 
@@ -262,6 +277,7 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
             order=piece.offset + line.start,
             source=state.path,
             line=line_number,
+            has_line=piece.is_numbered,
             text=text[:TEXT_CHARS],
             fields=fields,
         )

@@ -65,6 +65,23 @@ _NODE = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,252}|[0-9]+[A-Za-z][A-Za-z0-9._-]{
 """Names as Slurm has them: an address, by which Ray names nodes, is none."""
 _JOB = re.compile(r"\d{1,10}(?:_\d{1,10}|\+\d{1,6})?")
 _SURE = 0.6
+_BY_CLASS = {
+    FailureClass.GPU_MEMORY: "opsk check on the script says which change would fit",
+    FailureClass.HOST_MEMORY: "ask for more memory (--mem), or use less",
+    FailureClass.GPU_HARDWARE: "look at the node's kernel log for Xids, and at nvidia-smi -q there",
+    FailureClass.NVLINK: "look at the node's NVLinks (nvidia-smi nvlink -s) and at nvidia-fabricmanager",
+    FailureClass.FABRIC: "look at the port counters of the node and at its kernel log",
+    FailureClass.NODE: "look at why slurmd or the node went away: scontrol show node, its console",
+    FailureClass.STORAGE: "look at the file system where the path points, on this node and on its servers",
+    FailureClass.TIME_LIMIT: "ask for more time, or write a checkpoint before the end",
+    FailureClass.PREEMPTED: "nothing is broken: submit it again, or wait until it is requeued",
+    FailureClass.CANCELLED: "sacct says who: scancel by the owner is no failure",
+    FailureClass.RENDEZVOUS: "look at the first rank that could not connect: host name, port, and network to rank 0",
+    FailureClass.NUMERIC: "run the same step on other nodes: if it is gone, the GPU is suspect; else look at the data",
+    FailureClass.CONFIG: "a setting is wrong: compare it with the version of the program that runs",
+    FailureClass.SOFTWARE: "look at what the process printed last: it ended itself",
+}
+"""What to do where no sign says more."""
 _MAX_ADVICES = 3
 _WITNESSES = (Origin.KERNEL, Origin.GPU, Origin.FABRIC, Origin.CGROUP, Origin.SLURM)
 _BROKEN_FILE = re.compile(
@@ -181,6 +198,8 @@ def _list_advice(root: Cause, audience: Audience) -> list[Action]:
     for text, source in map(find_advice, observed):
         if text:
             advices.setdefault(text, source)
+    if not advices and root.failure in _BY_CLASS:
+        advices[_BY_CLASS[root.failure]] = ""
     shown = list(advices.items())[: 1 if root.failure in _DRAIN else _MAX_ADVICES]
     return [Action(what=text, audience=audience, source=source) for text, source in shown]
 

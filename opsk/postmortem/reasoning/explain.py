@@ -10,6 +10,7 @@ from opsk.postmortem.reasoning.candidates import build_candidates
 from opsk.postmortem.reasoning.collectives import find_divergence, find_hang_start, list_logged_ranks, list_ranks
 from opsk.postmortem.reasoning.consequences import LastSteps
 from opsk.postmortem.reasoning.filtering import filter_findings
+from opsk.postmortem.reasoning.job_of_logs import with_job_notes
 from opsk.postmortem.reasoning.memory import extract_memory_facts
 from opsk.postmortem.reasoning.owners import is_owned_by_user
 from opsk.postmortem.reasoning.places import RankPlacement, build_placement, find_victim, with_ranks
@@ -34,6 +35,7 @@ _NETWORK = (FailureClass.FABRIC, FailureClass.COLLECTIVE_HANG, FailureClass.NVLI
 MIN_CONFIDENCE = 0.25
 """Below this no cause is named: alternatives and missing evidence are shown."""
 _MAX_ALTERNATIVES = 4
+_MAX_CUT_OFF = 3
 _MIN_ALTERNATIVE = 0.05
 _END_SIGNATURES = frozenset(
     ("launcher.root_rank", "launcher.first_failure", "launcher.child_signal", "launcher.rank_ended", "mpi.abort",
@@ -76,6 +78,13 @@ def list_missing(evidence: Evidence, causes: Sequence[Cause], divergence: Diverg
                 why="the others waited for it, and what it said last is not there",
                 how="one log a rank: srun --output=%x-%j-%t.out",
             ))  # fmt: skip
+    missing += [
+        Missing(
+            what=f"the end of {finding.source}", why="it ends within a traceback: what was raised is not there",
+            how="read the log again when it is written to its end",
+        )
+        for finding in evidence.findings if _is_cut_off(finding) and root is None
+    ][:_MAX_CUT_OFF]  # fmt: skip
     if root is None:
         return tuple(missing)
     if "flight_recorder" not in have and root.failure is FailureClass.COLLECTIVE_HANG:
@@ -119,7 +128,7 @@ def explain(evidence: Evidence, *, recurrence: Sequence[Recurrence] = ()) -> Rep
     recurrence
         Earlier failures of the parts and of the user.
     """
-    evidence = with_ranks(evidence)
+    evidence = with_ranks(with_job_notes(evidence))
     placement = build_placement(evidence)
     filtered = filter_findings(
         evidence, has_progress=any(each.last_iteration is not None for each in evidence.ranks),

@@ -99,6 +99,10 @@ _SURE = 0.985
 """The upper limit of confidence: evidence that was not gathered may always exist."""
 _BARE_EXCEPTION = 0.65
 """The upper limit of confidence where a Python exception is all that speaks: two of three are the program's own."""
+_UNLOGGED = 0.02
+"""A hang whose culprits left no log: mostly the symptom of what they said there."""
+_NO_CULPRIT = 0.05
+"""A hang in which all ranks there are waited: mostly no more than that is to be found."""
 _AT_START = frozenset((FailureClass.CONFIG, FailureClass.RENDEZVOUS))
 _REACTION_S = 30.0
 
@@ -339,13 +343,13 @@ def _weigh_hangs(scores: Sequence[_Score], scene: Scene) -> None:
 def _weigh_unexplained_hang(hang: _Score, scene: Scene) -> None:
     """Judge a hang that nothing explains, by the evidence that is missing."""
     parted, logged = scene.divergence, {each.rank for each in scene.evidence.ranks}
-    culprits = (parted.behind or parted.never_arrived) if parted is not None else ()
+    culprits = (parted.behind or parted.never_arrived or parted.unseen) if parted is not None else ()
     if not culprits and hang.candidate.place.rank is not None:
         culprits = (hang.candidate.place.rank,)  # another rank names it
     if culprits and not set(culprits) & logged:
-        hang.times(0.02, "of the ranks that did not come there is no log: what they said may be the cause")
+        hang.times(_UNLOGGED, "of the ranks that did not come there is no log: what they said may be the cause")
     elif not culprits:
-        hang.times(0.02, "which rank did not come is not known, and what it said may be the cause")
+        hang.times(_NO_CULPRIT, "which rank did not come is not known, and what it said may be the cause")
     else:
         hang.why.append("the ranks that did not come are known, and say nothing of a failure")
         if not (parted and parted.behind) and "kernel_log" not in scene.evidence.gathered:

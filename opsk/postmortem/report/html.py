@@ -13,7 +13,16 @@ from importlib.resources import files
 from typing import Any
 
 from opsk.errors import UnavailableError
-from opsk.postmortem.report.text import format_divergence, format_place, format_size, format_time, sanitise
+from opsk.postmortem.reasoning.owners import describe_owner
+from opsk.postmortem.report.text import (
+    format_divergence,
+    format_memory,
+    format_place,
+    format_size,
+    format_source,
+    format_time,
+    sanitise,
+)
 from opsk.postmortem.values import Cause, Finding, Moment, RankProgress, Report, Role
 
 _WIDTH = 960
@@ -40,19 +49,26 @@ def _escape_text(value: str) -> str:
 
 
 def render_timeline_svg(moments: Sequence[Moment]) -> str:
-    """Return the timeline: a row a moment, its place on the axis of time; empty where no moment has a time."""
-    timed = [moment for moment in moments if moment.time_s is not None][:_MAX_ROWS]
-    if not timed:
+    """Return the timeline: a row a moment, its place on the axis of time; empty where there is no moment.
+
+    A moment without a time stands in its order, with a hollow mark where the moment before it is.
+    """
+    shown = moments[:_MAX_ROWS]
+    if not shown:
         return ""
-    first, last = (timed[0].time_s or 0.0), (timed[-1].time_s or 0.0)
-    height = _ROW * (len(timed) + 2)
+    times = [moment.time_s for moment in shown if moment.time_s is not None]
+    first, last = min(times, default=0.0), max(times, default=0.0)
+    height = _ROW * (len(shown) + 2)
     rows = [
         f'<svg class="timeline" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="timeline" '
         'xmlns="http://www.w3.org/2000/svg">'
     ]
-    rows += _render_axis(first, last, height)
-    for number, moment in enumerate(timed):
-        rows += _render_moment(moment, _time_to_x(moment.time_s or 0.0, first, last), _ROW * (number + 1.7))
+    rows += _render_axis(first, last, height) if times else []
+    at = first
+    for number, moment in enumerate(shown):
+        at = moment.time_s if moment.time_s is not None else at
+        x = _time_to_x(at, first, last) if times else float(_LEFT)
+        rows += _render_moment(moment, x, _ROW * (number + 1.7))
     return "".join([*rows, "</svg>"])
 
 
@@ -80,12 +96,14 @@ def _render_axis(first: float, last: float, height: int) -> list[str]:
 def _render_moment(moment: Moment, x: float, y: float) -> list[str]:
     """Render one row: the place on the left, a mark on the axis, the event next to it."""
     colour = _COLOURS[moment.role]
+    is_hollow = moment.time_s is None
+    fill = f'fill="none" stroke="{colour}" stroke-width="2"' if is_hollow else f'fill="{colour}"'
     place = format_place(moment.place)
     side = ("end", -10) if x > _WIDTH * 0.62 else ("start", 10)
     label = _escape_text(moment.what[:74] + ("…" if len(moment.what) > 74 else ""))
     return [
         f'<text x="0" y="{y + 4:.1f}" class="place">{_escape_text(place[:36])}</text>',
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"><title>{format_time(moment.time_s)} '
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" {fill}><title>{format_time(moment.time_s) or "no time on the line"} '
         f"{_escape_text(moment.what)}</title></circle>",
         f'<text x="{x + side[1]:.1f}" y="{y + 4:.1f}" text-anchor="{side[0]}" class="what">{label}</text>',
     ]
@@ -175,7 +193,7 @@ def render_html(report: Report) -> str:
 
     page: str = _load_template().render(
         **_build_context(report),
-        timeline=Markup(render_timeline_svg(report.timeline)),
+        timeline=Markup(render_timeline_svg((*report.before, *report.timeline))),
         ranks=Markup(render_ranks_svg(report)),
     )
     return page
@@ -187,6 +205,8 @@ def _build_context(report: Report) -> dict[str, Any]:
     return {
         "title": _format_title(report),
         "subtitle": _format_subtitle(report),
+        "owner": sanitise(describe_owner(report)),
+        "memory": sanitise(format_memory(report.facts)),
         "root": _cause_context(root) if root is not None else None,
         "nothing": "Nothing failed." if report.state == "ended well" else "No cause can be told from what there is.",
         "why": [sanitise(step) for step in root.why] if root is not None else [],
@@ -212,6 +232,7 @@ def _build_context(report: Report) -> dict[str, Any]:
         ],
         "skews": ", ".join(f"{sanitise(skew.node)} {skew.ahead_s:+.1f} s" for skew in report.skews[:8] if skew.ahead_s),
         "collective": f"Ranks parted in {divergence}." if (divergence := format_divergence(report.divergence)) else "",
+        "notes": [sanitise(each) for each in report.evidence.notes[:_MAX_ROWS]],
         "unreadable": [sanitise(each) for each in report.evidence.unreadable[:_MAX_ROWS]],
         "gathered": "Looked at: " + (", ".join(
             f"{sanitise(name)} ({sanitise(what)})" for name, what in report.evidence.gathered.items()) or "nothing"),
@@ -250,8 +271,7 @@ def _cause_context(cause: Cause) -> dict[str, Any]:
 def _evidence_context(finding: Finding) -> dict[str, Any]:
     """Return one line of evidence of the cause."""
     return {
-        "source": sanitise(finding.source, 200),
-        "line": finding.line,
+        "source": sanitise(format_source(finding), 220),
         "text": sanitise(finding.text),
         "count": finding.count,
     }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+from opsk.postmortem.reasoning.owners import describe_owner
 from opsk.postmortem.report.text import (
     format_divergence,
     format_memory,
     format_percent,
     format_place,
+    format_source,
     format_time,
     sanitise,
 )
@@ -40,6 +42,7 @@ def render_markdown(report: Report) -> str:
     parts = [
         f"# {name}: {escape_markdown(report.state)}",
         "",
+        *([f"Whose problem: {escape_markdown(owner)}", ""] if (owner := describe_owner(report)) else []),
         *_render_root(report),
         *_render_why(report.root),
         *_render_alternatives(report),
@@ -95,7 +98,7 @@ def _render_timeline(report: Report) -> list[str]:
     rows = [
         f"| {format_time(moment.time_s) or 'unknown'} | {escape_markdown(moment.what)} "
         f"| {escape_markdown(format_place(moment.place))} |"
-        for moment in report.timeline[:_MOMENTS]
+        for moment in (*report.before, *report.timeline)[:_MOMENTS]
     ]
     return (
         ["## What happened when (UTC)", "", "| when | what | where |", "| --- | --- | --- |", *rows, ""] if rows else []
@@ -125,14 +128,15 @@ def _render_evidence(root: Cause | None) -> list[str]:
     """Render the evidence of the cause."""
     if root is None or not root.findings:
         return []
-    rows = [
-        f"- {format_code(f'{finding.source}:{finding.line}')}: {format_code(finding.text)}"
-        for finding in root.findings[:12]
-    ]
+    rows = [f"- {format_code(format_source(finding))}: {format_code(finding.text)}" for finding in root.findings[:12]]
     return ["## Evidence", "", *rows, ""]
 
 
 def _render_unreadable(report: Report) -> list[str]:
     """Render the evidence that could not be read."""
+    notes = [f"- {escape_markdown(each)}" for each in report.evidence.notes]
     rows = [f"- {escape_markdown(each)}" for each in report.evidence.unreadable]
-    return ["## What could not be read", "", *rows, ""] if rows else []
+    return [
+        *(["## Notes on the evidence", "", *notes, ""] if notes else []),
+        *(["## What could not be read", "", *rows, ""] if rows else []),
+    ]

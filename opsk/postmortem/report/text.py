@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from opsk.postmortem.values import Divergence, Place
+from opsk.postmortem.values import Divergence, Finding, Place
 from opsk.text import escape
 from opsk.units import GIB
 
@@ -32,6 +32,11 @@ def format_place(place: Place) -> str:
     from opsk.postmortem.reasoning.places import describe_place
 
     return sanitise(describe_place(place))
+
+
+def format_source(finding: Finding) -> str:
+    """Return where a finding stands: file and line, or the byte where the line's number is not known."""
+    return f"{finding.source}:{finding.line}" if finding.has_line else f"{finding.source} (byte {finding.order})"
 
 
 def format_divergence(divergence: Divergence | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 # ruff: noqa: E501 -- lines are quoted as programs print them
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -14,7 +15,9 @@ _STARTS = frozenset(("config", "rendezvous"))
 _BY_SLURM = frozenset(("time_limit", "preempted", "cancelled", "node"))
 _LOCAL = frozenset(("gpu_memory", "gpu_hardware", "nvlink", "numeric", "software"))
 """Classes of which the rank that printed the message is the place."""
-_LABELS = ("files", "srun", "rank", "mpi", "host_task", "local", "plain")
+_LABELS = ("files", "srun", "rank", "mpi", "host_task", "local", "plain", "pdsh", "ray", "stamped")
+_WRAP_COLUMNS = 240
+"""A terminal or collector cuts lines that are longer."""
 _WATCHDOG = "[rank{rank}]:[E105 11:00:00.1 ProcessGroupNCCL.cpp:616] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1312, OpType=ALLREDUCE, NumelIn=1048576, NumelOut=1048576, Timeout(ms)=600000) ran for 600012 milliseconds before timing out."
 _CASCADES = (
     (_WATCHDOG,),
@@ -57,7 +60,7 @@ def lay_failure(seed: int, folder: Path) -> HardLog:
         for line in rng.choice(_CASCADES):
             job.others(line)
         job.end_badly()
-    known = failure in _LOCAL and job.style in ("files", "srun", "rank", "mpi", "host_task")
+    known = failure in _LOCAL and job.style in ("files", "srun", "rank", "mpi", "host_task", "stamped")
     is_labelled = not message.startswith(("slurmstepd", "srun", "sbatch"))
     return HardLog(paths=job.write(folder), failure=failure, rank=job.victim if known and is_labelled else None)
 
@@ -86,7 +89,7 @@ class _Job:
         self.lines: list[tuple[int | None, str]] = []
         self.failure = failure
         self.skews_s = [rng.randint(0, 3) for _ in self.nodes]
-        self.clock_s = 0
+        self.clock_s = self.lines_stamped = 0
         self.warn(rng.randint(2, 5))
 
     def _node(self, rank: int) -> str:
@@ -148,6 +151,9 @@ class _Job:
                 f"  rank      : {rank} (local_rank: {local})", "  exitcode  : 1 (pid: 3112)", "  error_file: <N/A>",
             )]  # fmt: skip
         elif how == "srun":
+            if self.world > 2 and self.rng.random() < 0.3:
+                other = (rank + 1) % self.world
+                self.say(other, f"[{other}] INFO: saving what is there")
             self.lines += [(None, line) for line in (
                 f"srun: error: {self._node(rank)}: task {rank}: Exited with exit code 1", "srun: Terminating StepId=4711.0",
                 f"slurmstepd: error: *** STEP 4711.0 ON {self.nodes[0]} CANCELLED AT 2026-01-05T11:00:08 ***",
@@ -158,11 +164,19 @@ class _Job:
         """Return a line with its label, in this job's style."""
         if rank is None or self.style in ("files", "plain") or line.startswith(f"[rank{rank}]:"):
             return line
-        local = rank % self.per_node
+        local, node = rank % self.per_node, rank // self.per_node
         return {
+            "pdsh": f"{self._node(rank)}: ", "ray": f"(TrainWorker pid={3100 + rank}, ip=10.0.0.{node + 5}) ",
+            "stamped": f"{self._stamp(node)} stderr F [rank{rank}]: ",
             "srun": f"{rank:{len(str(self.world - 1))}d}: ", "rank": f"[rank{rank}]: ", "mpi": f"[1,{rank}]<stderr>:",
             "host_task": f"[{self._node(rank)}:{rank}]: ", "local": f"[default{local}]:",
         }[self.style] + line  # fmt: skip
+
+    def _stamp(self, node: int) -> str:
+        """Return the time that a collector of logs writes, by the clock of a node."""
+        self.lines_stamped += 1
+        at = self.clock_s + self.lines_stamped // 20 + self.skews_s[node]
+        return f"2026-01-05T10:{at // 60 % 60:02d}:{at % 60:02d}.123456789Z"
 
     def write(self, folder: Path) -> tuple[Path, ...]:
         """Write the logs; lines of different ranks are mixed, each rank's own order stays."""
@@ -174,11 +188,18 @@ class _Job:
                 name = f"rank{rank}.log" if rank is not None else "slurm-4711.out"
             by_file.setdefault(name, []).append(self._label(rank, line))
         end = "\r\n" if self.rng.random() < 0.1 else "\n"
+        is_wrapped = self.rng.random() < 0.05
         colours = self.rng.random() < 0.15
         paths = []
         for name, lines in by_file.items():
             if colours:
                 lines = [f"\x1b[33m{line}\x1b[0m" if self.rng.random() < 0.5 else line for line in lines]
+            if is_wrapped:
+                lines = [
+                    part
+                    for line in lines
+                    for part in (textwrap.wrap(line, _WRAP_COLUMNS, drop_whitespace=False) or [line])
+                ]
             path = folder / name
             path.write_bytes((end.join(lines) + end).encode())
             paths.append(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,22 @@ def test_nothing_to_read_is_an_error_in_one_line(tmp_path: Path) -> None:
     status, said = asked("--log", tmp_path / "gone.out")
     assert status == 2
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("kind", ["empty", "zeros", "no text", "a folder", "no regular file"])
+def test_what_is_no_log_is_said_in_a_line(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    match kind:
+        case "a folder":
+            path.mkdir()
+        case "no regular file":
+            os.mkfifo(path)
+        case _:
+            path.write_bytes({"empty": b"", "zeros": b"\0" * 4096, "no text": bytes(range(256)) * 64}[kind])
+    status, said = asked("--log", path)
+    assert status == 2
+    assert said.startswith(f"{path}: ")
+    assert "\n" not in said.strip()
 
 
 def test_without_job_and_logs_it_says_what_to_name() -> None:

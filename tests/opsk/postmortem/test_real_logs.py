@@ -10,7 +10,8 @@ import pytest
 
 from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.reasoning import explain
-from opsk.postmortem.values import Evidence, FailureClass, Report
+from opsk.postmortem.values import Evidence, Report
+from tests.fakes.hard_logs.open_logs import CAUSES
 
 pytestmark = pytest.mark.shared
 
@@ -66,19 +67,6 @@ WELL = ("bs_hf_ds_n16_bs4.log", "sb_megatron_deepspeed.log", "torchtitan_steps.l
 def test_what_ended_well_has_no_cause(shared: Path, name: str) -> None:
     _, report = read(shared, name)
     assert report.root is None, (report.root and report.root.what, report.root and report.root.findings[:1])
-
-
-CAUSES = {
-    "bs_meg_n64_cancelled.log": FailureClass.TIME_LIMIT,
-    "gh_zetta671_time_limit.log": FailureClass.TIME_LIMIT,
-    "gh_nccl1698_ib_completion.log": FailureClass.FABRIC,
-    "gh_llamafactory7396_watchdog.log": FailureClass.COLLECTIVE_HANG,
-    "gh_ofa271_watchdog_old.log": FailureClass.COLLECTIVE_HANG,
-    "gpud_dmesg_libnccl_segfault.log": FailureClass.SOFTWARE,
-    "gpud_dmesg_xid119.log": FailureClass.GPU_HARDWARE,
-    "gh_gpud46_xid13_109.log": FailureClass.SOFTWARE,
-    "azure_syslog_1dev_6flap.log": FailureClass.FABRIC,
-}
 
 
 @pytest.mark.parametrize("name", CAUSES)

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 -- lines are quoted as programs print them
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from opsk.cli.postmortem import format_report
 from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.reasoning import explain
 from opsk.postmortem.reasoning.owners import describe_owner
-from opsk.postmortem.values import Audience, FailureClass, Report
+from opsk.postmortem.values import Audience, FailureClass, JobFacts, Report
 
 HEAD = "Traceback (most recent call last):\n"
 KEY_ERROR = HEAD + '  File "/home/u/train.py", line 88, in step\n    x = table["a"]\nKeyError: \'a\'\n'
@@ -355,3 +356,25 @@ def test_dates_without_a_year_are_read_as_their_programs_print_them(line: str, t
     path.write_text(line + "\n")
     evidence = read_logs([LogFile(path=path)], processes=1, not_after_s=1795896000.0)
     assert next(finding.time_s for finding in evidence.findings if finding.time_s is not None) == DATES[line]
+
+
+def test_a_log_of_another_job_is_said_to_be_one(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.out"
+    path.write_text(STEP_CANCELLED)
+    evidence = read_logs([LogFile(path=path)], processes=1)
+
+    def notes(job: JobFacts | None) -> tuple[str, ...]:
+        return explain(replace(evidence, job=job)).evidence.notes
+
+    assert notes(JobFacts(job_id="999", number="999")) == (f"{path}: Slurm's lines there are of job 4711, not of 999",)
+    assert not notes(JobFacts(job_id="4711", number="4711"))
+    assert not notes(JobFacts(job_id="4700_3", number="4711"))
+    assert not notes(JobFacts(job_id="4700_3", number="4700_3"))  # its own number is not known
+    assert not notes(None)
+
+
+def test_a_log_that_ends_within_a_traceback_says_so(tmp_path: Path) -> None:
+    cut = KEY_ERROR[: KEY_ERROR.index("KeyError")]
+    report = explained(tmp_path, slurm__out=steps(1, 60) + cut)
+    assert report.root is None
+    assert any("ends within a traceback" in each.why for each in report.missing)
