@@ -199,7 +199,7 @@ def _format_head(report: Report) -> list[str]:
         first,
         f"cause   {root.failure}, {root.confidence:.0%} sure: {escape(root.what)}",
         f"where   {escape(describe_place(root.where))}",
-        *(f"before  {_format_moment(moment)}" for moment in report.before),
+        *(f"job     {_format_moment(moment)}" for moment in report.before),
     ]
 
 

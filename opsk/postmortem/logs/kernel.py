@@ -346,11 +346,11 @@ def _read_oom(event: OomEvent) -> _Meaning:
         "process": event.process or "", "pid": str(event.pid or ""), "cgroup": event.cgroup or "",
         "scope": str(event.scope or ""), "rss_bytes": str(event.rss_bytes or ""),
     }  # fmt: skip
-    is_of_node = bool(_SERVICES.match(event.process or "")) or (event.cgroup or "").startswith("/system.slice/")
-    is_of_job = _SLURM_CGROUP in (event.cgroup or "")
-    role = Role.ROOT if (event.scope is not OomScope.NODE or event.pid) and not is_of_node else Role.CONFIRMATION
-    if is_of_job:
-        role = Role.ROOT
+    cgroup = event.cgroup or ""
+    is_of_node = bool(_SERVICES.match(event.process or "")) or cgroup.startswith("/system.slice/")
+    if is_of_node and _SLURM_CGROUP not in cgroup:
+        return "kernel.oom", FailureClass.HOST_MEMORY, Role.ADVICE, Place(), fields
+    role = Role.ROOT if event.scope is not OomScope.NODE or event.pid else Role.CONFIRMATION
     return "kernel.oom", FailureClass.HOST_MEMORY, role, Place(), fields
 
 
@@ -363,7 +363,7 @@ def _read_hung_task(event: HungTaskEvent) -> _Meaning:
 def _read_crash(event: CrashEvent) -> _Meaning:
     """Read a process that broke a rule of the processor."""
     fields = {"kind": event.kind, "process": event.process, "pid": str(event.pid), "library": event.library or ""}
-    role = Role.CONFIRMATION if _SERVICES.match(event.process) else Role.ROOT
+    role = Role.ADVICE if _SERVICES.match(event.process) else Role.ROOT
     return "kernel.segfault", FailureClass.SOFTWARE, role, Place(), fields
 
 

@@ -32,7 +32,7 @@ _KERNEL = {
     "kernel.nic": ("a network adapter reported a failure", "drain the node; look at adapter, cable and temperature"),
     "kernel.oom": ("the kernel ended a process because memory ran out", "ask for more memory (--mem) or use less"),
     "kernel.hung": ("a task did not go on in the kernel", "look at storage and GPUs of the node"),
-    "kernel.segfault": ("a process used memory that is not its own", "look at the library that the kernel names"),
+    "kernel.segfault": ("a process crashed (segmentation fault)", "look at the library that the kernel names"),
     "gpu.lost": ("a GPU no longer answered when the job ended", "drain the node and power-cycle it; look for Xid 79"),
     "gpu.needs_recovery": ("the driver asks for a reset of a GPU", "drain the node and do what nvidia-smi -q asks for"),
     "gpu.ecc_uncorrected": (
@@ -123,7 +123,7 @@ def _describe_task_end(finding: Finding) -> str:
     name = f"task{'s' if several else ''} {tasks}"
     if end.startswith("Terminated"):
         return f"srun ended {name}"
-    how = end[:1].lower() + end[1:] if end.startswith(("Exited", "Aborted")) else f"ended by {end.lower()}"
+    how = end[:1].lower() + end[1:] if end.startswith(("Exited", "Aborted")) else f"ended: {end.lower()}"
     return f"{name} {how}"
 
 

@@ -226,7 +226,7 @@ def _build_facts(evidence: Evidence, findings: Sequence[Finding], root: Cause | 
     lasts = [each.last_iteration for each in evidence.ranks if each.last_iteration is not None]
     if firsts and lasts:
         facts |= {"first_iteration": min(firsts), "last_iteration": max(lasts)}
-    facts["ranks_with_logs"] = len(evidence.ranks)
+    facts["ranks_with_logs"] = len(list_logged_ranks(evidence)) or len(evidence.ranks)
     if root is not None and root.failure is FailureClass.GPU_MEMORY:
         facts |= extract_memory_facts(findings, evidence.job)
     return facts

@@ -272,7 +272,10 @@ def _weigh_confirmations(score: _Score, scene: Scene) -> None:
     }
     same -= {finding.signature for finding in candidate.findings}
     if same:
-        score.times(min(4.0, 1.5 ** len(same)), f"{', '.join(sorted(same))} say the same of this place")
+        score.times(
+            min(4.0, 1.5 ** len(same)),
+            f"{', '.join(sorted(same))} say{'s' if len(same) == 1 else ''} the same of this place",
+        )
     kinds = {finding.signature for finding in candidate.findings}
     if len(kinds) > 1:
         score.times(
