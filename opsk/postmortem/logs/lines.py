@@ -72,6 +72,9 @@ _RANK = re.compile(
     r"\[(?:PG [^\]]{0,60}?|rank ?|Rank )(?:Rank )?(?P<rank>\d{1,7})\]|(?<!ocal )\b[Rr]ank[:= ]\[?(?P<rank2>\d{1,7})\b"
 )
 _TRAILING = re.compile(r"\d$")
+_LEVELS = frozenset(("DEBUG", "INFO", "NOTE", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL"))
+_LOWER_CASE = frozenset(("error", "timeout", "herror", "gaierror"))
+"""Exceptions of Python's own modules that are not capitalised: socket, struct, zlib."""
 _RANGE = re.compile(r"(?P<first>\d{1,7})(?:-(?P<last>\d{1,7}))?")
 _MAX_TASKS = 4096
 _ORIGINAL = "Original Traceback (most recent call last):"
@@ -401,7 +404,7 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
             frames.take(text)
             continue
         match = _RAISED.match(text)
-        if match is None:
+        if match is None or not _is_class(match["type"]):
             is_flat = True  # cut off, or another rank without a label writes in between: only what is surely one counts
             continue
         after = data[position : position + _AFTER_BYTES].decode("utf-8", "replace")
@@ -418,6 +421,12 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
         chained = next((how for words, how in _CHAINS.items() if words in after), "")
         return fields | ({"chained": chained} if chained else {}), text[:400], begin
     return None
+
+
+def _is_class(name: str) -> bool:
+    """Return whether a name can be of an exception: ranks write ``INFO: ...`` or ``memory: 41 GiB`` in between."""
+    last = name.rpartition(".")[2].lstrip("_")
+    return (last[:1].isupper() and last not in _LEVELS) or last in _LOWER_CASE
 
 
 class _Frames:

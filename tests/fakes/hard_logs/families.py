@@ -345,7 +345,7 @@ FAMILIES: tuple[Family, ...] = (
         failure="numeric",
         source="Megatron-LM core/rerun_state_machine.py, core/distributed/param_and_grad_buffer.py, megatron_fsdp; NeMo; torchtitan; nanotron; OLMo",
         messages=_raise(
-            "RuntimeError: Rank 3, node {node}, device 1, iteration 1812: Unexpected result inf (message='found Inf in local forward loss calculation')",
+            "RuntimeError: Rank {rank}, node {node}, device {local}, iteration 1812: Unexpected result inf (message='found Inf in local forward loss calculation')",
             "RuntimeError: Rank {rank}, node {node}, device {local}, iteration 1812: Unexpected result nan (message='found NaN in local grad norm for bucket #2 in backward pass before data-parallel communication collective')",
             "AssertionError: [Megatron-FSDP](check_for_nan_in_grad=True) Detected NaN or Inf in wgrad: tensor([nan])",
             "RuntimeError: [NaN DEBUG] NaN/Inf detected at 'layers.3'. Stopping training.",

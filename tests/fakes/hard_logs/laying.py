@@ -16,6 +16,8 @@ _BY_SLURM = frozenset(("time_limit", "preempted", "cancelled", "node"))
 _LOCAL = frozenset(("gpu_memory", "gpu_hardware", "nvlink", "numeric", "software"))
 """Classes of which the rank that printed the message is the place."""
 _LABELS = ("files", "srun", "rank", "mpi", "host_task", "local", "plain", "pdsh", "ray", "stamped")
+_UNLABELLED = ("srun: ", "slurmstepd: ", "sbatch: ", "ssh: ", "Host key", "E0105", "W0105", "  rank")
+"""Lines of launchers, and of libraries that write past them: they have no label."""
 _WRAP_COLUMNS = 240
 """A terminal or collector cuts lines that are longer."""
 _WATCHDOG = "[rank{rank}]:[E105 11:00:00.1 ProcessGroupNCCL.cpp:616] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1312, OpType=ALLREDUCE, NumelIn=1048576, NumelOut=1048576, Timeout(ms)=600000) ran for 600012 milliseconds before timing out."
@@ -61,7 +63,7 @@ def lay_failure(seed: int, folder: Path) -> HardLog:
             job.others(line)
         job.end_badly()
     known = failure in _LOCAL and job.style in ("files", "srun", "rank", "mpi", "host_task", "stamped")
-    is_labelled = not message.startswith(("slurmstepd", "srun", "sbatch"))
+    is_labelled = not message.startswith(_UNLABELLED)
     return HardLog(paths=job.write(folder), failure=failure, rank=job.victim if known and is_labelled else None)
 
 
@@ -99,9 +101,7 @@ class _Job:
         """Print a message of one rank; those of slurmstepd and launchers have no label."""
         peer = self.nodes[(rank // self.per_node + 1) % len(self.nodes)] if len(self.nodes) > 1 else "login01"
         for line in message.format(node=self._node(rank), peer=peer, rank=rank, local=rank % self.per_node).split("\n"):
-            bare = line.startswith(
-                ("srun: ", "slurmstepd: ", "sbatch: ", "ssh: ", "Host key", "E0105", "W0105", "  rank")
-            )
+            bare = line.startswith(_UNLABELLED)
             self.lines.append((None if bare else rank, line))
 
     def warn(self, count: int) -> None:

@@ -80,6 +80,12 @@ def test_the_worker_s_own_exception_is_named_not_the_one_of_the_data_loader(tmp_
     assert root.what == "the program ended by KeyError in data.py:51: 'text'"
 
 
+@pytest.mark.parametrize("between", ["memory: 41.2 GiB", "INFO: prefetching shard 12", "queue: 12"])
+def test_what_another_rank_writes_into_a_traceback_is_not_the_exception(between: str, tmp_path: Path) -> None:
+    head, _, raised = KEY_ERROR.rpartition("KeyError")
+    assert root_type(explained(tmp_path, slurm__out=f"{head}{between}\nKeyError{raised}")) == "KeyError"
+
+
 def test_the_frame_of_the_program_is_named_not_that_of_a_library(tmp_path: Path) -> None:
     text = (
         HEAD + '  File "/home/u/io.py", line 18, in load\n    return json.load(f)\n'
