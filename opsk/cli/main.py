@@ -31,6 +31,7 @@ CORE_COMMANDS = {
     "postmortem": "opsk.cli.postmortem:postmortem",
     "collect": "opsk.cli.collect:collect",
     "predict": "opsk.cli.predict.command:predict",
+    "probe": "opsk.cli.probe.command:probe",
     "remap": "opsk.cli.remap.command:remap",
     "scaling": "opsk.cli.scaling.command:scaling",
     "setup": "opsk.cli.setup:setup",

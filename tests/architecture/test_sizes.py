@@ -10,6 +10,7 @@ _OF_BYTES = re.compile(r"byte|_(KIB|MIB|GIB)\b", re.IGNORECASE)
 EXEMPT = frozenset(
     {
         "opsk/units.py",
+        "opsk/probe/program.py",  # runs where opsk need not be
         "opsk/slurm/pyslurm/child.py",  # runs on a Python that need not have opsk
         "opsk/postmortem/evidence/recorder_child.py",  # runs isolated, without site-packages
         "opsk/slurm/commands/accounting.py",  # powers by sacct's letters

@@ -1,0 +1,1 @@
+"""Implements ``opsk probe``."""
