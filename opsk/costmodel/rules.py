@@ -175,9 +175,11 @@ def _uneven_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
             f"{words}: leaves {remaining} of {_layer_words(model)}, which is not a multiple of the "
             f"{stages} other stages x vpp {plan.vpp} = {stages * plan.vpp}"
         )
+    others = remaining // stages if stages > 0 else 0
     for name, layers in requested.items():
-        if layers % plan.vpp:
-            yield f"{name} {layers} is not a multiple of vpp {plan.vpp}"
+        # embedding and loss may count as a layer each: then one chunk of that stage has a layer less than all others
+        if layers % plan.vpp and layers + 1 != (others or max(requested.values()) + 1):
+            yield f"{name} {layers} is not a multiple of vpp {plan.vpp}, nor one less than the layers of other stages"
 
 
 def _schedule_rules(model: ModelShape, plan: Plan) -> Iterator[str]:

@@ -12,7 +12,7 @@ from opsk.frameworks.limits import Limits, expresses
 from opsk.frameworks.options import Settings
 from opsk.frameworks.script import Job, Program, sbatch_script, slurm_name
 from opsk.workload.model import MODEL_FIELDS, ModelShape
-from opsk.workload.plan import PLAN_FIELDS, Plan
+from opsk.workload.plan import PLAN_FIELDS, Plan, Software
 
 _NOT_OF_A_PLAN = ("nodes", "gpus_per_node", "gpus")
 _ALWAYS = ("gated_mlp", "experts", "tied_embeddings", "learned_positions", "flash_attention")
@@ -94,6 +94,15 @@ class Framework:
         """Return the options to paste for a plan that it can run."""
         return self.build_settings(model, plan)
 
+    def missing_of(self, model: ModelShape) -> tuple[str, ...]:
+        """Return the features of a model that its options cannot express, whatever the plan."""
+        return self.settings(model, Plan(global_batch=1)).missing
+
+    def is_for(self, software: Software) -> bool:
+        """Return whether plans of a family of software are its own; Megatron-LM of old releases counts as Megatron."""
+        own = self.limits.software
+        return software is own or (own is Software.MEGATRON_CORE and software is Software.MEGATRON)
+
     def script(self, model: ModelShape, plan: Plan, job: Job, *, comments: Sequence[str] = ()) -> str:
         """Return a script for ``sbatch``; ``comments`` are more lines for the comment at its head."""
         title = f"{model.name} on {plan.gpus} GPUs with {self.title}, as opsk plan wrote it."
@@ -163,3 +172,22 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
     }
 )
 """All frameworks by name."""
+
+
+def frameworks_for(model: ModelShape) -> tuple[Framework, ...]:
+    """Return the frameworks whose options express a model; where none does, those that miss the fewest of its features.
+
+    A feature without an option (a norm more a layer) is for the user to add to the framework's own model.
+    """
+    missing = {name: len(framework.missing_of(model)) for name, framework in FRAMEWORKS.items()}
+    fewest = min(missing.values())
+    return tuple(framework for name, framework in FRAMEWORKS.items() if missing[name] == fewest)
+
+
+def frameworks_that_run(model: ModelShape, plan: Plan) -> tuple[Framework, ...]:
+    """Return the frameworks whose software a plan is for, that run it, and whose options express the model."""
+    return tuple(
+        framework
+        for framework in frameworks_for(model)
+        if framework.is_for(plan.software) and not framework.refuses(model, plan)
+    )

@@ -28,14 +28,18 @@ def spread(some: int, among: int) -> tuple[bool, ...]:
 def chunk_layers(model: ModelShape, plan: Plan) -> tuple[int, ...]:
     """Return how many layers each chunk holds, in the order in which a token passes them.
 
-    Stage ``s`` holds chunks ``s``, ``s + pp``, ...: a stage's layers are split evenly over its chunks.
+    Stage ``s`` holds chunks ``s``, ``s + pp``, ...: a stage's layers are split evenly over its chunks. Where those of
+    the first or last stage do not divide, the chunk with the embedding, or with the loss, has fewer.
     """
     fixed = {0: plan.first_stage_layers, plan.pp - 1: plan.last_stage_layers}
     fixed = {stage: layers for stage, layers in fixed.items() if layers}
     others = plan.pp - len(fixed)
     rest = (model.layers - sum(fixed.values())) // others if others else 0
-    stages = [fixed.get(stage, rest) // plan.vpp for stage in range(plan.pp)]
-    return tuple(stages) * plan.vpp
+    stages = [-(-fixed.get(stage, rest) // plan.vpp) for stage in range(plan.pp)]
+    chunks = stages * plan.vpp
+    chunks[0] -= -plan.first_stage_layers % plan.vpp
+    chunks[-1] -= -plan.last_stage_layers % plan.vpp
+    return tuple(chunks)
 
 
 def pattern(marks: tuple[bool, ...]) -> str:

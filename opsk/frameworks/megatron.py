@@ -252,10 +252,7 @@ def _parallel(model: ModelShape, plan: Plan) -> Iterator[Option]:
             plan.vpp,
             f"interleaved 1F1B; before 0.11, for even stages: --num-layers-per-virtual-pipeline-stage {per_chunk}",
         )
-    if plan.first_stage_layers:
-        yield flag("--decoder-first-pipeline-num-layers", plan.first_stage_layers)
-    if plan.last_stage_layers:
-        yield flag("--decoder-last-pipeline-num-layers", plan.last_stage_layers)
+    yield from _uneven_stages(model, plan)
     yield flag("--context-parallel-size", plan.cp)
     if model.experts:
         yield flag("--expert-model-parallel-size", plan.ep)
@@ -265,6 +262,36 @@ def _parallel(model: ModelShape, plan: Plan) -> Iterator[Option]:
         yield flag("--sequence-parallel")
         if plan.tp_overlap:
             yield flag("--tp-comm-overlap")
+
+
+def _uneven_stages(model: ModelShape, plan: Plan) -> Iterator[Option]:
+    """Yield the flags of stages with fewer layers: embedding and loss as layers of their stages, or numbers."""
+    first, last = plan.first_stage_layers, plan.last_stage_layers
+    if has_uneven_chunks(plan):
+        if first % plan.vpp:
+            yield flag("--account-for-embedding-in-pipeline-split", None, f"{first} layers in the first stage")
+        if last % plan.vpp:
+            yield flag("--account-for-loss-in-pipeline-split", None, f"{last} layers in the last stage")
+        return
+    if first:
+        yield flag("--decoder-first-pipeline-num-layers", first)
+    if last:
+        yield flag("--decoder-last-pipeline-num-layers", last)
+
+
+def has_uneven_chunks(plan: Plan) -> bool:
+    """Return whether a chunk of the first or last stage has fewer layers than the stage's others."""
+    return bool(plan.first_stage_layers % plan.vpp or plan.last_stage_layers % plan.vpp)
+
+
+def _refuse_uneven_chunks(plan: Plan) -> Iterator[str]:
+    """Yield why embedding and loss cannot be all that makes stages uneven: each takes the place of one layer."""
+    ends = [layers for layers in (plan.first_stage_layers, plan.last_stage_layers) if layers]
+    if has_uneven_chunks(plan) and len(set(ends)) > 1:
+        yield (
+            f"stages of {ends[0]} and {ends[1]} layers with vpp {plan.vpp}: embedding and loss, which make a chunk "
+            "smaller, cannot be combined with other numbers of layers"
+        )
 
 
 def _dispatch(plan: Plan) -> Iterator[Option]:
@@ -398,6 +425,7 @@ def _env(plan: Plan) -> tuple[Setting, ...]:
 
 def _refusals(model: ModelShape, plan: Plan) -> Iterator[str]:
     """Yield the checks that the plan breaks."""
+    yield from _refuse_uneven_chunks(plan)
     if plan.recompute_layers % plan.vpp:
         yield f"recompute_layers {plan.recompute_layers} is counted in each chunk: not a multiple of vpp {plan.vpp}"
     if plan.offload is Offload.OPTIMIZER and plan.sharding is not Sharding.ZERO1:
@@ -434,7 +462,7 @@ def _notes(model: ModelShape, plan: Plan) -> Iterator[str]:
         yield f"kv_heads {model.kv_heads} below tp {plan.tp}: a multiple up to release 0.15, later ones repeat them"
     if model.vocab % plan.tp:
         yield f"the embedding is padded: {model.vocab} rows are not a multiple of tp {plan.tp}"
-    if plan.first_stage_layers or plan.last_stage_layers:
+    if (plan.first_stage_layers or plan.last_stage_layers) and not has_uneven_chunks(plan):
         yield (
             "where the first and the last stage give one layer less each, --account-for-embedding-in-pipeline-split "
             "and --account-for-loss-in-pipeline-split say the same as the numbers of layers"

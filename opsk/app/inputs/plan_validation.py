@@ -6,9 +6,10 @@ left out, so that one mistake is reported once and hides no other.
 
 from __future__ import annotations
 
+import difflib
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from enum import Enum
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -125,12 +126,20 @@ def _validate_table(table: str, content: Mapping[str, Any]) -> tuple[dict[str, A
         for item in error.errors(include_url=False):
             name = str(item["loc"][0])
             errors.setdefault(
-                name, _format_violation(f"{table}.{name}" if table else name, KINDS[table].get(name), item)
+                name,
+                _format_violation(f"{table}.{name}" if table else name, KINDS[table].get(name), item)
+                + _suggest_key(name, KINDS[table], item["type"]),
             )
         validated = _TABLE_MODELS[table].model_validate(
             {key: value for key, value in content.items() if key not in errors}
         )
     return validated.model_dump(exclude_none=True), errors
+
+
+def _suggest_key(name: str, known: Iterable[str], what: str) -> str:
+    """Return the known key that is the most like an unknown one."""
+    close = difflib.get_close_matches(name, list(known), n=1) if what == "extra_forbidden" else []
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _format_violation(where: str, kind: Any, item: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from opsk.app.inputs.named_inputs import load_efficiency
 from opsk.cli.plan.document import (
+    build_choice_documents,
     build_counts_documents,
     build_pareto_documents,
     build_plan_fields,
@@ -23,19 +24,18 @@ from opsk.cli.plan.run import SearchRun
 from opsk.cli.plan.spread import SpreadSearch
 from opsk.cli.predict import command as predict
 from opsk.errors import InputError, OpskError
-from opsk.frameworks.catalog import FRAMEWORKS, Framework
+from opsk.frameworks.catalog import FRAMEWORKS, Framework, frameworks_that_run
 from opsk.frameworks.limits import ANYTHING
 from opsk.frameworks.script import job_for
-from opsk.planning.search.result import SearchResult
+from opsk.planning.search.choices import Choice, list_choices
 from opsk.planning.search.what_if import fit_relaxations, gpus_that_fit, least_hungry
 from opsk.text import escape
 from opsk.workload.plan import Plan
 
 
-def choose_plan(result: SearchResult) -> Plan | None:
-    """Return the recommended plan: the fastest that surely fits, else the fastest that may fit."""
-    best = result.best_fitting or result.best
-    return best[0].plan if best else None
+def choose_plan(choices: Sequence[Choice]) -> Plan | None:
+    """Return the plan to take: the first of the choices."""
+    return choices[0].candidate.plan if choices else None
 
 
 def choose_framework(parsed: ParsedRequest, plan: Plan) -> Framework | None:
@@ -46,13 +46,15 @@ def choose_framework(parsed: ParsedRequest, plan: Plan) -> Framework | None:
     if parsed.framework != ANYTHING.name:
         return FRAMEWORKS[parsed.framework]
     model = parsed.request.model
-    able = [framework for framework in FRAMEWORKS.values() if not framework.refuses(model, plan)]
+    able = frameworks_that_run(model, plan) or [
+        framework for framework in FRAMEWORKS.values() if not framework.refuses(model, plan)
+    ]
     return min(able, key=lambda framework: len(framework.settings(model, plan).missing), default=None)
 
 
-def build_settings(parsed: ParsedRequest, result: SearchResult) -> Mapping[str, Any] | None:
+def build_settings(parsed: ParsedRequest, choices: Sequence[Choice]) -> Mapping[str, Any] | None:
     """Return the settings of the advised plan, or why no framework can run it; ``None`` where there is no plan."""
-    plan = choose_plan(result)
+    plan = choose_plan(choices)
     if plan is None:
         return None
     framework = choose_framework(parsed, plan)
@@ -98,13 +100,13 @@ def check_script(parsed: ParsedRequest, path: str) -> None:
 
 
 def write_script(
-    parsed: ParsedRequest, result: SearchResult, path: str, *, hosts: Sequence[str] = ()
+    parsed: ParsedRequest, choices: Sequence[Choice], path: str, *, hosts: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Write an sbatch script for the advised plan; return its framework, or ``why`` there is no script.
 
     ``hosts`` are the nodes of its placement, in rank order; without any Slurm chooses.
     """
-    plan = choose_plan(result)
+    plan = choose_plan(choices)
     if plan is None:
         return _build_unwritten("no plan can run")
     framework = choose_framework(parsed, plan)
@@ -146,17 +148,19 @@ def build_answer(
     placing = None
     if cables is not None:
         done, placing = cables.place(spreading.requests, done, exhaustive=options.exhaustive)
+    choices, done = _choose(parsed, spreading, done)
     document = build_search_document(parsed, done.result, seconds=done.seconds, interrupted=done.interrupted)
+    document["choices"] = build_choice_documents(parsed, choices)
     if cables is not None and placing is not None:
-        document = add_placements(document, parsed, done.result, cables, placing)
+        document = add_placements(document, parsed, done.result, choices, cables, placing)
     if parts is not None:
         document["parts"] = parts
-    document["settings"] = build_settings(parsed, done.result)
+    document["settings"] = build_settings(parsed, choices)
     if done.result.front is not None:
         document["pareto"] = build_pareto_documents(done.result.front)
-    document |= build_run_document(parsed, options, done.result)
+    document |= build_run_document(parsed, options, choices)
     if options.script:
-        document["script"] = write_script(parsed, done.result, options.script, hosts=_find_placed_hosts(document))
+        document["script"] = write_script(parsed, choices, options.script, hosts=_find_placed_hosts(document))
     try:
         _add_further_answers(document, parsed, options, done)
     except KeyboardInterrupt:
@@ -164,10 +168,20 @@ def build_answer(
     return document
 
 
+def _choose(parsed: ParsedRequest, spreading: SpreadSearch, done: SearchRun) -> tuple[tuple[Choice, ...], SearchRun]:
+    """Return the plans to show; Ctrl-C gives those that were found until then."""
+    try:
+        return list_choices(spreading.requests, done.result, parsed.most, searches=not done.interrupted), done
+    except KeyboardInterrupt:
+        return list_choices(spreading.requests, done.result, parsed.most, searches=False), replace(
+            done, interrupted=True
+        )
+
+
 def _find_placed_hosts(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the nodes of the recommended plan in rank order, where it was placed."""
-    best = document["best_fitting"] or document["best"]
-    return tuple(best[0]["placement"]["nodes"]) if best and "fabric" in document else ()
+    choices = document["choices"]
+    return tuple(choices[0]["placement"]["nodes"]) if choices and "fabric" in document else ()
 
 
 def _add_further_answers(
@@ -182,7 +196,8 @@ def _add_further_answers(
         document["nearest"] = build_nearest_document(parsed)
         document["fits_with"] = []
         for relaxation in fit_relaxations(parsed.request, margin_bytes=parsed.margin_bytes):
-            document["fits_with"].append(asdict(relaxation))
+            if relaxation.constraint != "framework" or parsed.framework != ANYTHING.name:
+                document["fits_with"].append(asdict(relaxation))
     if len({case.gpus for case in parsed.cases}) > 1:
         document["by_gpus"] = build_counts_documents(parsed, done.result)
     if options.what_if:
@@ -191,9 +206,9 @@ def _add_further_answers(
             document["what_if"].append(item)
 
 
-def build_run_document(parsed: ParsedRequest, options: PlanOptions, result: SearchResult) -> dict[str, Any]:
+def build_run_document(parsed: ParsedRequest, options: PlanOptions, choices: Sequence[Choice]) -> dict[str, Any]:
     """Return time, energy and checkpoints of the whole run with the recommended plan, where its length is given."""
-    plan = choose_plan(result)
+    plan = choose_plan(choices)
     if plan is None or parsed.read is None or (parsed.read.run is None and parsed.read.checkpoint is None):
         return {}
     read = replace(parsed.read, plan=plan, assumed=parsed.assumed)

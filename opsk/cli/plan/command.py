@@ -18,6 +18,7 @@ from opsk.cli.plan.text import print_answer
 from opsk.cli.plan_flags import SectionedCommand, build_tables, table_flags
 from opsk.errors import ExitStatus, InputError
 from opsk.frameworks.catalog import FRAMEWORKS
+from opsk.frameworks.limits import ANYTHING
 from opsk.planning.search.relaxations import Relaxation, broken_rules, relaxations
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.space import has_plans
@@ -36,11 +37,18 @@ def build_no_plan_error(parsed: ParsedRequest) -> InputError:
     suggestions = relaxations(request)
     if not suggestions:
         return InputError(escape(what), hint="leave out some of what is fixed: no one or two of them are to blame")
-    blamed = "; ".join(f"{relaxation.constraint} {relaxation.asked}" for relaxation in suggestions)
+    blamed = "; ".join(f"{relaxation.constraint} {_format_asked(parsed, relaxation)}" for relaxation in suggestions)
     return InputError(
         escape(f"{what}: ruled out by {blamed}"),
         hint=escape("there are plans with " + _format_offers(suggestions)),
     )
+
+
+def _format_asked(parsed: ParsedRequest, relaxation: Relaxation) -> str:
+    """Return what was asked for; where no framework was, those that are searched."""
+    if relaxation.constraint == "framework" and parsed.framework == ANYTHING.name:
+        return f"({', '.join(parsed.frameworks)})"
+    return relaxation.asked
 
 
 def _format_offers(suggestions: list[Relaxation]) -> str:
@@ -58,7 +66,8 @@ FLAGS = "the flags"
 
 @click.command(cls=SectionedCommand)
 @click.argument("plan_file", required=False, metavar="[PLAN.toml]")
-@click.option("--framework", type=click.Choice(list(FRAMEWORKS)), help="Only what this framework can express.")
+@click.option("--framework", type=click.Choice([*FRAMEWORKS, ANYTHING.name]),
+              help="What this framework runs, or any plan in theory. Default: what some framework runs.")  # fmt: skip
 @click.option("--memory-margin", "margin", metavar="SIZE", help="Memory of each GPU to leave free: 5% or 4GiB.")
 @click.option("--keep-batch/--no-keep-batch", default=True, help="Keep the batch, or try others within a tenth.")
 @click.option("--gpu-counts", metavar="N,N,...", help="Search these numbers of GPUs as well.")

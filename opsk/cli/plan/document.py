@@ -12,8 +12,10 @@ import click
 from opsk.cli.plan.request import ParsedRequest
 from opsk.costmodel.predict import predict, prediction_document
 from opsk.costmodel.table import PlanTable
-from opsk.frameworks.catalog import FRAMEWORKS
+from opsk.frameworks.catalog import FRAMEWORKS, frameworks_that_run
+from opsk.frameworks.features import list_features
 from opsk.planning.ranks import groups_of
+from opsk.planning.search.choices import Choice, find_variants
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.result import Candidate, Front, SearchResult, select_distinct, why_refused
 from opsk.planning.search.search import best_plans
@@ -38,6 +40,8 @@ def build_search_document(
         "gpus": request.gpus,
         "global_batch": request.global_batch,
         "framework": parsed.framework,
+        "frameworks": list(parsed.frameworks),
+        "releases": {name: FRAMEWORKS[name].title for name in parsed.frameworks},
         "fixed": dict(request.fixed),
         "space": result.space,
         "evaluated": result.evaluated,
@@ -66,7 +70,40 @@ def build_plan_document(request: PlanRequest, plan: Plan) -> dict[str, Any]:
         "plan": build_plan_fields(plan),
         **prediction_document(table, 0),
         "placement": groups_of(plan, request.cluster),
-        "frameworks": [name for name, framework in FRAMEWORKS.items() if not framework.refuses(request.model, plan)],
+        "frameworks": [framework.name for framework in frameworks_that_run(request.model, plan)],
+    }
+
+
+def build_choice_documents(parsed: ParsedRequest, choices: Sequence[Choice]) -> list[dict[str, Any]]:
+    """Return the plans to show, the one to take first, with their roles, evidence, variants and features."""
+    return [_build_choice_document(parsed.case_of(choice.candidate.plan), choice) for choice in choices]
+
+
+def _build_choice_document(request: PlanRequest, choice: Choice) -> dict[str, Any]:
+    """Return one of the plans to show."""
+    plan = choice.candidate.plan
+    document = build_plan_document(request, plan)
+    variants = find_variants(request, choice.candidate)
+    return {
+        **document,
+        "roles": [role.value for role in choice.roles],
+        "slower_by": choice.slower_by,
+        "is_tied": choice.is_tied,
+        "runs": choice.evidence.runs,
+        "runs_elsewhere": choice.evidence.runs_elsewhere,
+        "variants": {"count": variants.count, "values": {axis: list(sizes) for axis, sizes in variants.values.items()}},
+        "features": [
+            {
+                "framework": name,
+                "name": feature.name,
+                "since": feature.since,
+                "standing": feature.standing.value,
+                "why": feature.why,
+                "source": feature.source,
+            }
+            for name in document["frameworks"]
+            for feature in list_features(name, plan, request.cluster)
+        ],
     }
 
 

@@ -27,6 +27,7 @@ from opsk.hardware.spec import ClusterSpec
 from opsk.hostlist import expand
 from opsk.planning.placement.step_model import as_cabled
 from opsk.planning.routing.fabric_routes import build_routes
+from opsk.planning.search.choices import Choice
 from opsk.planning.search.fabric_search import MESSAGES, FabricSearch
 from opsk.planning.search.layout_prices import Cabled
 from opsk.planning.search.request import PlanRequest
@@ -196,12 +197,22 @@ def read_cables(options: CableOptions | None, tables: Mapping[str, Any]) -> Cabl
 
 
 def add_placements(
-    document: dict[str, Any], parsed: ParsedRequest, result: SearchResult, cables: CabledNodes, search: FabricSearch
+    document: dict[str, Any],
+    parsed: ParsedRequest,
+    result: SearchResult,
+    choices: Sequence[Choice],
+    cables: CabledNodes,
+    search: FabricSearch,
 ) -> dict[str, Any]:
     """Return the document of a search with times, energy and ``placement`` of its plans as placed."""
     changed: dict[str, list[dict[str, Any]]] = {}
-    for name in ("best", "best_fitting"):
-        pairs = zip(document[name], getattr(result, name), strict=True)
+    plans = {
+        "best": result.best,
+        "best_fitting": result.best_fitting,
+        "choices": [choice.candidate for choice in choices],
+    }
+    for name, candidates in plans.items():
+        pairs = zip(document[name], candidates, strict=True)
         changed[name] = [_build_placed_document(entry, parsed, candidate, cables, search) for entry, candidate in pairs]
     fabric = {
         "source": cables.inputs.fabric.source,
@@ -219,7 +230,7 @@ def _build_placed_document(
 ) -> dict[str, Any]:
     """Return one plan of the document with its placement."""
     plan = candidate.plan
-    request = next(case for case in parsed.cases if (case.gpus, case.global_batch) == (plan.gpus, plan.global_batch))
+    request = parsed.case_of(plan)
     placed = search.place(request, plan)
     placement = {
         "groups": entry["placement"],
@@ -237,7 +248,7 @@ def _build_placed_document(
 
 def format_fabric_lines(document: Mapping[str, Any]) -> list[str]:
     """Return the effect of the cables on the recommended plan, for people."""
-    fabric, best = document["fabric"], document["best_fitting"] or document["best"]
+    fabric, best = document["fabric"], document["choices"]
     lines = [f"on {fabric['nodes']} nodes of {fabric['source']}, {fabric['gpus_per_node']} GPUs each:"]
     if best:
         lines += _format_placed(best[0]["placement"])

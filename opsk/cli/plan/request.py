@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,11 +15,13 @@ from opsk.costmodel.efficiency.cases import build_case
 from opsk.costmodel.rules import missing_formats
 from opsk.costmodel.uncertainty.case_spread import apply_case_spread
 from opsk.errors import InputError
-from opsk.frameworks.catalog import FRAMEWORKS
+from opsk.frameworks.catalog import FRAMEWORKS, Framework, frameworks_for
 from opsk.frameworks.limits import ANYTHING, Limits
 from opsk.hardware.spec import ClusterSpec
+from opsk.planning.search.choices import select_case
 from opsk.planning.search.request import AXES, MAX_GPUS, PlanRequest
 from opsk.planning.search.search import list_cases, with_gpus
+from opsk.planning.search.space import has_plans, unknown_words
 from opsk.planning.search.what_if import less_memory
 from opsk.text import escape
 from opsk.units import GB, GIB
@@ -44,8 +47,9 @@ _MAX_SHOWN = 20
 class ParsedRequest:
     """A parsed request: ``assumed`` lists the assumptions, ``framework`` is the requested one, ``any`` if none.
 
-    ``cases`` are the request with every number of GPUs and every batch that is searched, ``most`` the number of plans
-    to show, ``margin_bytes`` the memory of a GPU left free, ``read`` the plan file, for the length of the run.
+    ``frameworks`` are those whose plans are searched; none where all plans are that no rule forbids. ``cases`` are the
+    request with every framework, number of GPUs and batch that is searched, ``most`` the number of plans to show,
+    ``margin_bytes`` the memory of a GPU left free, ``read`` the plan file, for the length of the run.
     """
 
     request: PlanRequest
@@ -53,13 +57,13 @@ class ParsedRequest:
     most: int = 5
     assumed: tuple[Assumption, ...] = ()
     framework: str = ANYTHING.name
+    frameworks: tuple[str, ...] = ()
     margin_bytes: float = 0.0
     read: PlanFile | None = None
 
     def case_of(self, plan: Plan) -> PlanRequest:
-        """Return the case of a plan: that with its GPUs and its batch."""
-        same = (case for case in self.cases if (case.gpus, case.global_batch) == (plan.gpus, plan.global_batch))
-        return next(same, self.request)
+        """Return the case of a plan: that with its GPUs, its batch and its software, of a framework that runs it."""
+        return select_case(self.cases or (self.request,), plan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +85,62 @@ class PlanOptions:
 def parse_request(tables: Mapping[str, Any], options: PlanOptions, *, source: str) -> ParsedRequest:
     """Return the request of tables and options.
 
+    Without a requested framework, it is one for the plans of every framework that can train the model as stated.
+
+    Raises
+    ------
+    InputError
+        Names ``source`` and every violation, or what of the request no framework can express.
+    """
+    if options.framework is not None:
+        return _parse_for(tables, options, FRAMEWORKS.get(options.framework), source=source)
+    unlimited = _parse_for(tables, options, None, source=source)
+    parsed = [*_parse_for_frameworks(tables, options, unlimited, source=source)]
+    able = [one for one in parsed if not unknown_words(one.request)]
+    if not able:
+        raise _build_no_framework_error(unlimited, parsed)
+    first = next((one for one in able if has_plans(one.request)), able[0])
+    return replace(
+        first,
+        framework=ANYTHING.name,
+        frameworks=tuple(name for one in able for name in one.frameworks),
+        cases=tuple(case for one in able for case in one.cases),
+    )
+
+
+def _parse_for_frameworks(
+    tables: Mapping[str, Any], options: PlanOptions, unlimited: ParsedRequest, *, source: str
+) -> Iterator[ParsedRequest]:
+    """Yield the request for each framework that has the model, and the software where that is stated."""
+    plan = tables.get("plan", {})
+    stated = isinstance(plan, Mapping) and "software" in plan
+    for framework in frameworks_for(unlimited.request.model):
+        if not stated or framework.is_for(unlimited.request.template.software):
+            with suppress(InputError):  # what is wrong whatever the framework was reported for all plans
+                yield _parse_for(tables, options, framework, source=source)
+
+
+def _build_no_framework_error(unlimited: ParsedRequest, parsed: Sequence[ParsedRequest]) -> InputError:
+    """Return the error of a request that no framework can express, with what each of them lacks."""
+    lacks = [words for one in parsed for words in unknown_words(one.request)]
+    model = unlimited.request.model.name
+    return InputError(
+        escape(f"no framework of a current release trains {model} so: {'; '.join(lacks) or 'none has such software'}"),
+        hint=f"--framework {ANYTHING.name} searches all plans that can be predicted",
+    )
+
+
+def _parse_for(
+    tables: Mapping[str, Any], options: PlanOptions, framework: Framework | None, *, source: str
+) -> ParsedRequest:
+    """Return the request for the plans of one framework, or for all that no rule forbids.
+
     Raises
     ------
     InputError
         Names ``source`` and every violation.
     """
-    limits = FRAMEWORKS[options.framework].limits if options.framework else ANYTHING
+    limits = framework.limits if framework else ANYTHING
     wrong: list[str] = []
     tables = _set_software(tables, limits, wrong)
     stated = validate_fields(tables)
@@ -125,8 +179,8 @@ def parse_request(tables: Mapping[str, Any], options: PlanOptions, *, source: st
         global_batch=batch,
         efficiency=widened,
         fixed={axis: (plan[axis],) for axis in AXES if axis in plan},
-        limits=FRAMEWORKS[options.framework].limits_for(read.model) if options.framework else limits,
-        refuses=FRAMEWORKS[options.framework].refuses if options.framework else None,
+        limits=framework.limits_for(read.model) if framework else limits,
+        refuses=framework.refuses if framework else None,
         most=options.most,
     )
     request = with_gpus(request, gpus)
@@ -137,6 +191,7 @@ def parse_request(tables: Mapping[str, Any], options: PlanOptions, *, source: st
         most=options.most,
         assumed=tuple(assumed),
         framework=limits.name,
+        frameworks=(framework.name,) if framework else (),
         margin_bytes=margin_bytes,
         read=read,
     )

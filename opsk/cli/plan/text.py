@@ -6,62 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from opsk.cli.plan.plan_table import add_row, build_table, format_plan, render_choices
 from opsk.cli.predict.text import format_checkpoint, format_run
 from opsk.text import escape, format_bytes, format_duration, format_share, to_json_values
 from opsk.units import as_gib
 
-_WORDS = ("plan", "change", "run by")
-"""Columns of words are left-aligned; the others are numbers, which are never wrapped."""
 _MAX_CHOICES = 12
 """Maximum number of plans shown of a front, spread over it; ``--json`` has all."""
 _MEGA, _KILO = 1e6, 1e3
 _WIDTH_WITHOUT_TERMINAL = 110
-_NARROW, _NARROWER = 100, 70
-"""Below these widths the table of plans has fewer columns, so that the plans themselves stay on a line."""
-_MARKS = {"fits": ("✓", "green"), "tight": ("!", "yellow"), "oom": ("✗", "red"), "unknown": ("?", "yellow")}
 _MAX_SHOWN_REFUSED = 3
 _MIN_GAIN = 0.005
 """A smaller gain is not worth a risk."""
-
-
-def format_plan(plan: Mapping[str, Any]) -> str:
-    """Return the axes of a plan in short form: ``TP8 PP16×2 DP32 mbs 1 zero1 SP recompute full 3 a stage``."""
-    pipeline = f"PP{plan['pp']}" + (f"×{plan['vpp']}" if plan["vpp"] > 1 else "") if plan["pp"] > 1 else ""
-    ends = [str(plan[name]) for name in ("first_stage_layers", "last_stage_layers") if plan[name]]
-    sharding = plan["sharding"] + (f"/{plan['shard_gpus']}" if plan["shard_gpus"] else "")
-    recompute = plan["recompute"] + (f" {plan['recompute_layers']} a stage" if plan["recompute_layers"] else "")
-    words = [
-        *(f"{axis.upper()}{plan[axis]}" for axis in ("tp",) if plan[axis] > 1),
-        pipeline,
-        *(f"{axis.upper()}{plan[axis]}" for axis in ("cp", "ep", "dp") if plan[axis] > 1),
-        f"ETP{plan['etp']}" if plan["etp"] else "",
-        f"mbs {plan['micro_batch']}",
-        sharding if plan["sharding"] != "none" else "",
-        "SP" if plan["sequence_parallel"] else "",
-        f"recompute {recompute}" if plan["recompute"] != "none" else "",
-        plan["schedule"] if plan["schedule"] != "1f1b" else "",
-        f"ends {'+'.join(ends)} layers" if ends else "",
-    ]
-    return " ".join(word for word in words if word)
-
-
-def build_table(*columns: str) -> Table:
-    """Return a table with these columns, and no rows."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in columns:
-        if name in _WORDS:
-            table.add_column(Text(name), justify="left", overflow="fold")
-        else:
-            table.add_column(Text(name), justify="right", no_wrap=True)
-    return table
-
-
-def add_row(table: Table, *cells: str | Text) -> None:
-    """Add a row; plain strings are escaped."""
-    table.add_row(*(cell if isinstance(cell, Text) else Text(escape(cell)) for cell in cells))
 
 
 def build_more_blocks(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
@@ -148,7 +106,7 @@ def _format_numbers(candidate: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _render_what_if(answers: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
     """Yield the effect of each change on the step of the best plan."""
-    yield _build_title("What if: the best plan after each change, against the first of the table")
+    yield _build_title("What if: the fastest plan that surely fits after each change, against that without it")
     table = build_table("change", "step", "", "plan")
     for item in answers:
         change = f"{item['what'].replace('_', ' ')} {item['value']}"
@@ -251,81 +209,32 @@ def _render_answer(shown: Mapping[str, Any], width: int) -> Iterator[RenderableT
     if not shown["best"]:
         yield Text(f"No plan fits into {format_bytes(shown['capacity_bytes'])} a GPU.", style="red")
         return
-    gain = _compute_gain(shown)
-    yield _build_plan_table(_select_plans(shown, gain), shown["capacity_bytes"], width)
-    if not shown["best_fitting"]:
-        yield Text("\nNone of them surely fits: each may run out of memory.", style="yellow")
-    elif shown["best"][0]["verdict"] == "fits":
-        yield Text("\nThe first is the fastest plan that there is.")
-    elif gain < _MIN_GAIN:
-        yield Text("\nThe first is as fast as any plan that may run.")
-    else:
-        chance = format_share(shown["best"][0]["memory"]["fit_probability"])
-        yield Text(f"\nThe last is {gain:.1%} faster than the first, but fits with a chance of {chance} only.")
+    yield from render_choices(shown, width)
 
 
-def _compute_gain(shown: Mapping[str, Any]) -> float:
-    """Return the time per sequence that the fastest plan saves against the fastest that surely fits, as a share.
+def _find_risk(shown: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the fastest plan that may fit, where it is faster than the first, and too unlikely to be in the table.
 
     Batches may differ, so that steps cannot be compared directly.
     """
-    if not shown["best_fitting"]:
-        return 0.0
-    first, sure = (
-        plan["time"]["step_s"]["expected"] / plan["plan"]["global_batch"]
-        for plan in (shown["best"][0], shown["best_fitting"][0])
-    )
-    return float(1.0 - first / sure)
-
-
-def _select_plans(shown: Mapping[str, Any], gain: float) -> list[Mapping[str, Any]]:
-    """Return the plans of the table: those that surely fit, and the fastest of all where its gain is worth it."""
-    sure = list(shown["best_fitting"])
-    if not sure:
-        return list(shown["best"])
-    return sure if shown["best"][0]["verdict"] == "fits" or gain < _MIN_GAIN else [*sure, shown["best"][0]]
-
-
-def _build_plan_table(plans: Sequence[Mapping[str, Any]], capacity_bytes: float, width: int) -> Table:
-    """Return the table of plans; GPUs and batch are columns where they differ."""
-    several = {name: len({plan["plan"][name] for plan in plans}) > 1 for name in ("gpus", "global_batch")}
-    columns = {
-        "GPUs": several["gpus"],
-        "batch": several["global_batch"],
-        **dict.fromkeys(("step", "MFU", f"GiB of {as_gib(capacity_bytes):.1f}", "fits"), True),
-        "J/token": width >= _NARROWER,
-        "plan": True,
-        "run by": width >= _NARROW,
-    }
-    table = build_table(*(name for name, is_shown in columns.items() if is_shown))
-    for plan in plans:
-        cells = zip(columns.values(), _format_cells(plan), strict=True)
-        add_row(table, *(cell for is_shown, cell in cells if is_shown))
-    return table
-
-
-def _format_cells(plan: Mapping[str, Any]) -> tuple[str | Text, ...]:
-    """Return the cells of a plan."""
-    mark, style = _MARKS[plan["verdict"]]
-    memory = plan["memory"]
-    return (
-        str(plan["plan"]["gpus"]),
-        str(plan["plan"]["global_batch"]),
-        format_duration(plan["time"]["step_s"]["expected"]),
-        format_share(plan["time"]["mfu"]["expected"]),
-        f"{as_gib(memory['needed_bytes']['expected']):.1f}",
-        Text(f"{mark} {format_share(memory['fit_probability'])}", style=style),
-        f"{plan['energy']['j_per_token']['expected']:.3g}",
-        format_plan(plan["plan"]),
-        ", ".join(plan["frameworks"]) or "-",
-    )
+    if not shown["best"] or not shown.get("choices"):
+        return None
+    risk, first = shown["best"][0], shown["choices"][0]
+    risk_s, first_s = (plan["time"]["step_s"]["expected"] / plan["plan"]["global_batch"] for plan in (risk, first))
+    is_listed = any(choice["plan"] == risk["plan"] for choice in shown["choices"])
+    return None if is_listed or 1.0 - risk_s / first_s < _MIN_GAIN else risk
 
 
 def _render_refused(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Yield the plans that would be faster if they fitted."""
-    if not shown["refused"]:
+    risk = _find_risk(shown)
+    if not shown["refused"] and risk is None:
         return
-    yield Text("\nFaster, but out of memory" if shown["best"] else "\nNearest to fitting", style="bold")
+    yield Text("\nFaster, but likely out of memory" if shown["best"] else "\nNearest to fitting", style="bold")
+    if risk is not None:
+        chance = format_share(risk["memory"]["fit_probability"])
+        step = format_duration(risk["time"]["step_s"]["expected"])
+        yield Text(escape(f"{step}  {format_plan(risk['plan'])}: fits with a chance of {chance}"))
     for plan in shown["refused"][:_MAX_SHOWN_REFUSED]:
         yield Text(escape(f"{format_duration(plan['step_s'])}  {format_plan(plan['plan'])}: {plan['why']}"))
 

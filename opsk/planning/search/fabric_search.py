@@ -207,7 +207,7 @@ class FabricSearch:
             What was searched: numbers of GPUs and batches of one request, all on these cables.
         """
         layouts = _Layouts(self, requests, result)
-        answer = replace(result, best=(), best_fitting=())
+        answer = replace(result, best=(), best_fitting=(), likely=())
         for best in layouts.listed("best_fitting", FITS_FROM):
             answer = replace(answer, best_fitting=best, best=best)
             yield answer

@@ -72,7 +72,7 @@ def first_look(space: Space) -> SearchResult:
 
 def extract_lists(result: SearchResult) -> SearchResult:
     """Return only the lists of a result, without its counts: every plan is counted by the part that it is in."""
-    return SearchResult(most=result.most, best=result.best, best_fitting=result.best_fitting)
+    return SearchResult(most=result.most, best=result.best, best_fitting=result.best_fitting, likely=result.likely)
 
 
 def join_all(results: Iterable[SearchResult]) -> SearchResult:
@@ -83,7 +83,7 @@ def join_all(results: Iterable[SearchResult]) -> SearchResult:
 def add_lists(result: SearchResult, known: SearchResult) -> SearchResult:
     """Return the result with the lists of another one added: of equally fast plans one may replace the other."""
     listed = result.joined(extract_lists(known))
-    return replace(result, best=listed.best, best_fitting=listed.best_fitting)
+    return replace(result, best=listed.best, best_fitting=listed.best_fitting, likely=listed.likely)
 
 
 def _search_part_of_one(

@@ -112,7 +112,7 @@ def _relax_framework(request: PlanRequest) -> Iterator[Relaxation]:
     """Yield the framework where it is to blame."""
     limits = request.limits
     if limits.name != ANYTHING.name and has_plans(replace(request, limits=ANYTHING)):
-        yield Relaxation(constraint="framework", asked=limits.name)
+        yield Relaxation(constraint="framework", asked=limits.name, nearest=(ANYTHING.name,))
 
 
 def _relax_gpus(request: PlanRequest) -> Iterator[Relaxation]:

@@ -24,8 +24,12 @@ LIKE_TIME, LIKE_MEMORY = 1e-3, 1e-2
 """Relative differences below which two plans are one choice to a user."""
 LAYOUT = ("tp", "pp", "cp", "ep", "etp", "dp")
 """Axes whose sizes make a layout."""
+KIND = ("tp", "pp", "ep", "etp")
+"""Axes whose sizes make a kind of plan: context parallelism and micro-batch trade the same for nearly the same."""
 TOLERANCE = 0.01
 """A plan that is within 1 % of another in everything is not listed separately."""
+MIN_CHANCE = 1e-9
+"""A smaller chance to fit is none; it only has to be a divisor."""
 _LOOKED_AT = 64
 """Refused plans of a table that are examined for each requested one."""
 
@@ -56,6 +60,21 @@ class Candidate:
     def layout(self) -> tuple[int, ...]:
         """Sizes of the axes."""
         return tuple(getattr(self.plan, axis) for axis in LAYOUT)
+
+    @property
+    def kind(self) -> tuple[int | str, ...]:
+        """Software, and sizes of the axes that make a kind."""
+        return (self.plan.software.value, *(getattr(self.plan, axis) for axis in KIND))
+
+    @property
+    def likely_s(self) -> float:
+        """Time of a sequence over the chance to fit: the expected speed, where a job that fails brings nothing [s]."""
+        return self.step_s / self.plan.global_batch / max(self.fit_probability, MIN_CHANCE)
+
+    @property
+    def likely_key(self) -> tuple[float, int, str]:
+        """The sort key of plans by their expected speed."""
+        return self.likely_s, complexity(self.plan), repr(self.plan)
 
     @property
     def key(self) -> tuple[float, int, str]:
@@ -185,6 +204,8 @@ class SearchResult:
     best, best_fitting
         The fastest feasible plans, and the fastest that surely fit, fastest first: of each layout one, since plans of
         one layout differ in little that a person would choose between.
+    likely
+        The plans of the greatest expected speed (speed times the chance to fit), of each kind one.
     refused
         Of the evaluated plans that would run out of memory and be faster than all that would not: those with the best
         chance to fit, of each layout one.
@@ -202,6 +223,7 @@ class SearchResult:
     most: int = 5
     best: tuple[Candidate, ...] = ()
     best_fitting: tuple[Candidate, ...] = ()
+    likely: tuple[Candidate, ...] = ()
     refused: tuple[Candidate, ...] = ()
     front: Front | None = None
     accepts: Callable[[Plan], bool] | None = None
@@ -221,6 +243,11 @@ class SearchResult:
         """Step time from which on another plan that surely fits changes nothing [s]."""
         return self.best_fitting[self.most - 1].step_s if len(self.best_fitting) >= self.most else math.inf
 
+    @property
+    def likely_sequence_s(self) -> float:
+        """Time of a sequence over the chance to fit from which on another plan changes nothing [s]."""
+        return self.likely[self.most - 1].likely_s if len(self.likely) >= self.most else math.inf
+
     def without(self, plans: int) -> SearchResult:
         """Return the result with more plans counted as bounded away."""
         return replace(self, bounded=self.bounded + plans)
@@ -236,6 +263,7 @@ class SearchResult:
             fitting=self.fitting + int(fits.sum()),
             best=self._with_fastest(self.best, plans, predicted, feasible),
             best_fitting=self._with_fastest(self.best_fitting, plans, predicted, fits),
+            likely=self._with_likely(plans, predicted, feasible),
             front=self.front.with_rows(plans, predicted, feasible, self.accepts) if self.front else None,
         )._with_refused(plans, predicted, ~feasible)
 
@@ -247,6 +275,7 @@ class SearchResult:
             **{name: getattr(self, name) + getattr(other, name) for name in counts},
             best=self._merge(self.best, other.best),
             best_fitting=self._merge(self.best_fitting, other.best_fitting),
+            likely=self._merge_likely((*self.likely, *other.likely)),
             front=self.front.joined(other.front.plans) if self.front and other.front else None,
         )._with_nearest((*self.refused, *other.refused))
 
@@ -280,11 +309,27 @@ class SearchResult:
         rows = rows[np.argsort(step_s[rows], kind="stable")]
         return self._merge(some, self._select_first_of_layouts(plans, predicted, rows))
 
+    def _with_likely(self, plans: PlanTable, predicted: PredictionTable, among: BoolColumn) -> tuple[Candidate, ...]:
+        """Return the plans of the greatest expected speed with those rows of a table that belong among them."""
+        rows = np.flatnonzero(among)
+        likely_s = predicted.time.step_s.expected[rows] / predicted.memory.fit_probability[rows]
+        is_new = likely_s <= self.likely_sequence_s * plans.global_batch[rows]
+        rows, likely_s = rows[is_new], likely_s[is_new]
+        rows = rows[np.argsort(likely_s, kind="stable")]
+        return self._merge_likely((*self.likely, *self._select_first_of_layouts(plans, predicted, rows, axes=KIND)))
+
+    def _merge_likely(self, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+        """Return the plans of the greatest expected speed, of each kind one."""
+        first: dict[tuple[int | str, ...], Candidate] = {}
+        for candidate in sorted(candidates, key=lambda candidate: candidate.likely_key):
+            first.setdefault(candidate.kind, candidate)
+        return tuple(first.values())[: self.most]
+
     def _select_first_of_layouts(
-        self, plans: PlanTable, predicted: PredictionTable, rows: IntColumn
+        self, plans: PlanTable, predicted: PredictionTable, rows: IntColumn, *, axes: Sequence[str] = LAYOUT
     ) -> list[Candidate]:
-        """Return the first of ``rows`` of every layout that the software would start, in order."""
-        sizes = np.stack([getattr(plans, axis)[rows] for axis in LAYOUT])
+        """Return the first of ``rows`` of every layout (or kind) that the software would start, in order."""
+        sizes = np.stack([getattr(plans, axis)[rows] for axis in axes])
         _, layouts = np.unique(sizes, axis=1, return_inverse=True)
         layouts, first = layouts.reshape(-1), list[Candidate]()
         while rows.shape[0] and len(first) < self.most:

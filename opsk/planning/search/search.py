@@ -20,12 +20,12 @@ from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.floors import Floors, family_floors, node_floors, order_floors
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import BoolColumn, FloatColumn, IntColumn, PlanTable
-from opsk.costmodel.uncertainty.chance import largest_bytes
+from opsk.costmodel.uncertainty.chance import fit_probability, largest_bytes
 from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.search.layouts import divisors
 from opsk.planning.search.request import PlanRequest
-from opsk.planning.search.result import LAYOUT, Candidate, Front, SearchResult
+from opsk.planning.search.result import KIND, LAYOUT, Candidate, Front, SearchResult
 from opsk.planning.search.space import Choices, Space, build_space
 from opsk.workload.model import ModelShape
 
@@ -59,7 +59,7 @@ class Goal(Protocol):
 
 
 class Fastest:
-    """The goal of finding the fastest layouts, each with its fastest plan: of feasible, and of surely fitting plans.
+    """The goal of finding the fastest layouts, feasible or surely fitting, and the kinds of greatest expected speed.
 
     ``known`` is the result of a search of other plans that will be joined with this one.
     """
@@ -69,10 +69,10 @@ class Fastest:
         self.known = known
         self.feasible_bytes = largest_bytes(cluster, efficiency, chance=OOM_UP_TO)
         self.fitting_bytes = largest_bytes(cluster, efficiency, chance=FITS_FROM)
-        sizes = np.stack([space.nodes[axis] for axis in LAYOUT]).reshape(len(LAYOUT), len(space))
-        layouts, self.layout_of_node = np.unique(sizes, axis=1, return_inverse=True)
-        self.layout_of_node = self.layout_of_node.reshape(-1)
-        self.number = {tuple(layout): place for place, layout in enumerate(layouts.T.tolist())}
+        self.capacity_bytes, self.spread = float(cluster.node.gpu.capacity_bytes), efficiency.spread
+        self.batch, self.software = space.request.global_batch, space.request.template.software
+        self.number, self.layout_of_node = _number_nodes(space, LAYOUT)
+        self.kind_number, self.kind_of_node = _number_nodes(space, KIND)
 
     def can_fit(self, floors: Floors) -> BoolColumn:
         """Return which families may hold a feasible plan."""
@@ -84,13 +84,39 @@ class Fastest:
         layouts = self.layout_of_node[nodes]
         feasible = (floors.step_s < self._feasible_s(result)[layouts]) & (floors.needed_bytes <= self.feasible_bytes)
         fitting = (floors.step_s < self._fitting_s(result)[layouts]) & (floors.needed_bytes <= self.fitting_bytes)
-        either: BoolColumn = feasible | fitting
+        either: BoolColumn = feasible | fitting | self._may_be_likely(result, floors, nodes)
         return either
 
     def ends(self, result: SearchResult, floor_s: float) -> bool:
         """Return whether families of this floor and above cannot change the result."""
         limits = (result, self.known or result)
-        return floor_s >= max(min(limit.last_s for limit in limits), min(limit.fitting_s for limit in limits))
+        return floor_s >= max(
+            min(limit.last_s for limit in limits),
+            min(limit.fitting_s for limit in limits),
+            min(limit.likely_sequence_s for limit in limits) * self.batch,
+        )
+
+    def _may_be_likely(self, result: SearchResult, floors: Floors, nodes: IntColumn) -> BoolColumn:
+        """Return which families may hold a plan of so great an expected speed: memory, too, is at least the floor's."""
+        limits_s = self._likely_s(result)[self.kind_of_node[nodes]]
+        is_open = (floors.step_s < limits_s) & (floors.needed_bytes <= self.feasible_bytes)
+        some = np.flatnonzero(is_open)
+        chance = fit_probability(floors.needed_bytes[some], np.asarray(self.capacity_bytes), self.spread)
+        is_open[some] = floors.step_s[some] < limits_s[some] * chance
+        return is_open
+
+    def _likely_s(self, result: SearchResult) -> FloatColumn:
+        """Return for every kind the step time over the chance to fit from which on a plan changes nothing [s]."""
+        limits = np.full(max(len(self.kind_number), 1), np.inf)
+        for source in (result, self.known):
+            if source is not None:
+                last_s = source.likely_sequence_s * self.batch
+                np.minimum(limits, last_s, out=limits)
+                for candidate in source.likely:
+                    place = self.kind_number.get(tuple(getattr(candidate.plan, axis) for axis in KIND))
+                    if place is not None and candidate.plan.software is self.software:
+                        limits[place] = min(limits[place], candidate.likely_s * self.batch)
+        return limits
 
     def _feasible_s(self, result: SearchResult) -> FloatColumn:
         """Return for every layout the time from which on a feasible plan changes nothing [s]."""
@@ -111,6 +137,13 @@ class Fastest:
             if (place := self.number.get(candidate.layout)) is not None:
                 limits[place] = min(candidate.step_s, last_s)
         return limits
+
+
+def _number_nodes(space: Space, axes: Sequence[str]) -> tuple[dict[tuple[int, ...], int], IntColumn]:
+    """Return a number for each combination of sizes of some axes, and the number of each node."""
+    sizes = np.stack([space.nodes[axis] for axis in axes]).reshape(len(axes), len(space))
+    combinations, number_of_node = np.unique(sizes, axis=1, return_inverse=True)
+    return {tuple(sizes): place for place, sizes in enumerate(combinations.T.tolist())}, number_of_node.reshape(-1)
 
 
 class Tradeoffs:
@@ -357,9 +390,13 @@ def search_cases(
     """Yield the joined result of all requests after every batch of plans; a request without plans adds nothing."""
     done = SearchResult(most=requests[0].most, front=Front() if front else None)
     yield done
-    for request in requests:
+    for place, request in enumerate(requests):
         result = done
-        for part in search_space(build_space(request), walk=walk, front=front):
+        size = (request.gpus, request.global_batch)
+        # step times bound those of other frameworks, but not those of other numbers of GPUs or batches
+        is_same = place > 0 and all((other.gpus, other.global_batch) == size for other in requests[:place])
+        known = done if is_same and not walk else None
+        for part in search_space(build_space(request), known=known, walk=walk, front=front):
             result = done.joined(part)
             yield result
         done = result

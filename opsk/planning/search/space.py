@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from opsk.costmodel.rules import Rule, find_violations
-from opsk.costmodel.table import RECOMPUTES, SCHEDULES, SHARDINGS, IntColumn, PlanTable
+from opsk.costmodel.table import RECOMPUTES, SCHEDULES, SHARDINGS, BoolColumn, IntColumn, PlanTable
 from opsk.frameworks.limits import SequenceParallel
 from opsk.planning.search.layouts import Layout, divisors, list_layouts
 from opsk.planning.search.request import PlanRequest
@@ -45,6 +45,13 @@ class Choices:
     def counts(self, lists: IntColumn) -> IntColumn:
         """Return the lengths of some lists."""
         return self.starts[lists + 1] - self.starts[lists]
+
+    def only(self, entries: BoolColumn) -> Choices:
+        """Return the choices with some entries of each list; lists may become empty."""
+        before = np.concatenate(([0], np.cumsum(entries)))
+        return Choices(
+            starts=before[self.starts], columns={name: column[entries] for name, column in self.columns.items()}
+        )
 
     def multiplied(self, lists: IntColumn) -> tuple[IntColumn, IntColumn]:
         """Return every entry of ``lists[0]``, of ``lists[1]`` and so on: its list, and its index in the columns."""
@@ -144,9 +151,12 @@ class Options:
         if pp == 1:
             return [1] if request.allows("vpp", 1) else []
         layers = request.model.layers + request.model.encoder_layers
+        others = pp - (first > 0) - (last > 0)
+        middle = (layers - first - last) // others if others else first
+        sizes = {size for stage in (middle, middle + 1) for size in divisors(max(stage, 1))} if first or last else ()
         return [
             vpp
-            for vpp in divisors(first or last or max(layers // pp, 1))
+            for vpp in sorted(sizes or divisors(max(layers // pp, 1)))
             if request.allows("vpp", vpp)
             and (vpp == 1 or request.limits.interleaved or is_v)
             and self._splits_layers(pp, vpp, first, last)
@@ -255,6 +265,26 @@ class Space:
             shardings=self.shardings,
             orders=self.orders,
             recomputes=self.recomputes,
+        )
+
+    def holding(self, axes: Mapping[str, Sequence[int]]) -> Space:
+        """Return the plans whose axes have some of these values, enumerated ones as codes."""
+        lists: dict[str, Choices] = {}
+        is_left = np.ones(len(self), dtype=np.bool_)
+        for name in _LISTS:
+            choices: Choices = getattr(self, name)
+            held = [np.isin(column, axes[axis]) for axis, column in choices.columns.items() if axis in axes]
+            lists[name] = choices.only(np.logical_and.reduce(held)) if held else choices
+            is_left &= lists[name].counts(self.nodes[name]) > 0
+        for axis, column in self.nodes.items():
+            if axis in axes:
+                is_left &= np.isin(column, axes[axis])
+        return Space(
+            request=self.request,
+            nodes={name: column[is_left] for name, column in self.nodes.items()},
+            shardings=lists["shardings"],
+            orders=lists["orders"],
+            recomputes=lists["recomputes"],
         )
 
     def rows(self, nodes: IntColumn, **columns: IntColumn) -> PlanTable:

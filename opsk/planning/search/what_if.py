@@ -172,7 +172,7 @@ def fit_relaxations(request: PlanRequest, *, margin_bytes: float = 0.0) -> Itera
                 constraint=axis, asked=format_values(requested), nearest=_find_nearest(free, axis, requested[0])
             )
     if request.limits.name != ANYTHING.name and can_run(replace(request, limits=ANYTHING, refuses=None)):
-        yield Relaxation(constraint="framework", asked=request.limits.name)
+        yield Relaxation(constraint="framework", asked=request.limits.name, nearest=(ANYTHING.name,))
     if margin_bytes > 0.0:
         yield from _relax_margin(request, margin_bytes)
 

@@ -83,6 +83,10 @@ def test_a_shorter_last_stage_may_be_asked_for(deepseek_v3: ModelShape):
         ({"pp": 4, "first_stage_layers": 6}, "leaves 26 of layers 32, which is not a multiple of the 3 other stages"),
         ({"pp": 2, "first_stage_layers": 9, "last_stage_layers": 9}, "leaves 14 of layers 32 for the 0 other stages"),
         ({"pp": 3, "first_stage_layers": 16, "last_stage_layers": 16}, "leaves 0 of layers 32 for the 1 other stages"),
+        (
+            {"pp": 4, "vpp": 2, "first_stage_layers": 5, "last_stage_layers": 3},
+            "first_stage_layers 5 is not a multiple",
+        ),
         ({"pp": 2, "vpp": 2, "first_stage_layers": 15}, "leaves 17 of layers 32, which is not a multiple of the 1"),
     ],
 )
@@ -195,3 +199,12 @@ def test_a_plan_larger_than_the_cluster_is_told_both_numbers(cluster: ClusterSpe
     assert "= 8192 GPUs" in violation
     assert "has 4096" in violation
     assert excess_gpus(Plan(tp=8, pp=8, dp=64, global_batch=64), cluster) == ()
+
+
+def test_embedding_and_loss_may_take_the_place_of_a_layer_of_interleaved_stages(llama3_8b: ModelShape):
+    """126 layers (Llama 3 405B), embedding and loss are 16 stages of 8 chunks with a layer each."""
+    llama = replace(llama3_8b, layers=126)
+    ends = {"first_stage_layers": 7, "last_stage_layers": 7}
+    assert _wrong(llama, pp=16, vpp=8, **ends) == []
+    assert _wrong(llama, pp=16, vpp=4, **ends) == []
+    assert _wrong(llama, pp=16, vpp=8, first_stage_layers=6) != []

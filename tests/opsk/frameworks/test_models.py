@@ -237,3 +237,15 @@ def test_chunks_hold_all_layers(pp: int, vpp: int, middle: int, first: int, last
 def test_all_fields_of_a_shape_were_thought_of() -> None:
     """A new field of the model must be written, or be named as missing, by every framework."""
     assert len(fields(ModelShape)) == 63
+
+
+def test_the_chunks_with_embedding_and_loss_have_a_layer_less_where_stages_do_not_divide():
+    """126 layers on 16 stages of 8 chunks: the first and the last chunk have none, all others one."""
+    llama = public_model("llama-3.1-405b")
+    assert llama is not None
+    plan = Plan(pp=16, vpp=8, first_stage_layers=7, last_stage_layers=7, global_batch=16)
+    assert chunk_layers(llama, plan) == (0, *(1,) * 126, 0)
+    options = {option.name: option.value for option in FRAMEWORKS["megatron"].settings(llama, plan).options}
+    assert options.keys() >= {"--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"}
+    assert "--decoder-first-pipeline-num-layers" not in options
+    assert not FRAMEWORKS["megatron"].refuses(llama, plan)

@@ -176,6 +176,27 @@ def test_a_framework_that_cannot_is_named():
     assert "framework" in error.message
 
 
+def test_a_schedule_that_no_framework_has_is_named_with_the_way_to_search_it():
+    error = refusal(*JOB, "--schedule", "dualpipe")
+    assert "schedule dualpipe" in error.message
+    assert "framework any" in error.hint
+    assert document(*JOB, *HELD, "--pp", "2", "--schedule", "zero-bubble-2", "--framework", "any")["best"]
+
+
+def test_the_plans_to_choose_from_say_in_what_they_are_the_best_and_on_what_that_rests():
+    found = document(*JOB)
+    first, *others = found["choices"]
+    assert first["roles"][0] == "take"
+    assert first["runs"] + first["runs_elsewhere"] > 0
+    assert first["plan"]["tp"] * first["plan"]["pp"] * first["plan"]["dp"] * first["plan"]["cp"] == 16
+    assert first["frameworks"]
+    roles = {role for choice in found["choices"] for role in choice["roles"]}
+    assert roles >= {"take", "fastest", "simplest", "conventional", "roomiest"}
+    assert [one["slower_by"] for one in others] == sorted(one["slower_by"] for one in others)
+    assert found["settings"]["refused"] == []
+    assert found["releases"].keys() == {"megatron", "fsdp", "deepspeed", "torchtitan"}
+
+
 def test_nothing_that_fits_is_bad_news_with_what_would_help():
     """An 8B model with Adam needs 16 bytes a parameter, 128 GB: no GPU of 80 GB holds it alone."""
     result = run("--model", "llama-3-8b", "--cluster", "superpod-h100", "--gpus", "1", "--global-batch", "1", "--json")

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from opsk.cli.plan.request import ParsedRequest, PlanOptions, parse_margin, parse_request
 from opsk.errors import InputError
+from opsk.frameworks.limits import ANYTHING
 from opsk.planning.search.request import AXES
 from opsk.workload.plan import Recompute, Sharding, Software
 
@@ -50,9 +51,43 @@ def test_a_cluster_that_is_too_small_is_taken_larger_and_that_is_told():
 
 def test_every_number_of_gpus_is_a_case_its_own_first():
     found = asked(wishes=PlanOptions(gpu_counts="8, 64,16"))
-    assert [case.gpus for case in found.cases] == [16, 8, 64]
+    assert [case.gpus for case in found.cases] == len(found.frameworks) * [16, 8, 64]
     for case in found.cases:
         assert case.cluster.gpus >= case.gpus
+
+
+def test_without_a_framework_the_plans_of_all_that_train_the_model_are_searched():
+    found = asked()
+    assert (found.framework, found.frameworks) == ("any", ("megatron", "fsdp", "deepspeed", "torchtitan"))
+    assert {case.limits.name for case in found.cases} == set(found.frameworks)
+    assert all(case.refuses is not None for case in found.cases)
+
+
+def test_any_framework_is_every_plan_that_no_rule_forbids():
+    found = asked(wishes=PlanOptions(framework="any"))
+    assert (found.framework, found.frameworks) == ("any", ())
+    assert [case.limits for case in found.cases] == [ANYTHING]
+
+
+@pytest.mark.parametrize(
+    ("plan", "frameworks"),
+    [
+        ({"software": "pytorch"}, ("fsdp", "torchtitan")),
+        ({"precision": "fp8"}, ("megatron",)),  # delayed scaling: torchtitan scales by the current values
+        ({"offload": "optimizer-and-weights", "software": "deepspeed"}, ("deepspeed",)),
+    ],
+)
+def test_what_a_framework_cannot_express_is_not_searched_for_it(plan: dict[str, object], frameworks: tuple[str, ...]):
+    assert asked(plan).frameworks == frameworks
+
+
+def test_what_no_framework_can_express_is_named_with_what_to_do():
+    with pytest.raises(
+        InputError, match=r"no framework of a current release trains .* megatron has no offload"
+    ) as error:
+        asked({"offload": "activations"})
+    assert error.value.exit_status == 2
+    assert "--framework any" in (error.value.hint or "")
 
 
 def test_a_plan_belongs_to_the_case_with_its_gpus_and_batch():

@@ -31,7 +31,7 @@ from opsk.planning.search.search import (
     with_gpus,
 )
 from opsk.planning.search.space import build_space
-from opsk.workload.plan import Plan, Recompute, Sharding
+from opsk.workload.plan import Plan, Recompute, Schedule, Sharding
 from tests.fakes.training_runs import gpt
 from tests.opsk.planning.search.plain_enumeration import legal_plans
 from tests.opsk.planning.search.random_requests import requests, tiny_requests
@@ -79,6 +79,21 @@ def _assert_is_the_best(found: SearchResult, request: PlanRequest, predicted: li
         of_plan = {one.plan: one.step_s for one in among}
         for one in listed:
             assert one.step_s == pytest.approx(of_plan[one.plan], rel=ROUNDING)
+    assert _likely(found.likely) == pytest.approx(_likeliest_of_kinds(feasible, request.most), rel=ROUNDING)
+
+
+def _likely(candidates: Iterable[Candidate]) -> list[float]:
+    return [one.likely_s for one in candidates]
+
+
+def _likeliest_of_kinds(candidates: Iterable[Candidate], most: int) -> list[float]:
+    """Return the times of a sequence over the chance to fit of the kinds for which they are smallest."""
+    smallest: dict[tuple[int, ...], float] = {}
+    for one in candidates:
+        kind = (one.plan.tp, one.plan.pp, one.plan.ep, one.plan.etp)
+        likely_s = one.step_s / one.plan.global_batch / one.fit_probability
+        smallest[kind] = min(likely_s, smallest.get(kind, likely_s))
+    return sorted(smallest.values())[:most]
 
 
 @settings(max_examples=12, deadline=None)
@@ -95,6 +110,30 @@ def test_both_searches_find_what_a_plain_loop_finds(request: PlanRequest):
     for found in (walked, bounded):
         assert found.evaluated + found.bounded == found.space == len(predicted)
         _assert_is_the_best(found, request, predicted)
+
+
+@pytest.mark.parametrize(
+    ("layers", "fixed"),
+    [
+        # 14 layers, embedding and loss are 4 stages of 4 chunks: 3, 4, 4 and 3 layers
+        (14, {"pp": (4,), "first_stage_layers": (0, 3), "last_stage_layers": (0, 3), "vpp": (1, 2, 4)}),
+        (15, {"pp": (4,), "last_stage_layers": (0, 3), "vpp": (1, 2, 4)}),
+        (7, {"pp": (2,), "first_stage_layers": (0, 3), "sharding": (Sharding.ZERO1, Sharding.ZERO3)}),
+        (8, {"pp": (1,), "shard_gpus": (0, 2, 4)}),
+        (8, {"pp": (2,), "shard_gpus": (2,), "schedule": (Schedule.ONE_F_ONE_B,)}),
+    ],
+)
+def test_uneven_stages_and_shared_states_of_some_replicas_are_searched_as_a_loop_does(
+    layers: int, fixed: dict[str, tuple[object, ...]]
+):
+    some = {"cp": (1,), "recompute": (Recompute.NONE,), "micro_batch": (1,), **fixed}
+    asked = replace(request(fixed=some), model=gpt(layers=layers, hidden=2048, heads=16, flash=True))
+    predicted = _one_by_one(asked, legal_plans(asked))
+    assert predicted
+    for walk in (True, False):
+        found = _last(search_space(build_space(asked), walk=walk))
+        assert found.evaluated + found.bounded == found.space == len(predicted)
+        _assert_is_the_best(found, asked, predicted)
 
 
 def test_the_best_plan_is_the_one_that_a_loop_over_opsk_predict_finds():
@@ -133,6 +172,7 @@ def test_bounding_finds_what_walking_finds(request: PlanRequest):
     assert bounded.is_whole
     assert _times(bounded.best) == pytest.approx(_times(walked.best), rel=ROUNDING)
     assert _times(bounded.best_fitting) == pytest.approx(_times(walked.best_fitting), rel=ROUNDING)
+    assert _likely(bounded.likely) == pytest.approx(_likely(walked.likely), rel=ROUNDING)
 
 
 @settings(max_examples=6, deadline=None)
@@ -167,6 +207,7 @@ def test_parts_searched_apart_find_what_one_search_finds(request: PlanRequest, p
     assert joined.space == whole.space
     assert _times(joined.best) == pytest.approx(_times(whole.best), rel=ROUNDING)
     assert _times(joined.best_fitting) == pytest.approx(_times(whole.best_fitting), rel=ROUNDING)
+    assert _likely(joined.likely) == pytest.approx(_likely(whole.likely), rel=ROUNDING)
     if walk:
         assert (joined.evaluated, joined.feasible, joined.fitting) == (whole.evaluated, whole.feasible, whole.fitting)
 
