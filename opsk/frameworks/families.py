@@ -40,6 +40,7 @@ _TRAINERS = MappingProxyType(
         "deepspeed": (deepspeed_config.NAMES, deepspeed_config.NAMES),
         "lightning": (NO_NAMES, NO_NAMES),
         "openrlhf": (NO_NAMES, NO_NAMES),
+        "ms-swift": (huggingface.TRAINER, huggingface.ON_DEEPSPEED),
     }
 )
 """Frameworks that FSDP or DeepSpeed's engine can run, and their settings with either."""

@@ -8,7 +8,7 @@ axolotl 0.4 to 0.13 (one sequence of 512 tokens).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -50,6 +50,19 @@ _TRAINERS = frozenset({"hf-trainer", "hf-trainer+deepspeed", LLAMA_FACTORY, AXOL
 ON_DEEPSPEED = frozenset({"hf-trainer+deepspeed", "deepspeed", "openrlhf"})
 """Frameworks that run on DeepSpeed's engine whatever their options say."""
 _BATCH, _AXOLOTL_BATCH = 8, 1
+_USUAL: Mapping[str, tuple[tuple[str, Any, str], ...]] = MappingProxyType(
+    {
+        "verl": (
+            ("plan.sharding", Sharding.ZERO3, "verl shards weights, gradients and optimizer states with FSDP"),
+            ("plan.recompute", Recompute.FULL, "verl recomputes all layers unless told otherwise, since 0.4"),
+        ),
+        "ms-swift": (
+            ("plan.micro_batch", 1, "ms-swift takes one sequence a GPU unless told otherwise"),
+            ("plan.recompute", Recompute.FULL, "ms-swift recomputes all layers unless told otherwise"),
+        ),
+    }
+)
+"""Sources: verl/trainer/config/ppo_trainer.yaml of verl; swift/arguments and swift/trainers of ms-swift 3."""
 _LENGTHS = MappingProxyType({**dict.fromkeys(_TRL, 1024), LLAMA_FACTORY: 2048, AXOLOTL: 512})
 _OPTIMIZERS = MappingProxyType(
     {
@@ -354,6 +367,8 @@ def fill_trainer(filling: Filling) -> None:
     if framework == LLAMA_FACTORY:
         why = "llama-factory recomputes all layers unless told otherwise"
         filling.assume("plan.recompute", lambda: (Recompute.FULL, why))
+    for field, value, why in _USUAL.get(framework, ()):
+        filling.assume(field, _make_usual_rule(value, why))
     if filling.options.get("fsdp") == "true":
         why = "FSDP shards weights, gradients and optimizer states unless told otherwise"
         filling.assume("plan.sharding", lambda: (Sharding.ZERO3, why))
@@ -365,6 +380,11 @@ def fill_trainer(filling: Filling) -> None:
         _states(filling, is_deepspeed=is_deepspeed)
     if filling.options.get("weights.offload") == "cpu":
         filling.values["plan.offload"] = Offload.OPTIMIZER_AND_WEIGHTS
+
+
+def _make_usual_rule(value: Any, why: str) -> Callable[[], tuple[Any, str]]:
+    """Return the rule of a setting that has the framework's default."""
+    return lambda: (value, why)
 
 
 def _optimizer(filling: Filling, *, is_deepspeed: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from opsk.costmodel.roles import RoleMemory
 from opsk.costmodel.table import PredictionTable
 from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS
 from opsk.hardware.spec import ClusterSpec
@@ -33,6 +34,8 @@ _BY_PARSER = frozenset(
 """Fields whose defaults are those of ``megatron/training/arguments.py``."""
 _COUNTED_AS = {"gpu": "cluster.gpu"}
 """Assumptions that the cost model knows under another name."""
+BY_FORMULA = "roles"
+"""The input that is never certain for a job of several models: their memory is a formula, held against no such job."""
 MAX_CHANGE_CHARS = 240
 """Longest change that is named [characters]: nobody pastes more flags from an error message."""
 
@@ -45,7 +48,9 @@ class Advice:
     ``unknown``, and then ``why_unknown`` lists the reasons, and ``requested`` the one or two values with which there
     would be a verdict. ``preflight`` is what the checks found that need no prediction. ``is_searched`` tells whether
     other plans were evaluated, ``is_short`` that they or the placement were left out because of load; ``is_gpu_known``
-    whether the requested GPU is in the catalogue.
+    whether the requested GPU is in the catalogue. ``roles`` is the memory of a job of several models, by role and phase;
+    ``prediction`` then has the memory of the phase that decides, and the time of the actor's update alone, which is not
+    shown.
     """
 
     verdict: Verdict
@@ -66,6 +71,7 @@ class Advice:
     is_searched: bool = False
     is_short: bool = False
     is_gpu_known: bool = True
+    roles: RoleMemory | None = None
 
 
 def find_guesses(workload: Workload, assumed: Iterable[Assumption]) -> Iterator[str]:
@@ -87,7 +93,8 @@ def oom_probability(advice: Advice) -> float | None:
 
 def find_memory_guesses(advice: Advice) -> tuple[str, ...]:
     """Return the inputs of the memory prediction that were guessed, sorted."""
-    return tuple(sorted(set(find_guesses(advice.workload, advice.assumed)) & MEMORY_INPUTS))
+    guessed = set(find_guesses(advice.workload, advice.assumed)) & MEMORY_INPUTS
+    return tuple(sorted(guessed | ({BY_FORMULA} if advice.roles is not None else set())))
 
 
 def explain_oom(advice: Advice) -> str:

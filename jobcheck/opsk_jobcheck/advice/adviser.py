@@ -29,6 +29,7 @@ from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.routes import Routes
 from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Assumption, Completion, complete
+from opsk.workload.roles import complete_roles
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.advice import Advice, find_guesses
 from opsk_jobcheck.advice.missing_values import MissingValue, find_missing_values, state_values
@@ -42,6 +43,7 @@ from opsk_jobcheck.advice.problems import (
     round_to_whole_batches,
 )
 from opsk_jobcheck.advice.recipe_cache import RecipeCache, RecipeKey, build_recipe
+from opsk_jobcheck.advice.roles import advise_roles
 from opsk_jobcheck.advice.search import SearchResult, Waste, WasteKind, search_improvements
 from opsk_jobcheck.advice.suggestions import Question
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
@@ -215,6 +217,9 @@ class Adviser:
         model, plan, cluster = bare.completion.model, bare.completion.plan, bare.cluster
         if model is None or plan is None or cluster is None:
             raise ValueError("only a complete workload on a known cluster can be predicted")
+        roles = complete_roles(bare.workload, model, plan)
+        if roles is not None:
+            return advise_roles(bare, roles, cluster, self.efficiency)
         efficiency = apply_case_spread(
             self.efficiency,
             find_guesses(bare.workload, bare.assumed),

@@ -14,6 +14,7 @@ from opsk.text import to_json_values
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.placement import PlacementAdvice
+from opsk_jobcheck.advice.roles import roles_document
 from opsk_jobcheck.advice.search import Waste
 from opsk_jobcheck.advice.suggestions import BestPlan, Suggestion
 from opsk_jobcheck.preflight.facts import PreflightFinding
@@ -31,6 +32,8 @@ def document(advice: Advice) -> dict[str, Any]:
     is_known = advice.cluster is not None and advice.is_gpu_known
     if advice.cluster is not None and is_known and memory["capacity_bytes"] is None:
         memory["capacity_bytes"] = advice.cluster.node.gpu.memory_bytes
+    if advice.roles is not None:
+        memory["roles"] = roles_document(advice.roles)
     return {
         "verdict": advice.verdict,
         "why_unknown": advice.why_unknown,
@@ -51,7 +54,7 @@ def document(advice: Advice) -> dict[str, Any]:
             "unknown": workload.unknown,
         },
         "memory": memory,
-        "time": predicted["time"] or dict(_NO_TIME),
+        "time": predicted["time"] if advice.roles is None and predicted["time"] else dict(_NO_TIME),
         "placement": placement_document(advice),
         "interference": interference_document(advice),
         "suggestions": [_suggestion(entry) for entry in advice.suggestions],
@@ -77,6 +80,8 @@ def record(advice: Advice, *, script_hash: str | None = None) -> AdviceRecord:
     """Return the compact record for the job's comment."""
     if advice.prediction is None or advice.completion.plan is None:
         return AdviceRecord(verdict=Verdict.UNKNOWN, hash=script_hash)
+    if advice.roles is not None:
+        return _record_memory(advice, script_hash)
     memory, time, plan = advice.prediction.memory, advice.prediction.time, advice.completion.plan
     return AdviceRecord(
         verdict=advice.verdict,
@@ -92,6 +97,20 @@ def record(advice: Advice, *, script_hash: str | None = None) -> AdviceRecord:
         dp=plan.dp,
         cp=plan.cp,
         ep=plan.ep,
+        hash=script_hash,
+    )
+
+
+def _record_memory(advice: Advice, script_hash: str | None) -> AdviceRecord:
+    """Return the record of a job of several models: no time of its steps was predicted."""
+    if advice.prediction is None:
+        return AdviceRecord(verdict=advice.verdict, hash=script_hash)
+    memory = advice.prediction.memory
+    return AdviceRecord(
+        verdict=advice.verdict,
+        fit=float(memory.fit_probability),
+        mem_bytes=float(memory.total_bytes.expected),
+        capacity_bytes=float(memory.capacity_bytes),
         hash=script_hash,
     )
 

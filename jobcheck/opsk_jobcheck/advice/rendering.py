@@ -10,6 +10,7 @@ from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice import sections
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.layout import CUT_MARK, LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, is_ascii_only, to_ascii
+from opsk_jobcheck.advice.roles import render_roles
 from opsk_jobcheck.advice.sections import render_network, render_sharing
 
 __all__ = ["MAX_LINES", "Detail", "is_ascii_only", "lines", "mark_array_task", "parse_detail", "short_lines"]
@@ -81,6 +82,8 @@ def _build_lines(advice: Advice) -> list[Line]:
     parts = [sections.headline(advice)]
     if advice.verdict is Verdict.UNKNOWN:
         parts += [*sections.unknown(advice), *sections.mending(advice)]
+    elif advice.roles is not None:
+        parts += [sections.memory(advice), *render_roles(advice)]
     else:
         out = sections.ways_out(advice) if advice.verdict is not Verdict.FITS else ()
         parts += [sections.memory(advice), *out, sections.speed(advice)]

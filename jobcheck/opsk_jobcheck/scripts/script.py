@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from opsk.workload.public_models.lookup import has_own_length
+from opsk.workload.roles import METHOD
 from opsk.workload.workload import Evidence, Problem, Unknown, Workload
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.bash.scope import DIRECTORY, resolve_path
@@ -199,7 +200,7 @@ def _read(
     if chosen:
         chosen[0].read(chosen[1], reading)
         doubt_what_differs(chosen[1], READERS, filter_training(commands), reading)
-        if TRAINABLE not in findings.options and ADAPTERS not in findings.options:
+        if not findings.options.keys() & {TRAINABLE, ADAPTERS, METHOD}:
             read_trainable(chosen[1].invocation, findings, framework=chosen[1].framework)
         read_ranks(launch.launcher_flags if launch else arguments_of(chosen[1].invocation), findings)
     if chosen and chosen[1].framework in WITH_OWN_PARTS:

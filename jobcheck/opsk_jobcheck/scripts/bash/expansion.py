@@ -40,6 +40,8 @@ _SINGLE = frozenset("@*")
 _QUOTE = re.compile(r"""["'\\]""")
 _MEMBERS = re.compile(r"\$\{[A-Za-z_]\w*\[@\]|\$@|\$\{@")
 _PER_MEMBER_OPERATORS = frozenset({"//", "/", "#", "##", "%", "%%", "/#", "/%", "^", "^^", ",", ",,"})
+ARGUMENTS_UNKNOWN = "the script's arguments are not known here"
+"""Why ``$@`` is unknown where nobody says what a script is given."""
 CHARS_PER_TRY = 256
 """Cutting tries a pattern at each end of a text; so many characters are worth looking at all of it once more."""
 _PATTERN_END = re.compile(r"""(?:\\.|'[^']*+'|"(?:[^"\\]|\\.)*+"|\$\{[^{}]*+\}|[^/])*+""", re.DOTALL)
@@ -193,7 +195,7 @@ class Expander:
         """Return what ``$@`` stands for, or a slice of it."""
         held = self.scope.arguments
         if held is None or (segment.op and not is_countable(held)):
-            return [_make_unknown_words("the script's arguments are not known here", segment.line)]
+            return [_make_unknown_words(ARGUMENTS_UNKNOWN, segment.line)]
         if not segment.op:
             return list(held)
         first = self.number(segment.arg.partition(":")[0], segment.line) if segment.op == ":" else None

@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opsk.frameworks.huggingface import FACTORY_NO_RECOMPUTE
+from opsk.frameworks.preferences import WITHOUT_REFERENCE
+from opsk.workload.roles import SCORES
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar
 from opsk_jobcheck.scripts.frameworks.huggingface.model import read_model
+from opsk_jobcheck.scripts.frameworks.huggingface.preferences import read_preferences
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import read_memory, read_settings
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, OPTION, WEIGHTS, read_trainable
 from opsk_jobcheck.scripts.frameworks.recipes import (
@@ -80,11 +83,33 @@ def read_llama_factory(match: Match, reading: Reading) -> None:
     state_open_fields(config, invocation, reading, launch=launch, doubt=is_unread)
     kind = config.entry("finetuning_type")
     usual = "lora" if kind is None and not config.why else ""
-    read_trainable(invocation, findings, settings=iterate_settings(config), framework=FRAMEWORK, adapters=usual)
+    stage = _find_stage(config)
+    read_trainable(
+        invocation,
+        findings,
+        settings=iterate_settings(config),
+        framework=FRAMEWORK,
+        adapters=usual,
+        knows_roles=bool(stage),
+    )
     _mark_trained_part(config, findings)
+    if stage:
+        read_preferences(stage, config, findings, usual_bits=16)
+        findings.options.pop(SCORES, None)  # its value head stands behind the logits
 
 
 LLAMA_FACTORY = Reader(frameworks=(FRAMEWORK,), recognise=recognise, read=read_llama_factory)
+
+
+def _find_stage(config: ConfigFile) -> str:
+    """Return the loss on preferences that is trained, empty for other stages."""
+    stage = config.entry("stage")
+    word = str(stage.value).lower() if stage is not None and not stage.why else ""
+    loss = config.entry("pref_loss")
+    other = str(loss.value).lower() if loss is not None and not loss.why else ""
+    if word == "dpo" and (loss is None or not loss.why):
+        return other if other in WITHOUT_REFERENCE else word
+    return word if word in ("kto", "rm") else ""
 
 
 def _find_program(invocation: Invocation) -> tuple[Program, int] | None:

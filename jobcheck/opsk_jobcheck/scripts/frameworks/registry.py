@@ -14,10 +14,13 @@ from opsk_jobcheck.scripts.frameworks.llama_factory import LLAMA_FACTORY
 from opsk_jobcheck.scripts.frameworks.megatron.megatron import BIONEMO_READER, MEGATRON
 from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON_READER, PICOTRON_READER
 from opsk_jobcheck.scripts.frameworks.nemo import NEMO_READER
+from opsk_jobcheck.scripts.frameworks.openrlhf import OPENRLHF_READER
 from opsk_jobcheck.scripts.frameworks.pytorch_programs import AWS_FSDP, FMS_FSDP, LLAMA_COOKBOOK, PYTORCH
 from opsk_jobcheck.scripts.frameworks.recognition import NAMED_BY_WORDS
+from opsk_jobcheck.scripts.frameworks.swift import SWIFT_READER
 from opsk_jobcheck.scripts.frameworks.torchtitan import TORCHTITAN
 from opsk_jobcheck.scripts.frameworks.torchtune import TORCHTUNE
+from opsk_jobcheck.scripts.frameworks.verl import VERL_READER
 from opsk_jobcheck.scripts.launchers.programs import CONNECTIVITY_READER
 from opsk_jobcheck.scripts.settings.reader import Reader
 
@@ -36,6 +39,9 @@ READERS: tuple[Reader, ...] = (
     PICOTRON_READER,
     NEMO_READER,
     NEOX_READER,
+    VERL_READER,
+    OPENRLHF_READER,
+    SWIFT_READER,
     LLAMA_FACTORY,
     AXOLOTL,
     HF_TRAINER,

@@ -19,7 +19,7 @@ from opsk_jobcheck.scripts.settings.findings import Findings
 FRAMEWORKS = frozenset(
     {
         *("llama-factory", "axolotl", "litgpt", "torchtune", "llama-cookbook"),
-        *("trl", "trl + accelerate", "hf-trainer", "hf-trainer+deepspeed"),
+        *("trl", "trl + accelerate", "hf-trainer", "hf-trainer+deepspeed", "ms-swift"),
     }
 )
 """Frameworks whose adapters are read: those that use PEFT, or have equivalent ones."""
@@ -68,6 +68,7 @@ MAX_SHOWN = 60
 MAX_PATH_CHARS = 512
 """Longest word that is looked at as the path of a program."""
 _ADAPTERS, _QUANTISED = "only adapters are trained", "the weights are quantized"
+_OF_ROLES = frozenset({"other models are in memory too", "only a reward model is trained"})
 _SWITCHES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (what, re.compile(pattern))
     for what, pattern in (
@@ -147,7 +148,7 @@ _PROGRAMS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 _KINDS = frozenset({"finetuning_type", "tuner_type", "train_type"})
 """Settings that may state that the whole model is trained."""
 _PROGRAM_ENDINGS = (".py",)
-_SUBCOMMANDS = frozenset({"dpo", "ppo", "grpo", "rloo", "kto", "rlhf"})
+_SUBCOMMANDS = frozenset({"dpo", "ppo", "grpo", "rloo", "kto", "gkd", "rlhf"})
 _WITH_SUBCOMMANDS = frozenset({"trl", "swift", "tune", "ilab"})
 
 
@@ -253,6 +254,7 @@ def read_trainable(
     settings: Iterable[Setting] = (),
     framework: str = "",
     adapters: str = "",
+    knows_roles: bool = False,
 ) -> None:
     """State in ``findings.options`` which adapters are trained, or that the trainable part is unknown.
 
@@ -266,11 +268,15 @@ def read_trainable(
         Whose adapters they would be; those of others are not read.
     adapters
         The kind that the program trains by itself, such as ``lora``; empty where it trains the whole model.
+    knows_roles
+        Whether the reader states the other models in memory itself.
     """
     of_files = list(settings)
     given = [*iterate_command_settings(invocation, is_relevant=_is_relevant), *of_files]
     of_program = list(_find_in_programs(invocation, findings.file))
     reasons = [*_find_in_settings(given, findings.file), *of_program]
+    if knows_roles:
+        reasons = [(what, place) for what, place in reasons if what not in _OF_ROLES]
     adapters = adapters or ("lora" if any(what == _ADAPTERS for what, _ in of_program) else "")
     kinds = {what for what, _ in reasons} | {_ADAPTERS for _ in range(bool(adapters))}
     if _ADAPTERS in kinds and kinds <= {_ADAPTERS, _QUANTISED}:

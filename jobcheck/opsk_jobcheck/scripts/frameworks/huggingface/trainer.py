@@ -17,6 +17,8 @@ from opsk.frameworks.usual_settings import BATCHES
 from opsk.workload.completion import MASKED
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
 from opsk_jobcheck.scripts.frameworks.huggingface.model import SHAPE, find_public_name, read_model
+from opsk_jobcheck.scripts.frameworks.huggingface.preferences import PREFERENCE_KINDS, read_preferences
+from opsk_jobcheck.scripts.frameworks.huggingface.role_settings import find_opaque
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     FIELDS,
     LENGTHS,
@@ -132,7 +134,12 @@ def read_hf_trainer(match: Match, reading: Reading) -> None:
     why = config.why or (f"it may be among words that cannot be told: {opaque[0].why}" if opaque else "")
     if why:
         mark_all_unknown(findings, (*FIELDS[:1], "model.seq"), why, invocation.line)
-    read_trainable(invocation, findings, settings=iterate_settings(config), framework=match.framework)
+    kind = _find_trl_kind(match.invocation, program) if is_trl else ""
+    knows_roles = kind in PREFERENCE_KINDS
+    settings = iterate_settings(config)
+    read_trainable(invocation, findings, settings=settings, framework=match.framework, knows_roles=knows_roles)
+    if knows_roles:
+        read_preferences(kind, config, findings, usual_bits=32, opaque=find_opaque(program))
 
 
 HF_TRAINER = Reader(
@@ -148,6 +155,15 @@ def _find_program(invocation: Invocation) -> Program | None:
     if trl is not None and trl.words and trl.words[0].known in _TRL_COMMANDS:
         return Program(name="trl", is_module=False, words=trl.words[1:])
     return program_of(invocation)
+
+
+def _find_trl_kind(invocation: Invocation, program: Program) -> str:
+    """Return which of TRL's trainers runs, as its command or its file names it."""
+    if program.name == "trl":
+        command = find_command(invocation, "trl")
+        return (command.words[0].known or "") if command is not None and command.words else ""
+    word = program.file.removesuffix(".py").rpartition(".")[2].removeprefix("run_")
+    return "reward" if word.startswith("reward") else word.partition("_")[0]
 
 
 def _get_launcher_words(invocation: Invocation, program: Program) -> tuple[Text, ...]:
