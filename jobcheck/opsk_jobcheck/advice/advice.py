@@ -48,9 +48,9 @@ class Advice:
     ``unknown``, and then ``why_unknown`` lists the reasons, and ``requested`` the one or two values with which there
     would be a verdict. ``preflight`` is what the checks found that need no prediction. ``is_searched`` tells whether
     other plans were evaluated, ``is_short`` that they or the placement were left out because of load; ``is_gpu_known``
-    whether the requested GPU is in the catalogue. ``roles`` is the memory of a job of several models, by role and phase;
-    ``prediction`` then has the memory of the phase that decides, and the time of the actor's update alone, which is not
-    shown.
+    whether the requested GPU is in the catalogue. ``roles`` is the memory of a job of several models, by role and
+    phase; ``prediction`` then has the memory of the phase that decides, and the time of the actor's update alone, which
+    is not shown.
     """
 
     verdict: Verdict
