@@ -64,6 +64,9 @@ class AdvisorConfig(BaseModel):
         File of JSON lines: requests, answers and their duration; ``None`` writes them to stderr.
     default_partition
         Partition of jobs that name none: ``cli_filter`` does not see it, and rules by partition need it.
+    advise_inference
+        Also answer for jobs that only generate (vLLM, SGLang): whether model and KV cache fit. They are left alone
+        otherwise.
     policy
         Rules, of which the first match applies; jobs without a match are advised.
     live_interval_s
@@ -85,6 +88,7 @@ class AdvisorConfig(BaseModel):
     short_advice_from: int = Field(default=1, ge=0, le=256)
     audit_log: Path | None = None
     default_partition: str | None = None
+    advise_inference: bool = Field(default=False, strict=True)
     policy: tuple[PolicyRule, ...] = ()
     live_interval_s: float = Field(default=15.0, ge=0, le=3600)
     live_folder: Path | None = None

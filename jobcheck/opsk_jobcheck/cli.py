@@ -114,7 +114,7 @@ def _render(advice: Advice, detail: Detail, *, is_array: bool, ascii_only: bool)
     """Return the lines for the user: the advice, or why there is none."""
     if advice.workload.opted_out:
         return ("the script says #OPSK off: sbatch would print no advice",)
-    if not advice.workload.is_training:
+    if not advice.workload.is_training and advice.serving is None:
         return ("no training job that opsk knows: sbatch would print no advice",)
     rows = lines(advice, detail, ascii_only=ascii_only)
     if not rows:

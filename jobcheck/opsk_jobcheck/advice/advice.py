@@ -23,6 +23,7 @@ from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.missing_values import MissingValue
 from opsk_jobcheck.advice.placement import PlacementAdvice
 from opsk_jobcheck.advice.search import Waste
+from opsk_jobcheck.advice.serving import ServingAdvice
 from opsk_jobcheck.advice.suggestions import BestPlan, Suggestion
 from opsk_jobcheck.preflight.facts import PreflightFinding
 from opsk_jobcheck.scripts.frameworks.megatron.megatron import ALL_READ, COMMAND
@@ -50,7 +51,7 @@ class Advice:
     other plans were evaluated, ``is_short`` that they or the placement were left out because of load; ``is_gpu_known``
     whether the requested GPU is in the catalogue. ``roles`` is the memory of a job of several models, by role and
     phase; ``prediction`` then has the memory of the phase that decides, and the time of the actor's update alone, which
-    is not shown.
+    is not shown. ``serving`` is the answer on an engine of a job that only generates.
     """
 
     verdict: Verdict
@@ -72,6 +73,7 @@ class Advice:
     is_short: bool = False
     is_gpu_known: bool = True
     roles: RoleMemory | None = None
+    serving: ServingAdvice | None = None
 
 
 def find_guesses(workload: Workload, assumed: Iterable[Assumption]) -> Iterator[str]:

@@ -30,6 +30,7 @@ from opsk.planning.routing.routes import Routes
 from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Assumption, Completion, complete
 from opsk.workload.roles import complete_roles
+from opsk.workload.serving import Serving, complete_serving
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.advice import Advice, find_guesses
 from opsk_jobcheck.advice.missing_values import MissingValue, find_missing_values, state_values
@@ -45,6 +46,7 @@ from opsk_jobcheck.advice.problems import (
 from opsk_jobcheck.advice.recipe_cache import RecipeCache, RecipeKey, build_recipe
 from opsk_jobcheck.advice.roles import advise_roles
 from opsk_jobcheck.advice.search import SearchResult, Waste, WasteKind, search_improvements
+from opsk_jobcheck.advice.serving import advise_serving
 from opsk_jobcheck.advice.suggestions import Question
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState
@@ -92,6 +94,8 @@ class Adviser:
     cache
         Earlier results by recipe, for a long-running service; it belongs to this cluster, fabric and efficiency.
         ``None`` computes everything each time.
+    advises_inference
+        True where the site wants answers for jobs that only generate.
     """
 
     cluster: ClusterSpec | None = None
@@ -107,6 +111,7 @@ class Adviser:
     live: LiveState | None = None
     default_partition: str | None = None
     cache: RecipeCache | None = None
+    advises_inference: bool = False
 
     def advise(self, workload: Workload, constraints: NodeConstraints = ANY_NODES) -> Advice:
         """Return the advice for one workload; unknowns are reported in it, and nothing is raised for them.
@@ -133,6 +138,8 @@ class Adviser:
 
     def _analyze(self, workload: Workload, constraints: NodeConstraints) -> Advice:
         """Return the advice for one workload without the checks that need no prediction."""
+        if (serving := self._find_serving(workload)) is not None:
+            return self._advise_serving(workload, serving)
         workload = apply_launcher_ranks(workload)
         counted, rounded = round_to_whole_batches(workload)
         completion = complete(counted)
@@ -198,6 +205,35 @@ class Adviser:
             return ()
         is_small = float(memory.total_bytes.expected) < SMALL_SHARE * float(memory.capacity_bytes)
         return () if is_small else values
+
+    def leaves_alone(self, workload: Workload) -> bool:
+        """Return whether there is nothing to say on a job: it does not train, and no engine of it is to be advised."""
+        return not workload.is_training and self._find_serving(workload) is None
+
+    def _find_serving(self, workload: Workload) -> Serving | None:
+        """Return what a job serves, where the site wants an answer on it and there is one."""
+        serving = complete_serving(workload) if self.advises_inference else None
+        is_known = serving is not None and self.cluster is not None and not serving.why_unknown
+        return serving if is_known else None
+
+    def _advise_serving(self, workload: Workload, serving: Serving) -> Advice:
+        """Return the answer on an engine of a job that only generates."""
+        bare = Advice(
+            verdict=Verdict.UNKNOWN,
+            workload=replace(workload, model=replace(workload.model, name=serving.model), evidence=()),
+            completion=complete(workload),
+            cluster=self.cluster,
+            cluster_from=self.cluster_from,
+            problems=workload.problems,
+        )
+        if self.cluster is None or serving.shape is None:
+            return bare
+        try:
+            cluster, _ = _with_requested_gpu(self.cluster, workload.gpu)
+        except InputError as error:
+            return replace(bare, is_gpu_known=False, why_unknown=(error.message,))
+        answer = advise_serving(serving, serving.shape, cluster, gpus_per_node=cluster.node.gpus)
+        return replace(bare, cluster=cluster, verdict=answer.verdict, serving=answer)
 
     def _find_obstacles(self, workload: Workload, completion: Completion) -> tuple[str, ...]:
         """Return the reasons why no prediction is possible."""
@@ -408,6 +444,7 @@ def build_site_adviser(
         fabric_from=", ".join(str(dump) for dump in dumps),
         efficiency=efficiency,
         default_partition=site.advisor.default_partition,
+        advises_inference=site.advisor.advise_inference,
     )
 
 

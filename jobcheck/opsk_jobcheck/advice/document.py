@@ -16,6 +16,7 @@ from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.placement import PlacementAdvice
 from opsk_jobcheck.advice.roles import roles_document
 from opsk_jobcheck.advice.search import Waste
+from opsk_jobcheck.advice.serving import serving_document
 from opsk_jobcheck.advice.suggestions import BestPlan, Suggestion
 from opsk_jobcheck.preflight.facts import PreflightFinding
 
@@ -34,7 +35,8 @@ def document(advice: Advice) -> dict[str, Any]:
         memory["capacity_bytes"] = advice.cluster.node.gpu.memory_bytes
     if advice.roles is not None:
         memory["roles"] = roles_document(advice.roles)
-    return {
+    serving = {"serving": serving_document(advice.serving)} if advice.serving is not None else {}
+    return serving | {
         "verdict": advice.verdict,
         "why_unknown": advice.why_unknown,
         "cluster": {

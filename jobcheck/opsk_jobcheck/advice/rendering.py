@@ -12,6 +12,7 @@ from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.layout import CUT_MARK, LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, is_ascii_only, to_ascii
 from opsk_jobcheck.advice.roles import render_roles
 from opsk_jobcheck.advice.sections import render_network, render_sharing
+from opsk_jobcheck.advice.serving import render_serving
 
 __all__ = ["MAX_LINES", "Detail", "is_ascii_only", "lines", "mark_array_task", "parse_detail", "short_lines"]
 
@@ -70,6 +71,8 @@ def mark_array_task(rows: tuple[str, ...], *, is_array: bool, ascii_only: bool =
 
 def _render_short(advice: Advice) -> tuple[str, ...]:
     """Return headline and verdict; without a verdict, the first line on what is wrong or missing."""
+    if advice.serving is not None:
+        return sections.headline(advice).row(), next(render_serving(advice.serving)).row()
     if advice.verdict is not Verdict.UNKNOWN:
         return sections.headline(advice).row(), sections.memory(advice).row()
     parts = (*sections.unknown(advice), *sections.mending(advice), *sections.problems(advice))
@@ -80,7 +83,9 @@ def _render_short(advice: Advice) -> tuple[str, ...]:
 def _build_lines(advice: Advice) -> list[Line]:
     """Return all lines of the advice, in reading order."""
     parts = [sections.headline(advice)]
-    if advice.verdict is Verdict.UNKNOWN:
+    if advice.serving is not None:
+        parts += render_serving(advice.serving)
+    elif advice.verdict is Verdict.UNKNOWN:
         parts += [*sections.unknown(advice), *sections.mending(advice)]
     elif advice.roles is not None:
         parts += [sections.memory(advice), *render_roles(advice)]

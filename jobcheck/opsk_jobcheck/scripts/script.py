@@ -37,6 +37,7 @@ from opsk_jobcheck.scripts.frameworks.recognition import (
     select_commands,
 )
 from opsk_jobcheck.scripts.frameworks.registry import READERS
+from opsk_jobcheck.scripts.frameworks.serving import read_serving
 from opsk_jobcheck.scripts.launchers.programs import (
     CONNECTIVITY,
     SHAPE,
@@ -231,6 +232,8 @@ def _read(
             source=find_source(command, reading) if framework in OWN_PROGRAMS | WITH_OWN_PARTS else None,
         )
         facts = tuple(read_run_facts(start))
+    if not is_training:
+        read_serving(result.invocations, reading)
     if is_training and not chosen:
         _report_unread(framework, findings, model_name=reading.model_name)
     return Workload(

@@ -95,7 +95,7 @@ class SiteAnalyzer:
         if missing and query.may_want:
             # a wrapper trains nothing by itself: a script that it starts or sources may
             return Analysis(wanted=missing)
-        if not workload.is_training:
+        if self._adviser.leaves_alone(workload):
             return Analysis(silent=True)
         live = self._live.state() if self._live is not None and not query.quick else None
         constraints = ANY_NODES if query.quick else parse_node_constraints(query.text, query.request)
