@@ -180,7 +180,8 @@ class RoleSet:
     loss
         How log-probabilities are computed, where that is not the plan's loss.
     is_padding_free
-        True where a micro-batch has no padding.
+        True where a micro-batch has no padding, or where it is not known whether layers are recomputed: activations may
+        then be a small part of what is computed.
     log_probs
         Tokens of a forward pass that only computes log-probabilities.
     assumed
@@ -222,7 +223,7 @@ def complete_roles(workload: Workload, model: ModelShape, plan: Plan) -> RoleSet
         engine=_find_engine(options, model),
         has_scores=options.get(SCORES) == "true",
         loss=_LOSSES.get(options.get(LOSS_BYTES, "")),
-        is_padding_free=options.get(PADDING_FREE) == "true",
+        is_padding_free=options.get(PADDING_FREE) == "true" or workload.plan.recompute is None,
         log_probs=log_probs if TOKENS in options and log_probs else log_probs * model.seq,
         assumed=tuple(assumed),
     )

@@ -22,6 +22,7 @@ from opsk.workload.defaults import MEGATRON_DEEPSPEED, MEGATRON_LM, Assumption
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.missing_values import MissingValue
 from opsk_jobcheck.advice.placement import PlacementAdvice
+from opsk_jobcheck.advice.role_changes import RoleChange
 from opsk_jobcheck.advice.search import Waste
 from opsk_jobcheck.advice.serving import ServingAdvice
 from opsk_jobcheck.advice.suggestions import BestPlan, Suggestion
@@ -73,6 +74,7 @@ class Advice:
     is_short: bool = False
     is_gpu_known: bool = True
     roles: RoleMemory | None = None
+    role_changes: tuple[RoleChange, ...] = ()
     serving: ServingAdvice | None = None
 
 

@@ -255,7 +255,7 @@ class Adviser:
             raise ValueError("only a complete workload on a known cluster can be predicted")
         roles = complete_roles(bare.workload, model, plan)
         if roles is not None:
-            return advise_roles(bare, roles, cluster, self.efficiency)
+            return advise_roles(bare, roles, cluster, self.efficiency, is_searched=self.search)
         efficiency = apply_case_spread(
             self.efficiency,
             find_guesses(bare.workload, bare.assumed),

@@ -14,7 +14,7 @@ from opsk.text import to_json_values
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.placement import PlacementAdvice
-from opsk_jobcheck.advice.roles import roles_document
+from opsk_jobcheck.advice.roles import changes_document, roles_document
 from opsk_jobcheck.advice.search import Waste
 from opsk_jobcheck.advice.serving import serving_document
 from opsk_jobcheck.advice.suggestions import BestPlan, Suggestion
@@ -35,6 +35,7 @@ def document(advice: Advice) -> dict[str, Any]:
         memory["capacity_bytes"] = advice.cluster.node.gpu.memory_bytes
     if advice.roles is not None:
         memory["roles"] = roles_document(advice.roles)
+        memory["role_changes"] = changes_document(advice.role_changes)
     serving = {"serving": serving_document(advice.serving)} if advice.serving is not None else {}
     return serving | {
         "verdict": advice.verdict,

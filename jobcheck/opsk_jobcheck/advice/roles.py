@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,17 +15,26 @@ from opsk.costmodel.table import MemoryTable, Range
 from opsk.costmodel.uncertainty.verdict import compute_verdict
 from opsk.hardware.spec import ClusterSpec
 from opsk.units import as_gib
+from opsk.workload.advice_record import Verdict
 from opsk.workload.roles import Place, Role, RoleSet
 from opsk_jobcheck.advice.advice import Advice
-from opsk_jobcheck.advice.layout import Line, Weight, fit_parts
+from opsk_jobcheck.advice.layout import Line, Weight, continuation, fit_parts
+from opsk_jobcheck.advice.role_changes import RoleChange, find_role_changes
 
 MIN_SHOWN_GIB = 0.1
 BY_FORMULA = "an estimate from formulas: no such job was measured"
 _PLACES = {Place.OTHER_GPUS: " on its own GPUs"}
 
 
-def advise_roles(bare: Advice, roles: RoleSet, cluster: ClusterSpec, efficiency: Efficiency) -> Advice:
-    """Return the advice on a job of several models: verdict and memory of the phase that decides.
+def advise_roles(
+    bare: Advice, roles: RoleSet, cluster: ClusterSpec, efficiency: Efficiency, *, is_searched: bool
+) -> Advice:
+    """Return the advice on a job of several models: verdict, the memory of the phase that decides, and what would fit.
+
+    Parameters
+    ----------
+    is_searched
+        Whether to search for changes.
 
     Raises
     ------
@@ -33,6 +42,7 @@ def advise_roles(bare: Advice, roles: RoleSet, cluster: ClusterSpec, efficiency:
         When the actor cannot be predicted.
     """
     memory = predict_roles(roles, cluster, efficiency)
+    changes = find_role_changes(bare.workload, roles, memory, cluster, efficiency) if is_searched else ()
     prediction = replace(memory.prediction, memory=build_memory_table(memory))
     return replace(
         bare,
@@ -40,6 +50,7 @@ def advise_roles(bare: Advice, roles: RoleSet, cluster: ClusterSpec, efficiency:
         verdict=compute_verdict(memory.binding.chance),
         prediction=prediction,
         roles=memory,
+        role_changes=changes,
     )
 
 
@@ -86,6 +97,10 @@ def render_roles(advice: Advice) -> Iterator[Line]:
         weight=Weight.VERDICT,
         topic="phases",
     )
+    for index, change in enumerate(advice.role_changes):
+        ending = "fits" if change.verdict is Verdict.FITS else "tight"
+        way = f"→ {change.setting}: {ending}, {change.phase.value} {as_gib(change.memory_bytes):.1f} GiB decides then"
+        yield continuation(way, Weight.SECOND if index else Weight.WAY_OUT, brief=way, topic="change")
     yield Line(label="", text=BY_FORMULA, brief=BY_FORMULA, weight=Weight.OTHER, topic="how sure")
 
 
@@ -111,6 +126,19 @@ def roles_document(memory: RoleMemory) -> list[dict[str, Any]]:
             "fit_probability": moment.chance,
         }
         for moment in memory.moments
+    ]
+
+
+def changes_document(changes: Iterable[RoleChange]) -> list[dict[str, Any]]:
+    """Return the changes with which a job of several models fits."""
+    return [
+        {
+            "setting": change.setting,
+            "verdict": change.verdict,
+            "phase": change.phase,
+            "memory_bytes": change.memory_bytes,
+        }
+        for change in changes
     ]
 
 

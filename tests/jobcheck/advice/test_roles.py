@@ -76,6 +76,31 @@ def test_an_engine_and_an_optimizer_that_exceed_the_gpu_together_run_out() -> No
     assert advice.roles.binding.phase == "generate"
 
 
+@pytest.mark.parametrize(
+    ("command", "setting"),
+    [
+        (sized("Qwen/Qwen2.5-7B-Instruct", 1, 0.85, 2), "actor_rollout_ref.rollout.gpu_memory_utilization=0."),
+        (sized("Qwen/Qwen2.5-32B-Instruct", 1, 0.35, 2, 1024, OFFLOAD), "tensor_model_parallel_size=4"),
+        (
+            "python3 -m openrlhf.cli.train_ppo_ray --pretrain Qwen/Qwen2.5-7B --zero_stage 3 --bf16 "
+            "--micro_train_batch_size 1 --prompt_max_len 512 --generate_max_len 512 --colocate_all_models "
+            "--vllm_num_engines 8 --vllm_enable_sleep --vllm_gpu_memory_utilization 0.9 --gradient_checkpointing "
+            "--advantage_estimator group_norm --init_kl_coef 0",
+            "--vllm_gpu_memory_utilization 0.",
+        ),
+    ],
+)
+def test_a_setting_of_the_script_is_named_with_which_it_fits(command: str, setting: str) -> None:
+    advice = advised(command)
+    assert advice.verdict is not Verdict.FITS
+    assert setting in " ".join(change.setting for change in advice.role_changes)
+    assert setting in "\n".join(lines(advice))
+
+
+def test_what_fits_needs_no_change() -> None:
+    assert not advised(sized("Qwen/Qwen2.5-7B-Instruct", 1, 0.5, 2)).role_changes
+
+
 def test_the_lines_name_phases_and_roles_and_say_that_it_is_an_estimate() -> None:
     text = "\n".join(lines(advised(sized("Qwen/Qwen2-7B-Instruct", 8, 0.6, 2)), "long"))
     assert "generate" in text

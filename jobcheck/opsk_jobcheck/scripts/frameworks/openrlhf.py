@@ -203,6 +203,8 @@ def _read_engine(settings: RoleSettings, findings: Findings, *, shares_all: bool
         settings.doubt(names.MEMORY_SHARE[0], "the engine's share of memory or its tensor parallelism is not known")
         return
     findings.options |= {roles.ENGINE_SHARE: share, roles.ENGINE_TP: str(tp)}
+    settings.state_text(roles.ENGINE_SHARE, *names.MEMORY_SHARE)
+    settings.state_text(roles.ENGINE_TP, *names.ENGINE_TP)
     settings.state_option(roles.ENGINE_EAGER, *names.EAGER)
     findings.options[roles.ENGINE_SLEEPS] = "true" if shares_all and settings.is_on(*names.ENGINE_SLEEPS) else "false"
 

@@ -27,6 +27,7 @@ from opsk.frameworks.usual_settings import (
 )
 from opsk.workload.completion import MASKED
 from opsk.workload.public_models.lookup import has_own_length, public_model
+from opsk.workload.roles import METHOD
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import MAX_NAME, name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
@@ -48,6 +49,7 @@ from opsk_jobcheck.scripts.frameworks.program_settings import (
     get_last_name,
     read_source,
 )
+from opsk_jobcheck.scripts.frameworks.python_roles import find_loss, find_trainers, forget_name, state_python_roles
 from opsk_jobcheck.scripts.frameworks.python_source import (
     FREEZES,
     Call,
@@ -148,7 +150,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
         _state_trained_part(settings, reading)
     if TRAINABLE not in findings.options:
         rows = [_to_setting(name, entry) for name, entry in settings.of_files[:MAX_ENTRIES]]
-        read_trainable(invocation, findings, settings=rows)
+        read_trainable(invocation, findings, settings=rows, knows_roles=METHOD in findings.options)
     why, named = settings.closed, reading.model_name
     for name in NEEDED if why else ():
         is_known = named and (name in SHAPE or (name == "model.seq" and has_own_length(named)))
@@ -532,15 +534,24 @@ def _list_loaded(settings: ProgramSettings) -> list[Entry]:
 def _state_trained_part(settings: ProgramSettings, reading: Reading) -> None:
     """State that adapters, a part of the model, or other models beside it are trained or held."""
     source, findings = settings.source, reading.findings
-    if source is None or TRAINABLE in findings.options:
+    if source is None:
+        return
+    trainers = find_trainers(settings)
+    if trainers:
+        forget_name(settings, findings)
+    if TRAINABLE in findings.options:
         return
     for call in source.calls:
+        if find_loss(call.function) and trainers:
+            continue
         quantised = [call.keywords[name] for name in ("load_in_4bit", "load_in_8bit") if name in call.keywords]
         is_quantised = any(not value.is_known or value.literal for value in quantised)
         what = "the weights are quantized" if is_quantised else _get_part(call.function)
         if what and settings.is_active(call) is not False:
             findings.options[TRAINABLE] = f"unknown: {what} ({call.function}, {settings.file}:{call.line})"
             return
+    if trainers:
+        state_python_roles(trainers[0], settings, findings)
     _state_optimizer(settings, reading)
 
 

@@ -195,6 +195,8 @@ def _read_engine(settings: RoleSettings, findings: Findings) -> None:
         settings.doubt(f"{section}.{verl.ENGINE_TP[0]}", "the engine's tensor parallelism is not known")
         return
     findings.options[roles.ENGINE_TP] = str(tp)
+    settings.state_text(roles.ENGINE_SHARE, f"{section}.{verl.MEMORY_SHARE[0]}")
+    settings.state_text(roles.ENGINE_TP, f"{section}.{verl.ENGINE_TP[0]}")
     findings.options[roles.ENGINE_SLEEPS] = (
         "true" if settings.is_on(f"{section}.{verl.SLEEPS}", otherwise=True) else "false"
     )

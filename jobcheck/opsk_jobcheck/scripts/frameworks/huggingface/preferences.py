@@ -97,6 +97,8 @@ def _read_generating(settings: RoleSettings, findings: Findings, *, usual_share:
         settings.doubt(names.SHARE[0], "the engine's share of memory or its tensor parallelism is not known")
         return
     findings.options |= {roles.ENGINE_SHARE: share, roles.ENGINE_TP: str(tp)}
+    settings.state_text(roles.ENGINE_SHARE, *names.SHARE)
+    settings.state_text(roles.ENGINE_TP, *names.TENSOR)
     if length := settings.number(*names.LENGTH, otherwise=0):
         findings.options[roles.ENGINE_LENGTH] = str(length)
     findings.options[roles.ENGINE_SLEEPS] = (

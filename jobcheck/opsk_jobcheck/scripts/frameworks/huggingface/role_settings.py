@@ -14,6 +14,7 @@ from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean, parse_integer
 
+MAX_TEXT = 120
 _ABSENT = ("null", "none", "")
 
 
@@ -93,6 +94,12 @@ class RoleSettings:
     def state_option(self, option: str, *names: str, otherwise: bool = False) -> None:
         """State a switch as an option of the workload."""
         self.findings.options[option] = "true" if self.is_on(*names, otherwise=otherwise) else "false"
+
+    def state_text(self, option: str, *names: str) -> None:
+        """State how the script writes a setting, for suggestions in its own words."""
+        entry = self.entry(*names)
+        if entry is not None and len(entry.text) < MAX_TEXT:
+            self.findings.options[f"{option}.text"] = entry.text
 
     def doubt(self, name: str, why: str) -> None:
         """Report that a setting is not known without which memory is not."""

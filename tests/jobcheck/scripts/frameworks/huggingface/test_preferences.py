@@ -82,3 +82,29 @@ def test_a_teacher_or_ppo_of_trl_stays_unknown() -> None:
 def test_grpo_trains_prompt_and_answer() -> None:
     text = f"{HEAD}{VLLM} --max_prompt_length 256\n"
     assert read_script(text, file="job.sh").model.seq == 1280
+
+
+PYTHON = """from trl import {name}Config, {name}Trainer
+args = {name}Config(output_dir="o", per_device_train_batch_size=2, {settings})
+{name}Trainer(model="Qwen/Qwen2.5-7B", args=args, {more}).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "more", "option", "value"),
+    [
+        ("DPO", "max_length=2048", "", "roles.sequences", "2"),
+        ("DPO", "max_length=2048, precompute_ref_log_probs=True", "", "roles.reference", None),
+        ("ORPO", "max_length=2048", "", "roles.reference", None),
+        ("GRPO", "use_vllm=True, vllm_mode='colocate'", "", "rollout.memory_share", "0.3"),
+        ("GRPO", "beta=0.0", "", "roles.reference", None),
+        ("GRPO", "beta=0.0", "reward_funcs='org/reward-model'", "roles.method", None),
+        ("PPO", "response_length=53", "", "roles.method", None),
+    ],
+)
+def test_a_trainer_that_a_python_file_makes_is_read_from_it(
+    name: str, settings: str, more: str, option: str, value: str | None
+) -> None:
+    text = PYTHON.format(name=name, settings=settings, more=more)
+    read = read_script(f"{HEAD}torchrun --nproc_per_node 8 train_it.py\n", file="job.sh", files={"train_it.py": text})
+    assert dict(read.options).get(option) == value
