@@ -1,6 +1,6 @@
 """Defines the models that share the GPUs of a job beside the one that it trains: preference training and RL.
 
-A script's reader states them as options of the workload (`ROLE_OPTIONS`); `complete_roles` makes values of them.
+A script's reader states them as options of the workload (`ROLE_PREFIXES`); `complete_roles` makes values of them.
 """
 
 from __future__ import annotations
@@ -73,23 +73,8 @@ ENGINE, ENGINE_PLACE, ENGINE_SHARE, ENGINE_TP = (
 ENGINE_SLEEPS, ENGINE_EAGER, ENGINE_LENGTH = "rollout.sleeps", "rollout.eager", "rollout.length"
 LOG_PROBS = "roles.log_probs.sequences"
 """Sequences (or with `TOKENS` tokens) of a forward pass that only computes log-probabilities."""
-ROLE_OPTIONS = (
-    *(
-        METHOD,
-        SEQUENCES,
-        SCORES,
-        TOKENS,
-        LOSS_BYTES,
-        PADDING_FREE,
-        ACTOR_GPUS,
-        ACTOR_RESTS,
-        REFERENCE,
-        REFERENCE_BITS,
-        REWARD,
-    ),
-    *(REWARD_MODEL, CRITIC, CRITIC_MODEL, CRITIC_BATCH, CRITIC_RESTS, ENGINE, ENGINE_PLACE, ENGINE_SHARE, ENGINE_TP),
-    *(ENGINE_SLEEPS, ENGINE_EAGER, ENGINE_LENGTH, LOG_PROBS),
-)
+ROLE_PREFIXES = ("roles.", "rollout.")
+"""What the names of these options begin with."""
 WEIGHTS_REST, OPTIMIZER_REST = "weights", "optimizer"
 OWN_GENERATION = "generate"
 """The engine where the trained model itself generates (``model.generate``)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from opsk.workload.roles import METHOD, ROLE_OPTIONS
+from opsk.workload.roles import METHOD, ROLE_PREFIXES
 from opsk_jobcheck.scripts.bash.expansion import ARGUMENTS_UNKNOWN
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION
@@ -128,8 +128,8 @@ def find_opaque(program: Program) -> str:
 def mark_roles_unknown(findings: Findings, what: str, line: int) -> None:
     """Mark the memory of a job of several models as unknown; the values that were read stay."""
     method = findings.options.get(METHOD)
-    for name in ROLE_OPTIONS:
-        findings.options.pop(name, None)
+    for name in [name for name in findings.options if name.startswith(ROLE_PREFIXES)]:
+        del findings.options[name]
     if OPTION not in findings.options:
         shown = f", {findings.file}:{findings.locate(line)[1]}" if line else f", {findings.file}"
         kind = f"the memory of its models ({method}) is not known" if method else "other models are in memory too"
