@@ -41,7 +41,7 @@ def find_role_changes(
     now = compute_verdict(memory.binding.chance)
     if now is Verdict.FITS:
         return ()
-    found: list[RoleChange] = []
+    changes: list[RoleChange] = []
     for steps in _list_candidates(workload, roles, memory.binding.phase):
         for setting, changed in steps:
             binding = predict_roles(changed, cluster, efficiency).binding
@@ -50,9 +50,9 @@ def find_role_changes(
                 change = RoleChange(
                     setting=setting, verdict=verdict, memory_bytes=binding.total.expected, phase=binding.phase
                 )
-                found.append(change)
+                changes.append(change)
                 break
-    return tuple(sorted(found, key=lambda change: _ORDER.index(change.verdict)))[:MAX_CHANGES]
+    return tuple(sorted(changes, key=lambda change: _ORDER.index(change.verdict)))[:MAX_CHANGES]
 
 
 def _list_candidates(workload: Workload, roles: RoleSet, phase: Phase) -> Iterator[list[tuple[str, RoleSet]]]:

@@ -46,10 +46,10 @@ MAX_COMMANDS = 64
 
 def read_serving(invocations: Sequence[Invocation], reading: Reading) -> None:
     """State as options what the one engine of a script serves; nothing where there are several, or none."""
-    found = [row for entry in invocations[:MAX_COMMANDS] if (row := _find_engine(entry, reading)) is not None]
-    if len(found) != 1:
+    engines = [row for entry in invocations[:MAX_COMMANDS] if (row := _find_engine(entry, reading)) is not None]
+    if len(engines) != 1:
         return
-    engine, given = found[0]
+    engine, given = engines[0]
     options = reading.findings.options
     options[serving.ENGINE] = engine
     for option, names in _NAMES.items():

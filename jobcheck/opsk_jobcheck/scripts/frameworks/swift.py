@@ -38,8 +38,8 @@ _FILE = re.compile(r"(?:.*/)?swift/cli/(sft|pt|rlhf)\.py|swift\.cli\.(sft|pt|rlh
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command of ms-swift that trains."""
-    found = _find_program(invocation)
-    if found is None:
+    started = _find_program(invocation)
+    if started is None:
         return None
     arguments = arguments_of(invocation)
     return Match(
@@ -49,10 +49,10 @@ def recognise(invocation: Invocation) -> Match | None:
 
 def read_swift(match: Match, reading: Reading) -> None:
     """State the values of the command, its file, and the roles of a loss on preferences."""
-    found = _find_program(match.invocation)
-    if found is None:
+    started = _find_program(match.invocation)
+    if started is None:
         return
-    (program, command), invocation, findings = found, match.invocation, reading.findings
+    (program, command), invocation, findings = started, match.invocation, reading.findings
     config = read_recipe(program, parse_values(program), invocation, reading)
     kind = _find_kind(config, command)
     read_settings(config, findings, lengths=names.LENGTHS)
