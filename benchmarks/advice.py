@@ -1,4 +1,4 @@
-"""How long does advice take? ``python -m benchmarks.advice``: quick verdict and full advice on the example scripts.
+"""Measures quick verdict and full advice on the example scripts: ``python -m benchmarks.advice``.
 
 Read, complete and predict one plan; and that with ways out and the best plan. CPU time is reported: it does not depend
 on what else the machine does. The figures are those of the 70B script; `benchmarks.live_advice` adds fabric and

@@ -1,4 +1,4 @@
-"""How many plans a second does opsk predict and search, and how many Calculon, where it is present?
+"""Measures how many plans a second opsk predicts and searches, and how many Calculon, where it is present.
 
 ``python -m benchmarks.against_calculon CHECKOUT [--python PYTHON]``: CHECKOUT is a clone of calculon-ai/calculon,
 PYTHON an interpreter that has its requirements (pandas, psutil). First one complete evaluation of GPT-3 175B on 64 A100

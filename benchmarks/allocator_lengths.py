@@ -1,4 +1,4 @@
-"""How much more than it uses does PyTorch's caching allocator hold, where micro-batches have different lengths?
+"""Measures how much more than it uses PyTorch's caching allocator holds where micro-batches differ in length.
 
 Plays fine-tuning steps through a model of the allocator (c10/cuda/CUDACachingAllocator.cpp without expandable
 segments): sizes are rounded up to 512 bytes, the smallest free block that fits is taken and split where more than 1 MiB

@@ -1,8 +1,8 @@
-"""What was asked of speed and memory? Every number of the design and of the issues that a benchmark measures.
+"""Lists the limits of speed and memory that the design sets and a benchmark measures.
 
-A row is one figure of one benchmark and the limit that it was given; ``None`` where a number was to be told and no
-limit was set. Of a benchmark's peer, measured in the same run, the figure stands beside it. Benchmarks do not judge:
-whether a limit is kept is worked out here, for the page alone.
+A row is one figure of one benchmark and the limit that it was given; ``None`` where a number is
+reported and no limit is set. A peer that the benchmark measures in the same run has its figure in the same row.
+Benchmarks do not judge: whether a limit is kept is computed here, for the page alone.
 """
 
 from __future__ import annotations

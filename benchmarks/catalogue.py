@@ -1,4 +1,4 @@
-"""Which benchmarks are there, what does each measure, and how long does it take? In the order of the page."""
+"""Lists the benchmarks, what each measures, and how long it takes, in the order of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast is the cost model? ``python -m benchmarks.costmodel_rows``: one plan, and rows a second of large tables.
+"""Measures the cost model on one plan and on large tables: ``python -m benchmarks.costmodel_rows``.
 
 One warm plan, alone and as a table of one row, and tables of up to 100,000 rows. CPU time is reported: it does not
 depend on what else the machine does. `benchmarks.against_calculon` does the same beside Calculon.

@@ -1,4 +1,4 @@
-"""What do 8 HCAs cost a scrape here, and what do they cost Prometheus' own node_exporter?
+"""Compares what 8 HCAs add to a scrape of opsk's exporter and of Prometheus' own node_exporter.
 
 ``python -m benchmarks.exporter_infiniband`` starts both on one generated sysfs tree, with the InfiniBand collector
 alone, scrapes them in turn in short blocks of one run, and reads from the kernel what CPU each used. The ratio is that

@@ -1,4 +1,4 @@
-"""What does a scrape cost on a node with 8 GPUs, 8 HCAs, RAPL and a job? ``python -m benchmarks.exporter_scrape``.
+"""Measures a scrape on a node with 8 GPUs, 8 HCAs, RAPL and a job: ``python -m benchmarks.exporter_scrape``.
 
 Starts a real ``opsk exporter`` on a fake node, with the NVML stand-in (so gcc is needed) for GPUs, lets it be scraped
 over HTTP as Prometheus does (OpenMetrics, gzip), and reads from the kernel what the exporter itself used: CPU seconds

@@ -1,4 +1,4 @@
-"""How long does a fabric of 10,000 nodes x 8 HCAs take to read? ``python -m benchmarks.fabric_read [--nodes N]``.
+"""Measures how long a fabric of 10,000 nodes x 8 HCAs takes to read: ``python -m benchmarks.fabric_read [--nodes N]``.
 
 Describes a fabric of three tiers, writes it as ibnetdiscover does, and times reading that text and finding its rails:
 both together are what every command that needs a fabric waits for. CPU time of this process, which does not depend on

@@ -1,4 +1,4 @@
-"""How does a benchmark hand over what it found? Lines for people as it goes, and figures as JSON in the file asked for.
+"""Reports what a benchmark measured: lines for people as it goes, and figures as JSON in a file.
 
 A key of a figure ends with its unit: ``_s``, ``_bytes``, ``_per_s``, ``_share``, ``_ratio`` or ``_count``. What was
 asked of a figure stands in `benchmarks.budgets` alone: a benchmark measures and does not judge.

@@ -1,4 +1,4 @@
-"""How does the cost grow with size? Curves that benchmarks measure, a power law through each, and a picture of them."""
+"""Shows how a cost grows with size: curves that benchmarks measure, and a power law through each."""
 
 from __future__ import annotations
 

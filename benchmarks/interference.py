@@ -1,4 +1,4 @@
-"""What does a candidate do to 500 running jobs, and they to it? ``python -m benchmarks.interference``: 10,000 nodes.
+"""Measures interference between a candidate and 500 running jobs: ``python -m benchmarks.interference``: 10,000 nodes.
 
 A candidate whose ranks are seated, against all jobs, on a fabric of 10,000 nodes of 8 HCAs on three tiers. Half of the
 jobs lie in a row, half are scattered over a pod or over all. Best of five, wall time and CPU time. Laying the jobs' own

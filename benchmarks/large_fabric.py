@@ -1,4 +1,4 @@
-"""Which fabric do the benchmarks of fabrics and placement measure? Three tiers of rails, of any size."""
+"""Builds the fabric of the benchmarks of fabrics and placement: three tiers of rails, of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long does advice take that knows what runs? ``python -m benchmarks.live_advice``: 1,024 nodes, 200 running jobs.
+"""Measures advice that knows what runs: ``python -m benchmarks.live_advice``: 1,024 nodes, 200 running jobs.
 
 Full advice, verdict questions of new and of known recipes, a repeated question, and a worker's memory. Every question
 is about another recipe, so that nothing of it was searched before. A real worker is asked over its pipe, with the state

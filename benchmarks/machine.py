@@ -1,4 +1,4 @@
-"""On which machine was something measured? What of it bears on speed, and nothing that names it."""
+"""Describes the machine of a measurement by what bears on speed, and by nothing that names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does docs/performance.md say? Rendered from `benchmarks.results`; nothing is measured or remembered here."""
+"""Renders docs/performance.md from `benchmarks.results`; measures nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast are ranks placed? ``python -m benchmarks.placement``: 16,384 ranks on 10,000 nodes of 8 HCAs, three tiers.
+"""Measures placement: ``python -m benchmarks.placement``: 16,384 ranks on 10,000 nodes of 8 HCAs, three tiers.
 
 The comparison with Slurm's order is in it. Nodes lie in a row, scattered over all pods, or scattered and numbered at
 random by Slurm (the worst case: messages cross the core). Best of three. Then smaller jobs on the same fabric.

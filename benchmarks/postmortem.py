@@ -1,4 +1,4 @@
-"""How long does it take to read the logs of 512 ranks, and in how much memory? ``python -m benchmarks.postmortem``.
+"""Measures time and memory to read the logs of 512 ranks: ``python -m benchmarks.postmortem``.
 
 Writes logs of 2 MB a rank of a job that died, reads and explains them in a process of its own, and reads its peak
 memory and that of its children (the largest set that was resident, summed) from the kernel. It goes on with longer

@@ -1,4 +1,4 @@
-"""What has a process used so far? CPU time and memory, as the kernel counts them."""
+"""Reads a process's CPU time and memory, as the kernel counts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast is an answer after a failure? ``python -m benchmarks.remap``: 16,384 ranks on 10,000 x 8, three tiers.
+"""Measures remapping after a failure: ``python -m benchmarks.remap``: 16,384 ranks on 10,000 x 8, three tiers.
 
 For all options, once fabric, routes, and the job's placement with its loads are prepared; for a job on nodes in a row,
 and for one on nodes scattered over all pods (every ring crosses the core). Wall and CPU time of the first question of

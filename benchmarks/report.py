@@ -1,9 +1,9 @@
-"""Are the numbers that were asked for kept? ``python -m benchmarks.report`` measures them into docs/performance.md.
+"""Runs the benchmarks and renders docs/performance.md from their results: ``python -m benchmarks.report``.
 
-It runs the benchmarks one after the other, or those that are named, shows what they print, keeps what each found in
-``benchmarks/results/`` with machine and date, and renders the page from all that is kept: one can be measured anew
+It runs the benchmarks one after the other, or those that are named, shows what they print, stores each result in
+``benchmarks/results/`` with machine and date, and renders the page from all results: one benchmark can be run again
 without the others. A benchmark that cannot run here, or fails, leaves its earlier result as it is and is named at the
-end. ``--list`` tells how long each takes; ``--render`` only renders; ``--short`` tries all in small and keeps nothing.
+end. ``--list`` shows how long each takes; ``--render`` only renders; ``--short`` runs all in small and stores nothing.
 """
 
 from __future__ import annotations

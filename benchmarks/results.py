@@ -1,4 +1,4 @@
-"""How is kept what was measured? One JSON file a benchmark, so that one can be measured again without the others."""
+"""Stores results, one JSON file a benchmark, so that one can be measured again without the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long does the search for the best plan take, and how much memory? ``python -m benchmarks.search [NAME...]``.
+"""Measures time and memory of the search for the best plan: ``python -m benchmarks.search [NAME...]``.
 
 A 1T model on 4,096 GPUs, 175B on 1,024, 405B on 65,536 GPUs with sequences of 128k tokens; every legal plan is
 evaluated or bounded away. Each space is searched in a process of its own, three times; the median is shown, and what is

@@ -1,4 +1,4 @@
-"""How much does a site learn from three runs? ``python -m benchmarks.site_learning RUNS.csv [--without SOURCE,...]``.
+"""Measures what a site learns from three runs: ``python -m benchmarks.site_learning RUNS.csv [--without SOURCE,...]``.
 
 Every source of six timed runs or more is a new site once: left out of everything, then three of its runs are given at
 random, twenty times, and the others are predicted. The fit to the given runs is `opsk.calibration`'s own, on slopes

@@ -1,4 +1,4 @@
-"""What do the hooks cost sbatch and slurmctld? ``python -m benchmarks.submissions``, on a real slurmctld of its own.
+"""Measures what the hooks cost sbatch and slurmctld: ``python -m benchmarks.submissions``, on a real slurmctld.
 
 Throughput beside that with hooks that only return, for jobs that train nothing and for a mix with 20 % training jobs,
 for 1 and 8 clients; and, whatever befalls the advisor, how many jobs are accepted, and what a job takes longer inside

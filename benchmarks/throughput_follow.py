@@ -1,4 +1,4 @@
-"""What does it cost to follow a log, whether it is silent, steps, or floods?
+"""Measures what it costs to follow a log that is silent, that steps, or that floods.
 
 ``python -m benchmarks.throughput_follow [--seconds N]`` starts a real ``opsk throughput --follow --json`` on a log that
 already has an hour of steps, waits until it has told them, and reads from the kernel what it uses while the log then

@@ -1,4 +1,4 @@
-"""How fast is ``opsk top`` on 2,000 nodes, 16,000 GPUs and 500 jobs, measured from the other end of a terminal?
+"""Measures ``opsk top`` on 2,000 nodes, 16,000 GPUs and 500 jobs, from the other end of a terminal.
 
     python -m benchmarks.tui [--minutes 5] [--size 120x40]
 

@@ -1,4 +1,4 @@
-"""What does it cost to keep a large cluster's view up to date? ``python -m benchmarks.tui_data``: 2,000 nodes.
+"""Measures what it costs to keep a large cluster's view up to date: ``python -m benchmarks.tui_data``: 2,000 nodes.
 
 A made-up Prometheus answers in another process for 2,000 nodes, 16,000 GPUs and 500 jobs, and an advisor shares Slurm's
 jobs. Measured is the processor time of the process alone that shows: all threads of the feed, the first view of all and

@@ -1,1 +1,1 @@
-"""Where are the dashboards made? In ``dashboards``, by ``python -m deploy.grafana.generate``."""
+"""Makes the dashboards from ``dashboards``: ``python -m deploy.grafana.generate``."""

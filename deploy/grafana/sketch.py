@@ -1,4 +1,4 @@
-"""What does a dashboard look like? Draws it from its JSON, with data from a Prometheus, as one SVG file.
+"""Draws a dashboard from its JSON, with data from a Prometheus, as one SVG file.
 
 Grafana draws far better; this shows the layout, the titles and whether there is data, where no Grafana is at hand:
 ``python -m deploy.grafana.sketch http://127.0.0.1:9090 opsk-job 'job=4711' > job.svg``.

@@ -1,4 +1,4 @@
-"""What would a panel show? Its queries asked, its transformations done, its numbers written as Grafana writes them."""
+"""Computes what a panel shows: runs its queries and transformations, and formats numbers as Grafana does."""
 
 from __future__ import annotations
 

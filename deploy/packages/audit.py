@@ -1,8 +1,8 @@
-"""Is a hole known in anything that ``requirements.lock`` pins? Asked of public databases, through pip-audit.
+"""Reports known vulnerabilities in what ``requirements.lock`` pins, from public databases, through pip-audit.
 
-A database that cannot be reached, or that is only a mirror of files and knows no hole of anything, also finds nothing.
-So an old release with known holes is asked about as well: who calls that sound has looked up nothing. What was not
-looked up is said, by name, and is never taken for sound.
+A database that cannot be reached, or a mirror of files that knows no vulnerability of anything, reports none either. So
+an old release with known vulnerabilities is looked up as well: a database that reports none for it has looked up
+nothing. What was not looked up is reported by name, and never counts as sound.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ Pin = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What databases said: holes by pin, and pins that none of them knows."""
+    """What databases report: holes by pin, and pins that none of them knows."""
 
     holes: dict[Pin, tuple[str, ...]]
     unknown: tuple[Pin, ...]
     problems: tuple[str, ...] = ()
 
 
-def pins_of(lock: str) -> list[Pin]:
+def parse_pins(lock: str) -> list[Pin]:
     """Return what a lock pins; one name may be there in several versions, for several Pythons."""
-    return [(found[1].lower(), found[2]) for line in lock.splitlines() if (found := _PIN.match(line))]
+    return [(pin[1].lower(), pin[2]) for line in lock.splitlines() if (pin := _PIN.match(line))]
 
 
-def told(document: Any) -> dict[Pin, tuple[str, ...]]:
+def parse_report(document: Any) -> dict[Pin, tuple[str, ...]]:
     """Return the holes of each pin that pip-audit's document says it has looked up; none is an empty tuple."""
     return {
-        (str(each["name"]).lower(), str(each["version"])): tuple(hole["id"] for hole in each["vulns"])
-        for each in document["dependencies"]
-        if "skip_reason" not in each and "vulns" in each
+        (str(package["name"]).lower(), str(package["version"])): tuple(hole["id"] for hole in package["vulns"])
+        for package in document["dependencies"]
+        if "skip_reason" not in package and "vulns" in package
     }
 
 
@@ -67,15 +67,15 @@ def ask(pins: Iterable[Pin], service: str) -> tuple[dict[Pin, tuple[str, ...]], 
                     [sys.executable, "-P", "-m", "pip_audit", *words, "-r", file.name],
                     capture_output=True, text=True, timeout=DEADLINE_S, check=False,
                 )  # fmt: skip
-                found = told(json.loads(done.stdout))
+                result = parse_report(json.loads(done.stdout))
             except subprocess.TimeoutExpired:
                 return known, f"{service}: no answer within {DEADLINE_S} s"
             except (ValueError, KeyError, TypeError):
-                said = [line for line in done.stderr.splitlines() if line.strip()]
-                return known, f"{service}: {said[-1][:200] if said else f'status {done.returncode}'}"
-        if not found.pop(KNOWN_BAD, ()):
+                printed = [line for line in done.stderr.splitlines() if line.strip()]
+                return known, f"{service}: {printed[-1][:200] if printed else f'status {done.returncode}'}"
+        if not result.pop(KNOWN_BAD, ()):
             return known, f"{service}: knows no hole of {'=='.join(KNOWN_BAD)}, which has many: it is no such database"
-        known |= found
+        known |= result
     return known, ""
 
 
@@ -96,11 +96,11 @@ def audit(pins: Sequence[Pin], services: Sequence[str] = SERVICES) -> Audit:
     known: dict[Pin, tuple[str, ...]] = {}
     problems = []
     for service in services:
-        left = [pin for pin in pins if pin not in known]
-        if not left:
+        remaining = [pin for pin in pins if pin not in known]
+        if not remaining:
             break
-        found, problem = ask(left, service)
-        known |= found
+        result, problem = ask(remaining, service)
+        known |= result
         problems += [problem] if problem else []
     return Audit(
         holes={pin: known[pin] for pin in pins if known.get(pin)},
@@ -108,39 +108,39 @@ def audit(pins: Sequence[Pin], services: Sequence[str] = SERVICES) -> Audit:
     )  # fmt: skip
 
 
-def status_of(found: Audit, *, skip_offline: bool) -> int:
+def compute_status(result: Audit, *, skip_offline: bool) -> int:
     """Return the exit status: a hole above all; what was not looked up is a success only where that is asked for."""
-    if found.holes:
+    if result.holes:
         return HOLES
-    return NOT_LOOKED_UP if found.unknown and not skip_offline else SOUND
+    return NOT_LOOKED_UP if result.unknown and not skip_offline else SOUND
 
 
-def lines_of(found: Audit, count: int) -> list[str]:
-    """Return what a person is told."""
-    lines = [f"audit: HOLE in {name}=={version}: {', '.join(ids)}" for (name, version), ids in found.holes.items()]
-    if found.unknown:
-        names = ", ".join(f"{name}=={version}" for name, version in found.unknown[:8])
-        more = f" and {len(found.unknown) - 8} more" if len(found.unknown) > 8 else ""
+def format_report(result: Audit, count: int) -> list[str]:
+    """Return the report for people."""
+    lines = [f"audit: HOLE in {name}=={version}: {', '.join(ids)}" for (name, version), ids in result.holes.items()]
+    if result.unknown:
+        names = ", ".join(f"{name}=={version}" for name, version in result.unknown[:8])
+        more = f" and {len(result.unknown) - 8} more" if len(result.unknown) > 8 else ""
         lines += [
-            f"audit: NOT LOOKED UP: {len(found.unknown)} of {count} packages: {names}{more}",
-            *(f"audit: NOT LOOKED UP because: {problem}" for problem in found.problems),
+            f"audit: NOT LOOKED UP: {len(result.unknown)} of {count} packages: {names}{more}",
+            *(f"audit: NOT LOOKED UP because: {problem}" for problem in result.problems),
             "audit: this is no clean bill: run `make audit` where the databases of PyPI or OSV can be reached",
         ]
-    elif not found.holes:
+    elif not result.holes:
         lines.append(f"audit: {count} pinned packages looked up, no known hole")
     return lines
 
 
 def main() -> int:
-    """Audit the lock, and say what came of it."""
+    """Audit the lock, and print the report."""
     parser = argparse.ArgumentParser(description="Look for known holes in what requirements.lock pins.")
     parser.add_argument("--lock", type=Path, default=LOCK)
     parser.add_argument("--skip-offline", action="store_true", help="end with 0 where no database can be reached")
     options = parser.parse_args()
-    pins = pins_of(options.lock.read_text(encoding="utf-8"))
-    found = audit(pins)
-    print("\n".join(lines_of(found, len(pins))), file=sys.stderr)
-    return status_of(found, skip_offline=options.skip_offline)
+    pins = parse_pins(options.lock.read_text(encoding="utf-8"))
+    result = audit(pins)
+    print("\n".join(format_report(result, len(pins))), file=sys.stderr)
+    return compute_status(result, skip_offline=options.skip_offline)
 
 
 if __name__ == "__main__":

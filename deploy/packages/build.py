@@ -1,4 +1,4 @@
-"""How is a release built? ``python -m deploy.packages.build --out DIST``: wheel, sources, tree, .deb, .rpm, SBOM, sums.
+"""Builds a release: ``python -m deploy.packages.build --out DIST``: wheel, sources, tree, .deb, .rpm, SBOM, sums.
 
 What comes out depends on the checkout, the lock, the release of Python and ``SOURCE_DATE_EPOCH`` (default: the time of
 the last commit), not on when, where and by whom it is built.
@@ -19,7 +19,7 @@ from deploy.packages import archive, deb, description, layout, rpm, sbom, tree, 
 from deploy.packages.running import StepError, call, say
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MOST = 9
+MAX_LEVEL = 9
 """The level at which a release is compressed."""
 DOCUMENTS = ("LICENSE", "CHANGELOG.md", "README.md")
 PROGRAMS = {".deb": "dpkg-deb", ".rpm": "rpmbuild"}
@@ -34,7 +34,7 @@ def source_epoch(root: Path) -> int:
     return int(call("git", "-C", root, "log", "-1", "--format=%ct"))
 
 
-def build(root: Path, out: Path, cache: Path, epoch: int, level: int = MOST) -> list[Path]:
+def build(root: Path, out: Path, cache: Path, epoch: int, level: int = MAX_LEVEL) -> list[Path]:
     """Build everything from a checkout into ``out``; return the files, sums last.
 
     Parameters
@@ -56,30 +56,30 @@ def build(root: Path, out: Path, cache: Path, epoch: int, level: int = MOST) -> 
     say("wheel and sources")
     sources, own = wheels.build(root, out, epoch)
     say("wheels of requirements.lock")
-    gathered = wheels.gather(own, root / "requirements.lock", cache)
-    version = gathered[0].version
-    made = [sources, own, sbom.write(gathered, out / f"opsk-{version}.cdx.json", epoch)]
-    described = description.read(version, wheels.oldest_glibc(gathered))
+    packed = wheels.gather(own, root / "requirements.lock", cache)
+    version = packed[0].version
+    files = [sources, own, sbom.write(packed, out / f"opsk-{version}.cdx.json", epoch)]
+    described = description.read(version, wheels.oldest_glibc(packed))
     with tempfile.TemporaryDirectory(prefix="opsk-packages-", dir=out) as work:
         place = Path(work)
         documents = place / "documents"
         documents.mkdir()
         for name in DOCUMENTS:
             shutil.copy(root / name, documents)
-        shutil.copy(made[-1], documents / "sbom.cdx.json")
+        shutil.copy(files[-1], documents / "sbom.cdx.json")
         (documents / "LICENSE").rename(documents / "copyright")
         say("tree")
-        tree.plant(place / "tree", gathered, sorted(documents.iterdir()), epoch)
+        tree.build(place / "tree", packed, sorted(documents.iterdir()), epoch)
         top = f"opsk-{version}-python{description.PYTHON}-{platform.machine()}"
-        made.append(archive.build(place / "tree", out / f"{top}.tar.gz", top, epoch, level))
-        layout.lay_out(place / "tree", place / "stage", described, epoch)
+        files.append(archive.build(place / "tree", out / f"{top}.tar.gz", top, epoch, level))
+        layout.stage_package(place / "tree", place / "stage", described, epoch)
         for module, suffix in ((deb, ".deb"), (rpm, ".rpm")):
             if shutil.which(PROGRAMS[suffix]) is None:
                 say(f"no {suffix}: {PROGRAMS[suffix]} is not installed")
                 continue
             say(suffix)
-            made.append(module.build(place / "stage", out, described, epoch, level))
-    return [*made, write_sums(made, out / "SHA256SUMS")]
+            files.append(module.build(place / "stage", out, described, epoch, level))
+    return [*files, write_sums(files, out / "SHA256SUMS")]
 
 
 def write_sums(files: list[Path], file: Path) -> Path:
@@ -94,14 +94,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Build wheel, tree, .deb, .rpm and SBOM from this checkout.")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of what is built")
     parser.add_argument("--cache", type=Path, default=ROOT / "build" / "wheels", help="folder of fetched wheels")
-    parser.add_argument("--level", type=int, default=MOST, choices=range(1, MOST + 1), help="how hard to compress")
+    parser.add_argument(
+        "--level", type=int, default=MAX_LEVEL, choices=range(1, MAX_LEVEL + 1), help="how hard to compress"
+    )
     chosen = parser.parse_args()
     try:
-        made = build(ROOT, chosen.out.resolve(), chosen.cache.resolve(), source_epoch(ROOT), chosen.level)
+        files = build(ROOT, chosen.out.resolve(), chosen.cache.resolve(), source_epoch(ROOT), chosen.level)
     except StepError as error:
         print(f"packages: {error}", file=sys.stderr)
         return 1
-    for path in made:
+    for path in files:
         print(f"{path.stat().st_size / 1e6:8.1f} MB  {path.name}")
     return 0
 

@@ -1,4 +1,4 @@
-"""Does CHANGELOG.md say what the version brings? ``python -m deploy.packages.changelog`` prints what is wrong."""
+"""Checks that CHANGELOG.md describes the version; ``python -m deploy.packages.changelog`` prints what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do shells need to complete ``opsk``? Click's scripts, where each shell looks: ``python completion.py SHARE``.
+"""Writes shell completions for ``opsk``, by click, where each shell looks: ``python completion.py SHARE``.
 
 It stands alone, importing nothing of its neighbours: the opsk of a finished tree runs it.
 """

@@ -16,7 +16,7 @@ SYSUSERS_FOLDER = "/usr/lib/sysusers.d"
 TMPFILES_FOLDER = "/usr/lib/tmpfiles.d"
 
 
-def lay_out(tree: Path, stage: Path, described: Description, epoch: int) -> None:
+def stage_package(tree: Path, stage: Path, described: Description, epoch: int) -> None:
     """Make a folder that looks like ``/`` with only this package in it.
 
     Parameters

@@ -1,4 +1,4 @@
-"""What does the manual say of each command? Made from the commands themselves: ``python manual.py FOLDER EPOCH``.
+"""Writes a manual page for each command, from the commands themselves: ``python manual.py FOLDER EPOCH``.
 
 It stands alone, importing nothing of its neighbours: the opsk of a finished tree runs it.
 """

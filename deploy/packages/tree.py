@@ -23,10 +23,10 @@ HERE = Path(__file__).resolve().parent
 SYSTEM_PYTHON = f"/usr/bin/python{PYTHON}"
 SITE = f"lib/python{PYTHON}/site-packages"
 # Where bash-completion and man look, by themselves, for what belongs to a command that a module put on PATH.
-_BESIDE_COMMAND = {"man": "../../../man", "bash-completion": "../../../bash-completion"}
+_NEXT_TO_COMMAND = {"man": "../../../man", "bash-completion": "../../../bash-completion"}
 
 
-def plant(tree: Path, wheels: Iterable[Wheel], documents: Iterable[Path], epoch: int) -> None:
+def build(tree: Path, wheels: Iterable[Wheel], documents: Iterable[Path], epoch: int) -> None:
     """Make the tree in a folder that does not exist yet.
 
     Parameters
@@ -52,10 +52,10 @@ def plant(tree: Path, wheels: Iterable[Wheel], documents: Iterable[Path], epoch:
     shutil.move(site / "share" / "opsk", tree / "share" / "opsk")
     # Of use in a checkout only.
     shutil.rmtree(tree / "share" / "opsk" / "deploy" / "packages", ignore_errors=True)
-    for left in ("bin", "share"):
-        shutil.rmtree(site / left, ignore_errors=True)
+    for unused in ("bin", "share"):
+        shutil.rmtree(site / unused, ignore_errors=True)
     for record in sorted(site.glob("*.dist-info/RECORD")):
-        keep_present(record)
+        drop_missing(record)
     _write_commands(tree)
     compile_all(tree)
     _write_manuals(tree, epoch)
@@ -74,15 +74,15 @@ def install(site: Path, wheels: list[Wheel]) -> None:
     They are named by version, not by path: pip would write the path down in ``direct_url.json``.
     """
     folders = sorted({wheel.path.parent for wheel in wheels})
-    found: list[str] = [word for folder in folders for word in ("--find-links", str(folder))]
+    sources: list[str] = [word for folder in folders for word in ("--find-links", str(folder))]
     call(
         *(sys.executable, "-m", "pip", "--isolated", "install", "--quiet", "--disable-pip-version-check"),
-        *("--no-index", *found, "--no-deps", "--no-compile", "--target", str(site)),
+        *("--no-index", *sources, "--no-deps", "--no-compile", "--target", str(site)),
         *(f"{wheel.name}=={wheel.version}" for wheel in wheels),
     )
 
 
-def keep_present(record: Path) -> None:
+def drop_missing(record: Path) -> None:
     """Take lines out of a RECORD whose files were moved or left out, and sort the rest."""
     with record.open(newline="", encoding="utf-8") as file:
         rows = sorted(row for row in csv.reader(file) if row and (record.parent.parent / row[0]).exists())
@@ -102,10 +102,10 @@ def _write_commands(tree: Path) -> None:
         f"home = {Path(SYSTEM_PYTHON).parent}\ninclude-system-site-packages = false\nversion = {PYTHON}\n",
         encoding="utf-8",
     )
-    beside = tree / "share" / "opsk" / "deploy" / "share"
-    beside.mkdir()
-    for name, target in _BESIDE_COMMAND.items():
-        (beside / name).symlink_to(target)
+    links = tree / "share" / "opsk" / "deploy" / "share"
+    links.mkdir()
+    for name, target in _NEXT_TO_COMMAND.items():
+        (links / name).symlink_to(target)
 
 
 def compile_all(tree: Path) -> None:

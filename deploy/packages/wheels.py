@@ -39,10 +39,10 @@ class Wheel:
     def needs(self, extras: frozenset[str]) -> Iterator[Requirement]:
         """Yield what this wheel needs here, with these extras asked for."""
         for line in self.metadata.get_all("Requires-Dist") or []:
-            wanted = Requirement(line)
-            marker = wanted.marker
+            requirement = Requirement(line)
+            marker = requirement.marker
             if marker is None or any(marker.evaluate({"extra": extra}) for extra in (*sorted(extras), "")):
-                yield wanted
+                yield requirement
 
 
 def build(source: Path, out: Path, epoch: int) -> tuple[Path, Path]:
@@ -83,22 +83,22 @@ def gather(own: Path, lock: Path, folder: Path) -> list[Wheel]:
     """Fetch what opsk's wheel needs into ``folder``, as pinned; return all wheels, opsk's first, others by name."""
     folder.mkdir(parents=True, exist_ok=True)
     pinned = pins(lock.read_text(encoding="utf-8"))
-    found = {"opsk": read(own)}
-    asked: set[tuple[str, frozenset[str]]] = set()
-    wanted: set[tuple[str, frozenset[str]]] = {("opsk", frozenset(EXTRAS))}
-    while wanted:
-        fetch(sorted({name for name, _ in wanted} - set(found)), pinned, folder, found)
-        asked |= wanted
-        wanted = {
+    known = {"opsk": read(own)}
+    done: set[tuple[str, frozenset[str]]] = set()
+    pending: set[tuple[str, frozenset[str]]] = {("opsk", frozenset(EXTRAS))}
+    while pending:
+        fetch(sorted({name for name, _ in pending} - set(known)), pinned, folder, known)
+        done |= pending
+        pending = {
             (str(canonicalize_name(need.name)), frozenset(need.extras))
-            for name, extras in wanted
-            for need in found[name].needs(extras)
-        } - asked
-    return [found.pop("opsk"), *(found[name] for name in sorted(found))]
+            for name, extras in pending
+            for need in known[name].needs(extras)
+        } - done
+    return [known.pop("opsk"), *(known[name] for name in sorted(known))]
 
 
-def fetch(names: list[str], pinned: dict[str, str], folder: Path, found: dict[str, Wheel]) -> None:
-    """Fetch the wheels of these names that ``folder`` lacks, checked against the lock, and note all in ``found``."""
+def fetch(names: list[str], pinned: dict[str, str], folder: Path, known: dict[str, Wheel]) -> None:
+    """Fetch the wheels of these names that ``folder`` lacks, checked against the lock, and note all in ``known``."""
     absent = [name for name in names if name not in pinned]
     if absent:
         raise StepError(f"requirements.lock does not pin {', '.join(absent)}: run make lock")
@@ -114,7 +114,7 @@ def fetch(names: list[str], pinned: dict[str, str], folder: Path, found: dict[st
     for path in folder.glob("*.whl"):
         wheel = read(path)
         if wheel.name in names:
-            found[wheel.name] = wheel
+            known[wheel.name] = wheel
 
 
 def _is_cached(pin: str, name: str, folder: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-ROOMS = ("opsk", "exporters", "jobcheck", "tui")
+ROOMS = ("opsk", "exporters", "jobcheck", "tui", "deploy", "benchmarks", "docs", "examples", "tests/soak")
 
 
 def first_lines(root: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from deploy.packages import audit
-from deploy.packages.audit import Audit, lines_of, pins_of, status_of, told
+from deploy.packages.audit import Audit, compute_status, format_report, parse_pins, parse_report
 
 BAD = {"name": "django", "version": "1.11", "vulns": [{"id": "PYSEC-2019-13"}]}
 
@@ -37,30 +37,30 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_every_pin_of_the_lock_is_asked_about(root: Path) -> None:
     text = (root / "requirements.lock").read_text(encoding="utf-8")
     heads = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]
-    assert len(pins_of(text)) == len(heads) > 50
-    assert audit.KNOWN_BAD[0] not in dict(pins_of(text))
+    assert len(parse_pins(text)) == len(heads) > 50
+    assert audit.KNOWN_BAD[0] not in dict(parse_pins(text))
 
 
 def test_what_was_skipped_was_not_looked_up() -> None:
     document = {"dependencies": [{"name": "alembic", "skip_reason": "not found on PyPI"}, BAD]}
-    assert told(document) == {("django", "1.11"): ("PYSEC-2019-13",)}
+    assert parse_report(document) == {("django", "1.11"): ("PYSEC-2019-13",)}
 
 
 def test_a_mirror_that_knows_no_hole_of_anything_is_not_believed(answers: dict[str, Any]) -> None:
     answers["pypi"] = [{"name": "numpy", "version": "2.0", "vulns": []}, {**BAD, "vulns": []}]
     found = audit.audit([("numpy", "2.0")])
     assert found.unknown == (("numpy", "2.0"),)
-    assert status_of(found, skip_offline=False) == audit.NOT_LOOKED_UP
-    assert "NOT LOOKED UP: 1 of 1" in lines_of(found, 1)[0]
+    assert compute_status(found, skip_offline=False) == audit.NOT_LOOKED_UP
+    assert "NOT LOOKED UP: 1 of 1" in format_report(found, 1)[0]
 
 
 def test_without_a_database_nothing_is_called_sound(answers: dict[str, Any]) -> None:
     found = audit.audit([("numpy", "2.0")])
-    text = "\n".join(lines_of(found, 1))
+    text = "\n".join(format_report(found, 1))
     assert "no known hole" not in text
     assert "connection refused" in text
-    assert status_of(found, skip_offline=False) == audit.NOT_LOOKED_UP
-    assert status_of(found, skip_offline=True) == audit.SOUND
+    assert compute_status(found, skip_offline=False) == audit.NOT_LOOKED_UP
+    assert compute_status(found, skip_offline=True) == audit.SOUND
 
 
 def test_the_second_database_is_asked_for_what_the_first_does_not_know(answers: dict[str, Any]) -> None:
@@ -69,15 +69,15 @@ def test_the_second_database_is_asked_for_what_the_first_does_not_know(answers: 
     pins = [("numpy", "2.0"), ("alembic", "1.0")]
     found = audit.audit(pins)
     assert found == Audit(holes={}, unknown=())
-    assert lines_of(found, 2) == ["audit: 2 pinned packages looked up, no known hole"]
-    assert status_of(found, skip_offline=False) == audit.SOUND
+    assert format_report(found, 2) == ["audit: 2 pinned packages looked up, no known hole"]
+    assert compute_status(found, skip_offline=False) == audit.SOUND
 
 
 def test_a_hole_ends_it_also_where_others_were_not_looked_up(answers: dict[str, Any]) -> None:
     answers["pypi"] = [{"name": "numpy", "version": "2.0", "vulns": [{"id": "CVE-1"}, {"id": "CVE-2"}]}, BAD]
     found = audit.audit([("numpy", "2.0"), ("alembic", "1.0")])
-    assert lines_of(found, 2)[0] == "audit: HOLE in numpy==2.0: CVE-1, CVE-2"
-    assert status_of(found, skip_offline=True) == audit.HOLES
+    assert format_report(found, 2)[0] == "audit: HOLE in numpy==2.0: CVE-1, CVE-2"
+    assert compute_status(found, skip_offline=True) == audit.HOLES
 
 
 def test_versions_for_several_pythons_are_asked_about_one_after_the_other(answers: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""``make soak``: a lab of 64 nodes, 1,000 jobs, 20 minutes of faults. Does everything hold?
+"""Runs ``make soak``: a lab of 64 nodes, 1,000 jobs, 20 minutes of faults, and checks at the end.
 
 ``--short`` takes a few minutes. The seed is printed first; ``--seed`` runs the same plan again. Exit status: 0 all
 holds, 1 something does not, 2 it was called off.

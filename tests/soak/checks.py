@@ -1,4 +1,4 @@
-"""Does everything hold that must hold when a soak is over? Each check says what it looked at and what is wrong."""
+"""Checks what must hold when a soak is over; each check reports what it looked at and what is wrong."""
 
 from __future__ import annotations
 

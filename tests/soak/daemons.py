@@ -1,4 +1,4 @@
-"""Who starts the lab's daemons again when they end, as systemd does on a site? And how is one ended in all ways?"""
+"""Starts the lab's daemons again when they end, as systemd does on a site, and ends one by each signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does anything grow? Resident memory and open files of opsk's processes, looked at every few seconds."""
+"""Samples resident memory and open files of opsk's processes every few seconds, to see what grows."""
 
 from __future__ import annotations
 

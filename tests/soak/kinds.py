@@ -1,4 +1,4 @@
-"""Which jobs does a soak submit, how must each end, and which class is right for what is planted in it?
+"""Lists the jobs that a soak submits, how each must end, and the right class of each planted failure.
 
 What NCCL, CUDA and slurmstepd would print is printed by the job; Slurm's states, kernel lines, counters and nodes that
 go away are real.

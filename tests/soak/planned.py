@@ -1,4 +1,4 @@
-"""Which jobs and which faults, when? All of it follows from a seed, so that a soak can be run again."""
+"""Plans jobs and faults over time from a seed, so that a soak can be run again."""
 
 from __future__ import annotations
 

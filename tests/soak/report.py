@@ -1,4 +1,4 @@
-"""What is written of a soak? A table for people, with the time line of faults, and one JSON document."""
+"""Renders a soak's report: a table for people with the time line of faults, and one JSON document."""
 
 from __future__ import annotations
 

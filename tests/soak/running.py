@@ -1,4 +1,4 @@
-"""How does a soak run? The site comes up, jobs and faults come as planned, all ends, and everything is looked at."""
+"""Runs a soak: starts the site, submits jobs and injects faults as planned, and collects the results."""
 
 from __future__ import annotations
 

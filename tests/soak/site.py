@@ -1,4 +1,4 @@
-"""On what does a soak run? A lab with all of opsk on it, a small disk for what opsk keeps, and two slurmctld."""
+"""Builds a soak's site: a lab with all of opsk on it, a small disk for its files, and two slurmctld."""
 
 from __future__ import annotations
 

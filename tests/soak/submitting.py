@@ -1,4 +1,4 @@
-"""How do a soak's jobs get into Slurm, and who does to running jobs what their kind wants?
+"""Submits a soak's jobs to Slurm, and does to running jobs what their kind asks for.
 
 A submission that meets no slurmctld is made again, as a user would; any other refusal is written down and is a defect.
 """

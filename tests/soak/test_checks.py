@@ -1,4 +1,4 @@
-"""Does each check of a soak see what it is there for? A small soak of three jobs, in which one thing is wrong."""
+"""Each check of a soak reports the one thing that is wrong in a small soak of three jobs."""
 
 from __future__ import annotations
 

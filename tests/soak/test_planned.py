@@ -1,4 +1,4 @@
-"""Is a soak the same for the same seed, and has it what was asked for?"""
+"""A soak is the same for the same seed, and has what was asked for."""
 
 from __future__ import annotations
 

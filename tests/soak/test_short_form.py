@@ -1,4 +1,4 @@
-"""The soak in its short form: 8 nodes, 60 jobs, each fault once. Does everything hold when all is over?
+"""The soak in its short form: 8 nodes, 60 jobs, each fault once, and every check holds at its end.
 
 ``OPSK_SOAK_SEED`` plans another one; ``make soak`` is the long form.
 """

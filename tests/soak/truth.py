@@ -1,4 +1,4 @@
-"""What is there when a soak is over? Slurm's accounting, opsk's reports, its store and its audit log, each as it is."""
+"""Reads what is there when a soak is over: Slurm's accounting, opsk's reports, its store and its audit log."""
 
 from __future__ import annotations
 

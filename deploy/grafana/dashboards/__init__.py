@@ -1,4 +1,4 @@
-"""Which dashboards are there? One file each; ``style`` holds what they share."""
+"""Defines the dashboards, one file each; ``style`` holds what they share."""
 
 from __future__ import annotations
 
