@@ -14,7 +14,7 @@ from opsk.units import KIB
 
 MAX_SCRIPT_CHARS = 16 * KIB
 """Only the start of a longer script is read."""
-MAX_COMMANDS, MAX_WORDS, MAX_WORD_CHARS = 200, 400, 2000
+MAX_COMMANDS, MAX_WORDS, MAX_WORD_CHARS = 200, 400, 4000
 _TOKEN = re.compile(
     r"""(?P<comment>(?<![^\s;&|])\#[^\n]*)|(?P<redirect>(?:\d|&)?[<>]{1,3}&?[ \t]*[^\s;&|<>]*)"""
     r"""|(?P<end>\n|;+|&&|\|\|?|&)|(?P<word>(?:[^\s'"\\;&|<>]|\\.|'[^']*'|"(?:[^"\\]|\\.)*"|['"\\])+)""",
@@ -23,12 +23,34 @@ _TOKEN = re.compile(
 _PIECE = re.compile(
     r"""'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|\\(?P<escaped>.)|(?P<plain>[^'"\\]+|.)""", re.DOTALL
 )
-_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?[-=]([^}]*))?\}|(\w+)|([@*]))")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)(?:\[[@*]\]|:?[-=]([^}]*))?\}|(\w+)|([@*]))")
+_WHOLE_LIST = re.compile(r'"\$(?:[@*]|\{\w+\[[@*]\]\})"')
+"""A quoted word that is all of a list: as many words."""
+_NESTED = re.compile(
+    r"(?P<quoted>'[^']*'|\\.)|(?P<list>\b[A-Za-z_]\w*\+?=\()|(?P<open>\$\(|\()|(?P<close>\))|(?P<tick>`)"
+)
+_SHELLS = frozenset({"bash", "sh"})
+_COMMAND_FLAG = re.compile(r"-[a-z]*c")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _HERE_DOCUMENT = re.compile(r"(?<!<)<<-?\s*['\"\\]?(\w+)")
 _KEYWORDS = frozenset(
-    {"if", "then", "else", "elif", "do", "while", "until", "time", "exec", "nohup", "command", "!", "{", "("}
+    {
+        "if",
+        "then",
+        "else",
+        "elif",
+        "do",
+        "while",
+        "until",
+        "time",
+        "exec",
+        "nohup",
+        "command",
+        "!",
+    }
 )
+_GROUPING = frozenset({"(", ")", "{", "}"})
+_COMMENT = re.compile(r"(?:^|\s)#.*")
 _DECLARING = frozenset({"export", "declare", "local", "readonly", "typeset"})
 
 
@@ -50,12 +72,16 @@ def read_commands(
     variables = dict(environment or {})
     variables |= {str(number): value for number, value in enumerate(arguments, start=1)}
     variables["@"] = variables["*"] = " ".join(arguments)
+    return _read(text, variables)
+
+
+def _read(text: str, variables: dict[str, str], *, is_inner: bool = False) -> tuple[tuple[str, ...], ...]:
+    """Return the commands; of those that a shell is given as text, the commands in it."""
     commands: list[tuple[str, ...]] = []
-    for raw in islice(
-        _split("\n".join(_skip_here_documents(text[:MAX_SCRIPT_CHARS])).replace("\\\n", " ")), MAX_COMMANDS
-    ):
-        words = _expand(raw, variables)
-        while words and words[0] in _KEYWORDS:
+    lines = "\n".join(_skip_here_documents(text[:MAX_SCRIPT_CHARS])).replace("\\\n", " ")
+    for raw in islice(_split(_flatten(lines)), MAX_COMMANDS):
+        words = [word for word in _expand(raw, variables) if word not in _GROUPING]
+        while words and (words[0] in _KEYWORDS or words[0].endswith(")")):  # also the patterns of a case
             words = words[1:]
         if not words:
             continue
@@ -64,8 +90,22 @@ def read_commands(
         elif all(_ASSIGNMENT.fullmatch(word) for word in words):
             _assign(words, variables)
             continue
-        commands.append(tuple(words))
-    return tuple(commands)
+        place = -1 if is_inner else _find_inner(words)
+        if place >= 0:
+            inner = _read(words[place], variables, is_inner=True)
+            before = tuple(words[: place - 2])
+            commands += [(*before, *command) if not index else command for index, command in enumerate(inner)]
+        else:
+            commands.append(tuple(words))
+    return tuple(commands[:MAX_COMMANDS])
+
+
+def _find_inner(words: Sequence[str]) -> int:
+    """Return the place of the text in ``bash -c TEXT``; -1 where there is none."""
+    for index in range(2, len(words)):
+        if _COMMAND_FLAG.fullmatch(words[index - 1]) and words[index - 2].rpartition("/")[2] in _SHELLS:
+            return index
+    return -1
 
 
 def parse_assignment(word: str) -> tuple[str, str] | None:
@@ -84,6 +124,51 @@ def _skip_here_documents(text: str) -> Iterator[str]:
         match = _HERE_DOCUMENT.search(line) if "<<" in line else None
         end = match[1] if match is not None else ""
         yield line
+
+
+def _flatten(text: str) -> str:
+    """Return a script in which lists are texts, and what other commands print is left out.
+
+    ``ARGS=(--a 1)`` becomes ``ARGS="--a 1"``, and ``ARGS+=(--b 2)`` adds to it. Brackets that are not closed end with
+    the script.
+    """
+    parts: list[str] = []
+    position, depth, in_list, in_ticks = 0, 0, False, False
+    for match in _NESTED.finditer(text):
+        between = text[position : match.start()]
+        position = match.end()
+        is_hidden = depth > 0 or in_ticks
+        if not is_hidden:
+            parts.append(_as_list(between) if in_list else between)
+        if match["tick"] is not None:
+            in_ticks = not in_ticks
+        elif match["quoted"] is not None:
+            if not is_hidden:
+                parts.append(match[0])
+        elif in_ticks:
+            continue
+        elif match["list"] is not None and not in_list and not depth:
+            name, adds = match[0].rstrip("=+("), "+" in match[0]
+            parts.append(f'{name}="${{{name}}} ' if adds else f'{name}="')
+            in_list = True
+        elif match["close"] is None:
+            if not is_hidden and match[0] == "(" and not in_list:
+                parts.append("(")  # a group of commands, or a function
+            else:
+                depth += 1
+        elif depth:
+            depth -= 1
+        elif in_list:
+            parts.append('"')
+            in_list = False
+        else:
+            parts.append(")")
+    return "".join((*parts, "" if depth or in_ticks else text[position:]))
+
+
+def _as_list(text: str) -> str:
+    """Return the lines of a list in one, without comments and quotes."""
+    return " ".join(_COMMENT.sub("", line) for line in text.splitlines()).replace('"', "")
 
 
 def _split(text: str) -> Iterator[list[str]]:
@@ -107,8 +192,8 @@ def _expand(raw: Sequence[str], variables: Mapping[str, str]) -> list[str]:
         text = _unquote(word, variables)
         is_plain = "'" not in word and '"' not in word and "$" in word
         words += text.split() if is_plain and "$(" not in text else [text]
-        if word in ('"$@"', '"$*"'):
-            words[-1:] = variables["@"].split()
+        if _WHOLE_LIST.fullmatch(word):
+            words[-1:] = text.split()
     return words[:MAX_WORDS]
 
 

@@ -19,8 +19,7 @@ MAX_EXTRAPOLATION = 4.0
 """A setting that grows beyond the largest value that was run by more than this is not followed."""
 _MISSING = ""
 _LENGTH_OF_RUN = re.compile(
-    r"epoch|iter|steps?$|step_|round|repeat|patience|interval|every|freq|warmup|burn|worker|thread|verbos|debug"
-    r"|^OMP_|^MKL_|^CUDA_|^NCCL_|^TOKENIZERS_",
+    r"epoch|iter|steps?$|step_|round|repeat|patience|interval|every|freq|warmup|burn|worker|thread|verbos|debug",
     re.IGNORECASE,
 )
 """Names of settings that say how long or how a program runs: they are taken to leave memory alone until runs differ."""

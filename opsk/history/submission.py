@@ -19,7 +19,8 @@ GPUS = "GPUs"
 """The setting that holds how many GPUs a job has."""
 MAX_SETTINGS, MAX_NAME_CHARS, MAX_VALUE_CHARS = 64, 48, 40
 _SETUP = frozenset((
-    ".", "[", "[[", "alias", "apt", "awk", "case", "cat", "cd", "chmod", "chown", "conda", "cp", "curl", "cut",
+    ".", ":", "clear", "pkill", "dcgmi", "sync", "((",
+    "[", "[[", "alias", "apt", "awk", "case", "cat", "cd", "chmod", "chown", "conda", "cp", "curl", "cut",
     "date", "declare", "df", "done", "du", "echo", "elif", "else", "env", "esac", "eval", "exit", "export",
     "false", "fi", "find", "for", "free", "function", "git", "grep", "head", "hostname", "if", "kill", "let",
     "ln", "local", "ls", "lscpu", "mamba", "micromamba", "mkdir", "mktemp", "ml", "module", "mv", "nvidia-smi",
@@ -48,6 +49,12 @@ _IDLE_NAME = re.compile(
 )
 """Names of settings that differ from run to run and change nothing of what a program needs."""
 _SECRET_NAME = re.compile(r"key|token|secret|passw|auth|cred|cookie", re.IGNORECASE)
+_RUNTIME_NAME = re.compile(
+    r"(?:CC|CONDA|CUDA|CXX|FI|HF|HIP|LD|LOGLEVEL|MELLANOX|MIOPEN|MKL|MPICH|NCCL|NVTE|OMP|OMPI|PATH|PYTHON\w*|RCCL|RDMAV|ROCR"
+    r"|SINGULARITY|APPTAINER|SLURM|TOKENIZERS|TORCH|TRANSFORMERS|TRITON|UCX|WANDB|XDG)(?:_\w+)?"
+)
+"""Variables of libraries and tools: they change how a program runs, and hardly what it needs."""
+_STARTS_PROGRAM = re.compile(r"[\w./$~]")
 _DATE = re.compile(r"(?:19|20)\d{2}[-_.]?[01]\d[-_.]?[0-3]\d|\d{2}:\d{2}")
 
 
@@ -145,7 +152,7 @@ def _read_command(words: Sequence[str]) -> _Command | None:
         pairs.append(pair)
         position += 1
     body = [word for word in words[position:] if not word.startswith((">", "<", "2>", "1>", "&>"))]
-    if not body or _base_name(body[0]) in _SETUP:
+    if not body or _base_name(body[0]) in _SETUP or not _STARTS_PROGRAM.match(body[0]):
         return None
     programs: list[str] = []
     skeleton = [name for name, _ in pairs]
@@ -203,6 +210,7 @@ def _select_settings(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
         and 0 < len(value) <= MAX_VALUE_CHARS
         and not _IDLE_NAME.search(name)
         and not _SECRET_NAME.search(name)
+        and not _RUNTIME_NAME.fullmatch(name)
         and not _is_passing(value)
     }
 

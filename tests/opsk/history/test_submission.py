@@ -76,6 +76,23 @@ def test_arguments_are_words_of_the_command() -> None:
     assert read_commands('./prog "$@"', arguments=("--n", "4")) == (("./prog", "--n", "4"),)
 
 
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ('A=(\n  --a 1  # first\n  --b 2\n)\nA+=(--c 3)\n./prog "${A[@]}" -x\n', "./prog --a 1 --b 2 --c 3 -x"),
+        ("H=$(scontrol show hostnames $L | head -n 1)\n./prog --host $H --n `nproc`\n", "./prog --host --n"),
+        ("CMD='--a 1'\nsrun -n 8 bash -c 'cd x; ./prog $CMD --b 2'\n", "srun -n 8 cd x|./prog --a 1 --b 2"),
+        ("case $X in\n  --fast) ./prog --fast ;;\nesac\n", "case $X in|./prog --fast|esac"),
+        ("f() {\n  ./prog\n}\n( cd x && ./prog 2>&1 | tee log )\n", "./prog|cd x|./prog|tee log"),
+        ("./prog '$(not run)'", "./prog $(not run)"),
+    ],
+    ids=["lists", "output of commands", "text for a shell", "a case", "functions and groups", "quoted"],
+)
+def test_what_batch_scripts_are_made_of(script: str, words: str) -> None:
+    """Forms that most of the public launch scripts of training jobs use."""
+    assert "|".join(" ".join(command) for command in read_commands(script)) == words
+
+
 def test_input_of_a_command_is_no_command() -> None:
     assert read_commands("cat > x <<'EOF'\n./not-a-program\nEOF\n./prog\n") == (("cat",), ("./prog",))
 
