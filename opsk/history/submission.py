@@ -20,12 +20,13 @@ GPUS = "GPUs"
 MAX_SETTINGS, MAX_NAME_CHARS, MAX_VALUE_CHARS = 64, 48, 40
 _SETUP = frozenset((
     ".", ":", "clear", "pkill", "dcgmi", "sync", "((",
-    "[", "[[", "alias", "apt", "awk", "case", "cat", "cd", "chmod", "chown", "conda", "cp", "curl", "cut",
+    "[", "[[", "alias", "apt", "awk", "break", "case", "cat", "cd", "chmod", "chown", "conda", "continue", "cp",
+    "curl", "cut",
     "date", "declare", "df", "done", "du", "echo", "elif", "else", "env", "esac", "eval", "exit", "export",
     "false", "fi", "find", "for", "free", "function", "git", "grep", "head", "hostname", "if", "kill", "let",
     "ln", "local", "ls", "lscpu", "mamba", "micromamba", "mkdir", "mktemp", "ml", "module", "mv", "nvidia-smi",
     "pip", "pip3", "printenv", "printf", "pushd", "popd", "pwd", "read", "readonly", "return", "rm", "rsync",
-    "sacct", "scontrol", "sed", "select", "seq", "set", "shift", "shopt", "sinfo", "sleep", "sort", "source",
+    "sacct", "sbatch", "scontrol", "sed", "select", "seq", "set", "shift", "shopt", "sinfo", "sleep", "sort", "source",
     "spack", "squeue", "stat", "tail", "tar", "tee", "test", "touch", "tr", "trap", "true", "typeset", "ulimit",
     "umask", "uname", "unset", "unzip", "wait", "wc", "wget", "which", "whoami", "xargs",
 ))  # fmt: skip

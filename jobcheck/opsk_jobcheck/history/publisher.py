@@ -127,14 +127,14 @@ class Publisher:
     index
         What it is written from.
     read
-        Returns rows that were recorded since a time, or all.
+        Returns rows that were recorded since a time.
     known_capacities
         Memory of GPUs by the names that Slurm may have for them, for types that no run had [bytes].
     """
 
     path: Path
     index: RunIndex
-    read: Callable[[datetime | None], list[JobUsed]]
+    read: Callable[[datetime], list[JobUsed]]
     known_capacities: Mapping[str, float] = field(default_factory=dict)
     _since: datetime | None = None
 
@@ -148,7 +148,7 @@ class Publisher:
         OSError
             The file cannot be written.
         """
-        rows = self.read(self._since)
+        rows = self.read(self._since or now - timedelta(days=self.index.days))
         is_changed = self.index.add(rows, now)
         if is_changed or self._since is None:
             header = {"capacities": {**self.known_capacities, **self.index.capacities()}}
