@@ -92,7 +92,8 @@ def _build_lines(advice: Advice) -> list[Line]:
     else:
         out = sections.ways_out(advice) if advice.verdict is not Verdict.FITS else ()
         parts += [sections.memory(advice), *out, sections.speed(advice)]
-        parts += [*sections.improvements(advice), *sections.best(advice), *_build_network_lines(advice)]
+        parts += [*sections.improvements(advice), *sections.best(advice), *sections.conversion(advice)]
+        parts += _build_network_lines(advice)
     if advice.is_short:
         parts.append(Line(label="short", text=SHORT, brief=SHORT, weight=Weight.VERDICT))
     return [*parts, *sections.problems(advice), *sections.read(advice), *sections.assumed(advice)]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from opsk.app.interference.document import LinkNames
 from opsk.costmodel.table import PredictionTable
+from opsk.frameworks.checkpoints import describe_conversion
 from opsk.planning.interference.contention import Neighbour
 from opsk.planning.interference.load import LoadKind
 from opsk.text import format_count, format_duration, format_share
@@ -200,6 +201,17 @@ def best(advice: Advice) -> Iterator[Line]:
     flags = f" ({' '.join(suggestion.flags)})" if suggestion.flags else ""
     whole = f"{text}, best of {considered}{flags}"
     yield Line(label="best", text=whole, brief=f"{text}, best of {considered}", weight=Weight.SECOND, topic="change")
+
+
+def conversion(advice: Advice) -> Iterator[Line]:
+    """Yield the line on the checkpoint that the job loads, where a shown change gives it another TP or PP."""
+    plan = advice.completion.plan
+    changes = [*advice.suggestions, *(entry.change for entry in shown_waste(advice) if entry.change)]
+    changes += [advice.best.suggestion] if advice.best is not None else []
+    if plan is None or not changes:
+        return
+    if text := describe_conversion(advice.workload, plan, [change.plan for change in changes]):
+        yield Line(label="load", text=text, weight=Weight.WASTE, topic="checkpoint")
 
 
 def headline(advice: Advice) -> Line:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import takewhile
 from types import MappingProxyType
 
+from opsk.frameworks.checkpoints import FORMAT, LOADED
 from opsk.frameworks.megatron_flags import (
     BOOLEAN_OVERRIDES,
     BRIDGE_PRECISIONS,
@@ -45,6 +46,9 @@ from opsk_jobcheck.scripts.settings.findings import Findings, mark_all_unknown
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 from opsk_jobcheck.scripts.settings.uncounted_settings import report_uncounted
 
+_LOADS = ("--load", "--pretrained-checkpoint")
+_FORMATS = {"--use-dist-ckpt": "torch_dist", "--universal-checkpoint": "universal"}
+"""Flags without a value, and the format of checkpoints with them."""
 _SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8", "uint8": "fp8"}
 _NOTHING = ("null", "None", "")
 LM, DEEPSPEED, BRIDGE = "megatron-lm", "megatron-deepspeed", "megatron-bridge"
@@ -205,6 +209,7 @@ def read_megatron(match: Match, reading: Reading) -> None:
     _check_experts_by_layer(match, findings)
     _state_shared_experts(findings)
     read_memory(match, findings)
+    _read_checkpoint(arguments, findings)
     read_shape(arguments, findings)
     read_hybrid(arguments, findings)
     read_sequence(match, findings)
@@ -218,6 +223,19 @@ def read_megatron(match: Match, reading: Reading) -> None:
         _state_recipe(match, reading)
     if _is_all_read(arguments):
         findings.options[COMMAND] = ALL_READ
+
+
+def _read_checkpoint(arguments: Arguments, findings: Findings) -> None:
+    """Set the checkpoint that is loaded, and its format where that is stated."""
+    flags = arguments.flags
+    loaded = next((flags[name] for name in _LOADS if name in flags), None)
+    if loaded is None:
+        return
+    findings.options[LOADED] = loaded.shown[:80]
+    if "--ckpt-format" in flags:
+        findings.options[FORMAT] = (flags["--ckpt-format"].value.known or "")[:20]
+    elif name := next((name for name in _FORMATS if name in flags), ""):
+        findings.options[FORMAT] = _FORMATS[name]
 
 
 MEGATRON = Reader(frameworks=(LM, DEEPSPEED, BRIDGE), recognise=recognise, read=read_megatron)

@@ -410,3 +410,17 @@ def test_the_file_of_a_program_that_may_be_megatrons_is_asked_for() -> None:
     assert read_script(f"{START}pretrain_gpt.py {FLAGS}\n", file="job.sh").missing_files == ()
     named = f"export MEGATRON_PATH=/opt/m\n{START.splitlines()[-1]}train.py {FLAGS}\n"
     assert read_script("\n".join(START.splitlines()[:-1]) + f"\n{named}", file="job.sh").framework == "megatron-lm"
+
+
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [
+        ("--save c", {}),
+        ("--load c", {"checkpoint.loaded": "--load c"}),
+        ("--load $C --ckpt-format torch", {"checkpoint.loaded": "--load …", "checkpoint.format": "torch"}),
+        ("--load c --use-dist-ckpt", {"checkpoint.loaded": "--load c", "checkpoint.format": "torch_dist"}),
+    ],
+)
+def test_a_checkpoint_that_is_loaded_is_an_option(flags: str, options: dict[str, str]) -> None:
+    found = dict(read_script(f"{START}pretrain_gpt.py {FLAGS} {flags}\n", file="job.sh").options)
+    assert {name: value for name, value in found.items() if name.startswith("checkpoint.")} == options
