@@ -113,7 +113,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             names=megatron_flags.BIONEMO,
         ),
         # plans are in the user's Python code, on the engine that it selects
-        **{name: Family() for name in ("olmo-core", "verl", "ms-swift", "xtuner", "oumi", "nemo-automodel")},
+        **{name: Family() for name in ("olmo-core", "verl", "xtuner", "oumi", "nemo-automodel")},
         "torchtitan": Family(
             limits=torchtitan.LIMITS,
             refusals=torchtitan.refusals,

@@ -40,7 +40,9 @@ _FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 _CONSOLES: Mapping[str, tuple[str, frozenset[str]]] = MappingProxyType(
     {
-        **dict.fromkeys(("swift", "megatron"), ("ms-swift", frozenset({"sft", "pt", "rlhf"}))),
+        "swift": ("ms-swift", frozenset({"sft", "pt", "rlhf"})),
+        # ms-swift's command on Megatron Core
+        "megatron": ("", frozenset({"sft", "pt", "rlhf"})),
         "xtuner": ("xtuner", frozenset({"train"})),
         "oumi": ("oumi", frozenset({"train"})),
         "automodel": ("nemo-automodel", frozenset({"finetune", "pretrain"})),

@@ -109,7 +109,7 @@ def test_who_takes_the_flags_of_another_is_called_by_his_own_name(framework: str
     ("command", "framework"),
     [
         ("NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-7B", "ms-swift"),
-        ("megatron pt --model Qwen/Qwen2.5-7B", "ms-swift"),
+        ("megatron pt --model Qwen/Qwen2.5-7B", ""),
         ("srun xtuner train conf.py --launcher slurm", "xtuner"),
         ("fabric run --devices 8 main.py", "lightning"),
         ("fairseq-train data-bin --arch transformer", ""),
