@@ -78,6 +78,7 @@ IN_PLACE_HIGH = 8.0
 """The same at the most where log-probabilities are computed in place."""
 FORWARD_WIDTHS = 8.0
 """Tensors of the width of the model that one layer has in memory in a forward pass without gradients."""
+HALF_BITS = 16
 _STATES = ("weights", "optimizer")
 _OF_PROCESS = ("communication", "context", "workspace")
 _BUFFERS, _OF_TOKENS = ("gradients", "buffers"), ("activations", "logits")
@@ -284,7 +285,8 @@ class _Job:
     def _frozen(self, entry: HeldModel) -> Interval:
         """Return what a frozen model keeps on the GPU: its weights, sharded where the actor's are.
 
-        What rests in host memory passes through layer by layer; ZeRO-3 and FSDP gather two layers of the others.
+        Weights in fp32 may be in 16 bits: transformers 5 loads a model in its own format unless told otherwise. What
+        rests in host memory passes through layer by layer; ZeRO-3 and FSDP gather two layers of the others.
         """
         plan, parameters = self.roles.plan, float(total_parameters(entry.model))
         whole = parameters * entry.bits / 8.0 / (plan.tp * plan.pp)
@@ -295,7 +297,7 @@ class _Job:
         )
         weights = whole / shards
         expected = weights if entry.place is Place.GPU else 0.0
-        low = expected if entry.is_known else 0.0
+        low = expected * (0.5 if entry.bits > HALF_BITS else 1.0) if entry.is_known else 0.0
         high = (weights if entry.place is not Place.HOST else 0.0) * (1.0 if entry.is_known else 2.0)
         return Interval(low=STATES_LOW * low, expected=expected + passing, high=STATES_HIGH * high + 2.0 * passing)
 

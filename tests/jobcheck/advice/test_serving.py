@@ -83,6 +83,12 @@ def test_what_is_not_known_is_left_alone(command: str) -> None:
     assert ADVISER.leaves_alone(read_script(f"{HEAD}{command}\n", file="job.sh"))
 
 
+def test_no_file_is_asked_for_on_behalf_of_such_a_job() -> None:
+    text = f"{HEAD}vllm serve Qwen/Qwen2.5-7B --config engine.yaml\n"
+    files = read_script(text, file="job.sh").missing_files
+    assert "engine.yaml" not in files
+
+
 def test_such_jobs_are_left_alone_unless_the_site_wants_an_answer() -> None:
     workload = read_script(f"{HEAD}vllm serve Qwen/Qwen2.5-7B\n", file="job.sh")
     assert Adviser(cluster=cluster("superpod-h100")).leaves_alone(workload)

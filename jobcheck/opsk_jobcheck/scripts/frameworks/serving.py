@@ -46,7 +46,9 @@ MAX_COMMANDS = 64
 
 def read_serving(invocations: Sequence[Invocation], reading: Reading) -> None:
     """State as options what the one engine of a script serves; nothing where there are several, or none."""
+    asked = len(reading.missing_files)
     engines = [row for entry in invocations[:MAX_COMMANDS] if (row := _find_engine(entry, reading)) is not None]
+    del reading.missing_files[asked:]  # no file is asked for on behalf of a job that is left alone
     if len(engines) != 1:
         return
     engine, given = engines[0]
