@@ -24,7 +24,7 @@ MAX_REST_BYTES = 128 * KIB
 EXCEPTION_REACH_BYTES = 24 * KIB
 """The exception is at most this far after the head of a traceback, and the two are not separated."""
 _LONGEST_KERNEL_LINE_BYTES = 1 << 17
-_LONGEST_BEFORE_BYTES = 256
+_LONGEST_BEFORE_BYTES = 1024
 _TRACEBACK = b"Traceback (most recent call last):"
 OVERLAP_BYTES = 512
 """Longer than any fragment: a fragment cut in two is found in the next piece."""
@@ -46,8 +46,10 @@ _AFTER_BYTES = 240
 _HANDLED = re.compile(
     r"\b(?:retrying|retry loop|trying again|will (?:be )?(?:retr|ignor|skip)\w+|falling back)", re.IGNORECASE
 )
-_IGNORED = b"Exception ignored "
+_IGNORED = "Exception ignored "
 """Python prints this for exceptions that nothing could catch: at its end, in destructors."""
+_LINES_BEFORE = 8
+"""Other ranks may have written between two lines of one."""
 _PLAIN_ENDS = ("KeyboardInterrupt", "SystemExit", "SignalException", "InterruptedError")
 _NAME = r"(?=[\w.-]*\d)[A-Za-z][\w.-]{0,63}"
 _HOST = re.compile(
@@ -132,10 +134,14 @@ def _find_open_traceback(data: bytes, cut: int) -> int:
     if position < 0:
         return -1
     begin = max(data.rfind(b"\n", 0, position), data.rfind(b"\r", 0, position)) + 1
-    # the line before shows whether it is ignored; after carriage returns or a long line it is not worth waiting for
+    # a line before shows whether it is ignored; after carriage returns or a long line it is not worth waiting for
     low = max(0, begin - _LONGEST_BEFORE_BYTES)
-    before = data.rfind(b"\n", low, max(0, begin - 1)) + 1
-    return before if before or not low else begin
+    for _ in range(_LINES_BEFORE):
+        before = data.rfind(b"\n", low, max(0, begin - 1)) + 1
+        if not begin or (not before and low):
+            break
+        begin = before
+    return begin
 
 
 def read_bytes(stream: IO[bytes] | _Limited, max_bytes: int) -> tuple[bytes, Exception | None]:
@@ -415,8 +421,7 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
         if match["message"]:
             fields["message"] = match["message"][:300]
         fields |= frames.fields()
-        before = data[max(0, line.start - _AFTER_BYTES) : line.start].rstrip().rpartition(b"\n")[2]
-        if _IGNORED in before or _HANDLED.search(after):
+        if _IGNORED in _find_line_before(data, line) or _HANDLED.search(after):
             fields["handled"] = "yes"
         chained = next((how for words, how in _CHAINS.items() if words in after), "")
         return fields | ({"chained": chained} if chained else {}), text[:400], begin
@@ -427,6 +432,16 @@ def _is_class(name: str) -> bool:
     """Return whether a name can be of an exception: ranks write ``INFO: ...`` or ``memory: 41 GiB`` in between."""
     last = name.rpartition(".")[2].lstrip("_")
     return (last[:1].isupper() and last not in _LEVELS) or last in _LOWER_CASE
+
+
+def _find_line_before(data: bytes, line: LogLine) -> str:
+    """Return the line before this one that has the same label; empty where none of the last few has it."""
+    raw_lines = data[max(0, line.start - REACH_BYTES) : line.start].splitlines()[-_LINES_BEFORE:]
+    for raw in reversed(raw_lines):
+        labelled = parse_label(strip_escapes(raw))
+        if labelled.label == line.label and labelled.text.strip():
+            return labelled.text
+    return ""
 
 
 class _Frames:

@@ -52,7 +52,7 @@ _CONFIG_WORDS = re.compile(
     r"|Can't load|JSONDecode|Scanner|YAML|TOMLDecode|offline mode|is not in struct"
     r"|not equal to|please (?:set|specify|install|provide|check)|incompatible|only supports?"
     r"|unknown (?:argument|option|key|model)"
-    r"|doesn't (?:support|exist|match)|do(?:es)? not (?:recogni[sz]e|support)|can only be used|must (?:match|have)"
+    r"|doesn't (?:support|exist|match)|do(?:es)? not (?:recogni[sz]e|support)|can only be used|must have\b"
     r"|to match\b|not installed|\binstall\b|\brequires?\b|cannot be used|not (?:available|compatible|allowed)"
     r"|outside (?:of )?(?:the )?range|Error (?:locating|instantiating|in call to) target|\bset `|--[a-z]+[-_]"
     r"|got an unexpected|unauthori[sz]ed|authenticat|access to .{1,80} is (?:restricted|denied)|forbidden|\b40[134]\b",

@@ -529,7 +529,6 @@ FAMILIES: tuple[Family, ...] = (
             "FATAL:   could not open image /images/x.sif: image format not recognized",
             "FATAL:   stat /images/x.sif: no such file or directory",
             "FATAL:   exec /opt/run.sh failed: fork/exec /opt/run.sh: exec format error",
-            "ERROR  : Unknown image format/type: /images/x.sif",
             "docker: Error response from daemon: failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: error running hook #0: exit status 1, stderr: nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4, please update your driver to a newer version, or use an earlier cuda container: unknown.",
             "Error: crun: executable file `train.sh` not found in $PATH: No such file or directory: OCI runtime attempted to invoke a command that was not found",
             "Unable to find image 'nvcr.io/x/y:latest' locally\ndocker: Error response from daemon: pull access denied for nvcr.io/x/y, repository does not exist or may require 'docker login'.",

@@ -44,6 +44,18 @@ INNOCENT: dict[str, tuple[str, ...]] = {
         'Exception ignored in: <function _ConnectionBase.__del__ at 0x7f>\nTraceback (most recent call last):\n  File "/opt/lib/connection.py", line 132, in __del__\nOSError: [Errno 9] Bad file descriptor',
         'Exception ignored in atexit callback: <function _exit_function at 0x7f>\nTraceback (most recent call last):\n  File "/opt/lib/util.py", line 360, in _exit_function\nKeyboardInterrupt',
     ),
+    "optional parts": (
+        "xFormers not available: No module named 'xformers'",
+        "[WARNING] could not import apex: No module named 'apex', using torch.optim instead",
+        "/opt/venv/lib/python3.11/site-packages/torchvision/io/image.py:13: UserWarning: Failed to load image Python extension: '/opt/venv/lib/torchvision/image.so: undefined symbol: _ZN3c1017RegisterOperatorsD1Ev'If you don't plan on using image functionality from `torchvision.io`, you can ignore this warning.",
+        "INFO: flash_attn is not installed, falling back to SDPA",
+        "WARNING:root:Triton is not available: libcuda.so cannot found!",
+        "bitsandbytes was compiled without GPU support. 8-bit optimizers, 8-bit multiplication, and GPU quantization are unavailable.",
+        "Unable to initialize backend 'tpu': INTERNAL: Failed to open libtpu.so: libtpu.so: cannot open shared object file: No such file or directory",
+        "apex is not installed. Reverting to non-fused RMSNorm.",
+        "UserWarning: Apex is not installed. Falling back to Torch Norm",
+        "ERROR  : sample 3 of shard 7 was skipped",
+    ),
     "nccl, rccl, plug-ins": (
         "gpu012:3112:3112 [0] NCCL INFO NET/Plugin: Failed to find ncclNetPlugin_v9 symbol.",
         "gpu012:3112:3390 [0] NCCL INFO [Service thread] Connection closed by localRank 0",

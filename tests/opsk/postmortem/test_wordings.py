@@ -343,3 +343,11 @@ def test_a_hung_task_is_of_the_file_system_that_its_stack_names(name: str, tmp_p
     _, report = read(tmp_path, text)
     assert report.root is not None
     assert (report.root.failure, report.root.where.node) == (failure, "n17")
+
+
+def test_what_python_ignores_is_no_failure_though_another_rank_writes_in_between(tmp_path: Path) -> None:
+    text = "4: Exception ignored in: <function _ConnectionBase.__del__ at 0x7f>\n5: DEBUG: queue depth 4\n" + "".join(
+        f"4: {line}\n" for line in (RAISED + "OSError: [Errno 9] Bad file descriptor").splitlines()
+    )
+    _, report = read(tmp_path, steps(1, 9) + text)
+    assert report.root is None
