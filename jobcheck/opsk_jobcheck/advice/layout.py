@@ -82,6 +82,11 @@ class Line:
         """Return whether its row contains all of its text."""
         return self.row() == self._add_label(self.text)
 
+    @property
+    def is_cut(self) -> bool:
+        """Return whether a part of its text is left out of its row, with a mark in its place."""
+        return CUT_MARK in self.row() and CUT_MARK not in self.text
+
     def row(self) -> str:
         """Return it in one row, cut where it is too long; flags for pasting are never cut."""
         line = self._add_label(self.brief or self.text)

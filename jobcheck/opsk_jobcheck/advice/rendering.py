@@ -9,7 +9,7 @@ from opsk.text import format_count
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice import sections
 from opsk_jobcheck.advice.advice import Advice
-from opsk_jobcheck.advice.layout import CUT_MARK, LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, is_ascii_only, to_ascii
+from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, is_ascii_only, to_ascii
 from opsk_jobcheck.advice.roles import render_roles
 from opsk_jobcheck.advice.sections import render_network, render_sharing
 from opsk_jobcheck.advice.serving import render_serving
@@ -123,10 +123,11 @@ def _select_lines(parts: list[Line], *, names_omitted: bool) -> list[str]:
     if all(line.weight is Weight.HEADLINE for line in rows):
         return []
     if names_omitted:
-        is_all = len(parts) == len(rows) and all(line.is_whole for line in rows)
+        # the row of a problem does not name the script
+        is_all = len(parts) == len(rows) and all(line.is_whole or line.topic == "problem" for line in rows)
     else:
-        is_all = not any(CUT_MARK in line.row() for line in rows)
-    if is_all and len(rows) <= MAX_LINES:
+        is_all = True
+    if is_all and len(rows) <= MAX_LINES and not any(line.is_cut for line in rows):
         return [line.row() for line in rows]
     order = sorted(range(len(rows)), key=lambda index: (rows[index].weight, index))
     selected = set(order[: MAX_LINES - 1])

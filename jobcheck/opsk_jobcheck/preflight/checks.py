@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from opsk_jobcheck.preflight.facts import JobFacts, PreflightFinding
-from opsk_jobcheck.preflight.host import check_cpus, check_time_limit
+from opsk_jobcheck.preflight.host import check_cpus, check_host_memory, check_time_limit
 from opsk_jobcheck.preflight.network import (
     check_adapters,
     check_blocking_launches,
@@ -34,6 +34,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("adapters", check_adapters),
     ("blocking-launches", check_blocking_launches),
     ("cpus", check_cpus),
+    ("host-memory", check_host_memory),
     ("time-limit", check_time_limit),
 )
 """All checks by name, the gravest first; names are part of ``opsk check --json``."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from opsk.costmodel.table import PredictionTable
 from opsk.hardware.spec import ClusterSpec, GpuSpec, NodeSpec
+from opsk.workload.completion import Completion
 from opsk.workload.workload import Evidence, Problem, Workload
+from opsk_jobcheck.cluster_state.node_constraints import HostMemoryRequest
 from opsk_jobcheck.scripts.run_facts import ENVIRONMENT
 
 
@@ -25,6 +27,10 @@ class JobFacts:
         Whether the requested GPU is in the catalogue.
     prediction
         The prediction for the requested plan; ``None`` without one.
+    completion
+        The completed model and plan.
+    memory
+        The host memory that the job requests, and ``cpus_per_node`` the CPUs; ``None`` where they are unknown.
     is_exclusive
         Whole nodes are requested: the job gets all CPUs of them.
     reports_idle_gpus
@@ -38,6 +44,9 @@ class JobFacts:
     has_site_nodes: bool = True
     is_gpu_known: bool = True
     prediction: PredictionTable | None = None
+    completion: Completion | None = None
+    memory: HostMemoryRequest | None = None
+    cpus_per_node: int | None = None
     is_exclusive: bool = False
     reports_idle_gpus: bool = False
     stated: Mapping[str, Evidence] = field(default_factory=dict)

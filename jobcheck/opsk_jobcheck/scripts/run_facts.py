@@ -41,7 +41,8 @@ WORKERS, CPUS, STEPS, CONTINUES, ATTENTION = (
     "attention.kernel",
 )
 """Workers and CPUs of a node, steps of the whole run, that a later job may go on with it, the attention kernel."""
-TIME_LIMIT = "slurm.time_limit_s"
+TIME_LIMIT, LOADS_WHOLE = "slurm.time_limit_s", "run.loads_whole_model"
+"""The limit, and that each process loads the whole model into host memory first."""
 ENVIRONMENT = "environment."
 """Prefix of the names of variables."""
 MAX_DIGITS = 10
@@ -71,6 +72,7 @@ _MANY = re.compile(
     r"|mp\.spawn|device_map|devices=|parallelize|submitit|srun|mpirun"
 )
 """Words of programs that may use several GPUs, or start other processes."""
+_LOADS_ELSEWHERE = re.compile(r"device_map|init_empty_weights|meta|load_in_|quantization_config|unsloth")
 _PARALLEL = (
     *("DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "fully_shard", "init_process_group"),
     *("Accelerator", "all_reduce", "DistributedSampler"),
@@ -123,6 +125,7 @@ def read_run_facts(start: Start) -> Iterator[Evidence]:
     yield from _read_master(start)
     yield from _read_loader(start)
     yield from _read_steps(start)
+    yield from _read_loading(start)
     yield from _read_attention(start)
     yield from _read_environment(start)
 
@@ -317,6 +320,19 @@ def _read_steps(start: Start) -> Iterator[Evidence]:
     resubmits = any("sbatch" in names_of(entry)[:1] for entry in start.run.invocations)
     if continuing or resubmits or start.arguments.opaque:
         yield start.cite(CONTINUES, True, start.command.line, continuing[0] if continuing else "")
+
+
+def _read_loading(start: Start) -> Iterator[Evidence]:
+    """Yield that each process loads the whole model before it goes to its GPU, as ``from_pretrained`` does.
+
+    Source: ``PreTrainedModel.from_pretrained`` of transformers loads into host memory unless it gets a ``device_map``.
+    """
+    program = program_of(start.command)
+    if program is None or not start.framework.startswith(("hf-trainer", "trl")):
+        return
+    text = "\n".join(start.source.lines) if start.source is not None else ""
+    if EXAMPLES.fullmatch(program.file) or (text and not _LOADS_ELSEWHERE.search(text)):
+        yield start.cite(LOADS_WHOLE, True, start.command.line, _name_program(start.command))
 
 
 def _read_attention(start: Start) -> Iterator[Evidence]:

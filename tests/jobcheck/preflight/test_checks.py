@@ -132,6 +132,24 @@ def test_workers_of_data_loaders_and_cpus(
     assert checks(script(command, *options), source) == expected
 
 
+CLM = "torchrun --nproc_per_node=8 run_clm.py --model_name_or_path meta-llama/Llama-2-7b-hf --block_size 2048 --bf16 "
+CLM += "--per_device_train_batch_size 1"
+ZERO = """cat > ds.json <<'END'
+{"zero_optimization": {"stage": %d}, "bf16": {"enabled": true}}
+END
+"""
+
+
+@pytest.mark.parametrize(
+    ("memory", "stage", "expected"),
+    [("64G", 2, ["host-memory"]), ("64G", 3, []), ("128G", 2, []), ("0", 2, [])],
+)
+def test_each_process_loads_the_whole_model(memory: str, stage: int, expected: list[str]) -> None:
+    """Llama 2 7B has 6.74 billion parameters: 8 processes load 100 GiB at 2 bytes each."""
+    text = script(f"{CLM} --deepspeed ds.json", *EIGHT, f"--mem={memory}", before=ZERO % stage)
+    assert checks(text) == expected
+
+
 @pytest.mark.parametrize(
     ("gpu", "flags", "expected"),
     [
