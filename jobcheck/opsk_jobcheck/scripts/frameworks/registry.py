@@ -21,6 +21,7 @@ from opsk_jobcheck.scripts.frameworks.swift import SWIFT_READER
 from opsk_jobcheck.scripts.frameworks.torchtitan import TORCHTITAN
 from opsk_jobcheck.scripts.frameworks.torchtune import TORCHTUNE
 from opsk_jobcheck.scripts.frameworks.verl import VERL_READER
+from opsk_jobcheck.scripts.frameworks.verl_sft import VERL_SFT_READER
 from opsk_jobcheck.scripts.launchers.programs import CONNECTIVITY_READER
 from opsk_jobcheck.scripts.settings.reader import Reader
 
@@ -40,6 +41,7 @@ READERS: tuple[Reader, ...] = (
     NEMO_READER,
     NEOX_READER,
     VERL_READER,
+    VERL_SFT_READER,
     OPENRLHF_READER,
     SWIFT_READER,
     LLAMA_FACTORY,
