@@ -5,6 +5,7 @@ The numbers are in ``catalog/*.toml``, each with its source; how to add one is i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -35,6 +36,8 @@ Spec = TypeVar("Spec", bound=Named)
 
 ENTRY_KINDS: Mapping[type[Entry], Kind] = {GpuEntry: "gpu", NicEntry: "nic", NodeEntry: "node", ClusterEntry: "cluster"}
 
+_PART = re.compile(r"(?<![0-9])[1-9]g\.[0-9]+gb(?![0-9a-z])", re.IGNORECASE)
+"""Names of MIG's profiles: so many slices of the processors, and their memory."""
 MAX_CLUSTER_TOML_BYTES = MIB
 """Size above which a cluster file is refused unread; a real one has a few kilobytes."""
 
@@ -63,7 +66,7 @@ def resolve_gpu(name: str) -> tuple[GpuSpec, tuple[str, ...]]:
     Raises
     ------
     InputError
-        Names the closest GPUs.
+        Names the closest GPUs; or the name is that of a part of one, as NVIDIA calls those of MIG (``1g.10gb``).
 
     Examples
     --------
@@ -71,6 +74,8 @@ def resolve_gpu(name: str) -> tuple[GpuSpec, tuple[str, ...]]:
     >>> spec.name, others[0]
     ('a100-sxm-80gb', 'a100-sxm-40gb')
     """
+    if _PART.search(name):
+        raise InputError(f"{name[:60]} is a part of a GPU (MIG), and opsk predicts whole ones")
     return _gpus().resolve(name)
 
 
