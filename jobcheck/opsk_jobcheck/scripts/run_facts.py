@@ -200,6 +200,8 @@ def is_certainly_one(start: Start) -> bool:
         return bool(EXAMPLES.fullmatch(program.file)) or (source is not None and not _MANY.search(text))
     if start.framework or source is None or not any(source.find_calls("backward")):
         return False
+    if not any(source.find_calls("cuda", "to", "prepare")):  # another module places the model, on one GPU or several
+        return False
     is_torch = any(name.partition(".")[0] == "torch" for name in source.imports)
     return is_torch and not any(map(_MANY_IMPORTS.search, source.imports)) and not _MANY.search("\n".join(source.lines))
 

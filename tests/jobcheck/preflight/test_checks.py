@@ -35,6 +35,7 @@ SEVERAL_GPUS = {
     "DataParallel": LOOP + "model = torch.nn.DataParallel(model)\n",
     "spawn": LOOP + "import torch.multiprocessing as mp\nmp.spawn(main, nprocs=8)\n",
     "second GPU": LOOP + "model.tail.to('cuda:1')\n",
+    "another module": LOOP.replace("Net().cuda()", "place(Net())").replace(".cuda()", ""),
     "Lightning": LOOP + "import lightning\n",
 }
 
