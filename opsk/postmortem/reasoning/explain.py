@@ -131,7 +131,7 @@ def explain(evidence: Evidence, *, recurrence: Sequence[Recurrence] = ()) -> Rep
     evidence = with_ranks(with_job_notes(evidence))
     placement = build_placement(evidence)
     filtered = filter_findings(
-        evidence, has_progress=any(each.last_iteration is not None for each in evidence.ranks),
+        evidence, has_progress=any(each.last_progress_order is not None for each in evidence.ranks),
         node_of_rank=placement.node,
     )  # fmt: skip
     skews = estimate_skews(filtered, placement.node)

@@ -44,6 +44,11 @@ _PROGRAM_TYPES = frozenset(
      "UnicodeDecodeError", "UnicodeEncodeError", "RecursionError", "StopIteration", "IndentationError", "SyntaxError")
 )  # fmt: skip
 """Whatever words they have: the program's own faults."""
+_PROGRAM_WORDS = re.compile(
+    r"values to unpack|[Ee]xpected all tensors|size of tensor|shapes cannot be|gradient computation|require grad"
+    r"|must match the size|is not (?:iterable|callable|subscriptable)|Dimension out of range|mat1 and mat2"
+)
+"""What Python and PyTorch say of a mistake in the program, in words that settings' errors have too."""
 _GPU_API = re.compile(r"\b(?:CUDA|HIP|CUDNN|cuBLAS|NCCL) (?:driver )?error\b", re.IGNORECASE)
 """Errors of these that no signature knows are of a kernel or a call that the program made."""
 _CONFIG_WORDS = re.compile(
@@ -104,7 +109,9 @@ def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
     for failure, words in _BY_WORDS:
         if words.search(message):
             return replace(finding, failure=failure)
-    is_of_program = (kind in _PROGRAM_TYPES and "got an unexpected" not in message) or bool(_GPU_API.search(message))
+    is_of_program = (kind in _PROGRAM_TYPES and "got an unexpected" not in message) or any(
+        words.search(message) for words in (_GPU_API, _PROGRAM_WORDS)
+    )
     is_config = kind in _CONFIG_TYPES or (
         not has_progress
         and not is_of_program
