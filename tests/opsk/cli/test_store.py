@@ -18,7 +18,7 @@ from opsk.store.records.jobs import find_jobs
 from opsk.store.writing import DirectWriter
 from tests.fakes.store_records import job, later, one_of_each
 
-KINDS = ["clusters", "snapshots", "jobs", "advice", "measured", "failures", "remaps", "reports"]
+KINDS = ["clusters", "snapshots", "jobs", "advice", "measured", "submitted", "used", "failures", "remaps", "reports"]
 
 
 def opsk(folder: Path, *arguments: str, give: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -61,7 +61,9 @@ def test_the_size_is_told(filled: Path) -> None:
 
 
 def test_what_opsk_toml_says_is_removed_and_the_command_line_beats_it(filled: Path) -> None:
-    (filled / "opsk.toml").write_text("[store.retention_days]\njobs = 1\nadvice = 0\nreports = 0\nmeasured = 0\n")
+    kinds = {"jobs": 1, "advice": 0, "reports": 0, "measured": 0, "submitted": 0, "used": 0}
+    days = "".join(f"{kind} = {number}\n" for kind, number in kinds.items())
+    (filled / "opsk.toml").write_text(f"[store.retention_days]\n{days}")
     dry = answer(filled, "prune", "--dry-run", "--days", "measured=1")
     assert {kind["kind"]: kind["removed"] for kind in dry["kinds"] if kind["removed"]} == {"jobs": 2, "measured": 1}
     done = answer(filled, "prune", "--give-back", "--days", "measured=1")
