@@ -260,7 +260,7 @@ def _savings(rows: Sequence[Row]) -> Iterator[Statement]:
         cost, power = 1 - row.bill.cost_usd / other.bill.cost_usd, 1 - row.bill.power_w / other.bill.power_w
         if abs(cost) >= 0.005:
             yield (
-                f"rail-only saves {cost:.0%} of the cost and {power:.1%} of the power of a rail-optimised network: "
+                f"{_format_savings(cost, power)} a rail-optimised network: "
                 f"{_tiers(row)} of switches a rail instead of {other.parts.tiers}",
                 _format_sweep(row),
             )
@@ -278,6 +278,14 @@ def _savings(rows: Sequence[Row]) -> Iterator[Statement]:
             f"{_tiers(row)}{needs}",
             _format_sweep(row),
         )
+
+
+def _format_savings(cost: float, power: float) -> str:
+    """Return how much of cost and power rail-only saves, or by how much it needs more."""
+    if cost > 0 and power >= 0:
+        return f"rail-only saves {cost:.0%} of the cost and {power:.1%} of the power of"
+    of_cost = f"costs {abs(cost):.0%} {'less' if cost > 0 else 'more'}"
+    return f"rail-only {of_cost} and draws {abs(power):.1%} {'less' if power > 0 else 'more'} power than"
 
 
 def _tiers(row: Row) -> str:

@@ -9,7 +9,14 @@ import pytest
 from opsk.hardware.spec import NodeSpec
 from opsk.network_design.plans import BestPlans, ModelRequest
 from opsk.network_design.point import Point, Wiring
-from opsk.network_design.rows import Setting, build_row, find_reference, sentences, smallest_saving_domain
+from opsk.network_design.rows import (
+    Setting,
+    _format_savings,
+    build_row,
+    find_reference,
+    sentences,
+    smallest_saving_domain,
+)
 from opsk.network_design.techniques import Technique
 from opsk.workload.plan import Plan
 from opsk.workload.public_models.lookup import public_models
@@ -84,3 +91,16 @@ def test_sentences_tell_which_domain_would_save(setting: Setting, point: Point):
     assert any("rail-only saves 62% of the cost" in line for line in sentences(rows))
     # 1,024 on 64 ports with 8 rails of 128: two tiers either way; 16 rails of 64 are enough
     assert smallest_saving_domain(replace(point, gpus=1024)) == 16
+
+
+@pytest.mark.parametrize(
+    ("cost", "power", "words"),
+    [
+        (0.62, 0.5, "rail-only saves 62% of the cost and 50.0% of the power of"),
+        (-0.2, -0.01, "rail-only costs 20% more and draws 1.0% more power than"),
+        (0.2, -0.01, "rail-only costs 20% less and draws 1.0% more power than"),
+        (-0.2, 0.01, "rail-only costs 20% more and draws 1.0% less power than"),
+    ],
+)
+def test_what_is_more_expensive_is_not_called_a_saving(cost: float, power: float, words: str):
+    assert _format_savings(cost, power) == words
