@@ -14,6 +14,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Self
@@ -149,6 +150,9 @@ def write_text(path: Path, text: str | bytes) -> None:
     half_written.replace(path)
 
 
+@lru_cache(
+    maxsize=32_768, typed=True
+)  # a node writes 2,800 lines a second, and few values differ from the last second's
 def _format_line(key: str, value: Value) -> str:
     if not _KEY.fullmatch(key):
         raise InputError(f"key {key!r}: letters, digits, dots, dashes and underscores, at most 80")
