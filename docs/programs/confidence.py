@@ -69,8 +69,8 @@ def judge_hard(folder: Path) -> Iterator[Judgement]:
 def judge_planted(folder: Path) -> Iterator[Judgement]:
     """Judge planted failures, and those that lost what tells of the cause."""
     for name, how in (
-        ("planted failures, words held out (generated)", {"held_out": True}),
-        ("planted failures that lost their cause (generated)", {"loses_cause": True}),
+        ("planted, words held out (generated)", {"held_out": True}),
+        ("planted, cause lost (generated)", {"loses_cause": True}),
     ):
         for seed in range(FIRST_PLANTED, FIRST_PLANTED + PLANTED):
             planted = plant(seed, folder / name[:24] / str(seed), **how)
@@ -142,7 +142,7 @@ def render_svg(judgements: Sequence[Judgement]) -> str:
     """Return the reliability diagram."""
     kinds = ["all", *dict.fromkeys(each.kind for each in judgements)]
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + 300} {_HEIGHT}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + 340} {_HEIGHT}" role="img" '
         'aria-label="confidence said and share right" font-family="system-ui, sans-serif" font-size="12" '
         'fill="#5d6d7e">',
         f'<path d="M{to_x(0.2)} {to_y(0.2)}L{to_x(1)} {to_y(1)}" stroke="#aeb6bf" stroke-dasharray="4 4" fill="none"/>',
@@ -153,7 +153,7 @@ def render_svg(judgements: Sequence[Judgement]) -> str:
         those = [each for each in judgements if kind in ("all", each.kind)]
         parts += render_series(those, colour, shift=4 * (number - 2), is_main=kind == "all")
         y = _MARGIN + 20 * number
-        count = f"{kind}: {len(those)} causes named"
+        count = f"{kind}: {len(those)} named"
         parts.append(f'<circle cx="{_WIDTH}" cy="{y}" r="5" fill="{colour}"/>')
         parts.append(f'<text x="{_WIDTH + 10}" y="{y + 4}">{count}</text>')
     return "".join([*parts, "</svg>\n"])

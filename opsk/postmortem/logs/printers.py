@@ -18,6 +18,8 @@ from opsk.postmortem.values import RankProgress
 
 _LOCAL = re.compile(rb"^[ \t]*(\d{1,7}: )?(?:[\w.-]{1,64}: )?\[(?:default|trainer)\d{1,7}\]:", re.MULTILINE)
 
+_RAY = re.compile(rb"^\(\w[\w.:]{0,63} pid=\d{1,10}(?:, ip=[\w.:]{1,64})?\) ", re.MULTILINE)
+
 
 @dataclass(slots=True)
 class Labels:
@@ -27,15 +29,20 @@ class Labels:
     ----------
     are_local
         There are labels of torchrun: they number the ranks of a node.
+    are_ray
+        Ray starts the processes: each sees its own GPU as number 0.
     tasks_are_nodes
         ``srun -l`` writes its own before those: it numbers nodes.
     """
 
     are_local: bool = False
+    are_ray: bool = False
     tasks_are_nodes: bool = False
 
     def take(self, data: bytes) -> None:
         """Read one piece, as long as nothing is known."""
+        if not self.are_ray and (b"RayTaskError(" in data or (b" pid=" in data and _RAY.search(data) is not None)):
+            self.are_ray = True
         if self.tasks_are_nodes or not (b"[default" in data or b"[trainer" in data):
             return
         match = _LOCAL.search(data)

@@ -324,7 +324,8 @@ def _find_place(line: LogLine, fields: dict[str, str], state: _State) -> Place:
     node = fields.get("node", "")
     node = (node if node.strip(".") else "") or line.node
     rank = stated_rank if stated_rank is not None else resolve_rank(who, state.heading, node)
-    local = who.local_rank if who.local_rank is not None else _parse_whole(fields.get("local_rank"))
+    stated_local = None if state.labels.are_ray else _parse_whole(fields.get("local_rank"))
+    local = who.local_rank if who.local_rank is not None else stated_local
     slot = state.heading.slots.get(rank) if rank is not None else None
     known = slot.node if slot is not None else state.heading.host or state.named.node
     return Place(

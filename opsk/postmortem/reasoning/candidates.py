@@ -215,7 +215,10 @@ def _join_ranks(similar: list[Candidate], world: int, per_node: int | None) -> l
     if similar[0].failure is FailureClass.STORAGE:
         enough = len(ranks) >= _FEW_OF_STORAGE
         is_single_node = is_single_node and len(ranks) >= _MANY * (per_node or world)
+    is_of_few = False
     if similar[0].failure in _ONE_CAUSE:
+        numbered = max([world, *(each.place.rank + 1 for each in similar if each.place.rank is not None)])
+        is_of_few = len(ranks) < _MANY * numbered
         enough = len(ranks) >= 2
     if not (is_simultaneous and enough):
         return similar
@@ -223,6 +226,8 @@ def _join_ranks(similar: list[Candidate], world: int, per_node: int | None) -> l
     numbers = sorted({each.place.rank for each in similar if each.place.rank is not None})
     is_part = len(ranks) < world or bool(numbers and numbers[-1] >= len(numbers))
     place = Place(node=nodes.pop()) if is_single_node and is_part else Place()
+    if is_of_few:  # the first of them is named, too
+        place = replace(first.place, gpu_index=None, pci="") if first.place.rank is not None else place
     return [
         replace(
             first,

@@ -300,7 +300,8 @@ def describe_place(place: Place) -> str:
     """Return a place as text; ``the job`` where nothing is known."""
     parts = []
     if place.rank is not None:
-        parts.append(f"rank {place.rank}")
+        several = len(place.ranks) > 1
+        parts.append(f"ranks {format_ranks(place.ranks)}" if several else f"rank {place.rank}")
     elif place.local_rank is not None:
         parts.append(f"local rank {place.local_rank}")
         if place.node_rank is not None and not place.node:
@@ -315,7 +316,8 @@ def describe_place(place: Place) -> str:
         parts.append(f"HCA {place.hca}")
     if place.peer:
         parts.append(f"towards {place.peer}")
-    return " ".join(parts) or "the job"
+    first = f", rank {place.rank} first" if place.rank is not None and len(place.ranks) > 1 else ""
+    return " ".join(parts) + first or "the job"
 
 
 def format_ranks(ranks: Sequence[int]) -> str:

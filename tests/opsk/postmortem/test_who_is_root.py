@@ -248,13 +248,21 @@ def test_memory_that_ran_out_is_said_with_step_sizes_ranks_and_node(tmp_path: Pa
     text += labelled("[rank11]: ", OOM.format(asked="3.00", gpu=3)) + TORCHRUN
     report = explained(tmp_path, slurm__out=text)
     assert report.root is not None
-    assert (report.root.where.ranks, report.root.where.node) == ((9, 11), "gpu021")
+    where = report.root.where
+    assert (where.rank, where.ranks, where.node) == (9, (9, 11), "gpu021")
     assert not report.alternatives
     memory = next(line for line in format_report(report) if line.startswith("memory"))
     assert memory == (
         "memory  in the step after 2: asked for 2.50 GiB, at most 3.00 GiB, free 1.02 GiB, held by PyTorch 71.90 GiB,"
         " more reserved by it 4.75 GiB, the GPU has 79.10 GiB"
     )
+
+
+def test_the_gpu_that_a_process_of_ray_sees_is_no_local_rank(tmp_path: Path) -> None:
+    text = "(WorkerDict pid=31112, ip=10.0.0.5) step:1\n" + OOM.format(asked="2.50", gpu=0)
+    root = explained(tmp_path, slurm__out=text).root
+    assert root is not None
+    assert (root.where.rank, root.where.local_rank) == (None, None)
 
 
 def test_a_task_of_srun_is_no_rank_where_torchrun_starts_the_ranks(tmp_path: Path) -> None:
