@@ -86,6 +86,12 @@ def test_what_another_rank_writes_into_a_traceback_is_not_the_exception(between:
     assert root_type(explained(tmp_path, slurm__out=f"{head}{between}\nKeyError{raised}")) == "KeyError"
 
 
+def test_an_exception_that_python_ignored_is_none_even_where_another_rank_writes_in_between(tmp_path: Path) -> None:
+    ignored = labelled("[rank0]: ", "Exception ignored in: <function W.__del__ at 0x7f>\n")
+    text = ignored + "[rank1]: memory: 41.2 GiB\n" + labelled("[rank0]: ", KEY_ERROR)
+    assert explained(tmp_path, slurm__out=steps(1, 60) + text).root is None
+
+
 def test_the_frame_of_the_program_is_named_not_that_of_a_library(tmp_path: Path) -> None:
     text = (
         HEAD + '  File "/home/u/io.py", line 18, in load\n    return json.load(f)\n'
