@@ -1,7 +1,7 @@
 """Fills in the values that a training framework uses where its user gives none.
 
 Source: ``megatron/training/arguments.py`` of Megatron-LM and ``megatron/arguments.py`` of Megatron-DeepSpeed;
-``TrainingArguments`` of transformers 4.6 to 5.0 (batch 8, no accumulation), ``SFTConfig`` of TRL 0.7 to 0.25
+``TrainingArguments`` of transformers 4.6 to 5.0 (batch 8, no accumulation), ``SFTConfig`` of TRL 0.7 to 1.7
 (at most 1,024 tokens), ``DataArguments`` of LLaMA-Factory 0.9 (2,048 tokens; checkpointing is on) and the schemas of
 axolotl 0.4 to 0.13 (one sequence of 512 tokens).
 """
@@ -16,6 +16,7 @@ from typing import Any
 from opsk.workload.model import MODEL_FIELDS, ModelShape
 from opsk.workload.plan import (
     PLAN_FIELDS,
+    Loss,
     Offload,
     Optimizer,
     OptimizerStep,
@@ -49,6 +50,8 @@ _TRL = frozenset({"trl", "trl + accelerate"})
 _TRAINERS = frozenset({"hf-trainer", "hf-trainer+deepspeed", LLAMA_FACTORY, AXOLOTL}) | _TRL
 ON_DEEPSPEED = frozenset({"hf-trainer+deepspeed", "deepspeed", "openrlhf"})
 """Frameworks that run on DeepSpeed's engine whatever their options say."""
+ROLE_PREFIXES = ("roles.", "rollout.")
+"""What the names of options begin with that state several models on one set of GPUs; see `roles`."""
 _BATCH, _AXOLOTL_BATCH = 8, 1
 _USUAL: Mapping[str, tuple[tuple[str, Any, str], ...]] = MappingProxyType(
     {
@@ -60,9 +63,13 @@ _USUAL: Mapping[str, tuple[tuple[str, Any, str], ...]] = MappingProxyType(
             ("plan.micro_batch", 1, "ms-swift takes one sequence a GPU unless told otherwise"),
             ("plan.recompute", Recompute.FULL, "ms-swift recomputes all layers unless told otherwise"),
         ),
+        **dict.fromkeys(
+            _TRL, (("plan.recompute", Recompute.FULL, "TRL recomputes all layers unless told otherwise, since 0.21"),)
+        ),
     }
 )
-"""Sources: verl/trainer/config/ppo_trainer.yaml of verl; swift/arguments and swift/trainers of ms-swift 3."""
+"""Sources: verl/trainer/config/ppo_trainer.yaml of verl; swift/arguments and swift/trainers of ms-swift 3;
+trl/trainer/base_config.py of TRL and its pull request 3510."""
 _LENGTHS = MappingProxyType({**dict.fromkeys(_TRL, 1024), LLAMA_FACTORY: 2048, AXOLOTL: 512})
 _OPTIMIZERS = MappingProxyType(
     {
@@ -354,6 +361,11 @@ def _experts(filling: Filling) -> None:
     filling.assume("model.expert_ffn", lambda: (width, "an expert is as wide as the dense MLP") if width else None)
 
 
+def _has_roles(filling: Filling) -> bool:
+    """Return whether more models than the trained one are at work: a preference loss, a rollout engine."""
+    return any(name.startswith(ROLE_PREFIXES) for name in filling.options)
+
+
 def fill_trainer(filling: Filling) -> None:
     """Fill in the defaults of a program of the Trainer's family."""
     framework = filling.workload.framework or ""
@@ -369,6 +381,9 @@ def fill_trainer(filling: Filling) -> None:
         filling.assume("plan.recompute", lambda: (Recompute.FULL, why))
     for field, value, why in _USUAL.get(framework, ()):
         filling.assume(field, _make_usual_rule(value, why))
+    if framework in _TRL and not _has_roles(filling) and not filling.options.get("loss.kernel"):
+        why = "TRL computes the loss of supervised fine-tuning in chunks of tokens since 1.7"
+        filling.assume("plan.loss", lambda: (Loss.CHUNKED, why))
     if filling.options.get("fsdp") == "true":
         why = "FSDP shards weights, gradients and optimizer states unless told otherwise"
         filling.assume("plan.sharding", lambda: (Sharding.ZERO3, why))

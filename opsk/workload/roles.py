@@ -73,8 +73,6 @@ ENGINE, ENGINE_PLACE, ENGINE_SHARE, ENGINE_TP = (
 ENGINE_SLEEPS, ENGINE_EAGER, ENGINE_LENGTH = "rollout.sleeps", "rollout.eager", "rollout.length"
 LOG_PROBS = "roles.log_probs.sequences"
 """Sequences (or with `TOKENS` tokens) of a forward pass that only computes log-probabilities."""
-ROLE_PREFIXES = ("roles.", "rollout.")
-"""What the names of these options begin with."""
 WEIGHTS_REST, OPTIMIZER_REST = "weights", "optimizer"
 OWN_GENERATION = "generate"
 """The engine where the trained model itself generates (``model.generate``)."""

@@ -6,7 +6,7 @@ import pytest
 
 from opsk.workload.completion import complete
 from opsk.workload.model import StatedModel
-from opsk.workload.plan import Offload, Optimizer, Plan, Recompute, Sharding, Software, StatedPlan, States
+from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Recompute, Sharding, Software, StatedPlan, States
 from opsk.workload.workload import Workload
 
 
@@ -97,3 +97,16 @@ def test_the_optimizer_is_taken_by_its_name(name: str, optimizer: Optimizer) -> 
 def test_other_frameworks_have_no_such_defaults() -> None:
     done = complete(Workload(framework="torchtitan", model=StatedModel(name="gpt2"), plan=StatedPlan(gpus=8)))
     assert {"model.seq", "plan.micro_batch"} <= set(done.missing)
+
+
+@pytest.mark.parametrize("framework", ["trl", "trl + accelerate"])
+def test_trl_recomputes_and_computes_its_loss_in_chunks(framework: str) -> None:
+    # trl/trainer/base_config.py: gradient_checkpointing is True (pull request 3510, 0.21); sft_config.py: "chunked_nll" (1.7).
+    plan = planned(framework)
+    assert (plan.recompute, plan.loss) == (Recompute.FULL, Loss.CHUNKED)
+    stated = planned(framework, plan=StatedPlan(gpus=16, recompute=Recompute.NONE), loss_kernel="fused")
+    assert (stated.recompute, stated.loss) == (Recompute.NONE, Loss.FUSED)
+
+
+def test_a_preference_loss_of_trl_needs_whole_logits() -> None:
+    assert planned("trl", roles_method="dpo").loss is not Loss.CHUNKED

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from opsk.workload.roles import METHOD, ROLE_PREFIXES
+from opsk.workload.defaults import ROLE_PREFIXES
+from opsk.workload.roles import METHOD
 from opsk_jobcheck.scripts.bash.expansion import ARGUMENTS_UNKNOWN
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION
