@@ -44,7 +44,7 @@ def test_signs_do_not_depend_on_where_a_log_is_cut(size: int, tmp_path: Path, mo
     path = tmp_path / "rank3.log"
     path.write_bytes(b"".join(line + b"\n" for line in LINES * 20))
     whole = read_logs([LogFile(path=path)], processes=1)
-    monkeypatch.setattr(scanning, "read_pieces", lambda stream: read_pieces(stream, max_bytes=size))
+    monkeypatch.setattr(scanning, "read_limited_pieces", lambda stream, _: read_pieces(stream, max_bytes=size))
     cut = read_logs([LogFile(path=path)], processes=1)
     assert {(s.signature, s.line) for s in cut.findings if not s.fields.get("type")} == {
         (s.signature, s.line) for s in whole.findings if not s.fields.get("type")
