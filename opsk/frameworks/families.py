@@ -15,6 +15,7 @@ from opsk.frameworks import (
     megatron_flags,
     nanotron,
     nemo,
+    published_programs,
     pytorch_programs,
     torchtitan,
 )
@@ -56,7 +57,7 @@ _FSDP = MappingProxyType(
         "olmo": pytorch_programs.OLMO,
     }
 )
-_REPLICAS = ("pytorch-ddp", "open-clip")
+_REPLICAS = ("pytorch-ddp",)
 """Frameworks that hold a whole replica on every rank: sharding would take another program."""
 
 
@@ -139,6 +140,10 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             for name, names in _FSDP.items()
         },
         **{name: Family(limits=replace(_DATA_PARALLEL, name=name), shardings=frozenset()) for name in _REPLICAS},
+        **{
+            name: Family(limits=replace(_DATA_PARALLEL, name=name), shardings=frozenset(), names=names)
+            for name, names in published_programs.SETTINGS.items()
+        },
     }
 )
 """All frameworks by the name that a workload has for them."""

@@ -47,6 +47,8 @@ MAX_SEQUENCES = 1 << 16
 """A larger batch may count tokens, as that of nanoGPT's descendants does."""
 LAST_WIDTHS = ("dim", "width")
 """The width of the model, where layers and heads are given and no name of `NUMBERS` gives it."""
+IMAGE_SIDES = ("image_size", "img_size", "input_size", "resolution", "train_crop_size", "crop_size")
+"""The side of an image."""
 LAST_LENGTHS = ("max_length", "max_len")
 """The tokens of a sequence, where no name of `NUMBERS` gives them."""
 BATCHES = ("batch_size", "train_batch_size", "bs", "batch")

@@ -14,6 +14,7 @@ from typing import Any
 
 from opsk.errors import InputError, OpskError, PlanInfeasibleError
 from opsk.workload.defaults import Assumption, Filling, average_layers, fill_model, fill_plan, fill_trainer
+from opsk.workload.measured_model import fill_measured
 from opsk.workload.memory_settings import fill_memory
 from opsk.workload.model import MODEL_FIELDS, ModelShape, StatedModel
 from opsk.workload.plan import Loss, Plan, StatedPlan
@@ -24,6 +25,9 @@ from opsk.workload.workload import Problem, Workload
 
 PRESET = "model.preset"
 """The option that names the public model whose shape a program starts from, where it trains another one."""
+ENCODER_LENGTH, DECODER_LENGTH = "encoder.seq", "decoder.seq"
+"""The options that state how many tokens encoder and decoder of one model read."""
+MAX_LENGTH_DIGITS = 7
 MASKED = "loss.masked"
 """The option that states that an encoder predicts masked tokens: there are logits of all of them then."""
 _RUN_FIELDS = frozenset({"name", "seq", "flash_attention"})
@@ -54,8 +58,12 @@ def fill_preset(filling: Filling) -> None:
     preset = filling.options.get(PRESET, "")
     name = preset or filling.workload.model.name or ""
     shape = public_model(name)
-    if shape is None or shape.encoder_layers:
+    if (shape is None or shape.encoder_layers) and fill_measured(filling, name):
         return
+    if shape is None:
+        return
+    if shape.encoder_layers:
+        _fill_encoder(filling, shape, name)
     why = f"the shape of {name} in opsk's catalogue"
     if preset:
         why += ", from which its configuration class starts"
@@ -70,6 +78,26 @@ def fill_preset(filling: Filling) -> None:
         filling.assume("model.seq", _make_rule(shape.seq, f"the patches of an image as {name} takes it"))
     if listed is not None and listed[0] is Kind.ENCODER and MASKED not in filling.options:
         filling.assume("plan.loss", _make_rule(Loss.FUSED, f"what is trained on {name} rarely has a logit a token"))
+
+
+def _fill_encoder(filling: Filling, shape: ModelShape, name: str) -> None:
+    """Fill in the encoder of an encoder-decoder, and the lengths of what both parts read.
+
+    HuggingFace's T5 stores its attention scores, since fused attention takes no relative positions.
+    """
+    filling.values["model.encoder_layers"] = shape.encoder_layers
+    if shape.relative_positions:
+        filling.values["model.relative_positions"] = shape.relative_positions
+    stated = {"model.encoder_seq": ENCODER_LENGTH, "model.seq": DECODER_LENGTH}
+    for field, option in stated.items():
+        text = filling.options.get(option, "")
+        if text.isascii() and text.isdigit() and 0 < len(text) < MAX_LENGTH_DIGITS and int(text):
+            filling.values[field] = int(text)
+        else:
+            value = getattr(shape, field.removeprefix("model."))
+            filling.assume(field, _make_rule(value, f"the length that {name} was trained with"))
+    if shape.relative_positions:
+        filling.assume("model.flash_attention", _make_rule(False, f"relative positions of {name}: scores are stored"))
 
 
 def _make_rule(value: Any, why: str) -> Any:

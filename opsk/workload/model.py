@@ -127,6 +127,36 @@ class StatedModel:
     index_top_k: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredParts:
+    """What a model holds and stores that was measured layer by layer, because it is no plain transformer.
+
+    Parameters
+    ----------
+    parameters, frozen_parameters
+        Those that are trained, and those of frozen models next to it, which are held in 16 bits.
+    sample_bytes, sample_fp32_bytes
+        What the backward of one sample needs, computed in 16 bits under autocast and in fp32 [bytes].
+    checkpointed_bytes, part_bytes
+        The same where only inputs of parts are stored, and what the largest part restores; 0 where the model has no
+        checkpoints [bytes].
+    tensor_bytes
+        The largest tensor of a sample: gradients of that size live while its layer's backward runs [bytes].
+    is_contrastive, is_loss_local
+        Whether the loss compares all samples of all ranks, and whether a rank compares only its own with them.
+    """
+
+    parameters: int
+    frozen_parameters: int = 0
+    sample_bytes: int
+    sample_fp32_bytes: int
+    checkpointed_bytes: int = 0
+    part_bytes: int = 0
+    tensor_bytes: int = 0
+    is_contrastive: bool = False
+    is_loss_local: bool = False
+
+
 _MAY_BE_ZERO = (
     *("experts", "top_k", "shared_experts", "expert_ffn", "q_lora_rank", "kv_lora_rank", "qk_rope_dim", "v_head_dim"),
     *("dense_layers", "shared_ffn", "mtp_layers", "encoder_layers", "encoder_seq", "position_rows"),
@@ -221,6 +251,9 @@ class ModelShape:
     index_heads, index_head_dim, index_top_k
         Sparse attention (DeepSeek-V3.2): heads of the indexer that scores all tokens, their width, and the tokens that
         attention uses of these.
+    measured
+        What was measured of a model that is no plain transformer; its memory is computed from that. Layers, widths and
+        ``seq`` are then those of a transformer with as many parameters and as much work for a sample.
 
     Raises
     ------
@@ -291,6 +324,7 @@ class ModelShape:
     index_heads: int = 0
     index_head_dim: int = 0
     index_top_k: int = 0
+    measured: MeasuredParts | None = None
 
     def __post_init__(self) -> None:
         """Validate the shape; the error lists all that is wrong."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from opsk.costmodel.sizes.parameters import total_parameters
 from opsk.frameworks import torchtitan
 from opsk.frameworks.families import FAMILIES, OTHER
-from opsk.frameworks.limits import ANYTHING, Limits
+from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
 from opsk.planning.alternatives import find_new_refusals
 from opsk.workload.defaults import ON_DEEPSPEED
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Precision, Schedule, Sharding, States
+from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Precision, Recompute, Schedule, Sharding, States
 from opsk.workload.workload import Workload
 
 MIN_SPLIT_PARAMETERS = 1e9
@@ -100,11 +100,28 @@ def _limits(workload: Workload, model: ModelShape, requested: Plan) -> Limits:
     """Return the limits of the framework itself, with the shardings that this job can change to easily."""
     family = FAMILIES.get(family_of(workload), OTHER)
     limits = family.limits_for(model)
+    if model.measured is not None:
+        limits = _without_splits(limits, has_checkpoints=model.measured.checkpointed_bytes > 0)
     if family.shardings is None:
         return limits
     if family.names_on_deepspeed and is_deepspeed(workload):
         return _with_shardings(limits, frozenset(Sharding))
     return _with_shardings(limits, family.shardings | {requested.sharding})
+
+
+def _without_splits(limits: Limits, *, has_checkpoints: bool) -> Limits:
+    """Return the limits of a model that no tensor or pipeline parallelism splits."""
+    modes = limits.recomputes & {Recompute.NONE, *((Recompute.FULL,) if has_checkpoints else ())}
+    return replace(
+        limits,
+        sequence_parallel=SequenceParallel.NEVER,
+        recomputes=modes,
+        interleaved=False,
+        largest_tp=1,
+        largest_pp=1,
+        largest_cp=1,
+        largest_ep=1,
+    )
 
 
 def is_deepspeed(workload: Workload) -> bool:

@@ -306,8 +306,8 @@ class Adviser:
 
     def _compare(self, bare: Advice, question: Question, key: RecipeKey | None) -> Advice:
         """Return the advice with the results of other plans: helpful changes, the best plan, and the waste."""
-        if not self.search:
-            return bare
+        if not self.search or (question.model.measured is not None and question.verdict is Verdict.FITS):
+            return bare  # how fast a measured model is in other plans is not known well enough to advise
         if self._is_left_out(SearchResult, key):
             return replace(bare, is_short=True)
         try:

@@ -173,7 +173,7 @@ def _format_setting(
     """Return a setting in the framework's syntax, and its file."""
     if names.style is Style.FILE or file:
         return f"{name}: {value}", file or _config_file(workload)
-    return (f"--{name} {value}" if names.style is Style.FLAG else f"{name}={value}"), ""
+    return (f"--{name} {value}".rstrip() if names.style is Style.FLAG else f"{name}={value}"), ""
 
 
 def _config_file(workload: Workload) -> str:

@@ -91,7 +91,8 @@ def _build_lines(advice: Advice) -> list[Line]:
         parts += [sections.memory(advice), *render_roles(advice)]
     else:
         out = sections.ways_out(advice) if advice.verdict is not Verdict.FITS else ()
-        parts += [sections.memory(advice), *out, sections.speed(advice)]
+        parts += [sections.memory(advice), *out]
+        parts += [] if sections.is_measured(advice) else [sections.speed(advice)]
         parts += [*sections.improvements(advice), *sections.best(advice), *sections.conversion(advice)]
         parts += _build_network_lines(advice)
     if advice.is_short:

@@ -55,6 +55,12 @@ def prediction_of(advice: Advice) -> PredictionTable:
     return advice.prediction
 
 
+def is_measured(advice: Advice) -> bool:
+    """Return whether the model is one that was measured layer by layer, whose speed is not known well."""
+    model = advice.completion.model
+    return model is not None and model.measured is not None
+
+
 def memory(advice: Advice) -> Line:
     """Return the line on whether it fits, and on the terms that decide."""
     predicted = prediction_of(advice).memory
@@ -64,7 +70,8 @@ def memory(advice: Advice) -> Line:
     terms = sorted(((float(term), name) for name, term in predicted.components.items()), reverse=True)
     shown = [f"{name} {as_gib(size):.1f}" for size, name in terms[:MEMORY_TERMS_SHOWN]]
     other = as_gib(sum(size for size, _ in terms[MEMORY_TERMS_SHOWN:]))
-    verdict = f"{MARKS[advice.verdict]} {as_gib(total):.1f} GiB ({as_gib(low):.1f}–{as_gib(high):.1f}) of "
+    wide = ", a wide range" if is_measured(advice) else ""
+    verdict = f"{MARKS[advice.verdict]} {as_gib(total):.1f} GiB ({as_gib(low):.1f}–{as_gib(high):.1f}{wide}) of "
     verdict += f"{as_gib(float(predicted.capacity_bytes)):.1f} GiB per GPU: {ENDINGS[advice.verdict]}"
     return Line(
         label="memory",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from opsk.workload.public_models.lookup import has_own_length
+from opsk.workload.public_models.measured import fixes_length
 from opsk.workload.roles import METHOD
 from opsk.workload.workload import Evidence, Problem, Unknown, Workload
 from opsk_jobcheck.scripts.bash.evaluate import run
@@ -380,7 +380,7 @@ def _report_unread(framework: str | None, findings: Findings, *, model_name: str
     why = f"opsk cannot read the settings of {framework} yet" if framework else "no setting that opsk knows states it"
     fields = (
         *(() if model_name else SHAPE),
-        *(() if has_own_length(model_name) else ("model.seq",)),
+        *(() if fixes_length(model_name) else ("model.seq",)),
         "plan.micro_batch",
     )
     for name in fields:

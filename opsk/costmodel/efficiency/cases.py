@@ -9,6 +9,8 @@ from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
+MEASURED = "measured"
+"""Kind of models whose activations were counted layer by layer, and of which no run on a GPU was compared."""
 ANY_OTHER = ""
 """Key of the families that have no offset of their own."""
 
@@ -58,7 +60,7 @@ class Case:
     software
         Family of software, by its name.
     kind
-        ``dense``, ``moe``, ``hybrid``, or ``adapters`` of fine-tuning; empty is any.
+        ``dense``, ``moe``, ``hybrid``, ``adapters`` of fine-tuning, or ``measured``; empty is any.
     precision
         ``16-bit`` (and fp32), ``fp8`` or ``fp4``; empty is any.
     """
@@ -94,6 +96,8 @@ def build_case(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> Case:
 
 def classify_kind(model: ModelShape, plan: Plan) -> str:
     """Return the kind of a model and its training."""
+    if model.measured is not None:
+        return MEASURED
     if plan.lora_rank:
         return "adapters"
     if model.mixer_layers or model.mlp_layers:

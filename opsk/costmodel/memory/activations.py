@@ -21,6 +21,7 @@ import numpy as np
 
 from opsk.costmodel.elementwise import any_of, logical_not, lookup, maximum, minimum, to_int, when, where
 from opsk.costmodel.memory.family import has_fp32_residual, has_plain_modules, is_deepspeed, is_pytorch
+from opsk.costmodel.memory.measured import Activations, compute_measured_activations
 from opsk.costmodel.memory.modules import ROUTER_BYTES, ModuleBytes, MovedBytes, compute_moved_bytes, is_by_module
 from opsk.costmodel.sizes.mixers import mixer_bytes
 from opsk.costmodel.sizes.pipeline import Stages
@@ -259,22 +260,6 @@ def _selected_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> Fl
     return (shares.plain_tokens * model.hidden + shares.tokens * (products + output)) * shares.activation_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activations:
-    """Activations of the candidate stages, shape (3, plans) each [bytes].
-
-    ``stored`` between forward and backward at the peak; ``restored`` what recomputation restores of one layer;
-    ``working`` the gradients while that layer's backward runs; ``layer`` the most that a single layer stores;
-    ``lingering`` what remains of all layers at the end of the last backward.
-    """
-
-    stored: FloatColumn
-    restored: FloatColumn
-    working: FloatColumn
-    layer: FloatColumn
-    lingering: FloatColumn
-
-
 def compute_activations(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: Stages) -> Activations:
     """Return the activations of every candidate stage.
 
@@ -283,6 +268,8 @@ def compute_activations(model: ShapeColumns, plans: PlanTable, shares: Shares, s
     each micro-batch in flight too (torch/distributed/pipelining/stage.py, ``fwd_cache``). Micro-batches that wait for
     weight gradients (zero-bubble) retain all. Keys and values that a model returns outlive its backward, too.
     """
+    if model.has_measured:
+        return compute_measured_activations(model, plans, shares, stages)
     layer = layer_bytes(model, plans, shares)
     plain, sparse = stored_layer_bytes(model, plans, shares, layer)
     layers = stages.layers

@@ -29,8 +29,9 @@ from opsk.costmodel.elementwise import (
     when,
     where,
 )
-from opsk.costmodel.memory.activations import Activations, compute_activations
+from opsk.costmodel.memory.activations import compute_activations
 from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed
+from opsk.costmodel.memory.measured import Activations
 from opsk.costmodel.memory.states import States, base_weight_bytes, state_bytes
 from opsk.costmodel.sizes.parameters import ParameterCount
 from opsk.costmodel.sizes.pipeline import Extreme, Stages

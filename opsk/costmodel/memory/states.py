@@ -77,6 +77,8 @@ SUB_GROUP_ELEMENTS = 1e9
 NF4_BYTES = 4.127 / 8
 """A 4-bit weight of QLoRA with doubly quantised constants (Dettmers et al. 2023, arXiv 2305.14314, section 3)."""
 
+FROZEN_BYTES = 2.0
+"""A parameter of a frozen model next to the trained one: an autoencoder, a text encoder."""
 HEAD_OF_ENDS = 0.5
 """Share of the head in the parameters outside of layers where it is not tied to the embedding."""
 
@@ -191,7 +193,8 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
     if any_of(plans.offload_fraction < 1.0):
         on_device = where(plans.offload == _OPTIMIZER_OFF, 1.0 - plans.offload_fraction, on_device)
     return States(
-        weights=base * where(shares.shards_weights, share, 1.0) * lookup(_KEEPS_WEIGHTS, plans.offload),
+        weights=base * where(shares.shards_weights, share, 1.0) * lookup(_KEEPS_WEIGHTS, plans.offload)
+        + FROZEN_BYTES * parameters.frozen,
         gradients=gradients,
         gradients_at_start=at_start,
         optimizer=(master + moments) * held_parameters * on_device * lookup(_RESIDENT, plans.optimizer),

@@ -39,6 +39,7 @@ class ParameterCount:
     layers of a mixture of experts; ``ends`` is the part of ``dense`` that belongs to no such layer: embedding,
     positions, head, final norms and the dense part of multi-token prediction.
 
+    ``frozen`` are those of models next to the trained one, in 16 bits, which no plan splits.
     ``adapters`` and ``expert_adapters`` are the LoRA adapters of the candidate stages, 0 where the plan has none; they
     come on top of ``dense`` and ``experts``, and are then all that is trained.
     """
@@ -50,6 +51,7 @@ class ParameterCount:
     ends: FloatColumn
     adapters: FloatColumn
     expert_adapters: FloatColumn
+    frozen: FloatColumn
 
 
 def total_parameters(model: ModelShape) -> int:
@@ -115,6 +117,8 @@ def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> Par
         common = common + model.encoder_layers / model.layers * _encoder_layer(model, widths)
     moe, copies = model.moe_layers / model.layers, stages.weight_copies
     adapters, expert_adapters = _adapters(model, shares, stages, widths) if any_of(shares.lora_rank) else (zero, zero)
+    if model.has_measured:
+        return _count_measured(model, stages, adapters)
     return ParameterCount(
         layer=common + (1.0 - moe) * plain + moe * sparse,
         layer_experts=moe * expert,
@@ -123,6 +127,27 @@ def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> Par
         ends=ends,
         adapters=adapters,
         expert_adapters=expert_adapters,
+        frozen=zero,
+    )
+
+
+def _count_measured(model: ShapeColumns, stages: Stages, adapters: FloatColumn) -> ParameterCount:
+    """Return the parameters of models that were measured, which no pipeline splits.
+
+    Their adapters are those of a transformer of the same size: a few thousandths of it.
+    """
+    zero = to_float(0.0)
+    whole = model.measured_parameters * to_float(stages.is_first >= 0)
+    layer = model.measured_parameters / model.layers
+    return ParameterCount(
+        layer=layer,
+        layer_experts=zero,
+        dense=whole,
+        experts=zero,
+        ends=zero * whole,
+        adapters=adapters,
+        expert_adapters=zero,
+        frozen=model.measured_frozen,
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from opsk.costmodel.elementwise import any_of, minimum, where
 from opsk.costmodel.sizes.mixer_kinds import MIXER_COLUMNS, mixer_sizes
 from opsk.costmodel.table import FloatColumn
-from opsk.workload.model import ModelShape
+from opsk.workload.model import MeasuredParts, ModelShape
 
 _STYLE = ("qkv_bias", "output_bias", "mlp_bias", "norm_bias", "dropout")
 
@@ -30,7 +30,8 @@ class ShapeColumns:
     states that heads have norms or sinks. Where layers are of several kinds (``is_mixed``), every layer is taken as the
     average one, on every stage: ``attention_share``, ``mixer_share`` and ``mlp_share`` say how much it has of each, and
     ``blocks`` how many of them follow one another (2, or 1 in Nemotron-H); a mixture of experts has them in all
-    layers then, ``mlp_share`` of each. Fields that begin with ``mixer_`` are those of `MixerSizes`.
+    layers then, ``mlp_share`` of each. Fields that begin with ``mixer_`` are those of `MixerSizes`, and those
+    that begin with ``measured_`` those of `MeasuredParts`.
     """
 
     layers: FloatColumn
@@ -106,6 +107,15 @@ class ShapeColumns:
     moe_layers: FloatColumn
     plain_layers: FloatColumn
     head_details: FloatColumn
+    measured_parameters: FloatColumn
+    measured_frozen: FloatColumn
+    measured_sample: FloatColumn
+    measured_sample_fp32: FloatColumn
+    measured_checkpointed: FloatColumn
+    measured_part: FloatColumn
+    measured_tensor: FloatColumn
+    measured_contrast: FloatColumn
+    measured_local_contrast: FloatColumn
     has_experts: bool
     has_dense_layers: bool
     has_latent: bool
@@ -117,6 +127,7 @@ class ShapeColumns:
     has_mixers: bool
     has_attention_gate: bool
     has_index: bool
+    has_measured: bool
 
 
 _FLAGS = {
@@ -131,6 +142,7 @@ _FLAGS = {
     "has_mixers": "is_mixed",
     "has_attention_gate": "attention_gate",
     "has_index": "index_top_k",
+    "has_measured": "measured_parameters",
 }
 _NAMES = tuple(item.name for item in fields(ShapeColumns) if item.name not in _FLAGS)
 _STATED = tuple(
@@ -202,7 +214,23 @@ def _numbers(model: ModelShape) -> list[float]:
     sizes = mixer_sizes(model)
     values |= {name: float(getattr(sizes, name)) for name in MIXER_COLUMNS}
     values |= _shares_of_kinds(model)
+    values |= _measured_columns(model.measured)
     return [values[name] for name in _NAMES]
+
+
+def _measured_columns(parts: MeasuredParts | None) -> dict[str, float]:
+    """Return what was measured of a model, zeros where nothing was."""
+    return {
+        "measured_parameters": float(parts.parameters if parts else 0),
+        "measured_frozen": float(parts.frozen_parameters if parts else 0),
+        "measured_sample": float(parts.sample_bytes if parts else 0),
+        "measured_sample_fp32": float(parts.sample_fp32_bytes if parts else 0),
+        "measured_checkpointed": float(parts.checkpointed_bytes if parts else 0),
+        "measured_part": float(parts.part_bytes if parts else 0),
+        "measured_tensor": float(parts.tensor_bytes if parts else 0),
+        "measured_contrast": float(parts is not None and parts.is_contrastive),
+        "measured_local_contrast": float(parts is not None and parts.is_loss_local),
+    }
 
 
 def _shares_of_kinds(model: ModelShape) -> dict[str, float]:

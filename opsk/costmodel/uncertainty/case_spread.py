@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
-from opsk.costmodel.efficiency.cases import Case, find_missing_aspects, find_offset
+from opsk.costmodel.efficiency.cases import MEASURED, Case, find_missing_aspects, find_offset
 from opsk.costmodel.efficiency.efficiency import Efficiency, Spread
 from opsk.costmodel.uncertainty.chance import widen_log_sigma
 from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS, TIME_INPUTS
 
+MEASURED_MEMORY_LOG_SIGMA, MEASURED_TIME_LOG_SIGMA = 0.2, 0.7
+"""What is added for models that were measured layer by layer without a GPU: workspaces of convolutions and copies of
+layouts are left out of the memory, and the time is that of a transformer with as much work."""
 _MIN_SHARE = 0.7
 """Least share of the spread that remains where the site's offset is known: the differences between runs."""
 
@@ -95,4 +98,10 @@ def apply_case_spread(efficiency: Efficiency, assumed: Iterable[str], case: Case
         time_lacks=find_missing_aspects(case, efficiency.fitted),
         memory_lacks=find_missing_aspects(case, efficiency.fitted_memory),
     )
+    if case.kind == MEASURED:
+        spread = replace(
+            spread,
+            time_log_sigma=_root_of_sum(spread.time_log_sigma, (MEASURED_TIME_LOG_SIGMA,)),
+            memory_log_sigma=_root_of_sum(spread.memory_log_sigma, (MEASURED_MEMORY_LOG_SIGMA,)),
+        )
     return replace(efficiency, spread=spread)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from opsk.frameworks.huggingface import MICRO
 from opsk.frameworks.usual_settings import (
     BATCHES,
+    IMAGE_SIDES,
     LAST_LENGTHS,
     LAST_WIDTHS,
     MAX_SEQUENCES,
@@ -26,7 +27,9 @@ from opsk.frameworks.usual_settings import (
     TRUE_FORMATS,
 )
 from opsk.workload.completion import MASKED
-from opsk.workload.public_models.lookup import has_own_length, public_model
+from opsk.workload.measured_model import INPUT_SIZE
+from opsk.workload.public_models.lookup import public_model
+from opsk.workload.public_models.measured import fixes_length, is_public
 from opsk.workload.roles import METHOD
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import MAX_NAME, name_model
@@ -41,6 +44,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import WEIGHTS, read_trainable
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
+from opsk_jobcheck.scripts.frameworks.image_models import find_image_side, list_image_models
 from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON, is_nanotron_file, state_nanotron_file
 from opsk_jobcheck.scripts.frameworks.program_settings import (
     MAX_ENTRIES,
@@ -153,7 +157,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
         read_trainable(invocation, findings, settings=rows, knows_roles=METHOD in findings.options)
     why, named = settings.closed, reading.model_name
     for name in NEEDED if why else ():
-        is_known = named and (name in SHAPE or (name == "model.seq" and has_own_length(named)))
+        is_known = named and (name in SHAPE or (name == "model.seq" and fixes_length(named)))
         if name not in findings.values and not is_known:
             findings.mark_unknown(name, why, invocation.line)
     return framework
@@ -487,9 +491,20 @@ def _state_model(settings: ProgramSettings, invocation: Invocation, reading: Rea
     if entry is None or entry.why or not isinstance(entry.value, str):
         return
     value = entry.value.strip()
+    _state_image_side(settings, reading)
     is_folder = "/" in value and value.startswith((".", "/"))
-    if value and len(value) < MAX_NAME and (is_folder or public_model(value) is not None):
+    if value and len(value) < MAX_NAME and (is_folder or is_public(value)):
         name_model(entry, invocation, reading)
+
+
+def _state_image_side(settings: ProgramSettings, reading: Reading) -> None:
+    """Note the side of the images, by a setting or by what the program cuts its samples to."""
+    entry = settings.find(IMAGE_SIDES)
+    side = parse_integer(entry.value) if entry is not None and not entry.why and entry.value is not None else None
+    if not side and settings.source is not None:
+        side = find_image_side(settings.source)
+    if side and side > 0:
+        reading.findings.options.setdefault(INPUT_SIZE, str(side))
 
 
 def _doubt_shape(settings: ProgramSettings, reading: Reading) -> None:
@@ -514,7 +529,7 @@ def _find_model(settings: ProgramSettings) -> Entry | None:
     for name in MODELS:
         named = settings.find((name,))
         value = named.value if named is not None and not named.why else None
-        if isinstance(value, str) and len(value) < MAX_NAME and public_model(value):
+        if isinstance(value, str) and len(value) < MAX_NAME and is_public(value):
             return named
     return None
 
@@ -528,6 +543,11 @@ def _list_loaded(settings: ProgramSettings) -> list[Entry]:
             is_first = call.first.is_known or bool(call.first.name)
             entry = settings.resolve(call.first if is_first else next(iter(call.keywords.values()), Value()))
             entries.setdefault((entry.value, entry.why), entry)
+    for call in list_image_models(settings.source) if settings.source is not None else ():
+        if settings.is_active(call) is not False and settings.source is not None:
+            text = settings.source.get_line(call.line)
+            entry = Entry(value=call.function, file=settings.file, line=call.line, text=text)
+            entries.setdefault((entry.value, ""), entry)
     return list(entries.values())
 
 

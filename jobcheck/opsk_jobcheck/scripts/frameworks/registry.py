@@ -15,6 +15,7 @@ from opsk_jobcheck.scripts.frameworks.megatron.megatron import BIONEMO_READER, M
 from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON_READER, PICOTRON_READER
 from opsk_jobcheck.scripts.frameworks.nemo import NEMO_READER
 from opsk_jobcheck.scripts.frameworks.openrlhf import OPENRLHF_READER
+from opsk_jobcheck.scripts.frameworks.published_programs import PUBLISHED
 from opsk_jobcheck.scripts.frameworks.pytorch_programs import AWS_FSDP, FMS_FSDP, LLAMA_COOKBOOK, PYTORCH
 from opsk_jobcheck.scripts.frameworks.recognition import NAMED_BY_WORDS
 from opsk_jobcheck.scripts.frameworks.swift import SWIFT_READER
@@ -46,6 +47,7 @@ READERS: tuple[Reader, ...] = (
     SWIFT_READER,
     LLAMA_FACTORY,
     AXOLOTL,
+    PUBLISHED,
     HF_TRAINER,
     PYTORCH,
     CONNECTIVITY_READER,

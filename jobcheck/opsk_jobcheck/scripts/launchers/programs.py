@@ -14,7 +14,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from opsk.workload.public_models.lookup import public_model
+from opsk.workload.public_models.measured import is_public
 from opsk_jobcheck.scripts.bash.values import Invocation, Text, get_known_words
 from opsk_jobcheck.scripts.settings.arguments import (
     Arguments,
@@ -255,7 +255,7 @@ def _make_entry(value: Text, *, shown: str, line: int) -> Entry:
 def name_shape(reading: Reading, name: str | None, *, why: str, line: int) -> None:
     """Set the name of the model; if no public model has it, mark the shape as unknown."""
     reading.model_name = name or reading.model_name
-    if not name or public_model(name) is None:
+    if not name or not is_public(name):
         mark_all_unknown(reading.findings, SHAPE, why, line)
 
 

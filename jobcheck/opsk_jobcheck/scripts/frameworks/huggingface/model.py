@@ -18,7 +18,7 @@ from opsk.workload.huggingface import families
 from opsk.workload.huggingface.config_shape import MAX_TEXT, Path
 from opsk.workload.huggingface.model import read_shape
 from opsk.workload.model import MODEL_FIELDS, StatedModel
-from opsk.workload.public_models.lookup import public_model
+from opsk.workload.public_models.measured import is_public
 from opsk.workload.workload import Evidence, Problem
 from opsk_jobcheck.scripts.bash.scope import resolve_path
 from opsk_jobcheck.scripts.bash.values import Invocation
@@ -157,7 +157,7 @@ def find_public_name(given: Mapping[str, Entry]) -> str | None:
     """Return the public model that the flags of an unknown program name; ``None`` where they name none."""
     for flag in _NAMING:
         value = given[flag].value if flag in given else None
-        if isinstance(value, str) and len(value) < MAX_NAME and public_model(value) is not None:
+        if isinstance(value, str) and len(value) < MAX_NAME and is_public(value):
             return value
     return None
 
@@ -169,12 +169,12 @@ def name_model(entry: Entry, invocation: Invocation, reading: Reading) -> None:
         name = f"{cached[1]}/{cached[2]}"
     else:
         name = value if _is_id(value) else value.rpartition("/")[2]
-    is_public = public_model(name) is not None
-    if not (is_public and _is_id(value)) and _read_folder(value, invocation, reading):
+    is_listed = is_public(name)
+    if not (is_listed and _is_id(value)) and _read_folder(value, invocation, reading):
         return
-    if is_public or _NAME.fullmatch(name):
+    if is_listed or _NAME.fullmatch(name):
         reading.model_name = name
-    if not is_public:
+    if not is_listed:
         why = f"the model is {value[:100]}, whose shape opsk does not know"
         mark_all_unknown(reading.findings, SHAPE, why, entry.line)
 

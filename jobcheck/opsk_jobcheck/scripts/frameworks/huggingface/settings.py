@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from opsk.frameworks.huggingface import FSDP, MICRO, RECOMPUTE, STEPS
+from opsk.workload.completion import DECODER_LENGTH, ENCODER_LENGTH
+from opsk.workload.measured_model import INPUT_SIZE
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import WEIGHTS
 from opsk_jobcheck.scripts.launchers.accelerate import FSDP_OPTION, HYBRID, HYBRID_OPTION
@@ -25,6 +27,7 @@ from opsk_jobcheck.scripts.settings.deepspeed_config import (
     state_stage,
 )
 from opsk_jobcheck.scripts.settings.findings import (
+    MAX_NUMBER,
     Findings,
     mark_all_unknown,
     parse_boolean,
@@ -73,6 +76,12 @@ LEFT_OUT: Mapping[str, UncountedSetting] = MappingProxyType(
 )
 """Settings that change memory and that no prediction counts, and what is taken instead."""
 OPTIMIZER = "optimizer.name"
+_SIZES = {
+    "max_source_length": ENCODER_LENGTH,
+    "max_target_length": DECODER_LENGTH,
+    "max_duration_in_seconds": INPUT_SIZE,
+    "max_length_seconds": INPUT_SIZE,
+}
 LENGTHS = ("block_size", "max_seq_length", "max_seq_len", "model_max_length", "max_sequence_length", "seq_length")
 """Settings for the tokens of one sequence; ``max_length`` is the last of them, and TRL's first."""
 FIELDS = ("plan.micro_batch", "plan.global_batch", "plan.precision", "plan.recompute", "plan.sharding", "model.seq")
@@ -130,6 +139,7 @@ def read_settings(config: ConfigFile, findings: Findings, *, lengths: tuple[str,
         findings.mark_unknown("plan.micro_batch", why, lowers.line, file=lowers.file)
     read_steps(config.entry(STEPS), findings)
     state_number(findings, "model.seq", find_first(config, *lengths))
+    _read_sizes(config, findings)
     read_precision(config, findings)
     read_recompute(config.entry(RECOMPUTE), findings)
     without = config.entry("no_gradient_checkpointing")
@@ -141,6 +151,15 @@ def read_settings(config: ConfigFile, findings: Findings, *, lengths: tuple[str,
     weights = find_first(config, "torch_dtype", "dtype")
     if weights is not None and str(weights.value).rpartition(".")[2] in _DTYPES:
         findings.options[WEIGHTS] = _DTYPES[str(weights.value).rpartition(".")[2]]
+
+
+def _read_sizes(config: ConfigFile, findings: Findings) -> None:
+    """Keep the lengths of the two parts of an encoder-decoder, and the longest sound."""
+    for name, option in _SIZES.items():
+        entry = config.entry(name)
+        number = parse_integer(entry.value) if entry is not None and not entry.why and entry.value is not None else None
+        if number and 0 < number <= MAX_NUMBER:
+            findings.options[option] = str(number)
 
 
 def read_steps(entry: Entry | None, findings: Findings) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from opsk.frameworks.huggingface import MICRO, STEPS
 from opsk.frameworks.usual_settings import BATCHES
-from opsk.workload.completion import MASKED
+from opsk.workload.completion import DECODER_LENGTH, ENCODER_LENGTH, MASKED
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
 from opsk_jobcheck.scripts.frameworks.huggingface.model import SHAPE, find_public_name, read_model
 from opsk_jobcheck.scripts.frameworks.huggingface.preferences import PREFERENCE_KINDS, read_preferences
@@ -68,13 +68,16 @@ _KNOWN_FLAGS = frozenset(
 _MIN_KNOWN_FLAGS = 2
 _OTHER_MODELS = frozenset({"reward", "ref", "reference", "critic", "value", "teacher", "judge", "eval", "evaluation"})
 EXAMPLES = re.compile(
-    r"run_(clm|mlm|plm|fim|qa|seq2seq_qa|glue|ner|swag|summarization|translation|t5_mlm_flax|speech_\w+)(_no_trainer)?\.py"
+    r"run_(clm|mlm|plm|fim|qa|seq2seq_qa|glue|ner|swag|summarization|translation|t5_mlm_flax|speech_\w+"
+    r"|image_classification|audio_classification)(_no_trainer)?\.py"
 )
 _TRL_PROGRAMS = re.compile(
     r"(run_)?(sft|dpo|orpo|grpo|kto|cpo|rloo|ppo|gkd|reward_modeling)(_\w+)?\.py|(\w+_)?trl(_\w+)?\.py"
     r"|trl\.(scripts|cli)\.\w+"
 )
 _TRL_COMMANDS = frozenset({"sft", "dpo", "grpo", "kto", "orpo", "cpo", "rloo", "ppo", "gkd", "reward"})
+_TRANSLATES = re.compile(r"run_(summarization|translation)(_no_trainer)?\.py")
+"""Examples that read 1,024 tokens and write 128 unless told otherwise."""
 _LENGTHS_TRL = ("max_length", *LENGTHS)
 _NO_TRAINING = re.compile(
     r"(lm_eval|lighteval|vllm|sglang)(\..*)?|(\w+_)?(eval|evaluate|evaluation|infer|inference|generate|predict)(_\w+)?\.py"
@@ -115,6 +118,9 @@ def read_hf_trainer(match: Match, reading: Reading) -> None:
     read_settings(config, findings, lengths=_LENGTHS_TRL if is_trl else (*LENGTHS, "max_length"))
     _doubt_batch(config, findings)
     read_memory(config, findings)
+    if _TRANSLATES.fullmatch(program.file):
+        findings.options.setdefault(ENCODER_LENGTH, "1024")
+        findings.options.setdefault(DECODER_LENGTH, "128")
     if "mlm" in program.file:
         findings.options[MASKED] = "true"
     has_deepspeed = read_deepspeed_settings(config, invocation, reading)

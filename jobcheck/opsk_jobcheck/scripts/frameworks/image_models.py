@@ -1,0 +1,39 @@
+"""Finds the models of torchvision that a Python program builds, and the side of the images that it trains on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from opsk.workload.public_models.measured import is_public
+from opsk_jobcheck.scripts.frameworks.python_source import Call, PythonSource
+
+_PACKAGE = "torchvision.models"
+_CROPS = frozenset({"RandomResizedCrop", "RandomCrop", "CenterCrop", "Resize"})
+_SMALL_IMAGES = {"CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNIST": 28}
+"""Data sets of torchvision by the side of their images."""
+MAX_SIDE = 4096
+
+
+def list_image_models(source: PythonSource) -> Iterator[Call]:
+    """Yield the calls of torchvision's functions that build a model: ``models.resnet50()``, ``resnet50()``."""
+    if not any(name.startswith("torchvision") for name in source.imports):
+        return
+    imported = {name.rpartition(".")[2] for name in source.imports if name.startswith(f"{_PACKAGE}.")}
+    for call in source.calls:
+        is_one = call.owner in ("models", "torchvision") or (not call.owner and call.function in imported)
+        if is_one and call.function.islower() and is_public(call.function):
+            yield call
+
+
+def find_image_side(source: PythonSource) -> int:
+    """Return the side of the images that a program cuts its samples to; 0 where that is not known."""
+    sides = [
+        call.first.literal
+        for call in source.calls
+        if call.function in _CROPS and isinstance(call.first.literal, int) and 0 < call.first.literal <= MAX_SIDE
+    ]
+    last = [side for side in sides if not isinstance(side, bool)]
+    if last:
+        return min(last)  # a crop is cut out of what was resized
+    known = {_SMALL_IMAGES[call.function] for call in source.calls if call.function in _SMALL_IMAGES}
+    return known.pop() if len(known) == 1 else 0
