@@ -34,7 +34,7 @@ TARGET = Path(__file__).parents[2] / "opsk/workload/public_models/catalogue/meas
 SMALL, LARGE = 2, 4
 """Samples of the two batches; batch norm needs two."""
 HEAD = (
-    "# Written by docs/programs/measured_models.py, a tab between: kind, what a size counts, size, trained parameters,\n"
+    "# Written by docs/programs/measured_models.py, a tab between: kind, what size counts, size, trained parameters,\n"
     "# frozen parameters next to them, bytes that a sample stores in 16 bits, in fp32, with checkpoints, and of the\n"
     "# largest checkpointed part, with adapters on a frozen base, of these with checkpoints, of the largest tensor,\n"
     "# FLOP of a sample's forward, source, names.\n"

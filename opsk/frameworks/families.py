@@ -57,7 +57,7 @@ _FSDP = MappingProxyType(
         "olmo": pytorch_programs.OLMO,
     }
 )
-_REPLICAS = ("pytorch-ddp",)
+_REPLICAS = ("pytorch-ddp", published_programs.DIT)
 """Frameworks that hold a whole replica on every rank: sharding would take another program."""
 
 

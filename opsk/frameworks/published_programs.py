@@ -323,6 +323,5 @@ SETTINGS = {
         numbers={"micro_batch": "train_batch_size", "micro_batches": "gradient_accumulation_steps"},
         recompute={Recompute.FULL: (("gradient_checkpointing", ""),)},
     ),
-    DIT: SettingNames(style=Style.FLAG, numbers={}),
 }
 """The settings that a suggestion may change, in the words of each program."""

@@ -23,7 +23,7 @@ PLAN = StatedPlan(nodes=4, gpus_per_node=8, gpus=32, micro_batch=2, global_batch
 TRAINS = sorted(FRAMEWORKS - {CONNECTIVITY})
 OWN_SPELLING = {"megatron-lm", "megatron-deepspeed", "megatron-bridge", "torchtitan"}
 WITHOUT_WORDS = {
-    *("olmo-core", "verl", "lightning", "pytorch-ddp", "pytorch-fsdp", "open-clip", "open_lm", "openrlhf"),
+    *("olmo-core", "verl", "lightning", "pytorch-ddp", "pytorch-fsdp", "dit", "open_lm", "openrlhf"),
     *("xtuner", "oumi", "nemo-automodel"),
 }
 """Settings in the user's own Python, or as each program of its kind calls them: only what is stated is respelled."""

@@ -54,10 +54,15 @@ VALUES: Mapping[str, type[Any]] = {
 """Table of a plan file to the class whose fields are its keys."""
 
 
+_MEASURED = "measured"
+"""The field of a model that only the catalogue has."""
+
+
 def _list_kinds(table: str) -> dict[str, Any]:
     """Return the type of every key of a table, without its ``None``."""
     hints = get_type_hints(VALUES[table])
-    kinds = {item.name: _without_none(hints[item.name]) for item in fields(VALUES[table])}
+    names = [item.name for item in fields(VALUES[table]) if item.name != _MEASURED]
+    kinds = {name: _without_none(hints[name]) for name in names}
     return {LIKE: str, **kinds} if table == "model" else kinds
 
 

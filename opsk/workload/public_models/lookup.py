@@ -23,7 +23,7 @@ _ORGANISATION = re.compile(r"^(.*/)?(meta[\s_-]+(?=llama))?", re.IGNORECASE | re
 _VARIANT = re.compile(r"[\s_-]+(hf|base|instruct|it|chat|pretrain|pretrained|text)(?=$|[\s_-])", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[^a-z0-9.]+")
 _REQUIRED = ("layers", "hidden", "ffn", "heads", "vocab", "seq", "parameters", "source")
-_SHAPE = frozenset(item.name for item in fields(ModelShape))
+_SHAPE = frozenset(item.name for item in fields(ModelShape) if item.name != "measured")
 _TRUTHS = frozenset(item.name for item in fields(ModelShape) if str(item.type).startswith("bool"))
 TABLE = "names.tsv"
 _ABOUT = frozenset(

@@ -54,12 +54,13 @@ def read(body: str, files: dict[str, str] | None = None) -> Workload:
         ),
         # diffusers/examples: 16 a GPU for text_to_image, 4 for dreambooth
         (
-            f"accelerate launch --mixed_precision fp16 train_text_to_image.py --pretrained_model_name_or_path={SD} --resolution=512",
+            "accelerate launch --mixed_precision fp16 train_text_to_image.py --resolution=512"
+            f" --pretrained_model_name_or_path={SD}",
             *("diffusers", SD, 16, "fp16"),
         ),
         (
-            f"accelerate launch train_dreambooth_lora_sdxl.py --pretrained_model_name_or_path {SDXL} --instance_data_dir d"
-            " --mixed_precision bf16 --resolution 1024",
+            f"accelerate launch train_dreambooth_lora_sdxl.py --pretrained_model_name_or_path {SDXL}"
+            " --instance_data_dir d --mixed_precision bf16 --resolution 1024",
             *("diffusers", SDXL, 4, "bf16"),
         ),
         # DiT/train.py: 256 samples on all GPUs
