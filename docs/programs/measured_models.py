@@ -208,6 +208,9 @@ def _adapt(model: Any) -> Any:
 
 def _turn_on_checkpoints(model: Any) -> bool:
     """Return whether a model has checkpoints, which are on then."""
+    if isinstance(model, Dit):
+        model.is_checkpointed = True
+        return True
     for name in ("set_grad_checkpointing", "enable_gradient_checkpointing", "gradient_checkpointing_enable"):
         method = getattr(model, name, None)
         if method is not None:
@@ -433,10 +436,6 @@ class Dit(nn.Module):
         self.scale = nn.Sequential(nn.SiLU(), nn.Linear(width, 2 * width))
         self.out = nn.Linear(width, patch * patch * 8)
         self.is_checkpointed = False
-
-    def set_grad_checkpointing(self) -> None:
-        """Recompute each block."""
-        self.is_checkpointed = True
 
     def _run(self, index: int, stream: Any, given: Any) -> Any:
         block = self.blocks[index]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opsk.units import MIB
 from opsk.workload.defaults import Assumption, Filling
 from opsk.workload.model import MODEL_FIELDS
 from opsk.workload.public_models.measured import MeasuredModel, Unit, find_measured
@@ -46,7 +47,7 @@ def fill_measured(filling: Filling, name: str) -> bool:
 
 def _describe(model: MeasuredModel, size: int) -> str:
     """Return what a sample stores as text."""
-    mib = model.scale(size or None) * model.sample_bytes / (1 << 20)
+    mib = model.scale(size or None) * model.sample_bytes / MIB
     unit = {Unit.PIXELS: " pixels", Unit.SECONDS: " s", Unit.WINDOWS: " window"}[model.unit]
     return f"{mib:.0f} MiB a sample of {size or model.size}{unit} in 16 bits"
 

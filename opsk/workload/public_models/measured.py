@@ -159,11 +159,6 @@ def _table() -> Mapping[str, str]:
     return {normalise_words(name): row for row in reversed(rows) for name in row.rpartition("\t")[2].split()}
 
 
-def list_measured() -> tuple[MeasuredModel, ...]:
-    """Return all measured models, one for each row."""
-    return tuple(_parse_row(row) for row in dict.fromkeys(_table().values()))
-
-
 @cache
 def _parse_row(row: str) -> MeasuredModel:
     """Parse one row."""
