@@ -258,7 +258,7 @@ def _state_precision(row: PublishedProgram, given: Mapping[str, Entry], findings
 
 
 def _state_memory(row: PublishedProgram, given: Mapping[str, Entry], findings: Findings, line: int) -> None:
-    """State recomputation, what is trained, the optimizer, and what is held beside the model."""
+    """State recomputation, what is trained, the optimizer, and what is held next to the model."""
     is_recomputed = _is_on(given, row.checkpoints)
     if row.checkpoints and "plan.recompute" not in findings.values:
         entry = _find(given, row.checkpoints)
