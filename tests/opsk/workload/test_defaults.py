@@ -101,8 +101,8 @@ def test_other_frameworks_have_no_such_defaults() -> None:
 
 @pytest.mark.parametrize("framework", ["trl", "trl + accelerate"])
 def test_trl_recomputes_and_computes_its_loss_in_chunks(framework: str) -> None:
-    # gradient_checkpointing is True in trl/trainer/base_config.py (pull request 3510, 0.21), loss_type is "chunked_nll" in
-    # sft_config.py (1.7).
+    # trl/trainer/base_config.py: gradient_checkpointing is True (pull request 3510, 0.21)
+    # trl/trainer/sft_config.py: loss_type is "chunked_nll" (1.7)
     plan = planned(framework)
     assert (plan.recompute, plan.loss) == (Recompute.FULL, Loss.CHUNKED)
     stated = planned(framework, plan=StatedPlan(gpus=16, recompute=Recompute.NONE), loss_kernel="fused")
