@@ -66,13 +66,13 @@ class WarmOpsk:
         *,
         environment: Mapping[str, str],
         cwd: Path | None = None,
-        stdin: str | None = None,
+        stdin: str | bytes | None = None,
         timeout_s: float,
     ) -> subprocess.CompletedProcess[str]:
         """Run a call to its end, as `subprocess.run` with pipes; without `stdin` it reads what this process reads."""
         # Files, not pipes: nothing has to be read while it runs, and what it leaves running holds nobody up.
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as erred:
-            given.write((stdin or "").encode())
+            given.write(stdin.encode() if isinstance(stdin, str) else stdin or b"")
             given.seek(0)
             source = given.fileno() if stdin is not None else 0
             connection, pid = self.start(words, environment, cwd, (source, said.fileno(), erred.fileno()))

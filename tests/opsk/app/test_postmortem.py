@@ -7,7 +7,6 @@ import os
 import pickle
 import stat
 import subprocess
-import sys
 import tarfile
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from opsk.postmortem.evidence.node_files import FORM
 from opsk.store.database.engine import open_store
 from opsk.store.records.failures import FailureSeen
 from opsk.store.writing import DirectWriter
+from tests.fakes.warm_opsk import warm
 
 SACCT = r"""#!/usr/bin/python3
 # Stands for sacct with one job, whose state is in the environment.
@@ -58,8 +58,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def opsk(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "opsk", "postmortem", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return warm().run(["postmortem", *words], environment=os.environ, stdin="", timeout_s=60.0)
 
 
 def answer(*words: str) -> dict[str, Any]:

@@ -1,15 +1,14 @@
+import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fakes.warm_opsk import warm
+
 
 def opsk(*words: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "opsk", "lab", *map(str, words)],
-        cwd=cwd, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    return warm().run(["lab", *map(str, words)], cwd=cwd, environment=os.environ, stdin="", timeout_s=60.0)
 
 
 def test_there_is_no_lab_where_none_was_started(tmp_path: Path):

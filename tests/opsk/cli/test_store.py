@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from opsk.store.database.schema import list_revisions, newest_revision, upgrade
 from opsk.store.records.jobs import find_jobs
 from opsk.store.writing import DirectWriter
 from tests.fakes.store_records import job, later, one_of_each
+from tests.fakes.warm_opsk import warm
 
 KINDS = ["clusters", "snapshots", "jobs", "advice", "measured", "submitted", "used", "failures", "remaps", "reports"]
 
@@ -25,10 +25,7 @@ def opsk(folder: Path, *arguments: str, give: str | None = None) -> subprocess.C
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "XDG_STATE_HOME": str(folder / "state")}
     if (folder / "opsk.toml").exists():
         environment["OPSK_CONFIG"] = str(folder / "opsk.toml")
-    return subprocess.run(
-        [sys.executable, "-m", "opsk", "store", *arguments],
-        cwd=folder, capture_output=True, text=True, env=environment, check=False, input=give,
-    )  # fmt: skip
+    return warm().run(["store", *arguments], cwd=folder, environment=environment, stdin=give or "", timeout_s=60.0)
 
 
 def answer(folder: Path, *arguments: str, status: int = 0, give: str | None = None) -> dict[str, Any]:

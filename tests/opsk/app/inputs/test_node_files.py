@@ -7,7 +7,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,16 @@ from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover
 from tests.fakes.node_dumps import FakeNode, nccl_xml, smi_query, sysfs_files, topo_matrix, ttar
+from tests.fakes.warm_opsk import warm
 
 RACK = "5f1a2b3c-0000-4000-8000-0123456789ab"
 SMALL = FakeNode(sockets=1, switches=2, gpus_per_switch=1)
 
 
 def opsk(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "opsk", "fabric", *map(str, arguments)], stdin=subprocess.DEVNULL,
-        capture_output=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}, check=False,
-    )  # fmt: skip
+    words, environment = ["fabric", *map(str, arguments)], {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+    done = warm().run(words, environment=environment, stdin="", timeout_s=60.0)
+    return subprocess.CompletedProcess(words, done.returncode, done.stdout.encode(), done.stderr.encode())
 
 
 def answer(*arguments: str | Path) -> dict[str, Any]:

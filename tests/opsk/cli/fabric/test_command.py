@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,18 @@ import pytest
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.slurm.topology.conf import read_topology_conf
+from tests.fakes.warm_opsk import warm
 
 KEYS = {"summary", "rails", "leaves", "hb_domains", "oversubscription", "faults"}
+TIMEOUT_S = 60.0
 SUMMARY_KEYS = {"switches", "hcas", "nodes", "leaves", "tiers", "isl_cables", "components"}
 
 
 def opsk(*arguments: str | Path, stdin: bytes = b"", path: str | None = None) -> subprocess.CompletedProcess[bytes]:
     environment = {"PATH": path if path is not None else "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
-    return subprocess.run(
-        [sys.executable, "-m", "opsk", "fabric", *map(str, arguments)],
-        input=stdin, capture_output=True, env=environment, check=False,
-    )  # fmt: skip
+    words = ["fabric", *map(str, arguments)]
+    done = warm().run(words, environment=environment, stdin=stdin, timeout_s=TIMEOUT_S)
+    return subprocess.CompletedProcess(words, done.returncode, done.stdout.encode(), done.stderr.encode())
 
 
 def answer(*arguments: str | Path, **options: Any) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import string
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,15 +18,13 @@ from opsk.fabric.fabric import Fabric
 from opsk.fabric.graph import find_hca_links
 from opsk.fabric.rails import find_rails
 from opsk.telemetry.network.rails_file import PortPlace, RailsFile
+from tests.fakes.warm_opsk import warm
 
 FABRIC = rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2)
 
 
 def opsk(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "opsk", "fabric", *arguments],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return warm().run(["fabric", *arguments], cwd=folder, environment=os.environ, stdin="", timeout_s=60.0)
 
 
 def test_the_command_writes_what_a_node_reads(tmp_path: Path) -> None:

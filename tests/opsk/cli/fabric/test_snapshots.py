@@ -12,6 +12,7 @@ import pytest
 
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover
+from tests.fakes.warm_opsk import warm
 
 BOTH = rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2)
 SLOWER = rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2, speed="HDR")
@@ -26,10 +27,7 @@ def dumps(tmp_path: Path) -> Path:
 
 def opsk(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "XDG_STATE_HOME": str(folder / "state")}
-    return subprocess.run(
-        [sys.executable, "-m", "opsk", "fabric", *arguments],
-        cwd=folder, capture_output=True, text=True, env=environment, check=False,
-    )  # fmt: skip
+    return warm().run(["fabric", *arguments], cwd=folder, environment=environment, stdin="", timeout_s=60.0)
 
 
 def answer(folder: Path, *arguments: str, status: int = 0) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,14 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.slurm.topology.yaml_file import read_topology
 from tests.fakes.node_dumps import FakeNode, smi_query
+from tests.fakes.warm_opsk import warm
 
 NO_SLURM = "/nonexistent"
 
 
 def opsk(*arguments: str | Path, path: str = NO_SLURM) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "opsk", "fabric", *map(str, arguments)],
-        capture_output=True, text=True, env={"PATH": path, "LC_ALL": "C.UTF-8"}, check=False,
-    )  # fmt: skip
+    environment = {"PATH": path, "LC_ALL": "C.UTF-8"}
+    return warm().run(["fabric", *map(str, arguments)], environment=environment, stdin="", timeout_s=60.0)
 
 
 def answer(*arguments: str | Path, status: int = 0, path: str = NO_SLURM) -> dict[str, Any]:
