@@ -209,7 +209,7 @@ def told_by_opsk(script: str, *, number_spans: Sequence[tuple[int, int]] = ()) -
     return held
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(SEEDS, st.integers(2, 8))
 def test_what_is_known_after_a_script_is_what_bash_holds(seed: int, count: int) -> None:
     writer = Writer(random.Random(seed))
@@ -221,7 +221,7 @@ def test_what_is_known_after_a_script_is_what_bash_holds(seed: int, count: int) 
     assert known == {name: held.get(name, []) for name in known}, script
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(SEEDS, st.integers(2, 8))
 def test_what_is_known_with_any_number_in_some_places_is_what_bash_holds_with_each(seed: int, count: int) -> None:
     """Else what was said of one script of a sweep would not hold for the next; see `free_numbers`."""
@@ -242,7 +242,7 @@ def test_what_is_known_with_any_number_in_some_places_is_what_bash_holds_with_ea
     assert known == {name: held.get(name, []) for name in known}, (free, script)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(SEEDS)
 def test_arithmetic_has_the_value_and_the_effects_that_bash_gives_it(seed: int) -> None:
     expression = Writer(random.Random(seed)).arithmetic()
@@ -279,7 +279,7 @@ class CommandWriter(Writer):
         return self.of(*COMMANDS) if self.choice.random() < 0.25 else super().statement(depth)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(SEEDS, st.integers(3, 9))
 def test_what_is_known_of_commands_is_what_bash_passes(seed: int, count: int) -> None:
     writer = CommandWriter(random.Random(seed))
