@@ -124,6 +124,8 @@ def expresses(limits: Limits, plan: Plan, model: ModelShape | None = None) -> tu
     reasons = [*_axes(limits, plan), *_stages(limits, plan), *_shardings(limits, plan, has_experts=has_experts)]
     if has_experts:
         reasons += _experts(limits, plan)
+    if model is not None and model.measured is not None and limits is not ANYTHING:
+        reasons.append(f"trains transformers, which {model.name} is not")
     return tuple(f"{limits.name}: {reason}" for reason in (*reasons, *_words(limits, plan)))
 
 

@@ -45,6 +45,7 @@ LIMITS = Limits(
     offloads=frozenset({Offload.NONE, Offload.OPTIMIZER}),
     states=frozenset({States.MIXED, States.MIXED_16BIT_GRADIENTS, States.AUTOCAST}),
     losses=frozenset({Loss.PLAIN, Loss.MEGATRON_FUSED}),
+    precisions=frozenset(Precision) - {Precision.FP8_ROWWISE},
 )
 """ZeRO-1 is ``--use-distributed-optimizer``, partly sharded with ``--num-distributed-optimizer-instances``; ZeRO-2 and
 ZeRO-3 are ``--use-megatron-fsdp``, which is taken without a pipeline and over all replicas: its documentation (``docs/

@@ -62,5 +62,4 @@ def test_files_that_once_ended_a_worker_do_not(advisor: RunningAdvisor) -> None:
     with advisor.client() as client:
         answer = client.ask(kind="advise", script=script, files={"a.yaml": "[" * (256 << 10)}, cwd="")
     assert answer["status"] == "advice"
-    assert "nested too deep" in "".join(answer["lines"])
     assert {child.pid for child in Process(advisor.process.pid).children()} == before

@@ -20,7 +20,7 @@ from opsk.frameworks.hf_config import hf_config
 from opsk.frameworks.layers import chunk_layers, dense_layers, pattern, spread
 from opsk.frameworks.torchtitan import missing_of_model, render_module, select_base
 from opsk.workload.huggingface.model import parse_model_config
-from opsk.workload.model import ModelShape
+from opsk.workload.model import MeasuredParts, ModelShape
 from opsk.workload.plan import Plan
 from opsk.workload.public_models.lookup import public_model
 from tests.opsk.frameworks.examples import LLAMA_70B
@@ -236,7 +236,14 @@ def test_chunks_hold_all_layers(pp: int, vpp: int, middle: int, first: int, last
 
 def test_all_fields_of_a_shape_were_thought_of() -> None:
     """A new field of the model must be written, or be named as missing, by every framework."""
-    assert len(fields(ModelShape)) == 63
+    assert len(fields(ModelShape)) == 64
+
+
+@pytest.mark.parametrize("name", sorted(FRAMEWORKS))
+def test_a_model_that_is_no_transformer_is_refused(name: str) -> None:
+    parts = MeasuredParts(parameters=25_557_032, sample_bytes=90_000_000, sample_fp32_bytes=180_000_000)
+    resnet = replace(LLAMA_70B, name="resnet50", measured=parts)
+    assert any("resnet50" in reason for reason in FRAMEWORKS[name].refuses(resnet, Plan()))
 
 
 def test_the_chunks_with_embedding_and_loss_have_a_layer_less_where_stages_do_not_divide():

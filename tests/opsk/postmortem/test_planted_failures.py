@@ -94,17 +94,17 @@ def wrong(found: Sequence[Judged], *, place: bool = False) -> str:
 
 @pytest.fixture(scope="module")
 def open_ones(tmp_path_factory: pytest.TempPathFactory) -> list[Judged]:
-    return judged(tmp_path_factory.mktemp("open"), 200)
+    return judged(tmp_path_factory.mktemp("open"), 100)
 
 
 @pytest.fixture(scope="module")
 def held_out(tmp_path_factory: pytest.TempPathFactory) -> list[Judged]:
-    return judged(tmp_path_factory.mktemp("held"), 150, held_out=True)
+    return judged(tmp_path_factory.mktemp("held"), 80, held_out=True)
 
 
 @pytest.fixture(scope="module")
 def robbed(tmp_path_factory: pytest.TempPathFactory) -> list[Judged]:
-    return judged(tmp_path_factory.mktemp("robbed"), 150, loses_cause=True)
+    return judged(tmp_path_factory.mktemp("robbed"), 80, loses_cause=True)
 
 
 def test_every_class_is_planted(open_ones: list[Judged]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from opsk.workload.completion import complete
 from opsk.workload.plan import Precision, Recompute, Sharding
 from opsk.workload.workload import Workload
 from opsk_jobcheck.scripts.script import read_script
@@ -128,7 +129,9 @@ def test_a_file_that_the_script_writes_is_read_with_its_variables() -> None:
     body = FILE.replace("tp: 4", "tp: $TP").replace("dp: 4", "dp: $1")
     workload = trained(None, run=f"TP=4\ncat > conf/x.yaml <<EOF\n{body}EOF\n{RUN}")
     assert workload.plan.tp == 4
-    assert workload.plan.dp == 4  # what the GPUs leave
+    plan = complete(workload).plan
+    assert plan is not None
+    assert plan.dp == 4  # what the GPUs leave
 
 
 def test_its_file_names_it_whatever_the_program_is_called() -> None:

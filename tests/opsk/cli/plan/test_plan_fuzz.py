@@ -89,7 +89,7 @@ def check(tables: dict[str, Any]) -> None:
         return
     text = json.dumps(to_json_values(document), allow_nan=False)
     for where, number in _numbers(json.loads(text), ""):
-        assert number is not None or where.endswith(("_bias", "dropout")), f"{where} is no number"
+        assert number is not None or where.endswith(("_bias", "dropout", ".measured")), f"{where} is no number"
 
 
 def _numbers(value: Any, where: str) -> list[tuple[str, Any]]:

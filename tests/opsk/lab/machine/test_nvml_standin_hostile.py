@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from importlib.resources import files
 from pathlib import Path
 
@@ -223,6 +224,7 @@ def test_threads_do_not_race(tmp_path: Path) -> None:
     while process.poll() is None:
         nvml.write(_everything().with_keys({"gpu.0.power.usage_mw": number}))
         number += 1
+        time.sleep(0.01)  # what is read anew at every call would take minutes under the check
     assert process.stderr is not None
     complaint = process.stderr.read()
     if "unexpected memory mapping" in complaint:

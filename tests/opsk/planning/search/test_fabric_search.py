@@ -111,7 +111,7 @@ def placed_one_by_one(cabled: Cabled, request: PlanRequest, chance: float) -> li
     return sorted(step_s for step_s in fastest.values() if math.isfinite(step_s))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     model=st.sampled_from([SMALL, EXPERTS]),
     nodes=st.sampled_from([4, 6]),

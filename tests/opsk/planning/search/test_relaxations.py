@@ -161,7 +161,7 @@ def test_every_relaxation_leaves_plans_and_the_nearest_is_the_nearest(
         assert (axis in named(asked)) == has_plans(free_axes(asked, axis))
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(asked=requests(st.integers(1, 12), st.integers(1, 12)), data=st.data())
 def test_whatever_is_asked_what_is_named_is_true(asked: PlanRequest, data: st.DataObject):
     more = data.draw(st.dictionaries(st.sampled_from(sorted(FIXED)), st.just(None), max_size=2))

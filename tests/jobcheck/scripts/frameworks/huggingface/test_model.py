@@ -75,7 +75,7 @@ def test_a_preset_of_an_own_program_is_named() -> None:
     workload = read("srun accelerate launch --multi_gpu own.py --model llama3-70b --lr 1\n")
     assert (workload.model.name, workload.framework) == ("llama3-70b", "accelerate")
     assert "model.layers" not in complete(workload).missing
-    other = read("srun accelerate launch --multi_gpu own.py --model resnet50\n")
+    other = read("srun accelerate launch --multi_gpu own.py --model net5\n")
     assert (other.model.name, other.missing_files) == (None, ("own.py",))
     assert "model.layers" in complete(other).missing
 
