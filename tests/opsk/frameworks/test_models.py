@@ -243,7 +243,7 @@ def test_all_fields_of_a_shape_were_thought_of() -> None:
 def test_a_model_that_is_no_transformer_is_refused(name: str) -> None:
     parts = MeasuredParts(parameters=25_557_032, sample_bytes=90_000_000, sample_fp32_bytes=180_000_000)
     resnet = replace(LLAMA_70B, name="resnet50", measured=parts)
-    assert any("resnet50" in reason for reason in FRAMEWORKS[name].refuses(resnet, Plan()))
+    assert any("resnet50" in reason for reason in FRAMEWORKS[name].refuses(resnet, Plan(global_batch=8)))
 
 
 def test_the_chunks_with_embedding_and_loss_have_a_layer_less_where_stages_do_not_divide():
