@@ -19,7 +19,7 @@ from opsk.lab.parts import ADVISOR, list_parts
 from opsk.lab.record import LabRecord, LabShape
 from opsk.lab.status import build_slurm_environment
 
-UP_WITHIN_S = 60.0
+UP_WITHIN_S = 180.0
 
 
 @dataclass
