@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsk.text import format_count
 from opsk_jobcheck.preflight.facts import JobFacts, PreflightFinding, report
-from opsk_jobcheck.scripts.launchers.ranks import REQUESTED_GPUS
+from opsk_jobcheck.scripts.launchers.ranks import DISAGREE, REQUESTED_GPUS
 from opsk_jobcheck.scripts.run_facts import IS_ONE_NODE, IS_ONLY, IS_SERIAL, MASTER, PROCESSES
 
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
@@ -28,11 +28,12 @@ def check_processes(facts: JobFacts) -> PreflightFinding | None:
 
 
 def check_ranks(facts: JobFacts) -> PreflightFinding | None:
-    """Return that the launcher is given fewer ranks than GPUs are requested."""
+    """Return that the launcher is given fewer ranks than GPUs are requested, unless its reader reports that."""
     requested, ranks = dict(facts.workload.options).get(REQUESTED_GPUS, ""), facts.workload.plan.gpus
     if (
         IS_ONLY not in facts.stated
         or facts.reports_idle_gpus
+        or any(DISAGREE in problem.what for problem in facts.workload.problems)
         or not requested.isdigit()
         or not ranks
         or ranks >= int(requested)

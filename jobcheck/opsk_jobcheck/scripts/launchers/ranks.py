@@ -59,6 +59,8 @@ STARTERS = frozenset(
 )
 OPTION = "launcher.ranks"
 """Name of the workload option for the number of ranks."""
+DISAGREE = "requested from Slurm do not agree"
+"""How the problem ends of a launcher whose numbers differ from the request."""
 REQUESTED_GPUS = "slurm.gpus"
 """Name of the workload option for the GPUs requested from Slurm, where the job starts fewer ranks."""
 NODES_OPTION = "launcher.nodes"
@@ -244,7 +246,7 @@ def _compare_with_slurm(
     if given is None or requested is None or given[1] == requested:
         return
     argument, count = given
-    given_text = f"{argument.shown[:60]} and {requested} {what} requested from Slurm do not agree"
+    given_text = f"{argument.shown[:60]} and {requested} {what} {DISAGREE}"
     text = f"{given_text}{_cite(resources, findings, name)}"
     hint = f"give {argument.written or argument.flag} {requested}, or ask Slurm for {count} {what}"
     _report_problem(findings, argument.line, text, hint)
