@@ -22,13 +22,13 @@ class Family:
 
 def _raise(*lines: str) -> tuple[str, ...]:
     """Return each line behind a traceback of a training step."""
-    head = 'Traceback (most recent call last):\n  File "/work/train.py", line 212, in <module>\n    main()\n  File "/work/train.py", line 180, in main\n    loss = step(model, batch)\n'
+    head = 'Traceback (most recent call last):\n  File "/home/ada/run/train.py", line 212, in <module>\n    main()\n  File "/home/ada/run/train.py", line 180, in main\n    loss = step(model, batch)\n'
     return tuple(head + line for line in lines)
 
 
 def _raise_at_start(*lines: str, file: str = "setup.py") -> tuple[str, ...]:
     """Return each line behind a traceback of the set-up."""
-    head = f'Traceback (most recent call last):\n  File "/work/train.py", line 41, in <module>\n    setup()\n  File "/opt/venv/lib/python3.11/site-packages/framework/{file}", line 81, in validate\n    check(args)\n'
+    head = f'Traceback (most recent call last):\n  File "/home/ada/run/train.py", line 41, in <module>\n    setup()\n  File "/opt/venv/lib/python3.11/site-packages/framework/{file}", line 81, in validate\n    check(args)\n'
     return tuple(head + line for line in lines)
 
 
@@ -426,7 +426,7 @@ FAMILIES: tuple[Family, ...] = (
                 "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/models/llama'.",
                 "huggingface_hub.utils._errors.RepositoryNotFoundError: 404 Client Error. Repository Not Found for url: https://huggingface.co/api/models/x.",
                 "datasets.exceptions.DatasetNotFoundError: Dataset 'x/y' doesn't exist on the Hub or cannot be accessed.",
-                "FileNotFoundError: Couldn't find any data file at /work/data.",
+                "FileNotFoundError: Couldn't find any data file at /home/ada/run/data.",
                 "NotADirectoryError: [Errno 20] Not a directory: '/data/file.bin'",
                 "IsADirectoryError: [Errno 21] Is a directory: '/data'",
                 "wandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
@@ -437,7 +437,7 @@ FAMILIES: tuple[Family, ...] = (
                 "RuntimeError: CUDA version mismatch! DeepSpeed ops were compiled and installed with a different version than what is being used at runtime.",
                 "RuntimeError: \nThe detected CUDA version (11.2) mismatches the version that was used to compile\nPyTorch (12.1). Please make sure to use the same CUDA versions.",
                 "RuntimeError: Unable to JIT load the cpu_adam op due to it not being compatible due to hardware/software issue.",
-                "AttributeError: 'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'\nImportError: /root/.cache/torch_extensions/cpu_adam/cpu_adam.so: cannot open shared object file: No such file or directory",
+                "AttributeError: 'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'\nImportError: /home/ada/.cache/torch_extensions/cpu_adam/cpu_adam.so: cannot open shared object file: No such file or directory",
                 "RuntimeError: CUDA error: invalid device ordinal",
                 "RuntimeError: No CUDA GPUs are available",
                 "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False.",
@@ -496,10 +496,10 @@ FAMILIES: tuple[Family, ...] = (
             "srun: error: Requested nodelist gpu[001-004] overlaps with excluded gpu002.",
             "srun: fatal: Can not execute train.py",
             "srun: fatal: No command given to execute.",
-            "slurmstepd: error: execve(): /work/train.py: No such file or directory",
+            "slurmstepd: error: execve(): /home/ada/run/train.py: No such file or directory",
             "slurmstepd: error: execve(): python: Permission denied",
             "slurmstepd: error: execve(): run.sh: Exec format error",
-            "slurmstepd: error: Could not open stdout file /work/logs/4711.out: No such file or directory",
+            "slurmstepd: error: Could not open stdout file /home/ada/run/logs/4711.out: No such file or directory",
             "slurmstepd: error: couldn't chdir to /work: Permission denied: going to /tmp instead\nslurmstepd: error: execve(): ./train.sh: No such file or directory",
             "slurmstepd: error: NUMA node 9 does not exist; cannot bind local task 3 to it (--mem-bind=rank)",
             'srun: error: Unable to find command "train"',
@@ -552,7 +552,7 @@ FAMILIES: tuple[Family, ...] = (
             "/opt/venv/bin/python: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by /opt/venv/bin/python)",
             "train.sh: line 3: /opt/venv/bin/activate: No such file or directory",
             "/var/spool/slurmd/job4711/slurm_script: line 22: srun: command not found",
-            "python: can't open file '/work/trian.py': [Errno 2] No such file or directory",
+            "python: can't open file '/home/ada/run/trian.py': [Errno 2] No such file or directory",
             "/usr/bin/python3: No module named torch.distributed.run",
             "./train.sh: line 4: NNODES: unbound variable",
             "bash: ./train.py: /opt/old/python: bad interpreter: No such file or directory",
@@ -686,7 +686,7 @@ FAMILIES: tuple[Family, ...] = (
                 "NotImplementedError: could not find kernel for op",
                 "RecursionError: maximum recursion depth exceeded",
             ),
-            'ray.exceptions.RayTaskError(ValueError): ray::Trainer.step() (pid=3112, ip=10.0.0.5)\n  File "/work/trainer.py", line 7, in step\n    x, y = batch\nValueError: too many values to unpack (expected 2)',
+            'ray.exceptions.RayTaskError(ValueError): ray::Trainer.step() (pid=3112, ip=10.0.0.5)\n  File "/home/ada/run/trainer.py", line 7, in step\n    x, y = batch\nValueError: too many values to unpack (expected 2)',
             "terminate called after throwing an instance of 'c10::Error'\n  what():  Expected is_sm80 to be true, but got false.",
             "double free or corruption (!prev)",
             "corrupted size vs. prev_size",
