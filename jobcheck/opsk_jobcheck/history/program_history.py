@@ -6,7 +6,6 @@ uid of the peer is part of every key.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import sys
@@ -22,14 +21,12 @@ from opsk.hardware.catalog_index import normalise_key
 from opsk.history.findings import History, RequestedGpu, summarise
 from opsk.history.runs import PastRun
 from opsk.history.submission import Submission, read_submission
-from opsk.process_folder import ProcessFolder
 from opsk_jobcheck.history.index_file import FILE_NAME, IndexFile, build_key
-from opsk_jobcheck.submission.protocol import AdviseQuestion, frame
+from opsk_jobcheck.submission.protocol import AdviseQuestion
 from opsk_jobcheck.submission.request import SlurmRequest, command_text, parse_options
-from opsk_jobcheck.workers.supervision import SupervisedProcess
+from opsk_jobcheck.workers.supervision import FolderProcess
 
 PUBLISHER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.history.publisher")
-RESTART_PAUSE_S = 30.0
 LOOK_EVERY_S = 2.0
 """How often the advisor looks whether the file was replaced."""
 
@@ -147,10 +144,8 @@ class ProgramHistory:
 
     def __init__(self, site: SiteConfig, *, command: Sequence[str] = PUBLISHER_COMMAND) -> None:
         self._site = site
-        self._command = command
-        self._folder: ProcessFolder | None = None
         self._file: HistoryFile | None = None
-        self._publisher = SupervisedProcess("earlier runs are not looked up", RESTART_PAUSE_S, self._send_setup)
+        self._publisher = FolderProcess("history", command, "earlier runs are not looked up")
 
     @property
     def is_on(self) -> bool:
@@ -162,10 +157,8 @@ class ProgramHistory:
         if not self.is_on:
             self._file = None
             return
-        if self._folder is None:
-            self._folder = ProcessFolder("history")
-        self._file = HistoryFile(self._folder.path / FILE_NAME)
-        self._publisher.start((*self._command, str(self._folder.path)))
+        self._file = HistoryFile(self._publisher.path / FILE_NAME)
+        self._publisher.start(self._site)
 
     async def renew(self, site: SiteConfig) -> None:
         """Publish with a new configuration."""
@@ -175,9 +168,7 @@ class ProgramHistory:
 
     async def close(self) -> None:
         """End the process and remove the folder."""
-        await self._publisher.stop()
-        if self._folder is not None:
-            await asyncio.to_thread(self._folder.remove)
+        await self._publisher.close()
 
     def recognise(self, uid: int, question: AdviseQuestion, request: SlurmRequest) -> Recognised | None:
         """Return what a submission is, and its history; ``None`` where this is off, or fails."""
@@ -190,15 +181,6 @@ class ProgramHistory:
             log.exception("a submission of uid %d is not recognised", uid)
             return None
         return Recognised(submission=submission, job_name=name_job(question), history=history)
-
-    async def _send_setup(self, process: asyncio.subprocess.Process) -> None:
-        """Send the configuration, and make sure that the folder exists."""
-        if self._folder is not None:
-            self._folder.path.mkdir(mode=0o700, exist_ok=True)
-        if process.stdin is not None:
-            with suppress(OSError):
-                process.stdin.write(frame(self._site.model_dump_json().encode()))
-                await process.stdin.drain()
 
 
 def build_record(uid: int, recognised: Recognised) -> Mapping[str, Any]:

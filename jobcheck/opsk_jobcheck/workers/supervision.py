@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from opsk.config import SiteConfig
 from opsk.process_folder import ProcessFolder
@@ -96,6 +97,62 @@ class SupervisedProcess:
                 await process.wait()
 
 
+class FolderProcess:
+    """A process that publishes files in a folder of the advisor's, by the site configuration that it is sent.
+
+    Parameters
+    ----------
+    name
+        Part of the folder's name.
+    command
+        Program; it gets the folder as its last argument and the site configuration as its first frame.
+    consequence
+        The missing function while it cannot be started, for the log.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], consequence: str) -> None:
+        self._name = name
+        self._command = command
+        self._site: SiteConfig | None = None
+        self._folder: ProcessFolder | None = None
+        self._process = SupervisedProcess(consequence, RESTART_PAUSE_S, self._send_setup)
+
+    @property
+    def path(self) -> Path:
+        """The folder, created on first use."""
+        if self._folder is None:
+            self._folder = ProcessFolder(self._name)
+        return self._folder.path
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, ``None`` where none runs."""
+        return self._process.process.pid if self._process.process is not None else None
+
+    def start(self, site: SiteConfig, environment: Mapping[str, str] | None = None) -> None:
+        """Run the program for a configuration from now on, unless it runs already."""
+        self._site = site
+        self._process.start((*self._command, str(self.path)), environment)
+
+    async def stop(self) -> None:
+        """End the process; the folder stays."""
+        await self._process.stop()
+
+    async def close(self) -> None:
+        """End the process and remove the folder."""
+        await self.stop()
+        if self._folder is not None:
+            await asyncio.to_thread(self._folder.remove)
+
+    async def _send_setup(self, process: asyncio.subprocess.Process) -> None:
+        """Send the configuration, and make sure that the folder exists."""
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        if self._site is not None and process.stdin is not None:
+            with suppress(OSError):
+                process.stdin.write(frame(self._site.model_dump_json().encode()))
+                await process.stdin.drain()
+
+
 def is_watched(site: SiteConfig) -> bool:
     """Return whether Slurm is polled for running jobs: only with a fabric are they of use."""
     return bool(site.fabric) and site.advisor.live_interval_s > 0
@@ -112,27 +169,21 @@ class WatcherSupervisor:
 
     def __init__(self, site: SiteConfig, *, command: Sequence[str] = WATCHER_COMMAND) -> None:
         self._site = site
-        self._command = command
-        self._folder: ProcessFolder | None = None
         self._head: LiveHead | None = None
-        self._watcher = SupervisedProcess("running jobs are not watched", RESTART_PAUSE_S, self._send_setup)
+        self._watcher = FolderProcess("live", command, "running jobs are not watched")
 
     def environment(self, site: SiteConfig) -> dict[str, str]:
         """Return the variables for workers of this configuration; the folder is created on first use."""
         if not is_watched(site):
             return {}
-        if site.advisor.live_folder is not None:
-            self._head = LiveHead(site.advisor.live_folder, time.monotonic)
-            return {FOLDER_VARIABLE: str(site.advisor.live_folder)}
-        if self._folder is None:
-            self._folder = ProcessFolder("live")
-        self._head = LiveHead(self._folder.path, time.monotonic)
-        return {FOLDER_VARIABLE: str(self._folder.path)}
+        folder = site.advisor.live_folder or self._watcher.path
+        self._head = LiveHead(folder, time.monotonic)
+        return {FOLDER_VARIABLE: str(folder)}
 
     @property
     def pid(self) -> int | None:
         """Process id of the watcher, ``None`` where none runs."""
-        return self._watcher.process.pid if self._watcher.process is not None else None
+        return self._watcher.pid
 
     def generation(self) -> str:
         """Return what advice on free nodes and shared links depends on, and "" where nothing is known."""
@@ -145,9 +196,8 @@ class WatcherSupervisor:
 
     def start(self) -> None:
         """Start the watcher, where this site is watched."""
-        folder = self.environment(self._site).get(FOLDER_VARIABLE)
-        if folder and self._site.advisor.live_folder is None:
-            self._watcher.start((*self._command, folder), ONE_THREAD)
+        if self.environment(self._site) and self._site.advisor.live_folder is None:
+            self._watcher.start(self._site, ONE_THREAD)
 
     async def renew(self, site: SiteConfig) -> None:
         """Watch with a new configuration; the folder stays."""
@@ -157,15 +207,4 @@ class WatcherSupervisor:
 
     async def close(self) -> None:
         """End the watcher and remove the folder."""
-        await self._watcher.stop()
-        if self._folder is not None:
-            await asyncio.to_thread(self._folder.remove)
-
-    async def _send_setup(self, process: asyncio.subprocess.Process) -> None:
-        """Send the configuration to a watcher, and make sure that its folder exists."""
-        if self._folder is not None:
-            self._folder.path.mkdir(mode=0o700, exist_ok=True)
-        if process.stdin is not None:
-            with suppress(OSError):
-                process.stdin.write(frame(self._site.model_dump_json().encode()))
-                await process.stdin.drain()
+        await self._watcher.close()
