@@ -24,7 +24,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 # Both wait for downloads: side by side, unless this Python first needs a system package to make a .venv.
 CAN_MAKE_VENV := $(shell $(PYTHON) -c '$(FIT)' 2>/dev/null && echo yes)
-INSTALL = $(MAKE) --no-print-directory $(if $(CAN_MAKE_VENV),--jobs=2)
+INSTALL = $(MAKE) --no-print-directory --silent $(if $(CAN_MAKE_VENV),--jobs=2)
 
 setup:  ## install what opsk needs: system packages (as root) and .venv
 	+@$(INSTALL) system $(VENV)/.ready
