@@ -54,11 +54,13 @@ fix: $(VENV)/.ready  ## let ruff format and repair what it can
 # wait for daemons more than they work, so they run side by side. Each part is shown at its end, with its slowest tests.
 # TESTS="tests/opsk/lab" runs these in place of all.
 PYTEST = $(BIN)/python -m pytest -q --durations=25 --durations-min=1.0
-WAITING = part-deploy part-installed part-failures part-unstable part-soak part-bare part-lab part-trixie part-rest part-exporters
+WAITING = part-deploy part-installed part-failures part-unstable part-soak part-bookworm part-bare part-lab part-trixie part-rest part-exporters
 part-core: SELECTED = -n logical --maxprocesses=16 --dist worksteal tests/opsk tests/jobcheck
 part-rest: SELECTED = $(addprefix --ignore=tests/,integration soak bare_root opsk jobcheck deploy packaging)
 part-deploy: SELECTED = tests/deploy tests/packaging
-part-bare: SELECTED = tests/bare_root
+# Each of both installs a whole machine: in a row they are the longest part.
+part-bookworm: SELECTED = -k bare_debian_12 tests/bare_root
+part-bare: SELECTED = -k "not bare_debian_12" tests/bare_root
 FAILURES = $(patsubst %,tests/integration/slurm/test_%.py,remap_after_events remap postmortem store_fills place_inside)
 part-failures: SELECTED = -m "not trixie and not unstable" $(FAILURES)
 part-installed: SELECTED = -m "not trixie and not unstable" $(addprefix --ignore=,$(FAILURES)) tests/integration/slurm
