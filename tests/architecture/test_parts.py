@@ -30,8 +30,12 @@ def takes(words: list[str], path: str, mark: str) -> bool:
     folders = [word for word in words if word.startswith("tests/")] or ["tests"]
     chosen = words[words.index("-m") + 1] if "-m" in words else "everything"
     is_marked = {"everything": True, "not trixie and not unstable": not mark}.get(chosen, chosen == mark)
-    inside = any(path.startswith(f"{folder}/") for folder in folders)
-    return is_marked and inside and not any(path.startswith(f"{folder}/") for folder in ignored)
+    return is_marked and is_named(path, folders) and not is_named(path, ignored)
+
+
+def is_named(path: str, names: list[str]) -> bool:
+    """Return whether a file, or a folder that it is in, is among names."""
+    return any(path == name or path.startswith(f"{name}/") for name in names)
 
 
 def test_every_test_is_in_one_part(root: Path) -> None:

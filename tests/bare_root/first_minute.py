@@ -1,4 +1,4 @@
-"""The two commands of the README on machines that hold only make, git and Python, each of them first on one.
+"""Runs the two commands of the README on a machine that holds only make, git and Python.
 
 ``make demo`` runs whole. ``make test`` installs all that it needs and runs a few of its tests, one with a lab: all
 others are running now, and a type checker finds nothing else in a bare root.
@@ -7,6 +7,7 @@ others are running now, and a type checker finds nothing else in a bare root.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,15 +22,14 @@ A_FEW = f"tests/opsk/cli/test_error_reporting.py {LAB}"
 FIRST_TIMEOUT_S = 1500.0
 """A command that comes first installs for two to three minutes; beside other tests, longer."""
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(2 * FIRST_TIMEOUT_S)]
+MARKS = [pytest.mark.slurm, pytest.mark.timeout(2 * FIRST_TIMEOUT_S)]
 
 
-@pytest.fixture
-def machine(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Iterator[BareMachine]:
-    """A bare machine with a checkout in /srv/opsk."""
-    suite: str = request.param
-    bare = copy_root(make_bare_root(suite, PACKAGES), tmp_path / "root")
-    snapshot(root, bare / "srv" / "opsk")
+@contextmanager
+def prepare_machine(suite: str, checkout: Path, folder: Path) -> Iterator[BareMachine]:
+    """Yield a bare machine with a checkout in /srv/opsk."""
+    bare = copy_root(make_bare_root(suite, PACKAGES), folder / "root")
+    snapshot(checkout, bare / "srv" / "opsk")
     machine = BareMachine(root=bare, suite=suite)
     machine.connect()
     machine.take_cached_packages()
@@ -65,15 +65,3 @@ def run_a_few_tests(machine: BareMachine) -> None:
     assert "not installed" not in output
     assert "SLURM RELEASES" in output
     assert running == []
-
-
-@pytest.mark.parametrize("machine", ["bookworm"], indirect=True)
-def test_the_demo_and_then_the_tests_on_a_bare_debian_12(machine: BareMachine) -> None:
-    show_demo(machine)
-    run_a_few_tests(machine)
-
-
-@pytest.mark.parametrize("machine", ["trixie"], indirect=True)
-def test_the_tests_and_then_the_demo_on_a_bare_debian_13(machine: BareMachine) -> None:
-    run_a_few_tests(machine)
-    show_demo(machine)
