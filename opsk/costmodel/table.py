@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -210,7 +210,7 @@ class PlanTable:
 
     def row(self, index: int) -> Plan:
         """Return row ``index`` as a `Plan`."""
-        return Plan(**{item.name: _value(item.name, _entry(getattr(self, item.name), index)) for item in fields(self)})
+        return Plan(**{name: read(_entry(getattr(self, name), index)) for name, read in _READ.items()})
 
 
 def _entry(column: Any, index: int) -> Any:
@@ -246,15 +246,18 @@ _UNCODED = tuple(item.name for item in fields(PlanTable) if item.name not in {*_
 _get_plain, _get_coded = attrgetter(*_UNCODED), attrgetter(*_CODE_OF)
 
 
-def _value(name: str, entry: Any) -> Any:
-    """Return one entry of a column as the value of a `Plan` field."""
+def _reader(name: str) -> Callable[[Any], Any]:
+    """Return the function from an entry of a column to the value of that field of a `Plan`."""
     if name in _CODES:
-        return _CODES[name][int(entry)]
+        members = _CODES[name]
+        return lambda entry: members[int(entry)]
     if name in _BITS:
-        return " ".join(module for module, bit in _BITS[name].items() if int(entry) & bit)
-    if name in _YES_OR_NO:
-        return bool(entry)
-    return float(entry) if name in _RATIOS else int(entry)
+        bits = _BITS[name]
+        return lambda entry: " ".join(module for module, bit in bits.items() if int(entry) & bit)
+    return bool if name in _YES_OR_NO else float if name in _RATIOS else int
+
+
+_READ = {item.name: _reader(item.name) for item in fields(PlanTable)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from opsk.costmodel.rules import Rule, find_violations
 from opsk.planning.search.request import PlanRequest
@@ -34,14 +35,16 @@ def divisors(number: int) -> list[int]:
 
 def list_layouts(request: PlanRequest) -> Iterator[Layout]:
     """Yield every legal layout of the request."""
+    expert_sizes = cache(lambda *sizes: tuple(_expert_sizes(request, *sizes)))
+    splits_tokens = cache(lambda *sizes: _splits_tokens(request, *sizes))
     for tp in tensor_sizes(request):
         for pp in _sizes(request, "pp", request.gpus // tp, request.limits.largest_pp):
             for first, last in stage_splits(request, pp):
                 for cp in _sizes(request, "cp", request.gpus // (tp * pp), request.limits.largest_cp):
                     dp = request.gpus // (tp * pp * cp)
-                    if not _fits_batch(request, dp) or not _splits_tokens(request, tp, cp):
+                    if not _fits_batch(request, dp) or not splits_tokens(tp, cp):
                         continue
-                    for ep, etp in _expert_sizes(request, tp, cp, dp):
+                    for ep, etp in expert_sizes(tp, cp * dp):
                         if request.limits.excludes(tp=tp, pp=pp, cp=cp, ep=ep):
                             continue
                         yield Layout(
@@ -117,18 +120,17 @@ def _splits_layers(request: PlanRequest, pp: int, first: int, last: int) -> bool
     return not find_violations(request.model, plan, (Rule.LAYERS,))
 
 
-def _expert_sizes(request: PlanRequest, tp: int, cp: int, dp: int) -> Iterator[tuple[int, int]]:
+def _expert_sizes(request: PlanRequest, tp: int, replicas: int) -> Iterator[tuple[int, int]]:
     """Yield expert- and expert-tensor-parallel sizes: the framework's own etp (0), and 1 where that is another."""
-    ranks = tp * cp * dp
     free = (0, 1) if tp > 1 and request.model.experts else (0,)
     for ep in divisors(request.model.experts) if request.model.experts else (1,):
-        if ranks % ep or not request.allows("ep", ep) or 0 < request.limits.largest_ep < ep:
+        if tp * replicas % ep or not request.allows("ep", ep) or 0 < request.limits.largest_ep < ep:
             continue
         for etp in request.fixed.get("etp", free):
-            if etp == 1 and "etp" not in request.fixed and dp * cp % ep:
+            if etp == 1 and "etp" not in request.fixed and replicas % ep:
                 continue  # already represented by 0
-            width = etp or (1 if dp * cp % ep else tp)
+            width = etp or (1 if replicas % ep else tp)
             if request.model.experts and not request.limits.splits_experts(width, tp):
                 continue
-            if not find_violations(request.model, request.plan(tp=tp, cp=cp, dp=dp, ep=ep, etp=etp), (Rule.EXPERTS,)):
+            if not find_violations(request.model, request.plan(tp=tp, dp=replicas, ep=ep, etp=etp), (Rule.EXPERTS,)):
                 yield ep, etp

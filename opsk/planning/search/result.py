@@ -16,6 +16,7 @@ import numpy as np
 from opsk.costmodel.table import BoolColumn, FloatColumn, IntColumn, MemoryTable, PlanTable, PredictionTable
 from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO
 from opsk.hardware.spec import ClusterSpec
+from opsk.planning.search.combinations import number_combinations
 from opsk.text import format_bytes
 from opsk.workload.plan import Plan, Schedule
 
@@ -329,9 +330,8 @@ class SearchResult:
         self, plans: PlanTable, predicted: PredictionTable, rows: IntColumn, *, axes: Sequence[str] = LAYOUT
     ) -> list[Candidate]:
         """Return the first of ``rows`` of every layout (or kind) that the software would start, in order."""
-        sizes = np.stack([getattr(plans, axis)[rows] for axis in axes])
-        _, layouts = np.unique(sizes, axis=1, return_inverse=True)
-        layouts, first = layouts.reshape(-1), list[Candidate]()
+        _, layouts = number_combinations([getattr(plans, axis)[rows] for axis in axes])
+        first = list[Candidate]()
         while rows.shape[0] and len(first) < self.most:
             candidate = build_candidate(plans, predicted, int(rows[0]))
             if self.accepts is None or self.accepts(candidate.plan):

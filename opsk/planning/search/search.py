@@ -23,6 +23,7 @@ from opsk.costmodel.table import BoolColumn, FloatColumn, IntColumn, PlanTable
 from opsk.costmodel.uncertainty.chance import fit_probability, largest_bytes
 from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO
 from opsk.hardware.spec import ClusterSpec
+from opsk.planning.search.combinations import number_combinations
 from opsk.planning.search.layouts import divisors
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.result import KIND, LAYOUT, Candidate, Front, SearchResult
@@ -141,9 +142,8 @@ class Fastest:
 
 def _number_nodes(space: Space, axes: Sequence[str]) -> tuple[dict[tuple[int, ...], int], IntColumn]:
     """Return a number for each combination of sizes of some axes, and the number of each node."""
-    sizes = np.stack([space.nodes[axis] for axis in axes]).reshape(len(axes), len(space))
-    combinations, number_of_node = np.unique(sizes, axis=1, return_inverse=True)
-    return {tuple(sizes): place for place, sizes in enumerate(combinations.T.tolist())}, number_of_node.reshape(-1)
+    combinations, number_of_node = number_combinations([space.nodes[axis] for axis in axes])
+    return {tuple(sizes): place for place, sizes in enumerate(combinations.T.tolist())}, number_of_node
 
 
 class Tradeoffs:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 
 import numpy as np
 
@@ -26,6 +27,8 @@ _WHOLE_PRECISIONS = (Precision.FP32, Precision.FP16, Precision.BF16)
 _OF_LAYOUT = ("tp", "pp", "cp", "dp", "ep", "etp", "first_stage_layers", "last_stage_layers")
 _OF_NODE = (*_OF_LAYOUT, "micro_batch", "sequence_parallel")
 _LISTS = ("shardings", "orders", "recomputes")
+_ROW_LISTS = ("steps", "shardings", "recomputes")
+_layout_sizes = attrgetter(*_OF_LAYOUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,7 @@ class Options:
         self.orders = lru_cache(maxsize=None)(self._orders)
         self.shardings = lru_cache(maxsize=None)(self._shardings)
         self.recomputes = lru_cache(maxsize=None)(self._recomputes)
-        self._token_choice = lru_cache(maxsize=None)(self._splits_tokens)
+        self._splits = lru_cache(maxsize=None)(self._norm_splits)
         self._cuts = lru_cache(maxsize=None)(self._chunks)
         self._runs = lru_cache(maxsize=None)(self._is_order)
 
@@ -94,9 +97,15 @@ class Options:
         share = self.request.global_batch // dp
         return [size for size in divisors(share) if self.request.allows("micro_batch", size)]
 
-    def sequence_parallel(self, layout: Layout, micro_batch: int) -> list[bool]:
+    def sequence_parallel(self, layout: Layout, micro_batch: int) -> tuple[bool, ...]:
         """Return whether norms can be split over tp, and whether they need not be."""
-        request, tp = self.request, layout.tp
+        if self.request.template.precision in _WHOLE_PRECISIONS:
+            return self._splits(layout.tp, layout.cp, 1, 0, 1, 1)
+        return self._splits(layout.tp, layout.cp, micro_batch, layout.etp, layout.ep, layout.dp)
+
+    def _norm_splits(self, tp: int, cp: int, micro_batch: int, etp: int, ep: int, dp: int) -> tuple[bool, ...]:
+        """Return the same for the axes that it depends on in the number format of the plan."""
+        request = self.request
         known = {
             SequenceParallel.EITHER: (False, True),
             SequenceParallel.WITH_TP: (tp > 1,),
@@ -106,11 +115,7 @@ class Options:
         if tp == 1 and False in requested:
             requested = (False,)
         choices = [choice for choice in requested if choice in known]
-        low = request.template.precision not in _WHOLE_PRECISIONS
-        etp = (layout.etp, layout.ep, layout.dp) if low else (0, 1, 1)
-        return [
-            choice for choice in choices if self._token_choice(tp, layout.cp, choice, micro_batch if low else 1, *etp)
-        ]
+        return tuple(choice for choice in choices if self._splits_tokens(tp, cp, choice, micro_batch, etp, ep, dp))
 
     def _splits_tokens(
         self, tp: int, cp: int, sequence_parallel: bool, micro_batch: int, etp: int, ep: int, dp: int
@@ -319,31 +324,75 @@ class Space:
 
 def has_plans(request: PlanRequest) -> bool:
     """Return whether any plan is legal."""
-    return next(_all_nodes(request, {name: Numbering() for name in _LISTS}), None) is not None
+    return next(_LayoutRows(request).rows(), None) is not None
 
 
 def build_space(request: PlanRequest) -> Space:
     """Return all legal plans of a request; there may be none."""
-    numbers = {name: Numbering() for name in _LISTS}
-    nodes = list(_all_nodes(request, numbers))
-    table = np.array(nodes, dtype=np.int64).reshape(len(nodes), len(_OF_NODE) + len(_LISTS))
-    columns = {name: table[:, place] for place, name in enumerate((*_OF_NODE, *_LISTS))}
+    layouts = _LayoutRows(request)
+    rows = np.array(list(layouts.rows()), dtype=np.int64).reshape(-1, len(_OF_LAYOUT) + len(_ROW_LISTS))
+    columns = dict(zip((*_OF_LAYOUT, *_ROW_LISTS), rows.T, strict=True))
+    steps = Choices.of(("micro_batch", "sequence_parallel", "orders"), layouts.numbers["steps"].lists)
+    place, entry = steps.multiplied(columns.pop("steps"))
+    columns = {name: column[place] for name, column in columns.items()}
+    columns |= {name: column[entry] for name, column in steps.columns.items()}
     return Space(
         request=request,
-        nodes=columns,
-        shardings=Choices.of(("sharding", "shard_gpus"), numbers["shardings"].lists),
-        orders=Choices.of(("schedule", "vpp"), numbers["orders"].lists),
-        recomputes=Choices.of(("recompute", "recompute_layers"), numbers["recomputes"].lists),
+        nodes={name: columns[name] for name in (*_OF_NODE, *_LISTS)},
+        shardings=Choices.of(("sharding", "shard_gpus"), layouts.numbers["shardings"].lists),
+        orders=Choices.of(("schedule", "vpp"), layouts.numbers["orders"].lists),
+        recomputes=Choices.of(("recompute", "recompute_layers"), layouts.numbers["recomputes"].lists),
     )
 
 
-def _all_nodes(request: PlanRequest, numbers: Mapping[str, Numbering]) -> Iterator[tuple[int, ...]]:
-    """Yield the nodes of all layouts."""
-    if find_violations(request.model, request.plan(), (Rule.SIZE, Rule.ADAPTERS)) or unknown_words(request):
-        return
-    options = Options(request)
-    for layout in list_layouts(request):
-        yield from _nodes_of(layout, options, numbers)
+class _LayoutRows:
+    """Lists the layouts as rows of numbers: sizes, then the number of the list of each choice.
+
+    A *step* is a micro-batch, whether norms are split, and the number of a list of schedules.
+    """
+
+    def __init__(self, request: PlanRequest) -> None:
+        self.request, self.options = request, Options(request)
+        self.numbers = {name: Numbering() for name in (*_LISTS, "steps")}
+        self._steps: dict[tuple[int, ...], int] = {}
+
+    def rows(self) -> Iterator[tuple[int, ...]]:
+        """Yield the row of every layout that has plans."""
+        request = self.request
+        if find_violations(request.model, request.plan(), (Rule.SIZE, Rule.ADAPTERS)) or unknown_words(request):
+            return
+        none = self.numbers["steps"].of(())
+        for layout in list_layouts(request):
+            stages = (layout.pp, layout.first_stage_layers, layout.last_stage_layers)
+            is_alone = layout.tp * layout.pp * layout.cp == 1
+            shardings = self.options.shardings(layout.dp * layout.cp, layout.pp, is_alone=is_alone)
+            recomputes = self.options.recomputes(*stages)
+            if not shardings or not recomputes:
+                continue
+            lists = self.numbers["shardings"].of(shardings), self.numbers["recomputes"].of(recomputes)
+            if (steps := self._number_steps(layout)) != none:
+                yield (*_layout_sizes(layout), steps, *lists)
+
+    def _number_steps(self, layout: Layout) -> int:
+        """Return the number of the list of a layout's steps."""
+        is_low = self.request.template.precision not in _WHOLE_PRECISIONS
+        experts = (layout.ep, layout.etp) if is_low else ()
+        key = (layout.tp, layout.cp, layout.pp, layout.first_stage_layers, layout.last_stage_layers, *experts)
+        if key not in self._steps:  # the other axes follow from these
+            self._steps[key] = self.numbers["steps"].of(tuple(self._list_steps(layout)))
+        return self._steps[key]
+
+    def _list_steps(self, layout: Layout) -> Iterator[tuple[int, ...]]:
+        options, share = self.options, self.request.global_batch // layout.dp
+        for micro_batch in options.micro_batches(layout.dp):
+            orders = options.orders(
+                layout.pp, layout.first_stage_layers, layout.last_stage_layers, share // micro_batch
+            )
+            if not orders:
+                continue
+            number = self.numbers["orders"].of(orders)
+            for split in options.sequence_parallel(layout, micro_batch):
+                yield micro_batch, int(split), number
 
 
 def unknown_words(request: PlanRequest) -> tuple[str, ...]:
@@ -361,23 +410,3 @@ def unknown_words(request: PlanRequest) -> tuple[str, ...]:
         for name, values in known
         if getattr(template, name) not in values
     )
-
-
-def _nodes_of(layout: Layout, options: Options, numbers: Mapping[str, Numbering]) -> Iterator[tuple[int, ...]]:
-    """Yield the nodes of one layout as rows of numbers; those with an empty list are left out."""
-    stages = (layout.pp, layout.first_stage_layers, layout.last_stage_layers)
-    is_alone = layout.tp * layout.pp * layout.cp == 1
-    shardings = options.shardings(layout.dp * layout.cp, layout.pp, is_alone=is_alone)
-    recomputes = options.recomputes(*stages)
-    if not shardings or not recomputes:
-        return
-    lists = numbers["shardings"].of(shardings), numbers["recomputes"].of(recomputes)
-    sizes = tuple(getattr(layout, name) for name in _OF_LAYOUT)
-    share = options.request.global_batch // layout.dp
-    for micro_batch in options.micro_batches(layout.dp):
-        orders = options.orders(*stages, share // micro_batch)
-        if not orders:
-            continue
-        order = numbers["orders"].of(orders)
-        for split in options.sequence_parallel(layout, micro_batch):
-            yield (*sizes, micro_batch, int(split), lists[0], order, lists[1])
