@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -92,21 +93,25 @@ def on_fabric(
     return search, deque(search.placed([request], best_plans(request)), maxlen=1)[0]
 
 
-def placed_one_by_one(cabled: Cabled, request: PlanRequest, chance: float) -> list[float]:
-    """Place every plan that may fit; return the time of the fastest of each layout, fastest first."""
-    fastest: dict[tuple[int, ...], float] = {}
+def place_each(cabled: Cabled, request: PlanRequest) -> list[tuple[float, tuple[int, ...], float]]:
+    """Place every plan that may fit; return its chance to fit, its layout and its time on the fabric [s]."""
+    placed = []
     for table in build_space(request).written_out(rows=1000):
         fits = predict(request.model, table, request.cluster, request.efficiency).memory.fit_probability
-        for row in range(len(table)):
-            if not (fits[row] >= chance if chance == FITS_FROM else fits[row] > chance):
-                continue
+        for row in np.flatnonzero(fits > OOM_UP_TO).tolist():
             plan = table.row(row)
             step = step_model(request.model, plan, request.cluster, request.efficiency)
-            try:
+            with suppress(PlanInfeasibleError):
                 step_s = cabled.place(request.model, plan, step).traffic.step_s
-            except PlanInfeasibleError:
-                continue
-            layout = tuple(getattr(plan, axis) for axis in LAYOUT)
+                placed.append((float(fits[row]), tuple(getattr(plan, axis) for axis in LAYOUT), step_s))
+    return placed
+
+
+def fastest_of_layouts(placed: list[tuple[float, tuple[int, ...], float]], least_chance: float) -> list[float]:
+    """Return the time of the fastest of each layout, fastest first."""
+    fastest: dict[tuple[int, ...], float] = {}
+    for chance, layout, step_s in placed:
+        if chance >= least_chance:
             fastest[layout] = min(fastest.get(layout, math.inf), step_s)
     return sorted(step_s for step_s in fastest.values() if math.isfinite(step_s))
 
@@ -126,8 +131,9 @@ def test_the_list_is_that_of_placing_every_plan(
     cabled, request = cabled_by(fabric, 2), asked(fabric, 8, batch=16, model=model, most=most, **FEW)
     search, found = on_fabric(cabled, request)
     assert search.is_exact
-    for chance, best in ((OOM_UP_TO, found.best), (FITS_FROM, found.best_fitting)):
-        expected = placed_one_by_one(cabled, request, chance)[:most]
+    placed = place_each(cabled, request)
+    for least_chance, best in ((0.0, found.best), (FITS_FROM, found.best_fitting)):
+        expected = fastest_of_layouts(placed, least_chance)[:most]
         assert [one.step_s for one in best] == pytest.approx(expected, rel=3e-6)
 
 
