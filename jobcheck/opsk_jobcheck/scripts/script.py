@@ -18,7 +18,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, rea
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.scripts.frameworks.megatron.lookalikes import is_lookalike, may_be_lookalike
 from opsk_jobcheck.scripts.frameworks.megatron.megatron import MEGATRON
-from opsk_jobcheck.scripts.frameworks.own_program import (
+from opsk_jobcheck.scripts.frameworks.own_program.program import (
     MAX_OWN_WEIGHT,
     OWN_PROGRAMS,
     WITH_OWN_PARTS,

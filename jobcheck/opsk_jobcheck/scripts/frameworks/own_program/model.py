@@ -1,0 +1,161 @@
+"""States which model a user's own program trains, which part of it, and with which loss and optimizer."""
+
+from __future__ import annotations
+
+import re
+
+from opsk.frameworks.usual_settings import IMAGE_SIDES, MODELS
+from opsk.workload.measured_model import INPUT_SIZE
+from opsk.workload.public_models.lookup import public_model
+from opsk.workload.public_models.measured import is_public
+from opsk_jobcheck.scripts.bash.values import Invocation
+from opsk_jobcheck.scripts.frameworks.huggingface.model import MAX_NAME, name_model
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
+from opsk_jobcheck.scripts.frameworks.image_models import find_image_side, list_image_models
+from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings
+from opsk_jobcheck.scripts.frameworks.python_roles import find_loss, find_trainers, forget_name, state_python_roles
+from opsk_jobcheck.scripts.frameworks.python_source import FREEZES, Value
+from opsk_jobcheck.scripts.launchers.programs import SHAPE
+from opsk_jobcheck.scripts.settings.config_file import Entry
+from opsk_jobcheck.scripts.settings.findings import parse_integer
+from opsk_jobcheck.scripts.settings.reader import Reading
+
+_NO_MODELS = re.compile(r"Token|Process|Config|FeatureExtractor|Schedul|Generation")
+"""Classes whose ``from_pretrained`` loads no model."""
+_OTHER_MODELS = re.compile(r"(DPO|KTO|GRPO|PPO\w*|RLOO|GKD|XPO|NashMD|OnlineDPO)Trainer")
+_OPTIMIZERS = re.compile(
+    r"(?:Fused|Deepspeed|Paged|DeepSpeedCPU)?(Adam|AdamW|SGD|Adafactor|Lion|AdaBelief|LAMB|Lamb|Muon|Shampoo|SOAP"
+    r"|RMSprop|Adagrad|Prodigy|Adan|Sophia\w*|CAME)(8bit|4bit)?"
+)
+_FUSED_LOSSES = re.compile(
+    r"_?apply_liger_kernel(_to_\w+)?|LigerFusedLinear\w*Loss|AutoLigerKernelFor\w+|cce_patch|linear_cross_entropy"
+)
+"""Calls, and owners of ``from_pretrained``, after which logits are never whole in memory."""
+
+
+def state_model(settings: ProgramSettings, invocation: Invocation, reading: Reading) -> None:
+    """Name the public model, or the folder, that is trained, where its shape is not stated."""
+    findings = reading.findings
+    _doubt_shape(settings, reading)
+    if all(name in findings.values for name in SHAPE):
+        return
+    entry = _find_model(settings)
+    if entry is None or entry.why or not isinstance(entry.value, str):
+        return
+    value = entry.value.strip()
+    _state_image_side(settings, reading)
+    is_folder = "/" in value and value.startswith((".", "/"))
+    if value and len(value) < MAX_NAME and (is_folder or is_public(value)):
+        name_model(entry, invocation, reading)
+
+
+def _state_image_side(settings: ProgramSettings, reading: Reading) -> None:
+    """Note the side of the images, by a setting or by what the program cuts its samples to."""
+    entry = settings.find(IMAGE_SIDES)
+    side = parse_integer(entry.value) if entry is not None and not entry.why and entry.value is not None else None
+    if not side and settings.source is not None:
+        side = find_image_side(settings.source)
+    if side and side > 0:
+        reading.findings.options.setdefault(INPUT_SIZE, str(side))
+
+
+def _doubt_shape(settings: ProgramSettings, reading: Reading) -> None:
+    """Mark a shape as unknown where the program may load a public model of another one."""
+    for entry in _list_loaded(settings):
+        name = entry.value if isinstance(entry.value, str) and len(entry.value) < MAX_NAME else ""
+        shape = public_model(name) if name else None
+        for field in SHAPE if shape is not None else ():
+            stated = reading.findings.get(field)
+            if stated is not None and stated != getattr(shape, field.removeprefix("model.")):
+                why = f"the program may load {name[:80]}, which is of another shape"
+                reading.findings.mark_unknown(field, why, entry.line, file=entry.file)
+
+
+def _find_model(settings: ProgramSettings) -> Entry | None:
+    """Return the name of the model: the one that the program loads, else the first setting that names a public one."""
+    loaded = _list_loaded(settings)
+    if len({(str(entry.value), entry.why) for entry in loaded}) > 1:
+        return None
+    if loaded and not loaded[0].why:
+        return loaded[0]
+    for name in MODELS:
+        named = settings.find((name,))
+        value = named.value if named is not None and not named.why else None
+        if isinstance(value, str) and len(value) < MAX_NAME and is_public(value):
+            return named
+    return None
+
+
+def _list_loaded(settings: ProgramSettings) -> list[Entry]:
+    """Return the names of the models that the program loads, each once."""
+    entries: dict[tuple[object, str], Entry] = {}
+    for call in settings.source.calls if settings.source is not None else ():
+        is_loaded = call.function == "from_pretrained" and not _NO_MODELS.search(call.owner)
+        if (is_loaded or call.function == "create_model") and settings.is_active(call) is not False:
+            is_first = call.first.is_known or bool(call.first.name)
+            entry = settings.resolve(call.first if is_first else next(iter(call.keywords.values()), Value()))
+            entries.setdefault((entry.value, entry.why), entry)
+    for call in list_image_models(settings.source) if settings.source is not None else ():
+        if settings.is_active(call) is not False and settings.source is not None:
+            text = settings.source.get_line(call.line)
+            entry = Entry(value=call.function, file=settings.file, line=call.line, text=text)
+            entries.setdefault((entry.value, ""), entry)
+    return list(entries.values())
+
+
+def state_trained_part(settings: ProgramSettings, reading: Reading) -> None:
+    """State that adapters, a part of the model, or other models beside it are trained or held."""
+    source, findings = settings.source, reading.findings
+    if source is None:
+        return
+    trainers = find_trainers(settings)
+    if trainers:
+        forget_name(settings, findings)
+    if TRAINABLE in findings.options:
+        return
+    for call in source.calls:
+        if find_loss(call.function) and trainers:
+            continue
+        quantised = [call.keywords[name] for name in ("load_in_4bit", "load_in_8bit") if name in call.keywords]
+        is_quantised = any(not value.is_known or value.literal for value in quantised)
+        what = "the weights are quantized" if is_quantised else _get_part(call.function)
+        if what and settings.is_active(call) is not False:
+            findings.options[TRAINABLE] = f"unknown: {what} ({call.function}, {settings.file}:{call.line})"
+            return
+    if trainers:
+        state_python_roles(trainers[0], settings, findings)
+    _state_optimizer(settings, reading)
+
+
+def state_loss(settings: ProgramSettings, reading: Reading) -> None:
+    """State a loss that is fused with the output layer, where the program certainly uses one."""
+    for call in settings.source.calls if settings.source is not None else ():
+        is_fused = _FUSED_LOSSES.fullmatch(call.function) or _FUSED_LOSSES.fullmatch(call.owner)
+        switch = call.keywords.get("fused_linear_cross_entropy")
+        if is_fused and settings.is_active(call) and (switch is None or switch.literal is True):
+            reading.findings.options.setdefault("loss.kernel", "fused")
+            return
+
+
+def _get_part(function: str) -> str:
+    """Return what a call says about the trained part, empty where it says nothing."""
+    if function in ("LoraConfig", "get_peft_model", "AdaLoraConfig", "IA3Config", "PrefixTuningConfig"):
+        return "only adapters are trained"
+    if function == "BitsAndBytesConfig":
+        return "the weights are quantized"
+    if function == FREEZES:
+        return "part of the model is frozen"
+    return "other models are in memory too" if _OTHER_MODELS.fullmatch(function) else ""
+
+
+def _state_optimizer(settings: ProgramSettings, reading: Reading) -> None:
+    """State an optimizer other than Adam."""
+    if settings.source is None or "optimizer.name" in reading.findings.options:
+        return
+    names = [
+        call.function
+        for call in settings.source.calls
+        if _OPTIMIZERS.fullmatch(call.function) and settings.is_active(call) is not False
+    ]
+    if names and not any(name.removeprefix("Fused") in ("Adam", "AdamW") for name in names):
+        reading.findings.options["optimizer.name"] = names[0].lower()[:40]

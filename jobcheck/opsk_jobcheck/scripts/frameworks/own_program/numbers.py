@@ -1,0 +1,140 @@
+"""States the numbers of a user's own program: the shape of its model, lengths, batches and the axes of its plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from opsk.frameworks.usual_settings import BATCHES, LAST_LENGTHS, LAST_WIDTHS, MAX_SEQUENCES, NUMBERS, STEPS
+from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings, get_last_name
+from opsk_jobcheck.scripts.launchers.programs import SHAPE
+from opsk_jobcheck.scripts.settings.config_file import Entry
+from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
+from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, parse_integer
+from opsk_jobcheck.scripts.settings.reader import Reading
+
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    field_name: tuple(name for name, target in NUMBERS.items() if target == field_name)
+    for field_name in dict.fromkeys(NUMBERS.values())
+}
+_PLAIN_FIELDS = tuple(name for name in FIELDS if name not in ("model.seq", "plan.micro_batch", "plan.global_batch"))
+DDP = ("DistributedDataParallel", "DDP")
+FSDP = ("FullyShardedDataParallel", "FSDP", "fully_shard")
+_KINDS_OF_LAYERS = re.compile(r"num_encoder_layers|encoder_layers|n_encoder_layers|num_decoder_layers|n_conv_layers")
+
+
+def state_entry(reading: Reading, name: str, value: object, entry: Entry) -> None:
+    """State a value unless the field has one."""
+    if name not in reading.findings.values:
+        reading.findings.state(name, value, entry.line, entry.text, file=entry.file)
+
+
+def doubt_entry(reading: Reading, name: str, why: str, entry: Entry) -> None:
+    """Mark a field as unknown unless it has a value."""
+    if name not in reading.findings.values:
+        reading.findings.mark_unknown(name, why, entry.line, file=entry.file)
+
+
+def state_count(reading: Reading, name: str, entry: Entry | None) -> int | None:
+    """State a whole number, or that it is unknown."""
+    if entry is None or (entry.value in (None, "", "null", "None", "none", "auto") and not entry.why):
+        return None
+    number = None if entry.why else parse_integer(entry.value)
+    if number is None or not 1 <= number <= MAX_NUMBER:
+        if number != 0 and number != -1:
+            doubt_entry(reading, name, entry.why or f"{entry.text[:80]} is not a whole number from 1 on", entry)
+        return None
+    state_entry(reading, name, number, entry)
+    return number
+
+
+def state_numbers(settings: ProgramSettings, reading: Reading) -> None:
+    """State the shape and the axes of the plan."""
+    findings = reading.findings
+    has_kinds = _has_kinds_of_layers(settings)
+    if has_kinds:
+        doubt_entry(reading, "model.layers", "encoder and decoder have layers of their own", Entry())
+    for name in _PLAIN_FIELDS:
+        is_open = name not in findings.unknown or name in SHAPE
+        if is_open and not (has_kinds and name == "model.layers"):
+            state_count(reading, name, settings.find(FIELDS[name]))
+    if findings.get("model.layers") and findings.get("model.heads") and "model.hidden" not in findings.unknown:
+        state_count(reading, "model.hidden", settings.find(LAST_WIDTHS))
+    if findings.get("model.experts") == 1:
+        findings.values.pop("model.experts")
+        findings.evidence.pop("model.experts", None)
+    hidden, heads = findings.get("model.hidden"), findings.get("model.heads")
+    if hidden and heads and hidden % heads and not findings.get("model.head_dim"):
+        findings.mark_unknown("model.heads", f"{heads} heads do not divide a width of {hidden}", 0)
+
+
+def _has_kinds_of_layers(settings: ProgramSettings) -> bool:
+    """Return whether a program has layers of several kinds, of which none is all of them."""
+    names = [get_last_name(name) for name, _ in (*settings.given, *settings.of_files)]
+    if settings.source is not None:
+        names += [*settings.source.defaults, *settings.source.constants]
+        names += [name for call in settings.source.calls for name in call.keywords]
+    return any(map(_KINDS_OF_LAYERS.fullmatch, names))
+
+
+def state_lengths_and_batches(settings: ProgramSettings, reading: Reading) -> None:
+    """State the tokens of a sequence and the batch."""
+    findings = reading.findings
+    length = settings.find(FIELDS["model.seq"]) or settings.find(LAST_LENGTHS)
+    state_count(reading, "model.seq", length)
+    if _state_shared_steps(settings, reading):
+        return
+    steps = settings.find(STEPS)
+    count = parse_integer(steps.value) if steps is not None and not steps.why and steps.value is not None else None
+    whole = state_count(reading, "plan.global_batch", settings.find(FIELDS["plan.global_batch"]))
+    if whole and whole > MAX_SEQUENCES:
+        findings.mark_unknown("plan.global_batch", f"a batch of {whole} may count tokens", 0)
+    if state_count(reading, "plan.micro_batch", settings.find(FIELDS["plan.micro_batch"])) is None:
+        batch = settings.find(BATCHES)
+        if batch is not None and "plan.micro_batch" not in findings.values:
+            why = _find_doubt_about_batch(settings, findings.get("plan.gpus"), batch)
+            if why:
+                doubt_entry(reading, "plan.micro_batch", why, batch)
+            else:
+                findings.unknown.pop("plan.micro_batch", None)
+                state_count(reading, "plan.micro_batch", batch)
+    if count and 0 < count <= 10**6 and STEPS_OPTION not in findings.options:
+        findings.options[STEPS_OPTION] = str(count)
+    elif steps is not None and steps.why:
+        doubt_entry(reading, "plan.global_batch", steps.why, steps)
+
+
+def _state_shared_steps(settings: ProgramSettings, reading: Reading) -> bool:
+    """State the batch of a program that divides the steps of accumulation among its ranks, as nanoGPT does."""
+    if settings.source is None or settings.source.divided.isdisjoint(STEPS):
+        return False
+    batch, steps = settings.find((*BATCHES, *FIELDS["plan.micro_batch"])), settings.find_unchanged(STEPS)
+    if batch is None or steps is None or batch.why or steps.why:
+        return False
+    micro, count = state_count(reading, "plan.micro_batch", batch), parse_integer(steps.value)
+    if micro and count and 0 < micro * count <= MAX_NUMBER:
+        entry = replace(steps, text=f"{steps.text}: steps of all ranks × {micro}"[:200])
+        state_entry(reading, "plan.global_batch", micro * count, entry)
+    return micro is not None
+
+
+def _find_doubt_about_batch(settings: ProgramSettings, gpus: int | None, batch: Entry) -> str:
+    """Return why ``batch_size`` may not be what one GPU works on at a time; empty where it is."""
+    if batch.why:
+        return batch.why
+    source = settings.source
+    if source is not None and not source.divided.isdisjoint(BATCHES):
+        return f"the program divides the batch ({settings.file})"
+    if gpus == 1:
+        return ""
+    if source is None:
+        return f"{batch.text[:60]} may be the batch of one GPU, or of all"
+    is_each_ranks = any(call.function in (*DDP, *FSDP, "DistributedSampler", "Accelerator") for call in source.calls)
+    is_loaded = any(
+        call.keywords["batch_size"].name.lower() in BATCHES or call.keywords["batch_size"].is_known
+        for call in source.calls
+        if "batch_size" in call.keywords
+    )
+    is_lightning = any("lightning" in name for name in source.imports)
+    return "" if is_loaded and (is_each_ranks or is_lightning) else f"{batch.text[:60]} may be the batch of all GPUs"

@@ -1,0 +1,181 @@
+"""Reads programs that no framework's reader knows, by the names that programs usually give to their settings.
+
+A field that two settings state differently is unknown, and so is one that the program sets again.
+"""
+
+from __future__ import annotations
+
+import re
+
+from opsk.frameworks.huggingface import MICRO
+from opsk.frameworks.usual_settings import LAST_LENGTHS
+from opsk.workload.completion import MASKED
+from opsk.workload.public_models.measured import fixes_length
+from opsk.workload.roles import METHOD
+from opsk_jobcheck.scripts.bash.values import Invocation
+from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
+    LENGTHS,
+    read_deepspeed_settings,
+    read_fsdp_settings,
+    read_memory,
+    read_settings,
+)
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
+from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
+from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON, is_nanotron_file, state_nanotron_file
+from opsk_jobcheck.scripts.frameworks.own_program.model import state_loss, state_model, state_trained_part
+from opsk_jobcheck.scripts.frameworks.own_program.numbers import (
+    FIELDS,
+    state_count,
+    state_lengths_and_batches,
+    state_numbers,
+)
+from opsk_jobcheck.scripts.frameworks.own_program.plan import find_few_ranks, state_plan
+from opsk_jobcheck.scripts.frameworks.program_settings import (
+    MAX_ENTRIES,
+    ProgramSettings,
+    collect_settings,
+    read_source,
+)
+from opsk_jobcheck.scripts.frameworks.python_source import PythonSource
+from opsk_jobcheck.scripts.launchers.programs import SHAPE, program_of
+from opsk_jobcheck.scripts.settings.arguments import Setting
+from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
+from opsk_jobcheck.scripts.settings.reader import Reading
+
+TRAINER_SETTINGS = (
+    *("optim", "torch_dtype", "dtype", "deepspeed", "fsdp", "fsdp_config", "bf16", "fp16", "gradient_checkpointing"),
+    *("gradient_accumulation_steps", "auto_find_batch_size", "attn_implementation", "use_liger_kernel", "use_liger"),
+    *("torch_compile", "activation_offloading", *MICRO, *LAST_LENGTHS, *LENGTHS),
+)
+NEEDED = (*SHAPE, "model.seq", "plan.micro_batch")
+TRAINER, TRL, ACCELERATE = "hf-trainer", "trl", "accelerate"
+OWN_PROGRAMS = frozenset({None, ACCELERATE, "deepspeed", "pytorch-ddp", "pytorch-fsdp", "lightning", "open-clip"})
+"""Frameworks whose programs are their users' own: the reader of the framework knows what starts them alone."""
+WITH_OWN_PARTS = frozenset({TRAINER, "hf-trainer+deepspeed", TRL, f"{TRL} + {ACCELERATE}"})
+"""Frameworks whose users' programs decide in Python what no flag says: adapters, most of all."""
+MAX_OWN_WEIGHT = 1
+"""Weight of the matches of such programs, at most: more of their flags are the framework's."""
+_TRAINERS = re.compile(r"[A-Z]\w{0,40}Trainer")
+
+
+def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | None) -> str:
+    """State what a program's command, files and Python text state; return its framework, empty where it has none.
+
+    Only fields that nothing has stated are stated.
+
+    Parameters
+    ----------
+    tasks
+        The tasks of a node, where that is known.
+    """
+    program = program_of(invocation)
+    if program is None:
+        return ""
+    settings = collect_settings(program, invocation, reading)
+    findings, framework = reading.findings, _find_framework(settings)
+    if (known := next(filter(is_nanotron_file, settings.configs), None)) is not None:
+        state_nanotron_file(known, findings)
+        return NANOTRON
+    if framework:
+        _read_trainer(settings, invocation, reading)
+    state_numbers(settings, reading)
+    state_lengths_and_batches(settings, reading)
+    state_plan(settings, program, invocation, reading)
+    state_model(settings, invocation, reading)
+    if settings.source is not None and any("MaskedLM" in call.owner for call in settings.source.calls):
+        findings.options[MASKED] = "true"
+    reason = find_few_ranks(settings, invocation, reading, tasks)
+    if reason:
+        findings.mark_unknown("plan.dp", reason, invocation.line)
+    if reason and "plan.micro_batch" in findings.values:
+        findings.mark_unknown("plan.micro_batch", reason, invocation.line)
+    state_loss(settings, reading)
+    if settings.source is not None:
+        state_trained_part(settings, reading)
+    if TRAINABLE not in findings.options:
+        rows = [_to_setting(name, entry) for name, entry in settings.of_files[:MAX_ENTRIES]]
+        read_trainable(invocation, findings, settings=rows, knows_roles=METHOD in findings.options)
+    why, named = settings.closed, reading.model_name
+    for name in NEEDED if why else ():
+        is_known = named and (name in SHAPE or (name == "model.seq" and fixes_length(named)))
+        if name not in findings.values and not is_known:
+            findings.mark_unknown(name, why, invocation.line)
+    return framework
+
+
+def _read_trainer(settings: ProgramSettings, invocation: Invocation, reading: Reading) -> None:
+    """State what the arguments of HuggingFace's Trainer say beyond the settings of any program."""
+    stated = {name: entry for name in TRAINER_SETTINGS if (entry := settings.find((name,))) is not None}
+    config = ConfigFile(path="", overrides=stated)
+    read_settings(config, reading.findings, lengths=(*LAST_LENGTHS, *LENGTHS))
+    read_memory(config, reading.findings)
+    read_deepspeed_settings(config, invocation, reading)
+    read_fsdp_settings(config, invocation, reading)
+
+
+def read_own_parts(invocation: Invocation, reading: Reading) -> None:
+    """State what the Python file of a Trainer program fixes: adapters, the length of a sequence and the model."""
+    program, findings = program_of(invocation), reading.findings
+    if program is None or EXAMPLES.fullmatch(program.file):
+        return
+    settings = collect_settings(program, invocation, reading)
+    if settings.source is None:
+        return
+    state_loss(settings, reading)
+    state_trained_part(settings, reading)
+    if "model.seq" not in findings.values and "model.seq" not in findings.unknown:
+        state_count(reading, "model.seq", settings.find(FIELDS["model.seq"]) or settings.find(LAST_LENGTHS))
+    if not reading.model_name:
+        state_model(settings, invocation, reading)
+
+
+def name_framework(framework: str | None, trainer: str) -> str | None:
+    """Return the framework of a program, with the trainer that it starts."""
+    if framework not in (None, ACCELERATE) or not trainer:
+        return framework
+    return f"{TRL} + {ACCELERATE}" if trainer == TRL and framework else trainer
+
+
+def find_source(invocation: Invocation, reading: Reading) -> PythonSource | None:
+    """Return what the Python file of a command states, where its text is at hand; it is asked for otherwise.
+
+    Programs that come with a framework (``run_clm.py``) are known: theirs is neither read nor asked for.
+    """
+    program = program_of(invocation)
+    if program is None or EXAMPLES.fullmatch(program.file):
+        return None
+    return read_source(program, invocation, reading)[0]
+
+
+def does_train(source: PythonSource | None) -> bool:
+    """Return whether a program trains: it goes backward, or starts a trainer."""
+    if source is None:
+        return False
+    names = {call.function for call in source.calls}
+    is_fitted = "fit" in names and any("lightning" in name or "keras" in name for name in source.imports)
+    return (
+        bool(names & {"backward", "value_and_grad", "train_batch", "SFTTrainer"})
+        or is_fitted
+        or any(_TRAINERS.fullmatch(name) and name != "Trainer" for name in names)
+        or ("Trainer" in names and "train" in names)
+    )
+
+
+def _to_setting(name: str, entry: Entry) -> Setting:
+    """Return an entry as a setting."""
+    value = None if entry.why else "null" if entry.value is None else str(entry.value)
+    return Setting(name=name, value=value, line=entry.line, file=entry.file)
+
+
+def _find_framework(settings: ProgramSettings) -> str:
+    """Return the framework whose trainer the program starts, empty where it starts none."""
+    source = settings.source
+    if source is None:
+        return ""
+    names = {call.function for call in source.calls if settings.is_active(call) is not False}
+    packages = {name.partition(".")[0] for name in source.imports}
+    if "trl" in packages and any(_TRAINERS.fullmatch(name) and name != "Seq2SeqTrainer" for name in names):
+        return TRL
+    return TRAINER if {"Trainer", "Seq2SeqTrainer"} & names and "transformers" in packages else ""
