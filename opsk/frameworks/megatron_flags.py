@@ -368,6 +368,8 @@ LM_NAMES: Mapping[str, str] = MappingProxyType(first_names(NUMBERS, *_NUMBERED))
 """Today's flag of a number."""
 BRIDGE_NAMES: Mapping[str, str] = MappingProxyType(first_names(OVERRIDES, *_NUMBERED))
 _WRITTEN = ("tp", "pp", "micro_batch")
+BEFORE_2 = ("--model-parallel-size", "--batch-size")
+"""Names that 2.0 replaced, and refuses since."""
 BIONEMO = SettingNames(
     style=Style.FLAG,
     numbers={
@@ -379,8 +381,17 @@ BIONEMO = SettingNames(
 
 
 def build_megatron_flags(workload: Workload, requested: Plan, target: Plan, *, deepspeed: bool) -> tuple[str, ...]:
-    """Return the difference as Megatron-LM flags."""
-    flags = [f"{LM_NAMES[field]} {getattr(target, field)}" for field in _WRITTEN if _differ(requested, target, field)]
+    """Return the difference as Megatron-LM flags, in the script's own spelling where it has one.
+
+    Empty where the release that the script's flags belong to lacks a flag.
+    """
+    if _is_before_2(workload):
+        return _build_flags_before_2(workload, requested, target)
+    flags = [
+        f"{_find_name(workload, field)} {getattr(target, field)}"
+        for field in _WRITTEN
+        if _differ(requested, target, field)
+    ]
     flags += _build_chunk_flags(workload, requested, target)
     if _is_batch_left_open(workload, requested, target):
         flags.append(f"{LM_NAMES['global_batch']} {target.global_batch}")
@@ -393,19 +404,59 @@ def build_megatron_flags(workload: Workload, requested: Plan, target: Plan, *, d
     return tuple(flags)
 
 
+def _find_name(workload: Workload, field: str) -> str:
+    """Return the flag with which the script states a number, else today's: one with two names has forks for both."""
+    stated = next((entry.text for entry in workload.evidence if entry.field == f"plan.{field}"), "")
+    name = stated.replace("=", " ").partition(" ")[0].replace("_", "-")
+    return name if NUMBERS.get(name) == f"plan.{field}" else LM_NAMES[field]
+
+
+def _is_before_2(workload: Workload) -> bool:
+    """Return whether the script's flags are those of Megatron-LM before 2.0 (December 2020), and of forks of it."""
+    return any(_find_name(workload, field) in BEFORE_2 for field in _WRITTEN)
+
+
+def _build_flags_before_2(workload: Workload, requested: Plan, target: Plan) -> tuple[str, ...]:
+    """Return the difference as flags of Megatron-LM before 2.0; empty where that release lacks one of them."""
+    changed = {field for field in Plan.__dataclass_fields__ if _differ(requested, target, field)}
+    if changed - {"tp", "micro_batch", "dp", "recompute"}:
+        return ()
+    flags = [
+        f"{next(name for name in BEFORE_2 if NUMBERS[name] == f'plan.{field}')} {getattr(target, field)}"
+        for field in ("tp", "micro_batch")
+        if field in changed
+    ]
+    if "recompute" in changed and Recompute.SELECTIVE in (requested.recompute, target.recompute):
+        return ()
+    if "recompute" in changed and target.recompute is Recompute.FULL:
+        flags += [_CHECKPOINT_ACTIVATIONS, "(older spelling, for releases before 2.6)"]
+    elif "recompute" in changed:
+        flags.append(f"(without {_CHECKPOINT_ACTIVATIONS})")
+    return tuple(flags)
+
+
 def _build_chunk_flags(workload: Workload, requested: Plan, target: Plan) -> list[str]:
-    """Return the flag for the number of model chunks per stage, in the unit that the script uses."""
-    per_chunk = dict(workload.options).get("pipeline.layers_per_chunk")
-    layers = workload.model.layers
-    if per_chunk is None or not layers:
+    """Return the flag for the number of model chunks per stage, in the unit that the script uses.
+
+    A script that has none gets the layers of a chunk, which every release since 2.1 takes; chunks of equal layers alone
+    can be written so, and their number is a flag since Core 0.11 (February 2025).
+    """
+    options, layers = dict(workload.options), workload.model.layers
+    per_chunk = options.get("pipeline.layers_per_chunk")
+    is_counted = any(
+        entry.field == "plan.vpp" and entry.text.startswith(LM_NAMES["vpp"]) for entry in workload.evidence
+    )
+    chunks = target.pp * target.vpp
+    if per_chunk is None and (is_counted or not layers or layers % chunks):
         if requested.vpp == target.vpp:
             return []
-        name = LM_NAMES["vpp"]
-        return [f"{name} {target.vpp}" if target.vpp > 1 else f"(without {name})"]
-    target_chunk = str(layers // (target.pp * target.vpp))
+        return [f"{LM_NAMES['vpp']} {target.vpp}" if target.vpp > 1 else f"(without {LM_NAMES['vpp']})"]
     if target.vpp == 1:
         return [f"(without {_PER_CHUNK})"] if requested.vpp > 1 else []
-    return [f"{_PER_CHUNK} {target_chunk}"] if target_chunk != per_chunk else []
+    if per_chunk is None and requested.vpp == target.vpp:
+        return []
+    target_chunk = str((layers or 0) // chunks)
+    return [f"{_PER_CHUNK} {target_chunk}"] if layers and target_chunk != per_chunk else []
 
 
 def _build_recompute_flags(workload: Workload, mode: Recompute, *, deepspeed: bool) -> list[str]:

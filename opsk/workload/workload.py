@@ -44,6 +44,20 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnName:
+    """How the job's own program sets a field of the plan.
+
+    ``name`` is a flag of its parser (``--bs``), one without a value where ``is_switch``; with a ``file`` it is a
+    keyword or a constant in that Python text.
+    """
+
+    field: str
+    name: str
+    file: str = ""
+    is_switch: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Everything that a script states about its training run.
 
@@ -66,6 +80,9 @@ class Workload:
     options
         Other facts that affect memory or time and that each framework names differently, by dotted name
         (``optimizer.main_grads`` = ``bf16``); readers fill it, the completion reads it.
+    own_names
+        How the job's own program sets the fields that a change of plan touches, where its text is at hand and it
+        accepts nothing else; ``None`` where it takes its framework's flags.
     facts
         What is certain of how the job runs (processes, workers of data loaders, variables of NCCL), for checks that
         need no prediction.
@@ -84,6 +101,7 @@ class Workload:
     plan: StatedPlan = field(default_factory=StatedPlan)
     options: tuple[tuple[str, str], ...] = ()
     evidence: tuple[Evidence, ...] = ()
+    own_names: tuple[OwnName, ...] | None = None
     facts: tuple[Evidence, ...] = ()
     missing_files: tuple[str, ...] = ()
     unknown: tuple[Unknown, ...] = ()

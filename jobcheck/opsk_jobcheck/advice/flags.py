@@ -1,7 +1,7 @@
 """Formats the settings that change one plan into another, in the syntax of the script or of the files that it names.
 
-A number that a file states is changed there, under the job's own name for it; the frameworks' names for settings are in
-`opsk.frameworks`.
+A number that a file states is changed there, under the job's own name for it. A program whose parser is at hand gets
+the names that it accepts; the frameworks' names for settings are in `opsk.frameworks`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from opsk.frameworks.setting_names import SettingNames, Style
 from opsk.frameworks.torchtitan import build_plan_settings
 from opsk.frameworks.torchtitan_flags import FORMER_NAMES, GLOBAL_BATCH, SHARDS
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Plan, Sharding
-from opsk.workload.workload import Evidence, Workload
+from opsk.workload.plan import Plan, Recompute, Sharding
+from opsk.workload.workload import Evidence, OwnName, Workload
 from opsk_jobcheck.advice.abilities import family_of, is_deepspeed
 
 _IN_TOML = re.compile(r"""(?P<name>\w+)(?P<between>\s*=\s*)(?P<quote>["']?)(?P<value>[-\w]+)(?P=quote)\s*(#.*)?""")
@@ -42,6 +42,8 @@ def build_flags(
         The model, for frameworks whose settings depend on it.
     """
     framework = workload.framework
+    if workload.own_names is not None:
+        return build_own_settings(workload, requested, target)
     if framework == "megatron-bridge":
         return build_bridge_overrides(workload, requested, target)
     if framework in ("megatron-lm", "megatron-deepspeed"):
@@ -127,6 +129,53 @@ def build_named_settings(workload: Workload, requested: Plan, target: Plan) -> t
             return ()
         changes.append(_format_setting(workload, names, *names.sequence_parallel))
     return join_by_file(changes)
+
+
+def build_own_settings(workload: Workload, requested: Plan, target: Plan) -> tuple[str, ...]:
+    """Return the settings that differ, by the names of the user's own program; empty when it lacks one of them."""
+    own = {entry.field: entry for entry in workload.own_names or ()}
+    changes: list[tuple[str, str] | None] = []
+    for field in AXES:
+        before, after = getattr(requested, field), getattr(target, field)
+        if before == after or field == "dp":
+            continue
+        stated = _format_number(workload, NO_NAMES, field, before, after)
+        changes.append(stated or _format_own(own.get(f"plan.{field}"), str(after)))
+    if requested.sharding != target.sharding:
+        names = _select_names(workload)
+        if names.sharding_file:
+            changes += _sharding(workload, names, requested.sharding, target.sharding) or [None]
+        else:
+            settings = names.sharding.get(target.sharding, ())
+            entry = own.get("plan.sharding")
+            changes += [_format_own(entry, value) for _, value in settings] or [None]
+    if requested.recompute != target.recompute:
+        entry = own.get("plan.recompute")
+        changes.append(_format_own_switch(entry, target.recompute, is_whole=requested.recompute is Recompute.FULL))
+    if requested.sequence_parallel != target.sequence_parallel:
+        changes.append(None)
+    known = [change for change in changes if change is not None]
+    return join_by_file(known) if len(known) == len(changes) else ()
+
+
+def _format_own(entry: OwnName | None, value: str) -> tuple[str, str] | None:
+    """Return a setting of the user's own program and its file; ``None`` where it has none."""
+    if entry is None or entry.is_switch:
+        return None
+    return (f"{entry.name}={value}", entry.file[-MAX_FILE_CHARS:]) if entry.file else (f"{entry.name} {value}", "")
+
+
+def _format_own_switch(entry: OwnName | None, mode: Recompute, *, is_whole: bool) -> tuple[str, str] | None:
+    """Return what switches recomputation of whole layers on or off."""
+    if entry is None or mode not in (Recompute.FULL, Recompute.NONE) or (mode is Recompute.NONE and not is_whole):
+        return None
+    is_on = mode is Recompute.FULL
+    if entry.file:
+        return f"{entry.name}={is_on}", entry.file[-MAX_FILE_CHARS:]
+    if entry.is_switch:
+        return (entry.name if is_on else f"(without {entry.name})"), ""
+    # argparse takes any text for true where the type is bool
+    return (f"{entry.name} True", "") if is_on else (f"(without {entry.name})", "")
 
 
 def _select_names(workload: Workload) -> SettingNames:

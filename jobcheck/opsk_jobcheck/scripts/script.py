@@ -246,6 +246,7 @@ def _read(
         plan=findings.plan(),
         options=tuple(sorted(findings.options.items())),
         evidence=tuple(findings.evidence.values()),
+        own_names=reading.own_names,
         facts=facts,
         missing_files=_list_missing_files(reading),
         unknown=tuple(findings.unknown.values()),

@@ -71,6 +71,32 @@ def test_selective_recompute_takes_no_method() -> None:
     assert flags == ("(without --recompute-method)", "--recompute-granularity selective")
 
 
+def test_chunks_are_written_with_the_flag_that_every_release_takes() -> None:
+    # --num-virtual-stages-per-pipeline-rank came with Core 0.11 (ef490839, February 2025), the other in February 2021
+    workload, asked = read(megatron_script(f"{PLAN} --global-batch-size 128"))
+    assert workload.model.layers == 80
+    assert build_flags(workload, asked, replace(asked, vpp=4)) == ("--num-layers-per-virtual-pipeline-stage 10",)
+    uneven = build_flags(workload, asked, replace(asked, vpp=3))
+    assert uneven == ("--num-virtual-stages-per-pipeline-rank 3",)
+    counted, asked = read(megatron_script(f"{PLAN} --num-virtual-stages-per-pipeline-rank 2"))
+    assert build_flags(counted, asked, replace(asked, vpp=4)) == ("--num-virtual-stages-per-pipeline-rank 4",)
+
+
+def test_a_fork_of_a_release_before_2_gets_flags_of_that_release() -> None:
+    # "--model-parallel-size is no longer valid, use --tensor-model-parallel-size instead" since 52a5f2f2 (2020)
+    flags = "--model-parallel-size 4 --batch-size 4 --global-batch-size 128"
+    workload, asked = read(megatron_script(flags))
+    smaller = replace(asked, tp=8, dp=asked.dp // 2, micro_batch=1, recompute=Recompute.FULL)
+    assert build_flags(workload, asked, smaller) == (
+        "--model-parallel-size 8",
+        "--batch-size 1",
+        "--checkpoint-activations",
+        "(older spelling, for releases before 2.6)",
+    )
+    for missing in ({"sequence_parallel": True}, {"pp": 2}, {"sharding": Sharding.ZERO1}, {"vpp": 2}):
+        assert build_flags(workload, asked, replace(asked, **missing)) == ()  # type: ignore[arg-type]
+
+
 def test_bridge_overrides_are_spelled_with_their_sections() -> None:
     workload = Workload(framework="megatron-bridge")
     asked = Plan(tp=1, pp=1, dp=8, micro_batch=2, global_batch=64)

@@ -74,7 +74,7 @@ def test_what_matters_most_is_kept(adviser: Adviser) -> None:
     few = lines(adviser.advise(read_script(SCRIPTS["bubble"], file="job.sh")))
     assert [line[:9].strip() for line in few[1:4]] == ["memory", "speed", "waste"]
     assert "wait" in few[3]
-    assert "--num-virtual-stages-per-pipeline-rank" in few[3]
+    assert "--num-layers-per-virtual-pipeline-stage" in few[3]
     few = lines(adviser.advise(read_script(SCRIPTS["oom"], file="job.sh")))
     assert few[2].startswith("         → --")
 

@@ -96,13 +96,16 @@ class Call:
 class PythonSource:
     """What a program states.
 
-    ``imports`` are dotted names of modules; ``defaults`` the defaults of its parser by the names of flags;
+    ``imports`` are dotted names of modules; ``defaults`` the defaults of its parser by the names of flags; ``flags``
+    how these are spelled, and ``switches`` those that take no value;
     ``constants`` are set once, at the top of the module; ``changed`` are the names of settings that the program sets
     again, to another value. ``why`` is the reason where the text could not be read.
     """
 
     imports: frozenset[str] = frozenset()
     defaults: Mapping[str, Value] = field(default_factory=dict)
+    flags: Mapping[str, str] = field(default_factory=dict)
+    switches: frozenset[str] = frozenset()
     constants: Mapping[str, Value] = field(default_factory=dict)
     changed: Mapping[str, int] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()
@@ -160,6 +163,8 @@ def join_sources(source: PythonSource, other: PythonSource) -> PythonSource:
     return PythonSource(
         imports=source.imports | other.imports,
         defaults=join(source.defaults, _shift(other.defaults, shift)),
+        flags=MappingProxyType({**other.flags, **source.flags}),
+        switches=source.switches | other.switches,
         constants=join(source.constants, _shift(other.constants, shift)),
         changed=MappingProxyType({**other.changed, **source.changed}),
         calls=(*source.calls, *other.calls),
@@ -181,6 +186,8 @@ class _Reader:
         self.nodes = 0
         self.imports: set[str] = set()
         self.flags: dict[str, list[Value]] = {}
+        self.spelled: dict[str, str] = {}
+        self.switches: set[str] = set()
         self.classes: dict[str, ast.ClassDef] = {}
         self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self.cli_names: set[str] = set()
@@ -331,8 +338,13 @@ class _Reader:
         else:
             value = Value(line=call.lineno, is_known=True)
         for name in names:
-            plain = name.partition("/")[0].replace("-", "_")
+            written = name.partition("/")[0]
+            plain = written.replace("-", "_")
             self.flags.setdefault(plain, []).append(value)
+            if kind != "store_false":
+                self.spelled[plain] = f"--{written}"
+            if kind == "store_true" or _get_name(action) == "BooleanOptionalAction":
+                self.switches.add(plain)
 
     def build(self) -> PythonSource:
         """Return what was read."""
@@ -350,6 +362,8 @@ class _Reader:
         return PythonSource(
             imports=frozenset(self.imports),
             defaults=MappingProxyType(defaults),
+            flags=MappingProxyType(self.spelled),
+            switches=frozenset(self.switches),
             constants=MappingProxyType(constants),
             changed=MappingProxyType(self.changed),
             calls=tuple(self.calls),

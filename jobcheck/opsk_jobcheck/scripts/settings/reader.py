@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from opsk.workload.workload import OwnName
 from opsk_jobcheck.scripts.bash.scope import compute_path_key, relate_to_start, resolve_path
 from opsk_jobcheck.scripts.bash.values import Invocation, Run, Text
 from opsk_jobcheck.scripts.bash.written_files import find_changer
@@ -40,7 +41,8 @@ class Reading:
 
     ``files`` are texts of files by their requested path; ``missing_files`` are paths whose text is missing.
     ``model_name`` is the name of a public model that the script trains (``meta-llama/Llama-3.1-8B``), stated by a
-    reader; ``few_ranks`` is why fewer ranks may train than there are GPUs.
+    reader; ``few_ranks`` is why fewer ranks may train than there are GPUs; ``own_names`` is how the user's own program
+    sets what a change of plan touches.
     """
 
     run: Run
@@ -49,6 +51,7 @@ class Reading:
     missing_files: list[str] = field(default_factory=list)
     model_name: str | None = None
     few_ranks: str = ""
+    own_names: tuple[OwnName, ...] | None = None
 
     def written(self, path: Text, where: Text) -> Text | None:
         """Return the text that the script itself writes into a file (a here-document), ``None`` if it writes none."""

@@ -25,6 +25,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainabl
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
 from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON, is_nanotron_file, state_nanotron_file
 from opsk_jobcheck.scripts.frameworks.own_program.model import state_loss, state_model, state_trained_part
+from opsk_jobcheck.scripts.frameworks.own_program.names import find_own_names
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import (
     FIELDS,
     state_count,
@@ -75,6 +76,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
         return ""
     settings = collect_settings(program, invocation, reading)
     findings, framework = reading.findings, _find_framework(settings)
+    reading.own_names = find_own_names(settings)
     if (known := next(filter(is_nanotron_file, settings.configs), None)) is not None:
         state_nanotron_file(known, findings)
         return NANOTRON
@@ -123,6 +125,7 @@ def read_own_parts(invocation: Invocation, reading: Reading) -> None:
     settings = collect_settings(program, invocation, reading)
     if settings.source is None:
         return
+    reading.own_names = find_own_names(settings)
     state_loss(settings, reading)
     state_trained_part(settings, reading)
     if "model.seq" not in findings.values and "model.seq" not in findings.unknown:
