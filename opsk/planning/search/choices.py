@@ -48,7 +48,8 @@ _PLAIN: Mapping[str, tuple[int, ...]] = {
 }
 """Axes of a plan without exotic features."""
 _CONVENTIONAL: Mapping[str, tuple[int, ...]] = {**_PLAIN, "sharding": _STATE_CODES}
-"""Axes of a plan of tensor, pipeline, expert and data parallelism, whose replicas share optimizer states or nothing."""
+"""Axes of a plan of tensor, pipeline, expert and data parallelism, whose replicas share optimizer states or nothing;
+tensor parallelism stays within an HB domain."""
 
 
 class Role(StrEnum):
@@ -125,13 +126,13 @@ class _Selection:
         spaces = [build_space(case) for case in cases] if result.likely and searches else []
         self.measured = _search_parts(part for space in spaces for part in select_measured(space))
         self.plain = _search_parts(space.holding(_PLAIN) for space in spaces)
-        self.conventional = _search_parts(space.holding(_CONVENTIONAL) for space in spaces)
+        self.conventional = _search_parts(hold_in_domains(space).holding(_CONVENTIONAL) for space in spaces)
         self.pool = _sort((*self.likely, *self.measured, *self.plain, *self.conventional))
 
     def select_first(self) -> Candidate:
         """Return the plan to take: on measured ground where any is, of nearly equal ones the simplest."""
         measured = [candidate for candidate in self.pool if self.find_evidence(candidate).is_measured]
-        return _select_simplest(measured or self.pool)
+        return self._select_simplest(measured or self.pool)
 
     def assign_roles(self, take: Candidate) -> dict[Candidate, list[Role]]:
         """Return the plans that are the best in some respect, with these roles; a twin of one is not added."""
@@ -140,7 +141,7 @@ class _Selection:
         named = [
             (Role.TAKE, take),
             (Role.FASTEST, self.pool[0]),
-            (Role.SIMPLEST, min(simple, key=lambda one: (count_features(one.plan), one.likely_key))),
+            (Role.SIMPLEST, min(simple, key=lambda one: (self._count_features(one), one.likely_key))),
             (Role.CONVENTIONAL, next(iter(self.conventional), None)),
             (Role.ROOMIEST, min(near, key=lambda one: (one.needed_bytes, one.likely_key))),
         ]
@@ -169,6 +170,20 @@ class _Selection:
         case = select_case(self.cases, candidate.plan)
         return find_evidence(case.model, candidate.plan, case.cluster)
 
+    def _select_simplest(self, candidates: Sequence[Candidate]) -> Candidate:
+        """Return the plan with the fewest features of those nearly as fast as the first; one that fits, if any."""
+        limit_s = candidates[0].likely_s * (1.0 + SIMPLER_WITHIN)
+        near = [candidate for candidate in candidates if candidate.likely_s <= limit_s]
+        return min(
+            near,
+            key=lambda one: (one.fit_probability < FITS_FROM, self._count_features(one), one.likely_key),
+        )
+
+    def _count_features(self, candidate: Candidate) -> int:
+        """Return how many features a plan needs on its cluster."""
+        cluster = select_case(self.cases, candidate.plan).cluster
+        return count_features(candidate.plan, cluster.node.hb_domain_gpus)
+
     def _find_range(self, candidate: Candidate) -> float:
         """Return by how much a step may be longer than predicted [ratio]."""
         case = select_case(self.cases, candidate.plan)
@@ -188,22 +203,19 @@ def _is_twin(candidate: Candidate, other: Candidate) -> bool:
     return is_same and shares_same and abs(candidate.likely_s / other.likely_s - 1.0) <= SIMPLER_WITHIN
 
 
-def _select_simplest(candidates: Sequence[Candidate]) -> Candidate:
-    """Return the plan with the fewest features of those that are nearly as fast as the first; one that fits, if any."""
-    limit_s = candidates[0].likely_s * (1.0 + SIMPLER_WITHIN)
-    near = [candidate for candidate in candidates if candidate.likely_s <= limit_s]
-    return min(
-        near,
-        key=lambda one: (one.fit_probability < FITS_FROM, count_features(one.plan), one.likely_key),
-    )
+def hold_in_domains(space: Space) -> Space:
+    """Return the plans whose tensor parallelism stays within an HB domain."""
+    domain_gpus = space.request.cluster.node.hb_domain_gpus
+    return space.only(np.flatnonzero(space.nodes["tp"] <= domain_gpus))
 
 
-def count_features(plan: Plan) -> int:
+def count_features(plan: Plan, hb_domain_gpus: int) -> int:
     """Return how many features a plan needs: one for each axis, two for each that few runs use."""
     axes = sum(size > 1 for size in (plan.tp, plan.pp, plan.ep, plan.vpp))
     odd_batch = plan.micro_batch & (plan.micro_batch - 1) != 0
     rare = (
         plan.cp > 1,
+        plan.tp > hb_domain_gpus,
         plan.recompute_layers > 0,
         plan.first_stage_layers + plan.last_stage_layers > 0,
         plan.shard_gpus > 0,

@@ -16,6 +16,7 @@ from opsk.planning.search.choices import (
     Role,
     count_features,
     find_variants,
+    hold_in_domains,
     list_choices,
     select_measured,
 )
@@ -120,10 +121,20 @@ def test_a_part_of_a_space_has_the_plans_with_these_values_and_no_others():
     [
         ({}, 0),
         ({"tp": 8, "pp": 4}, 2),
+        ({"tp": 16}, 3),
         ({"cp": 2}, 2),
         ({"tp": 2, "sharding": Sharding.ZERO3}, 3),
         ({"micro_batch": 3}, 1),
     ],
 )
 def test_what_few_runs_use_makes_a_plan_less_simple(axes: dict[str, Any], count: int):
-    assert count_features(Plan(global_batch=24, **axes)) == count
+    assert count_features(Plan(global_batch=24, **axes), hb_domain_gpus=8) == count
+
+
+def test_a_conventional_plan_keeps_tensor_parallelism_in_the_hb_domain():
+    cluster = replace(CLUSTER, node=replace(CLUSTER.node, hb_domain_gpus=2))
+    space = build_space(replace(ASKED, cluster=cluster))
+    assert space.nodes["tp"].max() > 2
+    held = hold_in_domains(space)
+    assert held.nodes["tp"].max() == 2
+    assert len(held) == np.count_nonzero(space.nodes["tp"] <= 2)
