@@ -17,6 +17,7 @@ from opsk import __version__
 from opsk.cli.error_reporting import run_reporting_errors
 
 CORE_COMMANDS = {
+    "accuracy": "opsk.cli.accuracy:accuracy",
     "calibrate": "opsk.cli.calibration.calibrate:calibrate",
     "design": "opsk.cli.design.command:design",
     "doctor": "opsk.cli.doctor:doctor",

@@ -26,11 +26,11 @@ class Report:
     Parameters
     ----------
     report
-        What it is: ``postmortem``, ``efficiency``.
+        What it is: ``postmortem``, ``efficiency``, ``losses``.
     form
         How it is written: ``json``, ``html``, ``md``, ``text``.
     root_cause
-        The class that a post-mortem found.
+        The class that a post-mortem found, or the main cause of lost time.
     """
 
     IDENTITY: ClassVar[tuple[str, ...]] = ("cluster", "job", "report", "form", "at")
@@ -58,10 +58,16 @@ def find_reports(
     cluster: str | None = None,
     job: str | None = None,
     report: str | None = None,
+    without: str | None = None,
     since: datetime | None = None,
     limit: int = 100,
 ) -> list[Report]:
     """Return reports, the last first.
+
+    Parameters
+    ----------
+    report, without
+        Only reports of this kind, and of any other than this kind.
 
     Raises
     ------
@@ -74,6 +80,8 @@ def find_reports(
     for column, value in ((ReportRow.cluster, cluster), (ReportRow.job, job), (ReportRow.report, report)):
         if value is not None:
             query = query.where(col(column) == value)
+    if without is not None:
+        query = query.where(col(ReportRow.report) != without)
     if since is not None:
         query = query.where(col(ReportRow.at) >= since)
     return read(engine, lambda session: [build_report(row) for row in session.exec(query)])

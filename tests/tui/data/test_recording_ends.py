@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from opsk.diagnosis.losses.values import Cause, Finding, Losses
 from opsk.errors import InputError, SlurmError
 from opsk.slurm.commands.accounting import AccountedRun
 from opsk.slurm.records import JobRecord
 from opsk.store.records.jobs import JobSeen
+from opsk.store.records.reports import Report
 from opsk_tui.data.recording import (
     AGAIN_AFTER_S,
     GIVEN_UP_AFTER_S,
@@ -182,3 +184,17 @@ def test_slurm_is_asked_so_often_a_minute_and_no_more() -> None:
         asks("7", SUBMITTED)
     with pytest.raises(SlurmError, match="often enough"):
         asks("7", SUBMITTED)
+
+
+def test_where_a_job_lost_time_is_recorded_once_it_has_ended() -> None:
+    slow = Finding(cause=Cause.DATA_LOADING, share=0.19, confidence=0.8, where="n0")
+    rest = Finding(cause=Cause.UNKNOWN, share=0.3, confidence=1.0)
+    keeper = ViewRecorder(ended=lambda job, submitted: ENDED)
+    keeper.records(view(0, replace(job(10), losses=Losses(gap=0.49, findings=(rest, slow)))))
+    assert of(Report, keeper.records(view(5, replace(job(11), losses=None)))) == []
+    (report,) = of(Report, keeper.records(view(10)))
+    assert (report.report, report.root_cause, report.title) == (
+        "losses", "data_loading", "data loading at n0: 19% of the step",
+    )  # fmt: skip
+    keeper.records(view(15, replace(job(10), losses=Losses(gap=0.3, findings=(rest,)))))
+    assert of(Report, keeper.records(view(20))) == []

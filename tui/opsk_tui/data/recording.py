@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from statistics import median
 
 from opsk.diagnosis.events.observations import Event, Severity
+from opsk.diagnosis.losses.values import Losses
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.hostlist import fold
 from opsk.slurm.adapter import slurm_client
@@ -26,6 +27,7 @@ from opsk.store.records.failures import FailureSeen
 from opsk.store.records.jobs import JobSeen
 from opsk.store.records.measurements import Measured
 from opsk.store.writing import Record
+from opsk_tui.data.loss_reports import build_loss_report
 from opsk_tui.data.view import ClusterView, JobView, Source
 
 QUESTIONS_A_MINUTE = 30
@@ -238,6 +240,7 @@ class ViewRecorder:
         self._sent_at: dict[tuple[str, datetime], datetime] = {}
         self._intervals: dict[tuple[str, datetime], _Interval] = {}
         self._jobs: dict[tuple[str, datetime], tuple[JobView, JobSeen]] = {}
+        self._losses: dict[tuple[str, datetime], Losses] = {}
         self._failures: dict[tuple[str, float], _KnownFailure] = {}
         self._before: dict[str, list[FailureSeen]] = {}
         self._cluster: tuple[str, int, int] | None = None
@@ -294,6 +297,8 @@ class ViewRecorder:
             if before is None or replace(before[1], at=seen.at) != seen:
                 new_records.append(seen)
             self._jobs[key] = (job, seen)
+        if job.losses is not None:
+            self._losses[key] = job.losses
         if measures:
             new_records += self._measure(view, job, key, is_last=is_last)
         return new_records
@@ -345,6 +350,10 @@ class ViewRecorder:
             interval = self._intervals.pop(key, None)
             if interval is not None:
                 ended += _close_interval(view.cluster, key[0], interval, job.record.gpus)
+            losses = self._losses.pop(key, None)
+            at = _to_datetime(view.taken_at_s)
+            report = build_loss_report(view.cluster, key[0], losses, at) if losses is not None else None
+            ended += [report] if report is not None else []
             self._endings.add(seen, view.taken_at_s)
         self._endings.forget(live)
         return [*ended, *self._endings.pop_ended(view.taken_at_s)]

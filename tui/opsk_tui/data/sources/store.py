@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsk.app.site_store import open_site_store
 from opsk.errors import OpskError
+from opsk.text import to_json_values
 from opsk.workload.advice_record import AdviceRecord
 from opsk_tui.data.sources.reports import report_text
 from opsk_tui.data.view import ReportRow
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 MAX_REPORTS = 200
 ADVICE_WITHIN = timedelta(minutes=10)
 """Advice is given a moment before its job exists."""
+ACCURACY_OF = timedelta(days=90)
+"""The time span of the page on accuracy: the default of `opsk accuracy`."""
 _SCHEME = "store:"
 
 
@@ -52,9 +56,11 @@ class StoreSource:
         OpskError
             The store is not installed, or cannot be read.
         """
+        from opsk.store.records.outcomes import LOSSES
         from opsk.store.records.reports import find_reports
 
-        rows = find_reports(self._open(), cluster=cluster or None, limit=MAX_REPORTS)
+        # there is one on every slow job: they would hide those on failures
+        rows = find_reports(self._open(), cluster=cluster or None, without=LOSSES, limit=MAX_REPORTS)
         return tuple(
             ReportRow(
                 job=report.job,
@@ -102,6 +108,23 @@ class StoreSource:
             if in_time and isinstance(lines, list) and lines:
                 return tuple(str(line) for line in lines)
         return ()
+
+    def accuracy(self, cluster: str) -> Mapping[str, Any]:
+        """Return how good predictions have been at this cluster in the last days, as far as the caller may see it.
+
+        Raises
+        ------
+        OpskError
+            The store is not installed, or cannot be read.
+        """
+        engine = self._open()
+        from opsk.app.accuracy.document import build_accuracy_document, find_reader
+        from opsk.app.accuracy.jobs import read_compared_jobs
+
+        since = datetime.now(UTC) - ACCURACY_OF
+        compared = read_compared_jobs(engine, since=since, cluster=cluster or None)
+        document: Mapping[str, Any] = to_json_values(build_accuracy_document(compared, find_reader(), since=since))
+        return document
 
     def _open(self) -> Engine:
         if self._engine is None:
