@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from opsk.costmodel.roles import RoleMemory
 from opsk.costmodel.table import PredictionTable
-from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS
+from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS, TIME_INPUTS
+from opsk.diagnosis.accuracy.site_error import SiteErrors, build_kind
 from opsk.hardware.spec import ClusterSpec
 from opsk.text import escape
 from opsk.units import as_gib
@@ -52,7 +53,8 @@ class Advice:
     other plans were evaluated, ``is_short`` that they or the placement were left out because of load; ``is_gpu_known``
     whether the requested GPU is in the catalogue. ``roles`` is the memory of a job of several models, by role and
     phase; ``prediction`` then has the memory of the phase that decides, and the time of the actor's update alone, which
-    is not shown. ``serving`` is the answer on an engine of a job that only generates.
+    is not shown. ``serving`` is the answer on an engine of a job that only generates. ``site_errors`` is how far off
+    earlier predictions of the same kind of job were at this site.
     """
 
     verdict: Verdict
@@ -76,6 +78,7 @@ class Advice:
     roles: RoleMemory | None = None
     role_changes: tuple[RoleChange, ...] = ()
     serving: ServingAdvice | None = None
+    site_errors: SiteErrors | None = None
 
 
 def find_guesses(workload: Workload, assumed: Iterable[Assumption]) -> Iterator[str]:
@@ -85,6 +88,15 @@ def find_guesses(workload: Workload, assumed: Iterable[Assumption]) -> Iterator[
     for entry in assumed:
         if entry.field not in known:
             yield _COUNTED_AS.get(entry.field, entry.field)
+
+
+def find_kind(advice: Advice) -> str:
+    """Return the kind of job by which the site's own errors are looked up; empty where it has no kind of its own."""
+    model, plan, cluster = advice.completion.model, advice.completion.plan, advice.cluster
+    if model is None or plan is None or cluster is None or not advice.is_gpu_known or advice.roles is not None:
+        return ""
+    guessed = set(find_guesses(advice.workload, advice.assumed))
+    return build_kind(model, plan, cluster, has_assumed=bool(guessed & (MEMORY_INPUTS | TIME_INPUTS)))
 
 
 def oom_probability(advice: Advice) -> float | None:

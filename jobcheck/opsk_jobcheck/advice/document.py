@@ -8,11 +8,12 @@ from typing import Any
 
 from opsk.app.interference.document import build_result_document
 from opsk.costmodel.predict import prediction_document
+from opsk.costmodel.table import Range
 from opsk.errors import InputError
 from opsk.hostlist import fold
 from opsk.text import to_json_values
 from opsk.workload.advice_record import AdviceRecord, Verdict
-from opsk_jobcheck.advice.advice import Advice
+from opsk_jobcheck.advice.advice import Advice, find_kind
 from opsk_jobcheck.advice.placement import PlacementAdvice
 from opsk_jobcheck.advice.roles import changes_document, roles_document
 from opsk_jobcheck.advice.search import Waste
@@ -70,13 +71,27 @@ def document(advice: Advice) -> dict[str, Any]:
 
 
 def render_stored_document(advice: Advice) -> str:
-    """Return the cluster, model and plan that are stored with the advice, as one line of JSON."""
-    workload = advice.workload
-    content = {
-        "cluster": {"name": advice.cluster.name if advice.cluster else None, "from": advice.cluster_from},
+    """Return what is stored with the advice, as one line of JSON: cluster, model, plan, and the predicted ranges."""
+    workload, cluster = advice.workload, advice.cluster
+    content: dict[str, Any] = {
+        "cluster": {
+            "name": cluster.name if cluster else None,
+            "gpu": cluster.node.gpu.name if cluster and advice.is_gpu_known else None,
+            "from": advice.cluster_from,
+        },
         "workload": {"framework": workload.framework, "model": workload.model, "plan": workload.plan},
     }
+    if advice.prediction is not None:
+        content["prediction"] = {"kind": find_kind(advice)}
+        content["memory"] = {"total_bytes": _render_range(advice.prediction.memory.total_bytes)}
+        if advice.roles is None:
+            content["time"] = {"step_s": _render_range(advice.prediction.time.step_s)}
     return json.dumps(to_json_values(content), separators=(",", ":"))
+
+
+def _render_range(value: Range) -> dict[str, float]:
+    """Return a predicted value of one plan with its range."""
+    return {"low": float(value.low), "expected": float(value.expected), "high": float(value.high)}
 
 
 def record(advice: Advice, *, script_hash: str | None = None) -> AdviceRecord:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from opsk.app.interference.document import LinkNames
 from opsk.costmodel.table import PredictionTable
+from opsk.diagnosis.accuracy.comparison import Quantity
 from opsk.frameworks.checkpoints import describe_conversion
 from opsk.planning.interference.contention import Neighbour
 from opsk.planning.interference.load import LoadKind
@@ -61,6 +63,15 @@ def is_measured(advice: Advice) -> bool:
     return model is not None and model.measured is not None
 
 
+def render_site_error(advice: Advice, quantity: Quantity) -> str:
+    """Return how far this site's own jobs of the kind were off, in place of a range; empty where there are too few."""
+    error = (advice.site_errors or {}).get(quantity)
+    if error is None:
+        return ""
+    percent = max(1, math.ceil(100 * error.distance))
+    return f"±{percent}% on {error.jobs} jobs of this kind here"
+
+
 def memory(advice: Advice) -> Line:
     """Return the line on whether it fits, and on the terms that decide."""
     predicted = prediction_of(advice).memory
@@ -71,7 +82,8 @@ def memory(advice: Advice) -> Line:
     shown = [f"{name} {as_gib(size):.1f}" for size, name in terms[:MEMORY_TERMS_SHOWN]]
     other = as_gib(sum(size for size, _ in terms[MEMORY_TERMS_SHOWN:]))
     wide = ", a wide range" if is_measured(advice) else ""
-    verdict = f"{MARKS[advice.verdict]} {as_gib(total):.1f} GiB ({as_gib(low):.1f}–{as_gib(high):.1f}{wide}) of "
+    spread = render_site_error(advice, Quantity.MEMORY) or f"{as_gib(low):.1f}–{as_gib(high):.1f}{wide}"
+    verdict = f"{MARKS[advice.verdict]} {as_gib(total):.1f} GiB ({spread}) of "
     verdict += f"{as_gib(float(predicted.capacity_bytes)):.1f} GiB per GPU: {ENDINGS[advice.verdict]}"
     return Line(
         label="memory",
@@ -107,8 +119,9 @@ def speed(advice: Advice) -> Line:
     """Return the line on the predicted speed, and on the parts of the step."""
     time = prediction_of(advice).time
     tflops = time.tflops_per_gpu
+    spread = render_site_error(advice, Quantity.TIME) or f"{tflops.low:.0f}–{tflops.high:.0f}"
     text = (
-        f"{tflops.expected:.0f} TFLOP/s/GPU ({tflops.low:.0f}–{tflops.high:.0f}), "
+        f"{tflops.expected:.0f} TFLOP/s/GPU ({spread}), "
         f"MFU {time.mfu.expected:.0%}, {format_duration(float(time.step_s.expected))} a step"
     )
     step_s = float(time.step_s.expected)

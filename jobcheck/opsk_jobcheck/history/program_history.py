@@ -21,6 +21,7 @@ from opsk.hardware.catalog_index import normalise_key
 from opsk.history.findings import History, RequestedGpu, summarise
 from opsk.history.runs import PastRun
 from opsk.history.submission import Submission, read_submission
+from opsk_jobcheck.advice.site_errors_file import FOLDER_VARIABLE
 from opsk_jobcheck.history.index_file import FILE_NAME, IndexFile, build_key
 from opsk_jobcheck.submission.protocol import AdviseQuestion
 from opsk_jobcheck.submission.request import SlurmRequest, command_text, parse_options
@@ -151,6 +152,11 @@ class ProgramHistory:
     def is_on(self) -> bool:
         """Whether the site has a store, and wants this."""
         return self._site.history.enabled and self._site.store.url is not None
+
+    def environment(self, site: SiteConfig) -> dict[str, str]:
+        """Return the variables for workers of this configuration; the folder is created on first use."""
+        is_on = site.history.enabled and site.store.url is not None
+        return {FOLDER_VARIABLE: str(self._publisher.path)} if is_on else {}
 
     def start(self) -> None:
         """Start to publish, where this is on."""

@@ -1,7 +1,7 @@
-"""Runs the process that copies earlier runs from the store into the file that the advisor looks them up in.
+"""Runs the process that copies from the store what the advisor looks up: earlier runs, and the site's own errors.
 
-It reads the store, which the advisor never waits for: all rows once, then those that changed since. It ends when its
-standard input does.
+It reads the store, which the advisor never waits for: all earlier runs once, then those that changed since, and at
+intervals all jobs that were predicted. It ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from opsk.app.accuracy.jobs import read_compared_jobs
 from opsk.config import SiteConfig
+from opsk.diagnosis.accuracy.comparison import ComparedJob
+from opsk.diagnosis.accuracy.site_error import compute_site_errors
 from opsk.errors import OpskError
 from opsk.hardware.catalog_index import normalise_key
 from opsk.history.runs import PastRun
@@ -27,11 +30,15 @@ from opsk.history.submission import GPUS
 from opsk.store.database.engine import open_store
 from opsk.store.database.urls import default_url
 from opsk.store.records.use import JobUsed, find_used
+from opsk_jobcheck.advice.site_errors_file import FILE_NAME as SITE_ERRORS
+from opsk_jobcheck.advice.site_errors_file import write_site_errors
 from opsk_jobcheck.history.gpu_memory import list_gpu_memory
 from opsk_jobcheck.history.index_file import FILE_NAME, build_key, write_index
 from opsk_jobcheck.submission.protocol import read_frame
 
 NICENESS = 10
+ERRORS_EVERY_S = 900.0
+"""The site's errors change with every job that ends, and slowly."""
 OVERLAP_S = 600.0
 """Each query goes back so far: the clock of another writer may be slow."""
 Key = tuple[str, str, datetime]
@@ -156,6 +163,46 @@ class Publisher:
         self._since = max((row.at for row in rows), default=self._since or now) - timedelta(seconds=OVERLAP_S)
 
 
+@dataclass(slots=True, kw_only=True)
+class SiteErrorsPublisher:
+    """Computes the site's own errors again from time to time.
+
+    Parameters
+    ----------
+    path
+        The file.
+    read
+        Returns the compared jobs that were submitted since a time.
+    days
+        Older jobs do not count.
+    clock
+        A monotonic clock [s].
+    """
+
+    path: Path
+    read: Callable[[datetime], Iterable[ComparedJob]]
+    days: int
+    clock: Callable[[], float] = time.monotonic
+    _due_s: float = float("-inf")
+
+    def publish(self, now: datetime) -> bool:
+        """Replace the file where that is due; return whether it was.
+
+        Raises
+        ------
+        OpskError
+            The store does not answer.
+        OSError
+            The file cannot be written.
+        """
+        began_s = self.clock()
+        if began_s < self._due_s:
+            return False
+        write_site_errors(self.path, compute_site_errors(self.read(now - timedelta(days=self.days))))
+        self._due_s = self.clock() + max(ERRORS_EVERY_S, 100 * (self.clock() - began_s))
+        return True
+
+
 def _has_ended(timeout_s: float) -> bool:
     """Wait, and return whether the advisor has closed the input."""
     ready, _, _ = select.select([sys.stdin], [], [], timeout_s)
@@ -179,13 +226,19 @@ def main() -> None:
         path=Path(sys.argv[-1]) / FILE_NAME, index=index, known_capacities=known,
         read=lambda since: find_used(engine, since=since) if engine is not None else [],
     )  # fmt: skip
+    errors = SiteErrorsPublisher(
+        path=Path(sys.argv[-1]) / SITE_ERRORS, days=site.history.days,
+        read=lambda since: read_compared_jobs(engine, since=since).jobs if engine is not None else (),
+    )  # fmt: skip
     problem = ""
     while True:
         began_s = time.monotonic()
-        before, problem = problem, ""
+        before, problem, refreshed_s = problem, "", 0.0
         try:
             engine = engine or open_store(url, writing=False)
             publisher.publish(datetime.now(UTC))
+            refreshed_s = time.monotonic() - began_s
+            errors.publish(datetime.now(UTC))
         except OpskError as error:
             problem = error.message
         except OSError as error:
@@ -193,7 +246,7 @@ def main() -> None:
         if problem and problem != before:
             log.warning("earlier runs are not up to date: %s", problem)
         # a slow store is read less often
-        if _has_ended(max(site.history.refresh_s, 10 * (time.monotonic() - began_s))):
+        if _has_ended(max(site.history.refresh_s, 10 * (refreshed_s or time.monotonic() - began_s))):
             return
 
 

@@ -49,8 +49,12 @@ class Advisor:
         self._shared = SharedCluster(site, self._is_trusted)
         self._record_queue = RecordQueue(site, self._is_trusted)
         self._history = ProgramHistory(site)
-        pool = WorkerPool(site, command=worker_command, environment=self._live.environment(site))
+        pool = WorkerPool(site, command=worker_command, environment=self._build_environment(site))
         self.answerer = Answerer(site.advisor, pool, submit_uids(site.advisor), side_services=self)
+
+    def _build_environment(self, site: SiteConfig) -> dict[str, str]:
+        """Return the variables for workers: where the files are that other processes publish."""
+        return self._live.environment(site) | self._history.environment(site)
 
     async def start(self) -> None:
         """Start the workers.
@@ -81,7 +85,7 @@ class Advisor:
         """
         try:
             site = load()
-            pool = WorkerPool(site, command=self._worker_command, environment=self._live.environment(site))
+            pool = WorkerPool(site, command=self._worker_command, environment=self._build_environment(site))
             await pool.start()
         except OpskError as error:
             log.error("the configuration is unchanged: %s", error.message)  # noqa: TRY400 - a user's mistake

@@ -12,11 +12,21 @@ from pathlib import Path
 
 from opsk.config import SiteConfig
 from opsk.workload.workload import Workload
-from opsk_jobcheck.advice.advice import Advice, explain_oom, find_memory_guesses, oom_probability, would_fit
+from opsk_jobcheck.advice.advice import (
+    Advice,
+    explain_oom,
+    find_kind,
+    find_memory_guesses,
+    oom_probability,
+    would_fit,
+)
 from opsk_jobcheck.advice.adviser import build_site_adviser
 from opsk_jobcheck.advice.document import record, render_stored_document
 from opsk_jobcheck.advice.recipe_cache import RecipeCache
 from opsk_jobcheck.advice.rendering import lines, mark_array_task, short_lines
+from opsk_jobcheck.advice.site_errors_file import FILE_NAME as SITE_ERRORS
+from opsk_jobcheck.advice.site_errors_file import FOLDER_VARIABLE as HISTORY_VARIABLE
+from opsk_jobcheck.advice.site_errors_file import SiteErrorsFile
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, parse_node_constraints
 from opsk_jobcheck.cluster_state.state import LiveReader, fingerprint
 from opsk_jobcheck.scripts.free_numbers import FreeNumbers, Numbered, text_digest
@@ -55,6 +65,8 @@ class SiteAnalyzer:
         self._live: LiveReader | None = None
         if folder and self._adviser.fabric_links is not None:
             self._live = LiveReader(Path(folder), time.monotonic, fingerprint(self._adviser.fabric_links))
+        published = os.environ.get(HISTORY_VARIABLE, "")
+        self._site_errors = SiteErrorsFile(Path(published) / SITE_ERRORS) if published else None
         self._warm_up()
 
     def _warm_up(self) -> None:
@@ -101,6 +113,8 @@ class SiteAnalyzer:
         constraints = ANY_NODES if query.quick else parse_node_constraints(query.text, query.request)
         full = replace(self._adviser, live=live, is_hurried=query.is_hurried)
         advice = (self._verdicts_only if query.quick else full).advise(workload, constraints)
+        if self._site_errors is not None and advice.prediction is not None:
+            advice = replace(advice, site_errors=self._site_errors.find(find_kind(advice)))
         analysis = render_analysis(advice, query)
         return replace(analysis, kept=render_stored_document(advice)) if self._has_store else analysis
 
