@@ -6,9 +6,10 @@ Everything follows from a seed and the number of the step, so pictures of it are
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from opsk_tui.data.view import (
     Source,
     SourceState,
 )  # fmt: skip
+from tests.fakes.compared_jobs import accuracy_document
 
 NOW_S = 1_790_000_000.0
 SLOTS = 8
@@ -345,6 +347,9 @@ class BigFeed:
 
     async def job_details(self, job_id: int) -> JobDetails:
         return self.cluster.details(job_id)
+
+    async def accuracy(self) -> Mapping[str, Any]:
+        return accuracy_document()
 
     async def report_text(self, path: str) -> str:
         return f"# Report {path}\n\nroot cause: [b]gpu_hardware[/b]\x1b[31m\n" + "\n".join(

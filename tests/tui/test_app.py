@@ -327,6 +327,18 @@ def test_slow_details_hold_up_no_key() -> None:
     play(script, feed=Slow(cluster()))
 
 
+def test_the_page_on_accuracy_is_opened_and_closed() -> None:
+    async def script(app: TopApp, pilot: Pilot[None]) -> None:
+        await press(pilot, "6", "a")
+        assert "12 of 14 predicted jobs measured" in text(app)
+        assert "straggler at n3: 20% of the step" in text(app)
+        assert "4722 \\x1b[31m megatron-lm" in text(app)
+        await press(pilot, "b")
+        assert "calibration against 214 runs" in text(app)
+
+    play(script)
+
+
 def test_a_report_is_opened_and_closed() -> None:
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
         await press(pilot, "6", "enter")

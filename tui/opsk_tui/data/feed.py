@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import gc
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -243,6 +243,11 @@ class ClusterFeed:
         if text is None:
             raise InputError("the report is not in the store any more")
         return text
+
+    async def accuracy(self) -> Mapping[str, Any]:
+        """Return how good predictions have been; see `opsk_tui.data.feed_port.Feed`."""
+        document: Mapping[str, Any] = await self._in("store", lambda: self._store.accuracy(self._answers.slurm.cluster))
+        return document
 
     async def close(self) -> None:
         """Stop the sources."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +101,16 @@ class Feed(Protocol):
         ------
         OpskError
             It cannot be read.
+        """
+        ...
+
+    async def accuracy(self) -> Mapping[str, Any]:
+        """Return how good predictions have been here, as `opsk accuracy --json` prints it.
+
+        Raises
+        ------
+        OpskError
+            The store cannot be read.
         """
         ...
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from threading import Lock
+from typing import Any
 
 from opsk.slurm.commands.remap_commands import Command
 from opsk_tui.data.feed_port import Actions, Feed, JobDetails, Outcome, Proposal, Undoing
@@ -85,6 +86,10 @@ class LateFeed:
     async def report_text(self, path: str) -> str:
         """Return the text of a report."""
         return await (await self._load()).report_text(path)
+
+    async def accuracy(self) -> Mapping[str, Any]:
+        """Return how good predictions have been."""
+        return await (await self._load()).accuracy()
 
     async def close(self) -> None:
         """Stop the sources."""

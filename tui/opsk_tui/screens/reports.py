@@ -1,4 +1,4 @@
-"""Shows the list of reports, and the text of one."""
+"""Shows the list of reports, the text of one, and how good predictions have been here."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from opsk.errors import OpskError
 from opsk.text import format_count
 from opsk_tui.data.view import ReportRow
+from opsk_tui.screens.accuracy import build_accuracy_sections
 from opsk_tui.screens.view_screen import ViewScreen
 from opsk_tui.text import age, safe
 from opsk_tui.widgets.canvas import Cell
@@ -18,16 +19,23 @@ from opsk_tui.widgets.document import Document, section
 from opsk_tui.widgets.lines import Lines
 from opsk_tui.widgets.table import Column, Table
 
+_ACCURACY = ReportRow(job="", title="Accuracy of the last 90 days", kind="accuracy", made_at_s=0.0)
+"""Stands for the page on accuracy, which is in no list."""
+
 
 class ReportsScreen(ViewScreen):
     """The list of reports; Enter opens one in place of the list."""
 
     NAME = "reports"
-    ABOUT: ClassVar[tuple[str, ...]] = ("Reports by opsk: why jobs failed, and others.",)
+    ABOUT: ClassVar[tuple[str, ...]] = (
+        "Reports by opsk: why jobs failed, and others.",
+        "Accuracy is how good predictions of the site's jobs have been.",
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "sort", "Sort"),
         Binding("S", "reverse", "Reverse the order", show=False),
         Binding("b", "list", "Back to the list"),
+        Binding("a", "accuracy", "Accuracy"),
     ]
 
     def __init__(self) -> None:
@@ -119,20 +127,31 @@ class ReportsScreen(ViewScreen):
         """Open the report under the cursor."""
         row = self.table.current
         if event.lines is self.table and row is not None:
-            self._open = row
-            document = self.query_one("#report", Document)
-            document.show([])
-            document.top = 0
-            self.table.display, document.display = False, True
-            document.focus()
-            self.run_worker(self._read(row), group="report", exclusive=True, exit_on_error=False)
-            self.call_after_refresh(self.show)
+            self._show_page(row)
+
+    def action_accuracy(self) -> None:
+        """Show how good predictions have been."""
+        self._show_page(_ACCURACY)
+
+    def _show_page(self, row: ReportRow) -> None:
+        """Show a page in place of the list, as soon as it has been read."""
+        self._open = row
+        document = self.query_one("#report", Document)
+        document.show([])
+        document.top = 0
+        self.table.display, document.display = False, True
+        document.focus()
+        self.run_worker(self._read(row), group="report", exclusive=True, exit_on_error=False)
+        self.call_after_refresh(self.show)
 
     async def _read(self, row: ReportRow) -> None:
         try:
-            text = await self.top.feed.report_text(row.path)
-            lines = [[(safe(line), "text")] for line in text.splitlines()]
+            if row is _ACCURACY:
+                sections = build_accuracy_sections(await self.top.feed.accuracy())
+            else:
+                text = await self.top.feed.report_text(row.path)
+                sections = [section("", [[(safe(line), "text")] for line in text.splitlines()])]
         except OpskError as error:
-            lines = [[(safe(error.message), "watch")], [(safe(error.hint or ""), "dim")]]
+            sections = [section("", [[(safe(error.message), "watch")], [(safe(error.hint or ""), "dim")]])]
         if self._open is row:
-            self.query_one("#report", Document).show([section("", lines)])
+            self.query_one("#report", Document).show(sections)
