@@ -74,9 +74,11 @@ def check(
     site = load_site()
     adviser = build_site_adviser(site, cluster=cluster, fabric=(fabric,) if fabric else (), with_fabric_links=live)
     request = build_typed_request(_split_options(options), os.environ, nodes=nodes, arguments=arguments or None)
-    workload, is_readable = read_with_files(script, request)
     if live:
         adviser = _add_live(adviser, site)
+    if adviser.live is not None:
+        request = adviser.live.fill_default_time(request, adviser.default_partition)
+    workload, is_readable = read_with_files(script, request)
     advice = adviser.advise(workload, parse_node_constraints(_read_text(script), request))
     if as_json:
         click.echo(format_json(document(advice)))

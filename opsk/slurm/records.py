@@ -157,8 +157,25 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
-    """One partition: whether it takes the jobs that name none, and the nodes of a job that requests no number."""
+    """One partition: what its jobs get by default, and at most.
+
+    Parameters
+    ----------
+    is_default
+        Whether it takes the jobs that name none.
+    min_nodes, max_nodes
+        Nodes of a job that requests no number, and the most that a job may have; ``None`` for any number.
+    default_time_s, max_time_s
+        Time limit of a job that requests none, and the longest; ``None`` for unlimited.
+    default_memory_bytes, default_memory_each
+        Memory of a job that requests none, for each ``node``, ``cpu`` or ``gpu``; ``None`` for all of a node.
+    """
 
     name: str
     is_default: bool = False
     min_nodes: int = 1
+    max_nodes: int | None = None
+    default_time_s: int | None = None
+    max_time_s: int | None = None
+    default_memory_bytes: int | None = None
+    default_memory_each: str = "node"

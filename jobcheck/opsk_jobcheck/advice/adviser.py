@@ -27,6 +27,7 @@ from opsk.planning.interference.links import FabricLinks, build_links
 from opsk.planning.placement.step_model import as_cabled, step_model
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.planning.routing.routes import Routes
+from opsk.slurm.records import PartitionRecord
 from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Assumption, Completion, complete
 from opsk.workload.roles import complete_roles
@@ -132,6 +133,9 @@ class Adviser:
                 completion=advice.completion,
                 memory=constraints.memory,
                 cpus_per_node=constraints.cpus_per_node,
+                partition=self._find_partition(constraints),
+                leaves_memory=constraints.leaves_memory,
+                time_limit_s=constraints.time_limit_s,
                 is_exclusive=constraints.is_exclusive,
                 reports_idle_gpus=any(entry.kind is WasteKind.IDLE_GPUS for entry in advice.waste),
                 stated={entry.field: entry for entry in workload.facts},
@@ -384,6 +388,13 @@ class Adviser:
     def _has_live_fabric(self) -> bool:
         """Whether ranks are placed among the nodes that are free now."""
         return self.live is not None and self.fabric_links is not None and self.fabric is not None
+
+    def _find_partition(self, constraints: NodeConstraints) -> PartitionRecord | None:
+        """Return the one partition that a job can be in, where Slurm was queried; a QOS may override its limits."""
+        names = self._apply_default_partition(constraints).partitions
+        if self.live is None or len(names) != 1 or constraints.names_qos or constraints.unclear:
+            return None
+        return self.live.partitions.get(names[0])
 
     def _apply_default_partition(self, constraints: NodeConstraints) -> NodeConstraints:
         """Return the constraints with the default partition of the site, or else of Slurm, where none is named."""

@@ -10,7 +10,7 @@ from math import prod
 from opsk import hostlist
 from opsk.errors import InputError
 from opsk_jobcheck.scripts.sbatch.directives import read_directive_options
-from opsk_jobcheck.submission.request import MEMORY_OPTIONS, SlurmRequest
+from opsk_jobcheck.submission.request import MEMORY_OPTIONS, SlurmRequest, seconds
 
 MAX_CHARACTERS = 4096
 _TOKEN = re.compile(r"[()&|,]|[^()&|,\s]+")
@@ -77,6 +77,10 @@ class NodeConstraints:
     memory, cpus_per_node
         Requested host memory, and CPUs of a node where tasks and CPUs of each are given; placements do not depend on
         them.
+    leaves_memory
+        Whether no host memory is requested: the partition's default applies.
+    time_limit_s, names_qos
+        The requested time limit [s], and whether a QOS is named, whose limits may override the partition's.
     unclear
         The part that cannot be parsed, as text; then free nodes are not reported.
     """
@@ -89,6 +93,9 @@ class NodeConstraints:
     is_exclusive: bool = False
     memory: HostMemoryRequest | None = field(default=None, compare=False)
     cpus_per_node: int | None = field(default=None, compare=False)
+    leaves_memory: bool = field(default=False, compare=False)
+    time_limit_s: float | None = field(default=None, compare=False)
+    names_qos: bool = field(default=False, compare=False)
     unclear: str = ""
 
 
@@ -121,6 +128,9 @@ def parse_node_constraints(text: str | bytes, request: SlurmRequest | None = Non
             is_exclusive=is_exclusive,
             memory=_select_memory_request(options, request),
             cpus_per_node=_multiply(cpus, tasks),
+            leaves_memory=_leaves_memory(options, request),
+            time_limit_s=(request.time_limit_s if request is not None else None) or seconds(options.get("time")),
+            names_qos=read_option("qos", "qos") is not None,
         )
     except InputError as error:
         return NodeConstraints(unclear=error.message)
@@ -131,6 +141,14 @@ def _select_memory_request(options: Mapping[str, str], request: SlurmRequest | N
     if request is not None and (request.memory or request.is_merged):
         return parse_memory_request(request.memory)
     return parse_memory_request(options)
+
+
+def _leaves_memory(options: Mapping[str, str], request: SlurmRequest | None) -> bool:
+    """Return whether a job certainly requests no host memory."""
+    if request is not None and (request.memory or not request.is_memory_known):
+        return False
+    is_in_script = any(options.get(name) for name in MEMORY_OPTIONS)
+    return not is_in_script or (request is not None and request.is_merged)
 
 
 def _multiply(*counts: str | None) -> int | None:

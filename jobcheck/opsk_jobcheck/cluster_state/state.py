@@ -14,7 +14,7 @@ import mmap
 import os
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from opsk.planning.interference.measured import StorageRates
 from opsk.planning.interference.running_loads import RunningLoads
 from opsk.planning.placement.step_model import StepModel
 from opsk.planning.routing.traffic import AXES
-from opsk.slurm.records import JobRecord, NodeRecord
+from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
 from opsk.workload.completion import Assumption
 from opsk_jobcheck.cluster_state.node_constraints import NodeConstraints, build_feature_test
 from opsk_jobcheck.cluster_state.state_header import CLOCK_AT, CURRENT, HEAD, MAGIC, MAX_AGE_S, LiveHead
@@ -68,6 +68,8 @@ class LiveState:
         The partition of jobs that name none; ``None`` where it was not queried, or there is none.
     min_nodes
         Nodes of a job that asks for no number, by partition; of those that are not here one.
+    partitions
+        What each partition gives its jobs by default and at most, by name; empty where it was not queried.
     wire
         The load of running jobs and storage on the links; ``None`` while it is being computed.
     around
@@ -86,6 +88,7 @@ class LiveState:
     topology: str | None = None
     default_partition: str | None = None
     min_nodes: Mapping[str, int] = field(default_factory=dict)
+    partitions: Mapping[str, PartitionRecord] = field(default_factory=dict)
     wire: ActiveTraffic | None = None
     around: Mapping[str, float] = field(default_factory=dict)
     generation: str = ""
@@ -134,10 +137,6 @@ class LiveState:
 
         return self.recent_free.get((id(self.nodes), constraints, gpus, gpu_type), compute)[1]
 
-    def partitions(self) -> frozenset[str]:
-        """Return the partitions that have nodes with GPUs."""
-        return frozenset(name for node in self.nodes if node.gpus for name in node.partitions)
-
     def fill_min_nodes(self, request: SlurmRequest, default_partition: str | None = None) -> SlurmRequest:
         """Return a request without a number of nodes with the one of its partition (``MinNodes``).
 
@@ -154,6 +153,18 @@ class LiveState:
             return request
         # the number of tasks was filled in for one node
         return replace(request, nodes=counts.pop() if len(counts) == 1 else None, ntasks=None)
+
+    def fill_default_time(self, request: SlurmRequest, default_partition: str | None = None) -> SlurmRequest:
+        """Return a request with the time limit that its partition gives a job without one (``DefaultTime``).
+
+        Without it that is the partition's ``MaxTime``: slurm.conf(5). Of several partitions none is known.
+        """
+        name = request.partition or default_partition or self.default_partition or ""
+        record = self.partitions.get(name)
+        if record is None or record.default_time_s is None:
+            return request
+        text = f"DefaultTime of partition {name[:40]}"
+        return replace(request, default_time_s=float(record.default_time_s), default_time_source=text)
 
 
 def is_free(node: NodeRecord, gpus: int, *, is_exclusive: bool = False) -> bool:
@@ -269,6 +280,7 @@ def _pack(state: LiveState, fabric: str, queried_at_s: float) -> bytes:
         "topology": state.topology,
         "default_partition": state.default_partition,
         "least_nodes": dict(state.min_nodes),
+        "partitions": [asdict(part) for part in state.partitions.values()],
         "around": dict(state.around),
         "nodes": _pack_nodes(state.nodes),
         "wire": _pack_traffic(state.wire) if state.wire is not None else None,
@@ -309,6 +321,7 @@ def _unpack(mapped: mmap.mmap, name: str, fabric: str) -> LiveState | None:
         topology=document["topology"],
         default_partition=document["default_partition"],
         min_nodes=document["least_nodes"],
+        partitions={part["name"]: PartitionRecord(**part) for part in document["partitions"]},
         around=document["around"],
         wire=_unpack_traffic(document["wire"], arrays) if document["wire"] is not None else None,
         generation=name,

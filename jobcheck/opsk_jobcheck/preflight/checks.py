@@ -15,6 +15,7 @@ from opsk_jobcheck.preflight.network import (
     check_peer_to_peer,
     check_shared_memory,
 )
+from opsk_jobcheck.preflight.partition import check_nodes_of_partition, check_time_of_partition
 from opsk_jobcheck.preflight.precision import check_attention, check_format
 from opsk_jobcheck.preflight.processes import check_master, check_nodes, check_processes, check_ranks
 
@@ -36,6 +37,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("cpus", check_cpus),
     ("host-memory", check_host_memory),
     ("time-limit", check_time_limit),
+    ("partition-nodes", check_nodes_of_partition),
+    ("partition-time", check_time_of_partition),
 )
 """All checks by name, the gravest first; names are part of ``opsk check --json``."""
 

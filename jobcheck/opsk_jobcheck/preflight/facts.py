@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from opsk.costmodel.table import PredictionTable
 from opsk.hardware.spec import ClusterSpec, GpuSpec, NodeSpec
+from opsk.slurm.records import PartitionRecord
 from opsk.workload.completion import Completion
 from opsk.workload.workload import Evidence, Problem, Workload
 from opsk_jobcheck.cluster_state.node_constraints import HostMemoryRequest
@@ -31,6 +32,10 @@ class JobFacts:
         The completed model and plan.
     memory
         The host memory that the job requests, and ``cpus_per_node`` the CPUs; ``None`` where they are unknown.
+    partition
+        What the one partition that the job can be in gives by default and at most; ``None`` where it is unknown.
+    leaves_memory, time_limit_s
+        Whether the job certainly requests no host memory, and the time limit that it requests [s].
     is_exclusive
         Whole nodes are requested: the job gets all CPUs of them.
     reports_idle_gpus
@@ -47,6 +52,9 @@ class JobFacts:
     completion: Completion | None = None
     memory: HostMemoryRequest | None = None
     cpus_per_node: int | None = None
+    partition: PartitionRecord | None = None
+    leaves_memory: bool = False
+    time_limit_s: float | None = None
     is_exclusive: bool = False
     reports_idle_gpus: bool = False
     stated: Mapping[str, Evidence] = field(default_factory=dict)

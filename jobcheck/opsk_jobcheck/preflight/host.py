@@ -6,6 +6,7 @@ from opsk.costmodel.sizes.parameters import total_parameters
 from opsk.text import format_bytes, format_duration
 from opsk.workload.defaults import ON_DEEPSPEED
 from opsk.workload.plan import Offload, Sharding
+from opsk_jobcheck.cluster_state.node_constraints import HostMemoryRequest
 from opsk_jobcheck.preflight.facts import JobFacts, PreflightFinding, report
 from opsk_jobcheck.scripts.run_facts import CPUS, LOADS_WHOLE, PROCESSES, STEPS, TIME_LIMIT, WORKERS
 
@@ -32,7 +33,7 @@ def check_host_memory(facts: JobFacts) -> PreflightFinding | None:
 
     Each loads the whole model, at 2 bytes a parameter or more, where nothing shards it from the start.
     """
-    entry, request = facts.stated.get(LOADS_WHOLE), facts.memory
+    entry, request = facts.stated.get(LOADS_WHOLE), facts.memory or _find_default_memory(facts)
     model, plan = (facts.completion.model, facts.completion.plan) if facts.completion is not None else (None, None)
     gpus = facts.workload.plan.gpus_per_node
     if entry is None or request is None or model is None or plan is None or not gpus or PROCESSES in facts.stated:
@@ -61,10 +62,26 @@ def check_time_limit(facts: JobFacts) -> PreflightFinding | None:
     if steps * step_s <= SURE * limit_s or float(prediction.memory.fit_probability) < MIN_FIT:
         return None
     needed, given = format_duration(steps * step_s), format_duration(limit_s)
+    if not limit.text.startswith("--time"):
+        given = f"{given} ({limit.text})"
     what = (
         f"{steps:,} steps take {needed} or more, and the time limit is {given}: step {int(limit_s / step_s):,} at best"
     )
     return report(entry, what, "ask for more time, or save checkpoints and resume")
+
+
+def _find_default_memory(facts: JobFacts) -> HostMemoryRequest | None:
+    """Return the memory that the partition gives a job that requests none."""
+    partition = facts.partition
+    if partition is None or not facts.leaves_memory or not partition.default_memory_bytes:
+        return None
+    names = {"node": "DefMemPerNode", "cpu": "DefMemPerCPU", "gpu": "DefMemPerGPU"}
+    size = format_bytes(partition.default_memory_bytes)
+    return HostMemoryRequest(
+        size_bytes=partition.default_memory_bytes,
+        each=partition.default_memory_each,
+        words=f"{names[partition.default_memory_each]} ({size}) of partition {partition.name}",
+    )
 
 
 def _is_deepspeed(facts: JobFacts) -> bool:

@@ -135,16 +135,20 @@ def add_time_limit(
 ) -> tuple[Evidence, ...]:
     """Return the facts with the time limit; without the steps where there is none, or where the job may run again.
 
-    Scripts that differ in their steps then have the same facts. The request overrides the script.
+    Scripts that differ in their steps then have the same facts. The request overrides the script, and both the default
+    of the partition.
     """
     names = {entry.field for entry in facts}
     if STEPS not in names:
         return facts
     options = read_directive_options(text) if CONTINUES not in names else {}
     limit_s = request.time_limit_s if request is not None and request.time_limit_s else seconds(options.get("time"))
+    stated = f"--time={options.get('time', '')}"
+    if not limit_s and "time" not in options and request is not None:
+        limit_s, stated = request.default_time_s, request.default_time_source
     if not limit_s or CONTINUES in names or not _CONTINUING_OPTIONS.isdisjoint(options):
         return tuple(entry for entry in facts if entry.field != STEPS)
-    limit = Evidence(field=TIME_LIMIT, value=limit_s, file=file, line=0, text=f"--time={options.get('time', '')}")
+    limit = Evidence(field=TIME_LIMIT, value=limit_s, file=file, line=0, text=stated)
     return (*facts, limit)
 
 

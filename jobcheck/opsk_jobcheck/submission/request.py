@@ -55,6 +55,10 @@ class SlurmRequest:
         Each task of an array is a job of its own, of the requested size.
     memory
         Given values of ``mem``, ``mem-per-cpu``, ``mem-per-gpu``, as text; ``job_submit`` does not get them.
+    default_time_s, default_time_source
+        The time limit of a job that requests none, and what sets it; ``None`` where that is unknown.
+    is_memory_known
+        Whether ``memory`` is all that was requested.
     is_left_to_partition
         No number of nodes was requested: ``nodes`` is Slurm's number in a partition without ``MinNodes``.
     is_exclusive
@@ -80,6 +84,9 @@ class SlurmRequest:
     account: str | None = None
     qos: str | None = None
     time_limit_s: float | None = None
+    default_time_s: float | None = None
+    default_time_source: str = ""
+    is_memory_known: bool = field(default=True, compare=False)
     is_merged: bool = False
     is_heterogeneous: bool = False
     is_crontab: bool = False
@@ -163,6 +170,7 @@ def parse_submit_request(question: SubmitQuestion) -> SlurmRequest:
         account=words(job.get("account")),
         qos=words(job.get("qos")),
         time_limit_s=None if minutes is None else minutes * 60.0,
+        is_memory_known=False,
         is_merged=True,
         is_heterogeneous=is_given(job.get("het_job_offset")),
         is_crontab=job.get("cron_job") is True,

@@ -80,7 +80,7 @@ class SiteAnalyzer:
 
     def analyze(self, query: AnalysisRequest) -> Analysis:
         """Return the advice; nothing here opens a path that the script names."""
-        request = self._fill_partition_nodes(query.request)
+        request = self._fill_partition_defaults(query.request)
         read = partial(read_script, query.text, file=query.file, request=request, files=query.files)
         began = time.monotonic()
         workload = read()
@@ -118,10 +118,17 @@ class SiteAnalyzer:
         analysis = render_analysis(advice, query)
         return replace(analysis, kept=render_stored_document(advice)) if self._has_store else analysis
 
-    def _fill_partition_nodes(self, request: SlurmRequest) -> SlurmRequest:
-        """Return a request with the nodes of its partition, where it requests no number and Slurm was queried."""
-        live = self._live.state() if self._live is not None and request.is_left_to_partition else None
-        return live.fill_min_nodes(request, self._adviser.default_partition) if live is not None else request
+    def _fill_partition_defaults(self, request: SlurmRequest) -> SlurmRequest:
+        """Return a request with what its partition gives where nothing is requested and Slurm was queried.
+
+        That is the number of nodes, and the time limit.
+        """
+        is_open = request.is_left_to_partition or request.time_limit_s is None
+        live = self._live.state() if self._live is not None and is_open else None
+        if live is None:
+            return request
+        default = self._adviser.default_partition
+        return live.fill_default_time(live.fill_min_nodes(request, default), default)
 
 
 def render_analysis(advice: Advice, query: AnalysisRequest) -> Analysis:

@@ -235,6 +235,7 @@ class StateBuilder:
             topology=self._topology,
             default_partition=next((part.name for part in self._partitions if part.is_default), None),
             min_nodes={part.name: part.min_nodes for part in self._partitions if part.min_nodes > 1},
+            partitions={part.name: part for part in self._partitions},
             wire=self._traffic if with_traffic else None,
             around=self._around if with_traffic else {},
         )

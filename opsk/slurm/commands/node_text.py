@@ -7,7 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opsk.slurm.commands.fields import parse_count, parse_gpu_indices, parse_gpus, parse_gpus_by_type, parse_optional
+from opsk.slurm.commands.fields import (
+    parse_count,
+    parse_duration_s,
+    parse_gpu_indices,
+    parse_gpus,
+    parse_gpus_by_type,
+    parse_optional,
+)
 from opsk.slurm.commands.job_text import parse_rows
 from opsk.slurm.records import NodeRecord, PartitionRecord
 from opsk.units import MIB
@@ -84,7 +91,10 @@ def _parse_load(row: Mapping[str, str]) -> NodeLoad:
     )
 
 
-_FIELD = re.compile(r"(?<!\S)(PartitionName|Default|MinNodes)=(\S*)")
+_FIELD = re.compile(
+    r"(?<!\S)(PartitionName|Default|MinNodes|MaxNodes|DefaultTime|MaxTime|DefMemPerNode|DefMemPerCPU|JobDefaults)=(\S*)"
+)
+_PER_GPU = re.compile(r"(?:^|,)DefMemPerGPU=([0-9]{1,12})(?=,|$)")
 
 
 def parse_partitions(text: str) -> tuple[PartitionRecord, ...]:
@@ -93,14 +103,38 @@ def parse_partitions(text: str) -> tuple[PartitionRecord, ...]:
     for line in text.splitlines():
         fields = dict(_FIELD.findall(line))
         if fields.get("PartitionName"):
+            memory_bytes, each = _parse_default_memory(fields)
+            max_time_s = parse_duration_s(fields.get("MaxTime", ""))
             partitions.append(
                 PartitionRecord(
                     name=fields["PartitionName"],
                     is_default=fields.get("Default") == "YES",
                     min_nodes=max(parse_count(fields.get("MinNodes", "")) or 1, 1),
+                    max_nodes=parse_count(fields.get("MaxNodes", "")),
+                    default_time_s=parse_duration_s(fields.get("DefaultTime", "")) or max_time_s,
+                    max_time_s=max_time_s,
+                    default_memory_bytes=memory_bytes,
+                    default_memory_each=each,
                 )
             )
     return tuple(partitions)
+
+
+def _parse_default_memory(fields: Mapping[str, str]) -> tuple[int | None, str]:
+    """Return the memory of a job that requests none [bytes], and for what each; 0 and ``UNLIMITED`` are none.
+
+    Slurm takes one of them in a partition, in MiB: slurm.conf(5).
+    """
+    per_gpu = _PER_GPU.search(fields.get("JobDefaults", ""))
+    rows = (
+        ("gpu", per_gpu[1] if per_gpu else ""),
+        ("cpu", fields.get("DefMemPerCPU", "")),
+        ("node", fields.get("DefMemPerNode", "")),
+    )
+    for each, text in rows:
+        if size := parse_count(text):
+            return size * MIB, each
+    return None, "node"
 
 
 NODE_COLUMNS = (

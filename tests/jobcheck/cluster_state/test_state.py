@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from opsk.slurm.records import NodeRecord
+from opsk.slurm.records import NodeRecord, PartitionRecord
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState, is_free
 from opsk_jobcheck.cluster_state.state_header import MAX_AGE_S
@@ -99,3 +99,21 @@ def test_a_partition_with_least_nodes_gives_them_to_who_asks_for_no_number(
     assert asked.nodes == nodes
     assert asked.gpus_per_node == 8
     assert live.fill_min_nodes(replace(LEFT, partition=partition, is_left_to_partition=False), site).nodes == 1
+
+
+@pytest.mark.parametrize(
+    ("partition", "site", "expected"),
+    [
+        ("short", None, 600.0),
+        (None, "short", 600.0),
+        (None, None, 3600.0),
+        ("short,gpu", None, None),
+        ("x", None, None),
+    ],
+)
+def test_a_partition_gives_its_time_to_who_asks_for_none(
+    partition: str | None, site: str | None, expected: float | None
+) -> None:
+    parts = (PartitionRecord(name="short", default_time_s=600), PartitionRecord(name="gpu", default_time_s=3600))
+    live = LiveState(nodes=(), default_partition="gpu", partitions={part.name: part for part in parts})
+    assert live.fill_default_time(replace(LEFT, partition=partition), site).default_time_s == expected

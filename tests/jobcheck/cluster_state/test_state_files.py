@@ -68,6 +68,7 @@ def test_all_that_advice_needs_comes_through(tmp_path: Path, adviser: Adviser, s
     assert sorted(read.nodes, key=lambda node: node.name) == sorted(state.nodes, key=lambda node: node.name)
     assert (read.running, read.source, read.topology) == (3, "Slurm 22.05", "tree")
     assert (read.default_partition, read.min_nodes) == ("gpu", {"big": 4})
+    assert read.partitions == state.partitions != {}
     assert read.around == state.around
     assert state.wire is not None
     assert read.wire is not None

@@ -59,6 +59,7 @@ def test_partitions_are_asked_for_now_and_then_and_kept_where_slurm_does_not_say
     state = watching.state(round_of())
     assert slurm.asked == ["partitions"] * 2
     assert (state.default_partition, state.min_nodes) == ("gpu", {"big": 4})
+    assert [part.min_nodes for part in state.partitions.values()] == [1, 4]
 
 
 def test_only_a_site_with_a_fabric_is_watched() -> None:

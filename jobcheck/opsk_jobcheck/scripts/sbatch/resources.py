@@ -19,7 +19,7 @@ from opsk_jobcheck.scripts.bash.values import Text, literal, unknown
 from opsk_jobcheck.scripts.sbatch.directives import Directives, read_directive_options, read_words
 from opsk_jobcheck.scripts.settings.deepspeed_config import derive_global_batch
 from opsk_jobcheck.scripts.settings.findings import Findings
-from opsk_jobcheck.submission.request import MEMORY_OPTIONS, SlurmRequest
+from opsk_jobcheck.submission.request import MEMORY_OPTIONS, SlurmRequest, seconds
 
 ENVIRONMENT = {
     "SBATCH_ARRAY_INX": "array",
@@ -121,6 +121,8 @@ def build_typed_request(
         partition=requested.partition,
         constraint=requested.constraint,
         nodelist=requested.nodelist,
+        qos=options.get("qos"),
+        time_limit_s=seconds(options.get("time")),
         is_array="array" in options,
         arguments=arguments,
     )
