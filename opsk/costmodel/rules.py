@@ -175,11 +175,14 @@ def _uneven_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
             f"{words}: leaves {remaining} of {_layer_words(model)}, which is not a multiple of the "
             f"{stages} other stages x vpp {plan.vpp} = {stages * plan.vpp}"
         )
-    others = remaining // stages if stages > 0 else 0
+    full = remaining // stages if stages > 0 else -(-max(requested.values()) // plan.vpp) * plan.vpp
     for name, layers in requested.items():
-        # embedding and loss may count as a layer each: then one chunk of that stage has a layer less than all others
-        if layers % plan.vpp and layers + 1 != (others or max(requested.values()) + 1):
-            yield f"{name} {layers} is not a multiple of vpp {plan.vpp}, nor one less than the layers of other stages"
+        # embedding and loss take the place of layers: the chunk with them may have none, each other one has at least 1
+        if layers % plan.vpp and not plan.vpp - 1 <= layers < full:
+            yield (
+                f"{name} {layers} is not a multiple of vpp {plan.vpp}, nor from {plan.vpp - 1} to {full - 1}: "
+                "fewer than other stages, with a layer for each chunk but that of embedding or loss"
+            )
 
 
 def _schedule_rules(model: ModelShape, plan: Plan) -> Iterator[str]:

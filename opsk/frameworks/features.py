@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from opsk.frameworks.limits import is_partly_sharded
-from opsk.frameworks.megatron import has_uneven_chunks
+from opsk.frameworks.megatron_layout import has_uneven_chunks
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.plan import Offload, Plan, Schedule, Sharding
 
@@ -66,8 +66,14 @@ def _is_uneven(plan: Plan, _: ClusterSpec) -> bool:
     return bool(plan.first_stage_layers or plan.last_stage_layers)
 
 
-def _has_uneven_chunks(plan: Plan, _: ClusterSpec) -> bool:
-    return has_uneven_chunks(plan)
+def _counts_ends_as_layers(plan: Plan, cluster: ClusterSpec) -> bool:
+    return has_uneven_chunks(plan) and not _has_layout(plan, cluster)
+
+
+def _has_layout(plan: Plan, _: ClusterSpec) -> bool:
+    """Return whether a chunk lacks more than the layer whose place embedding or loss takes."""
+    ends = [layers for layers in (plan.first_stage_layers, plan.last_stage_layers) if layers]
+    return has_uneven_chunks(plan) and (len(set(ends)) > 1 or any(-layers % plan.vpp > 1 for layers in ends))
 
 
 FEATURES: tuple[Feature, ...] = (
@@ -99,14 +105,21 @@ FEATURES: tuple[Feature, ...] = (
         name="uneven stages",
         since="Core 0.9",
         source="megatron/training/arguments.py: --decoder-first-pipeline-num-layers",
-        is_used=lambda plan, cluster: _is_uneven(plan, cluster) and not _has_uneven_chunks(plan, cluster),
+        is_used=lambda plan, cluster: _is_uneven(plan, cluster) and not has_uneven_chunks(plan),
     ),
     Feature(
         framework="megatron",
         name="embedding and loss as layers of interleaved stages",
         since="Core 0.11",
         source="megatron/core/transformer/transformer_config.py: account_for_embedding_in_pipeline_split",
-        is_used=_has_uneven_chunks,
+        is_used=_counts_ends_as_layers,
+    ),
+    Feature(
+        framework="megatron",
+        name="layers of every chunk as a layout",
+        since="Core 0.13",
+        source="megatron/training/arguments.py: --pipeline-model-parallel-layout",
+        is_used=_has_layout,
     ),
     Feature(
         framework="megatron",

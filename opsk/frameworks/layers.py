@@ -29,17 +29,28 @@ def chunk_layers(model: ModelShape, plan: Plan) -> tuple[int, ...]:
     """Return how many layers each chunk holds, in the order in which a token passes them.
 
     Stage ``s`` holds chunks ``s``, ``s + pp``, ...: a stage's layers are split evenly over its chunks. Where those of
-    the first or last stage do not divide, the chunk with the embedding, or with the loss, has fewer.
+    the first or last stage do not divide, its chunks are those of other stages, and what it lacks is taken from the
+    chunk with the embedding, or with the loss, down to none, then from the chunks next to it, down to one.
     """
-    fixed = {0: plan.first_stage_layers, plan.pp - 1: plan.last_stage_layers}
-    fixed = {stage: layers for stage, layers in fixed.items() if layers}
+    vpp, ends = plan.vpp, (plan.first_stage_layers, plan.last_stage_layers)
+    fixed = {stage: layers for stage, layers in zip((0, plan.pp - 1), ends, strict=True) if layers}
     others = plan.pp - len(fixed)
-    rest = (model.layers - sum(fixed.values())) // others if others else 0
-    stages = [-(-fixed.get(stage, rest) // plan.vpp) for stage in range(plan.pp)]
-    chunks = stages * plan.vpp
-    chunks[0] -= -plan.first_stage_layers % plan.vpp
-    chunks[-1] -= -plan.last_stage_layers % plan.vpp
-    return tuple(chunks)
+    full = (model.layers - sum(fixed.values())) // others if others else -(-max(ends) // vpp) * vpp
+    stages = [[fixed.get(stage, full) // vpp] * vpp for stage in range(plan.pp)]
+    for stage, layers in fixed.items():
+        if layers % vpp:
+            stages[stage] = _split_light_stage(layers, chunk=full // vpp, vpp=vpp, is_first=stage == 0)
+    return tuple(stages[stage][chunk] for chunk in range(vpp) for stage in range(plan.pp))
+
+
+def _split_light_stage(layers: int, *, chunk: int, vpp: int, is_first: bool) -> list[int]:
+    """Return the chunks of a stage that has fewer layers than others, in the order in which a token passes them."""
+    chunks, lacking = [chunk] * vpp, chunk * vpp - layers
+    for index in range(vpp):
+        taken = min(lacking, chunk - (index > 0))
+        chunks[index] -= taken
+        lacking -= taken
+    return chunks if is_first else chunks[::-1]
 
 
 def pattern(marks: tuple[bool, ...]) -> str:

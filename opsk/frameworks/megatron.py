@@ -12,6 +12,14 @@ from collections.abc import Iterator
 from opsk.costmodel.rules import expert_tensor_size
 from opsk.frameworks.layers import dense_layers, pattern, windowed_layers
 from opsk.frameworks.limits import Limits, is_partly_sharded
+from opsk.frameworks.megatron_layout import (
+    COUNTS_EMBEDDING,
+    COUNTS_LOSS,
+    FLAGS,
+    LAYOUT,
+    choose_stage_fields,
+    has_uneven_chunks,
+)
 from opsk.frameworks.options import Option, Setting, Settings, flag, group
 from opsk.frameworks.script import Place, Program
 from opsk.workload.model import ModelShape
@@ -246,7 +254,7 @@ def _parallel(model: ModelShape, plan: Plan) -> Iterator[Option]:
     """Yield the flags of axes and stages."""
     yield flag("--tensor-model-parallel-size", plan.tp)
     yield flag("--pipeline-model-parallel-size", plan.pp)
-    if plan.vpp > 1:
+    if plan.vpp > 1 and LAYOUT not in choose_stage_fields(model, plan):
         per_chunk = model.layers // (plan.pp * plan.vpp)
         yield flag(
             "--num-virtual-stages-per-pipeline-rank",
@@ -266,33 +274,14 @@ def _parallel(model: ModelShape, plan: Plan) -> Iterator[Option]:
 
 
 def _uneven_stages(model: ModelShape, plan: Plan) -> Iterator[Option]:
-    """Yield the flags of stages with fewer layers: embedding and loss as layers of their stages, or numbers."""
-    first, last = plan.first_stage_layers, plan.last_stage_layers
-    if has_uneven_chunks(plan):
-        if first % plan.vpp:
-            yield flag("--account-for-embedding-in-pipeline-split", None, f"{first} layers in the first stage")
-        if last % plan.vpp:
-            yield flag("--account-for-loss-in-pipeline-split", None, f"{last} layers in the last stage")
-        return
-    if first:
-        yield flag("--decoder-first-pipeline-num-layers", first)
-    if last:
-        yield flag("--decoder-last-pipeline-num-layers", last)
-
-
-def has_uneven_chunks(plan: Plan) -> bool:
-    """Return whether a chunk of the first or last stage has fewer layers than the stage's others."""
-    return bool(plan.first_stage_layers % plan.vpp or plan.last_stage_layers % plan.vpp)
-
-
-def _refuse_uneven_chunks(plan: Plan) -> Iterator[str]:
-    """Yield why embedding and loss cannot be all that makes stages uneven: each takes the place of one layer."""
-    ends = [layers for layers in (plan.first_stage_layers, plan.last_stage_layers) if layers]
-    if has_uneven_chunks(plan) and len(set(ends)) > 1:
-        yield (
-            f"stages of {ends[0]} and {ends[1]} layers with vpp {plan.vpp}: embedding and loss, which make a chunk "
-            "smaller, cannot be combined with other numbers of layers"
-        )
+    """Yield the flags of stages with fewer layers: their numbers, embedding and loss as layers, or a layout."""
+    why = {
+        LAYOUT: "E embedding, t a layer, m multi-token prediction, L loss, | the end of a chunk",
+        COUNTS_EMBEDDING: f"{plan.first_stage_layers} layers in the first stage",
+        COUNTS_LOSS: f"{plan.last_stage_layers} layers in the last stage",
+    }
+    for name, value in choose_stage_fields(model, plan).items():
+        yield flag(FLAGS[name], None if value is True else value, why.get(name, ""))
 
 
 def _dispatch(plan: Plan) -> Iterator[Option]:
@@ -426,7 +415,6 @@ def _env(plan: Plan) -> tuple[Setting, ...]:
 
 def _refusals(model: ModelShape, plan: Plan) -> Iterator[str]:
     """Yield the checks that the plan breaks."""
-    yield from _refuse_uneven_chunks(plan)
     if plan.recompute_layers % plan.vpp:
         yield f"recompute_layers {plan.recompute_layers} is counted in each chunk: not a multiple of vpp {plan.vpp}"
     if plan.offload is Offload.OPTIMIZER and plan.sharding is not Sharding.ZERO1:

@@ -11,7 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.megatron_layout import (
+    COUNTS_EMBEDDING,
+    COUNTS_LOSS,
+    FIRST,
+    FLAGS,
+    LAST,
+    LAYOUT,
+    STATED,
+    choose_stage_fields,
+)
 from opsk.frameworks.setting_names import SettingNames, Style, first_names
+from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding
 from opsk.workload.workload import Workload
 
@@ -23,9 +34,11 @@ _CHECKPOINT_ACTIVATIONS = "--checkpoint-activations"
 _GRANULARITY = "--recompute-granularity"
 _METHOD = "--recompute-method"
 _NUM_LAYERS = "--recompute-num-layers"
-_PER_CHUNK = "--num-layers-per-virtual-pipeline-stage"
+PER_CHUNK = "--num-layers-per-virtual-pipeline-stage"
 _BRIDGE_SEQUENCE_PARALLEL = "model.sequence_parallel"
 _BRIDGE_METHOD = "model.recompute_method"
+SECTIONS = ("model", "trainer.strategy", "model.config")
+"""Where Megatron-Bridge and NeMo 1, and where NeMo 2 has the fields of ``TransformerConfig``."""
 _BRIDGE_NUM_LAYERS = "model.recompute_num_layers"
 SWITCHES: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
@@ -33,6 +46,8 @@ SWITCHES: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "--fp8-param-gather": {"option.fp8.params": "true"},
         "--fine-grained-activation-offloading": {"option.offload.fine_grained": "true"},
         "--cross-entropy-loss-fusion": {"option.loss.fusion": "true"},
+        "--account-for-embedding-in-pipeline-split": {"option.pipeline.counts_embedding": "true"},
+        "--account-for-loss-in-pipeline-split": {"option.pipeline.counts_loss": "true"},
         "--moe-layer-recompute": {"plan.recompute": "selective", "option.recompute.moe_layer": "true"},
     }
 )
@@ -162,12 +177,22 @@ LAST_WORDS: Mapping[str, int] = MappingProxyType(
     }
 )
 """Flags that override others about the same field, wherever they stand; the higher number overrides the lower."""
-LAYOUTS = (
-    _PER_CHUNK,
-    "--pipeline-model-parallel-layout",
-    "model.pipeline_model_parallel_layout",
+LAYOUTS = ("--pipeline-model-parallel-layout", *(f"{place}.pipeline_model_parallel_layout" for place in SECTIONS))
+"""Flags and overrides that lay out the layers of every chunk, read by `opsk.frameworks.megatron_layout`."""
+END_STAGES: Mapping[str, str] = MappingProxyType(
+    {
+        "num_layers_in_first_pipeline_stage": "pipeline.first_layers",
+        "num_layers_in_last_pipeline_stage": "pipeline.last_layers",
+        "first_pipeline_num_layers": "pipeline.first_layers",
+        "last_pipeline_num_layers": "pipeline.last_layers",
+        "account_for_embedding_in_pipeline_split": "pipeline.counts_embedding",
+        "account_for_loss_in_pipeline_split": "pipeline.counts_loss",
+    }
 )
-"""Flags and overrides that set VPP in another unit than chunks."""
+"""Fields of Megatron Core's ``TransformerConfig`` that lay out the first and the last stage.
+
+``first_pipeline_num_layers`` and its pair are the names of Megatron Core 0.9 and 0.10.
+"""
 NUMBERS: Mapping[str, str] = MappingProxyType(
     {
         "--num-layers": "model.layers",
@@ -294,7 +319,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         _NUM_LAYERS: "recompute.layers",
         _METHOD: "recompute.method",
         "--moe-shared-expert-intermediate-size": "moe.shared_expert_ffn",
-        _PER_CHUNK: "pipeline.layers_per_chunk",
+        PER_CHUNK: "pipeline.layers_per_chunk",
         "--decoder-first-pipeline-num-layers": "pipeline.first_layers",
         "--decoder-last-pipeline-num-layers": "pipeline.last_layers",
         "--expert-tensor-parallel-size": "expert.tensor",
@@ -346,6 +371,7 @@ OPTION_OVERRIDES: Mapping[str, str] = MappingProxyType(
         "model.moe_expert_capacity_factor": "moe.capacity_factor",
         "model.moe_pad_expert_input_to_capacity": "moe.pads",
         "model.expert_tensor_parallel_size": "expert.tensor",
+        **{f"model.{name}": option for name, option in END_STAGES.items()},
         "comm_overlap.overlap_moe_expert_parallel_comm": "overlap.ep",
     }
 )
@@ -370,6 +396,8 @@ BRIDGE_NAMES: Mapping[str, str] = MappingProxyType(first_names(OVERRIDES, *_NUMB
 _WRITTEN = ("tp", "pp", "micro_batch")
 BEFORE_2 = ("--model-parallel-size", "--batch-size")
 """Names that 2.0 replaced, and refuses since."""
+_STAGES = ("pp", "vpp", "first_stage_layers", "last_stage_layers")
+_SWITCHED = (COUNTS_EMBEDDING, COUNTS_LOSS)
 BIONEMO = SettingNames(
     style=Style.FLAG,
     numbers={
@@ -380,10 +408,12 @@ BIONEMO = SettingNames(
 )
 
 
-def build_megatron_flags(workload: Workload, requested: Plan, target: Plan, *, deepspeed: bool) -> tuple[str, ...]:
+def build_megatron_flags(
+    workload: Workload, requested: Plan, target: Plan, *, deepspeed: bool, model: ModelShape | None = None
+) -> tuple[str, ...]:
     """Return the difference as Megatron-LM flags, in the script's own spelling where it has one.
 
-    Empty where the release that the script's flags belong to lacks a flag.
+    Empty where the release that the script's flags belong to lacks a flag. ``model`` is for flags that lay out stages.
     """
     if _is_before_2(workload):
         return _build_flags_before_2(workload, requested, target)
@@ -392,7 +422,13 @@ def build_megatron_flags(workload: Workload, requested: Plan, target: Plan, *, d
         for field in _WRITTEN
         if _differ(requested, target, field)
     ]
-    flags += _build_chunk_flags(workload, requested, target)
+    fields, dropped = _list_stage_fields(workload, model, requested, target)
+    flags += [f"(without {FLAGS[name]})" for name in dropped]
+    if LAYOUT in fields:
+        flags += [f"(without {name})" for name in (LM_NAMES["vpp"], PER_CHUNK) if _is_chunk_flag(workload, name)]
+    else:
+        flags += _build_chunk_flags(workload, requested, target, fields=fields, dropped=dropped)
+    flags += [FLAGS[name] if value is True else f"{FLAGS[name]} {_quote(value)}" for name, value in fields.items()]
     if _is_batch_left_open(workload, requested, target):
         flags.append(f"{LM_NAMES['global_batch']} {target.global_batch}")
     if target.sequence_parallel and not requested.sequence_parallel:
@@ -435,28 +471,67 @@ def _build_flags_before_2(workload: Workload, requested: Plan, target: Plan) -> 
     return tuple(flags)
 
 
-def _build_chunk_flags(workload: Workload, requested: Plan, target: Plan) -> list[str]:
+def _list_stage_fields(
+    workload: Workload, model: ModelShape | None, requested: Plan, target: Plan
+) -> tuple[dict[str, int | str | bool], tuple[str, ...]]:
+    """Return the fields that lay out the stages of a target, and those of a script that it does without.
+
+    Both are empty where the stages stay as they are.
+    """
+    options = dict(workload.options)
+    if model is None or all(not _differ(requested, target, field) for field in _STAGES):
+        return {}, ()
+    fields = choose_stage_fields(model, target)
+    stated = (LAYOUT,) if STATED[LAYOUT] in options else tuple(name for name in FLAGS if STATED[name] in options)
+    return fields, tuple(name for name in stated if name not in fields)
+
+
+def _quote(value: int | str) -> str:
+    """Return a value as a shell takes it: a layout has signs of its own."""
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def _is_chunk_flag(workload: Workload, name: str) -> bool:
+    """Return whether a script sets the number of chunks with this flag."""
+    if name == PER_CHUNK:
+        return "pipeline.layers_per_chunk" in dict(workload.options)
+    return any(entry.field == "plan.vpp" and entry.text.startswith(name) for entry in workload.evidence)
+
+
+def _build_chunk_flags(
+    workload: Workload,
+    requested: Plan,
+    target: Plan,
+    *,
+    fields: Mapping[str, object] = MappingProxyType({}),
+    dropped: tuple[str, ...] = (),
+) -> list[str]:
     """Return the flag for the number of model chunks per stage, in the unit that the script uses.
 
     A script that has none gets the layers of a chunk, which every release since 2.1 takes; chunks of equal layers alone
-    can be written so, and their number is a flag since Core 0.11 (February 2025).
+    can be written so, and their number is a flag since Core 0.11 (February 2025). Where a layout is dropped that gave
+    the number, or layers of the first or last stage are given, the number is written.
     """
+    if all(not _differ(requested, target, field) for field in _STAGES):
+        return []
     options, layers = dict(workload.options), workload.model.layers
     per_chunk = options.get("pipeline.layers_per_chunk")
-    is_counted = any(
-        entry.field == "plan.vpp" and entry.text.startswith(LM_NAMES["vpp"]) for entry in workload.evidence
-    )
-    chunks = target.pp * target.vpp
-    if per_chunk is None and (is_counted or not layers or layers % chunks):
-        if requested.vpp == target.vpp:
+    is_counted = _is_chunk_flag(workload, LM_NAMES["vpp"]) or LAYOUT in dropped
+    chunks, counted = target.pp * target.vpp, (layers or 0) + sum(value is True for value in fields.values())
+    if per_chunk is not None and target.vpp > 1 and (FIRST in fields or LAST in fields):
+        return [f"(without {PER_CHUNK})", f"{LM_NAMES['vpp']} {target.vpp}"]
+    if per_chunk is None and (is_counted or not layers or counted % chunks):
+        if requested.vpp == target.vpp and LAYOUT not in dropped:
             return []
-        return [f"{LM_NAMES['vpp']} {target.vpp}" if target.vpp > 1 else f"(without {LM_NAMES['vpp']})"]
+        if target.vpp == 1:
+            return [] if LAYOUT in dropped else [f"(without {LM_NAMES['vpp']})"]
+        return [f"{LM_NAMES['vpp']} {target.vpp}"]
     if target.vpp == 1:
-        return [f"(without {_PER_CHUNK})"] if requested.vpp > 1 else []
+        return [f"(without {PER_CHUNK})"] if requested.vpp > 1 else []
     if per_chunk is None and requested.vpp == target.vpp:
         return []
-    target_chunk = str((layers or 0) // chunks)
-    return [f"{_PER_CHUNK} {target_chunk}"] if layers and target_chunk != per_chunk else []
+    target_chunk = str(counted // chunks)
+    return [f"{PER_CHUNK} {target_chunk}"] if layers and target_chunk != per_chunk else []
 
 
 def _build_recompute_flags(workload: Workload, mode: Recompute, *, deepspeed: bool) -> list[str]:
@@ -476,14 +551,19 @@ def _build_recompute_flags(workload: Workload, mode: Recompute, *, deepspeed: bo
     return [*flags, _RECOMPUTE_ACTIVATIONS if deepspeed else f"{_GRANULARITY} selective"]
 
 
-def build_bridge_overrides(workload: Workload, requested: Plan, target: Plan) -> tuple[str, ...]:
-    """Return the difference as Megatron-Bridge overrides."""
+def build_bridge_overrides(
+    workload: Workload, requested: Plan, target: Plan, *, model: ModelShape | None = None
+) -> tuple[str, ...]:
+    """Return the difference as Megatron-Bridge overrides; ``model`` is for those that lay out stages."""
     overrides = [
         f"{BRIDGE_NAMES[field]}={getattr(target, field)}" for field in _WRITTEN if _differ(requested, target, field)
     ]
     if requested.vpp != target.vpp:
         value = target.vpp if target.vpp > 1 else "null"
         overrides.append(f"{BRIDGE_NAMES['vpp']}={value}")
+    fields, dropped = _list_stage_fields(workload, model, requested, target)
+    overrides += [f"model.{name}={'false' if name in _SWITCHED else 'null'}" for name in dropped]
+    overrides += [f"model.{name}={'true' if value is True else _quote(value)}" for name, value in fields.items()]
     if _is_batch_left_open(workload, requested, target):
         overrides.append(f"{BRIDGE_NAMES['global_batch']}={target.global_batch}")
     if target.sequence_parallel and not requested.sequence_parallel:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from opsk.frameworks.megatron_flags import CORE_CONFIG
+from opsk.frameworks.megatron_flags import CORE_CONFIG, END_STAGES, SECTIONS
 from opsk.frameworks.setting_names import SettingNames, Style, first_names
 from opsk.workload.plan import Recompute, Sharding
 
@@ -29,6 +29,10 @@ RECOMPUTE_LAYERS = "model.activations_checkpoint_num_layers"
 OPTIMIZER = "model.optim.name"
 SHARDED = ("distributed_fused_adam", "mcore_distributed_optim")
 """Optimizers whose states are sharded; the first is written."""
+END_STAGE_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {f"{section}.{name}": option for section in SECTIONS for name, option in END_STAGES.items()}
+)
+"""Keys of NeMo 1 and 2 that lay out the first and the last stage, and the option that each becomes."""
 SEQUENCE_PARALLEL = "model.sequence_parallel"
 NAMES = SettingNames(
     style=Style.OVERRIDE,

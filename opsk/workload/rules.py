@@ -6,7 +6,7 @@ Source: the assertions of ``validate_args`` in Megatron-LM's ``megatron/training
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from opsk.workload.defaults import MEGATRON_DEEPSPEED, Filling
@@ -105,22 +105,68 @@ def _stages(filling: Filling) -> Iterator[Violation]:
     if pp == 1:
         return
     stages, words = pp * vpp, f"PP {pp}" + (f" × VPP {vpp}" if vpp > 1 else "")
-    with_ends = "embedding" in filling.options.get("pipeline.partition", "")
-    count = layers + 2 if with_ends else layers
+    ends = count_ends(filling.options)
+    count = layers + sum(ends.values())
     fields = ("model.layers", "plan.pp", "plan.vpp")
-    counted = f"{layers} layers, embedding and head" if with_ends else f"{layers} layers"
-    if count < stages:
+    names = [name for name, counts in zip(("embedding", "head"), ends.values(), strict=False) if counts]
+    counted = f"{layers} layers" + (f", {' and '.join(names)}" if names else "")
+    if count < stages and "pipeline.layout" not in filling.options:
         what = f"{counted} cannot fill {words} = {stages} stages"
         yield _build_violation(filling, fields, what, f"use at most {count} stages", plan=True)
-    elif count % stages and not _has_stated_layout(filling):
+    elif _has_stated_layout(filling):
+        yield from _stated_stages(filling, layers, pp, vpp)
+    elif count % stages:
         what = f"{counted} do not divide evenly over {words} = {stages} stages"
         hint = f"use a number of stages that divides {count}, or lay the layers out by hand"
         yield _build_violation(filling, fields, what, hint)
 
 
+def count_ends(options: Mapping[str, str]) -> dict[str, int]:
+    """Return whether embedding and head count as a layer of the first and the last stage; empty where neither does."""
+    if "embedding" in options.get("pipeline.partition", ""):
+        return {"first": 1, "last": 1}  # Megatron-DeepSpeed: "type:transformer|embedding"
+    ends = {
+        "first": int(options.get("pipeline.counts_embedding") == "true"),
+        "last": int(options.get("pipeline.counts_loss") == "true"),
+    }
+    return ends if any(ends.values()) else {}
+
+
 def _has_stated_layout(filling: Filling) -> bool:
     """Return whether the script states how many layers the first or last stage gets."""
     return any(name in filling.options for name in ("pipeline.first_layers", "pipeline.last_layers", "pipeline.layout"))
+
+
+def _stated_stages(filling: Filling, layers: int, pp: int, vpp: int) -> Iterator[Violation]:
+    """First and last stage that are given leave layers that all other stages share, chunk by chunk."""
+    if "pipeline.layout" in filling.options:
+        return  # its reader has checked it
+    texts = {name: filling.options.get(f"pipeline.{name}_layers", "") for name in ("first", "last")}
+    given = {name: int(text) for name, text in texts.items() if text.isascii() and text.isdigit() and len(text) < 7}
+    fields = ("model.layers", "plan.pp", "plan.vpp")
+    words = " and ".join(f"{count} in the {name} stage" for name, count in given.items())
+    if count_ends(filling.options):
+        what = f"{words} cannot be combined with embedding or loss counted as a layer"
+        yield _build_violation(filling, fields, what, "leave out one of them")
+        return
+    others, rest = pp - len(given), layers - sum(given.values())
+    chunks = others * vpp
+    if rest < others or (rest and not others):
+        what = f"{words} leaves {rest} of {layers} layers for {others} other stages"
+        yield _build_violation(filling, fields, what, "give the first and last stage other layers")
+    elif chunks and rest % chunks:
+        what = f"{words} leaves {rest} of {layers} layers, which do not divide over {others} other stages"
+        what += f" of {vpp} chunks" if vpp > 1 else ""
+        nearest = min(
+            (count for count in range(1, layers) if (layers - count) % chunks == 0),
+            key=lambda count: abs(count - sum(given.values())),
+            default=0,
+        )
+        hint = f"leave a multiple of {chunks}" + (f": {nearest} layers there" if nearest else "")
+        yield _build_violation(filling, fields, what, hint)
+    elif odd := [f"{count} layers of the {name} stage" for name, count in given.items() if count % vpp]:
+        what = f"{' and '.join(odd)} cannot be cut into VPP {vpp} chunks"
+        yield _build_violation(filling, fields, what, f"use a multiple of {vpp}")
 
 
 def _interleaving(filling: Filling) -> Iterator[Violation]:

@@ -22,6 +22,7 @@ from opsk.workload.plan import (
     Software,
     States,
 )
+from opsk.workload.rules import count_ends
 from opsk.workload.software_defaults import LATEST_MONTH, find_defaults
 
 _MAX_CAPACITY = 1000.0
@@ -241,7 +242,12 @@ def _set_end_stages(filling: Filling) -> None:
     layers, pp = filling.get("model.layers"), filling.get("plan.pp")
     if not layers or not pp or pp == 1:
         return
-    requested = {name: _number(filling, f"pipeline.{name}_layers") for name in ("first", "last")}
+    counted = {} if "pipeline.partition" in filling.options else count_ends(filling.options)
+    if counted and (layers + sum(counted.values())) % pp == 0:
+        per_stage = (layers + sum(counted.values())) // pp
+        requested = {name: per_stage - 1 if counts else 0 for name, counts in counted.items()}
+    else:
+        requested = {name: _number(filling, f"pipeline.{name}_layers") for name in ("first", "last")}
     others = pp - sum(count > 0 for count in requested.values())
     remaining = layers - sum(requested.values())
     if remaining < others or (remaining and not others):

@@ -16,6 +16,8 @@ from opsk.workload.model import ModelShape
 from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Precision, Recompute, Schedule, Sharding, States
 from opsk.workload.workload import Workload
 
+_LAYS_OUT = ("megatron-lm", "megatron-bridge")
+"""Frameworks whose flags for uneven stages are written."""
 MIN_SPLIT_PARAMETERS = 1e9
 """Smaller models are not split over GPUs: 16 bytes a parameter of weights, gradients and states fit on each."""
 
@@ -48,7 +50,7 @@ def find_abilities(workload: Workload, model: ModelShape, requested: Plan) -> Ab
         optimizers=frozenset(Optimizer),
         offloads=frozenset(Offload),
         losses=frozenset(Loss),
-        uneven_stages=False,
+        uneven_stages=framework in _LAYS_OUT and requested.first_stage_layers + requested.last_stage_layers > 0,
     )
     refuses = FAMILIES.get(framework, OTHER).refusals
     if framework == "torchtitan" and not _can_accumulate(workload):

@@ -45,9 +45,12 @@ def build_flags(
     if workload.own_names is not None:
         return build_own_settings(workload, requested, target)
     if framework == "megatron-bridge":
-        return build_bridge_overrides(workload, requested, target)
+        return build_bridge_overrides(workload, requested, target, model=model)
     if framework in ("megatron-lm", "megatron-deepspeed"):
-        return build_megatron_flags(workload, requested, target, deepspeed=framework == "megatron-deepspeed")
+        deepspeed = framework == "megatron-deepspeed"
+        return build_megatron_flags(
+            workload, requested, target, deepspeed=deepspeed, model=None if deepspeed else model
+        )
     if framework == "torchtitan" and model is not None:
         return build_torchtitan_flags(workload, model, requested, target)
     return build_named_settings(workload, requested, target)

@@ -301,3 +301,35 @@ def test_a_number_of_shards_that_torchtitan_was_told_is_changed() -> None:
     wanted = replace(asked, tp=4, dp=32, micro_batch=2)
     flags = build_flags(workload, asked, wanted, model=model)
     assert flags == ("data_parallel_shard_degree = 32, tensor_parallel_degree = 4, local_batch_size = 2 in run.toml",)
+
+
+COUNTED = "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        f"--num-virtual-stages-per-pipeline-rank 4 {COUNTED}",
+        f"--num-layers-per-virtual-pipeline-stage 2 {COUNTED}",
+        "--decoder-first-pipeline-num-layers 7 --decoder-last-pipeline-num-layers 7",
+        "--pipeline-model-parallel-layout 'Et|(tt|)*14tL'",
+    ],
+)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pp": 2, "dp": 32, "vpp": 1, "first_stage_layers": 0, "last_stage_layers": 0},
+        {"vpp": 4, "first_stage_layers": 7, "last_stage_layers": 7},
+        {"vpp": 4, "first_stage_layers": 0, "last_stage_layers": 6},
+        {"vpp": 1, "first_stage_layers": 8, "last_stage_layers": 6},
+    ],
+)
+def test_stages_that_are_laid_out_are_laid_out_again(flags: str, change: dict[str, object]) -> None:
+    words = f"--num-layers 30 --pipeline-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 128 {flags}"
+    script = megatron_script(words)
+    workload, asked = read(script)
+    model = complete(workload).model
+    wanted = replace(asked, **change)  # type: ignore[arg-type]
+    changed = with_flags(script, build_flags(workload, asked, wanted, model=model))
+    assert read(changed)[1] == wanted
+    assert not complete(read_script(changed, file="job.sh")).problems

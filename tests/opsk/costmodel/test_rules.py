@@ -84,8 +84,8 @@ def test_a_shorter_last_stage_may_be_asked_for(deepseek_v3: ModelShape):
         ({"pp": 2, "first_stage_layers": 9, "last_stage_layers": 9}, "leaves 14 of layers 32 for the 0 other stages"),
         ({"pp": 3, "first_stage_layers": 16, "last_stage_layers": 16}, "leaves 0 of layers 32 for the 1 other stages"),
         (
-            {"pp": 4, "vpp": 2, "first_stage_layers": 5, "last_stage_layers": 3},
-            "first_stage_layers 5 is not a multiple",
+            {"pp": 4, "vpp": 2, "first_stage_layers": 13, "last_stage_layers": 3},
+            "first_stage_layers 13 is not a multiple",
         ),
         ({"pp": 2, "vpp": 2, "first_stage_layers": 15}, "leaves 17 of layers 32, which is not a multiple of the 1"),
     ],

@@ -20,6 +20,7 @@ FSDP = {"dp": 8, "global_batch": 16, "sharding": Sharding.ZERO3}
         ("megatron", Plan(**FSDP), ["Core 0.14 (0.12 as --use-custom-fsdp)"]),
         ("megatron", Plan(pp=4, first_stage_layers=3, global_batch=8), ["Core 0.9"]),
         ("megatron", Plan(pp=4, vpp=2, first_stage_layers=7, global_batch=8), ["Core 0.11"]),
+        ("megatron", Plan(pp=4, vpp=4, last_stage_layers=5, global_batch=8), ["Core 0.13"]),
         ("megatron", Plan(dp=8, shard_gpus=4, sharding=Sharding.ZERO1, global_batch=8), ["Core 0.10"]),
         ("megatron", Plan(tp=2, ep=2, etp=1, global_batch=8), ["Core 0.10"]),
         ("megatron", Plan(offload=Offload.OPTIMIZER, global_batch=8), ["Core 0.12"]),

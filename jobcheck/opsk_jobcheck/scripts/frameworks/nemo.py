@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from opsk.frameworks.nemo import (
+    END_STAGE_OPTIONS,
     NUMBERS,
     NUMBERS_2,
     OPTIMIZER,
@@ -26,6 +27,7 @@ from opsk.frameworks.nemo import (
 )
 from opsk.frameworks.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
+from opsk_jobcheck.scripts.frameworks.megatron.layout import read_layout
 from opsk_jobcheck.scripts.launchers.programs import SURE, find_command, parse_assignments, program_of
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
@@ -48,6 +50,7 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         "model.fp8_params": "fp8.params",
         "model.cpu_offloading_num_layers": "offload.layers",
         "model.expert_tensor_parallel_size": "expert.tensor",
+        **END_STAGE_OPTIONS,
     }
 )
 _RECOMPUTE: Mapping[str, object] = MappingProxyType({"full": "full", "selective": "selective", "none": "none"})
@@ -61,6 +64,7 @@ _ITS_OWN = tuple(
     )
 )
 """Overrides that other programs configured by Hydra do not have."""
+_NOTHING = ("none", "null", "")
 _FACTORY = re.compile(r"([A-Za-z]\w*)(?:\((.*)\))?", re.DOTALL)
 
 
@@ -113,6 +117,7 @@ def _read_hydra(match: Match, reading: Reading) -> None:
         entry = config.entry(key)
         if entry is not None and not entry.why and entry.value not in (None, "null"):
             findings.options[option] = str(entry.value)[:80].lower()
+    read_layout(match.arguments, findings)
     optimizer = config.entry(OPTIMIZER)
     if optimizer is not None and optimizer.value in SHARDED:
         findings.state("plan.sharding", "zero1", optimizer.line, optimizer.text, file=optimizer.file)
@@ -154,6 +159,10 @@ def _read_recipe(match: Match, reading: Reading) -> None:
     for key, field in NUMBERS_2.items():
         state_number(findings, field, given.get(key))
     state_truth(findings, "plan.sequence_parallel", given.get(SEQUENCE_PARALLEL_2))
+    for key, option in END_STAGE_OPTIONS.items():
+        if (entry := given.get(key)) is not None and not entry.why and str(entry.value).lower() not in _NOTHING:
+            findings.options[option] = str(entry.value)[:80].lower()
+    read_layout(match.arguments, findings)
     factory = match.arguments.flags.get("--factory")
     recipe = factory.value.known if factory else None
     named = _FACTORY.fullmatch(recipe.strip()) if recipe else None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from opsk.errors import InputError
 from opsk.hostlist import expand
+from opsk.workload.rules import count_ends
 from opsk.workload.workload import Evidence, Problem, Unknown
 from opsk_jobcheck.scripts.bash.values import Text, literal, unknown
 from opsk_jobcheck.scripts.sbatch.directives import Directives, read_directive_options, read_words
@@ -457,8 +458,8 @@ def _derive_virtual_stages(findings: Findings) -> None:
     layers, pp = findings.get("model.layers"), findings.get("plan.pp")
     if not _COUNT.fullmatch(per_chunk) or not int(per_chunk) or not layers or not pp:
         return
-    if layers % (pp * int(per_chunk)) == 0:
+    counted = layers + sum(count_ends(findings.options).values())
+    if counted % (pp * int(per_chunk)) == 0:
         file, line = findings.find_source("model.layers")
-        findings.state(
-            "plan.vpp", layers // pp // int(per_chunk), line, f"{layers} / pp {pp} / {per_chunk} layers", file=file
-        )
+        words = f"{counted} / pp {pp} / {per_chunk} layers" + (", ends counted" if counted > layers else "")
+        findings.state("plan.vpp", counted // pp // int(per_chunk), line, words, file=file)

@@ -118,6 +118,8 @@ def test_both_searches_find_what_a_plain_loop_finds(request: PlanRequest):
         # 14 layers, embedding and loss are 4 stages of 4 chunks: 3, 4, 4 and 3 layers
         (14, {"pp": (4,), "first_stage_layers": (0, 3), "last_stage_layers": (0, 3), "vpp": (1, 2, 4)}),
         (15, {"pp": (4,), "last_stage_layers": (0, 3), "vpp": (1, 2, 4)}),
+        # a layout of all chunks: the last stage has 2, 2, 1 and 0 of 8 layers, as DeepSeek-V3's on 8 stages
+        (29, {"pp": (4,), "last_stage_layers": (5,), "vpp": (1, 2, 4)}),
         (7, {"pp": (2,), "first_stage_layers": (0, 3), "sharding": (Sharding.ZERO1, Sharding.ZERO3)}),
         (8, {"pp": (1,), "shard_gpus": (0, 2, 4)}),
         (8, {"pp": (2,), "shard_gpus": (2,), "schedule": (Schedule.ONE_F_ONE_B,)}),

@@ -115,9 +115,9 @@ def test_what_is_fixed_is_kept_to_what_the_framework_has():
 
 
 def test_a_last_stage_by_hand_is_cut_into_chunks_like_the_others():
-    # 14 layers: 6, 6 and 2, in two chunks 3, 3 and 1 each
+    # 14 layers: 6, 6 and 2, in two chunks 3, 3 and 1 each; in three 2, 2 and 1, the last of which has the loss alone
     request = _request(replace(FOUR_LAYERS, layers=14), gpus=3, global_batch=3, fixed={"last_stage_layers": (2,)})
-    assert {plan.vpp for plan in _plans(build_space(request))} == {1, 2}
+    assert {plan.vpp for plan in _plans(build_space(request))} == {1, 2, 3}
 
 
 def test_fp8_wants_eight_tokens_of_a_product():

@@ -23,7 +23,6 @@ from opsk.frameworks.megatron_flags import (
     FSDP_FLAGS,
     FSDP_STRATEGY,
     LAST_WORDS,
-    LAYOUTS,
     LISTS,
     NO_CHANGE,
     NUMBERS,
@@ -38,6 +37,7 @@ from opsk.frameworks.megatron_flags import (
 )
 from opsk.workload.workload import Problem
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
+from opsk_jobcheck.scripts.frameworks.megatron.layout import read_layout
 from opsk_jobcheck.scripts.frameworks.megatron.shape import read_hybrid, read_sequence, read_shape
 from opsk_jobcheck.scripts.launchers.programs import SURE, program_of
 from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, arguments_of, parse_arguments
@@ -213,7 +213,7 @@ def read_megatron(match: Match, reading: Reading) -> None:
     read_shape(arguments, findings)
     read_hybrid(arguments, findings)
     read_sequence(match, findings)
-    _check_layout(arguments, findings)
+    read_layout(arguments, findings)
     config = arguments.flags.get("--deepspeed-config") if framework == DEEPSPEED else None
     if config:
         read_deepspeed(reading.config(config.value, match.invocation, form="json"), findings)
@@ -370,15 +370,6 @@ def _state_shared_experts(findings: Findings) -> None:
         findings.state(
             "model.shared_experts", int(shared_ffn) // expert_ffn, line, f"{shared_ffn} / {expert_ffn}", file=file
         )
-
-
-def _check_layout(arguments: Arguments, findings: Findings) -> None:
-    """Mark VPP as unknown where flags set the layout of layers instead."""
-    for flag in LAYOUTS:
-        argument = arguments.flags.get(flag) or arguments.overrides.get(flag)
-        if argument and argument.value.known not in ("null", "None"):
-            why = argument.value.why or f"{argument.shown[:80]} cuts the layers by hand"
-            findings.mark_unknown("plan.vpp", why, argument.line)
 
 
 def _mark_hidden(opaque: Text, findings: Findings) -> None:

@@ -217,11 +217,6 @@ def test_vpp_cannot_be_told_from_a_chunk_that_does_not_divide(chunk: str) -> Non
     assert why(workload, "plan.vpp")
 
 
-def test_vpp_cannot_be_told_from_a_layout_by_hand() -> None:
-    workload = trained("--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'E|t*8|t*8|t*8|t*8L'")
-    assert "cuts the layers by hand" in why(workload, "plan.vpp")
-
-
 @pytest.mark.parametrize("command", ["echo $CMD", 'printf "%s" "$CMD"', "cat <<< $CMD", "echo $CMD > log"])
 def test_a_command_that_is_only_said_does_not_train(command: str) -> None:
     workload = read(f'CMD="python pretrain_gpt.py {SHAPE}"\n{command}\n')
