@@ -137,6 +137,7 @@ class Scraped:
         step_s = 11.2 + 0.2 * wave(5, self.node.now.step)
         tokens = 256 * 8192
         job = f'job="{TRAINING}"'
+        yield f'opsk_training_info{{{job},framework="megatron"}} 1'
         yield f"opsk_training_step_seconds{{{job}}} {step_s}"
         yield f"opsk_training_tokens_per_second{{{job}}} {tokens / step_s}"
         yield f"opsk_training_tflops_per_gpu{{{job}}} {4400 / step_s}"
