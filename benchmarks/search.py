@@ -1,7 +1,7 @@
 """Measures time and memory of the search for the best plan: ``python -m benchmarks.search [NAME...]``.
 
-A 1T model on 4,096 GPUs, 175B on 1,024, 405B on 65,536 GPUs with sequences of 128k tokens; every legal plan is
-evaluated or bounded away. Each space is searched in a process of its own, three times; the median is shown, and what is
+A 1T model on 4,096 GPUs, 175B on 1,024, 405B on 65,536 GPUs with sequences of 128k tokens, DeepSeek-V3 on 2,048; every
+legal plan is evaluated or bounded away. Each space is searched in a process of its own, three times; the median is shown, and what is
 imported before is not counted. Then 175B on more and more GPUs. ``--walk`` evaluates every plan instead, which takes
 minutes.
 """
@@ -67,6 +67,13 @@ def long_sequences(gpus: int) -> PlanRequest:
     return PlanRequest(model=model, cluster=machine, template=template, gpus=gpus, global_batch=512)
 
 
+def deepseek_v3(gpus: int) -> PlanRequest:
+    """Return DeepSeek-V3 with its batch on H100, all plans of Megatron Core and beyond."""
+    template = Plan(global_batch=15360, software=Software.MEGATRON_CORE)
+    machine = cluster("superpod-h100")
+    return PlanRequest(model=named("DeepSeek-V3"), cluster=machine, template=template, gpus=gpus, global_batch=15360)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
     """What is searched: in words, on how many GPUs, in the short form too, and the request for so many."""
@@ -88,6 +95,7 @@ SPACES: Mapping[str, Space] = {
     "405b": Space(
         label="405B, 128k tokens, batch 512", gpus=65536, short_gpus=512, request=long_sequences
     ),
+    "v3": Space(label="DeepSeek-V3, batch 15,360", gpus=2048, short_gpus=64, request=deepseek_v3),
 }  # fmt: skip
 GROWTH = (64, 256, 1024, 4096, 16384)
 """GPUs on which 175B is searched for."""
