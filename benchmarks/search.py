@@ -1,9 +1,9 @@
 """Measures time and memory of the search for the best plan: ``python -m benchmarks.search [NAME...]``.
 
 A 1T model on 4,096 GPUs, 175B on 1,024, 405B on 65,536 GPUs with sequences of 128k tokens, DeepSeek-V3 on 2,048; every
-legal plan is evaluated or bounded away. Each space is searched in a process of its own, three times; the median is shown, and what is
-imported before is not counted. Then 175B on more and more GPUs. ``--walk`` evaluates every plan instead, which takes
-minutes.
+legal plan is evaluated or bounded away. Each space is searched in a process of its own, three times; the median is
+shown, and what is imported before is not counted. Then 175B on more and more GPUs. ``--walk`` evaluates every plan
+instead, which takes minutes.
 """
 
 from __future__ import annotations
