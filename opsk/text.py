@@ -102,6 +102,26 @@ def format_share(ratio: float) -> str:
     return "< 1%" if text == "0%" and ratio > 0 else text
 
 
+def format_change(change: float, *, more: str, less: str, same: str = "same", digits: int = 1) -> str:
+    """Format a difference with its direction in words, never with a sign: ``4.1% slower``, ``20.0% cheaper``.
+
+    Parameters
+    ----------
+    change
+        Share by which a value is above, or below zero under, what it is compared with.
+    more, less
+        Words for a value above, and for one below.
+    same
+        What is printed where the difference rounds to nothing.
+    digits
+        Decimals of the percentage.
+    """
+    size = f"{abs(change):.{digits}%}"
+    if not math.isfinite(change):
+        return "unknown"
+    return f"{size} {more if change > 0 else less}" if float(size.rstrip("%")) else same
+
+
 def format_duration(duration_s: float) -> str:
     """Format a duration for people: ``850 ms``, ``13.7 s``, ``12 min``, ``3.2 h``, ``33.4 days``, ``unknown``."""
     if not math.isfinite(duration_s):

@@ -311,7 +311,7 @@ def build_recommendation(goodput: Goodput, cluster: ClusterSpec, *, shrinks: boo
         )
     top = next((lever for lever in goodput.levers if lever.gain > _MIN_GAIN), None)
     if top is not None:
-        sentences.append(f"what would help most: {_format_lever(top.name, goodput)} (+{format_percent(top.gain)})")
+        sentences.append(f"what would help most: {_format_lever(top.name, goodput)} ({format_percent(top.gain)} more)")
     return sentences
 
 

@@ -15,6 +15,7 @@ from opsk.hardware.spec import ClusterSpec, NodeSpec
 from opsk.network_design.plans import BestPlans, Chosen, ModelRequest
 from opsk.network_design.point import OVERSUBSCRIPTION, Point, Wiring, build_cluster, build_parts
 from opsk.network_design.techniques import ASSUMES, Bill, Extras, Technique, bill, reprice_steps
+from opsk.text import format_change
 from opsk.workload.plan import Plan, Sharding
 
 PRICED_BYTES_PER_S = 50e9
@@ -284,8 +285,9 @@ def _format_savings(cost: float, power: float) -> str:
     """Return how much of cost and power rail-only saves, or by how much it needs more."""
     if cost > 0 and power >= 0:
         return f"rail-only saves {cost:.0%} of the cost and {power:.1%} of the power of"
-    of_cost = f"costs {abs(cost):.0%} {'less' if cost > 0 else 'more'}"
-    return f"rail-only {of_cost} and draws {abs(power):.1%} {'less' if power > 0 else 'more'} power than"
+    of_cost = format_change(-cost, more="more", less="less", same="no more", digits=0)
+    of_power = format_change(-power, more="more", less="less", same="no more")
+    return f"rail-only costs {of_cost} and draws {of_power} power than"
 
 
 def _tiers(row: Row) -> str:
@@ -402,6 +404,6 @@ def _swept(rows: Sequence[Row]) -> Iterator[Statement]:
             times = [(value, time) for value, time in known if time is not None]
             if len(times) > 1 and key != "global-batch":
                 (first, before), (last, after) = times[0], times[-1]
-                change = after / before - 1
+                change = format_change(after / before - 1, more="longer", less="shorter", same="no longer")
                 model = line[0].steps[index].model
-                yield f"{name}, {model}: from {key} {first:g} to {last:g} the step changes by {change:+.1%}", ""
+                yield f"{name}, {model}: with {key} {last:g} the step is {change} than with {first:g}", ""

@@ -14,7 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.text import blank_controls, escape, format_bytes, format_count, format_duration, format_share, to_json_values
+from opsk.text import (
+    blank_controls,
+    escape,
+    format_bytes,
+    format_change,
+    format_count,
+    format_duration,
+    format_share,
+    to_json_values,
+)
 
 
 class _Colour(StrEnum):
@@ -158,3 +167,25 @@ def test_what_is_not_quite_all_or_nothing_is_not_rounded_to_it(ratio: float, tex
 @given(st.floats(min_value=1e-6, max_value=1e9))
 def test_a_duration_never_reads_as_a_power_of_ten(duration_s: float) -> None:
     assert "e+" not in format_duration(duration_s)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (0.041, "4.1% dearer"),
+        (-0.2, "20.0% cheaper"),
+        (0.0, "same"),
+        (-0.0004, "same"),
+        (0.0006, "0.1% dearer"),
+        (12.5, "1250.0% dearer"),
+        (math.nan, "unknown"),
+        (math.inf, "unknown"),
+    ],
+)
+def test_a_difference_has_its_direction_in_words(change: float, expected: str) -> None:
+    assert format_change(change, more="dearer", less="cheaper") == expected
+
+
+@given(change=st.floats(-10, 10))
+def test_a_difference_never_has_a_sign(change: float) -> None:
+    assert not set("+-") & set(format_change(change, more="more", less="less", digits=0))

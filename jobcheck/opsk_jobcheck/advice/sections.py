@@ -11,7 +11,7 @@ from opsk.diagnosis.accuracy.comparison import Quantity
 from opsk.frameworks.checkpoints import describe_conversion
 from opsk.planning.interference.contention import Neighbour
 from opsk.planning.interference.load import LoadKind
-from opsk.text import format_count, format_duration, format_share
+from opsk.text import format_change, format_count, format_duration, format_share
 from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
 from opsk.workload.workload import Evidence, Problem
@@ -139,7 +139,8 @@ def speed(advice: Advice) -> Line:
 def effect(change: Suggestion) -> str:
     """Return the effect of a change: memory of a GPU, and time of a step."""
     pace = change.step_ratio - 1
-    speed_text = "same speed" if abs(pace) < SAME_SPEED else f"{abs(pace):.0%} {'slower' if pace > 0 else 'faster'}"
+    pace = 0.0 if abs(pace) < SAME_SPEED else pace
+    speed_text = format_change(pace, more="slower", less="faster", same="same speed", digits=0)
     return f"{as_gib(change.memory_bytes):.1f} GiB, {speed_text}"
 
 

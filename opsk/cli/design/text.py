@@ -11,13 +11,12 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
-from opsk.text import escape, format_duration, to_json_values
+from opsk.text import escape, format_change, format_duration, to_json_values
 
 _AXES = ("tp", "pp", "vpp", "cp", "ep", "dp")
-_SAME = 0.0005
 _WIDTH = 120
 """Width in files and pipes, unless COLUMNS is set."""
-_PARTS, _STEP = 72, 17
+_PARTS, _STEP = 76, 21
 """Characters of the part columns, and of the columns of one model."""
 _UNITS = {"ratio": lambda value: f"{value:.1%}", "USD": lambda value: f"{value / 1e6:,.1f} M USD",
           "W": lambda value: f"{value / 1e6:,.2f} MW"}  # fmt: skip
@@ -87,7 +86,7 @@ def _build_table(rows: Sequence[Mapping[str, Any]], sweeps: Sequence[str], *, pa
     return table
 
 
-_COLUMNS = ("tiers", "switches", "transceivers", "M USD", "kW", "saves cost / power")
+_COLUMNS = ("tiers", "switches", "transceivers", "M USD", "kW", "cost", "power")
 
 
 def _format_parts(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -100,21 +99,25 @@ def _format_parts(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{row['transceivers']:,}{more}",
         f"{row['cost_usd'] / 1e6:,.2f}",
         f"{row['power_w'] / 1e3:,.1f}",
-        _format_savings(row["saved"]),
+        *_format_savings(row["saved"]),
     )
 
 
-def _format_savings(saved: Mapping[str, Any] | None) -> str:
-    """Return the savings of cost and power."""
-    return f"{saved['cost'] * 100:.1f} / {saved['power'] * 100:.1f} %" if saved else "–"
+def _format_savings(saved: Mapping[str, Any] | None) -> tuple[str, str]:
+    """Return how much cheaper or dearer a network is than the reference, and how much less or more it draws."""
+    if not saved:
+        return "–", "–"
+    return format_change(-saved["cost"], more="more", less="less"), format_change(
+        -saved["power"], more="more", less="less"
+    )
 
 
 def _format_step(step: Mapping[str, Any]) -> str:
     """Return a step and its difference from the reference network."""
     if step["step_s"] is None:
         return "none"
-    slower = step["slower"] or 0.0
-    return format_duration(step["step_s"]) + (f" {slower:+.1%}" if abs(slower) >= _SAME else "")
+    change = format_change(step["slower"] or 0.0, more="longer", less="shorter", same="")
+    return f"{format_duration(step['step_s'])} {change}".rstrip()
 
 
 def _format_plans(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -202,7 +205,7 @@ def _build_failure_table(failures: Sequence[Mapping[str, Any]]) -> Table:
     table.add_column("what failed")
     table.add_column("network", no_wrap=True)
     table.add_column("K", justify="right")
-    for name in ("best option", "lost in a day", "slower"):
+    for name in ("best option", "lost in a day", "then"):
         table.add_column(name, justify="left" if name == "best option" else "right")
     table.add_column("other options")
     before = None
@@ -217,7 +220,7 @@ def _build_failure_table(failures: Sequence[Mapping[str, Any]]) -> Table:
             str(entry["hb_domain"]),
             f"{best['kind']}: {escape_markup(escape(best['title']))}" if best else "none",
             format_duration(best["lost_s"]) if best else "–",
-            f"{best['loss']:.1%}" if best else "–",
+            format_change(best["loss"], more="slower", less="faster", same="as fast") if best else "–",
             ", ".join(f"{option['kind']} {format_duration(option['lost_s'])}" for option in options[1:]),
         )
         before = entry["case"]

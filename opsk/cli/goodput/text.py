@@ -138,7 +138,9 @@ def _format_advice(sentences: Sequence[str]) -> Text:
 def _format_gain(row: Mapping[str, Any]) -> str:
     """Return the gain of one more spare."""
     words = format_percent(row["gain"])
-    return words if words.startswith("<") or row["gain"] < 0 else f"+{words}"
+    if row["gain"] < 0:
+        return f"{format_percent(-row['gain'])} less"
+    return words if words.startswith("<") else f"+{words}"
 
 
 def _format_spares_heading(spares: Mapping[str, Any]) -> Text:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opsk.planning.search.choices import LIKE_WITHIN, SIMPLER_WITHIN, Role
-from opsk.text import escape, format_duration, format_share
+from opsk.text import escape, format_change, format_duration, format_share
 from opsk.units import as_gib
 
 _WORDS = ("plan", "change", "run by")
@@ -142,7 +142,8 @@ def _is_measured(choice: Mapping[str, Any]) -> bool:
 def _format_difference(choice: Mapping[str, Any]) -> str:
     """Return how a plan compares with the first."""
     slower_by = choice["slower_by"]
-    words = f"{abs(slower_by):.1%} {'slower' if slower_by > 0 else 'faster'}{' ≈' if choice['is_tied'] else ''}"
+    change = format_change(slower_by, more="slower", less="faster", same="as fast")
+    words = f"{change}{' ≈' if choice['is_tied'] else ''}"
     if slower_by < -_CLAIM and not _is_measured(choice):
         return f"{words} as predicted, a claim to be tried and not a fact"
     return words

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from opsk.cli.plan.plan_table import add_row, build_table, format_plan, render_choices
 from opsk.cli.predict.text import format_checkpoint, format_run
-from opsk.text import escape, format_bytes, format_duration, format_share, to_json_values
+from opsk.text import escape, format_bytes, format_change, format_duration, format_share, to_json_values
 from opsk.units import as_gib
 
 _MAX_CHOICES = 12
@@ -121,8 +121,7 @@ def _render_what_if(answers: Sequence[Mapping[str, Any]]) -> Iterator[Renderable
 
 def _format_difference(relative: float) -> str:
     """Return how much longer or shorter a step takes."""
-    percent = 100.0 * (relative - 1.0)
-    return "same" if abs(percent) < 0.05 else f"{percent:+.1f} %"
+    return format_change(relative - 1.0, more="longer", less="shorter")
 
 
 def _render_settings(settings: Mapping[str, Any]) -> Iterator[RenderableType]:

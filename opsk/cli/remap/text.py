@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from opsk.remapping.execution import ExecutionResult
-from opsk.text import escape, format_duration, to_json_values
+from opsk.text import escape, format_change, format_duration, to_json_values
 
 WIDTH = 80
 _MAX_SHOWN = 4
@@ -191,12 +191,14 @@ def _format_step(predicted: Mapping[str, Any]) -> str:
 
 
 def _format_loss(predicted: Mapping[str, Any]) -> str:
-    loss = predicted["loss"]
-    return f"{loss:.1%} slower" if loss > 0 else f"{-loss:.1%} faster" if loss < 0 else "as fast as today"
+    return format_change(predicted["loss"], more="slower", less="faster", same="as fast as today")
 
 
 def _format_loss_percent(predicted: Mapping[str, Any]) -> str:
-    return f"{predicted['loss']:.1%}" if abs(predicted["loss"]) >= 5e-4 else "0 %"
+    loss = predicted["loss"]
+    if abs(loss) < 5e-4:
+        return "0 %"
+    return f"{loss:.1%}" if loss > 0 else f"gain {-loss:.0%}"
 
 
 def _format_percent(share: float | None) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from opsk.diagnosis.losses.step_times import MIN_STEPS
 from opsk.diagnosis.losses.values import Cause
+from opsk.text import format_change
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_tui.data.feed_port import JobDetails, RankTable
 from opsk_tui.data.view import Health, JobView, Metric
@@ -286,7 +287,8 @@ def findings(job: JobView, glyphs: Glyphs, width: int) -> Section:
     if losses is None or losses.gap is None or gap is None:
         return section("Where the time goes", lines)
     if waits_for is None and not is_slow(job):
-        lines.append([(f"as fast as predicted, within the prediction's own error ({percent(gap)} slower)", "ok")])
+        change = format_change(gap, more="slower", less="faster", same="no difference", digits=0)
+        lines.append([(f"as fast as predicted, within the prediction's own error ({change})", "ok")])
     for finding in losses.findings:
         cause = CAUSE_WORDS.get(finding.cause, finding.cause.value)
         where = f"  {safe(finding.where)}" if finding.where else ""
