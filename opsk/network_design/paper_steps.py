@@ -19,6 +19,7 @@ from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.spec import ClusterSpec, NodeSpec
+from opsk.network_design import short_bubble
 from opsk.network_design.papers import Computed, Quantity
 from opsk.network_design.plans import BestPlans, ModelRequest
 from opsk.network_design.point import Point, Wiring, build_cluster
@@ -28,6 +29,8 @@ from opsk.workload.plan import Plan
 
 _ALL = "all"
 """The HB domain of a point where one NVLink joins all GPUs."""
+_SHORT = "short"
+"""The bubble of a figure that counts (p - 1)/(v m) of the step, however few the micro-batches are."""
 _SAME = 1e-9
 _FORMS: Mapping[str, Callable[[float], float]] = {
     "above": lambda ratio: ratio - 1,
@@ -55,11 +58,10 @@ class FigurePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NicStep:
-    """One number of NICs a node: the steps of the recipe, and of the best plan there [s]."""
+    """One number of NICs a node: the step of each named plan, and that of the best plan there, ``best`` [s]."""
 
     nics: int
-    recipe_s: float
-    best_s: float
+    step_s: Mapping[str, float]
 
 
 Pass = Callable[[Sequence[dict[str, Any]]], Iterator[dict[str, Any]]]
@@ -73,6 +75,7 @@ def list_points(paper: Mapping[str, Any]) -> list[dict[str, Any]]:
         for values in product(*figure["vary"].values()):
             point = {
                 "figure": figure["figure"],
+                "bubble": figure.get("bubble"),
                 **paper["figure_defaults"],
                 **dict(zip(figure["vary"], values, strict=True)),
             }
@@ -99,12 +102,18 @@ def compute_points(
         sizes: dict[str, Any] = {name: point[name] for name in ("gpus", "hb_domain", "global_batch")}
         network = Point(wiring=Wiring.RAIL_ONLY, gpus_per_node=8, nics=8, radix=64, **sizes, **rates)
         cluster = build_cluster(network, replace(node, gpus=8))
-        best = plans.best(requests[point["model"]], cluster, gpus=network.gpus, global_batch=network.global_batch)
+        request = requests[point["model"]]
+        job = {"gpus": network.gpus, "global_batch": network.global_batch}
+        if point["bubble"] == _SHORT:
+            plan, step_s = short_bubble.compute_best(request, cluster, **job)
+        else:
+            best = plans.best(request, cluster, **job)
+            plan, step_s = best.plan, best.step_s
         yield FigurePoint(
             figure=point["figure"],
             model=point["model"],
-            step_s=best.step_s,
-            plan=best.plan,
+            step_s=step_s,
+            plan=plan,
             is_ideal=network.hb_domain == network.gpus,
             **sizes,
             **rates,
@@ -113,21 +122,33 @@ def compute_points(
 
 def compute_nic_steps(
     nics: Sequence[int],
-    recipe: Plan,
+    recipes: Mapping[str, Plan],
     plans: BestPlans,
     model: ModelShape,
     cluster: ClusterSpec,
     efficiency: Efficiency = DEFAULT,
+    *,
+    fixed: Mapping[str, tuple[Any, ...]] | None = None,
 ) -> Iterator[NicStep]:
-    """Yield the steps with every number of NICs a node; ``recipe`` is a plan for all of them."""
-    request = ModelRequest(model=model, template=replace(recipe, tp=1, pp=1, dp=1, global_batch=1))
+    """Yield the steps with every number of NICs a node.
+
+    Parameters
+    ----------
+    recipes
+        Plans by name, each for all numbers of NICs; the best plan has the GPUs, the batch and the software of the first.
+    fixed
+        Axes of the best plan that are not searched.
+    """
+    first = next(iter(recipes.values()))
+    request = ModelRequest(
+        model=model, template=replace(first, tp=1, pp=1, vpp=1, dp=1, global_batch=1), fixed=fixed or {}
+    )
     for count in nics:
         built = replace(cluster, node=replace(cluster.node, nics=count))
-        time = predict(model, PlanTable.of([recipe]), built, efficiency).time
-        best = plans.best(request, built, gpus=recipe.gpus, global_batch=recipe.global_batch)
-        yield NicStep(
-            nics=count, recipe_s=float(np.broadcast_to(time.step_s.expected, 1)[0]), best_s=best.step_s
-        )  # fmt: skip
+        times = predict(model, PlanTable.of(list(recipes.values())), built, efficiency).time.step_s.expected
+        best = plans.best(request, built, gpus=first.gpus, global_batch=first.global_batch)
+        named = zip(recipes, np.broadcast_to(times, len(recipes)), strict=True)
+        yield NicStep(nics=count, step_s={name: float(time_s) for name, time_s in named} | {"best": best.step_s})
 
 
 def figure_quantities(points: Sequence[FigurePoint]) -> dict[str, Quantity]:
@@ -170,7 +191,7 @@ def nic_quantities(steps: Sequence[NicStep]) -> dict[str, Quantity]:
     """Return the quantities that compare numbers of NICs a node, the most first."""
 
     def read_steps(entry: Mapping[str, Any]) -> dict[int, float]:
-        return {step.nics: getattr(step, f"{entry['plan']}_s") for step in steps}
+        return {step.nics: step.step_s[entry["plan"]] for step in steps}
 
     def nic_slowdown(entry: Mapping[str, Any]) -> Computed:
         times = read_steps(entry)

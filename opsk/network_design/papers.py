@@ -55,7 +55,7 @@ class Compared:
     agrees
         Whether they are the same; ``None`` where nothing is stated.
     by
-        Criterion of agreement: ``digits`` as they are printed, ``near`` (within five points of a hundred), or the
+        Criterion of agreement: ``digits`` as they are printed, ``near`` (within some points of a hundred), or the
         ``sign`` of a trend.
     why
         Cause of the difference, or basis of the number.

@@ -165,10 +165,13 @@ def _compute_points(
 
 def _compute_nic_steps(job: Mapping[str, Any], setting: Setting) -> list[NicStep]:
     """Return the steps of a job with each number of NICs a node."""
-    recipe = Plan(**validate_fields({"plan": job["recipe"]}).tables["plan"])
+    recipes = {name: Plan(**validate_fields({"plan": plan}).tables["plan"]) for name, plan in job["recipes"].items()}
     model = replace(load_model(job["model"])[0], flash_attention=job["flash_attention"])
     cluster = catalogue_cluster(job["cluster"])
-    return list(compute_nic_steps(job["nics"], recipe, setting.plans, model, cluster, setting.efficiency))
+    fixed = parse_fixed_axes(job["fix"])
+    return list(
+        compute_nic_steps(job["nics"], recipes, setting.plans, model, cluster, setting.efficiency, fixed=fixed)
+    )
 
 
 def _build_rows(networks: Mapping[str, Any], setting: Setting) -> list[Row]:
