@@ -240,8 +240,9 @@ def _compute_axes(request: ScalingRequest) -> Iterator[Quantity]:
     for axis, formula, sent in (("tensor parallelism", "ring, 4 all-reduces a layer", traffic.tp_bytes),
                                 ("pipeline", "s b h / t, each way", traffic.pp_bytes),
                                 ("data parallelism", "ring, gradients once", traffic.dp_bytes)):  # fmt: skip
+        yield row(f"sent for {axis}", formula, float(sent[0]), "bytes")
         share = float(sent[0]) / whole if whole else 0.0
-        yield row(f"sent for {axis}", formula, float(sent[0]), "bytes", f"{share:.1%} of the bytes; figure 2a")
+        yield row(f"share of {axis}", "of the bytes", share, "ratio", "figure 2a")
     if gpus > 1:
         axes = sum(degree > 1 for degree in (plan.tp, plan.pp, plan.dp))
         pairs = compute_active_pair_share(np.array([float(gpus)]), float(axes))

@@ -103,11 +103,11 @@ def compute_points(
         network = Point(wiring=Wiring.RAIL_ONLY, gpus_per_node=8, nics=8, radix=64, **sizes, **rates)
         cluster = build_cluster(network, replace(node, gpus=8))
         request = requests[point["model"]]
-        job = {"gpus": network.gpus, "global_batch": network.global_batch}
+        gpus, global_batch = network.gpus, network.global_batch
         if point["bubble"] == _SHORT:
-            plan, step_s = short_bubble.compute_best(request, cluster, **job)
+            plan, step_s = short_bubble.compute_best(request, cluster, gpus=gpus, global_batch=global_batch)
         else:
-            best = plans.best(request, cluster, **job)
+            best = plans.best(request, cluster, gpus=gpus, global_batch=global_batch)
             plan, step_s = best.plan, best.step_s
         yield FigurePoint(
             figure=point["figure"],
@@ -135,7 +135,7 @@ def compute_nic_steps(
     Parameters
     ----------
     recipes
-        Plans by name, each for all numbers of NICs; the best plan has the GPUs, the batch and the software of the first.
+        Plans by name, each for all numbers of NICs; the best plan has the GPUs, batch and software of the first.
     fixed
         Axes of the best plan that are not searched.
     """

@@ -1,9 +1,9 @@
-"""Finds the best plan where a pipeline's bubble is (p - 1)/(v m) of the step, also with fewer micro-batches than stages.
+"""Finds the best plan where a pipeline's bubble is (p - 1)/(v m) of the step, however few the micro-batches are.
 
 Interleaving divides the bubble by the v chunks of a stage only where there are at least as many micro-batches m as
-stages p: else a stage waits in every round for the chunks of the others. Early releases of Calculon (Isaev et al. 2023),
-on which the rail-only paper's model is patterned, count p - 1 chunks whatever m is. Plans of one paper's space are few,
-so all of them are evaluated.
+stages p: else a stage waits in every round for the chunks of the others. Early releases of Calculon (Isaev et al.
+2023), on which the rail-only paper's model is patterned, count p - 1 chunks whatever m is. Plans of one paper's space
+are few, so all of them are evaluated.
 """
 
 from __future__ import annotations

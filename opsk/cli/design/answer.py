@@ -169,9 +169,7 @@ def _compute_nic_steps(job: Mapping[str, Any], setting: Setting) -> list[NicStep
     model = replace(load_model(job["model"])[0], flash_attention=job["flash_attention"])
     cluster = catalogue_cluster(job["cluster"])
     fixed = parse_fixed_axes(job["fix"])
-    return list(
-        compute_nic_steps(job["nics"], recipes, setting.plans, model, cluster, setting.efficiency, fixed=fixed)
-    )
+    return list(compute_nic_steps(job["nics"], recipes, setting.plans, model, cluster, setting.efficiency, fixed=fixed))
 
 
 def _build_rows(networks: Mapping[str, Any], setting: Setting) -> list[Row]:

@@ -82,9 +82,7 @@ def test_a_mean_is_over_the_other_values_of_a_figure(points: tuple[FigurePoint, 
 
 
 def test_a_bubble_that_few_micro_batches_do_not_lengthen_brings_figures_8_and_10_near(points: tuple[FigurePoint, ...]):
-    short = [
-        entry for entry in compare_statements(PAPER, figure_quantities(points)) if "short bubble" in entry.section
-    ]
+    short = [entry for entry in compare_statements(PAPER, figure_quantities(points)) if "short bubble" in entry.section]
     assert len(short) == 8
     # all within 6 points of what the paper prints; with opsk's own bubble K = 8 at batch 256 is 20 points off
     assert all(entry.agrees for entry in short)
@@ -122,9 +120,7 @@ def test_fewer_nics_are_slower_in_the_order_that_titan_measured():
     )  # fmt: skip
     recipes = {"recipe": recipe, "few_stages": replace(recipe, pp=2, vpp=2, dp=64, sharding=Sharding.ZERO1)}
     fixed = parse_fixed_axes(paper["job"]["fix"])
-    steps = list(
-        compute_nic_steps(paper["job"]["nics"], recipes, BestPlans(), model, cluster("titan"), fixed=fixed)
-    )
+    steps = list(compute_nic_steps(paper["job"]["nics"], recipes, BestPlans(), model, cluster("titan"), fixed=fixed))
     assert [step.nics for step in steps] == [8, 4, 2, 1]
     for name in ("recipe", "few_stages", "best"):
         times = [step.step_s[name] for step in steps]
