@@ -29,7 +29,7 @@ _AGREEMENT = {True: "yes", False: "**no**"}
 _COLUMNS = ("claim", "stated", "opsk", "agrees", "basis, or cause of the difference")
 _HEAD = """# Papers and talks, claim by claim
 
-<!-- Written by docs/programs/papers.py from docs/programs/papers.toml and the commands: change those, not this page. -->
+<!-- Written by docs/programs/papers.py from papers.toml beside it and the commands: change those, not this page. -->
 
 What five texts on clusters state, and what opsk computes. Every number in the column "opsk" is what the command above
 it prints (with `--json`, at full length). Where the two differ the last column has the cause. [Network

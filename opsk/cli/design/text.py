@@ -16,7 +16,7 @@ from opsk.text import escape, format_change, format_duration, to_json_values
 _AXES = ("tp", "pp", "vpp", "cp", "ep", "dp")
 _WIDTH = 120
 """Width in files and pipes, unless COLUMNS is set."""
-_PARTS, _STEP = 76, 21
+_PARTS, _STEP = 72, 21
 """Characters of the part columns, and of the columns of one model."""
 _UNITS = {"ratio": lambda value: f"{value:.1%}", "USD": lambda value: f"{value / 1e6:,.1f} M USD",
           "W": lambda value: f"{value / 1e6:,.2f} MW"}  # fmt: skip
@@ -86,7 +86,7 @@ def _build_table(rows: Sequence[Mapping[str, Any]], sweeps: Sequence[str], *, pa
     return table
 
 
-_COLUMNS = ("tiers", "switches", "transceivers", "M USD", "kW", "cost", "power")
+_COLUMNS = ("tiers", "switches", "transceivers", "M USD", "kW", "cost / power")
 
 
 def _format_parts(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -99,17 +99,17 @@ def _format_parts(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{row['transceivers']:,}{more}",
         f"{row['cost_usd'] / 1e6:,.2f}",
         f"{row['power_w'] / 1e3:,.1f}",
-        *_format_savings(row["saved"]),
+        _format_savings(row["saved"]),
     )
 
 
-def _format_savings(saved: Mapping[str, Any] | None) -> tuple[str, str]:
-    """Return how much cheaper or dearer a network is than the reference, and how much less or more it draws."""
+def _format_savings(saved: Mapping[str, Any] | None) -> str:
+    """Return how much less or more than the reference a network costs and draws."""
     if not saved:
-        return "–", "–"
-    return format_change(-saved["cost"], more="more", less="less"), format_change(
-        -saved["power"], more="more", less="less"
-    )
+        return "–"
+    cost, power = (format_change(-saved[name], more="more", less="less") for name in ("cost", "power"))
+    first, _, word = cost.partition(" ")
+    return f"{first} / {power}" if word and power.endswith(word) else f"{cost} / {power}"
 
 
 def _format_step(step: Mapping[str, Any]) -> str:
