@@ -33,7 +33,7 @@ from opsk.errors import InputError
 
 DIGITS = 4
 """Significant digits that are written; no parameter is known better than to a few percent."""
-UNITS = (("_bytes", "bytes"), ("_s", "s"), ("_size", "elements"))
+UNITS = (("_bytes", "bytes"), ("_s", "s"), ("_size", "elements"), ("_jobs", "jobs"))
 """Suffix of a field's name to its unit; every other field is a ratio."""
 _ENTRY = re.compile(r"(\w+(?:, \w+)*)\n((?:    .*\n?)+)")
 
@@ -379,7 +379,7 @@ def _iterate_tables(efficiency: Efficiency) -> Iterator[tuple[str, Any]]:
         yield f"software.{family.value}", efficiency.software[family]
     yield "links", efficiency.links
     for member in sorted(efficiency.offset):
-        yield f"offset.{member or OTHER}", efficiency.offset[member]
+        yield f"offset.{_quote(member) if '/' in member else member or OTHER}", efficiency.offset[member]
     yield "spread", efficiency.spread
 
 

@@ -1,12 +1,12 @@
 """Predicts every run of a table.
 
-Runs with the same spread are predicted together.
+Runs with the same spread and the same offsets are predicted together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -83,13 +83,16 @@ def predict_runs(
     """
     predictions: list[Prediction | None] = [None] * len(runs)
     errors: dict[int, str] = {}
-    groups: dict[Spread, list[int]] = {}
+    groups: dict[tuple[Spread, int], list[int]] = {}
+    chosen_by_group: dict[tuple[Spread, int], Efficiency] = {}
     for index, run in enumerate(runs):
         case = build_case(run.model, run.plan, run.cluster)
         chosen = apply_case_spread(efficiency, (entry.field for entry in run.assumed), case)
-        groups.setdefault(chosen.spread, []).append(index)
-    for spread, indices in groups.items():
-        chosen = replace(efficiency, spread=spread)
+        key = (chosen.spread, id(chosen.offset))
+        chosen_by_group.setdefault(key, chosen)
+        groups.setdefault(key, []).append(index)
+    for key, indices in groups.items():
+        chosen = chosen_by_group[key]
         try:
             results = _predict([runs[index] for index in indices], chosen)
         except (OpskError, OverflowError, FloatingPointError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
@@ -17,7 +18,7 @@ ANY_OTHER = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftwareOffset:
-    """What runs of a family of software have in common beyond what is predicted, as ln(measured / predicted).
+    """What runs of a family of software, or of one cell of it, have in common, as ln(measured / predicted).
 
     Parameters
     ----------
@@ -25,20 +26,30 @@ class SoftwareOffset:
         Of the time of a step, and of the memory of a GPU.
     time_log_sigma, memory_log_sigma
         How well that is known of the next run: where ranges count on less, they become narrower. 1 is not at all.
+    time_run_log_sigma, memory_run_log_sigma
+        Standard deviation of the next run here, by the site's own jobs, each left out once; 0 is not known.
+    time_jobs, memory_jobs
+        Jobs of the site that show it.
     """
 
     time_log: float = 0.0
     time_log_sigma: float = 1.0
     memory_log: float = 0.0
     memory_log_sigma: float = 1.0
+    time_run_log_sigma: float = 0.0
+    memory_run_log_sigma: float = 0.0
+    time_jobs: float = 0.0
+    memory_jobs: float = 0.0
 
 
 Offsets = Mapping[str, SoftwareOffset]
-"""By the family's name; ``""`` is any other."""
+"""By the name of the family, or of a cell of it (`Case.cell`); ``""`` is any other family."""
 
 
-def find_offset(offsets: Offsets, software: str) -> SoftwareOffset | None:
-    """Return the offset of a family, ``None`` where none is known."""
+def find_offset(offsets: Offsets, software: str, cell: str = ANY_OTHER) -> SoftwareOffset | None:
+    """Return the offset of a cell, else that of its family; ``None`` where none is known."""
+    if cell and cell in offsets:
+        return offsets[cell]
     return offsets.get(software, offsets.get(ANY_OTHER))
 
 
@@ -63,12 +74,20 @@ class Case:
         ``dense``, ``moe``, ``hybrid``, ``adapters`` of fine-tuning, or ``measured``; empty is any.
     precision
         ``16-bit`` (and fp32), ``fp8`` or ``fp4``; empty is any.
+    size
+        Class of the model's size, see `classify_size`; cases that differ in it alone are the same.
     """
 
     architecture: str
     software: str
     kind: str = UNKNOWN
     precision: str = UNKNOWN
+    size: str = field(default=UNKNOWN, compare=False)
+
+    @property
+    def cell(self) -> str:
+        """Name of the jobs that a site's offsets tell apart: ``pytorch/hopper/dense/8b``; empty without a size."""
+        return f"{self.software}/{self.architecture}/{self.kind}/{self.size}" if self.size else ANY_OTHER
 
     @property
     def name(self) -> str:
@@ -91,7 +110,19 @@ def build_case(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> Case:
         software=plan.software.value,
         kind=classify_kind(model, plan),
         precision=LOW_PRECISIONS.get(plan.precision.peak_format, "16-bit"),
+        size=classify_size(model),
     )
+
+
+def classify_size(model: ModelShape) -> str:
+    """Return the class of a model's size, in steps of a factor of two: ``8b`` holds 5.7 to 11.3 billion weights.
+
+    The weights of projections, experts and embeddings are counted roughly: classes need no more.
+    """
+    mlp = model.ffn if not model.experts else model.expert_ffn * model.experts
+    layer = 4 * model.hidden**2 + (3 if model.gated_mlp else 2) * model.hidden * mlp
+    weights = model.layers * layer + model.vocab * model.hidden
+    return f"{2.0 ** round(math.log2(weights / 1e9)):g}b" if weights > 0 else UNKNOWN
 
 
 def classify_kind(model: ModelShape, plan: Plan) -> str:

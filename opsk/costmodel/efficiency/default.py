@@ -3,7 +3,8 @@
 The shipped file and a site's own are TOML files of one form, written by ``opsk calibrate``: a table for each chip
 generation (``[gpu.hopper]``) and software family (``[software.megatron-core]``, ``[offset.megatron-core]``),
 ``[links]``, ``[memory]``, ``[spread]``, ``[widths]``, and ``fit``, which describes the runs that the values were fitted
-to. ``[gpu.other]`` stands for every chip generation that has no table, ``[offset.other]`` for every family.
+to. ``[gpu.other]`` stands for every chip generation that has no table, ``[offset.other]`` for every family. A site's
+file may have ``[offset."pytorch/hopper/dense/8b"]``, for the jobs of one cell (`opsk.costmodel.efficiency.cases.Case`).
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ _LogRatio = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-3.0, le
 """Logarithm of measured over predicted: a run that is off by more than a factor of twenty does not match its plan."""
 _Cases = list[Annotated[str, Field(strict=True, max_length=80, pattern=r"^[^/]*/[^/]*(/[^/]*/[^/]*)?$")]]
 _Key = Annotated[str, Field(max_length=40, pattern=r"^[a-z0-9_-]+$")]
+_OffsetKey = Annotated[str, Field(max_length=120, pattern=r"^[a-z0-9_./-]+$")]
 _Width = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0.0)]
 
 
@@ -92,7 +94,7 @@ class _Document(BaseModel):
     links: _Links | None = None  # type: ignore[valid-type]
     memory: _Memory | None = None  # type: ignore[valid-type]
     spread: _Spread | None = None  # type: ignore[valid-type]
-    offset: dict[_Key, _Offset] = {}  # type: ignore[valid-type]
+    offset: dict[_OffsetKey, _Offset] = {}  # type: ignore[valid-type]
     widths: dict[Annotated[str, Field(max_length=120)], _Width] = {}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
-from opsk.costmodel.efficiency.cases import MEASURED, Case, find_missing_aspects, find_offset
+from opsk.costmodel.efficiency.cases import MEASURED, Case, Offsets, SoftwareOffset, find_missing_aspects, find_offset
 from opsk.costmodel.efficiency.efficiency import Efficiency, Spread
 from opsk.costmodel.uncertainty.chance import widen_log_sigma
 from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS, TIME_INPUTS
@@ -68,8 +68,40 @@ def assumed_inputs(assumed: Iterable[str]) -> tuple[int, int]:
     return len(fields & TIME_INPUTS), len(fields & MEMORY_INPUTS)
 
 
+def _narrow(spread: Spread, known: SoftwareOffset) -> Spread:
+    """Return the spread where a site's offset is known, or where the site's own jobs show how far the next one is.
+
+    The latter holds for assumed inputs as well: the site's jobs were read from scripts of the same kind.
+    """
+    time, memory = known.time_run_log_sigma, known.memory_run_log_sigma
+    return replace(
+        spread,
+        time_log_sigma=time
+        or narrow_log_sigma(spread.time_log_sigma, spread.time_offset_log_sigma, known.time_log_sigma),
+        time_assumed_log_sigma=time or spread.time_assumed_log_sigma,
+        memory_log_sigma=memory
+        or narrow_log_sigma(spread.memory_log_sigma, spread.memory_offset_log_sigma, known.memory_log_sigma),
+        memory_assumed_log_sigma=memory or spread.memory_assumed_log_sigma,
+    )
+
+
+def _choose_offsets(offsets: Offsets, case: Case) -> Offsets:
+    """Return the offsets with that of the case's cell in place of its family's, cached by identity."""
+    key = (id(offsets), case.cell)
+    cached = _CHOSEN.get(key)
+    if cached is None:
+        if len(_CHOSEN) >= MAX_CHOSEN:
+            _CHOSEN.clear()
+        cached = _CHOSEN[key] = ({**offsets, case.software: offsets[case.cell]}, offsets)
+    return cached[0]
+
+
+MAX_CHOSEN = 256
+_CHOSEN: dict[tuple[int, str], tuple[Offsets, Offsets]] = {}
+
+
 def apply_case_spread(efficiency: Efficiency, assumed: Iterable[str], case: Case) -> Efficiency:
-    """Return the efficiencies with the spread of a case.
+    """Return the efficiencies with the spread of a case, and with the offset of its cell where a site has learnt one.
 
     Parameters
     ----------
@@ -81,16 +113,12 @@ def apply_case_spread(efficiency: Efficiency, assumed: Iterable[str], case: Case
         What is predicted.
     """
     time_inputs, memory_inputs = assumed_inputs(assumed)
-    spread = efficiency.spread
-    known = find_offset(efficiency.offset, case.software)
+    spread, offsets = efficiency.spread, efficiency.offset
+    known = find_offset(offsets, case.software, case.cell)
     if known is not None:
-        spread = replace(
-            spread,
-            time_log_sigma=narrow_log_sigma(spread.time_log_sigma, spread.time_offset_log_sigma, known.time_log_sigma),
-            memory_log_sigma=narrow_log_sigma(
-                spread.memory_log_sigma, spread.memory_offset_log_sigma, known.memory_log_sigma
-            ),
-        )
+        spread = _narrow(spread, known)
+    if case.cell in offsets and case.cell:
+        offsets = _choose_offsets(offsets, case)
     spread = widen_spread(
         spread,
         time_inputs=time_inputs,
@@ -104,4 +132,4 @@ def apply_case_spread(efficiency: Efficiency, assumed: Iterable[str], case: Case
             time_log_sigma=_root_of_sum(spread.time_log_sigma, (MEASURED_TIME_LOG_SIGMA,)),
             memory_log_sigma=_root_of_sum(spread.memory_log_sigma, (MEASURED_MEMORY_LOG_SIGMA,)),
         )
-    return replace(efficiency, spread=spread)
+    return replace(efficiency, spread=spread, offset=offsets)

@@ -1,0 +1,1 @@
+"""Learns a site's efficiencies from its measured jobs and from measurements of its nodes."""

@@ -1,0 +1,129 @@
+"""Joins the jobs of a site and the measurements of its nodes into the rows of one fit.
+
+A measurement compares the rate of kernels and collectives, shape by shape, with the rate that the cost model reaches
+with the same efficiencies. The shapes of one series (a precision, a collective among so many ranks) are wrong together,
+so each series counts as one job, however many shapes it has; one that was measured while heat held the clock down, or
+whose repetitions differ, counts less.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opsk.calibration.fitting.fit import SITE_NOISE, TimedRun, TimedRuns
+from opsk.calibration.learning.evidence import MeasuredJob, NodeMeasurement
+from opsk.costmodel.efficiency.efficiency import Efficiency
+from opsk.costmodel.table import BoolColumn, FloatColumn
+from opsk.probe.comparison import Compared, compare
+from opsk.probe.document import MAX_SPREAD, ProbeDocument
+
+PROBE_LOG_SIGMA = 0.05
+"""How far kernels in training lie from the same kernels alone: clocks under a mixed load, caches, neighbours."""
+DISTURBED_WEIGHT = 0.25
+"""Weight of a measurement under a clock that heat held down, or with repetitions that differ: twice the noise."""
+SERIES_WEIGHT = 1.0
+"""Weight of all shapes of a series together, in jobs."""
+
+
+class NodeRows:
+    """The compared values of measured nodes, prepared for repeated comparison."""
+
+    def __init__(self, measurements: Sequence[NodeMeasurement], base: Efficiency) -> None:
+        self.measurements = tuple(measurements)
+        parts: list[Compared] = []
+        architectures: list[str] = []
+        weights: list[float] = []
+        for measurement in self.measurements:
+            rows = compare(measurement.document, measurement.cluster, base)
+            quality = _list_weights(measurement.document, [(row.part, row.label, row.series) for row in rows])
+            counts = Counter((row.part, row.series) for row in rows)
+            parts += rows
+            architectures += [measurement.cluster.node.gpu.architecture] * len(rows)
+            weights += [
+                SERIES_WEIGHT * share / counts[row.part, row.series] for row, share in zip(rows, quality, strict=True)
+            ]
+        self.series = tuple((row.part, row.series) for row in parts)
+        self.architectures = tuple(architectures)
+        self.weights: FloatColumn = np.array(weights, dtype=np.float64)
+
+    def __len__(self) -> int:
+        """Return the number of values."""
+        return len(self.series)
+
+    def log_errors(self, efficiency: Efficiency) -> FloatColumn:
+        """Return ln(measured / expected) of every rate: positive where the model is too slow, as of times."""
+        ratios = [
+            row.ratio
+            for measurement in self.measurements
+            for row in compare(measurement.document, measurement.cluster, efficiency)
+        ]
+        result: FloatColumn = np.log(np.array(ratios, dtype=np.float64))
+        return result
+
+
+def _list_weights(document: ProbeDocument, keys: Sequence[tuple[str, str, str]]) -> list[float]:
+    """Return how much each compared value counts, up to 1."""
+    disturbed = {
+        *(("memory", f"{row.size_bytes} bytes") for row in document.memory if _is_disturbed(row)),
+        *(("matmul", f"{row.precision} {row.m} x {row.k} x {row.n}") for row in document.matmul if _is_disturbed(row)),
+        *(
+            ("collectives", f"{row.collective} {row.scope} {row.ranks} {row.size_bytes} bytes")
+            for row in document.collectives
+            if row.spread > MAX_SPREAD
+        ),
+    }
+    return [
+        DISTURBED_WEIGHT if (part, label if part == "memory" else f"{series} {label}") in disturbed else 1.0
+        for part, label, series in keys
+    ]
+
+
+def _is_disturbed(row: Any) -> bool:
+    return bool(row.is_throttled) or row.spread > MAX_SPREAD
+
+
+class JointRows:
+    """Timed jobs and compared values, as `opsk.calibration.fitting.problem.FitProblem` takes them.
+
+    Errors of compared values are scaled so that their noise is that of jobs.
+    """
+
+    def __init__(self, jobs: Sequence[MeasuredJob], weights: FloatColumn, nodes: NodeRows, *, noise: float) -> None:
+        self._timed = TimedRuns([_build_timed_run(job) for job in jobs]) if jobs else None
+        self._nodes, self.jobs = nodes, len(jobs)
+        self.rescale(noise)
+        self.is_stated: BoolColumn = np.ones(len(jobs) + len(nodes), dtype=np.bool_)
+        self.weights: FloatColumn = np.concatenate([weights, nodes.weights])
+        architectures = [*(job.cluster.node.gpu.architecture for job in jobs), *nodes.architectures]
+        families = [*(job.plan.software.value for job in jobs), *("" for _ in nodes.architectures)]
+        self.columns: dict[str, npt.NDArray[Any]] = {
+            "gpu": np.array(architectures, dtype=object),
+            "software": np.array(families, dtype=object),
+        }
+
+    def rescale(self, noise: float) -> None:
+        """Set the noise of jobs, by which errors of compared values are scaled."""
+        self._scale = noise / PROBE_LOG_SIGMA
+
+    def log_errors(self, efficiency: Efficiency) -> FloatColumn:
+        """Return ln(predicted / measured) of every job, then the scaled errors of compared values."""
+        times = self._timed.log_errors(efficiency) if self._timed is not None else np.zeros(0)
+        rates = self._nodes.log_errors(efficiency) * self._scale if len(self._nodes) else np.zeros(0)
+        return np.concatenate([times, rates])
+
+
+def _build_timed_run(job: MeasuredJob) -> TimedRun:
+    assert job.step_s is not None
+    return TimedRun(
+        id=job.id, source="site", model=job.model, plan=job.plan, cluster=job.cluster, step_s=job.step_s,
+        assumed_inputs=job.time_assumptions,
+    )  # fmt: skip
+
+
+INITIAL_NOISE = SITE_NOISE
+"""Noise of a job before jobs show it."""

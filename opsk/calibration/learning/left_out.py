@@ -1,0 +1,89 @@
+"""Solves a robust fit, and computes from the solution what each row's error would be without the row.
+
+Slopes are expensive and nearly constant, so they are taken a few times, and the problem that is linear between them is
+solved each time. An error without the row comes from one Newton step away from the solution (approximate
+leave-one-out, as in Rad and Maleki 2020, arXiv 1801.10243): hundreds of jobs are left out one by one without a fit of
+each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from opsk.calibration.fitting.problem import RobustProblem
+from opsk.costmodel.table import FloatColumn
+
+ROUNDS = 3
+"""How often slopes are taken; after two, predictions move by less than a percent."""
+_SETTLED = 0.02
+"""A round that moves no residual by more than this, in standard deviations of noise, is the last."""
+_MIN_REMAINDER = 1e-3
+"""A row that decides a direction alone leaves the prior, of which a rest is counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solution:
+    """The solution of a robust problem.
+
+    Parameters
+    ----------
+    vector
+        The best vector.
+    residuals
+        Errors of all rows at it, in standard deviations of their noise.
+    left_out
+        The same of each row with a fit to all others.
+    covariance
+        Covariance of the vector (Laplace).
+    """
+
+    vector: FloatColumn
+    residuals: FloatColumn
+    left_out: FloatColumn
+    covariance: FloatColumn
+
+
+def solve_with_left_out(problem: RobustProblem, start: FloatColumn) -> Solution:
+    """Return the solution of a problem; a row of weight 0 counts as left out already."""
+    vector, residuals = start, problem.residuals(start)
+    slopes = problem.slopes(vector, residuals)
+    for _ in range(ROUNDS):
+        vector = _solve_linear(problem, vector, residuals, slopes)
+        before, residuals = residuals, problem.residuals(vector)
+        slopes = problem.slopes(vector, residuals)
+        if np.max(np.abs(residuals - before), initial=0.0) < _SETTLED:
+            break
+    return Solution(
+        vector=vector,
+        residuals=residuals,
+        left_out=_leave_out(problem, residuals, slopes),
+        covariance=np.asarray(np.linalg.inv(problem.curvature(residuals, slopes)), dtype=np.float64),
+    )
+
+
+def _solve_linear(
+    problem: RobustProblem, vector: FloatColumn, residuals: FloatColumn, slopes: FloatColumn
+) -> FloatColumn:
+    """Return the best vector where residuals are linear around a vector."""
+    linear = replace(
+        problem,
+        residuals=lambda moved: residuals + slopes @ (moved - vector),
+        slopes=lambda moved, moved_residuals: slopes,
+    )
+    return linear.solve(vector)[0]
+
+
+def _leave_out(problem: RobustProblem, residuals: FloatColumn, slopes: FloatColumn) -> FloatColumn:
+    """Return each row's residual without it.
+
+    With the curvature H of the cost, and first and second derivative p, q of the row's loss at its residual r, the
+    solution without the row is off by H^-1 s p / (1 - s' H^-1 s q).
+    """
+    first = problem.pull(residuals) * residuals
+    second = problem.weights * (1.0 + residuals**2) ** -1.5
+    curvature = slopes.T @ (second[:, None] * slopes) + problem.prior.T @ problem.prior
+    reach = np.einsum("ij,ji->i", slopes, np.linalg.solve(curvature, slopes.T))
+    result: FloatColumn = residuals + reach * first / np.maximum(1.0 - reach * second, _MIN_REMAINDER)
+    return result

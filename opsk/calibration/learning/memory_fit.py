@@ -1,0 +1,123 @@
+"""Fits the offsets of memory to the peaks that a site's jobs had, by family of software and by cell.
+
+The constants of the memory model are counted, not fitted: a site shows how much fuller its GPUs are as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from opsk.calibration.fitting.problem import RobustProblem
+from opsk.calibration.learning.cells import CELL_LOG_SIGMA, SiteOffsets, get_family
+from opsk.calibration.learning.evidence import Change, LeftOut, MeasuredJob
+from opsk.calibration.learning.left_out import Solution, solve_with_left_out
+from opsk.calibration.learning.scores import estimate_run_log_sigma
+from opsk.calibration.learning.weights import is_in_reach, weigh_by_owner
+from opsk.costmodel.efficiency.cases import SoftwareOffset, find_offset
+from opsk.costmodel.efficiency.efficiency import Efficiency
+from opsk.costmodel.predict import PreparedRows
+from opsk.costmodel.table import FloatColumn, PlanTable
+from opsk.costmodel.uncertainty.case_spread import apply_case_spread
+
+MEMORY_NOISE = 0.05
+"""Peaks of runs of one plan differ by this: allocator, uneven ranks, when they were sampled."""
+_SHOWN_CHANGE = 0.005
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryFit:
+    """The result of a fit of peaks: the base with offsets of memory, and errors of jobs left out."""
+
+    efficiency: Efficiency
+    left_out: LeftOut
+    changes: tuple[Change, ...]
+    run_log_sigma: float
+
+
+def predict_peaks(jobs: Sequence[MeasuredJob], efficiency: Efficiency) -> FloatColumn:
+    """Return the memory that the driver will report on the fullest GPU of each job [bytes]."""
+    by_offsets: dict[int, tuple[Efficiency, list[int]]] = {}
+    for index, job in enumerate(jobs):
+        chosen = apply_case_spread(efficiency, (), job.case)
+        by_offsets.setdefault(id(chosen.offset), (chosen, []))[1].append(index)
+    result = np.empty(len(jobs))
+    for chosen, indices in by_offsets.values():
+        members = [jobs[index] for index in indices]
+        plans = PlanTable.of([job.plan for job in members])
+        rows = PreparedRows.of([job.model for job in members], plans, [job.cluster for job in members])
+        result[indices] = np.broadcast_to(rows.predict(chosen).memory.device_bytes, (len(members),))
+    return result
+
+
+def fit_site_memory(jobs: Sequence[MeasuredJob], base: Efficiency) -> MemoryFit:
+    """Fit to the peaks of jobs, at least one."""
+    cases = [job.case for job in jobs]
+    measured = np.array([job.peak_bytes for job in jobs], dtype=np.float64)
+    before: FloatColumn = np.log(predict_peaks(jobs, base) / measured)
+    scale = base.spread.memory_offset_log_sigma or CELL_LOG_SIGMA
+    spreads = [apply_case_spread(base, job.assumed, job.case).spread.memory_log_sigma for job in jobs]
+    reached = is_in_reach(before, np.hypot(spreads, CELL_LOG_SIGMA))
+    weights = np.where(reached, weigh_by_owner(jobs), 0.0)
+    offsets = SiteOffsets.over(cases, family_log_sigma=scale, cell_log_sigma=CELL_LOG_SIGMA)
+    solution = _solve(before, offsets.acting, weights)
+    left_out = LeftOut(
+        jobs=tuple(job.id for job in jobs), before=before, after=solution.left_out * MEMORY_NOISE, weights=weights
+    )
+    return _build_result(offsets, solution, left_out, base, scale)
+
+
+def _solve(before: FloatColumn, columns: FloatColumn, weights: FloatColumn) -> Solution:
+    """Return the offsets that explain the errors best."""
+    size = columns.shape[1]
+    free = np.full(size, np.inf)
+    problem = RobustProblem(
+        residuals=lambda vector: (before + columns @ vector) / MEMORY_NOISE,
+        slopes=lambda vector, residuals: columns / MEMORY_NOISE,
+        weights=weights,
+        prior=block_diag(np.eye(size)),
+        offset=np.zeros(size),
+        low=-free,
+        high=free,
+    )
+    return solve_with_left_out(problem, np.zeros(size))
+
+
+def _build_result(
+    offsets: SiteOffsets, solution: Solution, left_out: LeftOut, base: Efficiency, scale: float
+) -> MemoryFit:
+    """Return the base with the offsets of memory."""
+    tables: dict[str, SoftwareOffset] = dict(base.offset)
+    changes: list[Change] = []
+    scales = offsets.scales(scale, CELL_LOG_SIGMA)
+    usual = estimate_run_log_sigma(left_out.after, left_out.weights, base.spread.memory_log_sigma)
+    for column, name in enumerate((*offsets.families, *offsets.cells)):
+        members = left_out.weights * (offsets.acting[:, column] > 0)
+        if not members.sum() > 0:
+            continue
+        family = get_family(name)
+        chosen = offsets.select(name) * scales
+        known = find_offset(base.offset, family) or SoftwareOffset()
+        moved = float(chosen @ solution.vector)
+        run_log_sigma = estimate_run_log_sigma(left_out.after, members, usual)
+        tables[name] = replace(
+            known,
+            memory_log=known.memory_log + moved,
+            memory_log_sigma=float(np.sqrt(chosen @ solution.covariance @ chosen)),
+            memory_run_log_sigma=float(np.hypot(run_log_sigma, CELL_LOG_SIGMA)) if name == family else run_log_sigma,
+            memory_jobs=float(np.count_nonzero(members)),
+        )
+        if abs(moved) > _SHOWN_CHANGE:
+            changes.append(
+                Change(
+                    name=f"offset.{name}.memory", before=float(np.exp(known.memory_log)),
+                    after=float(np.exp(known.memory_log + moved)), unit="measured / predicted",
+                    log_sigma=tables[name].memory_log_sigma,
+                )
+            )  # fmt: skip
+    return MemoryFit(
+        efficiency=replace(base, offset=tables), left_out=left_out, changes=tuple(changes), run_log_sigma=usual
+    )

@@ -1,0 +1,160 @@
+"""Learns a site: one fit to its jobs and its measured nodes, taken only where jobs left out are predicted better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from opsk.calibration.learning.cells import get_family
+from opsk.calibration.learning.evidence import (
+    LearnedQuantity,
+    MeasuredJob,
+    NodeMeasurement,
+    SiteFit,
+)
+from opsk.calibration.learning.joint_rows import NodeRows
+from opsk.calibration.learning.memory_fit import MemoryFit, fit_site_memory, predict_peaks
+from opsk.calibration.learning.scores import judge
+from opsk.calibration.learning.time_fit import TimeFit, fit_site_times
+from opsk.calibration.learning.weights import find_outliers
+from opsk.costmodel.efficiency.cases import SoftwareOffset, find_offset
+from opsk.costmodel.efficiency.efficiency import Efficiency
+from opsk.costmodel.predict import PreparedRows
+from opsk.costmodel.table import FloatColumn, PlanTable
+from opsk.costmodel.uncertainty.case_spread import apply_case_spread
+
+MAX_DESCRIPTION = 2000
+"""Longest description that an efficiency file may have."""
+
+
+def learn_site(
+    base: Efficiency,
+    jobs: Sequence[MeasuredJob],
+    measurements: Sequence[NodeMeasurement] = (),
+    *,
+    current: Efficiency | None = None,
+) -> SiteFit:
+    """Return the efficiencies of a site.
+
+    Parameters
+    ----------
+    base
+        The efficiencies that ship with opsk, or a site's own file: the prior.
+    jobs
+        Jobs that ran well; one without a step time teaches memory alone, one without a peak time alone.
+    measurements
+        Measured nodes of the site.
+    current
+        The fit in use, which a new one must not fall behind on jobs that it has not seen.
+    """
+    timed = [job for job in jobs if job.step_s is not None]
+    measured = [job for job in jobs if job.peak_bytes]
+    nodes = NodeRows(measurements, base)
+    times = fit_site_times(timed, nodes, base) if timed or len(nodes) else None
+    peaks = fit_site_memory(measured, base) if measured else None
+    time = _judge_times(timed, times, current, has_measurement=len(nodes) > 0)
+    memory = _judge_peaks(measured, peaks, current)
+    efficiency = times.efficiency if times is not None and time.is_taken else base
+    if peaks is not None and memory.is_taken:
+        efficiency = replace(efficiency, offset=_merge_memory(efficiency.offset, peaks.efficiency.offset))
+    changes = (
+        *(times.changes if times is not None and time.is_taken else ()),
+        *(peaks.changes if peaks is not None and memory.is_taken else ()),
+    )
+    return SiteFit(
+        efficiency=replace(
+            efficiency,
+            fit=_describe(base, time, memory, measurements),
+            fitted=base.fitted | {job.case for job in timed if time.is_taken},
+            fitted_memory=base.fitted_memory | {job.case for job in measured if memory.is_taken},
+        )
+        if time.is_taken or memory.is_taken
+        else base,
+        time=time,
+        memory=memory,
+        changes=changes,
+        time_left_out=times.left_out if times is not None else None,
+        memory_left_out=peaks.left_out if peaks is not None else None,
+    )
+
+
+def predict_times(jobs: Sequence[MeasuredJob], efficiency: Efficiency) -> FloatColumn:
+    """Return the expected step of each job, with the offset of its cell [s]."""
+    by_offsets: dict[int, tuple[Efficiency, list[int]]] = {}
+    for index, job in enumerate(jobs):
+        chosen = apply_case_spread(efficiency, (), job.case)
+        by_offsets.setdefault(id(chosen.offset), (chosen, []))[1].append(index)
+    result = np.empty(len(jobs))
+    for chosen, indices in by_offsets.values():
+        members = [jobs[index] for index in indices]
+        plans = PlanTable.of([job.plan for job in members])
+        rows = PreparedRows.of([job.model for job in members], plans, [job.cluster for job in members])
+        result[indices] = rows.step_s(chosen)
+    return result
+
+
+def _judge_times(
+    jobs: Sequence[MeasuredJob], fit: TimeFit | None, current: Efficiency | None, *, has_measurement: bool
+) -> LearnedQuantity:
+    if fit is None:
+        return LearnedQuantity(jobs=0, why_not="no job with a step time, and no measured node")
+    measured = np.array([job.step_s for job in jobs], dtype=np.float64)
+    errors = None if current is None or not jobs else np.log(predict_times(jobs, current) / measured)
+    outliers = find_outliers(jobs, fit.left_out.after, fit.left_out.weights, fit.run_log_sigma, "step time")
+    return judge(jobs, fit.left_out, errors, outliers, has_measurement=has_measurement)
+
+
+def _judge_peaks(jobs: Sequence[MeasuredJob], fit: MemoryFit | None, current: Efficiency | None) -> LearnedQuantity:
+    if fit is None:
+        return LearnedQuantity(jobs=0, why_not="no job whose memory was measured")
+    measured = np.array([job.peak_bytes for job in jobs], dtype=np.float64)
+    errors = None if current is None else np.log(predict_peaks(jobs, current) / measured)
+    outliers = find_outliers(jobs, fit.left_out.after, fit.left_out.weights, fit.run_log_sigma, "memory")
+    return judge(jobs, fit.left_out, errors, outliers)
+
+
+def _merge_memory(
+    offsets: Mapping[str, SoftwareOffset], learned: Mapping[str, SoftwareOffset]
+) -> dict[str, SoftwareOffset]:
+    """Return offsets with the memory of learned ones; a cell that only these have takes its family's time."""
+    merged = dict(offsets)
+    for name, item in learned.items():
+        before = merged.get(name) or find_offset(offsets, get_family(name)) or SoftwareOffset()
+        merged[name] = replace(
+            before,
+            memory_log=item.memory_log,
+            memory_log_sigma=item.memory_log_sigma,
+            memory_run_log_sigma=item.memory_run_log_sigma,
+            memory_jobs=item.memory_jobs,
+        )
+    return _fill_memory(merged)
+
+
+def _fill_memory(offsets: dict[str, SoftwareOffset]) -> dict[str, SoftwareOffset]:
+    """Return offsets in which cells whose memory no job shows have their family's."""
+    for name, item in offsets.items():
+        family = get_family(name)
+        if name != family and not item.memory_jobs and family in offsets:
+            shared = offsets[family]
+            offsets[name] = replace(
+                item,
+                memory_log=shared.memory_log,
+                memory_log_sigma=shared.memory_log_sigma,
+                memory_run_log_sigma=shared.memory_run_log_sigma,
+            )
+    return offsets
+
+
+def _describe(
+    base: Efficiency, time: LearnedQuantity, memory: LearnedQuantity, measurements: Sequence[NodeMeasurement]
+) -> str:
+    """Describe what a fit was made from, in one line."""
+    parts = []
+    if time.is_taken:
+        parts.append(f"the times of {time.jobs} jobs of this site")
+    if memory.is_taken:
+        parts.append(f"the memory of {memory.jobs}")
+    parts += [f"a measured node of {item.cluster.node.gpu.name}" for item in measurements if time.is_taken]
+    return f"{', '.join(parts)}; from the fit to {base.fit}"[:MAX_DESCRIPTION]
