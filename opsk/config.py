@@ -14,6 +14,8 @@ from pydantic_core import ErrorDetails
 from opsk.errors import ConfigError
 
 DEFAULT_PATH = Path("/etc/opsk/opsk.toml")
+PUBLISHED_FIT = "efficiency.toml"
+"""Name of the published fit in the folder of learning."""
 KEYS_PAGE = "docs/reference/site-configuration.md"
 
 PolicyAction = Literal["off", "shadow", "annotate", "advise", "hold", "reject"]
@@ -138,6 +140,26 @@ class HistoryConfig(BaseModel):
     days: int = Field(default=180, ge=1, le=3650)
     runs: int = Field(default=20, ge=1, le=100)
     refresh_s: float = Field(default=60.0, ge=1, le=86400)
+
+
+class LearningConfig(BaseModel):
+    """Settings of learning from the site's own jobs and measured nodes; it needs a store and ``opsk top --record``.
+
+    Parameters
+    ----------
+    enabled
+        Refit every night (``opsk-learn.timer``), and predict with the published fit.
+    folder
+        Folder of the fits; those who predict must be able to read it, the advisor's user to write.
+    days
+        Only jobs of so many days count.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    enabled: bool = False
+    folder: Path = Path("/var/lib/opsk-learning")
+    days: int = Field(default=180, ge=1, le=3650)
 
 
 class StoreConfig(BaseModel):
@@ -279,11 +301,17 @@ class SiteConfig(BaseModel):
     advisor: AdvisorConfig = AdvisorConfig()
     exporter: dict[str, Any] = {}
     history: HistoryConfig = HistoryConfig()
+    learning: LearningConfig = LearningConfig()
     postmortem: PostmortemConfig = PostmortemConfig()
     slurm: SlurmConfig = SlurmConfig()
     storage: StorageConfig = StorageConfig()
     store: StoreConfig = StoreConfig()
     top: TopConfig = TopConfig()
+
+    def find_efficiency_file(self) -> Path | None:
+        """Return the file that predictions use: the published fit where the site learns, else ``efficiency``."""
+        published = self.learning.folder / PUBLISHED_FIT
+        return published if self.learning.enabled and published.is_file() else self.efficiency
 
 
 def load_site(path: Path | None = None) -> SiteConfig:

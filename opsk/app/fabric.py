@@ -180,7 +180,7 @@ def _compute_prices(
 ) -> tuple[dict[int, Price], list[Assumption]]:
     """Return the price of each finding that has one, by its identity, and the assumptions."""
     site = load_site()
-    efficiency = load_efficiency(site.efficiency)
+    efficiency = load_efficiency(site.find_efficiency_file())
     spec, assumed = _resolve_cluster(rails, request.cluster or site.cluster)
     jobs = lru_cache(maxsize=None)(lambda nodes: reference_jobs(spec, nodes, spec.node.gpus, efficiency))
     adaptive = request.adaptive or site.adaptive_routing

@@ -372,12 +372,14 @@ def round_value(value: float) -> float:
 
 
 def _iterate_tables(efficiency: Efficiency) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the values of every table of the file, in order; memory is not fitted and not written."""
+    """Yield the name and the values of every table of the file, in order; memory only where it is a site's own."""
     for member in sorted(efficiency.gpu):
         yield f"gpu.{member or OTHER}", efficiency.gpu[member]
     for family in sorted(efficiency.software):
         yield f"software.{family.value}", efficiency.software[family]
     yield "links", efficiency.links
+    if efficiency.memory != DEFAULT.memory:
+        yield "memory", efficiency.memory
     for member in sorted(efficiency.offset):
         yield f"offset.{_quote(member) if '/' in member else member or OTHER}", efficiency.offset[member]
     yield "spread", efficiency.spread

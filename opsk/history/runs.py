@@ -8,7 +8,7 @@ from typing import Any
 
 MIN_OBSERVED_S = 30.0
 """After so long a program has mostly taken the memory that it needs; a peak that was observed for less is none."""
-_WHOLE = frozenset({"COMPLETED", "TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL", "DEADLINE"})
+WHOLE_STATES = frozenset({"COMPLETED", "TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL", "DEADLINE"})
 """States of runs that worked until they ended: those of a failed one may have ended before it took its memory."""
 
 
@@ -61,7 +61,7 @@ class PastRun:
     @property
     def has_memory(self) -> bool:
         """Whether its peak is that of the whole program."""
-        return bool(self.memory_peak_bytes) and self.observed_s >= MIN_OBSERVED_S and self.state in _WHOLE
+        return bool(self.memory_peak_bytes) and self.observed_s >= MIN_OBSERVED_S and self.state in WHOLE_STATES
 
     def packed(self) -> dict[str, Any]:
         """Return this as JSON values, without what is unknown."""

@@ -140,8 +140,9 @@ def test_every_key_is_on_the_page_that_mistakes_point_to() -> None:
     page = (Path(__file__).parents[2] / config.KEYS_PAGE).read_text(encoding="utf-8")
     tables = {
         "": SiteConfig.model_fields.keys()
-        - {"advisor", "exporter", "history", "postmortem", "slurm", "storage", "store", "top"},
+        - {"advisor", "exporter", "history", "learning", "postmortem", "slurm", "storage", "store", "top"},
         "history": config.HistoryConfig.model_fields.keys(),
+        "learning": config.LearningConfig.model_fields.keys(),
         "rule": config.PolicyRule.model_fields.keys(),
         "advisor": config.AdvisorConfig.model_fields.keys(),
         "postmortem": config.PostmortemConfig.model_fields.keys(),

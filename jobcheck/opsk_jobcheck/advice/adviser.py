@@ -445,7 +445,7 @@ def build_site_adviser(
     with _name_config_key("fabric", is_from_config=not fabric):
         fabric_dump = read_dumps(dumps) if dumps else None
     with _name_config_key("efficiency", is_from_config=True):
-        efficiency = load_efficiency(site.efficiency)
+        efficiency = load_efficiency(site.find_efficiency_file())
     rails = find_rails(fabric_dump) if fabric_dump else None
     routes = build_routes(fabric_dump, rails, adaptive=site.adaptive_routing) if rails else None
     return Adviser(

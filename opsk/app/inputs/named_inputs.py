@@ -83,12 +83,14 @@ def load_model(named: str, *, seq: int | None = None) -> tuple[ModelShape, tuple
 def load_efficiency(path: str | Path | None) -> Efficiency:
     """Return the efficiencies of a file; without one the site's, and without those the ones that ship with opsk.
 
+    The site's are the published fit where the site learns, else those that its configuration names.
+
     Raises
     ------
     InputError
         Names the file and everything that is wrong in it.
     """
-    path = path or load_site().efficiency
+    path = path or load_site().find_efficiency_file()
     if path is None:
         return DEFAULT
     text = read_text_file(path, max_bytes=MAX_BYTES, hint="opsk calibrate RUNS.csv --output FILE writes one")

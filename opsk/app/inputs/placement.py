@@ -113,7 +113,7 @@ def gather_inputs(request: Request, slurm: SlurmClient) -> PlacementInputs:
         more = [*more, *fitted]
     step = COMMUNICATION_ONLY
     if cluster and (file or request.work):  # no step can be predicted for a stand-in model
-        step = step_model(model, plan, as_cabled(cluster, inputs.rails), load_efficiency(site.efficiency))
+        step = step_model(model, plan, as_cabled(cluster, inputs.rails), load_efficiency(site.find_efficiency_file()))
     return PlacementInputs(
         model=model,
         plan=plan,

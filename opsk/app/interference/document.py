@@ -55,7 +55,7 @@ def query_interference(
         fabric_links=fabric_links,
         fabric=inputs.fabric,
         cluster=as_cabled(inputs.cluster, inputs.rails) if inputs.cluster is not None else None,
-        efficiency=load_efficiency(site_config.efficiency),
+        efficiency=load_efficiency(site_config.find_efficiency_file()),
         storage=site_config.storage,
         rates=read.rates if read is not None else None,
     )

@@ -14,7 +14,6 @@ from opsk.app.inputs.job_work import find_job_work
 from opsk.app.inputs.named_inputs import load_efficiency
 from opsk.app.inputs.node_files import match_fabric_names, read_node_files
 from opsk.app.inputs.placement import PlacementInputs, Request, gather_inputs
-from opsk.config import load_site
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.fabric.hb_domains import find_hb_domains
 from opsk.fabric.node.node_topology import NodeTopology
@@ -365,7 +364,7 @@ def _build_situation(
         step=inputs.step,
         order=order or RankOrder.TP_CP_EP_DP_PP,
         cluster=as_cabled(inputs.cluster, inputs.rails) if inputs.cluster else None,
-        efficiency=load_efficiency(load_site().efficiency),
+        efficiency=load_efficiency(None),
     )
 
 

@@ -8,7 +8,7 @@ from opsk.calibration.accuracy.cross_validation import ErrorFigures
 from opsk.costmodel.efficiency.cases import Case, build_case
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.table import FloatColumn
-from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS, TIME_INPUTS
+from opsk.costmodel.uncertainty.inputs import TIME_INPUTS
 from opsk.hardware.spec import ClusterSpec
 from opsk.probe.document import ProbeDocument
 from opsk.workload.model import ModelShape
@@ -52,11 +52,6 @@ class MeasuredJob:
     def time_assumptions(self) -> int:
         """Number of assumed inputs of its time."""
         return len(self.assumed & TIME_INPUTS)
-
-    @property
-    def memory_assumptions(self) -> int:
-        """Number of assumed inputs of its memory."""
-        return len(self.assumed & MEMORY_INPUTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

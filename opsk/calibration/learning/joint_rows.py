@@ -26,7 +26,7 @@ PROBE_LOG_SIGMA = 0.05
 """How far kernels in training lie from the same kernels alone: clocks under a mixed load, caches, neighbours."""
 DISTURBED_WEIGHT = 0.25
 """Weight of a measurement under a clock that heat held down, or with repetitions that differ: twice the noise."""
-SERIES_WEIGHT = 1.0
+SERIES_WEIGHT = 4.0
 """Weight of all shapes of a series together, in jobs."""
 
 

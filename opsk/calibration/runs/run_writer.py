@@ -395,7 +395,7 @@ def compute_steady_step_s(intervals: Sequence[MeasuredInterval]) -> float | None
 
 
 def build_advised_row(
-    document: Mapping[str, Any], cluster: ClusterSpec, *, name: str, step_s: float, gpus: int | None = None
+    document: Mapping[str, Any], cluster: ClusterSpec, *, name: str, step_s: float | None, gpus: int | None = None
 ) -> dict[str, str]:
     """Return the row of a job from its stored advice, as ``opsk check --json`` prints it; empty is "not stated"."""
     workload = _get_table(document, "workload")
@@ -413,7 +413,7 @@ def build_advised_row(
         "nic_gbps": f"{as_gbit_per_s(node.nic_bytes_per_s_per_gpu):.6g}",
         "nics_per_node": node.nics,
         "gpus": gpus,
-        "iter_time_s": f"{step_s:.6g}",
+        "iter_time_s": "" if step_s is None else f"{step_s:.6g}",
         "ffn_hidden": model.get("expert_ffn") if model.get("experts") else model.get("ffn"),
         **{column: model.get(field) for field, column in _MODEL.items()},
         **{field: value for field in _PLAN if (value := plan.get(field)) is not None},

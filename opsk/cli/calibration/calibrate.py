@@ -14,12 +14,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from opsk.app.learning.store_jobs import read_store_jobs, require_jobs
+from opsk.app.site_store import open_site_store
 from opsk.calibration.calibration import calibrate as find_parameters
 from opsk.calibration.calibration import calibration_document, render_calibration
 from opsk.calibration.fitting.fit import FitSettings, Start
 from opsk.calibration.fitting.offsets import SOURCE_LOG_SIGMA
 from opsk.calibration.runs.runs import Run, read_runs
-from opsk.cli.calibration.store_runs import read_store_runs
+from opsk.cli.calibration.learning import build_output_document, learn, show_fit, undo
 from opsk.cli.document import echo_json
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.errors import ExitStatus, InputError
@@ -32,6 +34,21 @@ MAX_PROCESSES = 8
 @click.command()
 @click.argument("runs_file", required=False, metavar="[RUNS.csv]", type=click.Path(path_type=Path))
 @click.option("--from-store", is_flag=True, help="Take jobs of the site's store that ran well too.")
+@click.option(
+    "--probe",
+    "probes",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Fit to a node that opsk probe measured as well; repeatable.",
+)
+@click.option(
+    "--learn",
+    "is_learning",
+    is_flag=True,
+    help="Fit to the store and to all measured nodes, and publish the fit if it is better: what opsk-learn.timer does.",
+)
+@click.option("--undo", "is_undone", is_flag=True, help="Go back to the fit before the published one.")
 @click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the efficiencies here, as TOML.")
 @click.option(
     "--source-exponent",
@@ -76,6 +93,9 @@ def calibrate(
     runs_file: Path | None,
     *,
     from_store: bool,
+    probes: tuple[Path, ...],
+    is_learning: bool,
+    is_undone: bool,
     output: Path | None,
     source_exponent: float | None,
     from_priors: bool,
@@ -93,14 +113,25 @@ def calibrate(
     Runs that were not measured, or whose notes say that they cannot be compared, are passed over. The file that
     --output writes is read by --efficiency of the other commands, and by the site configuration.
 
-    Exit status: 0 a fit; 2 the table cannot be read, or there is nothing to fit to.
+    With --probe or --learn, the fit has offsets of each kind of jobs and of memory too. It is taken only where the
+    site's jobs, left out one by one, are predicted better than before; it says what moved, and names jobs that the
+    others contradict.
+
+    Exit status: 0 a fit; 1 one that is not taken, as it is no better; 2 a table or a measurement cannot be read, or
+    there is nothing to fit to.
     """
     if output is not None and not output.parent.is_dir():
         raise InputError(escape(f"{output}: there is no folder {output.parent}"), hint="make it first")
+    if is_undone or is_learning or probes:
+        if runs_file is not None or from_priors or without:
+            raise click.UsageError("--probe, --learn and --undo take no RUNS.csv, --from-priors or --without")
+        if is_undone:
+            return undo(as_json=as_json)
+        return learn(probes, as_json=as_json) if is_learning else _fit_site(probes, output, from_store, as_json)
     if runs_file is None and not from_store:
-        raise click.UsageError("give RUNS.csv, or --from-store")
+        raise click.UsageError("give RUNS.csv, --from-store, --probe, --learn or --undo")
     runs = _read_runs(runs_file) if runs_file is not None else ()
-    runs += read_store_runs().runs if from_store else ()
+    runs += _read_store_runs() if from_store else ()
     runs = _filter_runs(runs, {source for name in without.split(",") if (source := name.strip())})
     result = find_parameters(
         runs,
@@ -117,6 +148,32 @@ def calibrate(
     else:
         print_calibration(document)
     return ExitStatus.ANSWER
+
+
+def _fit_site(probes: Sequence[Path], output: Path | None, from_store: bool, as_json: bool) -> int:
+    """Fit to measured nodes and to jobs of the store, and write the fit where it is better."""
+    status, result, text = show_fit(probes, from_store=from_store, as_json=as_json)
+    if output is not None and result.fit.is_taken:
+        _write_atomically(output, result.text)
+    if as_json:
+        echo_json(build_output_document(result, output))
+        return status
+    click.echo(text, nl=False)
+    if output is not None:
+        click.echo(escape(f"written to {output}") if result.fit.is_taken else "nothing is written")
+    return status
+
+
+def _read_store_runs() -> tuple[Run, ...]:
+    """Return the timed jobs of the site's store, and report those that do not count."""
+    jobs = require_jobs(read_store_jobs(open_site_store(writing=False), with_memory=False))
+    reasons = jobs.describe_left_out()
+    click.echo(
+        f"opsk: {len(jobs.runs.runs)} jobs of the store count" + (f"; left out: {reasons}" if reasons else ""), err=True
+    )
+    for run in jobs.runs.unpredictable:
+        click.echo(escape(f"opsk: job {run.id} of the store cannot be predicted: {run.why}"), err=True)
+    return jobs.runs.runs
 
 
 def _read_runs(path: Path) -> tuple[Run, ...]:

@@ -214,7 +214,9 @@ def _write_request(folder: Path, tables: Mapping[str, Any], options: PlanOptions
     if str(model.get(LIKE, "")).endswith(".json"):
         search["model"] = _copy(folder, model.pop(LIKE), "model")
     default = str(files("opsk.costmodel.efficiency").joinpath("efficiency.toml"))
-    search["efficiency"] = _copy(folder, options.efficiency or load_site().efficiency or default, "efficiency")
+    search["efficiency"] = _copy(
+        folder, options.efficiency or load_site().find_efficiency_file() or default, "efficiency"
+    )
     written = {"": top, **{name: tables[name] for name in VALUES if name in tables}, "model": model, SEARCH: search}
     write_atomically(folder / REQUEST, _format_toml(written).encode())
 

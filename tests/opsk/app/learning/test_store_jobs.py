@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from opsk.app.learning.store_jobs import read_store_jobs, require_jobs, select_rows
 from opsk.calibration.runs.run_writer import COLUMNS, MeasuredInterval, compute_steady_step_s
 from opsk.calibration.runs.runs import parse_runs
-from opsk.cli.calibration.store_runs import select_rows
+from opsk.errors import InputError
 from opsk.store.database.engine import open_store
 from opsk.store.records.advice import AdviceGiven
-from opsk.store.writing import DirectWriter
+from opsk.store.records.failures import FailureSeen
+from opsk.store.records.reports import Report
+from opsk.store.records.use import JobUsed
+from opsk.store.writing import DirectWriter, Record
 from tests.fakes.store_records import HASH, NOON, failure, interval, job, later
 
 DOCUMENT = {
@@ -67,9 +71,68 @@ def test_jobs_that_failed_or_of_which_no_advice_was_kept_are_none(engine: Engine
     assert select_rows(engine) == []
 
 
+def used(number: str, **more: object) -> JobUsed:
+    values = {
+        "cluster": "titan", "job": number, "submitted_at": NOON, "at": later(hours=1), "uid": 1, "script_key": HASH,
+        "command_key": HASH, "state": "COMPLETED", "observed_s": 3000.0, "memory_peak_bytes": 6e10, **more,
+    }  # fmt: skip
+    return JobUsed(**values)  # type: ignore[arg-type]
+
+
+def losses(number: str) -> Report:
+    return Report(
+        cluster="titan", job=number, at=later(minutes=4), report="losses", form="json", root_cause="data_loading",
+        content="{}",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("records", "job_fields", "why"),
+    [
+        ([losses("7")], {}, "slowed by data loading"),
+        ([failure(node="n5", at=later(minutes=-9))], {"node_list": "n[4-11]"}, "on a node with a failure"),
+        ([failure(node="n5", at=later(minutes=2), cleared_at=later(minutes=3))], {"node_list": "n5"},
+         "on a node with a failure"),
+        ([used("7", idle_gpus=2)], {}, "with idle GPUs"),
+        ([], {"state": "FAILED"}, "with a failure"),
+    ],
+)  # fmt: skip
+def test_a_job_that_ran_badly_does_not_teach(
+    engine: Engine, records: list[Record], job_fields: dict[str, object], why: str
+) -> None:
+    DirectWriter(engine).write([given(), *advised("7", **job_fields), *records])  # type: ignore[list-item]
+    jobs = read_store_jobs(engine)
+    assert (jobs.jobs, dict(jobs.left_out)) == ((), {why: 1})
+    with pytest.raises(InputError, match=f"1 {why}"):
+        require_jobs(jobs)
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        failure(node="n5", at=later(hours=-3), cleared_at=later(hours=-2)),  # before it ran
+        failure(node="n99"),  # elsewhere
+        failure(node="n5", at=later(minutes=2), cleared_at=later(minutes=2)),  # an XID that asks for nothing
+    ],
+)
+def test_failures_elsewhere_or_before_do_not_matter(engine: Engine, harmless: FailureSeen) -> None:
+    DirectWriter(engine).write([given(), *advised("7", node_list="n[4-11]", ended_at=later(hours=1)), harmless])  # type: ignore[list-item]
+    assert len(read_store_jobs(engine).jobs) == 1
+
+
+def test_a_job_carries_its_owner_its_peak_and_whether_it_is_new(engine: Engine) -> None:
+    ended = {"ended_at": later(hours=1), "user": "ada"}
+    quick = job("8", script_hash=HASH, gpus=64, **ended)  # never steady: its memory alone teaches
+    DirectWriter(engine).write([given(), *advised("7", **ended), used("7"), quick, used("8", observed_s=60.0)])  # type: ignore[list-item]
+    by_id = {item.id: item for item in read_store_jobs(engine, new_since=later(minutes=30)).jobs}
+    assert (by_id["7"].owner, by_id["7"].step_s, by_id["7"].peak_bytes, by_id["7"].is_new) == ("ada", 10.1, 6e10, True)
+    assert (by_id["8"].step_s, by_id["8"].peak_bytes) == (None, 6e10)
+    assert [item.id for item in read_store_jobs(engine, with_memory=False).jobs] == ["7"]
+
+
 @pytest.mark.parametrize("document", [None, [], {"cluster": 3, "workload": []}, {"cluster": {"name": "no such"}}])
 def test_odd_documents_are_passed_over(engine: Engine, document: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opsk.cli.calibration.store_runs.resolve_cluster", lambda named, wrong: None)
+    monkeypatch.setattr("opsk.app.learning.store_jobs.resolve_cluster", lambda named, wrong: None)
     DirectWriter(engine).write([given(document), *advised("7")])  # type: ignore[list-item]
     assert select_rows(engine) == []
 
