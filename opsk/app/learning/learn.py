@@ -11,7 +11,7 @@ from typing import Any
 from opsk.app.inputs.named_inputs import load_efficiency
 from opsk.app.learning.document import build_document
 from opsk.app.learning.fits import StoredFit, list_fits, lock_folder, publish_fit, read_undone_at
-from opsk.app.learning.nodes import SiteNodes, store_node, list_stored_nodes, read_nodes, read_probe
+from opsk.app.learning.nodes import SiteNodes, list_stored_nodes, read_nodes, read_probe, store_node
 from opsk.app.learning.store_jobs import StoreJobs, read_store_jobs, require_jobs
 from opsk.app.site_store import open_site_store
 from opsk.calibration.calibration import render_efficiency_toml

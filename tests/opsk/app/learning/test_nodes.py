@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opsk.app.learning.nodes import store_node, list_stored_nodes, read_driver, read_nodes, read_probe
+from opsk.app.learning.nodes import list_stored_nodes, read_driver, read_nodes, read_probe, store_node
 from opsk.config import SiteConfig
 from opsk.errors import InputError
 from tests.fakes.probe_documents import LOADED, probe_document
