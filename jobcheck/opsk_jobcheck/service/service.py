@@ -21,6 +21,7 @@ from opsk_jobcheck.records.audit import AuditLog
 from opsk_jobcheck.records.record_queue import RecordQueue
 from opsk_jobcheck.service.answering import Answerer
 from opsk_jobcheck.service.connections import Connections, Limits, Listener, listen, notify, submit_uids
+from opsk_jobcheck.service.reloads import FitWatch, Reloads
 from opsk_jobcheck.service.session import AnswerResult, Session
 from opsk_jobcheck.service.shared_cluster import SharedCluster
 from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer, Question
@@ -69,6 +70,10 @@ class Advisor:
         self._history.start()
         gc.freeze()  # loaded objects stay: scanning them again and again has no use
         gc.set_threshold(*COLLECT_AFTER)
+
+    def get_site(self) -> SiteConfig:
+        """Return the configuration in use."""
+        return self._site
 
     def accept(self, listener: Listener) -> None:
         """Serve new connections from now on."""
@@ -197,6 +202,8 @@ def serve(
 ) -> None:
     """Answer the submit hooks until SIGTERM or SIGINT; SIGHUP reads the configuration again.
 
+    A fit that the site publishes is loaded without it.
+
     Parameters
     ----------
     site
@@ -230,11 +237,13 @@ def _event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
 async def _serve(advisor: Advisor, site: SiteConfig, load: Callable[[], SiteConfig]) -> None:
     """Run until stopped, also while it starts or reloads."""
     loop = asyncio.get_running_loop()
-    stopped, reloaded = asyncio.Event(), asyncio.Event()
+    stopped, reloads = asyncio.Event(), Reloads()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    loop.add_signal_handler(signal.SIGHUP, reloaded.set)
-    serving = asyncio.create_task(_serve_on(advisor, site, load, reloaded))
+    loop.add_signal_handler(signal.SIGHUP, reloads.request_configuration)
+    fit_watch = FitWatch(site)
+    serving = asyncio.create_task(_serve_on(advisor, site, load, reloads))
+    watching = asyncio.create_task(fit_watch.watch(advisor.get_site, reloads))
     stopping = asyncio.create_task(stopped.wait())
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -242,15 +251,13 @@ async def _serve(advisor: Advisor, site: SiteConfig, load: Callable[[], SiteConf
             serving.result()
     finally:
         notify("STOPPING=1")
-        for task in (serving, stopping):
+        for task in (serving, stopping, watching):
             task.cancel()
-        await asyncio.gather(serving, stopping, return_exceptions=True)
+        await asyncio.gather(serving, stopping, watching, return_exceptions=True)
         await advisor.close()
 
 
-async def _serve_on(
-    advisor: Advisor, site: SiteConfig, load: Callable[[], SiteConfig], reloaded: asyncio.Event
-) -> None:
+async def _serve_on(advisor: Advisor, site: SiteConfig, load: Callable[[], SiteConfig], reloads: Reloads) -> None:
     """Start, then accept connections and reload on request, until cancelled."""
     await advisor.start()
     listener = listen(site.advisor)
@@ -259,9 +266,8 @@ async def _serve_on(
         notify("READY=1")
         log.info("answers on %s", listener.path or "the socket that systemd passed")
         while True:
-            await reloaded.wait()
-            reloaded.clear()
-            await advisor.reload(load)
+            reads_configuration = await reloads.wait()
+            await advisor.reload(load if reads_configuration else advisor.get_site)
     finally:
         advisor.refuse(listener)
         listener.release()
