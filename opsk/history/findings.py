@@ -83,17 +83,20 @@ def summarise(
     gpu: RequestedGpu,
     time_limit_s: float | None = None,
     is_same_script: bool = True,
+    account: str = "",
 ) -> History | None:
     """Return what earlier runs mean for a submission; ``None`` without any run.
 
     Parameters
     ----------
     runs
-        Runs of the same program by the same user, in any order.
+        Runs of the same program, in any order.
     gpu
         The GPU that the submission requests.
     time_limit_s
         The time that it requests [s].
+    account
+        The account whose runs they are, for its coordinators; empty where they are the user's own.
     """
     ordered = tuple(sorted(runs, key=lambda run: -run.ended_at_s))
     if not ordered:
@@ -102,15 +105,17 @@ def summarise(
     if GPUS not in settings and GPUS in ordered[0].settings:
         settings = {**settings, GPUS: ordered[0].settings[GPUS]}  # the request does not say how many
     memory = estimate_memory(ordered, settings)
-    subject = "this script" if is_same_script else escape(submission.command) or "this command"
+    program = "this script" if is_same_script else escape(submission.command) or "this command"
+    subject = f"{program} in account {escape(account)}" if account else program
+    whose = "" if account else "your "
     recent = ordered[:LAST_RUNS]
     candidates = (
-        _judge_memory(memory, gpu, subject) if memory is not None else None,
+        _judge_memory(memory, gpu, subject, whose) if memory is not None else None,
         _describe_change(memory, gpu) if memory is not None else None,
         _judge_time(recent, ordered, time_limit_s),
         _judge_host_memory(recent),
         _judge_idle(recent),
-        _judge_failures(recent),
+        _judge_failures(recent, whose),
     )
     findings = [finding for finding in candidates if finding is not None]
     if not findings:
@@ -118,7 +123,7 @@ def summarise(
     return History(runs=ordered, is_same_script=is_same_script, memory=memory, findings=tuple(findings))
 
 
-def _judge_memory(memory: MemoryEstimate, gpu: RequestedGpu, subject: str) -> Finding:
+def _judge_memory(memory: MemoryEstimate, gpu: RequestedGpu, subject: str, whose: str) -> Finding:
     """Return the sentence on measured memory, and whether the requested GPU has as much."""
     runs = [run for run in memory.runs[:LAST_RUNS] if run.memory_peak_bytes]
     peaks = sorted(run.memory_peak_bytes or 0.0 for run in runs)
@@ -126,7 +131,7 @@ def _judge_memory(memory: MemoryEstimate, gpu: RequestedGpu, subject: str) -> Fi
     spread = f" ({as_gib(peaks[0]):.1f}–{as_gib(peaks[-1]):.1f})" if as_gib(peaks[-1] - peaks[0]) >= 0.1 else ""
     on = ", ".join(dict.fromkeys(_name_gpu(run) for run in runs if run.gpu_type))
     count = "last run" if len(runs) == 1 else f"last {len(runs)} runs"
-    text = f"your {count} of {subject} peaked at {as_gib(middle):.1f} GiB a GPU{f' on {on}' if on else ''}{spread}"
+    text = f"{whose}{count} of {subject} peaked at {as_gib(middle):.1f} GiB a GPU{f' on {on}' if on else ''}{spread}"
     if memory.changes or memory.expected_bytes is None or memory.low_bytes is None or memory.high_bytes is None:
         return Finding(kind=FindingKind.MEMORY, text=text)
     ending, is_warning = _judge_fit(memory, gpu, runs)
@@ -232,10 +237,10 @@ def _judge_idle(recent: Sequence[PastRun]) -> Finding | None:
     return None
 
 
-def _judge_failures(recent: Sequence[PastRun]) -> Finding | None:
+def _judge_failures(recent: Sequence[PastRun], whose: str) -> Finding | None:
     """Return the sentence on a program that failed again and again."""
     failed = [run for run in recent if run.state in _FAILED]
     if len(failed) < 2 or any(run.state == "COMPLETED" for run in recent):
         return None
-    text = f"{len(failed)} of your last {format_count(len(recent), 'run')} failed, and none completed"
+    text = f"{len(failed)} of {whose or 'the '}last {format_count(len(recent), 'run')} failed, and none completed"
     return Finding(kind=FindingKind.FAILED, text=text, is_warning=True)

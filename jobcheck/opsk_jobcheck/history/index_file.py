@@ -31,6 +31,11 @@ def build_key(uid: int, level: Level, key: str) -> bytes:
     return hashlib.blake2b(f"{uid} {level} {key}".encode(), digest_size=_KEY_BYTES).digest()
 
 
+def build_account_key(account: str, level: Level, key: str) -> bytes:
+    """Return the key of a program of an account; only its coordinators are looked up by it."""
+    return hashlib.blake2b(f"account {account}\0{level} {key}".encode(), digest_size=_KEY_BYTES).digest()
+
+
 def write_index(path: Path, documents: Mapping[bytes, bytes], header: Mapping[str, Any]) -> None:
     """Replace the file; it can be read by this user alone.
 

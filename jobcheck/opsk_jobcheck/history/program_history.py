@@ -1,7 +1,7 @@
 """Recognises the submissions of an advisor's users, and looks up what earlier runs of the same program used.
 
-A lookup reads a file that another process writes, and never waits. A user gets the history of their own runs alone: the
-uid of the peer is part of every key.
+A lookup reads a file that another process writes, and never waits. A user gets the history of their own runs: the uid
+of the peer is part of the key. Only coordinators of an account are looked up by the keys of the account as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from opsk.history.findings import History, RequestedGpu, summarise
 from opsk.history.runs import PastRun
 from opsk.history.submission import Submission, read_submission
 from opsk_jobcheck.advice.site_errors_file import FOLDER_VARIABLE
-from opsk_jobcheck.history.index_file import FILE_NAME, IndexFile, build_key
+from opsk_jobcheck.history.index_file import FILE_NAME, IndexFile, Level, build_account_key, build_key
 from opsk_jobcheck.submission.protocol import AdviseQuestion
 from opsk_jobcheck.submission.request import SlurmRequest, command_text, parse_options
 from opsk_jobcheck.workers.supervision import FolderProcess
@@ -96,17 +96,24 @@ class HistoryFile:
         self._index: IndexFile | None = None
 
     def find(self, uid: int, submission: Submission, time_limit_s: float | None) -> History | None:
-        """Return what is known of a submission; ``None`` where its user never ran the program."""
+        """Return what is known of a submission; ``None`` where there are no runs of it that its user may see.
+
+        A user's own runs come first, then those of the accounts that the user coordinates.
+        """
         self._look()
         if self._index is None:
             return None
-        for level, key in (("script", submission.script_key), ("command", submission.command_key)):
-            document = self._index.find(build_key(uid, level, key))  # type: ignore[arg-type]
+        levels: tuple[tuple[Level, str], ...] = (("script", submission.script_key), ("command", submission.command_key))
+        keys = [("", level, build_key(uid, level, key)) for level, key in levels]
+        for account in self._index.header.get("coordinators", {}).get(str(uid), ()):
+            keys += [(account, level, build_account_key(account, level, key)) for level, key in levels]
+        for account, level, index_key in keys:
+            document = self._index.find(index_key)
             if document is not None:
                 runs = [PastRun.unpacked(entry) for entry in json.loads(document)]
                 return summarise(
                     runs, submission, gpu=self._find_gpu(submission, runs), time_limit_s=time_limit_s,
-                    is_same_script=level == "script",
+                    is_same_script=level == "script", account=account,
                 )  # fmt: skip
         return None
 

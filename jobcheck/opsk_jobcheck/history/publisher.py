@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,8 +32,9 @@ from opsk.store.database.urls import default_url
 from opsk.store.records.use import JobUsed, find_used
 from opsk_jobcheck.advice.site_errors_file import FILE_NAME as SITE_ERRORS
 from opsk_jobcheck.advice.site_errors_file import write_site_errors
+from opsk_jobcheck.cluster_state.coordinators import CoordinatorLookup
 from opsk_jobcheck.history.gpu_memory import list_gpu_memory
-from opsk_jobcheck.history.index_file import FILE_NAME, build_key, write_index
+from opsk_jobcheck.history.index_file import FILE_NAME, Level, build_account_key, build_key, write_index
 from opsk_jobcheck.submission.protocol import read_frame
 
 NICENESS = 10
@@ -61,6 +62,7 @@ class RunIndex:
     runs: int
     days: int
     _by_key: dict[bytes, dict[Key, tuple[datetime, bytes]]] = field(default_factory=lambda: defaultdict(dict))
+    _accounts: dict[bytes, str] = field(default_factory=dict)
     _capacities: dict[str, Counter[float]] = field(default_factory=lambda: defaultdict(Counter))
 
     def add(self, rows: Iterable[JobUsed], now: datetime) -> bool:
@@ -72,8 +74,7 @@ class RunIndex:
                 continue
             packed = (row.ended_at, json.dumps(build_past_run(row).packed()).encode("ascii"))
             key: Key = (row.cluster, row.job, row.submitted_at)
-            keys = (build_key(row.uid, "script", row.script_key), build_key(row.uid, "command", row.command_key))
-            for index_key in keys:
+            for index_key in self._build_keys(row):
                 runs = self._by_key[index_key]
                 is_changed = is_changed or runs.get(key) != packed
                 runs[key] = packed
@@ -83,16 +84,33 @@ class RunIndex:
                 self._capacities[normalise_key(row.gpu_type or "")][row.capacity_bytes] += 1
         return is_changed
 
-    def documents(self, now: datetime) -> dict[bytes, bytes]:
-        """Return the runs of each program as a JSON list."""
+    def _build_keys(self, row: JobUsed) -> list[bytes]:
+        """Return the keys of a run: those of its user, and those of its account, for the account's coordinators."""
+        levels: tuple[tuple[Level, str], ...] = (("script", row.script_key), ("command", row.command_key))
+        keys = [build_key(row.uid, level, key) for level, key in levels]
+        if row.account:
+            of_account = [build_account_key(row.account, level, key) for level, key in levels]
+            self._accounts |= dict.fromkeys(of_account, row.account)
+            keys += of_account
+        return keys
+
+    def documents(self, now: datetime, coordinated: Collection[str] = ()) -> dict[bytes, bytes]:
+        """Return the runs of each program as a JSON list.
+
+        Parameters
+        ----------
+        coordinated
+            Accounts that have a coordinator; nobody may see those of others.
+        """
         oldest = now - timedelta(days=self.days)
         documents = {}
         for key, runs in list(self._by_key.items()):
             recent = [packed for ended_at, packed in runs.values() if ended_at >= oldest]
-            if recent:
-                documents[key] = b"[" + b",".join(recent) + b"]"
-            else:
+            if not recent:
                 del self._by_key[key]
+                self._accounts.pop(key, None)
+            elif key not in self._accounts or self._accounts[key] in coordinated:
+                documents[key] = b"[" + b",".join(recent) + b"]"
         return documents
 
     def capacities(self) -> dict[str, float]:
@@ -137,12 +155,16 @@ class Publisher:
         Returns rows that were recorded since a time.
     known_capacities
         Memory of GPUs by the names that Slurm may have for them, for types that no run had [bytes].
+    read_coordinators
+        Returns the accounts that each uid coordinates.
     """
 
     path: Path
     index: RunIndex
     read: Callable[[datetime], list[JobUsed]]
     known_capacities: Mapping[str, float] = field(default_factory=dict)
+    read_coordinators: Callable[[], Mapping[int, Sequence[str]]] = dict
+    _coordinators: Mapping[int, Sequence[str]] = field(default_factory=dict)
     _since: datetime | None = None
 
     def publish(self, now: datetime) -> None:
@@ -156,11 +178,22 @@ class Publisher:
             The file cannot be written.
         """
         rows = self.read(self._since or now - timedelta(days=self.index.days))
-        is_changed = self.index.add(rows, now)
-        if is_changed or self._since is None:
-            header = {"capacities": {**self.known_capacities, **self.index.capacities()}}
-            write_index(self.path, self.index.documents(now), header)
+        if self.index.add(rows, now) or self._since is None:
+            self._write(now)
+        coordinators = self.read_coordinators()  # slurmdbd may be slow: the runs themselves do not wait for it
+        if coordinators != self._coordinators:
+            self._coordinators = coordinators
+            self._write(now)
         self._since = max((row.at for row in rows), default=self._since or now) - timedelta(seconds=OVERLAP_S)
+
+    def _write(self, now: datetime) -> None:
+        """Replace the file."""
+        header = {
+            "capacities": {**self.known_capacities, **self.index.capacities()},
+            "coordinators": {str(uid): list(accounts) for uid, accounts in self._coordinators.items()},
+        }
+        coordinated = {account for accounts in self._coordinators.values() for account in accounts}
+        write_index(self.path, self.index.documents(now, coordinated), header)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -225,6 +258,7 @@ def main() -> None:
     publisher = Publisher(
         path=Path(sys.argv[-1]) / FILE_NAME, index=index, known_capacities=known,
         read=lambda since: find_used(engine, since=since) if engine is not None else [],
+        read_coordinators=CoordinatorLookup(site.advisor.live_folder),
     )  # fmt: skip
     errors = SiteErrorsPublisher(
         path=Path(sys.argv[-1]) / SITE_ERRORS, days=site.history.days,

@@ -31,7 +31,7 @@ from opsk.slurm.client import SlurmClient
 from opsk.slurm.commands.command import CommandClient
 from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
 from opsk_jobcheck.advice.adviser import Adviser, build_site_adviser
-from opsk_jobcheck.cluster_state import snapshots
+from opsk_jobcheck.cluster_state import coordinators, snapshots
 from opsk_jobcheck.cluster_state.state import LiveState, LiveWriter, fingerprint
 from opsk_jobcheck.submission.protocol import read_frame
 
@@ -338,6 +338,7 @@ def run_service(site: SiteConfig) -> None:
     logging.basicConfig(level=logging.WARNING, format="opsk watcher: %(levelname)s %(message)s")
     if site.top.slurm_interval_s:
         threading.Thread(target=snapshots.run_service, args=(folder, site.top.slurm_interval_s), daemon=True).start()
+    threading.Thread(target=coordinators.run_service, args=(folder,), daemon=True).start()
     _watch_site(site, folder)
 
 

@@ -1,4 +1,4 @@
-"""Reads Slurm's accounting: the runs of a job that ended, their steps, and why nodes were drained.
+"""Reads Slurm's accounting: the runs of a job that ended, their steps, why nodes were drained, and coordinators.
 
 ``sacct`` is called in the same way from 22.05 to 26.05: fields are chosen from those that the release has, times are
 seconds since 1970, and each field ends with a random separator, since names may hold any character.
@@ -212,6 +212,18 @@ class AccountingClient:
             self._run("sinfo", "-h", "-a", "-N", "-n", hostlist.fold(nodes), "-O", output_format), separator
         )
 
+    def coordinators(self) -> dict[str, tuple[str, ...]]:
+        """Return the accounts that each user coordinates, those below an account of theirs included.
+
+        Raises
+        ------
+        SlurmError
+            There is no accounting, or it does not answer.
+        """
+        return parse_coordinators(
+            self._run("sacctmgr", "-n", "-P", "show", "account", "withcoordinator", "format=Account,Coordinators")
+        )
+
     def _known_fields(self) -> tuple[str, ...]:
         """Return the requested fields that this release has."""
         if self._fields is None:
@@ -295,6 +307,20 @@ def parse_reasons(text: str, separator: str) -> tuple[NodeReason, ...]:
             at_s=_parse_unix_s(row["Timestamp"]),
         )  # fmt: skip
     return tuple(reasons.values())
+
+
+def parse_coordinators(text: str) -> dict[str, tuple[str, ...]]:
+    """Return the accounts by coordinator, from lines ``account|user,user``.
+
+    Source: ``sacctmgr_print_coord_list`` in Slurm's sacctmgr, the same since 2.1: no name of a user has a comma.
+    """
+    accounts: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        account, mark, users = line.rpartition("|")
+        for user in users.split(",") if mark and account else ():
+            if user.strip():
+                accounts.setdefault(user.strip(), []).append(account)
+    return {user: tuple(sorted(set(names))) for user, names in accounts.items()}
 
 
 def find_last_ended(runs: Iterable[AccountedRun]) -> AccountedRun | None:

@@ -14,7 +14,7 @@ from opsk.history.submission import read_submission
 from opsk.store.records.use import JobUsed
 from opsk.units import GIB
 from opsk_jobcheck.history.gpu_memory import list_gpu_memory
-from opsk_jobcheck.history.index_file import FILE_NAME, IndexFile, build_key, write_index
+from opsk_jobcheck.history.index_file import FILE_NAME, IndexFile, build_account_key, build_key, write_index
 from opsk_jobcheck.history.program_history import (
     HistoryFile,
     ProgramHistory,
@@ -57,6 +57,30 @@ def test_a_user_gets_the_history_of_their_own_runs_alone(tmp_path: Path) -> None
     assert history.findings[0].text.endswith("peaked at 52.1 GiB a GPU on H100: will not fit into A100 (39.4 GiB)")
     assert file.find(1001, SUBMISSION, None) is None
     assert file.find(1000, read_submission("./dockit", gpus=4), None) is None
+
+
+def test_coordinators_of_an_account_get_its_runs_and_others_do_not(tmp_path: Path) -> None:
+    row = replace(USED, account="physics")
+    known: dict[int, tuple[str, ...]] = {1001: ("astro", "physics"), 1002: ("astro",)}
+    index = RunIndex(runs=3, days=30)
+    publisher = Publisher(
+        path=tmp_path / FILE_NAME, index=index, read=lambda since: [row], read_coordinators=lambda: dict(known)
+    )
+    publisher.publish(NOW)
+    file = HistoryFile(tmp_path / FILE_NAME)
+    history = file.find(1001, SUBMISSION, None)
+    assert history is not None
+    assert history.findings[0].text.startswith("last run of this script in account physics peaked at 52.1 GiB")
+    assert file.find(1002, SUBMISSION, None) is None
+    own = file.find(1000, SUBMISSION, None)
+    assert own is not None
+    assert own.findings[0].text.startswith("your last run of this script peaked")
+    del known[1001]
+    publisher.publish(NOW)
+    assert HistoryFile(tmp_path / FILE_NAME).find(1001, SUBMISSION, None) is None
+    # nobody coordinates physics any more: its keys are not even in the file
+    index_file = IndexFile(tmp_path / FILE_NAME)
+    assert index_file.find(build_account_key("physics", "script", SUBMISSION.script_key)) is None
 
 
 def test_an_edited_script_is_found_by_its_command(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from opsk.slurm.commands.accounting import (
     NODE_COLUMNS,
     AccountingClient,
     find_last_ended,
+    parse_coordinators,
     parse_reasons,
     parse_runs,
 )
@@ -179,3 +180,17 @@ def test_what_ended_in_some_states_within_a_time_comes_the_first_one_first(tmp_p
     client = AccountingClient(environment={"PATH": f"{tmp_path}{os.pathsep}/usr/bin:/bin"})
     found = client.ended(("NODE_FAIL", "BOOT_FAIL"), 1000.0, 2000.0)
     assert [(run.id, run.end_s) for run in found] == [(7, 1100.0), (9, 1900.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "accounts"),
+    [
+        ("", {}),
+        # the form of sacctmgr -nP, which is the same from 22.05 to 26.05; root has no coordinator
+        ("root|\nphysics|ada,grace\nastro|grace\n", {"ada": ("physics",), "grace": ("astro", "physics")}),
+        ("odd|name|ada\n", {"ada": ("odd|name",)}),
+        ("physics|ada\nphysics|ada\n|ada\nno mark\nphysics| , \n", {"ada": ("physics",)}),
+    ],
+)
+def test_coordinators_are_read_by_user(text: str, accounts: dict[str, tuple[str, ...]]) -> None:
+    assert parse_coordinators(text) == accounts
