@@ -38,6 +38,7 @@ from opsk_jobcheck.advice.missing_values import MissingValue, find_missing_value
 from opsk_jobcheck.advice.placement import PlacementAdvice, PlacementRequest, advise_live_placement, advise_placement
 from opsk_jobcheck.advice.problems import (
     apply_launcher_ranks,
+    apply_whole_nodes,
     choose_repair,
     explain_partial_offload,
     find_host_shortage,
@@ -147,6 +148,7 @@ class Adviser:
         """Return the advice for one workload without the checks that need no prediction."""
         if (serving := self._find_serving(workload)) is not None:
             return self._advise_serving(workload, serving)
+        workload, whole = self._apply_whole_nodes(workload, constraints)
         workload = apply_launcher_ranks(workload)
         counted, rounded = round_to_whole_batches(workload)
         completion = complete(counted)
@@ -156,7 +158,7 @@ class Adviser:
             completion=completion,
             cluster=self.cluster,
             cluster_from=self.cluster_from,
-            assumed=(*completion.assumed, *rounded),
+            assumed=(*completion.assumed, *rounded, *whole),
             problems=tuple(dict.fromkeys((*workload.problems, *completion.problems))),
         )
         reasons = self._find_obstacles(workload, completion)
@@ -388,6 +390,17 @@ class Adviser:
     def _has_live_fabric(self) -> bool:
         """Whether ranks are placed among the nodes that are free now."""
         return self.live is not None and self.fabric_links is not None and self.fabric is not None
+
+    def _apply_whole_nodes(
+        self, workload: Workload, constraints: NodeConstraints
+    ) -> tuple[Workload, tuple[Assumption, ...]]:
+        """Return the workload with all GPUs of its nodes, where it asks for whole nodes and they have GPUs."""
+        if self.cluster is None or not constraints.is_exclusive:
+            return workload, ()
+        nodes = self.live.possible(self._apply_default_partition(constraints)) if self.live is not None else ()
+        if nodes and not any(node.gpus for node in nodes):
+            return workload, ()
+        return apply_whole_nodes(workload, self.cluster.node.gpus)
 
     def _find_partition(self, constraints: NodeConstraints) -> PartitionRecord | None:
         """Return the one partition that a job can be in, where Slurm was queried; a QOS may override its limits."""

@@ -44,6 +44,22 @@ PARTIAL_LAST_BATCH = ("composer", "olmo")
 _VALUE = re.compile(r"\d+")
 
 
+def apply_whole_nodes(workload: Workload, gpus_per_node: int) -> tuple[Workload, tuple[Assumption, ...]]:
+    """Return a workload that requests whole nodes and no GPUs with all GPUs of its nodes, and what that assumes.
+
+    Source: ``--exclusive`` in sbatch(1): "the job is allocated all CPUs and GRES on all nodes in the allocation".
+    """
+    plan = workload.plan
+    if not plan.nodes or plan.gpus is not None or plan.gpus_per_node is not None or workload.gpu is not None:
+        return workload, ()
+    if any(entry.field in ("plan.gpus", "plan.gpus_per_node", "plan.nodes") for entry in workload.unknown):
+        return workload, ()
+    gpus = plan.nodes * gpus_per_node
+    why = f"--exclusive gives the job all {gpus_per_node} GPUs of a node"
+    plan = replace(plan, gpus=gpus, gpus_per_node=gpus_per_node)
+    return replace(workload, plan=plan), (Assumption(field="plan.gpus", value=gpus, why=why),)
+
+
 def apply_launcher_ranks(workload: Workload) -> Workload:
     """Return a workload with the ranks that its launcher starts, which are those that train."""
     plan, options = workload.plan, dict(workload.options)

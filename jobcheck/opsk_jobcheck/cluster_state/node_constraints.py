@@ -114,7 +114,7 @@ def parse_node_constraints(text: str | bytes, request: SlurmRequest | None = Non
 
     constraint, reservation = read_option("constraint", "constraint"), read_option("reservation", "reservation")
     partitions = read_option("partition", "partition") or ""
-    is_exclusive = "exclusive" in options or bool(getattr(request, "is_exclusive", False))
+    is_exclusive = options.get("exclusive") in ("", "exclusive") or bool(getattr(request, "is_exclusive", False))
     cpus, tasks = read_option("cpus-per-task", "cpus_per_task"), read_option("ntasks-per-node", "ntasks_per_node")
     try:
         if constraint is not None:

@@ -246,7 +246,8 @@ def _parse_cli_options(options_json: str) -> _ParsedOptions:
         is_merged=bool(options),
         is_array=words(options.get("array")) is not None,
         is_left_to_partition=is_left,
-        is_exclusive="exclusive" in options,
+        # the same option holds what --oversubscribe and --exclusive=user ask for (slurm_opt.c)
+        is_exclusive=options.get("exclusive") == "exclusive",
     )
     return _ParsedOptions(request=request, export=options.get("export", ""), has_chdir="chdir" in options)
 

@@ -110,7 +110,8 @@ class SiteAnalyzer:
         if self._adviser.leaves_alone(workload):
             return Analysis(silent=True)
         live = self._live.state() if self._live is not None and not query.quick else None
-        constraints = ANY_NODES if query.quick else parse_node_constraints(query.text, query.request)
+        is_open = workload.plan.gpus is None
+        constraints = parse_node_constraints(query.text, query.request) if is_open or not query.quick else ANY_NODES
         full = replace(self._adviser, live=live, is_hurried=query.is_hurried)
         advice = (self._verdicts_only if query.quick else full).advise(workload, constraints)
         if self._site_errors is not None and advice.prediction is not None:

@@ -294,6 +294,12 @@ def test_what_a_policy_goes_by_is_read() -> None:
     assert (options.account, options.qos, options.is_exclusive, options.time_limit_s) == ("lab", "low", True, 131400)
 
 
+@pytest.mark.parametrize("value", ["oversubscribe", "user", "mcs", "unset"])
+def test_only_exclusive_itself_gives_whole_nodes(value: str) -> None:
+    """``arg_get_exclusive`` in src/common/slurm_opt.c of 22.05 to 26.05 returns these words for the same option."""
+    assert not typed(exclusive=value, nodes="2").is_exclusive
+
+
 # sbatch(1), --time: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S
 @pytest.mark.parametrize(
     ("text", "expected"),
