@@ -21,6 +21,7 @@ MAX_BRACES = 8000
 MAX_NODES = 60_000
 MAX_NESTING = 60
 MAX_TEXT_CHARS = 200
+MAX_WORDS = 64
 FREEZES = "requires_grad_(False)"
 """The name of a call, or an assignment, that freezes parameters."""
 Scalar = str | int | float | bool | None
@@ -64,12 +65,16 @@ _ASSIGNED = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A value of a program: a literal, or the ``name`` of the setting that it is taken from; else it is not known."""
+    """A value of a program: a literal, or the ``name`` of the setting that it is taken from; else it is not known.
+
+    ``words`` are the texts of a list of nothing else.
+    """
 
     literal: Scalar = None
     name: str = ""
     line: int = 0
     is_known: bool = False
+    words: Name = ()
 
     @property
     def is_dtype(self) -> bool:
@@ -98,8 +103,8 @@ class PythonSource:
 
     ``imports`` are dotted names of modules; ``defaults`` the defaults of its parser by the names of flags; ``flags``
     how these are spelled, and ``switches`` those that take no value;
-    ``constants`` are set once, at the top of the module; ``changed`` are the names of settings that the program sets
-    again, to another value. ``why`` is the reason where the text could not be read.
+    ``constants`` are set once, at the top of the module, as are the texts in ``lists``; ``changed`` are the names of
+    settings that the program sets again, to another value. ``why`` is the reason where the text could not be read.
     """
 
     imports: frozenset[str] = frozenset()
@@ -107,6 +112,7 @@ class PythonSource:
     flags: Mapping[str, str] = field(default_factory=dict)
     switches: frozenset[str] = frozenset()
     constants: Mapping[str, Value] = field(default_factory=dict)
+    lists: Mapping[str, Name] = field(default_factory=dict)
     changed: Mapping[str, int] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()
     divided: frozenset[str] = frozenset()
@@ -166,6 +172,7 @@ def join_sources(source: PythonSource, other: PythonSource) -> PythonSource:
         flags=MappingProxyType({**other.flags, **source.flags}),
         switches=source.switches | other.switches,
         constants=join(source.constants, _shift(other.constants, shift)),
+        lists=MappingProxyType({**other.lists, **source.lists}),
         changed=MappingProxyType({**other.changed, **source.changed}),
         calls=(*source.calls, *other.calls),
         divided=source.divided | other.divided,
@@ -359,12 +366,14 @@ class _Reader:
             for name, row in self.constants.items()
             if len(row) == 1 and row[0].is_known and name not in self.assigned
         }
+        lists = {name: row[0].words for name, row in self.constants.items() if len(row) == 1 and row[0].words}
         return PythonSource(
             imports=frozenset(self.imports),
             defaults=MappingProxyType(defaults),
             flags=MappingProxyType(self.spelled),
             switches=frozenset(self.switches),
             constants=MappingProxyType(constants),
+            lists=MappingProxyType(lists),
             changed=MappingProxyType(self.changed),
             calls=tuple(self.calls),
             divided=frozenset(self.divided),
@@ -420,6 +429,9 @@ def _parse_value(node: ast.expr) -> Value:
         return Value(literal=f"torch.{node.attr}", line=line, is_known=True)
     if isinstance(node, ast.Attribute) and _get_name(node.value) == "ShardingStrategy":
         return Value(literal=node.attr, line=line, is_known=True)
+    if isinstance(node, ast.List | ast.Tuple | ast.Set) and 0 < len(node.elts) <= MAX_WORDS:
+        words = [part.value for part in node.elts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        return Value(line=line, words=tuple(words) if len(words) == len(node.elts) else ())
     return Value(name=_get_name(node), line=line)
 
 

@@ -151,7 +151,7 @@ def test_arguments_in_python_of_the_trainer_are_read() -> None:
 def test_adapters_count_where_their_switch_is_on() -> None:
     files = {"train.py": TRAINER}
     assert "trainable" not in dict(read(RUN, files).options)
-    assert "only adapters are trained" in dict(read(f"{RUN} --lora", files).options)["trainable"]
+    assert dict(read(f"{RUN} --lora", files).options)["adapters"] == "lora"
     always = TRAINER.replace("if args.lora:", "if size > 7:")
     assert "only adapters are trained" in dict(read(RUN, {"train.py": always}).options)["trainable"]
 

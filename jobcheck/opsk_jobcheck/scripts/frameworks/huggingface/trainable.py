@@ -255,6 +255,7 @@ def read_trainable(
     framework: str = "",
     adapters: str = "",
     knows_roles: bool = False,
+    knows_adapters: bool = False,
 ) -> None:
     """State in ``findings.options`` which adapters are trained, or that the trainable part is unknown.
 
@@ -270,6 +271,8 @@ def read_trainable(
         The kind that the program trains by itself, such as ``lora``; empty where it trains the whole model.
     knows_roles
         Whether the reader states the other models in memory itself.
+    knows_adapters
+        Whether it has stated the adapters, and the bits of their base.
     """
     of_files = list(settings)
     given = [*iterate_command_settings(invocation, is_relevant=_is_relevant), *of_files]
@@ -277,6 +280,8 @@ def read_trainable(
     reasons = [*_find_in_settings(given, findings.file), *of_program]
     if knows_roles:
         reasons = [(what, place) for what, place in reasons if what not in _OF_ROLES]
+    if knows_adapters:
+        reasons = [(what, place) for what, place in reasons if what not in (_ADAPTERS, _QUANTISED)]
     adapters = adapters or ("lora" if any(what == _ADAPTERS for what, _ in of_program) else "")
     kinds = {what for what, _ in reasons} | {_ADAPTERS for _ in range(bool(adapters))}
     if _ADAPTERS in kinds and kinds <= {_ADAPTERS, _QUANTISED}:
@@ -287,6 +292,11 @@ def read_trainable(
     if reasons:
         what, place = reasons[0]
         findings.options[OPTION] = f"{_UNKNOWN}{what} ({place})"
+
+
+def is_only_about_adapters(options: Mapping[str, str]) -> bool:
+    """Return whether the trainable part is unknown because of adapters, or of the base that they are on."""
+    return options.get(OPTION, "").startswith((f"{_UNKNOWN}{_ADAPTERS}", f"{_UNKNOWN}{_QUANTISED}"))
 
 
 def find_unknown_reason(options: Iterable[tuple[str, str]]) -> str | None:

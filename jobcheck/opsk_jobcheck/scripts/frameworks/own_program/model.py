@@ -11,7 +11,9 @@ from opsk.workload.public_models.measured import is_public
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import MAX_NAME, name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import is_only_about_adapters
 from opsk_jobcheck.scripts.frameworks.image_models import find_image_side, list_image_models
+from opsk_jobcheck.scripts.frameworks.own_program.adapters import LORA, state_python_adapters
 from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings
 from opsk_jobcheck.scripts.frameworks.python_roles import find_loss, find_trainers, forget_name, state_python_roles
 from opsk_jobcheck.scripts.frameworks.python_source import FREEZES, Value
@@ -23,6 +25,7 @@ from opsk_jobcheck.scripts.settings.reader import Reading
 _NO_MODELS = re.compile(r"Token|Process|Config|FeatureExtractor|Schedul|Generation")
 """Classes whose ``from_pretrained`` loads no model."""
 _OTHER_MODELS = re.compile(r"(DPO|KTO|GRPO|PPO\w*|RLOO|GKD|XPO|NashMD|OnlineDPO)Trainer")
+_OF_ADAPTERS = frozenset({LORA, "get_peft_model", "BitsAndBytesConfig"})
 _OPTIMIZERS = re.compile(
     r"(?:Fused|Deepspeed|Paged|DeepSpeedCPU)?(Adam|AdamW|SGD|Adafactor|Lion|AdaBelief|LAMB|Lamb|Muon|Shampoo|SOAP"
     r"|RMSprop|Adagrad|Prodigy|Adan|Sophia\w*|CAME)(8bit|4bit)?"
@@ -103,7 +106,7 @@ def _list_loaded(settings: ProgramSettings) -> list[Entry]:
     return list(entries.values())
 
 
-def state_trained_part(settings: ProgramSettings, reading: Reading) -> None:
+def state_trained_part(settings: ProgramSettings, reading: Reading, *, framework: str) -> None:
     """State that adapters, a part of the model, or other models beside it are trained or held."""
     source, findings = settings.source, reading.findings
     if source is None:
@@ -111,13 +114,18 @@ def state_trained_part(settings: ProgramSettings, reading: Reading) -> None:
     trainers = find_trainers(settings)
     if trainers:
         forget_name(settings, findings)
-    if TRAINABLE in findings.options:
+    if TRAINABLE in findings.options and not is_only_about_adapters(findings.options):
+        return
+    has_adapters = not trainers and state_python_adapters(settings, framework, findings)
+    if has_adapters:
+        findings.options.pop(TRAINABLE, None)
+    elif TRAINABLE in findings.options:
         return
     for call in source.calls:
-        if find_loss(call.function) and trainers:
+        if (find_loss(call.function) and trainers) or (has_adapters and call.function in _OF_ADAPTERS):
             continue
         quantised = [call.keywords[name] for name in ("load_in_4bit", "load_in_8bit") if name in call.keywords]
-        is_quantised = any(not value.is_known or value.literal for value in quantised)
+        is_quantised = not has_adapters and any(not value.is_known or value.literal for value in quantised)
         what = "the weights are quantized" if is_quantised else _get_part(call.function)
         if what and settings.is_active(call) is not False:
             findings.options[TRAINABLE] = f"unknown: {what} ({call.function}, {settings.file}:{call.line})"

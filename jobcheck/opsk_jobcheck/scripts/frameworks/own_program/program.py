@@ -20,8 +20,8 @@ from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     read_memory,
     read_settings,
 )
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, read_trainable
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
-from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
 from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON, is_nanotron_file, state_nanotron_file
 from opsk_jobcheck.scripts.frameworks.own_program.model import state_loss, state_model, state_trained_part
@@ -95,10 +95,16 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
         findings.mark_unknown("plan.micro_batch", reason, invocation.line)
     state_loss(settings, reading)
     if settings.source is not None:
-        state_trained_part(settings, reading)
+        state_trained_part(settings, reading, framework=framework)
     if TRAINABLE not in findings.options:
         rows = [_to_setting(name, entry) for name, entry in settings.of_files[:MAX_ENTRIES]]
-        read_trainable(invocation, findings, settings=rows, knows_roles=METHOD in findings.options)
+        read_trainable(
+            invocation,
+            findings,
+            settings=rows,
+            knows_roles=METHOD in findings.options,
+            knows_adapters=ADAPTERS in findings.options,
+        )
     why, named = settings.closed, reading.model_name
     for name in NEEDED if why else ():
         is_known = named and (name in SHAPE or (name == "model.seq" and fixes_length(named)))
@@ -127,7 +133,7 @@ def read_own_parts(invocation: Invocation, reading: Reading) -> None:
         return
     reading.own_names = find_own_names(settings)
     state_loss(settings, reading)
-    state_trained_part(settings, reading)
+    state_trained_part(settings, reading, framework=_find_framework(settings))
     if "model.seq" not in findings.values and "model.seq" not in findings.unknown:
         state_count(reading, "model.seq", settings.find(FIELDS["model.seq"]) or settings.find(LAST_LENGTHS))
     if not reading.model_name:

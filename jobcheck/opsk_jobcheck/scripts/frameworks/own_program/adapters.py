@@ -1,0 +1,115 @@
+"""Reads the adapters that a user's own program makes with PEFT: ``LoraConfig(r=16, target_modules=[...])``.
+
+Source: ``peft/tuners/lora/config.py`` and ``peft/utils/constants.py`` of PEFT 0.4 to 0.18; ``BitsAndBytesConfig`` of
+transformers 4.30 to 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import (
+    BASE_BITS,
+    LOADED_AS_CONFIGURED,
+    WEIGHTS,
+    find_adapters,
+)
+from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings
+from opsk_jobcheck.scripts.frameworks.python_source import Call, Value
+from opsk_jobcheck.scripts.settings.arguments import Setting
+from opsk_jobcheck.scripts.settings.config_file import Entry
+from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean
+
+LORA = "LoraConfig"
+_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "r": "lora_r",
+        "target_modules": "lora_target_modules",
+        "lora_dropout": "lora_dropout",
+        "use_dora": "use_dora",
+        "modules_to_save": "modules_to_save",
+        "loftq_config": "loftq_config",
+        "target_parameters": "lora_target_parameters",
+    }
+)
+"""Arguments that decide what is trained, by the names that they have as settings."""
+_HARMLESS = frozenset({"lora_alpha", "task_type", "inference_mode", "use_rslora", "init_lora_weights", "revision"})
+_DEFAULTS = (Setting(name="lora_r", value="8"), Setting(name="lora_target_modules", value="q_proj,v_proj"))
+"""PEFT's own, for the models that it knows by name as Llama, Mistral, Qwen2 and Gemma."""
+_QUANTISERS = ("load_in_4bit", "load_in_8bit")
+_PREPARES = "prepare_model_for_kbit_training"
+
+
+def state_python_adapters(settings: ProgramSettings, framework: str, findings: Findings) -> bool:
+    """State the adapters that a program of HuggingFace's Trainer certainly trains; return whether it has known ones."""
+    configs = _list_active(settings, LORA)
+    if configs is None or len(configs) != 1 or framework not in LOADED_AS_CONFIGURED:
+        return False
+    is_used = any("peft_config" in call.keywords for call in settings.source.calls) if settings.source else False
+    if not is_used and not _list_active(settings, "get_peft_model"):
+        return False
+    rows = list(_iterate_arguments(configs[0], settings))
+    bases = _find_base(settings)
+    if None in rows or bases is None:
+        return False
+    known = [row for row in rows if row is not None]
+    read = find_adapters([*_DEFAULTS, *known, *bases], framework, kind="lora")
+    if read is None or (BASE_BITS not in read and WEIGHTS not in findings.options):
+        return False
+    findings.options |= read
+    _state_recompute(settings, findings)
+    return True
+
+
+def _list_active(settings: ProgramSettings, function: str) -> list[Call] | None:
+    """Return the calls of a function that are made; ``None`` where one may be made or not."""
+    calls = list(settings.source.find_calls(function)) if settings.source is not None else []
+    states = [settings.is_active(call) for call in calls]
+    return None if None in states else [call for call, state in zip(calls, states, strict=True) if state]
+
+
+def _iterate_arguments(config: Call, settings: ProgramSettings) -> Iterator[Setting | None]:
+    """Yield the arguments that decide what is trained as settings; ``None`` for one that is unknown or not counted."""
+    for name, value in config.keywords.items():
+        if name in _HARMLESS or (value.is_known and value.literal in (None, False, "none")):
+            continue
+        text = _resolve(value, settings) if name in _NAMES else None
+        yield Setting(name=_NAMES[name], value=text, line=value.line, file=settings.file) if text is not None else None
+
+
+def _resolve(value: Value, settings: ProgramSettings) -> str | None:
+    """Return an argument as text, the words of a list with commas between them; ``None`` where it is not known."""
+    words = value.words or (settings.source.lists.get(value.name, ()) if settings.source is not None else ())
+    if words:
+        return ",".join(words)
+    entry = settings.resolve(value)
+    return None if entry.why or entry.value is None else str(entry.value)
+
+
+def _find_base(settings: ProgramSettings) -> list[Setting] | None:
+    """Return how the base is quantised, no row where it is not; ``None`` where that is not known."""
+    rows: list[Setting] = []
+    for call in settings.source.calls if settings.source is not None else ():
+        given = {name: call.keywords[name] for name in _QUANTISERS if name in call.keywords}
+        is_active = settings.is_active(call) if given else False
+        if is_active is None:
+            return None
+        for name, value in given.items() if is_active else ():
+            entry = settings.resolve(value)
+            is_on = None if entry.why else parse_boolean(entry.value)
+            if is_on is None:
+                return None
+            rows += [Setting(name=name, value="true")] * is_on
+    return rows
+
+
+def _state_recompute(settings: ProgramSettings, findings: Findings) -> None:
+    """State that layers are recomputed where the base is prepared for training, which switches it on by itself."""
+    for call in _list_active(settings, _PREPARES) or ():
+        switch = call.keywords.get("use_gradient_checkpointing")
+        if switch is None or switch.literal is True:
+            text = settings.source.get_line(call.line) if settings.source is not None else ""
+            entry = Entry(value="full", file=settings.file, line=call.line, text=text)
+            if "plan.recompute" not in findings.values:
+                findings.state("plan.recompute", "full", entry.line, entry.text, file=entry.file)

@@ -1,0 +1,80 @@
+"""Adapters that a user's own program makes with PEFT, and what of them is not known."""
+
+from __future__ import annotations
+
+import pytest
+
+from opsk.workload.completion import complete
+from opsk.workload.plan import LoraTargets, Recompute
+from opsk.workload.workload import Workload
+from opsk_jobcheck.scripts.script import read_script
+
+HEAD = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=4\n"
+QUANTISED = "BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16)"
+
+
+def write(config: str, *, base: str = "torch_dtype=torch.bfloat16", more: str = "", use: str = "") -> str:
+    """Return a program that trains adapters."""
+    use = use or "model = get_peft_model(model, config)"
+    return (
+        "import argparse\nfrom transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--lora_r', type=int, default=16)\n"
+        "parser.add_argument('--max_seq_length', type=int, default=2048)\nargs = parser.parse_args()\n"
+        f"model = AutoModelForCausalLM.from_pretrained('meta-llama/Llama-3.1-8B', {base})\n{more}"
+        f"config = LoraConfig({config})\n{use}\n"
+        "a = TrainingArguments('out', per_device_train_batch_size=4, bf16=True)\nTrainer(model=model, args=a).train()\n"
+    )
+
+
+def read(source: str, words: str = "") -> Workload:
+    return read_script(
+        f"{HEAD}torchrun --nproc_per_node=4 train.py {words}\n", file="job.sh", files={"train.py": source}
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "rank", "targets"),
+    [
+        ("r=32, target_modules='all-linear', task_type='CAUSAL_LM'", "", "32", "all"),
+        ("r=args.lora_r, target_modules=['q_proj', 'v_proj'], lora_alpha=32", "", "16", "query-value"),
+        ("r=args.lora_r, target_modules=['q_proj', 'k_proj', 'v_proj', 'o_proj']", "--lora_r 64", "64", "attention"),
+        ("r=8, target_modules=TARGETS, bias='none'", "", "8", "all"),
+        ("", "", "8", "query-value"),  # PEFT's defaults for Llama
+        ("lora_alpha=64, modules_to_save=None, use_dora=False", "", "8", "query-value"),
+    ],
+)
+def test_a_configuration_in_python_states_rank_and_layers(config: str, words: str, rank: str, targets: str) -> None:
+    more = "TARGETS = ['q_proj', 'v_proj', 'gate_proj', 'up_proj', 'down_proj']\n" if "TARGETS" in config else ""
+    options = dict(read(write(config, more=more), words).options)
+    assert (options["adapters"], options["adapters.rank"], options["adapters.targets"]) == ("lora", rank, targets)
+    assert "trainable" not in options
+
+
+def test_a_quantised_base_is_read_and_the_plan_is_complete() -> None:
+    more = "model = prepare_model_for_kbit_training(model)\n"
+    workload = read(write("r=16, target_modules='all-linear'", base=f"quantization_config={QUANTISED}", more=more))
+    plan = complete(workload).plan
+    assert plan is not None
+    assert (plan.base_bits, plan.lora_rank, plan.lora_targets) == (4, 16, LoraTargets.ALL)
+    assert plan.recompute is Recompute.FULL  # prepare_model_for_kbit_training switches it on: peft/utils/other.py
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        write("r=pick()"),
+        write("r=8, target_modules=find_all_linear_names(model)"),
+        write("r=8, modules_to_save=['lm_head']"),
+        write("r=8, layers_to_transform=[0, 1]"),
+        write("r=8, rank_pattern={'q_proj': 4}"),
+        write("r=8", base=""),  # a base in fp32 or in the checkpoint's format: that depends on the release
+        write("r=8", base="load_in_4bit=pick()"),
+        write("r=8", use="model = wrap(model, config)"),
+        write("r=8", use="if size > 7:\n    model = get_peft_model(model, config)"),
+        write("r=8", more="other = LoraConfig(r=64)\n"),
+    ],
+    ids=range(10),
+)
+def test_what_is_not_certain_is_not_known(source: str) -> None:
+    unknown = dict(read(source).options)["trainable"]
+    assert unknown.startswith(("unknown: only adapters are trained", "unknown: the weights are quantized"))
