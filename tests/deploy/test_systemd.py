@@ -13,11 +13,12 @@ import click
 import pytest
 
 from opsk.cli.main import opsk
-from opsk.config import AdvisorConfig
+from opsk.config import AdvisorConfig, LearningConfig
+from opsk.errors import ExitStatus
 
 UNITS = (
     *("opsk-advisor.service", "opsk-collector.service", "opsk-exporter.service", "opsk-recorder.service"),
-    "opsk-watcher.service",
+    *("opsk-watcher.service", "opsk-learn.service"),
 )
 EXPOSURE_LIMIT = 3.0
 """`systemd-analyze security` calls up to 2 "OK"; the design asks for less than 3."""
@@ -109,8 +110,21 @@ def test_user_and_folders_are_made(root: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "opsk").stat().st_mode & 0o777 == 0o755
     assert (tmp_path / "var" / "log" / "opsk").stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / LearningConfig().folder.relative_to("/")).stat().st_mode & 0o777 == 0o755
 
 
 def test_the_socket_lies_where_hooks_and_unit_expect_it(root: Path) -> None:
     service = unit(root, "opsk-advisor.service")["Service"]
     assert AdvisorConfig().socket.parent == Path("/run") / service["RuntimeDirectory"]
+
+
+def test_learning_runs_at_night_where_jobs_are_recorded_and_may_write_its_folder(root: Path, tmp_path: Path) -> None:
+    assert unit(root, "opsk-recorder.service")["Unit"]["Wants"] == "opsk-learn.timer"
+    service = unit(root, "opsk-learn.service")["Service"]
+    assert service["ReadWritePaths"] == f"-{LearningConfig().folder}"
+    assert service["SuccessExitStatus"] == str(int(ExitStatus.BAD_NEWS))  # no better fit is no failure of the unit
+    for name in ("opsk-learn.service", "opsk-learn.timer"):
+        text = (root / "deploy" / "systemd" / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(text.replace("/usr/bin/opsk ", "/bin/true "), encoding="utf-8")
+    done = run(program("systemd-analyze"), "verify", "--man=no", tmp_path / "opsk-learn.timer")
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")

@@ -17,6 +17,7 @@ RIGHTS = {
     "opsk-advisor.service": ("opsk", set()),
     "opsk-watcher.service": ("opsk", set()),
     "opsk-recorder.service": ("opsk", set()),
+    "opsk-learn.service": ("opsk", set()),
     "opsk-exporter.service": ("opsk-exporter", set()),
     # Root: reads /dev/kmsg (SYSLOG), and users' files only after it became them (SETUID, SETGID, KILL of the child).
     "opsk-collector.service": ("root", {"CAP_CHOWN", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SYSLOG"}),

@@ -47,8 +47,9 @@ def lock_folder(folder: Path) -> Iterator[None]:
         It cannot be written, or another process learns.
     """
     try:
-        (folder / FITS).mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        _make_folder(folder / FITS)
+        handle = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        _give_to_owner(handle, folder)
     except OSError as error:
         raise InputError(
             escape(f"{folder}: {error.strerror}"), hint="run it as the advisor's user, or change learning.folder"
@@ -140,10 +141,11 @@ def replace_file(path: Path, text: str, *, mode: int = _PUBLIC) -> None:
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         handle = os.open(unfinished, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             os.fchmod(stream.fileno(), mode)
+            _give_to_owner(stream.fileno(), path.parent)
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
@@ -151,3 +153,20 @@ def replace_file(path: Path, text: str, *, mode: int = _PUBLIC) -> None:
     except OSError as error:
         unfinished.unlink(missing_ok=True)
         raise InputError(escape(f"{path}: {error.strerror}"), hint="is there room, and may you write there?") from error
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder, which belongs to the owner of the one that it is in."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():
+        folder.mkdir()
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        _give_to_owner(handle, folder.parent)
+        os.close(handle)
+
+
+def _give_to_owner(handle: int, folder: Path) -> None:
+    """Give a file that root has written to the owner of its folder: the timer runs as the advisor's user."""
+    if os.geteuid() == 0:
+        facts = folder.stat()
+        os.fchown(handle, facts.st_uid, facts.st_gid)
