@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from opsk.calibration.runs.run_writer import (
     compute_steady_step_s,
 )
 from opsk.calibration.runs.runs import Run, Runs, parse_runs
+from opsk.diagnosis.losses.values import Cause
 from opsk.errors import InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
 from opsk.history.runs import MIN_OBSERVED_S, WHOLE_STATES
@@ -31,14 +33,18 @@ if TYPE_CHECKING:
 
     from opsk.store.records.failures import FailureSeen
     from opsk.store.records.jobs import JobSeen
+    from opsk.store.records.outcomes import StepInterval
+    from opsk.store.records.reports import Report
     from opsk.store.records.use import JobUsed
 
 MAX_JOBS = 10_000
 MAX_ADVICE = 20
 MAX_FAILURES = 100_000
 MAX_LOSSES = 100_000
-LOSSES = "losses"
-"""Kind of the report that the recorder stores on a job that lost time (`opsk_tui.data.recording`)."""
+_SLOWED_BY = frozenset({Cause.STRAGGLER, Cause.THERMAL_CAP, Cause.CONGESTED_LINK, Cause.DATA_LOADING})
+"""Causes of lost time that are faults of one run; the others (a power limit, a plan) belong to what is predicted."""
+_MIN_LOST_SHARE = 0.05
+"""Part of the step from which a cause keeps a job from teaching [ratio]."""
 _FAILED = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE"})
 """Final states of jobs that did not run well."""
 
@@ -184,12 +190,14 @@ class _Context:
     failed_jobs: frozenset[tuple[str, str]]
     losses: Mapping[tuple[str, str], str]
     used: Mapping[tuple[str, str, datetime], JobUsed]
+    intervals: Mapping[tuple[str, str], Sequence[StepInterval]]
     advice: dict[tuple[str, str], Mapping[str, Any] | None] = field(default_factory=dict)
     clusters: dict[str | None, ClusterSpec | None] = field(default_factory=dict)
 
 
 def _read_context(engine: Engine, seen: Sequence[JobSeen]) -> _Context:
     from opsk.store.records.failures import find_failures
+    from opsk.store.records.outcomes import LOSSES
     from opsk.store.records.reports import find_reports
     from opsk.store.records.use import find_used
 
@@ -201,11 +209,16 @@ def _read_context(engine: Engine, seen: Sequence[JobSeen]) -> _Context:
             failed.add((failure.cluster, failure.job))
         if failure.node and failure.cleared_at != failure.at:
             by_node[failure.node].append(failure)
-    losses = find_reports(engine, report=LOSSES, since=since, limit=MAX_LOSSES)
+    losses = {
+        (report.cluster, report.job): cause
+        for report in find_reports(engine, report=LOSSES, since=since, limit=MAX_LOSSES)
+        if (cause := _find_slowing_cause(report))
+    }
     return _Context(
         by_node=by_node,
         failed_jobs=frozenset(failed),
-        losses={(report.cluster, report.job): report.root_cause or "" for report in losses},
+        losses=losses,
+        intervals=_read_intervals(engine, seen),
         used={(use.cluster, use.job, use.submitted_at): use for use in find_used(engine, since=since)},
     )
 
@@ -214,7 +227,7 @@ def _select_job(engine: Engine, job: JobSeen, context: _Context, *, with_memory:
     """Return a suitable job, or the reason why it is left out."""
     if not job.script_hash:
         return "without advice"
-    step_s = compute_steady_step_s(_read_stretches(engine, job))
+    step_s = compute_steady_step_s(_select_stretches(job, context.intervals.get((job.cluster, job.job), ())))
     use = context.used.get((job.cluster, job.job, job.submitted_at))
     peak_bytes = _get_peak(use) if with_memory else None
     if step_s is None and peak_bytes is None:
@@ -298,15 +311,35 @@ def _has_plan(document: object) -> bool:
     return isinstance(document, Mapping) and isinstance(document.get("workload"), Mapping)
 
 
-def _read_stretches(engine: Engine, job: JobSeen) -> list[MeasuredInterval]:
-    """Return the measured intervals of one run of a job, from the source with the most."""
-    from opsk.store.records.measurements import find_measured
+def _read_intervals(engine: Engine, seen: Sequence[JobSeen]) -> dict[tuple[str, str], list[StepInterval]]:
+    """Return the measured intervals of all jobs, by cluster and job."""
+    from opsk.store.records.outcomes import find_step_intervals
 
-    by_source: dict[str, list[Any]] = {}
-    for interval in find_measured(
-        engine, cluster=job.cluster, job=job.job, since=job.started_at or job.submitted_at, until=job.ended_at
-    ):
-        if interval.step_s is not None and interval.steps:
-            by_source.setdefault(interval.source, []).append(interval)
-    longest = max(by_source.values(), key=len, default=[])
-    return [MeasuredInterval(steps=interval.steps, step_s=interval.step_s) for interval in longest]
+    intervals: defaultdict[tuple[str, str], list[StepInterval]] = defaultdict(list)
+    for cluster in {job.cluster for job in seen}:
+        members = [job for job in seen if job.cluster == cluster]
+        since = min(job.started_at or job.submitted_at for job in members)
+        for interval in find_step_intervals(engine, cluster, sorted({job.job for job in members}), since):
+            intervals[cluster, interval.job].append(interval)
+    return intervals
+
+
+def _select_stretches(job: JobSeen, intervals: Sequence[StepInterval]) -> list[MeasuredInterval]:
+    """Return the measured intervals of one run of a job, from the source with the most."""
+    began = job.started_at or job.submitted_at
+    by_source: defaultdict[str, list[MeasuredInterval]] = defaultdict(list)
+    for item in intervals:
+        is_of_run = item.until_at > began and (job.ended_at is None or item.from_at < job.ended_at)
+        if is_of_run and item.step_s is not None and item.steps:
+            by_source[item.source].append(MeasuredInterval(steps=item.steps, step_s=item.step_s))
+    return max(by_source.values(), key=len, default=[])
+
+
+def _find_slowing_cause(report: Report) -> str:
+    """Return the largest cause in a report on lost time that keeps a job from teaching; empty where there is none."""
+    try:
+        findings = [(float(item["share"]), str(item["cause"])) for item in json.loads(report.content)["findings"]]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        findings = [(1.0, report.root_cause or "")]
+    slowing = [(share, cause) for share, cause in findings if cause in _SLOWED_BY and share >= _MIN_LOST_SHARE]
+    return max(slowing, default=(0.0, ""))[1]

@@ -10,13 +10,14 @@ from sqlalchemy import Engine
 from opsk.app.learning.store_jobs import read_store_jobs, require_jobs, select_rows
 from opsk.calibration.runs.run_writer import COLUMNS, MeasuredInterval, compute_steady_step_s
 from opsk.calibration.runs.runs import parse_runs
+from opsk.diagnosis.losses.values import Cause, Finding, Losses
 from opsk.errors import InputError
 from opsk.store.database.engine import open_store
 from opsk.store.records.advice import AdviceGiven
-from opsk.store.records.failures import FailureSeen
 from opsk.store.records.reports import Report
 from opsk.store.records.use import JobUsed
 from opsk.store.writing import DirectWriter, Record
+from opsk_tui.data.loss_reports import build_loss_report
 from tests.fakes.store_records import HASH, NOON, failure, interval, job, later
 
 DOCUMENT = {
@@ -79,17 +80,19 @@ def used(number: str, **more: object) -> JobUsed:
     return JobUsed(**values)  # type: ignore[arg-type]
 
 
-def losses(number: str) -> Report:
-    return Report(
-        cluster="titan", job=number, at=later(minutes=4), report="losses", form="json", root_cause="data_loading",
-        content="{}",
-    )  # fmt: skip
+def losses(number: str, cause: Cause, share: float = 0.1) -> Report:
+    """Return the report that the recorder stores."""
+    found = Losses(findings=(Finding(cause=cause, share=share, confidence=0.9),))
+    report = build_loss_report("titan", number, found, later(minutes=4))
+    assert report is not None
+    return report
 
 
 @pytest.mark.parametrize(
     ("records", "job_fields", "why"),
     [
-        ([losses("7")], {}, "slowed by data loading"),
+        ([losses("7", Cause.DATA_LOADING)], {}, "slowed by data loading"),
+        ([losses("7", Cause.STRAGGLER)], {}, "slowed by straggler"),
         ([failure(node="n5", at=later(minutes=-9))], {"node_list": "n[4-11]"}, "on a node with a failure"),
         ([failure(node="n5", at=later(minutes=2), cleared_at=later(minutes=3))], {"node_list": "n5"},
          "on a node with a failure"),
@@ -112,10 +115,12 @@ def test_a_job_that_ran_badly_does_not_teach(
     [
         failure(node="n5", at=later(hours=-3), cleared_at=later(hours=-2)),  # before it ran
         failure(node="n99"),  # elsewhere
+        losses("7", Cause.POWER_CAP),  # the site's nodes are like that
+        losses("7", Cause.STRAGGLER, share=0.03),
         failure(node="n5", at=later(minutes=2), cleared_at=later(minutes=2)),  # an XID that asks for nothing
     ],
 )
-def test_failures_elsewhere_or_before_do_not_matter(engine: Engine, harmless: FailureSeen) -> None:
+def test_failures_elsewhere_or_before_do_not_matter(engine: Engine, harmless: Record) -> None:
     DirectWriter(engine).write([given(), *advised("7", node_list="n[4-11]", ended_at=later(hours=1)), harmless])  # type: ignore[list-item]
     assert len(read_store_jobs(engine).jobs) == 1
 
