@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from functools import cache
 from pathlib import Path
 
 from opsk.hardware.xids import Suspect, Xid, XidClass, xid
-from opsk.postmortem.logs.lines import KernelLines, find_line, open_log, read_fields
+from opsk.postmortem.logs.lines import find_line, read_fields
 from opsk.postmortem.logs.matching import TEXT_CHARS, FindingSet
+from opsk.postmortem.logs.pieces import KERNEL_LIMITS, KernelLines, ReadLimits, open_log
 from opsk.postmortem.signatures.signature import Signature, signatures
 from opsk.postmortem.values import FailureClass, Finding, Origin, Place, Role
 from opsk.telemetry.kernel_log import (
@@ -141,9 +143,9 @@ def _is_stamped(reader: LineReader, line: str) -> bool:
 
 def scan_kernel_log(
     path: Path, *, node: str = "", not_after_s: float | None = None, zone: tzinfo | None = None,
-    boot_unix_s: float | None = None,
-) -> tuple[tuple[Finding, ...], str]:  # fmt: skip
-    """Return the findings in a kernel log, and why it could not be read to its end.
+    boot_unix_s: float | None = None, limits: ReadLimits = KERNEL_LIMITS,
+) -> tuple[tuple[Finding, ...], str, str]:  # fmt: skip
+    """Return the findings in a kernel log, why it could not be read to its end, and which part of it was read.
 
     Parameters
     ----------
@@ -151,6 +153,8 @@ def scan_kernel_log(
         Node of the log, where lines name none.
     not_after_s
         When it was written [s since 1970]: gives the year where lines do not.
+    limits
+        How much of it is read.
 
     Raises
     ------
@@ -159,11 +163,14 @@ def scan_kernel_log(
     """
     last = datetime.fromtimestamp(not_after_s, zone or UTC).replace(tzinfo=None) if not_after_s is not None else None
     with open_log(path) as stream:
-        lines = KernelLines(stream)
+        lines = KernelLines(stream, limits)
         findings = scan_kernel_lines(
             lines, source=str(path), node=node, zone=zone or UTC, not_after=last, boot_unix_s=boot_unix_s
         )
-    return findings, f"{path}: {lines.problem}" if lines.problem else ""
+    if lines.numbered is not None:
+        findings = tuple(replace(each, has_line=each.line <= lines.numbered) for each in findings)
+    problem, note = (f"{path}: {text}" if text else "" for text in (lines.problem, lines.note))
+    return findings, problem, note
 
 
 def scan_kernel_lines(

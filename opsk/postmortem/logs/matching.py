@@ -6,6 +6,7 @@ not installed: first for some parts that fragments share, then for the fragments
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,9 +21,17 @@ MAX_READ = 2048
 TEXT_CHARS = 400
 _KEY_FIELDS = (
     "seq", "op", "hca", "peer", "peer_rank", "local_rank", "tasks", "step", "signal", "exit", "status", "type", "call",
-    "event", "level", "module", "path", "code", "end", "completed", "enqueued", "message",
+    "event", "level", "module", "path", "code", "end", "completed", "enqueued", "message", "handled",
 )  # fmt: skip
 """Fields by which two findings differ; others (times, sizes) may vary between equal ones."""
+TRIED_AGAIN = re.compile(
+    r"\b(?:(?<!exceeded error )re-?try(?:ing)?\b(?! (?:count )?(?:exceeded|between))|retry loop"
+    r"|(?<!and )(?<!then )try(?:ing)? again"
+    r"|attempt \d+ (?:of|/)|\(\d+ of \d+\)"
+    r"|falling back|continuing (?:on|with)|will be ignored|ignoring|Exception ignored)",
+    re.IGNORECASE,
+)
+"""The program goes on after what such a line tells of; the same without these words may have ended it."""
 Key = tuple[object, ...]
 MAX_MATCHES = 50_000
 """Of one fragment in one piece; more matches of one text add no information."""
@@ -69,7 +78,8 @@ def _key(finding: Finding) -> Key:
     fields: Mapping[str, str] = finding.fields
     place = finding.place
     who = (place.rank, place.local_rank, place.node_rank, place.node, place.gpu_index)
-    return (finding.signature, *who, *(fields.get(name) for name in _KEY_FIELDS))
+    is_tried_again = TRIED_AGAIN.search(finding.text) is not None
+    return (finding.signature, *who, is_tried_again, *(fields.get(name) for name in _KEY_FIELDS))
 
 
 try:

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from opsk.errors import InputError
 from opsk.postmortem.logs.header import parse_nodes
 from opsk.postmortem.logs.kernel import is_kernel_log, scan_kernel_log
-from opsk.postmortem.logs.lines import BROKEN, open_log, read_bytes
+from opsk.postmortem.logs.pieces import BROKEN, open_log, read_bytes
 from opsk.postmortem.logs.scanning import LogScan, scan_log
 from opsk.postmortem.values import Evidence, Finding, Origin, RankProgress
 from opsk.spawning import safe_imports
@@ -200,8 +200,10 @@ def _read_log(log: LogFile, *, not_after_s: float | None, stated_s: float | None
             written_s = not_after_s if not_after_s is not None else log.path.stat().st_mtime
         written_s = min(written_s, stated_s) if stated_s is not None else written_s
         if log.kind == "kernel" or (not log.kind and is_kernel_log(start)):
-            findings, problem = scan_kernel_log(log.path, node=log.node, not_after_s=written_s, zone=zone)
-            return LogScan(path=str(log.path), findings=findings, bytes=log.path.stat().st_size, problem=problem)
+            findings, problem, note = scan_kernel_log(log.path, node=log.node, not_after_s=written_s, zone=zone)
+            return LogScan(
+                path=str(log.path), findings=findings, bytes=log.path.stat().st_size, problem=problem, note=note
+            )
         scan = scan_log(log.path, node=log.node, not_after_s=written_s, zone=zone)
         return scan if scan.problem or scan.findings else replace(scan, problem=_find_doubt(log.path, start))
     except InputError as error:

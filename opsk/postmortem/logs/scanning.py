@@ -10,23 +10,12 @@ from datetime import tzinfo
 from functools import cache
 from pathlib import Path
 
+from opsk.postmortem.logs.exceptions import is_plain_end, read_exception
 from opsk.postmortem.logs.header import Heading, LineClock, NamedRank, parse_log_name
 from opsk.postmortem.logs.kernel import scan_quoted_xids
-from opsk.postmortem.logs.lines import (
-    BROKEN,
-    LogLine,
-    Piece,
-    ReadLimits,
-    describe_limits,
-    find_label_ranks,
-    find_line,
-    is_plain_end,
-    open_log,
-    read_exception,
-    read_fields,
-    read_limited_pieces,
-)
+from opsk.postmortem.logs.lines import LogLine, find_label_ranks, find_line, read_fields
 from opsk.postmortem.logs.matching import TEXT_CHARS, Finder, FindingSet, Match, build_finder
+from opsk.postmortem.logs.pieces import BROKEN, Piece, ReadLimits, describe_limits, open_log, read_limited_pieces
 from opsk.postmortem.logs.printers import Labels, LogEnd, find_printer, resolve_rank
 from opsk.postmortem.logs.progress import LabelTail, ProgressEnds
 from opsk.postmortem.signatures.signature import Signature, signatures

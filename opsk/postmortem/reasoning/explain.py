@@ -55,7 +55,8 @@ def list_missing(evidence: Evidence, causes: Sequence[Cause], divergence: Diverg
     missing = []
     if "sacct" not in have and evidence.job is None:
         missing.append(Missing(
-            what="Slurm's record of the job", why="it stands above what the output says: its state, and who ended it",
+            what="Slurm's record of the job",
+            why="it says how the job ended and who ended it, and is right where the output says otherwise",
             how="opsk postmortem JOB on a host that has sacct",
         ))  # fmt: skip
     is_open = root is None or root.confidence < _SURE_ENOUGH or root.failure in (*_GPU, *_NETWORK)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from opsk.postmortem.logs.matching import TRIED_AGAIN
 from opsk.postmortem.reasoning.candidates import PROCESS_ENDS
 from opsk.postmortem.reasoning.consequences import LastSteps, demote_consequences
 from opsk.postmortem.values import Evidence, FailureClass, Finding, JobFacts, Origin, Place, Role
@@ -19,13 +20,6 @@ CASCADE_WORDS = re.compile(
     r"|failed to recv|Socket Timeout|Timed out waiting|wait timeout|DistNetworkError"
     r"|Engine core initialization failed|due to an exception in a background process|See root cause above"
     r"|ActorDiedError|WorkerCrashedError|RayActorError"
-)
-TRIED_AGAIN = re.compile(
-    r"\b(?:(?<!exceeded error )re-?try(?:ing)?\b(?! (?:count )?(?:exceeded|between))|retry loop"
-    r"|(?<!and )(?<!then )try(?:ing)? again"
-    r"|attempt \d+ (?:of|/)|\(\d+ of \d+\)"
-    r"|falling back|continuing (?:on|with)|will be ignored|ignoring|Exception ignored)",
-    re.IGNORECASE,
 )
 _CONFIG_TYPES = frozenset(
     ("ArgumentError", "ConfigKeyError", "ConfigAttributeError", "MissingMandatoryValue", "ValidationError",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from opsk.postmortem.values import Divergence, Finding, Place
+from opsk.postmortem.values import Divergence, Finding, Origin, Place
 from opsk.text import escape
 from opsk.units import GIB
 
@@ -35,8 +35,10 @@ def format_place(place: Place) -> str:
 
 
 def format_source(finding: Finding) -> str:
-    """Return where a finding stands: file and line, or the byte where the line's number is not known."""
-    return f"{finding.source}:{finding.line}" if finding.has_line else f"{finding.source} (byte {finding.order})"
+    """Return where a finding stands: file and line, or the byte of a job's output where the line is not known."""
+    if finding.has_line:
+        return f"{finding.source}:{finding.line}"
+    return finding.source if finding.origin is Origin.KERNEL else f"{finding.source} (byte {finding.order})"
 
 
 def format_divergence(divergence: Divergence | None) -> str:

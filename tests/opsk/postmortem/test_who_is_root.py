@@ -398,3 +398,11 @@ def test_a_log_that_ends_within_a_traceback_says_so(tmp_path: Path) -> None:
     report = explained(tmp_path, slurm__out=steps(1, 60) + cut)
     assert report.root is None
     assert any("ends within a traceback" in each.why for each in report.missing)
+
+
+def test_an_error_that_was_tried_again_hides_no_later_one(tmp_path: Path) -> None:
+    full = "OSError: [Errno 28] No space left on device: '/scratch/ckpt'"
+    report = explained(tmp_path, slurm__out=f"[rank0]: {full}, retrying in 5 s\n[rank0]: {full}\n")
+    assert report.root is not None
+    assert report.root.failure is FailureClass.STORAGE
+    assert report.root.findings[0].line == 2

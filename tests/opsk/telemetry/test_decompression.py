@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.errors import InputError
-from opsk.postmortem.logs.lines import BROKEN, open_log, read_pieces
+from opsk.postmortem.logs.pieces import BROKEN, open_log, read_pieces
 from opsk.telemetry.decompression import HEAD_BYTES, open_decompressed
 from opsk.telemetry.progress.runs import read_log
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-from opsk.postmortem.logs.lines import ReadLimits
+from opsk.postmortem.logs.kernel import scan_kernel_log
+from opsk.postmortem.logs.pieces import ReadLimits
 from opsk.postmortem.logs.scanning import scan_log
 from opsk.postmortem.report.text import format_source
 
@@ -49,3 +50,17 @@ def test_of_a_compressed_log_only_the_beginning_is_read(tmp_path: Path) -> None:
     scan = scan_log(path, limits=LIMITS)
     assert not [finding for finding in scan.findings if finding.signature == "torch.cuda_oom"]
     assert scan.note == f"{path}: only the first 1 MiB of its content were read"
+
+
+XID = "NVRM: Xid (PCI:0000:{bus}:00): 79, pid=1, name=python3, GPU has fallen off the bus.\n"
+
+
+def test_of_a_large_kernel_log_the_beginning_and_the_end_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "kern.log"
+    middle = "[ 2000.000001] usb 1-1: new device\n" * 40_000
+    path.write_text(f"[ 1000.000001] {XID.format(bus='1a')}{middle}[ 3000.000001] {XID.format(bus='9b')}")
+    findings, problem, note = scan_kernel_log(path, limits=LIMITS)
+    assert [(each.place.pci, format_source(each)) for each in findings] == [
+        ("0000:1a:00.0", f"{path}:1"), ("0000:9b:00.0", str(path)),
+    ]  # fmt: skip
+    assert (problem, note) == ("", f"{path}: only the first 64 KiB and the last 64 KiB of 1.335 MiB were read")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.postmortem.logs import LogFile, read_logs, scanning
-from opsk.postmortem.logs.lines import read_pieces
 from opsk.postmortem.logs.matching import build_finder
+from opsk.postmortem.logs.pieces import read_pieces
 
 FRAGMENTS = st.lists(st.binary(min_size=3, max_size=6), min_size=1, max_size=8, unique=True)
 LINES = (

@@ -1,0 +1,140 @@
+"""Reads the traceback below a line: the exception at its end, where it was raised, and whether it was handled."""
+
+from __future__ import annotations
+
+import re
+
+from opsk.postmortem.logs.lines import REACH_BYTES, LogLine, has_stamp, strip_stamp
+from opsk.postmortem.logs.pieces import EXCEPTION_REACH_BYTES, LINES_BEFORE, TRACEBACK
+from opsk.telemetry.progress.lines import parse_label, strip_escapes
+
+_RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,120}?)(?::|: (?P<message>.*))?$")
+_RAY_TASK = re.compile(r"(?:ray\.exceptions\.)?RayTaskError\((?P<type>\w{1,80})\):")
+"""Ray names the exception of a task before it prints the task's own frames and, last, the exception."""
+_HEAD_OF_TRACEBACK = TRACEBACK.decode()
+_BOX = ("│", "╭", "╰", "|", "+")
+"""Rich draws tracebacks in a box; the exception stands below it."""
+_FLAT = 'File "'
+"""A traceback whose indentation a collector of logs took away."""
+_KIND = re.compile(r"[\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)(?::|$)")
+_FRAME = re.compile(r'\s*File "(?:[^"]{0,400}/)?(?P<file>[^"/]{1,100})", line (?P<line>\d{1,7})')
+_AFTER_BYTES = 240
+_HANDLED = re.compile(
+    r"\b(?:retrying|retry loop|trying again|will (?:be )?(?:retr|ignor|skip)\w+|falling back)", re.IGNORECASE
+)
+_IGNORED = "Exception ignored "
+"""Python prints this for exceptions that nothing could catch: at its end, in destructors."""
+_PLAIN_ENDS = ("KeyboardInterrupt", "SystemExit", "SignalException", "InterruptedError")
+_LONGEST_PREFIX_CHARS = 120
+_LEVELS = frozenset(("DEBUG", "INFO", "NOTE", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL"))
+_LOWER_CASE = frozenset(("error", "timeout", "herror", "gaierror"))
+"""Exceptions of Python's own modules that are not capitalised: socket, struct, zlib."""
+_ORIGINAL = "Original Traceback (most recent call last):"
+"""PyTorch's data loader raises the exception of its worker anew, with the worker's own traceback below it."""
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|<frozen |/torch/_|/conda/")
+"""Files of these frames are libraries': the frame above them is of the program."""
+_CHAINS = {"During handling of the above exception": "during", "The above exception was the direct cause": "cause"}
+"""How Python joins two tracebacks: an exception was raised while another one was handled, or in its place."""
+
+
+def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int] | None:
+    """Return the end of a traceback: type and message, the line, and where it begins; ``None`` where it is cut off.
+
+    Lines of other ranks in between are passed over by their labels.
+    """
+    position, stop = line.end, min(len(data), line.end + EXCEPTION_REACH_BYTES)
+    frames, is_flat = _Frames(), False
+    prefix = _compile_prefix(line.text)
+    is_stamped = has_stamp(line.text)
+    while position < stop:
+        begin = position + 1
+        end = data.find(b"\n", begin, stop)
+        if end < 0:
+            end = stop
+        labelled_line = parse_label(strip_escapes(data[begin:end][:REACH_BYTES]))
+        labelled_line = strip_stamp(labelled_line) if is_stamped else labelled_line
+        text, position = labelled_line.text.rstrip("\r\n "), end
+        if prefix is not None and (start := prefix.match(text)) is not None:
+            text = text[start.end() :]
+        if labelled_line.label != line.label or not text.strip() or _RAY_TASK.match(text) or text == _ORIGINAL:
+            continue
+        if text[:1] in " \t":
+            frames.take(text)
+            continue
+        if text.startswith(_FLAT):
+            is_flat = True
+        if text.startswith((_FLAT, *_BOX)) or (is_flat and not _KIND.match(text)):
+            frames.take(text)
+            continue
+        match = _RAISED.match(text)
+        if match is None or not _is_class(match["type"]):
+            is_flat = True  # cut off, or another rank without a label writes in between: only what is surely one counts
+            continue
+        after = data[position : position + _AFTER_BYTES].decode("utf-8", "replace")
+        if (match["message"] or "").startswith("Caught ") and _ORIGINAL in after:
+            frames = _Frames()
+            continue
+        fields = {"type": match["type"].rpartition(".")[2]}
+        if match["message"]:
+            fields["message"] = match["message"][:300]
+        fields |= frames.fields()
+        if _IGNORED in _find_line_before(data, line) or _HANDLED.search(after):
+            fields["handled"] = "yes"
+        chained = next((how for words, how in _CHAINS.items() if words in after), "")
+        return fields | ({"chained": chained} if chained else {}), text[:400], begin
+    return None
+
+
+def _is_class(name: str) -> bool:
+    """Return whether a name can be of an exception: ranks write ``INFO: ...`` or ``memory: 41 GiB`` in between."""
+    last = name.rpartition(".")[2].lstrip("_")
+    return (last[:1].isupper() and last not in _LEVELS) or last in _LOWER_CASE
+
+
+def _find_line_before(data: bytes, line: LogLine) -> str:
+    """Return the line before this one that has the same label; empty where none of the last few has it."""
+    raw_lines = data[max(0, line.start - REACH_BYTES) : line.start].splitlines()[-LINES_BEFORE:]
+    for raw in reversed(raw_lines):
+        labelled = parse_label(strip_escapes(raw))
+        if labelled.label == line.label and labelled.text.strip():
+            return labelled.text
+    return ""
+
+
+class _Frames:
+    """The frames of one traceback, as they are read: the last one, and the last that is no library's."""
+
+    def __init__(self) -> None:
+        self._last = self._own = ""
+        self._is_raised = False
+
+    def take(self, text: str) -> None:
+        """Read a line of a traceback."""
+        match = _FRAME.match(text)
+        if match is None:
+            stripped = text.strip()
+            if stripped.strip("^~ "):
+                self._is_raised = stripped.startswith("raise ")
+            return
+        self._last, self._is_raised = f"{match['file']}:{match['line']}", False
+        if _LIBRARY.search(text) is None:
+            self._own = self._last
+
+    def fields(self) -> dict[str, str]:
+        """Return where the exception was raised: in the program's own code if that is there (``at``), and last."""
+        at = self._own or self._last
+        fields = {"at": at, "file": self._last.partition(":")[0]} if at else {}
+        return fields | ({"raised": "yes"} if self._is_raised else {})
+
+
+def _compile_prefix(text: str) -> re.Pattern[str] | None:
+    """Return what a logger (vLLM's and others) writes before every line of a traceback: the same, but for numbers."""
+    head = text[: max(text.find(_HEAD_OF_TRACEBACK), 0)]
+    if not 3 <= len(head) <= _LONGEST_PREFIX_CHARS:
+        return None
+    return re.compile(re.sub(r"\d+", r"\\d+", re.escape(head)), re.ASCII)
+
+
+def is_plain_end(kind: str) -> bool:
+    """Return whether an exception only reports that the program was asked to end."""
+    return kind in _PLAIN_ENDS
