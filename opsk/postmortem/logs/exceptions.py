@@ -31,6 +31,12 @@ _LOWER_CASE = frozenset(("error", "timeout", "herror", "gaierror"))
 """Exceptions of Python's own modules that are not capitalised: socket, struct, zlib."""
 _ORIGINAL = "Original Traceback (most recent call last):"
 """PyTorch's data loader raises the exception of its worker anew, with the worker's own traceback below it."""
+_LOGGED = re.compile(r"(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]{1,80}:\d{1,5}\] ?")
+"""vLLM's logger writes this before every line of a traceback."""
+_RAISED_KIND = re.compile(r"(?!Error:)[\w.]*(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$)")
+_FRAME_LINES = 8
+_LAST_BYTES = 1024
+"""Behind an exception that ended a program there is little more: what launchers say."""
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|<frozen |/torch/_|/conda/")
 """Files of these frames are libraries': the frame above them is of the program."""
 _CHAINS = {"During handling of the above exception": "during", "The above exception was the direct cause": "cause"}
@@ -83,6 +89,42 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
         chained = next((how for words, how in _CHAINS.items() if words in after), "")
         return fields | ({"chained": chained} if chained else {}), text[:400], begin
     return None
+
+
+def read_raised(data: bytes, line: LogLine, *, is_end: bool) -> dict[str, str] | None:
+    """Return type and message of an exception whose traceback has no head in this log; ``None`` where it is none.
+
+    Frames stand before it, or it is the last thing that the log says. A traceback with a head is `read_exception`'s.
+
+    Parameters
+    ----------
+    is_end
+        The log ends with these bytes.
+    """
+    text = line.text
+    if (logged := _LOGGED.match(text)) is not None:
+        text = text[logged.end() :]
+    match = _RAISED.match(text)
+    if match is None or not _RAISED_KIND.match(text) or not _is_class(match["type"]):
+        return None
+    if data.rfind(TRACEBACK, max(0, line.start - EXCEPTION_REACH_BYTES), line.start) >= 0:
+        return None
+    frames = _Frames()
+    for raw in data[max(0, line.start - REACH_BYTES) : line.start].splitlines()[-_FRAME_LINES:]:
+        labelled = parse_label(strip_escapes(raw))
+        if labelled.label == line.label:
+            before = labelled.text
+            frames.take(before[logged.end() :] if (logged := _LOGGED.match(before)) is not None else before)
+    fields = frames.fields()
+    rest = data[line.end : line.end + _LAST_BYTES + 1].strip()
+    if not fields and not (is_end and len(rest) < _LAST_BYTES):
+        return None
+    fields |= {"type": match["type"].rpartition(".")[2]}
+    if match["message"]:
+        fields["message"] = match["message"][:300]
+    if _HANDLED.search(rest[:_AFTER_BYTES].decode("utf-8", "replace")):
+        fields["handled"] = "yes"
+    return fields
 
 
 def _is_class(name: str) -> bool:

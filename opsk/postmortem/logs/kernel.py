@@ -104,6 +104,11 @@ _DMESG = re.compile(
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d "
 )
 """``dmesg``, ``dmesg -T`` and its ISO form; brackets around other dates are those of training programs."""
+_BARE = re.compile(
+    r"(?:[\w.-]{1,64} )?kernel: |NVRM: |nvidia-nvswitch\d{0,3}: |nvidia-nvlink: |mlx5_core \w{4}:|EDAC |mce: |\[drm"
+    r"|amdgpu |pcieport \w{4}:|LustreError: "
+)
+"""Lines of the kernel that a person cut out, without their times."""
 _WRITERS = re.compile(
     r"kernel$|systemd|slurm|NetworkManager$|sshd$|CRON$|sudo$|dbus|chronyd|ntpd|nvidia|mmfs$|containerd"
 )
@@ -135,7 +140,7 @@ def _is_stamped(reader: LineReader, line: str) -> bool:
     """Return whether a line has the form of the kernel's buffer, dmesg, syslog or the journal."""
     read = reader.read(line)
     if read.stamp.clock is Clock.NONE:
-        return False
+        return _BARE.match(line) is not None
     if read.level is not None or read.sequence is not None or _DMESG.match(line):
         return True
     return read.ident is not None and bool(_SYSLOG.match(line) or _WRITERS.search(read.ident))

@@ -33,12 +33,23 @@ LINES_BEFORE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Some whole lines of a log: bytes, the number of the first line (from 1), and whether it is the last piece."""
+    """Some whole lines of a log.
+
+    Parameters
+    ----------
+    line
+        The number of the first line, from 1.
+    is_last
+        Nothing follows.
+    is_near_end
+        What follows, if anything, is less than a line.
+    """
 
     data: bytes
     line: int
     offset: int
     is_last: bool = False
+    is_near_end: bool = False
     is_numbered: bool = True
 
 
@@ -126,13 +137,14 @@ def read_pieces(stream: IO[bytes] | _Limited, *, max_bytes: int = PIECE_BYTES) -
         elif not cut and len(whole) >= MAX_REST_BYTES:
             cut, overlap = len(whole), OVERLAP_BYTES
         if cut:
-            yield Piece(data=whole[:cut], line=line, offset=offset)
+            is_near_end = len(data) < max_bytes and cut > whole.rfind(b"\n")
+            yield Piece(data=whole[:cut], line=line, offset=offset, is_near_end=is_near_end)
             line += whole.count(b"\n", 0, cut)
             offset += cut - overlap
             rest = whole[cut - overlap :]
         else:
             rest = whole
-    yield Piece(data=rest, line=line, offset=offset, is_last=True)
+    yield Piece(data=rest, line=line, offset=offset, is_last=True, is_near_end=True)
     if broken is not None:
         raise broken
 

@@ -10,7 +10,7 @@ from datetime import tzinfo
 from functools import cache
 from pathlib import Path
 
-from opsk.postmortem.logs.exceptions import is_plain_end, read_exception
+from opsk.postmortem.logs.exceptions import is_plain_end, read_exception, read_raised
 from opsk.postmortem.logs.header import Heading, LineClock, NamedRank, parse_log_name
 from opsk.postmortem.logs.kernel import scan_quoted_xids
 from opsk.postmortem.logs.lines import LogLine, find_label_ranks, find_line, read_fields
@@ -25,7 +25,7 @@ from opsk.telemetry.progress.lines import parse_label, strip_escapes
 _REACH_BYTES = 2048
 _MAX_LINES = 9
 _THROWN = re.compile(r"\s*what\(\):\s*(?P<message>.+)")
-_ENTRY = re.compile(r"\s*(?P<name>host|rank|exitcode|time)\s*:\s*(?P<value>.+)")
+_ENTRY = re.compile(r"\s*(?P<name>host|rank|exitcode|Exit code|time)\s*:\s*(?P<value>.+)")
 _RANK = re.compile(r"(?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,4})\)")
 _HOST_AND_RANK = re.compile(
     rb"^[^\n]{0,80}?host +: (?P<node>[A-Za-z0-9][\w.-]{0,63})\s*\n[^\n]{0,80}?rank +: (?P<rank>\d{1,7}) \(local_rank",
@@ -33,6 +33,7 @@ _HOST_AND_RANK = re.compile(
 )
 """torchrun's report states host and rank of all that failed."""
 _MAX_HOSTS = 64
+_EXCEPTION = "python.exception"
 _NUMBER = re.compile(r"-?\d{1,4}\b")
 _HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,63}$")
 
@@ -57,7 +58,7 @@ def read_torchrun_report(data: bytes, line: LogLine) -> dict[str, str]:
             fields |= rank.groupdict()
         elif name == "host" and _HOST.match(value):
             fields["node"] = value
-        elif name == "exitcode" and (number := _NUMBER.match(value)) is not None:
+        elif name in ("exitcode", "Exit code") and (number := _NUMBER.match(value)) is not None:
             fields["exit"] = number[0]
             break
     return fields
@@ -243,6 +244,12 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
         if _matches_signature(thrown := read_cpp_exception(piece.data, line), but=signature):
             return
         text = f"{text}: {thrown}" if thrown else text
+    elif signature.follow == "raised":
+        raised = read_raised(piece.data, line, is_end=piece.is_near_end)
+        if raised is None or _matches_signature(text):
+            return
+        fields |= raised
+        role = Role.CASCADE if is_plain_end(raised["type"]) else role
     elif signature.follow:
         exception = read_exception(piece.data, line)
         if exception is not None:
@@ -255,7 +262,7 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
     time_s, earliest, latest = _find_times(line, piece, state)
     state.gathered.add(
         Finding(
-            signature=signature.id,
+            signature=_EXCEPTION if signature.follow == "raised" else signature.id,
             role=role,
             origin=signature.origin,
             failure=signature.failure,
@@ -280,7 +287,7 @@ def _matches_signature(text: str, but: Signature | None = None) -> bool:
         for signature in signatures()
         if signature is not but
         and signature.origin is not Origin.KERNEL
-        and signature.follow != "exception"
+        and signature.follow not in ("exception", "raised")
         and signature.role in (Role.ROOT, Role.CASCADE)
         and any(each in text for each in signature.fragments)
     )

@@ -48,6 +48,10 @@ _WITNESSES = (Origin.KERNEL, Origin.GPU, Origin.FABRIC, Origin.CGROUP, Origin.SL
 """These origins take precedence over programs."""
 _NAME_OTHERS = ("torch.monitored_barrier", "jax.heartbeats_stopped")
 """They name the rank that did not come."""
+_ENDS = {
+    "kill": (FailureClass.HOST_MEMORY, "was killed, by whom is not said: most often memory ran out"),
+    "bus": (FailureClass.HOST_MEMORY, "used memory that could not be given (SIGBUS): most often /dev/shm is full"),
+}
 _NODE_LOST = ("slurm.node_not_responding", "slurm.node_lost")
 _STATES = {
     "TIMEOUT": (FailureClass.TIME_LIMIT, "the job's time was up"),
@@ -113,6 +117,8 @@ def _join_class(
 ) -> list[Candidate]:
     """Join the candidates of one class."""
     similar = _join_spread(_fold(similar), world, per_node)
+    if failure is FailureClass.NVLINK:
+        similar = _join_gpus(similar)
     is_end = all(finding.signature in PROCESS_ENDS for each in similar for finding in each.findings)
     if (failure in _OF_A_PROCESS or is_end) and len(similar) == 1 and victim.rank is not None:
         only = similar[0]
@@ -193,6 +199,25 @@ def _join_spread(candidates: list[Candidate], world: int, per_node: int | None) 
             joined += similar
             continue
         joined += _join_ranks(similar, world, per_node)
+    return joined
+
+
+def _join_gpus(candidates: list[Candidate]) -> list[Candidate]:
+    """Join NVLink faults of several GPUs of one node at one time: one end of a link cannot tell its own fault."""
+    by_node: dict[str, list[Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        by_node[candidate.place.node].append(candidate)
+    joined: list[Candidate] = []
+    for node, those in by_node.items():
+        timed = sorted(each.first_s for each in those if each.first_s is not None)
+        gpus = {each.place.pci for each in those} - {""}
+        if len(gpus) < 2 or len(gpus) < len(those) or (timed and timed[-1] - timed[0] > _TOGETHER_S):
+            joined += those
+            continue
+        first = min(those, key=lambda each: each.first_s if each.first_s is not None else float("inf"))
+        findings = tuple(sorted((finding for each in those for finding in each.findings), key=sort_key))
+        base, what = max(each.base for each in those), f"{first.what} (on {len(gpus)} GPUs)"
+        joined.append(replace(first, place=Place(node=node), findings=findings, base=base, what=what))
     return joined
 
 
@@ -390,10 +415,7 @@ def _build_end_candidates(
     )
     if waited or spoke or any(each.place.rank == place.rank for each in others):
         return []
-    failure = FailureClass.HOST_MEMORY if how == "kill" else FailureClass.SOFTWARE
-    description = (
-        "was killed, by whom is not said: most often memory ran out" if how == "kill" else "ended badly without a word"
-    )
+    failure, description = _ENDS.get(how, (FailureClass.SOFTWARE, "ended badly without a word"))
     return [
         Candidate(
             failure=failure, place=place, findings=(finding,), base=load_weights().end[how], first_s=finding.time_s,

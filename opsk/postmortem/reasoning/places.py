@@ -24,9 +24,12 @@ _BY_TORCHRUN = ("launcher.root_rank", "launcher.first_failure")
 _MAX_RUNS = 8
 Node = tuple[str, str | int]
 """One node, by any of its identifiers: its name, its number, or its own folder of logs."""
-_NAMED = (_TASK, "launcher.root_rank", "launcher.rank_ended", "mpi.abort")
+_NAMED = (_TASK, "launcher.root_rank", "launcher.rank_ended", "mpi.abort", "mpi.first_exit")
+_FIRST_FAILURE = "launcher.first_failure"
+"""torchrun's line names a rank of its node only; its report, where there is one, says more."""
 _KILLED, _TERMINATED = ("9", "-9", "137"), ("15", "-15", "143", "0")
-_CRASHES = frozenset(("4", "6", "7", "8", "11", "-4", "-6", "-7", "-8", "-11", "132", "134", "135", "136", "139"))
+_CRASHES = frozenset(("4", "6", "8", "11", "-4", "-6", "-8", "-11", "132", "134", "136", "139"))
+_BUS_ERRORS = ("7", "-7", "135")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,13 +342,13 @@ def _format_run(run: Sequence[int]) -> str:
     return f"{run[0]}-{run[-1]}"
 
 
-def find_victim(findings: Iterable[Finding], placement: RankPlacement) -> Place:
+def find_victim(findings: Sequence[Finding], placement: RankPlacement) -> Place:
     """Return the place of the process that ended first by reports; an empty one where nothing is reported."""
     end = find_first_end(findings, placement)
     return end[1] if end is not None else Place()
 
 
-def find_first_end(findings: Iterable[Finding], placement: RankPlacement) -> tuple[Finding, Place] | None:
+def find_first_end(findings: Sequence[Finding], placement: RankPlacement) -> tuple[Finding, Place] | None:
     """Return the line that reports the first end, and the place of that process."""
     ends = [finding for finding in findings if finding.signature in _NAMED]
     for finding in sorted(
@@ -356,16 +359,19 @@ def find_first_end(findings: Iterable[Finding], placement: RankPlacement) -> tup
             return finding, place
         if finding.signature == _TASK and place.node_rank is None:
             return None
-    return None
+    first = next((each for each in findings if each.signature == _FIRST_FAILURE and each.fields.get("exit")), None)
+    return (first, complete_place(first.place, placement)) if first is not None else None
 
 
 def classify_end(finding: Finding) -> str:
-    """Return ``crash``, ``kill`` or ``exit``; empty where it was asked to end, or another line gives the reason."""
+    """Return ``crash``, ``kill``, ``bus`` or ``exit``; empty where it was asked to end, or another line says why."""
     end, number = finding.fields.get("end", ""), finding.fields.get("exit", finding.fields.get("signal", ""))
     if end.startswith("Killed") or number in _KILLED:
         return "kill"
     if end.startswith(("Terminated", "Out Of Memory")) or number in _TERMINATED or not (end or number):
         return ""
+    if end.startswith("Bus error") or number in _BUS_ERRORS:
+        return "bus"
     return "crash" if number in _CRASHES or (end and not end.startswith("Exited")) else "exit"
 
 

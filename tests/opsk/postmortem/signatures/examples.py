@@ -611,4 +611,36 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "TimeoutError: RPC call to execute_model timed out.",
         "RPC call to execute_model took 3 s",
     ),
+    "slurm.script_missing": (
+        "slurmstepd: error: execve(): /var/spool/slurmd/job00089/slurm_script: No such file or directory",
+        "slurmstepd: error: execve(): /home/u/run.sh: No such file or directory",
+    ),
+    "slurm.no_configuration": (
+        "sbatch: fatal: Could not establish a configuration source",
+        "sbatch: the configuration source is /etc/slurm/slurm.conf",
+    ),
+    "submitit.preempted": (
+        "submitit WARNING (2026-01-05 10:00:00,100) - Caught signal SIGUSR2 on gpu011: this job is preempted.",
+        "submitit INFO (2026-01-05 10:00:00,100) - Job has not timed out. Ran 1 minutes out of requested 20 minutes.",
+    ),
+    "submitit.timed_out": (
+        "submitit WARNING (2026-01-05 10:00:00,100) - Caught signal SIGUSR2 on gpu011: this job is timed-out.",
+        "submitit INFO (2026-01-05 10:00:00,100) - Job has not timed out. Ran 1 minutes out of requested 20 minutes.",
+    ),
+    "mpi.no_pmi": (
+        "PMI2_Init failed to intialize.  Return code: 1",
+        "PMI2_Init returned 0",
+    ),
+    "mpi.first_exit": (
+        "  Process name: [prterun-gpu011-4711@1,3]",
+        "  Process name: python3",
+    ),
+    "serving.worker_died": (
+        "ERROR 01-05 10:00:00 [multiproc_executor.py:140] Worker proc VllmWorker-1 died unexpectedly, shutting down executor.",
+        "INFO 01-05 10:00:00 [multiproc_executor.py:140] Worker proc VllmWorker-1 is ready",
+    ),
+    "python.raised": (
+        "AssertionError: 250682 is not divisible by 8",
+        "250682 is not divisible by 8",
+    ),
 }
