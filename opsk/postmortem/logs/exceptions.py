@@ -116,13 +116,12 @@ def read_raised(data: bytes, line: LogLine, *, is_end: bool) -> dict[str, str] |
             before = labelled.text
             frames.take(before[logged.end() :] if (logged := _LOGGED.match(before)) is not None else before)
     fields = frames.fields()
-    rest = data[line.end : line.end + _LAST_BYTES + 1].strip()
-    if not fields and not (is_end and len(rest) < _LAST_BYTES):
+    if not fields and not (is_end and len(data) - line.end <= _LAST_BYTES):
         return None
     fields |= {"type": match["type"].rpartition(".")[2]}
     if match["message"]:
         fields["message"] = match["message"][:300]
-    if _HANDLED.search(rest[:_AFTER_BYTES].decode("utf-8", "replace")):
+    if _HANDLED.search(data[line.end : line.end + _AFTER_BYTES].decode("utf-8", "replace")):
         fields["handled"] = "yes"
     return fields
 

@@ -30,7 +30,11 @@ _STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:]{8}[.,\d]{0,10}(?:Z| ?[+-]\d\d:?\d
 _HEAD_CHARS = 200
 _RANK = re.compile(
     r"\[(?:PG [^\]]{0,60}?|rank ?|Rank )(?:Rank )?(?P<rank>\d{1,7})\]|(?<!ocal )\b[Rr]ank[:= ]\[?(?P<rank2>\d{1,7})\b"
+    r"|^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d TP(?P<rank3>\d{1,5})(?: EP\d{1,5})?\]"
 )
+"""PyTorch's forms, and SGLang's where there is no other parallelism: then the tensor-parallel rank is the rank."""
+_WORKER = re.compile(r"ray(?:Worker_TP|VllmWorker (?:rank=|TP))(?P<rank>\d{1,5})(?:_EP\d{1,5})? pid=")
+"""vLLM's labels of its workers: ``rank=`` until 0.9, then the tensor-parallel rank, alone where it is the rank."""
 _TRAILING = re.compile(r"\d$")
 _RANGE = re.compile(r"(?P<first>\d{1,7})(?:-(?P<last>\d{1,7}))?")
 _MAX_TASKS = 4096
@@ -69,7 +73,7 @@ def find_line(data: bytes, end: int) -> LogLine:
     labelled_line = strip_stamp(labelled_line)
     rank = labelled_line.rank
     if rank is None:
-        rank = find_rank(text)
+        rank = find_rank(text) if (worker := _WORKER.search(labelled_line.label)) is None else int(worker["rank"])
     node = host["node"] if host else _find_label_host(labelled_line.label) or _find_host(text)
     return LogLine(
         text=text, label=labelled_line.label, rank=rank, node=node, gpu_index=int(host["gpu"]) if host else None,
@@ -94,7 +98,7 @@ def has_stamp(text: str) -> bool:
 def find_rank(text: str) -> int | None:
     """Return the rank that the beginning of a line names."""
     match = _RANK.search(text[:200])
-    return int(match["rank"] or match["rank2"]) if match is not None else None
+    return int(match["rank"] or match["rank2"] or match["rank3"]) if match is not None else None
 
 
 def _find_host(text: str) -> str:

@@ -27,6 +27,8 @@ _LOOKUPS = frozenset(
 """Programs try these and go on in another way; what fails on that way is the root, unless they raise it themselves."""
 _CLEANED_UP = ("Terminated", "Killed")
 """How several tasks end that srun or scancel ended; anything else they did themselves."""
+_WARNS = ("horovod.stalled",)
+"""They warn of a hang that may still end well."""
 _KILLS_ON_BAD_EXIT = "Terminating StepId="
 """srun prints this when a task failed, and not after scancel."""
 _BEFORE_STEP_ENDS = (
@@ -86,10 +88,17 @@ def demote_consequences(
     node_of_rank
         The node of each rank, where it is known.
     """
-    changed = _demote_later_exceptions(findings, dropped, steps)
+    changed = _demote_later_exceptions([_demote_warning(each, steps) for each in findings], dropped, steps)
     changed = _demote_after_hardware(changed, steps, node_of_rank)
     changed = _demote_clean_up(changed, steps)
     return tuple(_demote_ends(changed))
+
+
+def _demote_warning(finding: Finding, steps: LastSteps) -> Finding:
+    """Demote a warning of a hang after which training went on: the ranks that were late did come."""
+    if finding.signature in _WARNS and steps.are_after(finding):
+        return replace(finding, role=Role.ADVICE, failure=None)
+    return finding
 
 
 def _demote_later_exceptions(

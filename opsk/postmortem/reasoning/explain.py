@@ -40,7 +40,8 @@ _MIN_ALTERNATIVE = 0.05
 _END_SIGNATURES = frozenset(
     ("launcher.root_rank", "launcher.first_failure", "launcher.child_signal", "launcher.rank_ended", "mpi.abort",
      "mpi.pmix_error", "slurm.task_killed", "slurm.unkillable", "process.killed", "nccl.unhandled_system_error",
-     "nccl.internal_error", "shell.child_ended", "mpi.first_exit", "serving.worker_died")
+     "nccl.internal_error", "shell.child_ended", "mpi.first_exit", "serving.worker_died",
+     "launcher.command_ended")
 )  # fmt: skip
 """They confirm causes, and show that something failed where no cause is known."""
 _NOT_FAILED_STATES = ("COMPLETED", "COMPLETING", "RUNNING", "PENDING")

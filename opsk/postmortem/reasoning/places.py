@@ -25,8 +25,8 @@ _MAX_RUNS = 8
 Node = tuple[str, str | int]
 """One node, by any of its identifiers: its name, its number, or its own folder of logs."""
 _NAMED = (_TASK, "launcher.root_rank", "launcher.rank_ended", "mpi.abort", "mpi.first_exit")
-_FIRST_FAILURE = "launcher.first_failure"
-"""torchrun's line names a rank of its node only; its report, where there is one, says more."""
+_UNPLACED_ENDS = ("launcher.first_failure", "launcher.child_signal", "launcher.command_ended")
+"""They name a process by its number within the node, or not at all; torchrun's report, where it is there, says more."""
 _KILLED, _TERMINATED = ("9", "-9", "137"), ("15", "-15", "143", "0")
 _CRASHES = frozenset(("4", "6", "8", "11", "-4", "-6", "-8", "-11", "132", "134", "136", "139"))
 _BUS_ERRORS = ("7", "-7", "135")
@@ -359,7 +359,8 @@ def find_first_end(findings: Sequence[Finding], placement: RankPlacement) -> tup
             return finding, place
         if finding.signature == _TASK and place.node_rank is None:
             return None
-    first = next((each for each in findings if each.signature == _FIRST_FAILURE and each.fields.get("exit")), None)
+    unplaced = [each for each in findings if each.signature in _UNPLACED_ENDS and classify_end(each)]
+    first = min(unplaced, key=lambda each: (each.earliest_s or each.time_s or 0.0, each.order), default=None)
     return (first, complete_place(first.place, placement)) if first is not None else None
 
 

@@ -406,3 +406,82 @@ def test_an_error_that_was_tried_again_hides_no_later_one(tmp_path: Path) -> Non
     assert report.root is not None
     assert report.root.failure is FailureClass.STORAGE
     assert report.root.findings[0].line == 2
+
+
+STALLED = (
+    "[2026-01-05 10:01:00.1: W horovod/common/stall_inspector.cc:105] One or more tensors were submitted to be reduced, "
+    "gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\n"
+)
+
+
+def test_ranks_that_waited_for_late_ones_hang_only_where_training_does_not_go_on(tmp_path: Path) -> None:
+    hung = explained(tmp_path, hung__out=steps(0, 6) + STALLED)
+    assert hung.root is not None
+    assert hung.root.failure is FailureClass.COLLECTIVE_HANG
+    assert explained(tmp_path, late__out=steps(0, 6) + STALLED + steps(12, 40)).root is None
+
+
+@pytest.mark.parametrize(
+    ("label", "rank"),
+    [
+        ("(Worker_TP3 pid=4711) ERROR 01-05 10:00:00 [multiproc_executor.py:597] ", 3),
+        ("(VllmWorker TP3 pid=4711) ERROR 01-05 10:00:00 [multiproc_executor.py:597] ", 3),
+        ("(VllmWorker rank=3 pid=4711) ERROR 01-05 10:00:00 [multiproc_executor.py:597] ", 3),
+        ("(Worker_PP1_TP3 pid=4711) ERROR 01-05 10:00:00 [multiproc_executor.py:597] ", None),
+        ("[2026-01-05 10:00:00 TP3] ", 3),
+        ("[2026-01-05 10:00:00 DP1 TP3] ", None),
+    ],
+)
+def test_the_worker_of_a_serving_engine_is_a_rank_where_its_name_says_which(
+    label: str, rank: int | None, tmp_path: Path
+) -> None:
+    report = explained(tmp_path, serve__out=label + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n")
+    assert report.root is not None
+    assert report.root.where.rank == rank
+
+
+def test_the_first_process_that_mpirun_names_is_where_it_began(tmp_path: Path) -> None:
+    text = "mpirun detected that one or more processes exited with non-zero status\n\n  Process name: [[38212,1],5]\n"
+    report = explained(tmp_path, mpi__out=text + "  Exit code:    139\n")
+    assert report.root is not None
+    assert (report.root.failure, report.root.where.rank) == (FailureClass.SOFTWARE, 5)
+
+
+@pytest.mark.parametrize(
+    ("line", "failure"),
+    [
+        ("ERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.\n", FailureClass.HOST_MEMORY),
+        ("ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 4 (pid: 8) of binary: p\n",
+         FailureClass.HOST_MEMORY),
+        ("CalledProcessError: Command '['python', 't.py']' died with <Signals.SIGKILL: 9>.\n", FailureClass.HOST_MEMORY),
+    ],
+)  # fmt: skip
+def test_how_a_process_ended_is_said_where_nothing_else_is(line: str, failure: FailureClass, tmp_path: Path) -> None:
+    report = explained(tmp_path, job__out=line)
+    assert report.root is not None
+    assert (report.root.failure, report.root.confidence < 0.7) == (failure, True)
+
+
+FRAME = '  File "/home/u/mp.py", line 5, in f\n    raise RuntimeError(text)\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "root"),
+    [
+        (FRAME + "RuntimeError: world_size (1) is not divisible by 2\n" + "x\n" * 2000, "config"),
+        ("AssertionError: 250682 is not divisible by 8\n", "config"),
+        ("ValueError: bad value 7\n" + "the program goes on\n" * 200, None),
+        ("Error: the sample says so\n", None),
+    ],
+)
+def test_an_exception_counts_without_the_head_of_its_traceback(text: str, root: str | None, tmp_path: Path) -> None:
+    report = explained(tmp_path, job__out=text)
+    assert (report.root.failure.value if report.root is not None else None) == root
+
+
+def test_nvlink_faults_of_the_gpus_of_a_node_are_one_cause(tmp_path: Path) -> None:
+    xids = "".join(f"kernel: NVRM: Xid (PCI:0000:{bus}:00): 74, pid=7, name=python3, NVLink: fatal error\n" for bus in ("1a", "2b", "3c", "4d"))
+    report = explained(tmp_path, dmesg__txt=xids)
+    assert report.root is not None
+    assert (report.root.failure, report.root.where.pci) == (FailureClass.NVLINK, "")
+    assert report.root.confidence > 0.6

@@ -643,4 +643,16 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "AssertionError: 250682 is not divisible by 8",
         "250682 is not divisible by 8",
     ),
+    "horovod.stalled": (
+        "[1,0]<stderr>:[2026-01-05 10:00:00.1: W horovod/common/stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.",
+        "the ranks are waiting for data",
+    ),
+    "horovod.shut_down": (
+        "AbortedError: Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to allreduce a tensor after one of the ranks finished execution.",
+        "Horovod has been shut down by its user",
+    ),
+    "launcher.command_ended": (
+        "subprocess.CalledProcessError: Command '['python', 'train.py']' died with <Signals.SIGKILL: 9>.",
+        "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1.",
+    ),
 }
