@@ -435,7 +435,9 @@ def test_ranks_that_waited_for_late_ones_hang_only_where_training_does_not_go_on
 def test_the_worker_of_a_serving_engine_is_a_rank_where_its_name_says_which(
     label: str, rank: int | None, tmp_path: Path
 ) -> None:
-    report = explained(tmp_path, serve__out=label + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n")
+    report = explained(
+        tmp_path, serve__out=label + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n"
+    )
     assert report.root is not None
     assert report.root.where.rank == rank
 
@@ -480,7 +482,10 @@ def test_an_exception_counts_without_the_head_of_its_traceback(text: str, root: 
 
 
 def test_nvlink_faults_of_the_gpus_of_a_node_are_one_cause(tmp_path: Path) -> None:
-    xids = "".join(f"kernel: NVRM: Xid (PCI:0000:{bus}:00): 74, pid=7, name=python3, NVLink: fatal error\n" for bus in ("1a", "2b", "3c", "4d"))
+    xids = "".join(
+        f"kernel: NVRM: Xid (PCI:0000:{bus}:00): 74, pid=7, name=python3, NVLink: fatal error\n"
+        for bus in ("1a", "2b", "3c", "4d")
+    )
     report = explained(tmp_path, dmesg__txt=xids)
     assert report.root is not None
     assert (report.root.failure, report.root.where.pci) == (FailureClass.NVLINK, "")
