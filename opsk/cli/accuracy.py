@@ -13,6 +13,7 @@ from rich.text import Text
 
 from opsk.app.site_store import open_site_store
 from opsk.cli.document import echo_json
+from opsk.config import load_site
 from opsk.errors import ExitStatus, InputError
 from opsk.text import escape, format_bytes, format_count, format_duration, to_json_values
 
@@ -42,6 +43,7 @@ def accuracy(*, days: int, cluster: str | None, user: str | None, worst: int, as
     """
     engine = open_site_store(writing=False)
     from opsk.app.accuracy.document import build_accuracy_document, find_reader
+    from opsk.app.accuracy.fit import find_fit_since
     from opsk.app.accuracy.jobs import read_compared_jobs
 
     reader = find_reader()
@@ -49,7 +51,8 @@ def accuracy(*, days: int, cluster: str | None, user: str | None, worst: int, as
         raise InputError("Slurm hides the jobs of other users from you", hint="leave out --user for all jobs together")
     since = datetime.now(UTC) - timedelta(days=days)
     compared = read_compared_jobs(engine, since=since, cluster=cluster, user=user)
-    document = build_accuracy_document(compared, reader, since=since, worst=worst)
+    fit_since = find_fit_since(load_site())
+    document = build_accuracy_document(compared, reader, since=since, worst=worst, fit_since=fit_since)
     if as_json:
         echo_json(document)
     else:
@@ -68,7 +71,11 @@ def print_accuracy(document: Mapping[str, Any], *, days: int) -> None:
     if document["is_few"]:
         console.print(Text("few jobs: these figures say little yet", style="yellow"), soft_wrap=True)
     console.print()
-    console.print(_build_group_table("", {"all jobs": document["overall"]}))
+    rows = {"all jobs": document["overall"]}
+    if document["fit"]["since"] is not None:
+        rows["with this fit"] = document["fit"]
+    console.print(_build_group_table("", rows))
+    console.print(Text(_format_fit(document["fit"]), style="dim"), soft_wrap=True)
     for name, title in _GROUPS.items():
         console.print()
         console.print(_build_group_table(title, document[name]))
@@ -93,6 +100,14 @@ def format_headline(document: Mapping[str, Any], *, days: int) -> str:
             "whose logs or GPUs the exporters read"
         )
     return f"{compared:,} of {predicted:,} predicted jobs were measured {span}"
+
+
+def _format_fit(fit: Mapping[str, Any]) -> str:
+    """Return which fit predicts here, and since when."""
+    if fit["since"] is None:
+        return "this site predicts with no fit of its own jobs: opsk calibrate --learn makes one"
+    since = datetime.fromisoformat(fit["since"])
+    return f"this fit: learned here, in use since {since:%Y-%m-%d %H:%M} UTC"
 
 
 def _build_plain_table(padding: int = 2) -> Table:

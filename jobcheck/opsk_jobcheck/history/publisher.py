@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from opsk.app.accuracy.fit import compute_current_errors, find_fit_since
 from opsk.app.accuracy.jobs import read_compared_jobs
 from opsk.config import SiteConfig
 from opsk.diagnosis.accuracy.comparison import ComparedJob
-from opsk.diagnosis.accuracy.site_error import compute_site_errors
 from opsk.errors import OpskError
 from opsk.hardware.catalog_index import normalise_key
 from opsk.history.runs import PastRun
@@ -208,6 +208,8 @@ class SiteErrorsPublisher:
         Returns the compared jobs that were submitted since a time.
     days
         Older jobs do not count.
+    find_fit_since
+        Returns since when predictions use the present fit of the site; ``None``: there is none.
     clock
         A monotonic clock [s].
     """
@@ -215,6 +217,7 @@ class SiteErrorsPublisher:
     path: Path
     read: Callable[[datetime], Iterable[ComparedJob]]
     days: int
+    find_fit_since: Callable[[], datetime | None] = lambda: None
     clock: Callable[[], float] = time.monotonic
     _due_s: float = float("-inf")
 
@@ -231,7 +234,8 @@ class SiteErrorsPublisher:
         began_s = self.clock()
         if began_s < self._due_s:
             return False
-        write_site_errors(self.path, compute_site_errors(self.read(now - timedelta(days=self.days))))
+        jobs = self.read(now - timedelta(days=self.days))
+        write_site_errors(self.path, compute_current_errors(jobs, self.find_fit_since()))
         self._due_s = self.clock() + max(ERRORS_EVERY_S, 100 * (self.clock() - began_s))
         return True
 
@@ -261,7 +265,7 @@ def main() -> None:
         read_coordinators=CoordinatorLookup(site.advisor.live_folder),
     )  # fmt: skip
     errors = SiteErrorsPublisher(
-        path=Path(sys.argv[-1]) / SITE_ERRORS, days=site.history.days,
+        path=Path(sys.argv[-1]) / SITE_ERRORS, days=site.history.days, find_fit_since=lambda: find_fit_since(site),
         read=lambda since: read_compared_jobs(engine, since=since).jobs if engine is not None else (),
     )  # fmt: skip
     problem = ""

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from opsk.app.accuracy.jobs import ComparedJobs
-from opsk.diagnosis.accuracy.comparison import ComparedJob
+from opsk.diagnosis.accuracy.comparison import ComparedJob, Quantity
 from opsk.diagnosis.accuracy.summary import (
     FEW_JOBS,
     GROUPS,
@@ -71,7 +71,7 @@ def hide_others(jobs: Iterable[ComparedJob], reader: Reader) -> tuple[ComparedJo
 
 
 def build_accuracy_document(
-    compared: ComparedJobs, reader: Reader, *, since: datetime, worst: int = 10
+    compared: ComparedJobs, reader: Reader, *, since: datetime, worst: int = 10, fit_since: datetime | None = None
 ) -> dict[str, Any]:
     """Return the answer as plain values.
 
@@ -81,6 +81,8 @@ def build_accuracy_document(
         Start of the time span.
     worst
         Number of jobs that are listed.
+    fit_since
+        Since when the site predicts with the present fit that it has learned; ``None`` where it has none.
     """
     jobs = hide_others(compared.jobs, reader)
     return {
@@ -90,12 +92,20 @@ def build_accuracy_document(
         "is_few": len(jobs) < FEW_JOBS,
         "hides_others": not reader.sees_all,
         "overall": _build_figures(summarise_jobs(jobs)),
+        "fit": {"since": fit_since, **_build_fit_figures(jobs, fit_since)},
         **{
             f"by_{group}": {key: _build_figures(figures) for key, figures in group_jobs(jobs, group).items()}
             for group in GROUPS
         },
         "worst": [_build_missed_job(missed) for missed in find_missed_jobs(jobs, worst)],
     }
+
+
+def _build_fit_figures(jobs: Iterable[ComparedJob], fit_since: datetime | None) -> dict[str, Any]:
+    """Return the figures of the jobs that were predicted with the present fit; nothing where there is none."""
+    if fit_since is None:
+        return {quantity.value: None for quantity in Quantity}
+    return _build_figures(summarise_jobs(job for job in jobs if job.submitted_at >= fit_since))
 
 
 def _build_figures(figures: Figures) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from opsk.diagnosis.accuracy.comparison import (
     MeasuredSteps,
     compute_typical_step_s,
 )
-from opsk.history.runs import MIN_OBSERVED_S
+from opsk.history.runs import MIN_OBSERVED_S, WHOLE_STATES
 from opsk.store.records.jobs import IDS_PER_QUERY, JobSeen
 from opsk.store.records.outcomes import (
     Incident,
@@ -39,8 +39,6 @@ ADVICE_BEFORE, ADVICE_AFTER = timedelta(hours=1), timedelta(minutes=1)
 """Advice is given a moment before its job exists; a script that waits for an answer may be submitted later."""
 DERIVED = "counters"
 """The source of step times that are derived from GPU and fabric: they count where nothing else was measured."""
-_WHOLE = frozenset({"COMPLETED", "TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL", "DEADLINE"})
-"""States of jobs whose memory peak is that of the whole program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +159,7 @@ def _measure_step_s(intervals: Sequence[StepInterval]) -> float | None:
 
 def _measure_memory_bytes(job: JobSeen, used: JobUsed | None, intervals: Sequence[StepInterval]) -> float | None:
     """Return the memory peak of a job that worked until it ended; ``None`` for others."""
-    if job.state not in _WHOLE:
+    if job.state not in WHOLE_STATES:
         return None
     if used is not None and used.memory_peak_bytes and (used.observed_s or 0.0) >= MIN_OBSERVED_S:
         return used.memory_peak_bytes

@@ -188,9 +188,10 @@ def test_slurm_is_asked_so_often_a_minute_and_no_more() -> None:
 
 def test_where_a_job_lost_time_is_recorded_once_it_has_ended() -> None:
     slow = Finding(cause=Cause.DATA_LOADING, share=0.19, confidence=0.8, where="n0")
+    plan = Finding(cause=Cause.WRONG_PLAN, share=0.25, confidence=0.9)
     rest = Finding(cause=Cause.UNKNOWN, share=0.3, confidence=1.0)
     keeper = ViewRecorder(ended=lambda job, submitted: ENDED)
-    keeper.records(view(0, replace(job(10), losses=Losses(gap=0.49, findings=(rest, slow)))))
+    keeper.records(view(0, replace(job(10), losses=Losses(gap=0.74, findings=(rest, plan, slow)))))
     assert of(Report, keeper.records(view(5, replace(job(11), losses=None)))) == []
     (report,) = of(Report, keeper.records(view(10)))
     assert (report.report, report.root_cause, report.title) == (

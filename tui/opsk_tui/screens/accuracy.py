@@ -31,10 +31,11 @@ def build_accuracy_sections(document: Mapping[str, Any]) -> list[Section]:
         lines.append([("few jobs: these figures say little yet", "watch")])
     if document["hides_others"]:
         lines.append([("jobs of other users are counted and not named (PrivateData)", "dim")])
+    lines += [_build_header(), _build_row("all jobs", document["overall"])]
+    if document["fit"]["since"] is not None:
+        lines.append(_build_row(f"fit of {document['fit']['since'][:10]}", document["fit"]))
     return [
-        section(
-            "How good predictions were here", [*lines, _build_header(), _build_row("all jobs", document["overall"])]
-        ),
+        section("How good predictions were here", lines),
         *(
             section(title, [_build_row(name, figures) for name, figures in document[key].items()])
             for key, title in _GROUPS.items()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsk.app.site_store import open_site_store
+from opsk.config import load_site
 from opsk.errors import OpskError
 from opsk.text import to_json_values
 from opsk.workload.advice_record import AdviceRecord
@@ -119,11 +120,15 @@ class StoreSource:
         """
         engine = self._open()
         from opsk.app.accuracy.document import build_accuracy_document, find_reader
+        from opsk.app.accuracy.fit import find_fit_since
         from opsk.app.accuracy.jobs import read_compared_jobs
 
         since = datetime.now(UTC) - ACCURACY_OF
         compared = read_compared_jobs(engine, since=since, cluster=cluster or None)
-        document: Mapping[str, Any] = to_json_values(build_accuracy_document(compared, find_reader(), since=since))
+        fit_since = find_fit_since(load_site())
+        document: Mapping[str, Any] = to_json_values(
+            build_accuracy_document(compared, find_reader(), since=since, fit_since=fit_since)
+        )
         return document
 
     def _open(self) -> Engine:
