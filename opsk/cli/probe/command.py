@@ -9,13 +9,14 @@ from pathlib import Path
 import click
 
 from opsk.app.inputs.named_inputs import load_cluster, load_efficiency
+from opsk.app.learning.nodes import read_probe
 from opsk.cli.document import echo_json
 from opsk.cli.probe.page import describe_machine, render_page
 from opsk.config import load_site
-from opsk.errors import InputError, OpskError, UnavailableError
+from opsk.errors import OpskError, UnavailableError
 from opsk.probe.batch_script import read_program, write_batch_script
 from opsk.probe.comparison import Compared, compare, find_probe_cluster, summarise_ratios
-from opsk.probe.document import MAX_BYTES, ProbeDocument, parse_probe
+from opsk.probe.document import ProbeDocument
 from opsk.text import escape, format_share
 
 DEADLINE_S = 660.0
@@ -67,7 +68,7 @@ def probe(
     if file is None:
         file = Path(output or "opsk-probe.json")
         _measure(python, file, seconds=seconds, cpu=cpu)
-    document = _read(file)
+    document = read_probe(file)
     warnings = list_warnings(document)
     rows: tuple[Compared, ...] = ()
     try:
@@ -136,24 +137,6 @@ def _measure(python: str, output: Path, *, seconds: float, cpu: bool) -> None:
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise UnavailableError(escape(lines[-1].removeprefix("opsk probe: ")) if lines else "the measurement failed")
-
-
-def _read(file: Path) -> ProbeDocument:
-    """Read a measurement.
-
-    Raises
-    ------
-    InputError
-        It cannot be read, or is none.
-    """
-    try:
-        with file.open("rb") as stream:
-            text = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(
-            f"{escape(str(file))}: {error.strerror}", hint="opsk probe --sbatch writes the script"
-        ) from error
-    return parse_probe(text, origin=escape(str(file)))
 
 
 def _compare(document: ProbeDocument, cluster: str | None) -> tuple[Compared, ...]:
