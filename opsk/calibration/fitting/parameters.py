@@ -366,8 +366,8 @@ PRIORS: Mapping[str, Prior] = MappingProxyType(
         "gpu.cdna3.fp8_fraction": _fraction(0.49, 0.16, PRODUCTS),
         "gpu.cdna4.fp8_fraction": _fraction(0.49, 0.16, PRODUCTS),
         "gpu.fp4_fraction": _fraction(0.42, 0.25, PRODUCTS),
-        "gpu.blackwell.fp4_fraction": _fraction(0.45, 0.20, PRODUCTS),
-        "gpu.blackwell-ultra.fp4_fraction": _fraction(0.38, 0.20, PRODUCTS),
+        "gpu.blackwell.fp4_fraction": _fraction(0.51, 0.20, PRODUCTS),
+        "gpu.blackwell-ultra.fp4_fraction": _fraction(0.42, 0.20, PRODUCTS),
         # tiles of 128 x 256 and the fill of the pipeline: a dimension of about one tile halves the rate
         "gpu.matmul_size": _amount(120.0, 0.4, TILES),
         # kernels in training against their own benchmarks
