@@ -19,6 +19,7 @@ from opsk.diagnosis.accuracy.comparison import (
     MeasuredSteps,
     compute_typical_step_s,
 )
+from opsk.diagnosis.losses.values import FAULTS_OF_A_RUN
 from opsk.history.runs import MIN_OBSERVED_S, WHOLE_STATES
 from opsk.store.records.jobs import IDS_PER_QUERY, JobSeen
 from opsk.store.records.outcomes import (
@@ -136,6 +137,7 @@ def _compare(job: JobSeen, outcomes: _Outcomes) -> ComparedJob | None:
         gpu=gpu or UNKNOWN,
         kind=_read_text(document, "prediction", "kind") or "",
         reason=next((incident.text for incident in incidents if incident.text), ""),
+        is_held_up=any(not incident.cause or incident.cause in FAULTS_OF_A_RUN for incident in incidents),
         time=time,
         memory=memory,
     )

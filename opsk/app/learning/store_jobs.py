@@ -22,7 +22,7 @@ from opsk.calibration.runs.run_writer import (
     compute_steady_step_s,
 )
 from opsk.calibration.runs.runs import Run, Runs, parse_runs
-from opsk.diagnosis.losses.values import Cause
+from opsk.diagnosis.losses.values import FAULTS_OF_A_RUN
 from opsk.errors import InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
 from opsk.history.runs import MIN_OBSERVED_S, WHOLE_STATES
@@ -41,8 +41,6 @@ MAX_JOBS = 10_000
 MAX_ADVICE = 20
 MAX_FAILURES = 100_000
 MAX_LOSSES = 100_000
-_SLOWED_BY = frozenset({Cause.STRAGGLER, Cause.THERMAL_CAP, Cause.CONGESTED_LINK, Cause.DATA_LOADING})
-"""Causes of lost time that are faults of one run; the others (a power limit, a plan) belong to what is predicted."""
 _MIN_LOST_SHARE = 0.05
 """Part of the step from which a cause keeps a job from teaching [ratio]."""
 _FAILED = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE"})
@@ -341,5 +339,5 @@ def _find_slowing_cause(report: Report) -> str:
         findings = [(float(item["share"]), str(item["cause"])) for item in json.loads(report.content)["findings"]]
     except (ValueError, TypeError, KeyError, RecursionError):
         findings = [(1.0, report.root_cause or "")]
-    slowing = [(share, cause) for share, cause in findings if cause in _SLOWED_BY and share >= _MIN_LOST_SHARE]
+    slowing = [(share, cause) for share, cause in findings if cause in FAULTS_OF_A_RUN and share >= _MIN_LOST_SHARE]
     return max(slowing, default=(0.0, ""))[1]

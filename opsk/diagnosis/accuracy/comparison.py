@@ -68,6 +68,8 @@ class ComparedJob:
         Kind of job, as `opsk.diagnosis.accuracy.site_error.build_kind` names it; empty where it was not recorded.
     reason
         Why it ran otherwise than predicted, where `opsk losses` or a failure says so; hostile text.
+    is_held_up
+        Whether a fault held up this run: its step time says nothing of the prediction.
     """
 
     job: str
@@ -79,6 +81,7 @@ class ComparedJob:
     gpu: str = UNKNOWN
     kind: str = ""
     reason: str = ""
+    is_held_up: bool = False
     time: Comparison | None = None
     memory: Comparison | None = None
 

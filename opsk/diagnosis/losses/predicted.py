@@ -24,7 +24,7 @@ from opsk.workload.plan import Plan, Recompute
 MIN_STEPS = 20
 MAX_SPREAD = 0.05
 """Standard deviation of a step over the median, beyond which a job is not steady [ratio]."""
-ABOUT_THE_PLAN = (Cause.UNKNOWN, Cause.WRONG_PLAN, Cause.RECOMPUTE, Cause.CHECKPOINTING)
+_ABOUT_THE_PLAN = (Cause.UNKNOWN, Cause.WRONG_PLAN, Cause.RECOMPUTE, Cause.CHECKPOINTING)
 """Causes that leave the median step a valid measure of the job's own plan; above all a gap without explanation.
 
 Fitting to jobs without a gap alone would prove every prediction right.
@@ -47,7 +47,7 @@ def list_unfit_reasons(seen: Observation, losses: Losses) -> tuple[str, ...]:
     why += [
         f"{finding.cause.value.replace('_', ' ')}{' at ' if finding.where else ''}{finding.where}"
         for finding in losses.findings
-        if finding.cause not in ABOUT_THE_PLAN
+        if finding.cause not in _ABOUT_THE_PLAN
     ]
     return tuple(why)
 

@@ -30,6 +30,10 @@ class Cause(StrEnum):
     """The rest: nothing that is known explains it."""
 
 
+FAULTS_OF_A_RUN = frozenset({Cause.STRAGGLER, Cause.THERMAL_CAP, Cause.CONGESTED_LINK, Cause.DATA_LOADING})
+"""Causes that hold up one run; the others (a power limit, a plan) belong to what is predicted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One cause with its numbers.

@@ -44,11 +44,18 @@ class StoredPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """What was reported about a job ``at`` a time, as one sentence."""
+    """What was reported about a job ``at`` a time, as one sentence.
+
+    Parameters
+    ----------
+    cause
+        The main cause of lost time, by `opsk.diagnosis.losses.values.Cause`; empty for a failure.
+    """
 
     job: str
     at: datetime
     text: str
+    cause: str = ""
 
 
 def find_predicted_jobs(
@@ -119,7 +126,7 @@ def find_incidents(engine: Engine, cluster: str, jobs: Sequence[str]) -> list[In
     StoreError
         The database does not answer.
     """
-    losses = select(ReportRow.job, ReportRow.at, ReportRow.title).where(
+    losses = select(ReportRow.job, ReportRow.at, ReportRow.title, ReportRow.root_cause).where(
         col(ReportRow.cluster) == cluster, col(ReportRow.report) == LOSSES
     )
     failures = select(FailureRow.job, FailureRow.at, FailureRow.failure, FailureRow.what).where(
@@ -128,7 +135,7 @@ def find_incidents(engine: Engine, cluster: str, jobs: Sequence[str]) -> list[In
     return [
         *_read_parts(
             engine, jobs, lambda part: losses.where(col(ReportRow.job).in_(part)),
-            lambda row: Incident(job=row[0], at=row[1], text=row[2] or ""),
+            lambda row: Incident(job=row[0], at=row[1], text=row[2] or "", cause=row[3] or ""),
         ),
         *_read_parts(
             engine, jobs, lambda part: failures.where(col(FailureRow.job).in_(part)),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from opsk.diagnosis.losses.predicted import ABOUT_THE_PLAN
-from opsk.diagnosis.losses.values import Cause, Losses
+from opsk.diagnosis.losses.values import FAULTS_OF_A_RUN, Cause, Losses
 from opsk.store.records.outcomes import LOSSES
 from opsk.store.records.reports import Report
 from opsk.text import format_json
@@ -17,14 +16,14 @@ MIN_SHARE = 0.02
 def build_loss_report(cluster: str, job: str, losses: Losses, at: datetime) -> Report | None:
     """Return the report; ``None`` where no known cause took a notable part of the step.
 
-    It names first what held the job up, before what is about its own plan: the former makes it no job to learn from.
+    It names first what held up this run, before what belongs to the plan: the former says nothing of the prediction.
     """
     causes = [
         finding for finding in losses.findings if finding.cause is not Cause.UNKNOWN and finding.share >= MIN_SHARE
     ]
     if not causes:
         return None
-    first = min(causes, key=lambda finding: finding.cause in ABOUT_THE_PLAN)
+    first = min(causes, key=lambda finding: finding.cause not in FAULTS_OF_A_RUN)
     where = f" at {first.where}" if first.where else ""
     return Report(
         cluster=cluster, job=job, at=at, report=LOSSES, form="json",

@@ -113,15 +113,19 @@ def test_the_peak_of_a_job_that_may_have_ended_early_is_no_peak(compare: Compare
     assert compare(replace(JOB, **changes), USED).jobs == ()
 
 
-def test_the_reason_is_the_lost_time_and_else_the_failure(compare: Compare) -> None:
+@pytest.mark.parametrize(("cause", "is_held_up"), [("straggler", True), ("wrong_plan", False), ("power_cap", False)])
+def test_the_reason_is_the_lost_time(compare: Compare, cause: str, is_held_up: bool) -> None:
     slow = Report(
-        cluster="titan", job="4711", at=later(hours=1), report="losses", form="json", title="straggler at n3: 20%",
-        content="{}",
+        cluster="titan", job="4711", at=later(hours=1), report="losses", form="json", title=f"{cause} at n3: 20%",
+        root_cause=cause, content="{}",
     )  # fmt: skip
-    (seen,) = compare(JOB, *STEPS, failure(job="4711", at=later(minutes=5)), slow).jobs
-    assert seen.reason == "straggler at n3: 20%"
+    (seen,) = compare(JOB, *STEPS, slow).jobs
+    assert (seen.reason, seen.is_held_up) == (f"{cause} at n3: 20%", is_held_up)
+
+
+def test_without_lost_time_the_reason_is_the_failure(compare: Compare) -> None:
     (seen,) = compare(JOB, *STEPS, failure(job="4711", at=later(minutes=5))).jobs
-    assert seen.reason == "xid of gpu:n5/3"
+    assert (seen.reason, seen.is_held_up) == ("xid of gpu:n5/3", True)
 
 
 @pytest.mark.parametrize(

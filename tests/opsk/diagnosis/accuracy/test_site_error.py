@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -23,13 +24,24 @@ def find(jobs: list[ComparedJob]) -> SiteError | None:
 
 
 def test_nine_in_ten_and_of_few_the_worst() -> None:
-    # distances of 1, 2, ... percent: of 19 predictions the 18th (0.9 x 20), of 10 the last (0.9 x 11, rounded up)
-    assert find([job(1.0 + n, (1.0 + n) * (1 + n / 100)) for n in range(1, 20)]) == SiteError(
-        jobs=19, distance=pytest.approx(0.18)
+    # distances of 1, 2, ... percent: of 20 predictions the 18th, of 10 the ninth
+    assert find([job(1.0 + n, (1.0 + n) * (1 + n / 100)) for n in range(1, 21)]) == SiteError(
+        jobs=20, distance=pytest.approx(0.18)
     )
     assert find([job(1.0 + n, (1.0 + n) * (1 - n / 100)) for n in range(1, 11)]) == SiteError(
-        jobs=10, distance=pytest.approx(0.10)
+        jobs=10, distance=pytest.approx(0.09)
     )
+
+
+def test_a_known_fault_takes_out_the_time_and_not_the_memory() -> None:
+    jobs = [
+        replace(
+            job(1.0 + n, 1.5 * (1.0 + n)), is_held_up=n >= 11, memory=Comparison(predicted=1.0 + n, measured=1.0 + n)
+        )
+        for n in range(22)
+    ]
+    errors = compute_site_errors(jobs)[KIND]
+    assert (errors[Quantity.TIME].jobs, errors[Quantity.MEMORY].jobs) == (11, 22)
 
 
 def test_one_script_that_is_submitted_again_and_again_proves_nothing() -> None:
@@ -44,12 +56,12 @@ def test_few_jobs_and_jobs_without_a_kind_have_no_range() -> None:
     assert compute_site_errors([job(1.0 + n, 1.0, kind="") for n in range(99)]) == {}
 
 
-def test_the_range_holds_about_nine_in_ten_of_the_next_jobs() -> None:
-    """Log-normal errors of 10 %, twelve jobs to learn from: over 300 sites, from 86 to 94 % of the next ones."""
+def test_the_range_holds_what_it_says_of_the_next_jobs() -> None:
+    """Log-normal errors of 10 %, of 12 jobs the eleventh: 11 / 13 of the next ones are nearer, here of 400 sites."""
     numbers = random.Random(7)
     held = 0
-    for _ in range(300):
+    for _ in range(400):
         known = find([job(1.0 + n, (1.0 + n) * numbers.lognormvariate(0, 0.1)) for n in range(12)])
         assert known is not None
         held += abs(numbers.lognormvariate(0, 0.1) - 1) <= known.distance
-    assert 0.86 <= held / 300 <= 0.94
+    assert held / 400 == pytest.approx(11 / 13, abs=0.04)
