@@ -21,7 +21,7 @@ from opsk.diagnosis.accuracy.comparison import (
 )
 from opsk.diagnosis.losses.values import FAULTS_OF_A_RUN
 from opsk.history.runs import MIN_OBSERVED_S, WHOLE_STATES
-from opsk.store.records.jobs import IDS_PER_QUERY, JobSeen
+from opsk.store.records.jobs import JobSeen
 from opsk.store.records.outcomes import (
     Incident,
     StepInterval,
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 ADVICE_BEFORE, ADVICE_AFTER = timedelta(hours=1), timedelta(minutes=1)
 """Advice is given a moment before its job exists; a script that waits for an answer may be submitted later."""
+JOBS_AT_ONCE = 100
+"""A job of a week has 2,000 measured intervals."""
 DERIVED = "counters"
 """The source of step times that are derived from GPU and fabric: they count where nothing else was measured."""
 
@@ -75,9 +77,9 @@ def read_compared_jobs(
     """
     predicted = find_predicted_jobs(engine, since=since, cluster=cluster, user=user)
     compared: list[ComparedJob] = []
-    for start in range(0, len(predicted), IDS_PER_QUERY):
+    for start in range(0, len(predicted), JOBS_AT_ONCE):
         by_cluster: dict[str, list[JobSeen]] = defaultdict(list)
-        for job in predicted[start : start + IDS_PER_QUERY]:
+        for job in predicted[start : start + JOBS_AT_ONCE]:
             by_cluster[job.cluster].append(job)
         for name, jobs in by_cluster.items():
             outcomes = _read_outcomes(engine, name, jobs, since)
