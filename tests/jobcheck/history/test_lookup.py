@@ -13,6 +13,7 @@ from opsk.config import AdvisorConfig, SiteConfig
 from opsk.history.submission import read_submission
 from opsk.store.records.use import JobUsed
 from opsk.units import GIB
+from opsk_jobcheck.advice.site_errors_file import FOLDER_VARIABLE
 from opsk_jobcheck.history.gpu_memory import list_gpu_memory
 from opsk_jobcheck.history.index_file import FILE_NAME, IndexFile, build_account_key, build_key, write_index
 from opsk_jobcheck.history.program_history import (
@@ -136,6 +137,19 @@ def test_a_submission_is_recorded_without_the_text_of_its_script() -> None:
         "command_key": SUBMISSION.command_key, "command": "srun foldit", "settings": {"GPUs": "4", "--batch": "8"},
         "gpus": 4,
     }  # fmt: skip
+
+
+def test_workers_get_the_folder_of_the_published_files_where_there_is_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path))
+    site = SiteConfig.model_validate({"store": {"url": "sqlite://"}})
+    history = ProgramHistory(site)
+    folder = Path(history.environment(site)[FOLDER_VARIABLE])
+    assert folder.parent == tmp_path
+    assert history.environment(SiteConfig()) == {}
+    asyncio.run(history.close())
+    assert not folder.exists()
 
 
 def test_a_site_without_a_store_recognises_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,7 +31,8 @@ REPORT = Report(
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
     monkeypatch.setenv("OPSK_CONFIG", str(folder / "opsk.toml"))
-    (folder / "opsk.toml").write_text(f'[store]\nurl = "sqlite:///{folder}/opsk.db"\n')
+    learning = f'[learning]\nenabled = true\nfolder = "{folder}"\n'
+    (folder / "opsk.toml").write_text(f'[store]\nurl = "sqlite:///{folder}/opsk.db"\n{learning}')
     done = CliRunner().invoke(accuracy, arguments, standalone_mode=False)
     assert done.exception is None, done.output
     return done.stdout
@@ -49,7 +51,14 @@ def test_it_says_what_is_missing_and_then_how_good_it_was(tmp_path: Path, monkey
     text = run(tmp_path, monkeypatch)
     assert text.startswith("1 of 1 predicted jobs were measured in the last 90 days\nfew jobs")
     assert "data loading\\x1b[31m: 19%" in text
+    assert "predicts with no fit of its own jobs" in text
+    (tmp_path / "efficiency.toml").write_text("")
+    os.utime(tmp_path / "efficiency.toml", (BEGAN.timestamp() - 60, BEGAN.timestamp() - 60))
+    text = run(tmp_path, monkeypatch)
+    assert f"this fit: learned here, in use since {BEGAN - timedelta(minutes=1):%Y-%m-%d %H:%M} UTC" in text
+    assert [line.split()[3:5] for line in text.splitlines() if line.startswith("with this fit")] == [["1", "20%"]]
     document = json.loads(run(tmp_path, monkeypatch, "--json"))
+    assert document["fit"]["time"]["jobs"] == 1
     assert document["overall"]["time"]["median_absolute_error"] == pytest.approx(0.2)
     assert document["overall"]["memory"] is None
     assert [entry["reason"] for entry in document["worst"]] == [REPORT.title]
