@@ -1,67 +1,64 @@
-"""Compares a published recipe with the best plan of a search, choice by choice.
+"""Compares a published configuration with the planner's own choice for the same framework, choice by choice.
 
-A recipe is a run of a table of measured runs that states its plan. Its model, machine, number of GPUs, batch, number
+A configuration is an entry of ``published-configurations.toml``. Its model, machine, number of GPUs, batch, number
 format, states, optimizer and software stay; what is searched are the axes of `opsk.planning.search.request`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
-from functools import cache
+import csv
+import io
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import nan
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from opsk.calibration.runs.conventions import measured_step_s
-from opsk.calibration.runs.runs import Run
+from opsk.calibration.runs.runs import Run, parse_runs
 from opsk.costmodel.predict import predict
 from opsk.costmodel.rules import find_cluster_violations
 from opsk.costmodel.table import PlanTable
-from opsk.costmodel.uncertainty.verdict import FITS_FROM
+from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
+from opsk.planning.search.choices import list_choices
 from opsk.planning.search.request import AXES, PlanRequest
 from opsk.planning.search.result import Candidate, SearchResult
 from opsk.planning.search.search import best_plans
 from opsk.workload.plan import Plan, Recompute, Schedule, Sharding, Software
 
-SIZES = frozenset(f"plan.{name}" for name in ("gpus", "tp", "pp", "cp", "dp", "ep", "micro_batch", "global_batch"))
-"""Inputs that a recipe must state to be one."""
-CHOICES = frozenset(f"plan.{name}" for name in ("recompute", "sharding", "precision"))
-"""Inputs that a full recipe states as well."""
 UNEVEN = ("first_stage_layers", "last_stage_layers")
-"""Axes that no published recipe states: where layers do not divide, frameworks balance stages by themselves."""
+"""Axes that a publication rarely states: where layers do not divide, frameworks balance stages by themselves."""
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "layout": ("tp", "pp", "cp", "dp", "ep", "etp"),
     "micro-batch": ("micro_batch",),
     "schedule": ("schedule", "vpp"),
-    "recompute": ("recompute", "recompute_layers"),
+    "recomputation": ("recompute", "recompute_layers"),
     "sequence parallelism": ("sequence_parallel",),
     "sharding": ("sharding", "shard_gpus"),
 }
 """Choices that are undone one at a time."""
 FASTER = 0.1
-"""A best plan faster than the recipe by more than this is explained [ratio]."""
+"""A choice that is predicted to be faster than the published plan by more than this is a claim [ratio]."""
 _ONE_BY_ONE = frozenset({Schedule.ONE_F_ONE_B})
 _PLAIN = frozenset({Recompute.NONE, Recompute.FULL})
+_STATES = frozenset({Sharding.NONE, Sharding.ZERO1})
 OF_ITS_TIME: Mapping[Software, Limits] = {
     Software.MEGATRON: Limits(
         name="Megatron-LM of 2021 and 2022",
-        shardings=frozenset({Sharding.NONE, Sharding.ZERO1}),
-        pipelined_shardings=frozenset({Sharding.NONE, Sharding.ZERO1}),
+        shardings=_STATES,
+        pipelined_shardings=_STATES,
         partial_sharding=False,
         schedules=_ONE_BY_ONE,
         uneven_stages=False,
         largest_cp=1,
     ),
-    Software.MEGATRON_CORE: Limits(
-        name="Megatron Core",
-        pipelined_shardings=frozenset({Sharding.NONE, Sharding.ZERO1}),
-        schedules=_ONE_BY_ONE,
-    ),
     Software.DEEPSPEED: Limits(
         name="DeepSpeed and InternEvo, with Megatron-LM of 2021 and 2022",
-        pipelined_shardings=frozenset({Sharding.NONE, Sharding.ZERO1}),
+        pipelined_shardings=_STATES,
         partial_shardings=frozenset({Sharding.ZERO1}),
         sequence_parallel=SequenceParallel.NEVER,
         recomputes=_PLAIN,
@@ -81,180 +78,202 @@ OF_ITS_TIME: Mapping[Software, Limits] = {
         largest_cp=1,
     ),
 }
-"""What the software of the recipes could be asked for when they were run.
+"""What the software of older configurations could be asked for when they were run.
 
 DeepSpeed balances stages that layers do not divide over by itself; InternEvo, which counts as DeepSpeed here, shards
 the optimizer within a node.
 """
+NANOTRON = Limits(
+    name="nanotron",
+    shardings=_STATES,
+    pipelined_shardings=_STATES,
+    partial_sharding=False,
+    recomputes=_PLAIN,
+    recompute_layers=False,
+    schedules=_ONE_BY_ONE,
+    interleaved=False,
+    largest_cp=1,
+    largest_ep=1,
+)
+"""``src/nanotron/config/parallelism_config.py`` of nanotron 0.5, and ``zero_stage`` of its optimizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """A published run whose plan is known; ``is_full`` where recomputation, sharding and precision are stated too."""
+class Configuration:
+    """A published configuration: who ran it, where it stands, and the run with its speed (NaN: not published)."""
 
+    team: str
+    source: str
+    where: str
+    settings: str
+    why: str
+    note: str
+    software: str
     run: Run
-    is_full: bool
     measured_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Better:
-    """The best plan of a space, and how it came about.
+class Compared:
+    """The prediction of a published plan and the planner's choice.
 
-    ``hb_domain_gpus`` is the size of the machine's HB domains. ``undone`` has for each group of choices the share of
-    the gain that is lost when it stays as in the recipe; ``shifted_s`` the seconds that each part of the step gains
-    (negative: loses).
+    ``published`` is ``None`` where the plan breaks a rule, ``broken``. ``undone`` has for each group of choices the
+    share of the gain that is lost when it stays as published; ``shifted_s`` what each part of the step gains [s]
+    (negative: loses). ``runs`` counts the measured runs of the kind of the choice.
     """
 
-    candidate: Candidate
-    hb_domain_gpus: int
-    faster: float
+    configuration: Configuration
+    broken: tuple[str, ...] = ()
+    published: Candidate | None = None
+    choice: Candidate | None = None
     undone: Mapping[str, float]
     shifted_s: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """What the search says beside a recipe.
-
-    ``own`` is the best of what the recipe's software had then, ``whole`` of all plans that no rule forbids; both are as
-    sure to fit as the recipe is. ``broken`` are the rules that the recipe breaks in every form that opsk can write it.
-    """
-
-    recipe: Recipe
-    broken: tuple[str, ...] = ()
-    candidate: Candidate | None = None
-    own: Better | None = None
-    whole: Better | None = None
+    runs: int = 0
 
     @property
-    def is_legal(self) -> bool:
-        """Whether the recipe is one of our plans."""
-        return self.candidate is not None
+    def gain(self) -> float:
+        """By how much the choice is predicted to be faster [ratio]."""
+        if self.published is None or self.choice is None:
+            return nan
+        return self.published.step_s / self.choice.step_s - 1.0
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the planner chooses the published plan."""
+        return bool(self.published and self.choice and self.published.plan == self.choice.plan)
 
 
-def recipes_of(runs: Iterable[Run]) -> list[Recipe]:
-    """Return the runs that are recipes: sizes stated, no toy, and not one that ran out of memory."""
-    stated = [run for run in runs if not (run.assumed_of(SIZES) or run.is_toy or run.measured.is_oom)]
-    times = measured_step_s(stated)
+def read_configurations(path: Path) -> list[Configuration]:
+    """Return the configurations of a file, in its order.
+
+    Raises
+    ------
+    ValueError
+        A run cannot be predicted; the message says why.
+    """
+    entries = tomllib.loads(path.read_text(encoding="utf-8"))["configuration"]
+    runs = parse_runs(_write_table([entry["run"] for entry in entries]), origin=path.name)
+    if runs.unpredictable:
+        raise ValueError(f"{path.name}: {runs.unpredictable[0]}")
+    times = measured_step_s(list(runs.runs))
     return [
-        Recipe(run=run, is_full=not run.assumed_of(CHOICES), measured_s=float(time))
-        for run, time in zip(stated, times, strict=True)
+        Configuration(
+            team=entry["team"],
+            source=entry["source"],
+            where=entry["where"],
+            settings=entry.get("settings", ""),
+            why=entry.get("why", ""),
+            note=entry.get("note", ""),
+            software=str(entry["run"].get("software", "")),
+            run=run,
+            measured_s=float(time),
+        )
+        for entry, run, time in zip(entries, runs.runs, times, strict=True)
     ]
 
 
-def written_once(plan: Plan) -> Plan:
+def _write_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as a table of runs (CSV)."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def write_once(plan: Plan) -> Plan:
     """Return a plan as the space lists it: choices that make no difference at their default.
 
     These are sequence parallelism with tp 1, sharding over one replica, a shard group of all replicas or of one.
     """
     replicas = plan.dp * plan.cp
-    alone = replicas == 1
-    whole = plan.shard_gpus in (replicas, 0) or alone
+    is_alone = replicas == 1
+    is_whole = plan.shard_gpus in (replicas, 0) or is_alone
     return replace(
         plan,
         sequence_parallel=plan.sequence_parallel and plan.tp > 1,
-        sharding=Sharding.NONE if alone else plan.sharding,
-        shard_gpus=0 if whole else plan.shard_gpus,
+        sharding=Sharding.NONE if is_alone else plan.sharding,
+        shard_gpus=0 if is_whole else plan.shard_gpus,
     )
 
 
-def compare(recipe: Recipe) -> Compared:
-    """Return what the search says beside a recipe."""
-    plan = written_once(recipe.run.plan)
-    pinned = pin_plan(recipe.run, ANYTHING, plan)
-    found = (*pinned.best, *pinned.refused)
-    if not found:
-        return Compared(recipe=recipe, broken=find_cluster_violations(recipe.run.model, plan, recipe.run.cluster))
-    candidate = found[0]
-    limits = OF_ITS_TIME[plan.software]
-    return Compared(
-        recipe=recipe,
-        candidate=candidate,
-        own=_better(recipe.run, limits, candidate) if pin_plan(recipe.run, limits, candidate.plan).space else None,
-        whole=_better(recipe.run, ANYTHING, candidate),
+def select_limits(configuration: Configuration) -> tuple[Limits, Any]:
+    """Return what the framework of a configuration supports, and its own checks: those of today where opsk has them."""
+    software = configuration.run.plan.software
+    if "nanotron" in configuration.software:
+        return NANOTRON, None
+    if software is Software.MEGATRON_CORE:
+        megatron = FRAMEWORKS["megatron"]
+        return megatron.limits_for(configuration.run.model), megatron.own_refusals
+    return OF_ITS_TIME[software], None
+
+
+def compare(configuration: Configuration) -> Compared:
+    """Return the prediction of the published plan, the planner's choice, and on what their difference rests."""
+    run = configuration.run
+    plan = write_once(run.plan)
+    found = search(run, ANYTHING, None, {axis: getattr(plan, axis) for axis in AXES if axis not in UNEVEN})
+    pinned = (*found.best, *found.refused)
+    if not pinned:
+        broken = find_cluster_violations(run.model, plan, run.cluster)
+        return Compared(configuration=configuration, broken=broken, undone={}, shifted_s={})
+    published = pinned[0]
+    limits, refuses = select_limits(configuration)
+    request = build_request(run, limits, refuses, {})
+    choices = list_choices([request], best_plans(request), 1)
+    if not choices:
+        return Compared(configuration=configuration, published=published, undone={}, shifted_s={})
+    choice = choices[0].candidate
+    compared = Compared(
+        configuration=configuration,
+        published=published,
+        choice=choice,
+        undone={},
+        shifted_s=_shift(run, published.plan, choice.plan),
+        runs=choices[0].evidence.runs,
     )
+    return replace(compared, undone=_undo(compared, limits, refuses)) if compared.gain > FASTER else compared
 
 
-def pin_plan(run: Run, limits: Limits, plan: Plan) -> SearchResult:
-    """Return what a search finds that may take this plan alone, in the ways to balance its stages."""
-    return _found(run, limits, {axis: getattr(plan, axis) for axis in AXES if axis not in UNEVEN})
-
-
-def _better(run: Run, limits: Limits, recipe: Candidate) -> Better | None:
-    """Return the best plan of a space that is as sure to fit as the recipe."""
-    best = _as_sure(_found(run, limits, {}), recipe)
-    if best is None:
-        return None
-    faster = recipe.step_s / best.step_s - 1
+def _undo(compared: Compared, limits: Limits, refuses: Any) -> dict[str, float]:
+    """Return the share of the gain that is lost where a group of choices stays as published."""
+    published, choice = compared.published, compared.choice
     undone = dict[str, float]()
-    if faster > FASTER:
-        for group, axes in GROUPS.items():
-            if any(getattr(best.plan, axis) != getattr(recipe.plan, axis) for axis in axes):
-                kept = _as_sure(_found(run, limits, {axis: getattr(recipe.plan, axis) for axis in axes}), recipe)
-                step_s = kept.step_s if kept else recipe.step_s
-                undone[group] = min((step_s - best.step_s) / (recipe.step_s - best.step_s), 1.0)
-    return Better(
-        candidate=best,
-        hb_domain_gpus=run.cluster.node.hb_domain_gpus,
-        faster=faster,
-        undone=undone,
-        shifted_s=_shifted(run, recipe.plan, best.plan),
-    )
+    if published is None or choice is None:
+        return undone
+    for group, axes in GROUPS.items():
+        if any(getattr(choice.plan, axis) != getattr(published.plan, axis) for axis in axes):
+            held = search(
+                compared.configuration.run, limits, refuses, {axis: getattr(published.plan, axis) for axis in axes}
+            ).likely
+            step_s = held[0].step_s if held else published.step_s
+            undone[group] = min(max((step_s - choice.step_s) / (published.step_s - choice.step_s), 0.0), 1.0)
+    return undone
 
 
-def _as_sure(found: SearchResult, recipe: Candidate) -> Candidate | None:
-    """Return the fastest plan that is as sure to fit as the recipe: surely, or not expected to run out of memory."""
-    some = found.best_fitting if recipe.fit_probability >= FITS_FROM else found.best
-    return some[0] if some else None
-
-
-def _shifted(run: Run, before: Plan, after: Plan) -> dict[str, float]:
+def _shift(run: Run, before: Plan, after: Plan) -> dict[str, float]:
     """Return the seconds that each part of the step gains."""
     parts = predict(run.model, PlanTable.of([before, after]), run.cluster).time.components
     columns = {name: np.broadcast_to(column, 2) for name, column in parts.items()}
     return {name: float(column[0] - column[1]) for name, column in columns.items()}
 
 
-def _found(run: Run, limits: Limits, fixed: Mapping[str, Any]) -> SearchResult:
-    """Return what a search finds; like searches are done once."""
-    return _search(_Asked(run=run, limits=limits, fixed=tuple(sorted(fixed.items()))))
+def search(run: Run, limits: Limits, refuses: Any, fixed: Mapping[str, Any]) -> SearchResult:
+    """Return what a search finds for a run's model, machine and batch, with some axes held."""
+    return best_plans(build_request(run, limits, refuses, fixed))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """A search, equal to another where nothing that it depends on differs."""
-
-    run: Run
-    limits: Limits
-    fixed: tuple[tuple[str, Any], ...]
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What it depends on; the axes of the run's own plan are none of it."""
-        plan = self.run.plan
-        kept = tuple(getattr(plan, item.name) for item in fields(Plan) if item.name not in AXES)
-        return (*kept, plan.gpus, self.run.model, repr(self.run.cluster), self.limits.name, self.fixed)
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and self.key == other.key
-
-
-@cache
-def _search(asked: _Asked) -> SearchResult:
-    run = asked.run
-    return best_plans(
-        PlanRequest(
-            model=run.model,
-            cluster=run.cluster,
-            template=run.plan,
-            gpus=run.plan.gpus,
-            global_batch=run.plan.global_batch,
-            fixed={axis: (value,) for axis, value in asked.fixed},
-            limits=asked.limits,
-            most=1,
-        )
+def build_request(run: Run, limits: Limits, refuses: Any, fixed: Mapping[str, Any]) -> PlanRequest:
+    """Return the request for plans of a run's model, machine and batch, with some axes held."""
+    return PlanRequest(
+        model=run.model,
+        cluster=run.cluster,
+        template=run.plan,
+        gpus=run.plan.gpus,
+        global_batch=run.plan.global_batch,
+        fixed={axis: (value,) for axis, value in fixed.items()},
+        limits=limits,
+        refuses=refuses,
+        most=1,
     )

@@ -1,309 +1,210 @@
-"""Writes ``docs/recipes.md``: published recipes next to the best plan of a search.
+"""Writes ``docs/recipes.md``: published configurations next to the planner's choice for the same framework.
 
-    python docs/programs/recipes.py RUNS.csv
+    python docs/programs/recipes.py [--runs RUNS.csv]
 
-``recipe_search.py`` defines what a recipe is and how it is compared; ``recipes-why.toml`` comments on the figures.
-Takes a few minutes on two cores; the page depends on these files and the code alone.
+``published-configurations.toml`` has the configurations with their sources, ``recipes-why.toml`` the page's texts;
+``recipe_search.py`` defines how they are compared. With a table of measured runs the page also says how often the plan
+that is ranked first was measured to be the fastest. Takes about two minutes on two cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import tomllib
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 from page_table import NOTHING, seconds, table
-from recipe_search import FASTER, GROUPS, Better, Compared, Recipe, compare, recipes_of
+from recipe_search import FASTER, Compared, Configuration, compare, read_configurations, write_once
 
-from opsk.calibration.runs.runs import read_runs
+from opsk.calibration.runs.conventions import measured_step_s
+from opsk.calibration.runs.runs import Run, read_runs
+from opsk.costmodel.predict import predict
+from opsk.costmodel.table import PlanTable
+from opsk.planning.search.result import Candidate
 from opsk.workload.plan import Plan, Schedule, Sharding
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "recipes.md"
+CONFIGURATIONS = ROOT / "docs" / "programs" / "published-configurations.toml"
 TEXTS = ROOT / "docs" / "programs" / "recipes-why.toml"
+NEAR = 0.05
+"""Two plans are as fast as far as can be told where their predicted times differ by less [ratio]."""
+LIKELY = 0.5
+"""A plan with at least this chance is predicted to fit."""
 SHOWN = 0.2
 """A group of choices is named where putting it back loses at least this share of the gain."""
 PARTS_SHOWN = 2
-TELLING = 0.05
-"""A measurement tells a plan from another only as far as runs repeat, about 1 to 5 % [ratio]."""
-MICRO_BATCHES = ((1, "1"), (2, "2"), (4, "3 and 4"), (10**9, "more"))
-_SAME = 1e-9
-Texts = Mapping[str, Any]
+SIZES = frozenset(f"plan.{name}" for name in ("gpus", "tp", "pp", "cp", "dp", "ep", "micro_batch", "global_batch"))
+CHOICES = frozenset(f"plan.{name}" for name in ("recompute", "sharding", "precision"))
+"""Inputs that a measured run must state to be compared with others of its task."""
+REPEATS = 0.05
+"""Runs repeat about as well as this, so a measurement tells two plans apart only beyond it [ratio]."""
 
 
-def page(compared: Sequence[Compared], texts: Texts) -> str:
+def page(compared: Sequence[Compared], texts: Mapping[str, Any], runs: Sequence[Run] = ()) -> str:
     """Return the page."""
-    full = [entry for entry in compared if entry.recipe.is_full]
-    partly = [entry for entry in compared if not entry.recipe.is_full]
-    return "".join(
-        (
-            "# Published recipes beside our best plans\n\n"
-            "<!-- Written by docs/programs/recipes.py from a table of measured "
-            "runs and from docs/programs/recipes-why.toml: change those, not this page. -->\n",
-            texts["parts"]["how_to_read"],
-            "\n## In short\n\n",
-            in_short(full),
-            "\n### By source\n\n",
-            by_source(full),
-            "\n## What makes ours faster\n\n",
-            by_group(full),
-            "".join(reasons(full, texts["why"])),
-            "\n## Does the ranking hold?\n\n",
-            *ranking(full),
-            texts["parts"]["ranking"],
-            "\n",
-            by_micro_batch(full),
-            "\n## Full recipes, one by one\n\n",
-            each(full),
-            "\n## Recipes that leave recomputation, sharding or precision open\n\n",
-            "What is open is filled in as `opsk validate` does it.\n\n",
-            in_short(partly),
-            "\n",
-            each(partly),
-        )
-    )
-
-
-def in_short(compared: Sequence[Compared]) -> str:
-    """Return how many are legal, and how many of ours are as fast."""
-    legal = [entry for entry in compared if entry.whole]
-    lines = [
-        f"- {len(compared)} recipes; {sum(entry.is_legal for entry in compared)} are plans of ours",
-        f"- our best is at least as fast for {sum(_is_as_fast(entry) for entry in legal)} of {len(legal)}",
-        f"- faster by more than 10 %: {_count(legal, _own)} within the recipe's own software, "
-        f"{_count(legal, _whole)} of all plans",
+    parts = texts["parts"]
+    sections = [
+        "# Published configurations next to the planner's choice\n\n"
+        "<!-- Written by docs/programs/recipes.py from published-configurations.toml and recipes-why.toml: change "
+        "those, not this page. -->\n",
+        parts["how_to_read"],
+        "\n",
+        write_table(compared),
+        "\n## In short\n\n",
+        *summarise(compared),
+        parts["meaning"],
+        "\n## One by one\n",
+        *(write_entry(number, entry) for number, entry in enumerate(compared, 1)),
     ]
-    astride = sum(_is_astride(better) for entry in legal for better in (entry.own, entry.whole) if better)
-    if astride:
-        lines.append(
-            f"- {astride} of these best plans have tensor-parallel groups that lie astride of two HB domains (a size "
-            "that neither divides a domain nor is a multiple of it), and are priced as such"
-        )
-    broken = Counter((entry.recipe.run.model.name, entry.broken) for entry in compared if not entry.is_legal)
-    lines += [f"- no plan of ours, {count} × {name}: {'; '.join(why)}" for (name, why), count in broken.items()]
-    return "\n".join(lines) + "\n"
+    if runs:
+        sections += ["\n## Does the ranking hold?\n\n", *rank(runs), parts["ranking"]]
+    return "".join(sections)
 
 
-def _is_astride(better: Better) -> bool:
-    """Return whether a group of the best plan's tensor parallelism has members in one more domain than it must."""
-    tp, domain = better.candidate.plan.tp, better.hb_domain_gpus
-    return bool(domain % tp and tp % domain)
-
-
-def _own(entry: Compared) -> Better | None:
-    return entry.own
-
-
-def _whole(entry: Compared) -> Better | None:
-    return entry.whole
-
-
-def _is_as_fast(entry: Compared) -> bool:
-    """Return whether our best is at least as fast as the recipe."""
-    return bool(entry.whole and entry.whole.faster >= -_SAME)
-
-
-def _count(compared: Sequence[Compared], side: Callable[[Compared], Better | None]) -> int:
-    return sum(bool((better := side(entry)) and better.faster > FASTER) for entry in compared)
-
-
-def by_source(compared: Sequence[Compared]) -> str:
-    """Return the same for every source of runs."""
-    head = ("source", "recipes", "ours", "as fast", "own software: median", "> 10 %", "all plans: median", "> 10 %")
-    groups: dict[str, list[Compared]] = {}
-    for entry in compared:
-        groups.setdefault(entry.recipe.run.source, []).append(entry)
-    return table(
-        head,
-        (
-            (
-                name,
-                str(len(members)),
-                str(sum(entry.is_legal for entry in members)),
-                str(sum(_is_as_fast(entry) for entry in members)),
-                _median(members, _own),
-                str(_count(members, _own)),
-                _median(members, _whole),
-                str(_count(members, _whole)),
-            )
-            for name, members in groups.items()
-        ),
+def write_table(compared: Sequence[Compared]) -> str:
+    """Return one row for each configuration."""
+    head = (
+        "",
+        "model and machine",
+        "published plan",
+        "s measured",
+        "s predicted",
+        "fits",
+        "opsk's choice",
+        "s",
+        "fits",
+        "",
     )
+    return table(head, (_write_row(number, entry) for number, entry in enumerate(compared, 1)))
 
 
-def _median(compared: Sequence[Compared], side: Callable[[Compared], Better | None]) -> str:
-    gains = [better.faster for entry in compared if (better := side(entry))]
-    return f"{median(gains):+.1%}" if gains else NOTHING
-
-
-def by_group(compared: Sequence[Compared]) -> str:
-    """Return how often each group of choices is what the gain hangs on."""
-    sides: tuple[tuple[str, Callable[[Compared], Better | None]], ...] = (("own", _own), ("all", _whole))
-    counts = {
-        name: Counter(
-            main_choice(better) for entry in compared if (better := side(entry)) is not None and better.faster > FASTER
-        )
-        for name, side in sides
-    }
-    rows = [(group, *(str(counts[name][group]) for name, _ in sides)) for group in (*GROUPS, SEVERAL)]
-    note = "Recipes of which this choice, put back, loses the most of a gain of more than 10 %.\n"
-    return table(("choice", "own software", "all plans"), rows) + f"\n{note}"
-
-
-SEVERAL = "any of several"
-
-
-def main_choice(better: Better) -> str:
-    """Return the group of choices whose undoing loses the most; none loses much where they replace each other."""
-    group, share = max(better.undone.items(), key=lambda item: item[1], default=(SEVERAL, 0.0))
-    return group if share >= SHOWN else SEVERAL
-
-
-def reasons(compared: Sequence[Compared], why: Mapping[str, str]) -> Iterator[str]:
-    """Yield what people say of the sources whose recipes are beaten by more than 10 %."""
-    beaten = dict.fromkeys(entry.recipe.run.source for entry in compared if entry.whole and entry.whole.faster > FASTER)
-    for source in beaten:
-        yield f"\n**`{source}`** {' '.join(why.get(source, 'not looked into.').split())}\n"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """Recipes for one model, machine, number of GPUs and batch that were all measured: one a plan."""
-
-    members: tuple[Compared, ...]
-
-    @property
-    def chosen(self) -> Compared:
-        """The one that opsk predicts to be the fastest."""
-        return min(self.members, key=_predicted)
-
-    @property
-    def fastest(self) -> Compared:
-        """The one that was measured to be the fastest."""
-        return min(self.members, key=_measured)
-
-    @property
-    def lost(self) -> float:
-        """How much slower the chosen one was than the fastest [ratio]."""
-        return _measured(self.chosen) / _measured(self.fastest) - 1
-
-
-def tasks_of(compared: Sequence[Compared]) -> list[Task]:
-    """Return the tasks with at least two measured plans."""
-    groups: dict[str, dict[Plan, Compared]] = {}
-    for entry in compared:
-        if entry.candidate and isfinite(_measured(entry)):
-            groups.setdefault(_task(entry), {})[entry.candidate.plan] = entry
-    return [Task(members=tuple(members.values())) for members in groups.values() if len(members) > 1]
-
-
-def ranking(compared: Sequence[Compared]) -> Iterator[str]:
-    """Yield how good the plan is that opsk ranks first among plans that were all measured for one task."""
-    tasks = tasks_of(compared)
-    if not tasks:
-        yield "No task of this table was measured with more than one plan.\n"
-        return
-    wrong = sorted((task for task in tasks if task.lost > 0), key=lambda task: -task.lost)
-    yield (
-        f"{len(tasks)} tasks (one model, machine, number of GPUs and batch) were measured with two or more of these "
-        f"plans. The one that opsk predicts to be the fastest was the fastest in {len(tasks) - len(wrong)} of them; in "
-        f"the others it was slower than the fastest measured one by {_spread([task.lost for task in wrong])}. Those "
-        "that lose more than 5 %, predicted / measured seconds:\n\n"
-    )
-    head = ("model", "GPUs", "ranked first", "s", "the fastest", "s", "lost")
-    yield table(head, (_task_row(task) for task in wrong if task.lost > TELLING))
-
-
-def _task_row(task: Task) -> tuple[str, ...]:
-    run = task.chosen.recipe.run
+def _write_row(number: int, entry: Compared) -> tuple[str, ...]:
+    run, published, choice = entry.configuration.run, entry.published, entry.choice
+    name = f"{run.model.name}, {run.plan.gpus:,} {run.gpu}"
+    measured = entry.configuration.measured_s
+    plan = write_plan(published.plan if published else write_once(run.plan))
     return (
-        run.model.name,
-        f"{run.plan.gpus} {run.gpu}",
-        *_told(task.chosen),
-        *_told(task.fastest),
-        f"{task.lost:.1%}",
+        str(number),
+        name,
+        plan,
+        NOTHING if isnan(measured) else seconds(measured),
+        seconds(published.step_s) if published else NOTHING,
+        _write_chance(published),
+        "the same" if entry.is_same else write_plan(choice.plan) if choice else NOTHING,
+        seconds(choice.step_s) if choice else NOTHING,
+        _write_chance(choice),
+        f"**{judge(entry)}**" if is_claim(entry) else judge(entry),
     )
 
 
-def _told(entry: Compared) -> tuple[str, str]:
-    plan = entry.candidate.plan if entry.candidate else entry.recipe.run.plan
-    return f"{entry.recipe.run.id}: {in_words(plan)}", f"{seconds(_predicted(entry))} / {seconds(_measured(entry))}"
+def _write_chance(candidate: Candidate | None) -> str:
+    return NOTHING if candidate is None else f"{candidate.fit_probability:.0%}"
 
 
-def by_micro_batch(compared: Sequence[Compared]) -> str:
-    """Return by how much measured steps are longer than predicted ones, by software, tp and micro-batch."""
-    groups: dict[tuple[str, str, str], list[float]] = {}
-    for entry in compared:
-        if entry.candidate and isfinite(_measured(entry)):
-            plan = entry.candidate.plan
-            size = next(name for most, name in MICRO_BATCHES if plan.micro_batch <= most)
-            key = (plan.software.value, "1" if plan.tp == 1 else "more", size)
-            groups.setdefault(key, []).append(_measured(entry) / _predicted(entry) - 1)
-    head = ("software", "TP", "micro-batch", "recipes", "measured over predicted: median", "least", "most")
-    return table(
-        head,
-        (
-            (*key, str(len(errors)), *(f"{value:+.1%}" for value in (median(errors), min(errors), max(errors))))
-            for key, errors in sorted(groups.items())
-        ),
+def judge(entry: Compared) -> str:
+    """Return in a few words what a difference is worth."""
+    if entry.published is None:
+        return "not a plan of opsk's: " + "; ".join(entry.broken)
+    if entry.choice is None:
+        return "no choice"
+    gain = entry.gain
+    if entry.is_same:
+        return "the same plan"
+    if abs(gain) <= NEAR:
+        return f"{gain:+.0%}: as fast as can be told"
+    if gain < 0:
+        return f"{gain:+.0%}: slower, for it is surer to fit"
+    if entry.configuration.why:
+        return f"{gain:+.0%}: has a measured reason"
+    if gain > FASTER and (error := find_error(entry)) > FASTER:
+        return f"{gain:+.0%}: no claim, the published plan is predicted {error:.0%} too slow"
+    return f"{gain:+.0%}: a claim to be tried" if gain > FASTER else f"{gain:+.0%}: less than predictions miss by"
+
+
+def find_error(entry: Compared) -> float:
+    """Return by how much longer a published plan is predicted to take than was measured [ratio]; 0 if unmeasured."""
+    measured_s = entry.configuration.measured_s
+    return entry.published.step_s / measured_s - 1.0 if entry.published and isfinite(measured_s) else 0.0
+
+
+def is_claim(entry: Compared) -> bool:
+    """Return whether the choice is said to be faster by more than a tenth, with nothing measured to show it."""
+    return entry.gain > FASTER and not entry.configuration.why and find_error(entry) <= FASTER
+
+
+def summarise(compared: Sequence[Compared]) -> Iterator[str]:
+    """Yield how many published plans are predicted to fit, and how the choices compare with them."""
+    legal = [entry for entry in compared if entry.published and entry.choice]
+    teams = {entry.configuration.team.split(",")[0] for entry in compared}
+    gpus = [entry.configuration.run.plan.gpus for entry in compared]
+    yield (
+        f"- {len(compared)} configurations of {len(teams)} teams, on {min(gpus):,} to {max(gpus):,} GPUs; "
+        f"{len(legal)} are plans that opsk can search\n"
     )
+    fitting = [entry for entry in legal if entry.published and entry.published.fit_probability >= LIKELY]
+    others = [str(number) for number, entry in enumerate(compared, 1) if entry in legal and entry not in fitting]
+    yield f"- all of them ran; {len(fitting)} are predicted to fit with a chance of half or more"
+    yield f"; less for {', '.join(others)}\n" if others else "\n"
+    near = sum(abs(entry.gain) <= NEAR for entry in legal)
+    slower = sum(entry.gain < -NEAR for entry in legal)
+    reasons = sum(entry.gain > NEAR and bool(entry.configuration.why) for entry in legal)
+    claims = sum(is_claim(entry) for entry in legal)
+    wrong = sum(entry.gain > FASTER and not entry.configuration.why for entry in legal) - claims
+    between = len(legal) - near - slower - reasons - claims - wrong
+    yield f"- the choice is within {NEAR:.0%} of the published plan for {near}; slower, but surer to fit, for "
+    yield f"{slower}\n"
+    yield f"- it is predicted to be faster by more for a measured reason for {reasons}, by 5 to 10 % for {between}\n"
+    yield f"- it is faster by more than {FASTER:.0%}, which nobody has measured, for {claims}: claims to be tried\n"
+    if wrong:
+        yield f"- for {wrong} more it seems so only because the published plan is predicted too slow\n"
+    errors = [
+        entry.published.step_s / entry.configuration.measured_s - 1
+        for entry in legal
+        if entry.published and isfinite(entry.configuration.measured_s)
+    ]
+    if errors:
+        size = median(abs(error) for error in errors)
+        yield f"- predicted over measured time of the published plans: {size:.0%} off in the median\n"
 
 
-def _spread(values: Sequence[float]) -> str:
-    return f"{median(values):.1%} in the median, {max(values):.1%} at most" if values else "nothing"
+def write_entry(number: int, entry: Compared) -> str:
+    """Return the source of a configuration, and what makes the choice differ."""
+    configuration, run = entry.configuration, entry.configuration.run
+    lines = [f"\n**{number}. {run.model.name} on {run.plan.gpus:,} {run.gpu}** ({configuration.team}). "]
+    lines.append(f"Source: {configuration.source}; {configuration.where}.")
+    if configuration.settings:
+        lines.append(f" Settings that it leaves open: {configuration.settings}.")
+    if entry.choice and entry.published and not entry.is_same:
+        lines.append(f" {_explain(entry)}")
+    if configuration.why:
+        lines.append(f" {' '.join(configuration.why.split())}")
+    if configuration.note:
+        lines.append(f" {' '.join(configuration.note.split())}")
+    return "".join(lines) + "\n"
 
 
-def _predicted(entry: Compared) -> float:
-    return entry.candidate.step_s if entry.candidate else float("inf")
+def _explain(entry: Compared) -> str:
+    """Return why the choice differs: the parts of the step that shrink and grow, and on what a gain rests."""
+    shifts = sorted(entry.shifted_s.items(), key=lambda item: -abs(item[1]))[:PARTS_SHOWN]
+    parts = " and ".join(f"{name} {'−' if shift > 0 else '+'}{seconds(abs(shift))} s" for name, shift in shifts)
+    text = f"Choice against published plan: {parts}."
+    if entry.undone:
+        shares = sorted(entry.undone.items(), key=lambda item: -item[1])
+        named = [f"{group} ({share:.0%})" for group, share in shares if share >= SHOWN]
+        text += f" The gain rests on {', '.join(named) or 'several choices that replace each other'}."
+    count = f"{entry.runs} measured runs" if entry.runs else "no measured run"
+    return f"{text} {count[0].upper()}{count[1:]} of the choice's kind."
 
 
-def _measured(entry: Compared) -> float:
-    return entry.recipe.measured_s
-
-
-def _task(entry: Compared) -> str:
-    """Return what a recipe trains on what, for comparing plans of the same task."""
-    run = entry.recipe.run
-    same = (run.plan.gpus, run.plan.global_batch, run.plan.precision, run.plan.software)
-    return repr((run.source, run.model, run.cluster, same))
-
-
-def each(compared: Sequence[Compared]) -> str:
-    """Return one row for each recipe that is a plan of ours."""
-    head = ("recipe", "model", "GPUs", "its plan", "s", "best of its software", "faster", "hangs on", "step")
-    return table(
-        (*head, "best of all plans", "faster", "hangs on"),
-        (_row(entry, entry.candidate.plan, entry.candidate.step_s) for entry in compared if entry.candidate),
-    )
-
-
-def _row(entry: Compared, plan: Plan, step_s: float) -> tuple[str, ...]:
-    run = entry.recipe.run
-    what = (run.id, run.model.name, f"{plan.gpus} {run.gpu}", in_words(plan), seconds(step_s))
-    return (*what, *_better(entry.own, plan), *_better(entry.whole, plan)[:3])
-
-
-def _better(better: Better | None, recipe: Plan) -> tuple[str, str, str, str]:
-    """Return a best plan, how much faster it is, on what that hangs and which parts of the step shrink."""
-    if better is None:
-        return (NOTHING,) * 4
-    plan = "the recipe" if better.candidate.plan == recipe else in_words(better.candidate.plan)
-    if better.faster <= FASTER:
-        return plan, f"{better.faster:+.1%}", "", ""
-    shares = sorted(better.undone.items(), key=lambda item: -item[1])
-    named = ", ".join(f"{group} {share:.0%}" for group, share in shares if share >= SHOWN) or SEVERAL
-    gains = sorted(better.shifted_s.items(), key=lambda item: -item[1])[:PARTS_SHOWN]
-    return plan, f"{better.faster:+.1%}", named, ", ".join(f"{name} −{seconds(gain)}" for name, gain in gains)
-
-
-def in_words(plan: Plan) -> str:
+def write_plan(plan: Plan) -> str:
     """Return a plan in a few words; what is usual is left out."""
     chunks = f"×{plan.vpp}" if plan.vpp > 1 else ""
     sizes = (("TP", plan.tp), ("PP", plan.pp), ("CP", plan.cp), ("EP", plan.ep), ("DP", plan.dp))
@@ -311,31 +212,107 @@ def in_words(plan: Plan) -> str:
     some = f" {plan.recompute_layers}" if plan.recompute_layers else ""
     uneven = plan.first_stage_layers or plan.last_stage_layers
     shared = f" of {plan.shard_gpus}" if plan.shard_gpus else ""
-    words = [f"{' '.join(axes)} mbs {plan.micro_batch}", f"{plan.recompute.value}{some}"]
+    recompute = f"{plan.recompute_modules or plan.recompute.value}{some}"
+    words = [f"{' '.join(axes)} mbs {plan.micro_batch}"]
+    words += [f"recompute {recompute}"] if plan.recompute.value != "none" else []
     words += [f"{plan.sharding.value}{shared}"] if plan.sharding is not Sharding.NONE else []
-    words += ["SP"] if plan.sequence_parallel else []
     words += [plan.schedule.value] if plan.schedule is not Schedule.ONE_F_ONE_B else []
     words += [f"stages {plan.first_stage_layers or '…'}…{plan.last_stage_layers or '…'}"] if uneven else []
     return ", ".join(words)
 
 
-def compared_all(recipes: Sequence[Recipe], processes: int) -> list[Compared]:
-    """Return all comparisons, in order; those of one task are done by one process, which searches like spaces once."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A measured run with the seconds of a step that are predicted and that were measured."""
+
+    run: Run
+    predicted_s: float
+    measured_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Runs of one model, machine, number of GPUs and batch that were all measured: one a plan."""
+
+    members: tuple[Measured, ...]
+
+    @property
+    def chosen(self) -> Measured:
+        """The one that opsk predicts to be the fastest."""
+        return min(self.members, key=lambda member: member.predicted_s)
+
+    @property
+    def fastest(self) -> Measured:
+        """The one that was measured to be the fastest."""
+        return min(self.members, key=lambda member: member.measured_s)
+
+    @property
+    def lost(self) -> float:
+        """How much slower the chosen one was than the fastest [ratio]."""
+        return self.chosen.measured_s / self.fastest.measured_s - 1
+
+
+def list_tasks(runs: Sequence[Run]) -> list[Task]:
+    """Return the tasks of which at least two plans were measured, all their choices being stated."""
+    stated = [run for run in runs if not (run.assumed_of(SIZES | CHOICES) or run.is_toy or run.measured.is_oom)]
+    groups: dict[str, dict[Plan, Measured]] = {}
+    for run, time in zip(stated, measured_step_s(stated), strict=True):
+        if isfinite(time):
+            predicted = predict(run.model, PlanTable.of([run.plan]), run.cluster)
+            task = (run.source, run.model, run.cluster, run.plan.gpus, run.plan.global_batch, run.plan.precision)
+            groups.setdefault(repr((*task, run.plan.software)), {})[run.plan] = Measured(
+                run=run, predicted_s=float(np.atleast_1d(predicted.time.step_s.expected)[0]), measured_s=float(time)
+            )
+    return [Task(members=tuple(members.values())) for members in groups.values() if len(members) > 1]
+
+
+def rank(runs: Sequence[Run]) -> Iterator[str]:
+    """Yield how good the plan is that opsk ranks first among plans that were all measured for one task."""
+    tasks = list_tasks(runs)
+    if not tasks:
+        yield "No task of this table was measured with more than one plan.\n"
+        return
+    wrong = sorted((task for task in tasks if task.lost > REPEATS), key=lambda task: -task.lost)
+    yield (
+        f"{len(tasks)} tasks (one model, machine, number of GPUs and batch) of the table of measured runs were "
+        "measured with two or more plans. The plan that opsk ranks first was the fastest, or within "
+        f"{REPEATS:.0%} of it, in {len(tasks) - len(wrong)}."
+    )
+    if wrong:
+        yield f" The {min(10, len(wrong))} in which it lost the most, predicted / measured seconds:\n\n"
+        head = ("model and machine", "ranked first", "s", "the fastest", "s", "lost")
+        yield table(head, (_write_task(task) for task in wrong[:10]))
+
+
+def _write_task(task: Task) -> tuple[str, ...]:
+    run = task.chosen.run
+    cells = [f"{run.model.name}, {run.plan.gpus:,} {run.gpu}"]
+    for member in (task.chosen, task.fastest):
+        cells += [
+            f"{member.run.id}: {write_plan(member.run.plan)}",
+            f"{seconds(member.predicted_s)} / {seconds(member.measured_s)}",
+        ]
+    return (*cells, f"{task.lost:.0%}")
+
+
+def compare_all(configurations: Sequence[Configuration], processes: int) -> list[Compared]:
+    """Return all comparisons, in order."""
     if processes == 1:
-        return [compare(recipe) for recipe in recipes]
+        return [compare(configuration) for configuration in configurations]
     with ProcessPoolExecutor(processes) as pool:
-        return list(pool.map(compare, recipes, chunksize=8))
+        return list(pool.map(compare, configurations, chunksize=1))
 
 
 def main() -> None:
     """Write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=Path, help="table of measured runs")
+    parser.add_argument("--runs", type=Path, help="table of measured runs, for the last section")
     parser.add_argument("--processes", type=int, default=2)
-    asked = parser.parse_args()
-    recipes = recipes_of(read_runs(asked.runs).runs)
+    given = parser.parse_args()
     texts = tomllib.loads(TEXTS.read_text(encoding="utf-8"))
-    PAGE.write_text(page(compared_all(recipes, asked.processes), texts), encoding="utf-8")
+    compared = compare_all(read_configurations(CONFIGURATIONS), given.processes)
+    runs = read_runs(given.runs).runs if given.runs else ()
+    PAGE.write_text(page(compared, texts, runs), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from opsk.frameworks.deepspeed_config import STAGES
 from opsk.frameworks.layers import dense_layers
-from opsk.frameworks.limits import ExpertTensor, Limits
+from opsk.frameworks.limits import Check, ExpertTensor, Limits, apply_checks
 from opsk.frameworks.megatron import VOCAB_DIVISOR, vocab_divisor
 from opsk.frameworks.options import File, Option, Setting, Settings, flag, group
 from opsk.frameworks.script import Place, Program
@@ -53,6 +53,22 @@ LIMITS = Limits(
     optimizers=frozenset({Optimizer.ADAM}),
     offloads=frozenset({Offload.NONE, Offload.OPTIMIZER, Offload.OPTIMIZER_AND_WEIGHTS}),
     losses=frozenset({Loss.PLAIN}),
+    sources={
+        "apart": "Megatron-DeepSpeed megatron/core/parallel_state.py; examples_deepspeed/MoE for experts",
+        "pipelined_shardings": "deepspeed/runtime/pipe/engine.py asserts ZeRO below stage 2",
+        "interleaved": "deepspeed/runtime/pipe/module.py",
+        "uneven_stages": "deepspeed/runtime/pipe/module.py: partition_method",
+        "schedules": "deepspeed/runtime/pipe/schedule.py; zero-bubble is not tested with sequence parallelism",
+        "partial_shardings": "deepspeed.zero.MiCS_Init, under which pretrain_gpt.py builds no model",
+        "expert_shardings": "deepspeed/runtime/engine.py: _validate_zero3_moe_compatibility",
+        "expert_tensors": "Megatron-DeepSpeed megatron/arguments.py: --enable-expert-tensor-parallelism",
+        "recompute_layers": "Megatron-DeepSpeed megatron/arguments.py: --deepspeed-activation-checkpointing",
+        "precisions": "deepspeed/runtime/config.py: fp16, bf16",
+        "optimizers": "Megatron-DeepSpeed megatron/optimizer/__init__.py",
+        "offloads": "deepspeed/runtime/zero/offload_config.py",
+        "states": "deepspeed/runtime/bf16_optimizer.py, fp16/fused_optimizer.py",
+        "losses": "Megatron-DeepSpeed megatron/model/gpt_model.py",
+    },
 )
 """Ulysses asserts that tp and pp are 1 (parallel_state.py); no ZeRO-2 and ZeRO-3 with a pipeline, which has one chunk a
 stage (runtime/pipe/engine.py); experts not with ZeRO-3 (``_validate_zero3_moe_compatibility`` of runtime/engine.py),
@@ -64,7 +80,7 @@ The zero-bubble schedule is left out: it is not tested with sequence parallelism
 
 def refusals(model: ModelShape, plan: Plan) -> tuple[str, ...]:
     """Return checks of Megatron-DeepSpeed that the plan violates and that `LIMITS` cannot express."""
-    return tuple(_refusals(model, plan))
+    return apply_checks(CHECKS, model, plan)
 
 
 def build_settings(model: ModelShape, plan: Plan) -> Settings:
@@ -247,20 +263,41 @@ def _env(plan: Plan) -> tuple[Setting, ...]:
     )
 
 
-def _refusals(model: ModelShape, plan: Plan) -> Iterator[str]:
-    """Yield the checks that the plan breaks."""
+def _split_heads(model: ModelShape, plan: Plan) -> Iterator[str]:
     if model.heads % plan.cp:
         yield f"Ulysses splits heads: {model.heads} is not a multiple of cp {plan.cp}"
-    if model.kv_heads % (plan.tp * plan.cp):
-        yield f"kv_heads {model.kv_heads} is not a multiple of tp {plan.tp} x cp {plan.cp}"
-    if model.experts and plan.dp % plan.ep:
-        yield f"ep {plan.ep} does not divide dp {plan.dp}"
-    if plan.states is States.MIXED and plan.sharding is Sharding.NONE and plan.precision is not Precision.FP32:
-        yield "gradients in fp32 beside 16-bit weights need sharding zero1 or more"
-    if plan.overlap and plan.tp_overlap:
-        yield "tp_overlap: Megatron-DeepSpeed does not pipeline tensor-parallel communication"
     if plan.cp > 1 and plan.recompute is Recompute.SELECTIVE:
         yield "selective recomputation has no effect on Ulysses' attention"
+
+
+def _split_groups(model: ModelShape, plan: Plan) -> Iterator[str]:
+    if model.kv_heads % (plan.tp * plan.cp):
+        yield f"kv_heads {model.kv_heads} is not a multiple of tp {plan.tp} x cp {plan.cp}"
+
+
+def _spread_experts(model: ModelShape, plan: Plan) -> Iterator[str]:
+    if model.experts and plan.dp % plan.ep:
+        yield f"ep {plan.ep} does not divide dp {plan.dp}"
+
+
+def _accumulate_fp32(model: ModelShape, plan: Plan) -> Iterator[str]:
+    if plan.states is States.MIXED and plan.sharding is Sharding.NONE and plan.precision is not Precision.FP32:
+        yield "gradients in fp32 beside 16-bit weights need sharding zero1 or more"
+
+
+def _overlap_tensor(model: ModelShape, plan: Plan) -> Iterator[str]:
+    if plan.overlap and plan.tp_overlap:
+        yield "tp_overlap: Megatron-DeepSpeed does not pipeline tensor-parallel communication"
+
+
+CHECKS = (
+    Check(source="deepspeed/sequence/layer.py: DistributedAttention", find=_split_heads),
+    Check(source="Megatron-DeepSpeed megatron/model/transformer.py: ParallelAttention", find=_split_groups),
+    Check(source="deepspeed/utils/groups.py: expert-parallel groups are taken from dp", find=_spread_experts),
+    Check(source="deepspeed/runtime/engine.py: grad_accum_dtype", find=_accumulate_fp32),
+    Check(source="Megatron-DeepSpeed megatron/core/tensor_parallel/layers.py", find=_overlap_tensor),
+)
+"""What Megatron-DeepSpeed and DeepSpeed refuse beyond `LIMITS`."""
 
 
 def _notes(model: ModelShape, plan: Plan) -> Iterator[str]:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from opsk.frameworks.limits import is_partly_sharded
 from opsk.frameworks.megatron_layout import has_uneven_chunks
 from opsk.hardware.spec import ClusterSpec
-from opsk.workload.plan import Offload, Plan, Schedule, Sharding
+from opsk.workload.plan import Offload, Optimizer, Plan, Precision, Schedule, Sharding
 
 _SHARES_WEIGHTS = (Sharding.ZERO2, Sharding.ZERO3)
 
@@ -134,6 +134,27 @@ FEATURES: tuple[Feature, ...] = (
         since="Core 0.12",
         source="megatron/training/arguments.py: --optimizer-cpu-offload",
         is_used=lambda plan, _: plan.offload is Offload.OPTIMIZER,
+    ),
+    Feature(
+        framework="megatron",
+        name="Lion",
+        since="Core 0.17",
+        source="megatron/training/arguments.py: --optimizer",
+        is_used=lambda plan, _: plan.optimizer is Optimizer.LION,
+    ),
+    Feature(
+        framework="megatron",
+        name="fp16 beside expert parallelism",
+        since="Core 0.16",
+        source="megatron/training/arguments.py: validate_args of 0.15 refuses it",
+        is_used=lambda plan, _: plan.precision is Precision.FP16 and plan.ep > 1,
+    ),
+    Feature(
+        framework="megatron",
+        name="activations of layers in host memory",
+        since="Core 0.16",
+        source="megatron/training/arguments.py: cpu_offloading_num_layers",
+        is_used=lambda plan, _: plan.offload is Offload.ACTIVATIONS,
     ),
     Feature(
         framework="torchtitan",

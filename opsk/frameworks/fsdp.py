@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opsk.frameworks.hf_config import HfConfig, hf_config
-from opsk.frameworks.limits import Limits, SequenceParallel, is_partly_sharded
+from opsk.frameworks.limits import Check, Limits, SequenceParallel, apply_checks, is_partly_sharded
 from opsk.frameworks.options import File, Option, Settings, flag, group
 from opsk.frameworks.script import ACCELERATE, Place, Program
 from opsk.workload.model import ModelShape
@@ -52,6 +52,26 @@ LIMITS = Limits(
     optimizers=frozenset({Optimizer.ADAM, Optimizer.SGD, Optimizer.ADAFACTOR}),
     offloads=frozenset({Offload.NONE, Offload.OPTIMIZER_AND_WEIGHTS}),
     losses=frozenset({Loss.PLAIN, Loss.FUSED}),
+    sources={
+        "shardings": "accelerate/utils/dataclasses.py: FullyShardedDataParallelPlugin",
+        "pipelined_shardings": "accelerate has no pipeline for training",
+        "replicated_alone": "accelerate/utils/dataclasses.py: ParallelismConfig; DDP excludes cp",
+        "partial_shardings": "accelerate/utils/dataclasses.py: ParallelismConfig.dp_replicate_size",
+        "sequence_parallel": "accelerate/utils/dataclasses.py: ParallelismConfig",
+        "recomputes": "accelerate/utils/dataclasses.py: fsdp_activation_checkpointing, of whole layers",
+        "recompute_layers": "accelerate/utils/dataclasses.py: fsdp_activation_checkpointing, of all layers",
+        "schedules": "accelerate has no pipeline for training",
+        "interleaved": "accelerate has no pipeline for training",
+        "uneven_stages": "accelerate has no pipeline for training",
+        "largest_tp": "transformers: tp_plan of from_pretrained splits a model that is loaded",
+        "largest_pp": "accelerate has no pipeline for training",
+        "largest_ep": "accelerate/utils/dataclasses.py: ParallelismConfig",
+        "precisions": "accelerate/utils/dataclasses.py: MixedPrecisionPolicy",
+        "states": "accelerate/accelerator.py: FSDP casts fp32 weights",
+        "optimizers": "transformers/training_args.py: OptimizerNames",
+        "offloads": "torch/distributed/fsdp: CPUOffloadPolicy",
+        "losses": "transformers/training_args.py: use_liger_kernel",
+    },
 )
 """Its axes are dp_replicate, dp_shard, cp and tp, all with FSDP version 2 (``ParallelismConfig``). tp is left out:
 transformers splits a model that it loads (``tp_plan`` of ``from_pretrained``), not one that is trained from its
@@ -65,7 +85,7 @@ _OPTIMIZERS = {Optimizer.ADAM: "adamw_torch_fused", Optimizer.SGD: "sgd", Optimi
 
 def refusals(model: ModelShape, plan: Plan) -> tuple[str, ...]:
     """Return checks of accelerate that the plan violates and that `LIMITS` cannot express."""
-    return tuple(_refusals(plan))
+    return apply_checks(CHECKS, model, plan)
 
 
 def build_settings(model: ModelShape, plan: Plan) -> Settings:
@@ -152,14 +172,23 @@ def _trainer(model: ModelShape, plan: Plan) -> Iterator[Option]:
         yield flag("--use_liger_kernel")
 
 
-def _refusals(plan: Plan) -> Iterator[str]:
-    """Yield the checks that the plan breaks."""
+def _shard_groups(model: ModelShape, plan: Plan) -> Iterator[str]:
     if is_partly_sharded(plan) and plan.shard_gpus % plan.cp:
         yield f"FSDP shards over cp as a whole: shard_gpus {plan.shard_gpus} is not a multiple of cp {plan.cp}"
     if is_partly_sharded(plan) and plan.shard_gpus == plan.cp:
         yield f"shard_gpus {plan.shard_gpus} leaves dp_shard 1, which accelerate does not combine with dp_replicate"
+
+
+def _offloaded(model: ModelShape, plan: Plan) -> Iterator[str]:
     if plan.offload is not Offload.NONE and plan.sharding is not Sharding.ZERO3:
         yield f"offload {plan.offload} needs sharding zero3, not {plan.sharding}"
+
+
+CHECKS = (
+    Check(source="accelerate/utils/dataclasses.py: ParallelismConfig", find=_shard_groups),
+    Check(source="torch/distributed/fsdp: CPUOffloadPolicy of fully_shard", find=_offloaded),
+)
+"""What accelerate refuses beyond `LIMITS`."""
 
 
 def _notes(model: ModelShape, plan: Plan) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Converts plans to Megatron-LM flags, and checks which plans Megatron-LM can run.
 
 Source: ``megatron/training/arguments.py``, ``megatron/core/transformer/transformer_config.py`` and
-``megatron/core/optimizer/optimizer_config.py`` of core_v0.15.0; its flags are also those of 0.14 and of the development
-branch of August 2026, those of 0.12 and 0.13 with ``--use-custom-fsdp`` for ``--use-megatron-fsdp``.
+``megatron/core/optimizer/optimizer_config.py`` of core_v0.19.0 and of the development branch of August 2026 (0.20);
+what of it older releases lack is in `opsk.frameworks.features`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from opsk.costmodel.rules import expert_tensor_size
 from opsk.frameworks.layers import dense_layers, pattern, windowed_layers
-from opsk.frameworks.limits import Limits, is_partly_sharded
+from opsk.frameworks.limits import Check, Limits, apply_checks, is_partly_sharded
 from opsk.frameworks.megatron_layout import (
     COUNTS_EMBEDDING,
     COUNTS_LOSS,
@@ -41,7 +41,7 @@ from opsk.workload.plan import (
 
 VOCAB_DIVISOR = 128
 """Megatron's default of ``--make-vocab-size-divisible-by``."""
-RELEASE = "Megatron Core 0.15"
+RELEASE = "Megatron Core 0.20"
 LIMITS = Limits(
     name="megatron",
     software=Software.MEGATRON_CORE,
@@ -49,18 +49,23 @@ LIMITS = Limits(
     pipelined_shardings=frozenset({Sharding.NONE, Sharding.ZERO1}),
     partial_shardings=frozenset({Sharding.ZERO1}),
     schedules=frozenset({Schedule.ONE_F_ONE_B}),
-    optimizers=frozenset({Optimizer.ADAM, Optimizer.SGD}),
-    offloads=frozenset({Offload.NONE, Offload.OPTIMIZER}),
+    optimizers=frozenset({Optimizer.ADAM, Optimizer.SGD, Optimizer.LION}),
+    offloads=frozenset({Offload.NONE, Offload.OPTIMIZER, Offload.ACTIVATIONS}),
     states=frozenset({States.MIXED, States.MIXED_16BIT_GRADIENTS, States.AUTOCAST}),
     losses=frozenset({Loss.PLAIN, Loss.MEGATRON_FUSED}),
     precisions=frozenset(Precision) - {Precision.FP8_ROWWISE},
+    sources={
+        "pipelined_shardings": "docs/user-guide/features/megatron_fsdp.md combines FSDP with no pipeline",
+        "partial_shardings": "megatron/training/arguments.py: --num-distributed-optimizer-instances",
+        "schedules": "megatron/core/pipeline_parallel/schedules.py: 1F1B and interleaved 1F1B",
+        "optimizers": "megatron/training/arguments.py: --optimizer",
+        "offloads": "megatron/training/arguments.py: --optimizer-cpu-offload, --cpu-offloading-num-layers",
+        "states": "megatron/core/optimizer/optimizer_config.py",
+        "losses": "megatron/core/model_parallel_config.py: cross_entropy_fusion_impl",
+        "precisions": "megatron/core/transformer/transformer_config.py: fp8_recipe, fp4_recipe",
+    },
 )
-"""ZeRO-1 is ``--use-distributed-optimizer``, partly sharded with ``--num-distributed-optimizer-instances``; ZeRO-2 and
-ZeRO-3 are ``--use-megatron-fsdp``, which is taken without a pipeline and over all replicas: its documentation (``docs/
-source/api-guide/custom_fsdp.md``) combines it with neither. ``megatron/core/pipeline_parallel/schedules.py`` has 1F1B
-and interleaved 1F1B. Activations cannot be stored in host memory by a flag (``cpu_offloading`` of the configuration has
-none).
-"""
+"""ZeRO-1 is ``--use-distributed-optimizer``; ZeRO-2 and ZeRO-3 are ``--use-megatron-fsdp``, over all replicas."""
 _STRATEGIES = {Sharding.ZERO2: "optim_grads", Sharding.ZERO3: "optim_grads_params"}
 _FP8_WEIGHTS = (Precision.FP8, Precision.FP8_CURRENT, Precision.FP8_BLOCK, Precision.MXFP8)
 _RECIPES = {
@@ -144,7 +149,6 @@ def missing_of_model(model: ModelShape) -> Iterator[str]:
         "norms as wide as all heads for queries and keys": model.qk_norm and model.qk_norm_whole,
         "a norm of the embedding": model.embedding_norm,
         f"{model.norms_per_layer} norms a layer": model.norms_per_layer != 2,
-        "a gate of the shared experts (a flag of releases after 0.15)": model.shared_gate,
         f"layers of {model.mixer} (pretrain_mamba.py has Mamba-2)": model.mixer_layers,
         "layers that are an MLP alone (pretrain_mamba.py)": model.mlp_layers,
         "a gate of attention": model.attention_gate,
@@ -212,6 +216,8 @@ def _experts(model: ModelShape) -> Iterator[Option]:
         yield flag("--moe-layer-freq", pattern(marks), "1 has experts, 0 the dense MLP")
     if shared := model.shared_ffn or model.shared_experts * model.expert_ffn:
         yield flag("--moe-shared-expert-intermediate-size", shared)
+        if model.shared_gate:
+            yield flag("--moe-shared-expert-gate", None, "since Core 0.16")
     if model.router_bias:
         yield flag("--moe-router-score-function", "sigmoid", "a bias of the router needs it")
         yield flag("--moe-router-enable-expert-bias")
@@ -225,7 +231,7 @@ def _experts(model: ModelShape) -> Iterator[Option]:
 
 def refusals(model: ModelShape, plan: Plan) -> tuple[str, ...]:
     """Return checks of Megatron-LM that the plan violates and that `LIMITS` cannot express."""
-    return tuple(_refusals(model, plan))
+    return apply_checks(CHECKS, model, plan)
 
 
 def build_settings(model: ModelShape, plan: Plan) -> Settings:
@@ -236,7 +242,7 @@ def build_settings(model: ModelShape, plan: Plan) -> Settings:
         groups=(
             group("MODEL_ARGS", model_flags(model, tp=plan.tp)),
             group("PARALLEL_ARGS", _parallel(model, plan)),
-            group("MEMORY_ARGS", _memory(plan)),
+            group("MEMORY_ARGS", _memory(model, plan)),
             group("BATCH_ARGS", _batch(model, plan)),
         ),
         env=_env(plan),
@@ -297,7 +303,7 @@ def _dispatch(plan: Plan) -> Iterator[Option]:
         yield flag("--overlap-moe-expert-parallel-comm")
 
 
-def _memory(plan: Plan) -> Iterator[Option]:
+def _memory(model: ModelShape, plan: Plan) -> Iterator[Option]:
     """Yield the flags of the memory of each rank, and of the overlap of communication."""
     yield from _sharding(plan)
     if plan.recompute is Recompute.SELECTIVE:
@@ -319,6 +325,9 @@ def _memory(plan: Plan) -> Iterator[Option]:
         yield flag("--optimizer-cpu-offload")
         if plan.offload_fraction < 1:
             yield flag("--optimizer-offload-fraction", plan.offload_fraction)
+    if plan.offload is Offload.ACTIVATIONS:
+        layers = plan.offload_layers or model.layers - 1
+        yield flag("--cpu-offloading-num-layers", layers, "whose activations leave the GPU, fewer than all")
     if plan.loss is Loss.MEGATRON_FUSED:
         yield flag("--cross-entropy-loss-fusion")
     if plan.offload_modules:
@@ -413,30 +422,60 @@ def _env(plan: Plan) -> tuple[Setting, ...]:
     )
 
 
-def _refusals(model: ModelShape, plan: Plan) -> Iterator[str]:
-    """Yield the checks that the plan breaks."""
+def _recomputed_chunks(model: ModelShape, plan: Plan) -> Iterator[str]:
     if plan.recompute_layers % plan.vpp:
         yield f"recompute_layers {plan.recompute_layers} is counted in each chunk: not a multiple of vpp {plan.vpp}"
+
+
+def _offloaded_states(model: ModelShape, plan: Plan) -> Iterator[str]:
     if plan.offload is Offload.OPTIMIZER and plan.sharding is not Sharding.ZERO1:
         yield f"optimizer states in host memory need sharding zero1, not {plan.sharding}"
     if plan.offload is Offload.OPTIMIZER and plan.optimizer is not Optimizer.ADAM:
         yield f"optimizer states in host memory need Adam, not {plan.optimizer}"
+
+
+def _offloaded_layers(model: ModelShape, plan: Plan) -> Iterator[str]:
+    if plan.offload is Offload.ACTIVATIONS and plan.offload_layers >= model.layers:
+        yield f"activations of {plan.offload_layers} layers in host memory: fewer than all {model.layers} can be"
+
+
+def _state_formats(model: ModelShape, plan: Plan) -> Iterator[str]:
     formats = list(_formats(plan))
     if formats and plan.sharding is Sharding.NONE:
         yield "formats of states beside sharding none: --use-precision-aware-optimizer needs a distributed optimizer"
     if formats and plan.optimizer is not Optimizer.ADAM:
         yield f"formats of states need Adam, not {plan.optimizer}"
-    if plan.precision is Precision.FP16 and plan.ep > 1:
-        yield f"fp16 cannot be combined with ep {plan.ep}"
+
+
+def _tensor_overlap(model: ModelShape, plan: Plan) -> Iterator[str]:
     if plan.tp_overlap and not (plan.sequence_parallel and plan.tp > 1):
         yield "tp_overlap needs sequence parallelism"
+
+
+def _expert_biases(model: ModelShape, plan: Plan) -> Iterator[str]:
     if model.experts and model.has("mlp_bias") and expert_tensor_size(plan) > 1:
         yield f"experts with biases need etp 1, not {expert_tensor_size(plan)}"
+
+
+def _expert_instances(model: ModelShape, plan: Plan) -> Iterator[str]:
     if model.experts and is_partly_sharded(plan):
         copies = plan.dp * plan.cp // plan.shard_gpus
         replicas = plan.tp * plan.dp * plan.cp // (expert_tensor_size(plan) * plan.ep)
         if replicas % copies:
             yield f"shard_gpus {plan.shard_gpus}: {copies} instances do not divide the {replicas} replicas of an expert"
+
+
+_CONFIG = "megatron/core/transformer/transformer_config.py"
+CHECKS = (
+    Check(source=f"{_CONFIG}: recompute_num_layers", find=_recomputed_chunks),
+    Check(source="megatron/training/arguments.py: --optimizer-cpu-offload", find=_offloaded_states),
+    Check(source=f"{_CONFIG}: cpu_offloading_num_layers", find=_offloaded_layers),
+    Check(source="megatron/core/optimizer/optimizer_config.py", find=_state_formats),
+    Check(source="megatron/training/arguments.py: --tp-comm-overlap", find=_tensor_overlap),
+    Check(source=f"{_CONFIG}: add_bias_linear", find=_expert_biases),
+    Check(source="megatron/core/parallel_state.py: num_distributed_optimizer_instances", find=_expert_instances),
+)
+"""What ``validate_args`` and the configuration classes refuse beyond `LIMITS`."""
 
 
 def _notes(model: ModelShape, plan: Plan) -> Iterator[str]:

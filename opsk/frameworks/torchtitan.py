@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from opsk.costmodel.rules import expert_tensor_size
 from opsk.frameworks.layers import chunk_layers
-from opsk.frameworks.limits import ExpertTensor, Limits, SequenceParallel
+from opsk.frameworks.limits import Check, ExpertTensor, Limits, SequenceParallel, apply_checks
 from opsk.frameworks.options import File, Settings, one_line
 from opsk.frameworks.script import Place, Program
 from opsk.frameworks.torchtitan_flags import PLAN_SECTIONS
@@ -62,6 +62,22 @@ LIMITS = Limits(
     optimizers=frozenset({Optimizer.ADAM}),
     offloads=frozenset({Offload.NONE, Offload.OPTIMIZER_AND_WEIGHTS}),
     losses=frozenset({Loss.PLAIN}),
+    sources={
+        "shardings": "torchtitan/config/job_config.py: fsdp_reshard_after_forward",
+        "pipelined_shardings": "torchtitan/models/llama3/infra/parallelize.py: DDP combines with no other axis",
+        "partial_shardings": "torchtitan/config/job_config.py: data_parallel_replicate_degree",
+        "replicated_alone": "torchtitan/models/llama3/infra/parallelize.py: DDP combines with no other axis",
+        "sequence_parallel": "torchtitan/models/llama3/infra/parallelize.py: apply_tp",
+        "recompute_layers": "torchtitan/distributed/activation_checkpoint.py: by operation or of all layers",
+        "schedules": "torch/distributed/pipelining/schedules.py",
+        "expert_tensors": "torchtitan/distributed/parallel_dims.py: etp is tp or 1",
+        "expert_shardings": "torchtitan/distributed/parallel_dims.py: experts are sharded with FSDP",
+        "precisions": "torchtitan/components/quantization",
+        "states": "torchtitan/config/job_config.py: training.dtype, mixed_precision_param",
+        "optimizers": "torchtitan/components/optimizer.py: Adam and AdamW",
+        "offloads": "torchtitan/config/job_config.py: enable_cpu_offload",
+        "losses": "torchtitan/components/loss.py",
+    },
 )
 """etp is tp or 1 (parallel_dims.py); tensor parallelism always shards norms over the sequence, and DDP combines with no
 other axis (parallelize.py); ZeRO-2 is ``fsdp_reshard_after_forward = "never"``, ZeRO-3 ``"always"``. Of the schedules
@@ -281,7 +297,7 @@ def limits_for(model: ModelShape) -> Limits:
 
 def refusals(model: ModelShape, plan: Plan) -> tuple[str, ...]:
     """Return checks of torchtitan that the plan violates and that `LIMITS` cannot express."""
-    return tuple(_refusals(model, plan))
+    return apply_checks(CHECKS, model, plan)
 
 
 def build_settings(model: ModelShape, plan: Plan) -> Settings:
@@ -406,25 +422,53 @@ def _float8(plan: Plan) -> dict[str, object]:
     }
 
 
-def _refusals(model: ModelShape, plan: Plan) -> Iterator[str]:
-    """Yield the checks that the plan breaks."""
-    base = select_base(model)
-    if plan.pp > 1 and base not in PIPELINED:
+def _whole_models(model: ModelShape, plan: Plan) -> Iterator[str]:
+    if plan.pp > 1 and select_base(model) not in PIPELINED:
         yield f"pp {plan.pp}: this shape is one of its Qwen 3 models, which have no pipeline"
+
+
+def _shard_groups(model: ModelShape, plan: Plan) -> Iterator[str]:
     if plan.shard_gpus and plan.sharding is not Sharding.NONE and plan.shard_gpus % plan.cp:
         yield f"FSDP shards over cp as a whole: shard_gpus {plan.shard_gpus} is not a multiple of cp {plan.cp}"
+
+
+def _split_tokens(model: ModelShape, plan: Plan) -> Iterator[str]:
     if (plan.tp > 1 or plan.cp > 1) and model.seq % (plan.tp * 2 * plan.cp):
         yield f"seq {model.seq} is not a multiple of tp {plan.tp} x 2 x cp {plan.cp}"
+
+
+def _cast_by_fsdp(model: ModelShape, plan: Plan) -> Iterator[str]:
     if plan.dp * plan.cp == 1 and plan.tp * plan.pp > 1 and plan.states is States.AUTOCAST and _is_low(plan):
         yield f"precision {plan.precision} with fp32 states needs dp or cp beside tp and pp: FSDP brings it about"
+
+
+def _order_stages(model: ModelShape, plan: Plan) -> Iterator[str]:
     if (plan.schedule, plan.vpp > 1) not in _SCHEDULES and plan.pp > 1:
         yield f"schedule {plan.schedule} with vpp {plan.vpp}"
-    if plan.tp_overlap and not plan.compiled:
-        yield "tp_overlap needs compiled"
+    if plan.compiled and plan.pp > 1 and _is_v(plan):
+        yield f"schedule {plan.schedule} cannot be combined with compiled"
+
+
+def _write_parts(model: ModelShape, plan: Plan) -> Iterator[str]:
     if plan.vpp > 1 and plan.pp > 1 and (plan.first_stage_layers or plan.last_stage_layers) and _is_v(plan):
         yield "uneven stages are not written for V-shaped schedules"
-    if plan.compiled and plan.pp > 1 and _is_v(plan):
-        yield f"schedule {plan.schedule} cannot be combined with compiled (torch/distributed/pipelining/schedules.py)"
+
+
+def _overlap_tensor(model: ModelShape, plan: Plan) -> Iterator[str]:
+    if plan.tp_overlap and not plan.compiled:
+        yield "tp_overlap needs compiled"
+
+
+CHECKS = (
+    Check(source="torchtitan/models/qwen3", find=_whole_models),
+    Check(source="torchtitan/distributed/parallel_dims.py", find=_shard_groups),
+    Check(source="torchtitan/distributed/parallel_dims.py: seq_len_divisor", find=_split_tokens),
+    Check(source="torchtitan/distributed/utils.py: maybe_enable_amp", find=_cast_by_fsdp),
+    Check(source="torch/distributed/pipelining/schedules.py", find=_order_stages),
+    Check(source="torchtitan/config/job_config.py: module_fqns_per_model_part", find=_write_parts),
+    Check(source="torchtitan/distributed/tensor_parallel.py: maybe_enable_async_tp", find=_overlap_tensor),
+)
+"""What torchtitan refuses beyond `LIMITS`."""
 
 
 def _is_low(plan: Plan) -> bool:

@@ -208,6 +208,7 @@ COLUMNS: tuple[Column, ...] = (
         ("reentrant", _F, "layers are recomputed by PyTorch's reentrant checkpoints"),
         ("recompute_policy", _C, "with `selective`: by which operations", ("op", "minimal_flash")),
         ("offload", _T, "what is in host memory: `none`, `optimizer`, `params`, `activations`, joined by `+`"),
+        ("offload_layers", _S, "with `activations`: of how many layers of a stage; all where left out"),
         ("offload_modules", _W, "whose activations"),
         ("overlap_grad_reduce", _F, "gradients are reduced during the backward pass"),
         ("overlap_param_gather", _F, "weights are gathered during the forward pass"),

@@ -252,6 +252,7 @@ def _read_constraints(cells: Cells, model: ModelShape, gpu: GpuSpec, software: R
         "optimizer": optimizer,
         "optimizer_step": read_optimizer_step(cells, software),
         "offload": read_offload(cells),
+        "offload_layers": cells.size("offload_layers") or 0,
         "loss": read_loss(cells, software),
         "attention": read_attention(cells, software, gpu),
         "compiled": is_compiled(cells, software),

@@ -12,6 +12,9 @@ from functools import cache
 from opsk.costmodel.rules import Rule, find_violations
 from opsk.planning.search.request import PlanRequest
 
+MANY_LAYERS = 8
+"""Above so many layers a stage, an odd number of them is also made even, for more chunks."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
@@ -107,10 +110,18 @@ def stage_splits(request: PlanRequest, pp: int) -> list[tuple[int, int]]:
 
 
 def _light_ends(layers: int, pp: int) -> set[tuple[int, int]]:
-    """Return the layers of first and last stage where layers do not divide: the last, or both, lighter than others."""
+    """Return the layers of first and last stage where layers do not divide: the last, or both, lighter than others.
+
+    Many layers a stage are also made one more where their number is odd, which has hardly any chunks: 61 layers on 2
+    stages are 31 and 30, or 32, of 8 chunks, and 29 (Megatron-Bridge's layout of DeepSeek-V3).
+    """
+    if layers % pp == 0:
+        return set()
     full = -(-layers // pp)
-    light, both = layers - full * (pp - 1), layers - full * (pp - 2)
-    ends = {(0, light), (both - both // 2, both // 2)} if layers % pp else set()
+    both = layers - full * (pp - 2)
+    ends = {(0, layers - full * (pp - 1)), (both - both // 2, both // 2)}
+    if full % 2 and full > MANY_LAYERS:
+        ends.add((0, layers - (full + 1) * (pp - 1)))
     return {(first, last) for first, last in ends if first < full and 0 < last < full}
 
 

@@ -21,12 +21,14 @@ MEGATRON = _names("""
     --add-qkv-bias --attention-dropout --hidden-dropout --qk-layernorm --attention-backend --softmax-type --window-size
     --window-attn-skip-freq --multi-latent-attention --q-lora-rank --kv-lora-rank --qk-head-dim --qk-pos-emb-head-dim
     --v-head-dim --mtp-num-layers --num-experts --moe-router-topk --moe-ffn-hidden-size --moe-layer-freq
-    --moe-shared-expert-intermediate-size --moe-router-score-function --moe-router-enable-expert-bias
+    --moe-shared-expert-intermediate-size --moe-shared-expert-gate --moe-router-score-function
+    --moe-router-enable-expert-bias
     --moe-router-pre-softmax --moe-expert-capacity-factor --moe-pad-expert-input-to-capacity
     --moe-router-load-balancing-type --moe-token-dispatcher-type --moe-flex-dispatcher-backend --moe-permute-fusion
     --overlap-moe-expert-parallel-comm --moe-grouped-gemm --tensor-model-parallel-size
     --pipeline-model-parallel-size --num-virtual-stages-per-pipeline-rank --decoder-first-pipeline-num-layers
-    --decoder-last-pipeline-num-layers --context-parallel-size --expert-model-parallel-size
+    --decoder-last-pipeline-num-layers --pipeline-model-parallel-layout --account-for-embedding-in-pipeline-split
+    --account-for-loss-in-pipeline-split --cpu-offloading-num-layers --context-parallel-size --expert-model-parallel-size
     --expert-tensor-parallel-size --sequence-parallel --tp-comm-overlap --use-distributed-optimizer
     --num-distributed-optimizer-instances --use-megatron-fsdp --data-parallel-sharding-strategy --ckpt-format
     --no-gradient-accumulation-fusion --overlap-grad-reduce --overlap-param-gather --recompute-granularity
@@ -36,10 +38,12 @@ MEGATRON = _names("""
     --clip-grad --data-path --split --tokenizer-type --tokenizer-model --save --load --save-interval --log-interval
     --log-throughput --eval-iters
     """)
-"""``megatron/training/arguments.py`` of NVIDIA/Megatron-LM, tag core_v0.15.0."""
+"""``megatron/training/arguments.py`` of NVIDIA/Megatron-LM, tag core_v0.19.0 and main (0.20) of August 2026; part of them are made from the fields of
+``TransformerConfig`` and other configuration classes."""
 
 MEGATRON_SINCE_0_12 = MEGATRON - _names(
-    "--use-megatron-fsdp --fp4-format --fp4-recipe --softmax-type --window-size --window-attn-skip-freq"
+    "--use-megatron-fsdp --fp4-format --fp4-recipe --softmax-type --window-size --window-attn-skip-freq "
+    "--pipeline-model-parallel-layout --cpu-offloading-num-layers --moe-shared-expert-gate"
 )
 """Those that core_v0.12.0 has as well."""
 

@@ -13,7 +13,7 @@ from opsk.errors import PlanInfeasibleError
 from opsk.frameworks.catalog import Framework
 from opsk.frameworks.limits import SequenceParallel
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Plan, Precision, Recompute, Sharding, States
+from opsk.workload.plan import Offload, Plan, Precision, Recompute, Sharding, States
 
 WIDTH = 1024
 """Widths are multiples of this, so that they split over every tp drawn and fit every number format."""
@@ -121,6 +121,8 @@ def trainings(draw: st.DrawFn, framework: Framework) -> tuple[ModelShape, Plan]:
     except PlanInfeasibleError:
         assume(False)
         raise
+    if plan.offload is Offload.ACTIVATIONS:
+        plan = replace(plan, offload_layers=1)
     if not is_partly_sharded_by(plan):
         plan = replace(plan, shard_gpus=0)
     assume(not find_violations(model, plan))

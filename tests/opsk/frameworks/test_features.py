@@ -7,7 +7,7 @@ import pytest
 from opsk.frameworks.catalog import FRAMEWORKS, frameworks_for, frameworks_that_run
 from opsk.frameworks.features import FEATURES, Standing, list_features
 from opsk.hardware import catalog
-from opsk.workload.plan import Offload, Plan, Schedule, Sharding, Software
+from opsk.workload.plan import Offload, Optimizer, Plan, Precision, Schedule, Sharding, Software
 from opsk.workload.public_models.lookup import public_model
 
 H100, B200 = catalog.cluster("superpod-h100"), catalog.cluster("superpod-b200")
@@ -24,6 +24,9 @@ FSDP = {"dp": 8, "global_batch": 16, "sharding": Sharding.ZERO3}
         ("megatron", Plan(dp=8, shard_gpus=4, sharding=Sharding.ZERO1, global_batch=8), ["Core 0.10"]),
         ("megatron", Plan(tp=2, ep=2, etp=1, global_batch=8), ["Core 0.10"]),
         ("megatron", Plan(offload=Offload.OPTIMIZER, global_batch=8), ["Core 0.12"]),
+        ("megatron", Plan(optimizer=Optimizer.LION, global_batch=8), ["Core 0.17"]),
+        ("megatron", Plan(dp=8, ep=4, precision=Precision.FP16, global_batch=8), ["Core 0.16"]),
+        ("megatron", Plan(offload=Offload.ACTIVATIONS, global_batch=8), ["Core 0.16"]),
         ("torchtitan", Plan(ep=2, **FSDP), ["v0.2.0"]),
         ("torchtitan", Plan(pp=4, last_stage_layers=3, global_batch=8), ["v0.2.0"]),
         ("fsdp", Plan(cp=2, **FSDP), ["accelerate 1.10"]),

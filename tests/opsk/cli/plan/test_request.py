@@ -83,9 +83,9 @@ def test_what_a_framework_cannot_express_is_not_searched_for_it(plan: dict[str, 
 
 def test_what_no_framework_can_express_is_named_with_what_to_do():
     with pytest.raises(
-        InputError, match=r"no framework of a current release trains .* megatron has no offload"
+        InputError, match=r"no framework of a current release trains .* megatron has no optimizer"
     ) as error:
-        asked({"offload": "activations"})
+        asked({"optimizer": "adam-8bit"})
     assert error.value.exit_status == 2
     assert "--framework any" in (error.value.hint or "")
 

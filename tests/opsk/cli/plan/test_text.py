@@ -91,7 +91,7 @@ def document() -> dict[str, Any]:
         "seconds": 0.613,
         "interrupted": False,
         "frameworks": ["megatron"],
-        "releases": {"megatron": "Megatron-LM (Megatron Core 0.15)"},
+        "releases": {"megatron": "Megatron-LM (Megatron Core 0.20)"},
         "choices": [
             choice(sure, "take", "conventional", runs=20,
                    variants={"count": 3, "values": {"cp": [1, 2, 4], "micro_batch": [1, 2]}}),
@@ -130,7 +130,7 @@ def document() -> dict[str, Any]:
         ],
         "settings": {
             "framework": "megatron",
-            "release": "Megatron Core 0.15",
+            "release": "Megatron Core 0.20",
             "refused": [],
             "pasted": "    --tensor-model-parallel-size 4 \\\n    --long " + "x" * 120,
             "notes": ["a note"],

@@ -81,7 +81,8 @@ def _is_split(request: PlanRequest, pp: int, first: int, last: int, layers: int)
     full = -(-layers // pp)
     stages = [first or full, *[full] * (pp - 2), last]
     is_light = last < full and (first == 0 or (first < full and first - last in (0, 1)))
-    return sum(stages) == layers and is_light
+    is_even = first == 0 and full % 2 == 1 and full > 8 and (full + 1) * (pp - 1) + last == layers
+    return is_even or (sum(stages) == layers and is_light)
 
 
 def _with_the_rest(request: PlanRequest, axes: dict[str, Any], layers: int) -> Iterator[Plan]:

@@ -70,6 +70,7 @@ def test_experts_are_spread_over_all_ranks_of_a_stage_and_may_stay_whole():
     [
         (96, 8, [(0, 0)]),
         (126, 16, [(0, 6), (7, 7)]),  # Llama 3.1 405B: 15 x 8 and 6; 7, 14 x 8, 7
+        (61, 2, [(0, 29), (0, 30)]),  # 32, of 8 chunks, and 29; 31 and 30
         (61, 16, [(0, 1), (3, 2)]),  # DeepSeek-V3: 15 x 4 and 1; 3, 14 x 4, 2
         (15, 4, [(0, 3)]),  # 4, 4, 4, 3: with 4 layers on the first stage by hand it is the same
         (5, 2, [(0, 2)]),
