@@ -28,7 +28,8 @@ MEGATRON = _names("""
     --overlap-moe-expert-parallel-comm --moe-grouped-gemm --tensor-model-parallel-size
     --pipeline-model-parallel-size --num-virtual-stages-per-pipeline-rank --decoder-first-pipeline-num-layers
     --decoder-last-pipeline-num-layers --pipeline-model-parallel-layout --account-for-embedding-in-pipeline-split
-    --account-for-loss-in-pipeline-split --cpu-offloading-num-layers --context-parallel-size --expert-model-parallel-size
+    --account-for-loss-in-pipeline-split --cpu-offloading-num-layers --context-parallel-size
+    --expert-model-parallel-size
     --expert-tensor-parallel-size --sequence-parallel --tp-comm-overlap --use-distributed-optimizer
     --num-distributed-optimizer-instances --use-megatron-fsdp --data-parallel-sharding-strategy --ckpt-format
     --no-gradient-accumulation-fusion --overlap-grad-reduce --overlap-param-gather --recompute-granularity
@@ -38,8 +39,10 @@ MEGATRON = _names("""
     --clip-grad --data-path --split --tokenizer-type --tokenizer-model --save --load --save-interval --log-interval
     --log-throughput --eval-iters
     """)
-"""``megatron/training/arguments.py`` of NVIDIA/Megatron-LM, tag core_v0.19.0 and main (0.20) of August 2026; part of them are made from the fields of
-``TransformerConfig`` and other configuration classes."""
+"""``megatron/training/arguments.py`` of NVIDIA/Megatron-LM, tag core_v0.19.0 and main (0.20) of August 2026.
+
+Part of them are made from the fields of ``TransformerConfig`` and other configuration classes.
+"""
 
 MEGATRON_SINCE_0_12 = MEGATRON - _names(
     "--use-megatron-fsdp --fp4-format --fp4-recipe --softmax-type --window-size --window-attn-skip-freq "
