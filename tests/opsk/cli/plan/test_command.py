@@ -170,6 +170,32 @@ def test_an_impossible_request_names_the_constraint_and_the_nearest_that_is_not(
     assert "tp 4 or 8" in error.hint
 
 
+@pytest.mark.parametrize(
+    ("words", "what", "nearest"),
+    [
+        (("--dp", "3"), "ruled out by dp 3", "dp 2 or 4"),
+        (("--micro-batch", "3", "--dp", "8"), "micro_batch 3", "micro_batch 2 or 4"),
+        (("--framework", "deepspeed", "--vpp", "2"), "vpp 2", "vpp 1"),
+        (("--framework", "fsdp", "--pp", "4"), "pp 4; framework fsdp", "pp 1, or framework any"),
+    ],
+)
+def test_a_request_without_any_legal_plan_ends_with_2_and_the_nearest_that_has_one(
+    words: tuple[str, ...], what: str, nearest: str
+):
+    error = refusal(*JOB, *words)
+    assert error.exit_status == 2
+    assert what in error.message
+    assert nearest in error.hint
+
+
+def test_a_field_of_a_model_that_nobody_knows_is_named_with_the_nearest(tmp_path: Path):
+    path = tmp_path / "request.toml"
+    path.write_text(STATED.replace("seq = 4096", "seq = 4096\nkv_head = 8"))
+    error = refusal(str(path))
+    assert error.exit_status == 2
+    assert "model.kv_head: no such key; did you mean kv_heads?" in error.message
+
+
 def test_a_framework_that_cannot_is_named():
     error = refusal(*JOB, "--framework", "fsdp", "--pp", "2")
     assert "pp 2" in error.message
