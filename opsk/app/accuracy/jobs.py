@@ -6,6 +6,7 @@ kind of job are in the stored advice on the same script.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,8 +37,10 @@ from opsk.store.records.use import JobUsed, find_used
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-ADVICE_BEFORE, ADVICE_AFTER = timedelta(hours=1), timedelta(minutes=1)
-"""Advice is given a moment before its job exists; a script that waits for an answer may be submitted later."""
+ADVICE_BEFORE, ADVICE_AFTER = timedelta(days=30), timedelta(minutes=1)
+"""Advice is given a moment before its job exists; a job that was requeued counts as submitted then."""
+SAME_PREDICTION = 1e-3
+"""A range belongs to a prediction that differs by less [ratio]: records are rounded."""
 JOBS_AT_ONCE = 100
 """A job of a week has 2,000 measured intervals."""
 DERIVED = "counters"
@@ -188,11 +191,11 @@ def _build_comparison(
         return None
     values = document.get(table)
     entry = values.get(name) if isinstance(values, Mapping) else None
-    low, high = (entry.get(bound) for bound in ("low", "high")) if isinstance(entry, Mapping) else (None, None)
-    is_known = isinstance(low, int | float) and isinstance(high, int | float)
-    return Comparison(
-        predicted=predicted, measured=measured, low=low if is_known else None, high=high if is_known else None
-    )
+    values_of_range = [entry.get(bound) for bound in ("low", "expected", "high")] if isinstance(entry, Mapping) else []
+    bounds = [float(bound) for bound in values_of_range if isinstance(bound, int | float)]
+    if len(bounds) < 3 or not math.isclose(bounds[1], predicted, rel_tol=SAME_PREDICTION):
+        return Comparison(predicted=predicted, measured=measured)
+    return Comparison(predicted=predicted, measured=measured, low=bounds[0], high=bounds[2])
 
 
 def _read_text(document: Mapping[str, Any], table: str, name: str) -> str | None:

@@ -85,6 +85,13 @@ def test_without_advice_in_the_store_there_is_no_range_and_the_gpu_is_slurms(com
     assert seen.time.is_in_range is None
 
 
+def test_the_range_of_another_prediction_on_the_same_script_is_not_the_jobs(compare: Compare) -> None:
+    (seen,) = compare(replace(JOB, predicted_step_s=10.5), replace(ADVICE, at=later(days=-2)), *STEPS).jobs
+    assert seen.kind == "h100-sxm/megatron-core/dense"
+    assert seen.time is not None
+    assert seen.time.is_in_range is None
+
+
 def test_advice_that_was_given_after_the_job_began_is_not_its_prediction(compare: Compare) -> None:
     (seen,) = compare(JOB, replace(ADVICE, at=later(minutes=30)), *STEPS).jobs
     assert seen.kind == ""
