@@ -10,16 +10,21 @@ import numpy as np
 
 from opsk.costmodel.collectives.hierarchical import all_gather_s, all_reduce_s, build_group
 from opsk.costmodel.efficiency.efficiency import Efficiency
-from opsk.costmodel.machine import Machine, build_machine
-from opsk.costmodel.table import PRECISIONS, FloatColumn
+from opsk.costmodel.machine import Machine, build_machine, load_kernel_rates
+from opsk.costmodel.table import ATTENTIONS, PRECISIONS, SOFTWARE, FloatColumn
+from opsk.costmodel.time.layer_time import FUSED_BACKWARD_FLOP
 from opsk.errors import InputError
 from opsk.hardware.catalog import cluster, gpu, names, node
 from opsk.hardware.spec import ClusterSpec
 from opsk.probe.document import Collective, ProbeDocument
-from opsk.workload.plan import Precision
+from opsk.workload.plan import Attention, Precision, Software
 
 LARGE_BYTES = 1 << 26
 """From this size on a copy is limited by bandwidth, not by its start [bytes]."""
+_KERNELS = {"flash": Attention.FLASH2, "cudnn": Attention.CUDNN}
+"""Kernels of PyTorch's scaled_dot_product_attention: its flash backend is FlashAttention-2."""
+_WIDTHS = {64: 0, 128: 1}
+"""Places of head widths in `opsk.costmodel.machine.load_kernel_rates`."""
 _FORMATS = {"bf16": Precision.BF16, "fp16": Precision.FP16, "fp32": Precision.FP32, "fp8": Precision.FP8}
 
 
@@ -30,9 +35,9 @@ class Compared:
     Parameters
     ----------
     part
-        ``matmul``, ``memory`` or ``collectives``.
+        ``matmul``, ``attention``, ``memory`` or ``collectives``.
     series, x
-        The line and the place on it: a precision and a size.
+        The line and the place on it: a precision or kernel and a size.
     label
         What was measured, for people.
     unit
@@ -85,7 +90,11 @@ def find_probe_cluster(document: ProbeDocument, site: ClusterSpec | None = None)
 
 def compare(document: ProbeDocument, spec: ClusterSpec, efficiency: Efficiency) -> tuple[Compared, ...]:
     """Return each measured value with the model's."""
-    return (*_compare_products(document, spec, efficiency), *_compare_links(document, spec, efficiency))
+    return (
+        *_compare_products(document, spec, efficiency),
+        *_compare_attention(document, spec, efficiency),
+        *_compare_links(document, spec, efficiency),
+    )
 
 
 def summarise_ratios(rows: tuple[Compared, ...]) -> dict[tuple[str, str], float]:
@@ -111,6 +120,33 @@ def _compare_products(document: ProbeDocument, spec: ClusterSpec, efficiency: Ef
                 part="matmul", series=name, x=float((row.m * row.k * row.n) ** (1 / 3)), unit="FLOP/s",
                 label=f"{row.m} x {row.k} x {row.n}", measured=row.flop_per_s, expected=expected,
             )  # fmt: skip
+
+
+def _compare_attention(document: ProbeDocument, spec: ClusterSpec, efficiency: Efficiency) -> Iterator[Compared]:
+    """Yield the rates of attention with its backward by kernel, where the generation's table has the kernel.
+
+    As `opsk.costmodel.time.layer_time.attention_s` has them, with all multiprocessors filled.
+    """
+    machine = _build(spec, Precision.BF16, efficiency)
+    generation = int(np.ravel(machine.generation)[0])
+    rates = load_kernel_rates()[:, generation, :, SOFTWARE.index(Software.PYTORCH)]
+    for row in document.attention:
+        kernel, width = _KERNELS.get(row.kernel), _WIDTHS.get(row.head)
+        if kernel is None or width is None:
+            continue
+        shares = rates[:, ATTENTIONS.index(kernel)]
+        is_missing = kernel is not Attention.FLASH2 and (shares == rates[:, ATTENTIONS.index(Attention.FLASH2)]).all()
+        if is_missing:
+            continue
+        forward, backward = (
+            shares[first + width] * row.length / (row.length + shares[length]) for first, length in ((0, 6), (3, 7))
+        )
+        peak = _first(machine.attention_flop_per_s)
+        expected = peak * (1.0 + FUSED_BACKWARD_FLOP) / (1.0 / forward + FUSED_BACKWARD_FLOP / backward)
+        yield Compared(
+            part="attention", series=row.kernel, x=float(row.length), unit="FLOP/s",
+            label=f"{row.length} tokens, head {row.head}", measured=row.both_flop_per_s, expected=expected,
+        )  # fmt: skip
 
 
 def _compare_links(document: ProbeDocument, spec: ClusterSpec, efficiency: Efficiency) -> Iterator[Compared]:

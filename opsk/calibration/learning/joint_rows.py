@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,13 @@ PROBE_LOG_SIGMA = 0.05
 """How far kernels in training lie from the same kernels alone: clocks under a mixed load, caches, neighbours."""
 DISTURBED_WEIGHT = 0.25
 """Weight of a measurement under a clock that heat held down, or with repetitions that differ: twice the noise."""
-SERIES_WEIGHT = 4.0
-"""Weight of all shapes of a series together, in jobs."""
+SERIES_WEIGHTS = {"matmul": 8.0, "attention": 1.0, "memory": 4.0, "collectives": 4.0}
+"""Weight of all shapes of a series together, in jobs. The rate of attention follows from that of products, and differs
+by release of its kernel: it must not decide theirs."""
+
+
+MIN_LOAD_FACTOR = 0.7
+"""Products under a long load reach no less of their first rate; a lower figure is no property of the GPU."""
 
 
 class NodeRows:
@@ -38,16 +44,21 @@ class NodeRows:
         parts: list[Compared] = []
         architectures: list[str] = []
         weights: list[float] = []
+        load_logs: list[float] = []
         for measurement in self.measurements:
             rows = compare(measurement.document, measurement.cluster, base)
             quality = _list_weights(measurement.document, [(row.part, row.label, row.series) for row in rows])
             counts = Counter((row.part, row.series) for row in rows)
             parts += rows
+            load_log = _compute_load_log(measurement.document)
+            load_logs += [load_log if row.part in ("matmul", "attention") else 0.0 for row in rows]
             architectures += [measurement.cluster.node.gpu.architecture] * len(rows)
             weights += [
-                SERIES_WEIGHT * share / counts[row.part, row.series] for row, share in zip(rows, quality, strict=True)
+                SERIES_WEIGHTS[row.part] * share / counts[row.part, row.series]
+                for row, share in zip(rows, quality, strict=True)
             ]
         self.series = tuple((row.part, row.series) for row in parts)
+        self._load_logs: FloatColumn = np.array(load_logs, dtype=np.float64)
         self.architectures = tuple(architectures)
         self.weights: FloatColumn = np.array(weights, dtype=np.float64)
 
@@ -56,14 +67,26 @@ class NodeRows:
         return len(self.series)
 
     def log_errors(self, efficiency: Efficiency) -> FloatColumn:
-        """Return ln(measured / expected) of every rate: positive where the model is too slow, as of times."""
+        """Return ln(measured / expected) of every rate under load: positive where the model is too slow."""
         ratios = [
             row.ratio
             for measurement in self.measurements
             for row in compare(measurement.document, measurement.cluster, efficiency)
         ]
-        result: FloatColumn = np.log(np.array(ratios, dtype=np.float64))
+        result: FloatColumn = np.log(np.array(ratios, dtype=np.float64)) + self._load_logs
         return result
+
+
+def _compute_load_log(document: ProbeDocument) -> float:
+    """Return ln of the rate of large products under a long load over that in a short measurement, at most 0.
+
+    Training is a long load: clocks settle where power and heat allow.
+    """
+    shortly = [row.flop_per_s for row in document.matmul if row.precision == "bf16" and row.m == row.k == row.n]
+    settled = [row.flop_per_s for row in document.sustained[len(document.sustained) // 2 :]]
+    if not shortly or not settled:
+        return 0.0
+    return float(np.log(np.clip(median(settled) / max(shortly), MIN_LOAD_FACTOR, 1.0)))
 
 
 def _list_weights(document: ProbeDocument, keys: Sequence[tuple[str, str, str]]) -> list[float]:
@@ -71,6 +94,11 @@ def _list_weights(document: ProbeDocument, keys: Sequence[tuple[str, str, str]])
     disturbed = {
         *(("memory", f"{row.size_bytes} bytes") for row in document.memory if _is_disturbed(row)),
         *(("matmul", f"{row.precision} {row.m} x {row.k} x {row.n}") for row in document.matmul if _is_disturbed(row)),
+        *(
+            ("attention", f"{row.kernel} {row.length} tokens, head {row.head}")
+            for row in document.attention
+            if row.spread > MAX_SPREAD
+        ),
         *(
             ("collectives", f"{row.collective} {row.scope} {row.ranks} {row.size_bytes} bytes")
             for row in document.collectives

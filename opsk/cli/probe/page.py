@@ -13,6 +13,7 @@ from opsk.units import TERA
 
 _AXES = {
     "matmul": ("Matrix products", "cube root of m x k x n", "TFLOP/s"),
+    "attention": ("Causal attention with its backward", "length [tokens]", "TFLOP/s"),
     "memory": ("Copies inside the GPU's memory", "size [bytes]", "TB/s"),
     "collectives": ("Collectives", "size [bytes]", "TB/s"),
 }

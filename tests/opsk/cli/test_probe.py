@@ -30,7 +30,7 @@ def test_a_measurement_is_shown_with_what_opsk_expects(measured: Path) -> None:
 
 def test_programs_get_one_document(measured: Path) -> None:
     document = json.loads(CliRunner().invoke(probe, [str(measured), "--json"]).output)
-    assert {row["part"] for row in document["ratios"]} == {"matmul", "memory", "collectives"}
+    assert {row["part"] for row in document["ratios"]} == {"matmul", "attention", "memory", "collectives"}
     assert document["machine"]["driver"] == "570.1"
     assert len(document["warnings"]) == 1
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from opsk.calibration.learning.evidence import NodeMeasurement
+from opsk.calibration.learning.joint_rows import NodeRows
 from opsk.calibration.learning.memory_fit import predict_peaks
 from opsk.calibration.learning.site_fit import learn_site, predict_times
 from opsk.costmodel.efficiency.default import DEFAULT
@@ -127,7 +128,8 @@ def measured_node(*, throttled: bool = False) -> NodeMeasurement:
         }
         for size in (1024, 8192)
     ]
-    document = parse_probe(json.dumps(probe_document(matmul=products, collectives=[], memory=[])), origin="x")
+    alone = {"collectives": [], "memory": [], "attention": [], "sustained": []}
+    document = parse_probe(json.dumps(probe_document(matmul=products, **alone)), origin="x")
     return NodeMeasurement(document=document, cluster=H100)
 
 
@@ -141,6 +143,18 @@ def test_a_measured_node_is_learned_without_jobs_and_less_under_heat() -> None:
     assert 0.8 < ratios[0] < 1.05
     assert ratios[0] > ratios[1] > 0.8  # what was measured under heat moves it less
     assert "a measured node of h100-sxm" in cool.efficiency.fit
+
+
+def test_rates_of_products_are_those_under_a_long_load() -> None:
+    """7e14 FLOP/s in a short measurement and 6.5e14 under load, as in the invented document: ln(6.5 / 7)."""
+    brief, loaded = (
+        NodeRows([NodeMeasurement(document=parse_probe(json.dumps(values), origin="x"), cluster=H100)], DEFAULT)
+        for values in (probe_document(sustained=[]), probe_document())
+    )
+    moved = loaded.log_errors(DEFAULT) - brief.log_errors(DEFAULT)
+    parts = [part for part, _ in loaded.series]
+    for part, change in zip(parts, moved, strict=True):
+        assert change == pytest.approx(np.log(6.5 / 7) if part in ("matmul", "attention") else 0.0)
 
 
 def test_a_measured_node_that_jobs_contradict_is_not_taken() -> None:
