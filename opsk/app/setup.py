@@ -213,7 +213,9 @@ def check_permissions(root: Path, *, folders: Sequence[tuple[str, str]]) -> Iter
 def format_site(facts: SiteFacts) -> str:
     """Return the text of the site configuration."""
     begin = (_format_head(facts), _format_fabric(facts), _format_advisor(facts), _format_policy(facts))
-    return "\n".join((*begin, _format_exporter(), _format_top(facts), _format_store(), _format_postmortem()))
+    return "\n".join(
+        (*begin, _format_exporter(), _format_top(facts), _format_store(), _format_learning(), _format_postmortem())
+    )
 
 
 def _format_key(name: str, value: object, comment: str = "", *, known: bool = True) -> str:
@@ -285,6 +287,14 @@ def _format_store() -> str:
         "# Database of predictions, measurements, failures and reports: docs/howto/choose-a-database.md.\n"
         "# Put no password here: every user can read this file.\n"
         + _format_key("url", "sqlite:////var/lib/opsk/opsk.db", known=False)
+    )
+
+
+def _format_learning() -> str:
+    return (
+        "[learning]\n"
+        "# Fit to the site's own jobs every night; it needs the store: docs/howto/learn-from-the-site.md.\n"
+        + _format_key("enabled", value=True, known=False)
     )
 
 

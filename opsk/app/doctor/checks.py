@@ -19,6 +19,7 @@ from opsk.app.doctor.exporters import (
     scrape_exporters,
 )
 from opsk.app.doctor.finding import CHECKS_GROUP, Check, Finding, Site, unknown
+from opsk.app.doctor.learning import check_learning
 from opsk.app.doctor.prometheus import check_prometheus
 from opsk.app.doctor.slurm import check_clock, check_lua_socket, check_slurmctld, find_installed_slurm
 from opsk.config import DEFAULT_PATH
@@ -45,6 +46,7 @@ def diagnose(config: Path | None, exporters: Iterable[str] = ()) -> list[Finding
         ("prolog", lambda: check_jobs_folder(site)),
         ("prometheus", lambda: check_prometheus(site, scrapes)),
         ("store", lambda: check_store(site)),
+        ("learning", lambda: check_learning(site)),
         ("evidence", lambda: check_evidence(site)),
     ]
     for name, check in checks:
