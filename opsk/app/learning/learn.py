@@ -87,7 +87,7 @@ def learn_and_publish(site: SiteConfig, probes: Sequence[Path], *, now: datetime
         result = _fit(site, nodes, jobs, current=_load_current(folder) if fits else None)
         if not result.fit.is_taken:
             return result
-        if waits := _find_wait(folder, jobs):
+        if waits := _find_wait(folder, jobs) or _find_equal(folder, result.text):
             return replace(result, waits=waits)
         path = publish_fit(folder, result.text, result.document, made_at=now)
         return replace(result, published=path)
@@ -131,3 +131,12 @@ def _find_wait(folder: Path, jobs: StoreJobs | None) -> str:
         f"a fit was undone at {undone_at:%Y-%m-%d %H:%M} UTC: the next one waits for {MIN_NEW_JOBS} jobs that end "
         f"later ({ended} so far); {escape(str(folder / 'undone.json'))} removed, it waits no longer"
     )
+
+
+def _find_equal(folder: Path, text: str) -> str:
+    """Return why a fit need not be published: it is the one in use; empty where it is not."""
+    try:
+        is_equal = (folder / PUBLISHED_FIT).read_text(encoding="utf-8") == text
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return "it is the fit in use: no job and no measured node is new" if is_equal else ""

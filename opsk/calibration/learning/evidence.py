@@ -145,7 +145,7 @@ class LeftOut:
 class SiteFit:
     """The efficiencies of a site, with what they were learned from and how good they are.
 
-    ``efficiency`` is what predictions should use: with each quantity that was not taken as it was before.
+    ``efficiency`` is what predictions should use: a quantity that was not taken is as before.
     """
 
     efficiency: Efficiency

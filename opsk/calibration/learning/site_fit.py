@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from opsk.calibration.learning.memory_fit import MemoryFit, fit_site_memory, pre
 from opsk.calibration.learning.scores import judge
 from opsk.calibration.learning.time_fit import TimeFit, fit_site_times
 from opsk.calibration.learning.weights import find_outliers
-from opsk.costmodel.efficiency.cases import SoftwareOffset, find_offset
+from opsk.costmodel.efficiency.cases import Offsets, SoftwareOffset, find_offset
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.predict import PreparedRows
 from opsk.costmodel.table import FloatColumn, PlanTable
@@ -47,7 +47,8 @@ def learn_site(
     measurements
         Measured nodes of the site.
     current
-        The fit in use, which a new one must not fall behind on jobs that it has not seen.
+        The fit in use, which a new one must not fall behind on jobs that it has not seen; what is not taken stays as
+        there.
     """
     timed = [job for job in jobs if job.step_s is not None]
     measured = [job for job in jobs if job.peak_bytes]
@@ -56,28 +57,35 @@ def learn_site(
     peaks = fit_site_memory(measured, base) if measured else None
     time = _judge_times(timed, times, current, has_measurement=len(nodes) > 0)
     memory = _judge_peaks(measured, peaks, current)
-    efficiency = times.efficiency if times is not None and time.is_taken else base
-    if peaks is not None and memory.is_taken:
-        efficiency = replace(efficiency, offset=_merge_memory(efficiency.offset, peaks.efficiency.offset))
+    before = base if current is None else current
     changes = (
         *(times.changes if times is not None and time.is_taken else ()),
         *(peaks.changes if peaks is not None and memory.is_taken else ()),
     )
-    return SiteFit(
-        efficiency=replace(
-            efficiency,
-            fit=_describe(base, time, memory, measurements),
-            fitted=base.fitted | {job.case for job in timed if time.is_taken},
-            fitted_memory=base.fitted_memory | {job.case for job in measured if memory.is_taken},
-        )
-        if time.is_taken or memory.is_taken
-        else base,
+    fit = SiteFit(
+        efficiency=before,
         time=time,
         memory=memory,
         changes=changes,
         time_left_out=times.left_out if times is not None else None,
         memory_left_out=peaks.left_out if peaks is not None else None,
     )
+    if not fit.is_taken:
+        return fit
+    of_time = times.efficiency if times is not None and time.is_taken else before
+    of_memory = peaks.efficiency if peaks is not None and memory.is_taken else before
+    cases = (
+        {job.case for job in timed} if time.is_taken else (),
+        {job.case for job in measured} if memory.is_taken else (),
+    )
+    efficiency = replace(
+        of_time,
+        offset=_combine_offsets(of_time.offset, of_memory.offset),
+        fit=_describe(base, time, memory, measurements),
+        fitted=of_time.fitted.union(cases[0]),
+        fitted_memory=of_memory.fitted_memory.union(cases[1]),
+    )
+    return replace(fit, efficiency=efficiency)
 
 
 def predict_times(jobs: Sequence[MeasuredJob], efficiency: Efficiency) -> FloatColumn:
@@ -115,36 +123,19 @@ def _judge_peaks(jobs: Sequence[MeasuredJob], fit: MemoryFit | None, current: Ef
     return judge(jobs, fit.left_out, errors, outliers)
 
 
-def _merge_memory(
-    offsets: Mapping[str, SoftwareOffset], learned: Mapping[str, SoftwareOffset]
-) -> dict[str, SoftwareOffset]:
-    """Return offsets with the memory of learned ones; a cell that only these have takes its family's time."""
-    merged = dict(offsets)
-    for name, item in learned.items():
-        before = merged.get(name) or find_offset(offsets, get_family(name)) or SoftwareOffset()
-        merged[name] = replace(
-            before,
-            memory_log=item.memory_log,
-            memory_log_sigma=item.memory_log_sigma,
-            memory_run_log_sigma=item.memory_run_log_sigma,
-            memory_jobs=item.memory_jobs,
+def _combine_offsets(times: Offsets, memories: Offsets) -> dict[str, SoftwareOffset]:
+    """Return offsets of time and of memory that were learned apart; a cell of one alone has the other of its family."""
+    combined: dict[str, SoftwareOffset] = {}
+    for name in sorted({*times, *memories}):
+        time, memory = (find_offset(each, get_family(name), name) or SoftwareOffset() for each in (times, memories))
+        combined[name] = replace(
+            time,
+            memory_log=memory.memory_log,
+            memory_log_sigma=memory.memory_log_sigma,
+            memory_run_log_sigma=memory.memory_run_log_sigma,
+            memory_jobs=memory.memory_jobs,
         )
-    return _fill_memory(merged)
-
-
-def _fill_memory(offsets: dict[str, SoftwareOffset]) -> dict[str, SoftwareOffset]:
-    """Return offsets in which cells whose memory no job shows have their family's."""
-    for name, item in offsets.items():
-        family = get_family(name)
-        if name != family and not item.memory_jobs and family in offsets:
-            shared = offsets[family]
-            offsets[name] = replace(
-                item,
-                memory_log=shared.memory_log,
-                memory_log_sigma=shared.memory_log_sigma,
-                memory_run_log_sigma=shared.memory_run_log_sigma,
-            )
-    return offsets
+    return combined
 
 
 def _describe(

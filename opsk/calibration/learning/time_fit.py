@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from opsk.calibration.calibration import find_unit
 from opsk.calibration.fitting.parameters import ParameterSpace
 from opsk.calibration.fitting.problem import IDENTIFIED, FitProblem, free_all
 from opsk.calibration.learning.cells import CELL_LOG_SIGMA, SiteOffsets, get_family
@@ -107,7 +108,7 @@ def _build_result(
     tables, offset_changes = _build_offsets(offsets, vector, solution.covariance[size:, size:], left_out, base)
     changes = [
         Change(
-            name=item.name, before=item.prior.centre, after=value, unit=item.field,
+            name=item.name, before=item.prior.centre, after=value, unit=find_unit(item.field),
             log_sigma=float(width),
         )
         for item, value, width in zip(space.parameters, space.values(whole), posterior, strict=True)

@@ -110,6 +110,17 @@ def test_the_fit_in_use_stays_where_it_predicts_new_jobs_better() -> None:
     assert "12 jobs that it has not seen" in learned.time.why_not
 
 
+def test_what_is_not_taken_stays_as_in_the_fit_in_use() -> None:
+    """Jobs without a step time improve memory and say nothing of times: the learned times stay."""
+    jobs = site_jobs(16, factors=FACTORS)
+    current = learn_site(DEFAULT, [replace(job, peak_bytes=None) for job in jobs]).efficiency
+    peaks = [replace(job, step_s=None) for job in site_jobs(16, memory_factor=1.12)]
+    learned = learn_site(DEFAULT, peaks, current=current)
+    assert (learned.time.is_taken, learned.memory.is_taken) == (False, True)
+    assert predict_times(jobs, learned.efficiency) == pytest.approx(predict_times(jobs, current))
+    assert predict_peaks(jobs, learned.efficiency) == pytest.approx(1.12 * predict_peaks(jobs, DEFAULT), rel=0.05)
+
+
 def measured_node(*, throttled: bool = False) -> NodeMeasurement:
     """Return a node whose products reach 0.8 of what opsk expects of a GPU of its kind."""
     loaded = {**LOADED, "is_throttled": throttled, "time_s": 1e-3, "spread": 0.01}

@@ -88,6 +88,8 @@ def test_what_is_learned_is_published_used_and_undone(site: Path) -> None:
     assert "left out one by one" in published.stdout
     assert load_efficiency(None).offset.keys() - DEFAULT.offset.keys() == {"megatron-core/hopper/dense/8b"}
     assert [path.name for path in (site / "learned" / "nodes").iterdir()]
+    assert "not published: it is the fit in use" in run("--learn").stdout
+    assert len(list((site / "learned" / "fits").glob("*.toml"))) == 1
     undone = run("--undo")
     assert "in use again: the efficiencies of the site" in undone.stdout
     assert load_efficiency(None) == DEFAULT
