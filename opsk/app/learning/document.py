@@ -30,7 +30,7 @@ def build_document(fit: SiteFit, nodes: SiteNodes, jobs: StoreJobs | None) -> di
             }
             for item in nodes.measurements
         ],
-        "warnings": list(nodes.warnings),
+        "warnings": [*nodes.warnings, *fit.warnings],
         "store": None
         if jobs is None
         else {

@@ -145,7 +145,8 @@ class LeftOut:
 class SiteFit:
     """The efficiencies of a site, with what they were learned from and how good they are.
 
-    ``efficiency`` is what predictions should use: a quantity that was not taken is as before.
+    ``efficiency`` is what predictions should use: a quantity that was not taken is as before. ``warnings`` name the
+    jobs that cannot be predicted.
     """
 
     efficiency: Efficiency

@@ -24,6 +24,7 @@ from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.predict import PreparedRows
 from opsk.costmodel.table import FloatColumn, PlanTable
 from opsk.costmodel.uncertainty.case_spread import apply_case_spread
+from opsk.errors import OpskError
 
 MAX_DESCRIPTION = 2000
 """Longest description that an efficiency file may have."""
@@ -50,8 +51,9 @@ def learn_site(
         The fit in use, which a new one must not fall behind on jobs that it has not seen; what is not taken stays as
         there.
     """
-    timed = [job for job in jobs if job.step_s is not None]
-    measured = [job for job in jobs if job.peak_bytes]
+    usable, warnings = _select_predictable(jobs, base)
+    timed = [job for job in usable if job.step_s is not None]
+    measured = [job for job in usable if job.peak_bytes]
     nodes = NodeRows(measurements, base)
     times = fit_site_times(timed, nodes, base) if timed or len(nodes) else None
     peaks = fit_site_memory(measured, base) if measured else None
@@ -69,6 +71,7 @@ def learn_site(
         changes=changes,
         time_left_out=times.left_out if times is not None else None,
         memory_left_out=peaks.left_out if peaks is not None else None,
+        warnings=warnings,
     )
     if not fit.is_taken:
         return fit
@@ -86,6 +89,28 @@ def learn_site(
         fitted_memory=of_memory.fitted_memory.union(cases[1]),
     )
     return replace(fit, efficiency=efficiency)
+
+
+def _select_predictable(jobs: Sequence[MeasuredJob], base: Efficiency) -> tuple[list[MeasuredJob], tuple[str, ...]]:
+    """Return the jobs that the cost model can predict, and why it cannot predict the others."""
+    try:
+        if np.isfinite(predict_times(jobs, base)).all():
+            return list(jobs), ()
+    except (OpskError, ArithmeticError):
+        pass
+    reasons = {job.id: _explain_unpredictable(job, base) for job in jobs}
+    warnings = tuple(f"job {job} cannot be predicted: {why}" for job, why in reasons.items() if why)
+    return [job for job in jobs if not reasons[job.id]], warnings
+
+
+def _explain_unpredictable(job: MeasuredJob, base: Efficiency) -> str:
+    """Return why a job cannot be predicted; empty where it can."""
+    try:
+        return "" if np.isfinite(predict_times([job], base)).all() else "its numbers give no time"
+    except OpskError as error:
+        return error.message
+    except ArithmeticError:
+        return "its numbers give no time"
 
 
 def predict_times(jobs: Sequence[MeasuredJob], efficiency: Efficiency) -> FloatColumn:

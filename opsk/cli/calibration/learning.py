@@ -87,7 +87,7 @@ def _build_parts(result: LearningResult) -> Iterator[Text | Table]:
         reasons = result.jobs.describe_left_out()
         left_out = f"; left out: {reasons}" if reasons else ""
         yield Text(escape(f"{len(result.jobs.jobs)} jobs of the store count{left_out}"))
-    for warning in result.nodes.warnings:
+    for warning in (*result.nodes.warnings, *map(escape, fit.warnings)):
         yield Text(f"! {warning}", style="yellow")
     if fit.time.jobs or fit.memory.jobs:
         yield Text()

@@ -17,6 +17,7 @@ from opsk.costmodel.uncertainty.case_spread import apply_case_spread
 from opsk.costmodel.uncertainty.chance import COVERED_SIGMAS
 from opsk.probe.comparison import compare, summarise_ratios
 from opsk.probe.document import parse_probe
+from opsk.workload.plan import Precision
 from tests.fakes.probe_documents import LOADED, probe_document
 from tests.fakes.site_jobs import H100, site_jobs
 
@@ -119,6 +120,15 @@ def test_what_is_not_taken_stays_as_in_the_fit_in_use() -> None:
     assert (learned.time.is_taken, learned.memory.is_taken) == (False, True)
     assert predict_times(jobs, learned.efficiency) == pytest.approx(predict_times(jobs, current))
     assert predict_peaks(jobs, learned.efficiency) == pytest.approx(1.12 * predict_peaks(jobs, DEFAULT), rel=0.05)
+
+
+def test_a_job_that_cannot_be_predicted_does_not_stop_the_fit() -> None:
+    """An A100 has no FP8; a script may say so all the same."""
+    jobs = site_jobs(8, factors=FACTORS)
+    odd = replace(jobs[3], id="odd", plan=replace(jobs[3].plan, precision=Precision.FP8))
+    learned = learn_site(DEFAULT, [*jobs, odd])
+    assert learned.time.jobs == 8
+    assert learned.warnings[0].startswith("job odd cannot be predicted")
 
 
 def measured_node(*, throttled: bool = False) -> NodeMeasurement:
