@@ -43,6 +43,8 @@ MAX_FAILURES = 100_000
 MAX_LOSSES = 100_000
 _MIN_LOST_SHARE = 0.05
 """Part of the step from which a cause keeps a job from teaching [ratio]."""
+_FIRST_LINE = 2
+"""Line of the first row of a table, below its header."""
 _FAILED = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE"})
 """Final states of jobs that did not run well."""
 
@@ -131,9 +133,9 @@ def read_store_jobs(
     writer.writeheader()
     writer.writerows(item.row for item in selected)
     runs = parse_runs(stream.getvalue(), origin="the store")
-    by_id = {item.row["id"]: item for item in selected}
-    jobs = tuple(_build_job(run, by_id[run.id], new_since) for run in runs.runs)
-    ended_at = tuple(by_id[run.id].ended_at for run in runs.runs)
+    items = [selected[run.line - _FIRST_LINE] for run in runs.runs]  # a requeued job has several rows of one id
+    jobs = tuple(_build_job(run, item, new_since) for run, item in zip(runs.runs, items, strict=True))
+    ended_at = tuple(item.ended_at for item in items)
     return StoreJobs(runs=runs, jobs=jobs, ended_at=ended_at, left_out=left_out)
 
 
@@ -244,7 +246,8 @@ def _select_job(engine: Engine, job: JobSeen, context: _Context, *, with_memory:
     if cluster is None:
         return "whose cluster is not known here"
     row = build_advised_row(document, cluster, name=f"{job.cluster}-{job.job}", step_s=step_s, gpus=job.gpus)
-    return _Selected(row=row, seen=job, step_s=step_s, peak_bytes=peak_bytes)
+    one_line = {name: " ".join(text.split()) for name, text in row.items()}
+    return _Selected(row=one_line, seen=job, step_s=step_s, peak_bytes=peak_bytes)
 
 
 def _get_peak(use: JobUsed | None) -> float | None:

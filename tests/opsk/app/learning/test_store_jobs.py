@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,22 @@ def test_a_job_carries_its_owner_its_peak_and_whether_it_is_new(engine: Engine) 
     assert (by_id["7"].owner, by_id["7"].step_s, by_id["7"].peak_bytes, by_id["7"].is_new) == ("ada", 10.1, 6e10, True)
     assert (by_id["8"].step_s, by_id["8"].peak_bytes) == (None, 6e10)
     assert [item.id for item in read_store_jobs(engine, with_memory=False).jobs] == ["7"]
+
+
+def test_a_name_of_several_lines_confuses_no_jobs(engine: Engine) -> None:
+    hostile = deepcopy(DOCUMENT)
+    hostile["workload"]["model"]["name"] = "llama\n\r\n\x0bx,y\n"  # type: ignore[index]
+    DirectWriter(engine).write([given(hostile), *advised("7", user="ada"), *advised("8", user="eve")])  # type: ignore[list-item]
+    assert {item.id: item.owner for item in read_store_jobs(engine).jobs} == {"7": "ada", "8": "eve"}
+
+
+def test_each_start_of_a_requeued_job_is_a_job_of_its_own(engine: Engine) -> None:
+    again = later(hours=1)
+    slower = [interval(60 + minute, job="7", steps=30, step_s=13.0, source="log:megatron") for minute in range(8)]
+    first = advised("7", ended_at=later(minutes=30))
+    second = job("7", submitted_at=again, at=again, script_hash=HASH, started_at=again, gpus=64)
+    DirectWriter(engine).write([given(), *first, second, *slower])  # type: ignore[list-item]
+    assert [item.step_s for item in read_store_jobs(engine).jobs] == [13.0, 10.1]
 
 
 @pytest.mark.parametrize("document", [None, [], {"cluster": 3, "workload": []}, {"cluster": {"name": "no such"}}])
