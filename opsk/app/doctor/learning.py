@@ -22,7 +22,7 @@ def check_learning(site: Site) -> Iterator[Finding]:
         return
     folder = settings.folder
     if not folder.is_dir():
-        hint = f"systemd-tmpfiles --create makes it, for the advisor's user: {HOWTO}"
+        hint = f"systemctl start opsk-learn makes it, for the advisor's user: {HOWTO}"
         yield wrong(CHECK, "the folder of learning does not exist", folder, hint)
         return
     if site.config.store.url is None:

@@ -24,7 +24,7 @@ def test_a_site_that_does_not_learn_is_not_checked(tmp_path: Path) -> None:
 
 def test_a_missing_folder_and_a_missing_store_are_wrong(tmp_path: Path) -> None:
     (folder,) = check(tmp_path / "absent")
-    assert (folder.level, "systemd-tmpfiles" in folder.hint) == (Level.WRONG, True)
+    assert (folder.level, "systemctl start opsk-learn" in folder.hint) == (Level.WRONG, True)
     store, fit = check(tmp_path, url=None)
     assert (store.level, fit.level) == (Level.WRONG, Level.NOTE)
 
