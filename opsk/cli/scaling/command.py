@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -14,7 +15,10 @@ from rich.text import Text
 from opsk.app.inputs.named_inputs import load_model
 from opsk.app.scaling import Quantity, ScalingRequest, compute_scaling
 from opsk.cli.document import echo_json
+from opsk.cli.render.chart import render_chart_svg
+from opsk.cli.render.heat_map import MAX_RANKS, lay_out_heat_map
 from opsk.costmodel.sizes.parameters import total_parameters
+from opsk.costmodel.time.traffic_pairs import Layout, list_pairs
 from opsk.errors import ExitStatus, InputError
 from opsk.text import escape, format_bytes, format_duration
 
@@ -49,11 +53,17 @@ _JOULES_PER_MWH = 3.6e9
 @click.option(
     "--micro-batch", type=_COUNT, default=1, show_default=True, metavar="N", help="Sequences of a micro-batch."
 )
+@click.option(
+    "--heat-map", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Draw which GPUs exchange how much in a step as SVG into this file; needs --model, --gpus and --global-batch.",
+)  # fmt: skip
+@click.option("--hb-domain", type=_COUNT, default=8, show_default=True, metavar="K",
+              help="GPUs of an HB domain, for --heat-map.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def scaling(
     *, model: str | None, parameters: float | None, tokens: float | None, gpus: int | None,
     tflops_per_gpu: float | None, watts_per_gpu: float | None, tp: int, pp: int, seq: int | None,
-    global_batch: int | None, micro_batch: int, as_json: bool,
+    global_batch: int | None, micro_batch: int, heat_map: Path | None, hb_domain: int, as_json: bool,
 ) -> int:  # fmt: skip
     """Work out the published scaling laws and closed forms for one run: FLOP, time, energy, loss, memory, traffic.
 
@@ -77,6 +87,8 @@ def scaling(
         micro_batch=micro_batch,
     )  # fmt: skip
     quantities = compute_scaling(request)
+    if heat_map is not None:
+        _write_heat_map(heat_map, request, quantities, hb_domain)
     if as_json:
         echo_json({"parameters": request.parameters, "quantities": [asdict(quantity) for quantity in quantities]})
     else:
@@ -98,6 +110,33 @@ def _check(
         wrong.append(f"--gpus {gpus} is not a multiple of tp x pp = {model_parallel}")
     if wrong:
         raise InputError("; ".join(wrong), hint="opsk scaling --parameters 175e9 --gpus 1024 --tflops-per-gpu 140")
+
+
+def _write_heat_map(path: Path, request: ScalingRequest, quantities: Sequence[Quantity], hb_domain: int) -> None:
+    """Write the heat map of a public model's traffic."""
+    by_name = {quantity.name: quantity.value for quantity in quantities}
+    axes = [name.removeprefix("share of ") for name in by_name if name.startswith("share of ")]
+    if not axes or request.gpus is None:
+        raise InputError(
+            "--heat-map needs a model, its GPUs and its batch",
+            hint="opsk scaling --model gpt-1t --gpus 3072 --tp 8 --pp 64 --global-batch 3072 --heat-map traffic.svg",
+        )
+    layout = Layout(tp=request.tp, dp=request.gpus // (request.tp * request.pp), pp=request.pp, hb_domain=hb_domain)
+    ring = 2 * (layout.dp - 1) / layout.dp
+    pairs = list_pairs(
+        layout,
+        tp_bytes=by_name["sent for tensor parallelism"],
+        pp_bytes=by_name["sent for pipeline"],
+        gradient_bytes=by_name["sent for data parallelism"] / ring if ring else 0.0,
+        ranks=MAX_RANKS,
+    )
+    name = request.shape.name if request.shape is not None else "model"
+    title = f"{name}, TP{layout.tp} PP{layout.pp} DP{layout.dp}, batch {request.global_batch:,}"
+    chart = lay_out_heat_map(escape(title), layout, list(pairs), [(axis, by_name[f"share of {axis}"]) for axis in axes])
+    try:
+        path.write_text(render_chart_svg(chart), encoding="utf-8")
+    except OSError as error:
+        raise InputError(escape(f"{path}: {error.strerror}"), hint="name another file for --heat-map") from error
 
 
 def _print_tables(request: ScalingRequest, quantities: Sequence[Quantity]) -> None:

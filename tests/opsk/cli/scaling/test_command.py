@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,3 +103,22 @@ def test_all_that_is_wrong_is_said_at_once(words: tuple[str, ...], parts: tuple[
     result = run(*words)
     assert isinstance(result.exception, InputError)
     assert all(part in str(result.exception) for part in parts)
+
+
+def test_the_heat_map_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "traffic.svg"
+    arguments = ["scaling", "--model", "gpt-1t", "--gpus", "3072", "--tp", "8", "--pp", "64", "--global-batch", "3072"]
+    result = CliRunner().invoke(opsk, [*arguments, "--heat-map", str(file)], standalone_mode=False)
+    assert result.exception is None, result.exception
+    drawn = file.read_text("utf-8")
+    assert "100 GB to 1 TB" in drawn
+    assert "tensor parallelism 96.6%" in drawn
+    # 192 rings of TP and DP each, and 48 neighbours of three borders of stages, both ways
+    assert drawn.count("<rect") >= 192 * 2 + 2 * 48 * 3
+
+
+def test_a_heat_map_needs_a_plan(tmp_path: Path) -> None:
+    arguments = ["scaling", "--parameters", "1e9", "--heat-map", str(tmp_path / "a.svg")]
+    error = CliRunner().invoke(opsk, arguments, standalone_mode=False).exception
+    assert isinstance(error, InputError)
+    assert "--heat-map" in error.hint
