@@ -144,10 +144,10 @@ def _compute_step_s(
     sizes = {"gpus": point.gpus, "global_batch": point.global_batch}
     cluster = build_cluster(point, setting.node, in_network_reduction=technique is Technique.SHARP)
     chosen = setting.plans.best(model_request, cluster, **sizes)
-    if technique in (None, Technique.SHARP, Technique.OPTICAL):
+    if technique in (None, Technique.SHARP, Technique.OPTICAL, Technique.JUPITER):
         return chosen, chosen.step_s
     tried = [chosen.plan, *chosen.runners_up]
-    if technique is Technique.TOPOOPT:
+    if technique in (Technique.TOPOOPT, Technique.TORUS):
         tried += _list_plans_inside(setting, model_request, point, cluster)
     else:
         tried += setting.plans.unsharded(model_request, cluster, **sizes)

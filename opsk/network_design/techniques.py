@@ -14,7 +14,14 @@ from enum import StrEnum
 import numpy as np
 
 from opsk.costmodel.collectives import networks
-from opsk.costmodel.collectives.hierarchical import Group, all_reduce_s, build_group, hops_inside
+from opsk.costmodel.collectives.hierarchical import (
+    Group,
+    all_gather_s,
+    all_reduce_s,
+    build_group,
+    hops_inside,
+    schedule_bound_pace,
+)
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.machine import Machine, build_machine
 from opsk.costmodel.network_cost import NetworkParts, PartPrices, network_cost_usd, network_power_w
@@ -30,6 +37,9 @@ from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
+CUBE, CUBE_LINKS, TORUS_LINKS = 64, 96, 6
+"""Endpoints of a cube of 4 x 4 x 4, its links to circuit switches (16 on each face), and links of an endpoint."""
+
 
 class Technique(StrEnum):
     """The techniques that a network may add to switches."""
@@ -44,6 +54,12 @@ class Technique(StrEnum):
     """Optical circuit switches between NICs and leaves, to bring an idle GPU onto the rail of a failed one."""
     TOPOOPT = "topoopt"
     """No packet switches: optical circuits as one job needs them (TopoOpt, Wang et al., NSDI 23)."""
+    JUPITER = "jupiter"
+    """Optical circuit switches in place of the top tier of packet switches (Poutievski et al., SIGCOMM 22)."""
+    TORUS = "torus"
+    """No packet switches: a 3D torus of cubes of 4 x 4 x 4, joined by circuits (TPU v4, Jouppi et al., ISCA 23)."""
+    TACCL = "taccl"
+    """Schedules synthesised for the topology (TACCL, Shah et al., NSDI 23; SCCL, MSCCL)."""
 
 
 ASSUMES: Mapping[Technique, tuple[str, ...]] = {
@@ -69,6 +85,20 @@ ASSUMES: Mapping[Technique, tuple[str, ...]] = {
         "each NIC is split into interfaces of equal rate; where both cross domains the pipeline takes two of them",
         "an all-to-all between domains is forwarded by hosts, log(domains) to the base of interfaces - 1 times",
         "ports of circuit switches are those of the largest that exist or are joined without loss",
+    ),
+    Technique.JUPITER: (
+        "no step changes: circuits between the blocks of leaves are set to the traffic of the job",
+        "each uplink has one port of a circuit switch, and a transceiver at the block's end only",
+    ),
+    Technique.TORUS: (
+        "each NIC is split into six links of equal rate, two in each direction; links inside a cube are copper",
+        "rings of data parallelism use all directions; where stages cross domains too, the pipeline takes one of three",
+        "an all-to-all between domains passes 3/4 of a side of the torus of domains on average",
+        "48 circuit switches join all cubes, two ports for each: those of TPU v4 have 136, enough for 64 cubes",
+    ),
+    Technique.TACCL: (
+        "data parallelism is at its bound: (y - 1)/y of 1/x of the array over each NIC, for y domains of x GPUs",
+        "a bound, which a synthesised schedule meets at best; it was searched for this topology and loaded (MSCCL)",
     ),
 }
 """The assumptions of each technique."""
@@ -129,6 +159,17 @@ def bill(
         cost_usd = prices.usd_per_transceiver * parts.endpoints
         power_w = prices.w_per_transceiver * parts.endpoints
         switches, transceivers, ports = 0, parts.endpoints, parts.endpoints * extras.interfaces
+    elif technique is Technique.TORUS:
+        # a transceiver a link of a sixth of the rate, and of the price
+        ports = transceivers = -(-parts.endpoints // CUBE) * CUBE_LINKS
+        switches = 0
+        cost_usd = prices.usd_per_transceiver * transceivers / TORUS_LINKS
+        power_w = prices.w_per_transceiver * transceivers / TORUS_LINKS
+    elif technique is Technique.JUPITER and parts.tiers > 1:
+        ports = count_uplinks(parts)
+        switches, transceivers = switches - -(-ports // parts.radix), transceivers - ports
+        cost_usd -= ports * (prices.usd_per_switch_port + prices.usd_per_transceiver)
+        power_w -= ports * (prices.w_per_switch_port + prices.w_per_transceiver)
     elif technique is Technique.SMARTNIC:
         ports = parts.endpoints * extras.interfaces
     elif technique is Technique.OPTICAL:
@@ -143,6 +184,11 @@ def bill(
     )
 
 
+def count_uplinks(parts: NetworkParts) -> int:
+    """Return the links between the top tier and the one below: each tier above the leaves has as many."""
+    return round((parts.transceivers / 2 - parts.endpoints) / (parts.tiers - 1)) if parts.tiers > 1 else 0
+
+
 def reprice_steps(
     model: ModelShape,
     plans: Sequence[Plan],
@@ -154,8 +200,8 @@ def reprice_steps(
 ) -> FloatColumn:
     """Return the step of each plan with an option [s]; infinite where the option cannot carry its traffic.
 
-    `Technique.SHARP` is in the cost model itself (``ClusterSpec.in_network_reduction``), and `Technique.OPTICAL`
-    changes no step.
+    `Technique.SHARP` is in the cost model itself (``ClusterSpec.in_network_reduction``), `Technique.OPTICAL`
+    and `Technique.JUPITER` change no step.
     """
     work = _Work.of(model, plans, cluster, efficiency)
     if technique is Technique.OPTCAST:
@@ -164,6 +210,10 @@ def reprice_steps(
         return work.with_dense(_streamed_s(work, extras))
     if technique is Technique.TOPOOPT:
         return work.on_circuits(extras.interfaces)
+    if technique is Technique.TORUS:
+        return work.on_circuits(TORUS_LINKS, is_torus=True)
+    if technique is Technique.TACCL:
+        return work.with_synthesised_schedules()
     return work.step_s
 
 
@@ -217,8 +267,18 @@ class _Work:
         saved = np.maximum(self.dense_s - np.maximum(inside_s, nic_s), 0.0) * self.helps * self.offset
         return self._with({"dp": self.time.communication["dp"] - saved})
 
-    def on_circuits(self, interfaces: int) -> FloatColumn:
-        """Return the steps when circuits join the domains, ``interfaces`` a NIC [s]."""
+    def with_synthesised_schedules(self) -> FloatColumn:
+        """Return the steps when data parallelism takes as long as no schedule can be faster than [s]."""
+        ring_s = 2.0 * all_gather_s(self.machine, self.group, self.size_bytes, 1.0)
+        usual_s = np.where(
+            self.shares.shards_optimizer, ring_s, all_reduce_s(self.machine, self.group, self.size_bytes, 1.0)
+        )
+        bound_s = schedule_bound_pace(self.machine, self.group).time_s(self.size_bytes, 1.0)
+        share = np.minimum(bound_s / np.maximum(usual_s, 1e-12), 1.0)
+        return self._with({"dp": self.time.communication["dp"] * np.where(self.group.across > 1, share, 1.0)})
+
+    def on_circuits(self, interfaces: int, *, is_torus: bool = False) -> FloatColumn:
+        """Return the steps when circuits join the domains, ``interfaces`` a NIC, at will or as a 3D torus [s]."""
         shares, machine = self.shares, self.machine
         traffic = self.time.communication
         domain = machine.hb_gpus
@@ -228,7 +288,9 @@ class _Work:
         slower = np.where((rings > 0) & (chain > 0), interfaces / max(interfaces - 2.0, 0.5), 1.0)
         message = np.where(rings > 0, float(interfaces), interfaces / 2.0)
         experts = build_group(machine, stride=shares.etp, size=shares.ep, ranks=shares.gpus)
-        hops = np.maximum(np.log(np.maximum(experts.across, 1.0)) / np.log(max(interfaces - 1.0, 2.0)), 1.0)
+        domains = np.maximum(experts.across, 1.0)
+        at_will = np.log(domains) / np.log(max(interfaces - 1.0, 2.0))
+        hops = np.maximum(0.75 * np.cbrt(domains) if is_torus else at_will, 1.0)
         step_s_ = self._with(
             {
                 "dp": traffic["dp"] * np.where(rings > 0, slower, 1.0),

@@ -203,6 +203,22 @@ def sharp_pace(machine: Machine, group: Group) -> Pace:
     )
 
 
+def schedule_bound_pace(machine: Machine, group: Group) -> Pace:
+    """Return the pace of an all-reduce that no schedule can be faster than, on y domains of x ranks.
+
+    Each rank receives and sends what others lack: 2 (x - 1)/x of the array inside the domain, and 2 (y - 1)/y of 1/x of
+    it over its NIC, both at the same time, in 2 log2 steps. Synthesised schedules (SCCL, TACCL, MSCCL) come near it;
+    the ring sends (n - 1)/n in place of (y - 1)/y. Source: Cai et al. 2021, "Synthesizing optimal collective algorithms".
+    """
+    x, y = group.inside, group.across
+    inside = 2.0 * (x - 1) / (x * machine.hb_bytes_per_s)
+    across = 2.0 * (y - 1) / (y * x * machine.nic_bytes_per_s)
+    return Pace(
+        latency_s=2.0 * (log2(x) * machine.hb_hop_s + log2(y) * machine.nic_hop_s),
+        s_per_byte=maximum(inside, across),
+    )
+
+
 def nvls_pace(machine: Machine, group: Group) -> Pace:
     """Return the pace of an all-reduce in the NVSwitches of each domain and two trees between them (NVLSTree)."""
     x, y = group.inside, group.across

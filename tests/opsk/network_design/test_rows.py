@@ -45,7 +45,10 @@ def test_oversubscription_and_fewer_nics_are_never_faster(setting: Setting, poin
     assert times == sorted(times)
 
 
-@pytest.mark.parametrize("technique", [Technique.SHARP, Technique.OPTCAST, Technique.SMARTNIC, Technique.OPTICAL])
+@pytest.mark.parametrize(
+    "technique",
+    [Technique.SHARP, Technique.OPTCAST, Technique.SMARTNIC, Technique.OPTICAL, Technique.JUPITER, Technique.TACCL],
+)
 def test_no_option_beside_circuits_alone_makes_a_step_longer(setting: Setting, point: Point, technique: Technique):
     narrow = replace(point, nics=1)
     plain, with_it = build_row(setting, narrow).steps[0], build_row(setting, narrow, technique).steps[0]

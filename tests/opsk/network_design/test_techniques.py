@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from opsk.costmodel.efficiency.default import DEFAULT
-from opsk.costmodel.network_cost import PartPrices, network_cost_usd
+from opsk.costmodel.network_cost import PartPrices, clos_network, network_cost_usd, network_power_w
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.spec import NodeSpec
 from opsk.network_design.point import Point, build_cluster, build_parts
-from opsk.network_design.techniques import ASSUMES, Extras, Technique, bill, reprice_steps
+from opsk.network_design.techniques import ASSUMES, Extras, Technique, bill, count_uplinks, reprice_steps
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Sharding
 from opsk.workload.public_models.lookup import public_models
@@ -106,3 +106,60 @@ def test_bills_by_hand(point: Point):
     # 512 NICs: two ports each, or four interfaces each
     assert cost(Technique.OPTICAL) == plain + 1024 * 100.0
     assert cost(Technique.TOPOOPT) == 512 * 199.0 + 2048 * 100.0
+
+
+def test_circuits_replace_the_top_tier_and_its_transceivers():
+    # 32,768 ports of radix 64: 3 tiers, (2 x 3 - 1) 512 switches, 3 x 2 x 32,768 transceivers; the top tier has 512
+    # switches, each port of which was joined to an uplink by a link of two transceivers
+    parts = clos_network(endpoints=32_768, radix=64)
+    assert count_uplinks(parts) == 32_768
+    built = bill(parts, PartPrices(), nodes=4096, technique=Technique.JUPITER)
+    assert (built.switches, built.transceivers, built.circuit_ports) == (4 * 512, 5 * 32_768, 32_768)
+    plain = network_cost_usd(parts, PartPrices())
+    assert built.cost_usd == pytest.approx(plain - 32_768 * (694 + 199) + 32_768 * 520)
+    # Poutievski et al. 2022 report 41 % less power, of a network whose blocks are larger
+    assert 1 - built.power_w / network_power_w(parts, PartPrices()) == pytest.approx(0.19, abs=0.01)
+
+
+def test_one_tier_has_no_spines_to_replace():
+    parts = clos_network(endpoints=64, radix=64)
+    assert count_uplinks(parts) == 0
+    built = bill(parts, PartPrices(), nodes=8, technique=Technique.JUPITER)
+    assert (built.circuit_ports, built.cost_usd) == (0, network_cost_usd(parts, PartPrices()))
+
+
+def test_the_torus_of_4096_endpoints_is_that_of_tpu_v4():
+    # Jouppi et al. 2023: 64 cubes of 4 x 4 x 4, each with 16 links on 6 faces, on 48 switches with 128 ports in use
+    built = bill(clos_network(endpoints=4096, radix=64), PartPrices(), nodes=512, technique=Technique.TORUS)
+    assert built.switches == 0
+    assert built.circuit_ports == built.transceivers == 64 * 6 * 16 == 48 * 128
+
+
+def test_a_torus_carries_rings_and_not_an_all_to_all(point: Point, dgx: NodeSpec):
+    dense, sparse = public_models()["llama-2-13b"].shape, public_models()["mixtral-8x7b"].shape
+    slow = replace(point, gpus=512, nic_bytes_per_s=3e9)
+    rings = replace(PLANS[0], tp=8, pp=1, dp=64)
+    experts = replace(PLANS[0], tp=1, pp=1, dp=512, ep=512 // 64, etp=8, sharding=Sharding.ZERO1, overlap=False)
+    cluster = build_cluster(slow, dgx)
+    for model, plan, is_longer in ((dense, rings, False), (sparse, experts, True)):
+        before = predict(model, PlanTable.of([plan]), cluster).time.step_s.expected
+        after = reprice_steps(model, [plan], cluster, Technique.TORUS, extras=Extras(), efficiency=DEFAULT)
+        assert (after[0] > before[0] * (1 + 1e-6)) == is_longer
+
+
+def test_a_schedule_for_two_domains_halves_what_a_ring_sends(model: ModelShape, point: Point, dgx: NodeSpec):
+    # a ring of 2 x 8 ranks sends 15/16 of the array over the NICs in each half of the all-reduce, a schedule 1/2 of it;
+    # NCCL's trees send half of what the ring does there too, at 92 % of its rate
+    slow = replace(point, gpus=16, global_batch=16, nic_bytes_per_s=1e9)
+    plan = replace(PLANS[0], tp=1, pp=1, dp=16, global_batch=16, overlap=False)
+    cluster = build_cluster(slow, dgx)
+    time = predict(model, PlanTable.of([plan]), cluster).time
+    after = reprice_steps(model, [plan], cluster, Technique.TACCL, extras=Extras(), efficiency=DEFAULT)
+    straggling = time.step_s.expected / (time.step_s.expected - time.components["straggler"])
+    saved = (time.step_s.expected - after) / straggling / time.components["dp"]
+    assert saved[0] == pytest.approx(1 - 0.92, abs=0.01)
+    sharded = replace(plan, sharding=Sharding.ZERO1)  # reduce-scatters and all-gathers are rings: 1/2 over 15/16
+    time = predict(model, PlanTable.of([sharded]), cluster).time
+    after = reprice_steps(model, [sharded], cluster, Technique.TACCL, extras=Extras(), efficiency=DEFAULT)
+    saved = (time.step_s.expected - after) / straggling / time.components["dp"]
+    assert saved[0] == pytest.approx(1 - (1 / 2) / (15 / 16), abs=0.02)

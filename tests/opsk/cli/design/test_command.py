@@ -18,6 +18,7 @@ from opsk.cli.design import answer as design_run
 from opsk.cli.main import opsk
 from opsk.errors import ExitStatus, InputError, OpskError
 from opsk.network_design.papers import load_paper
+from opsk.network_design.techniques import Technique
 
 SMALL = ("--gpus", "64", "--model", "llama-3-8b", "--global-batch", "64")
 # a space that takes a tenth of the time to search, where the plan itself is not what is tested
@@ -70,8 +71,8 @@ def test_savings_are_told_against_the_rail_optimised_network():
 
 def test_sweeps_options_and_failures_come_in_one_document():
     found = document(*FAST, "--network", "rail-only", "--option", "all", "--sweep", "nics=1,8", "--failures")
-    assert len(found["rows"]) == 2 * 6
-    assert {row["option"] for row in found["rows"]} == {None, "sharp", "optcast", "smartnic", "optical", "topoopt"}
+    assert len(found["rows"]) == 2 * 9
+    assert {row["option"] for row in found["rows"]} == {None, *Technique}
     assert {row["sweep"]["nics"] for row in found["rows"]} == {1, 8}
     assert all(row["assumes"] for row in found["rows"] if row["option"])
     assert {entry["wiring"] for entry in found["failures"]} == {"rail-only", "rail-optimized"}
