@@ -16,7 +16,7 @@ _COLOURS = ("#c6dbef", "#6baed6", "#2171b5", "#d55e00", "#8a1c00")
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
-def lay_out_heat_map(title: str, layout: Layout, pairs: Sequence[Pair], shares: Sequence[tuple[str, float]]) -> Chart:
+def build_heat_map(title: str, layout: Layout, pairs: Sequence[Pair], shares: Sequence[tuple[str, float]]) -> Chart:
     """Return the matrix, its colours, and the share of each kind of traffic."""
     ranks = min(layout.gpus, MAX_RANKS)
     cell = _SIDE / ranks

@@ -16,7 +16,7 @@ from opsk.app.inputs.named_inputs import load_model
 from opsk.app.scaling import Quantity, ScalingRequest, compute_scaling
 from opsk.cli.document import echo_json
 from opsk.cli.render.chart import render_chart_svg
-from opsk.cli.render.heat_map import MAX_RANKS, lay_out_heat_map
+from opsk.cli.render.heat_map import MAX_RANKS, build_heat_map
 from opsk.costmodel.sizes.parameters import total_parameters
 from opsk.costmodel.time.traffic_pairs import Layout, list_pairs
 from opsk.errors import ExitStatus, InputError
@@ -132,7 +132,7 @@ def _write_heat_map(path: Path, request: ScalingRequest, quantities: Sequence[Qu
     )
     name = request.shape.name if request.shape is not None else "model"
     title = f"{name}, TP{layout.tp} PP{layout.pp} DP{layout.dp}, batch {request.global_batch:,}"
-    chart = lay_out_heat_map(escape(title), layout, list(pairs), [(axis, by_name[f"share of {axis}"]) for axis in axes])
+    chart = build_heat_map(escape(title), layout, list(pairs), [(axis, by_name[f"share of {axis}"]) for axis in axes])
     try:
         path.write_text(render_chart_svg(chart), encoding="utf-8")
     except OSError as error:

@@ -208,7 +208,8 @@ def schedule_bound_pace(machine: Machine, group: Group) -> Pace:
 
     Each rank receives and sends what others lack: 2 (x - 1)/x of the array inside the domain, and 2 (y - 1)/y of 1/x of
     it over its NIC, both at the same time, in 2 log2 steps. Synthesised schedules (SCCL, TACCL, MSCCL) come near it;
-    the ring sends (n - 1)/n in place of (y - 1)/y. Source: Cai et al. 2021, "Synthesizing optimal collective algorithms".
+    the ring sends (n - 1)/n in place of (y - 1)/y. Source: Cai et al. 2021, "Synthesizing optimal collective
+    algorithms".
     """
     x, y = group.inside, group.across
     inside = 2.0 * (x - 1) / (x * machine.hb_bytes_per_s)
