@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from opsk_jobcheck.preflight.containers import check_image
 from opsk_jobcheck.preflight.facts import JobFacts, PreflightFinding
 from opsk_jobcheck.preflight.host import check_cpus, check_host_memory, check_time_limit
+from opsk_jobcheck.preflight.nccl_choices import check_algorithm, check_channels, check_protocol
 from opsk_jobcheck.preflight.network import (
     check_adapters,
     check_blocking_launches,
@@ -33,7 +35,11 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("infiniband", check_infiniband),
     ("interface", check_interface),
     ("adapters", check_adapters),
+    ("protocol", check_protocol),
+    ("algorithm", check_algorithm),
+    ("channels", check_channels),
     ("blocking-launches", check_blocking_launches),
+    ("container-image", check_image),
     ("cpus", check_cpus),
     ("host-memory", check_host_memory),
     ("time-limit", check_time_limit),

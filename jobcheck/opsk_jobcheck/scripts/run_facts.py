@@ -43,12 +43,17 @@ WORKERS, CPUS, STEPS, CONTINUES, ATTENTION = (
 """Workers and CPUs of a node, steps of the whole run, that a later job may go on with it, the attention kernel."""
 TIME_LIMIT, LOADS_WHOLE = "slurm.time_limit_s", "run.loads_whole_model"
 """The limit, and that each process loads the whole model into host memory first."""
+CONTAINER_IMAGE = "run.container_image"
+"""The image that ``srun`` gives to pyxis."""
 ENVIRONMENT = "environment."
 """Prefix of the names of variables."""
 MAX_DIGITS = 10
+CHANNEL_LIMITS = ("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS")
+"""Variables that limit the channels of a communicator; the second is the name since NCCL 2.17."""
 VARIABLES = (
     *("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA"),
-    *("NCCL_SHM_DISABLE", "CUDA_LAUNCH_BLOCKING"),
+    *("NCCL_SHM_DISABLE", "CUDA_LAUNCH_BLOCKING", "NCCL_ALGO", "NCCL_PROTO"),
+    *CHANNEL_LIMITS,
 )
 """Variables that checks read."""
 _LOADER_FLAGS = ("--dataloader-num-workers", "--num-workers", "--num-data-workers", "--n-workers", "--workers")
@@ -128,6 +133,7 @@ def read_run_facts(start: Start) -> Iterator[Evidence]:
     yield from _read_loading(start)
     yield from _read_attention(start)
     yield from _read_environment(start)
+    yield from _read_container(start)
 
 
 def add_time_limit(
@@ -360,6 +366,14 @@ def _read_environment(start: Start) -> Iterator[Evidence]:
         text = _find_variable(start, name)
         if text is not None and text.known:
             yield start.cite(f"{ENVIRONMENT}{name}", text.known, text.line, f"{name}={text.known}")
+
+
+def _read_container(start: Start) -> Iterator[Evidence]:
+    """Yield the container image that the ``srun`` before the command names."""
+    launch = start.launch
+    argument = launch.launcher_flags.flags.get("--container-image") if launch is not None else None
+    if argument is not None and argument.certain and argument.value.known:
+        yield start.cite(CONTAINER_IMAGE, argument.value.known, argument.line, argument.shown)
 
 
 def _find_variable(start: Start, name: str) -> Text | None:

@@ -193,6 +193,19 @@ def test_fp8_on_an_a100() -> None:
         ("NCCL_IB_HCA=mlx5", 4, []),
         ("NCCL_IB_HCA=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7", 4, []),
         ("CUDA_LAUNCH_BLOCKING=1", 1, ["blocking-launches"]),
+        ("NCCL_PROTO=LL", 4, ["protocol"]),
+        ("NCCL_PROTO=simple", 4, []),  # what EFA needs
+        ("NCCL_PROTO=^LL128", 4, []),
+        ("NCCL_PROTO=LL,LL128,Simple", 4, []),
+        ("NCCL_ALGO=Tree", 1, ["algorithm"]),
+        ("NCCL_ALGO=Tree", 4, []),
+        ("NCCL_ALGO=Ring,Tree", 1, []),
+        ("NCCL_ALGO=allreduce:tree", 1, []),
+        # H100: 450 GB/s of NVLink, 36.7 a channel: half of it takes 7
+        ("NCCL_MAX_NCHANNELS=6", 1, ["channels"]),
+        ("NCCL_MAX_NCHANNELS=7", 1, []),
+        ("NCCL_MAX_CTAS=2", 4, ["channels"]),
+        ("NCCL_MAX_NCHANNELS=0", 1, []),
     ],
 )
 def test_variables_that_turn_off_what_the_nodes_have(variables: str, nodes: int, expected: list[str]) -> None:
@@ -270,3 +283,34 @@ def test_a_format_that_the_gpu_lacks_is_the_only_reason_that_is_printed() -> Non
 def test_every_check_has_a_name_of_its_own() -> None:
     names = [name for name, _ in CHECKS]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("image", "nodes", "expected"),
+    [
+        ("--container-image=nvcr.io#nvidia/pytorch:24.01-py3", 8, ["container-image"]),
+        ("--container-image docker://nvcr.io#nvidia/pytorch:24.01-py3", 8, ["container-image"]),
+        ("--container-image=pytorch/pytorch", 8, ["container-image"]),
+        ("--container-image=pytorch/pytorch", 2, []),
+        ("--container-image=/shared/pytorch.sqsh", 8, []),
+        ("--container-image=./pytorch.sqsh", 8, []),
+        ("--container-image=pytorch.sqsh", 8, []),
+        ("--container-image=$IMAGE", 8, []),
+    ],
+)
+def test_an_image_that_every_node_imports_is_reported(image: str, nodes: int, expected: list[str]) -> None:
+    command = f"srun {image} torchrun --nnodes {nodes} --nproc_per_node 8 --rdzv_endpoint node0:29500 train.py"
+    text = script(command, f"--nodes={nodes}", "--gpus-per-node=8")
+    assert checks(text, DDP) == expected
+    if expected:
+        (finding,) = advise(text, DDP).preflight
+        assert "enroot import -o image.sqsh docker://" in finding.advice
+        assert "docker://docker://" not in finding.advice
+
+
+def test_a_chain_of_eight_takes_a_quarter_longer_than_a_ring() -> None:
+    # 2 arrays at 92 % of the rate against 2 x 7/8 (NCCL's tuner): 2.174 / 1.75
+    command = "torchrun --nproc_per_node 8 train.py"
+    (finding,) = advise(script(command, *EIGHT, before="export NCCL_ALGO=Tree\n"), DDP).preflight
+    assert "6 of 8 GPUs send the array twice" in finding.what
+    assert "24% longer" in finding.what
