@@ -160,7 +160,7 @@ class OptionsScreen(ModalScreen[None]):
                            cell=lambda choice: (safe(choice.option.title), "text"), grows=1),
             Column(key="speed", title="TOKENS/S", width=9, rank=1, right=True, cell=_speed,
                            order=lambda choice: choice.option.predicted.tokens_per_s or 0.0, descending=True),
-            Column(key="loss", title="SLOWER", width=8, rank=0, right=True, cell=_loss,
+            Column(key="loss", title="SLOWER", width=7, rank=0, right=True, cell=_loss,
                            order=lambda choice: choice.option.predicted.loss),
             Column(key="moved", title="MOVED", width=6, rank=0, right=True,
                            cell=lambda choice: (str(choice.option.moved), "text"),
@@ -411,5 +411,5 @@ def _speed(choice: Choice) -> Cell:
 
 def _loss(choice: Choice) -> Cell:
     loss = choice.option.predicted.loss
-    words = percent(loss) if loss > -0.005 else f"gain {-loss:.0%}"
+    words = percent(loss) if loss > -0.005 else "faster"
     return words, "ok" if loss < 0.02 else "watch" if loss < 0.2 else "bad"
