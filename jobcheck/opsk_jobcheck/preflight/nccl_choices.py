@@ -27,7 +27,8 @@ def check_protocol(facts: JobFacts) -> PreflightFinding | None:
 def check_algorithm(facts: JobFacts) -> PreflightFinding | None:
     """Return that ``NCCL_ALGO`` forces trees where they are slower than rings: inside one node."""
     entry, node, gpus = facts.find_variable("NCCL_ALGO"), facts.node, facts.workload.plan.gpus_per_node or 0
-    if entry is None or node is None or facts.nodes != 1 or gpus < 3 or _parse_choices(entry.value) != {"tree"}:
+    is_forced = entry is not None and _parse_choices(entry.value) == {"tree"}
+    if entry is None or not is_forced or node is None or not _has_nvlink(node) or facts.nodes != 1 or gpus < 3:
         return None
     longer = 2 / TREE_FRACTION / (2 * (gpus - 1) / gpus) - 1
     what = (
