@@ -24,6 +24,7 @@ from opsk_jobcheck.scripts.launchers.ranks import (
     STARTERS,
     Launch,
     compute_tasks_per_node,
+    parse_launcher_arguments,
 )
 from opsk_jobcheck.scripts.launchers.ranks import OPTION as RANKS
 from opsk_jobcheck.scripts.sbatch.directives import read_directive_options
@@ -369,11 +370,14 @@ def _read_environment(start: Start) -> Iterator[Evidence]:
 
 
 def _read_container(start: Start) -> Iterator[Evidence]:
-    """Yield the container image that the ``srun`` before the command names."""
-    launch = start.launch
-    argument = launch.launcher_flags.flags.get("--container-image") if launch is not None else None
-    if argument is not None and argument.certain and argument.value.known:
-        yield start.cite(CONTAINER_IMAGE, argument.value.known, argument.line, argument.shown)
+    """Yield the container image of every ``srun`` of the script that names one, where it is the same."""
+    steps = [entry for entry in start.run.invocations if "srun" in names_of(entry)]
+    named = [parse_launcher_arguments(entry).flags.get("--container-image") for entry in steps]
+    images = [argument for argument in named if argument is not None]
+    if images and len({(entry.certain, entry.value.known) for entry in images}) == 1:
+        (first, *_) = images
+        if first.certain and first.value.known:
+            yield start.cite(CONTAINER_IMAGE, first.value.known, first.line, first.shown)
 
 
 def _find_variable(start: Start, name: str) -> Text | None:

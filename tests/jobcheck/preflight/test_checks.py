@@ -308,6 +308,12 @@ def test_an_image_that_every_node_imports_is_reported(image: str, nodes: int, ex
         assert "docker://docker://" not in finding.advice
 
 
+def test_the_image_of_a_step_whose_shell_starts_the_program_is_read() -> None:
+    command = 'srun --container-image=nvcr.io#nvidia/nemo:25.02 bash -c "torchrun --nproc_per_node 8 train.py"'
+    found = checks(script(command, "--nodes=8", "--gpus-per-node=8"), DDP)
+    assert "container-image" in found
+
+
 def test_a_chain_of_eight_takes_a_quarter_longer_than_a_ring() -> None:
     # 2 arrays at 92 % of the rate against 2 x 7/8 (NCCL's tuner): 2.174 / 1.75
     command = "torchrun --nproc_per_node 8 train.py"
