@@ -75,6 +75,8 @@ def number(value: float | None, unit: str) -> str:
     """Return a number with its unit, four digits."""
     if value is None:
         return NOTHING
+    if unit in ("USD", "W") and abs(value) >= 1e6:
+        return f"{value / 1e6:,.4g} M{'' if unit == 'W' else ' '}{unit}"
     if unit == "ratio" or unit.startswith("or "):
         rest = unit.removeprefix("ratio")
         return f"{value:.3g} {rest}".strip() if rest else f"{value:.1%}"
