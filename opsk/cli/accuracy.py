@@ -110,17 +110,17 @@ def _format_fit(fit: Mapping[str, Any]) -> str:
     return f"this fit: learned here, in use since {since:%Y-%m-%d %H:%M} UTC"
 
 
-def _build_plain_table(padding: int = 2) -> Table:
-    return Table(box=None, padding=(0, padding), pad_edge=False)
+def _build_plain_table() -> Table:
+    return Table(box=None, padding=(0, 1), pad_edge=False)
 
 
 def _build_group_table(title: str, groups: Mapping[str, Any]) -> Table:
     """Return a table with the figures of time and memory of each group."""
     table = _build_plain_table()
-    table.add_column(Text(f"by {title}" if title else ""), min_width=16)
+    table.add_column(Text(f"by {title}" if title else ""), min_width=16, max_width=24, overflow="fold")
     for quantity in ("time", "memory"):
         for name in _FIGURES:
-            table.add_column(f"{quantity}: {name}" if name == "jobs" else name, justify="right")
+            table.add_column(quantity if name == "jobs" else name, justify="right")
     for name, figures in groups.items():
         table.add_row(Text(escape(name)), *_format_figures(figures["time"]), *_format_figures(figures["memory"]))
     return table
@@ -142,7 +142,7 @@ def _format_figures(figures: Mapping[str, Any] | None) -> Sequence[str]:
 
 def _build_worst_table(worst: Sequence[Mapping[str, Any]]) -> Table:
     """Return the table of the jobs that were missed by the most."""
-    table = _build_plain_table(padding=1)
+    table = _build_plain_table()
     for name in ("worst", "user", "framework", "GPU", "what"):
         table.add_column(name)
     for name in ("predicted", "measured", "error"):

@@ -19,7 +19,10 @@ def test_figures_and_jobs_have_a_line_each() -> None:
     # half of the twelve within 5.5 / 105.5, nine in ten within 10 / 110; 11.1 s is beyond 11 s; memory has no ranges
     assert shown[2].split() == ["all", "jobs", "12", "5%", "9%", "92%", "6", "3%", "3%", "·"]
     assert [line.split()[0] for line in shown[3:6]] == ["2026-W09", "2026-W10", "2026-W11"]
-    assert "time 11.1 s, predicted 10 s  straggler at n3" in shown[9 + 1]
+    first, reason = shown[9 + 1 : 9 + 3]
+    assert first.split()[-7:] == ["-10%", "time", "11.1", "s,", "predicted", "10", "s"]
+    assert reason == "  straggler at n3: 20% of the step"
+    assert max(map(len, shown)) <= 80
 
 
 def test_without_jobs_the_page_says_where_to_look() -> None:

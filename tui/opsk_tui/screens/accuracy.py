@@ -10,8 +10,9 @@ from opsk_tui.text import fit_text, safe
 from opsk_tui.widgets.document import Line, Section, section
 
 _GROUPS = {"by_week": "By week", "by_user": "By user", "by_framework": "By framework", "by_gpu": "By GPU"}
-_NAME_WIDTH, _FIGURE_WIDTH = 20, 9
-_FIGURES = ("jobs", "median", "P90", "in range")
+_NAME_WIDTH, _JOB_WIDTH = 16, 38
+_FIGURES = {"jobs": 6, "median": 8, "P90": 6, "in range": 10}
+"""Columns of each quantity, and their widths: all of a row fits into 80 characters."""
 NO_JOBS = "No job has been predicted and measured yet: opsk accuracy says what is missing."
 
 
@@ -40,21 +41,26 @@ def build_accuracy_sections(document: Mapping[str, Any]) -> list[Section]:
             section(title, [_build_row(name, figures) for name, figures in document[key].items()])
             for key, title in _GROUPS.items()
         ),
-        section("Missed by the most", [_build_missed_line(missed) for missed in document["worst"]]),
+        section("Missed by the most", [line for missed in document["worst"] for line in _build_missed_lines(missed)]),
     ]
 
 
 def _build_header() -> Line:
-    titles = [f"{quantity} {name}" if name == "jobs" else name for quantity in ("time", "mem.") for name in _FIGURES]
-    return [(" " * _NAME_WIDTH, "dim"), *((title.rjust(_FIGURE_WIDTH + 1), "dim") for title in titles)]
+    titles = [
+        (quantity if name == "jobs" else name).rjust(width)
+        for quantity in ("time", "mem.")
+        for name, width in _FIGURES.items()
+    ]
+    return [(" " * _NAME_WIDTH, "dim"), *((title, "dim") for title in titles)]
 
 
 def _build_row(name: str, figures: Mapping[str, Any]) -> Line:
-    values = [value for quantity in ("time", "memory") for value in _format_figures(figures[quantity])]
-    return [
-        (fit_text(safe(name), _NAME_WIDTH), "strong"),
-        *((value.rjust(_FIGURE_WIDTH + 1), "text") for value in values),
+    values = [
+        value.rjust(width)
+        for quantity in ("time", "memory")
+        for value, width in zip(_format_figures(figures[quantity]), _FIGURES.values(), strict=True)
     ]
+    return [(fit_text(safe(name), _NAME_WIDTH), "strong"), *((value, "text") for value in values)]
 
 
 def _format_figures(figures: Mapping[str, Any] | None) -> Sequence[str]:
@@ -69,15 +75,11 @@ def _format_figures(figures: Mapping[str, Any] | None) -> Sequence[str]:
     ]
 
 
-def _build_missed_line(missed: Mapping[str, Any]) -> Line:
-    is_time = missed["quantity"] == "time"
-    predicted, measured = (
-        (format_duration if is_time else format_bytes)(missed[name]) for name in ("predicted", "measured")
-    )
+def _build_missed_lines(missed: Mapping[str, Any]) -> list[Line]:
+    """Return a line on a job, and one on the reason where it is known."""
+    format_value = format_duration if missed["quantity"] == "time" else format_bytes
+    predicted, measured = (format_value(missed[name]) for name in ("predicted", "measured"))
     job = " ".join(safe(missed[name]) for name in ("job", "user", "framework", "gpu") if missed[name])
-    reason = safe(missed["reason"] or "reason not known")
-    return [
-        (fit_text(job, 44), "strong"),
-        (f"  {missed['error']:+5.0%}  {missed['quantity']} {measured}, predicted {predicted}", "text"),
-        (f"  {reason}", "dim"),
-    ]
+    error = f" {missed['error']:+5.0%} {missed['quantity']} {measured}, predicted {predicted}"
+    lines: list[Line] = [[(fit_text(job, _JOB_WIDTH), "strong"), (error, "text")]]
+    return [*lines, [(f"  {safe(missed['reason'])}", "dim")]] if missed["reason"] else lines

@@ -91,7 +91,7 @@ class ReportsScreen(ViewScreen):
 
     def detail(self) -> Sequence[Sequence[Cell]]:
         """Return the location of the report."""
-        row = self.table.current
+        row = self.table.current if self._open is not _ACCURACY else None
         return ([(safe(row.title), "text")], [(safe(row.path), "dim")]) if row is not None else ()
 
     def apply_filter(self, words: str) -> None:
