@@ -140,7 +140,7 @@ def build_own_settings(workload: Workload, requested: Plan, target: Plan) -> tup
     changes: list[tuple[str, str] | None] = []
     for field in AXES:
         before, after = getattr(requested, field), getattr(target, field)
-        if before == after or field == "dp":
+        if before == after or field == "dp" or (field == "micro_batches" and "plan.global_batch" in own):
             continue
         stated = _format_number(workload, NO_NAMES, field, before, after)
         changes.append(stated or _format_own(own.get(f"plan.{field}"), str(after)))
@@ -156,7 +156,7 @@ def build_own_settings(workload: Workload, requested: Plan, target: Plan) -> tup
         entry = own.get("plan.recompute")
         changes.append(_format_own_switch(entry, target.recompute, is_whole=requested.recompute is Recompute.FULL))
     if requested.sequence_parallel != target.sequence_parallel:
-        changes.append(None)
+        changes.append(_format_own(own.get("plan.sequence_parallel"), str(target.sequence_parallel)))
     known = [change for change in changes if change is not None]
     return join_by_file(known) if len(known) == len(changes) else ()
 

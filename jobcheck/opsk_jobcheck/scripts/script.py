@@ -24,6 +24,7 @@ from opsk_jobcheck.scripts.frameworks.own_program.program import (
     WITH_OWN_PARTS,
     does_train,
     find_source,
+    may_be_own_program,
     name_framework,
     read_own_parts,
     read_own_program,
@@ -206,7 +207,8 @@ def _read(
         read_ranks(launch.launcher_flags if launch else arguments_of(chosen[1].invocation), findings)
     if chosen and chosen[1].framework in WITH_OWN_PARTS:
         read_own_parts(chosen[1].invocation, reading)
-    if command is not None and framework in OWN_PROGRAMS and (not chosen or chosen[1].weight <= MAX_OWN_WEIGHT):
+    is_own = may_be_own_program(framework, is_read=chosen is not None)
+    if command is not None and is_own and (not chosen or chosen[1].weight <= MAX_OWN_WEIGHT):
         tasks = compute_tasks_per_node(launch, resources)
         framework = name_framework(framework, read_own_program(command, reading, tasks=tasks))
     if command is not None and not chosen and not reading.model_name:
@@ -229,7 +231,7 @@ def _read(
             run=result,
             findings=findings,
             framework=chosen[1].framework if chosen and chosen[1].framework not in OWN_PROGRAMS else "",
-            source=find_source(command, reading) if framework in OWN_PROGRAMS | WITH_OWN_PARTS else None,
+            source=find_source(command, reading) if is_own or framework in WITH_OWN_PARTS else None,
         )
         facts = tuple(read_run_facts(start))
     if not is_training:

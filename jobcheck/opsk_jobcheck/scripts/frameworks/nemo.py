@@ -28,6 +28,7 @@ from opsk.frameworks.nemo import (
 from opsk.frameworks.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.frameworks.megatron.layout import read_layout
+from opsk_jobcheck.scripts.frameworks.python_recipes import state_recipe
 from opsk_jobcheck.scripts.launchers.programs import SURE, find_command, parse_assignments, program_of
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
@@ -170,6 +171,8 @@ def _read_recipe(match: Match, reading: Reading) -> None:
         reading.model_name = named[1]
     if "peft" in given or (recipe and "peft" in recipe) or "finetune" in [w.known for w in match.invocation.words]:
         findings.options["trainable"] = "unknown: NeMo's fine-tuning recipes train adapters unless told otherwise"
+    if named and "pretrain" in [word.known for word in match.invocation.words]:
+        state_recipe(named[1], given, reading, line=match.invocation.line)
     why = f"the recipe {recipe[:60] if recipe else ''} decides it, in Python".replace("  ", " ")
     mark_all_unknown(findings, (*PLAN_FIELDS, *SHAPE_FIELDS), why, match.invocation.line)
 

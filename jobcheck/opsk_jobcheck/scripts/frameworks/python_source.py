@@ -22,6 +22,7 @@ MAX_NODES = 60_000
 MAX_NESTING = 60
 MAX_TEXT_CHARS = 200
 MAX_WORDS = 64
+MAX_PATH = 8
 FREEZES = "requires_grad_(False)"
 """The name of a call, or an assignment, that freezes parameters."""
 Scalar = str | int | float | bool | None
@@ -98,6 +99,15 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A value that is set inside of an object: ``path`` is ``trainer.strategy.x`` of ``recipe.trainer.strategy.x``."""
+
+    path: str
+    value: Value
+    conditions: Name = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PythonSource:
     """What a program states.
 
@@ -115,6 +125,7 @@ class PythonSource:
     lists: Mapping[str, Name] = field(default_factory=dict)
     changed: Mapping[str, int] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()
+    assignments: tuple[Assignment, ...] = ()
     divided: frozenset[str] = frozenset()
     lines: tuple[str, ...] = ()
     why: str = ""
@@ -175,6 +186,7 @@ def join_sources(source: PythonSource, other: PythonSource) -> PythonSource:
         lists=MappingProxyType({**other.lists, **source.lists}),
         changed=MappingProxyType({**other.changed, **source.changed}),
         calls=(*source.calls, *other.calls),
+        assignments=(*source.assignments, *other.assignments),
         divided=source.divided | other.divided,
         lines=(*source.lines, *other.lines),
     )
@@ -203,6 +215,7 @@ class _Reader:
         self.changed: dict[str, int] = {}
         self.divided: set[str] = set()
         self.calls: list[Call] = []
+        self.assignments: list[Assignment] = []
 
     def read_block(self, body: Iterable[ast.stmt], conditions: Name, *, depth: int) -> None:
         """Read statements that run under the same conditions."""
@@ -295,8 +308,12 @@ class _Reader:
                     self.divided.add(name)
             elif isinstance(target, ast.Name) and is_top and isinstance(value, ast.expr) and len(targets) == 1:
                 self.constants.setdefault(name, []).append(_parse_value(value))
-            elif isinstance(target, ast.Attribute | ast.Subscript) and name and _get_name(value) != name:
-                self.changed.setdefault(name, statement.lineno)
+            elif isinstance(target, ast.Attribute | ast.Subscript) and name:
+                if _get_name(value) != name:
+                    self.changed.setdefault(name, statement.lineno)
+                if (path := _get_path(target)) and isinstance(value, ast.expr):
+                    assignment = Assignment(path=path, value=_parse_value(value), conditions=conditions)
+                    self.assignments.append(assignment)
             elif isinstance(target, ast.Name):
                 self.assigned.setdefault(name, statement.lineno)
 
@@ -376,6 +393,7 @@ class _Reader:
             lists=MappingProxyType(lists),
             changed=MappingProxyType(self.changed),
             calls=tuple(self.calls),
+            assignments=tuple(self.assignments),
             divided=frozenset(self.divided),
             lines=tuple(self.text.split("\n")),
         )
@@ -413,6 +431,15 @@ def _get_name(node: ast.AST | None) -> str:
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
         return node.slice.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _get_path(node: ast.expr) -> str:
+    """Return the names below an object, with dots between them; empty for what is not an attribute of an attribute."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute) and len(names) < MAX_PATH:
+        names.append(node.attr)
+        node = node.value
+    return ".".join(reversed(names)) if isinstance(node, ast.Name) and len(names) > 1 else ""
 
 
 def _parse_value(node: ast.expr) -> Value:

@@ -113,10 +113,19 @@ def test_overrides_in_a_variable_and_under_a_profiler_are_read() -> None:
 def test_a_recipe_names_the_model_and_decides_the_rest() -> None:
     workload = read("srun nemo llm pretrain --factory llama3_8b trainer.strategy.tensor_model_parallel_size=2")
     assert workload.framework == "nemo"
-    assert (workload.plan.tp, workload.plan.pp, workload.model.layers) == (2, None, None)
+    assert (workload.plan.tp, workload.plan.pp, workload.model.layers) == (2, 1, None)
     assert workload.model.name == "llama3_8b"
+    # nemo/collections/llm/recipes/llama3_8b.py of NeMo 2.0 to 2.5
+    assert (workload.plan.cp, workload.plan.micro_batch, workload.plan.global_batch, workload.model.seq) == (
+        *(2, 1, 512),
+        8192,
+    )
+
+
+def test_a_recipe_that_opsk_does_not_know_decides_the_rest() -> None:
+    workload = read("srun nemo llm pretrain --factory my_llama trainer.strategy.tensor_model_parallel_size=2")
     reasons = {entry.field: entry.why for entry in workload.unknown}
-    assert "recipe llama3_8b decides it" in reasons["plan.pp"]
+    assert "recipe my_llama decides it" in reasons["plan.pp"]
 
 
 def test_arguments_of_a_recipe_are_no_part_of_its_name() -> None:

@@ -39,6 +39,11 @@ from opsk_jobcheck.scripts.frameworks.program_settings import (
     collect_settings,
     read_source,
 )
+from opsk_jobcheck.scripts.frameworks.python_recipes import (
+    RECIPE_FRAMEWORKS,
+    find_recipe_framework,
+    state_python_recipe,
+)
 from opsk_jobcheck.scripts.frameworks.python_source import PythonSource
 from opsk_jobcheck.scripts.launchers.programs import SHAPE, program_of
 from opsk_jobcheck.scripts.settings.arguments import Setting
@@ -80,6 +85,8 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     if (known := next(filter(is_nanotron_file, settings.configs), None)) is not None:
         state_nanotron_file(known, findings)
         return NANOTRON
+    if recipe := state_python_recipe(settings, reading):
+        return recipe
     if framework:
         _read_trainer(settings, invocation, reading)
     state_numbers(settings, reading)
@@ -140,8 +147,15 @@ def read_own_parts(invocation: Invocation, reading: Reading) -> None:
         state_model(settings, invocation, reading)
 
 
+def may_be_own_program(framework: str | None, *, is_read: bool) -> bool:
+    """Return whether a program may be its user's own: with NeMo or Megatron-Bridge where no reader knows it."""
+    return framework in OWN_PROGRAMS or (framework in RECIPE_FRAMEWORKS and not is_read)
+
+
 def name_framework(framework: str | None, trainer: str) -> str | None:
     """Return the framework of a program, with the trainer that it starts."""
+    if trainer in RECIPE_FRAMEWORKS:
+        return trainer
     if framework not in (None, ACCELERATE) or not trainer:
         return framework
     return f"{TRL} + {ACCELERATE}" if trainer == TRL and framework else trainer
@@ -162,6 +176,8 @@ def does_train(source: PythonSource | None) -> bool:
     """Return whether a program trains: it goes backward, or starts a trainer."""
     if source is None:
         return False
+    if find_recipe_framework(source):
+        return True
     names = {call.function for call in source.calls}
     is_fitted = "fit" in names and any("lightning" in name or "keras" in name for name in source.imports)
     return (
