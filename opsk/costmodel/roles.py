@@ -30,13 +30,14 @@ from opsk.costmodel.efficiency.efficiency import Efficiency, Spread
 from opsk.costmodel.memory.interval import NOTHING, Interval, add, spread
 from opsk.costmodel.memory.serving import GRAPHS, cache_bytes_per_token, engine_memory
 from opsk.costmodel.predict import predict_one
-from opsk.costmodel.sizes.parameters import total_parameters
+from opsk.costmodel.sizes.parameters import active_parameters, total_parameters
 from opsk.costmodel.table import PredictionTable
 from opsk.costmodel.uncertainty.chance import COVERED_SIGMAS, fit_probability
 from opsk.costmodel.uncertainty.verdict import Verdict, compute_verdict
 from opsk.hardware.spec import ClusterSpec
 from opsk.units import GIB
-from opsk.workload.plan import Loss, Plan, Sharding
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Loss, Plan, Sharding, Software
 from opsk.workload.roles import (
     OPTIMIZER_REST,
     OWN_GENERATION,
@@ -169,6 +170,7 @@ class _Job:
         """Return the job with its trained models predicted."""
         plan, short = _with_loss(roles.plan, roles), SHORT_UNPADDED if roles.is_padding_free else SHORT_TOKENS
         prediction = predict_one(roles.model, plan, cluster, efficiency)
+        is_megatron = plan.software is Software.MEGATRON_CORE
         critic = next((entry for entry in roles.held if entry.role is Role.CRITIC), None)
         trained = None
         if critic is not None:
@@ -184,13 +186,14 @@ class _Job:
                 critic.rests,
                 short=short,
                 is_known=critic.is_known,
+                has_gradient_buffer=is_megatron,
             )
         return cls(
             roles=roles,
             capacity=float(cluster.node.gpu.capacity_bytes),
             prediction=prediction,
             short=short,
-            actor=_trained(prediction, roles.rests, short=short),
+            actor=_trained(prediction, roles.rests, short=short, has_gradient_buffer=is_megatron),
             critic=trained,
         )
 
@@ -289,7 +292,9 @@ class _Job:
         rests in host memory passes through layer by layer; ZeRO-3 and FSDP gather two layers of the others.
         """
         plan, parameters = self.roles.plan, float(total_parameters(entry.model))
-        whole = parameters * entry.bits / 8.0 / (plan.tp * plan.pp)
+        of_experts = _count_experts(entry.model)
+        split = (parameters - of_experts) / plan.tp + of_experts / (plan.ep * (plan.etp or plan.tp))
+        whole = split / plan.pp * entry.bits / 8.0
         is_sharded = plan.sharding is Sharding.ZERO3
         shards = (plan.shard_gpus or plan.dp * plan.cp) if is_sharded else 1
         passing = (
@@ -343,6 +348,13 @@ class _Job:
         )
 
 
+def _count_experts(model: ModelShape) -> float:
+    """Return the parameters of routed experts: a token skips all of them but ``top_k`` of each layer's."""
+    if model.experts <= model.top_k:
+        return 0.0
+    return float(total_parameters(model) - active_parameters(model)) * model.experts / (model.experts - model.top_k)
+
+
 def _with_loss(plan: Plan, roles: RoleSet) -> Plan:
     """Return the plan with the loss of its framework: a head of one number has no logits."""
     if roles.has_scores:
@@ -350,7 +362,14 @@ def _with_loss(plan: Plan, roles: RoleSet) -> Plan:
     return replace(plan, loss=roles.loss) if roles.loss is not None and plan.loss is Loss.PLAIN else plan
 
 
-def _trained(prediction: PredictionTable, rests: frozenset[str], *, short: float, is_known: bool = True) -> _Trained:
+def _trained(
+    prediction: PredictionTable,
+    rests: frozenset[str],
+    *,
+    short: float,
+    is_known: bool = True,
+    has_gradient_buffer: bool = False,
+) -> _Trained:
     """Return what a trained model takes in its update and at rest."""
     parts = {name: float(size) for name, size in prediction.memory.components.items()}
     process = sum(parts[name] for name in _OF_PROCESS)
@@ -364,11 +383,13 @@ def _trained(prediction: PredictionTable, rests: frozenset[str], *, short: float
         expected=process + states + buffers + of_tokens,
         high=1.2 * process + size_high * (STATES_HIGH * states + TRANSIENT_HIGH * (buffers + of_tokens) + cached),
     )
-    staying = sum(
+    # Megatron's gradients are in a buffer of their own, which goes with the weights
+    buffer = parts["gradients"] if has_gradient_buffer and WEIGHTS_REST not in rests else 0.0
+    staying = buffer + sum(
         parts[name] for name, rest in zip(_STATES, (WEIGHTS_REST, OPTIMIZER_REST), strict=True) if rest not in rests
     )
     # gradients may stay in their buffers until the next update (DeepSpeed)
-    lingering = parts["gradients"] if not rests else 0.0
+    lingering = parts["gradients"] if not rests and not buffer else 0.0
     resting = Interval(
         low=0.5 * process + size_low * STATES_LOW * staying,
         expected=process + staying,

@@ -50,6 +50,13 @@ MEGATRON_AXES: Mapping[str, str] = MappingProxyType(
         "expert_model_parallel_size": "plan.ep",
     }
 )
-"""Settings of the section ``megatron`` of a role."""
+"""Settings of the section ``megatron`` of a role; all of them are 1 by default, and virtual stages are off."""
+MEGATRON, MEGATRON_SEQUENCE, EXPERT_TP = "megatron", "sequence_parallel", "expert_tensor_parallel_size"
+"""The section, and its settings for splitting norms, which is on, and for TP inside of experts: that of all layers."""
+MEGATRON_WEIGHTS_REST, MEGATRON_OPTIMIZER_REST = f"{MEGATRON}.param_offload", f"{MEGATRON}.optimizer_offload"
+"""Weights take their gradients with them (``offload_megatron_model_to_cpu`` in verl/utils/megatron_utils.py)."""
+MEGATRON_RECOMPUTE = f"{MEGATRON}.override_transformer_config.recompute_granularity"
+MEGATRON_OPTIMIZER = f"{MEGATRON}.use_distributed_optimizer"
+MEGATRON_LORA = f"{MODEL}.lora.rank"
 DEFAULT_CONFIGS = ("ppo_trainer", "ppo_trainer.yaml")
 MEGATRON_CONFIGS = ("ppo_megatron_trainer", "ppo_megatron_trainer.yaml")

@@ -77,6 +77,8 @@ def _capacity(text: str) -> float:
 
 
 LORA = "lora"
+ENGINE, MEGATRON_ENGINE = "engine", "megatron"
+"""Option of a workload whose framework runs on the engine of another, and the value for Megatron Core."""
 _MAX_DIGITS = 4
 _BASE_BITS = 16
 _FLAGS = ("lora_dropout", "keeps_base_inputs", "quantised_head", "upcast_base")
@@ -164,7 +166,9 @@ def fill_settings(filling: Filling) -> None:
     """Fill in the software, the formats of its states, and its options for stages and memory."""
     framework = filling.workload.framework
     if framework:
-        filling.values.setdefault("plan.software", _SOFTWARE.get(framework, Software.PYTORCH))
+        is_megatron = filling.options.get(ENGINE) == MEGATRON_ENGINE
+        software = Software.MEGATRON_CORE if is_megatron else _SOFTWARE.get(framework, Software.PYTORCH)
+        filling.values.setdefault("plan.software", software)
     fill_adapters(filling)
     filling.assume("plan.states", lambda: _states(filling))
     if filling.options.get("optimizer.offload") == "cpu" and not filling.has("plan.offload"):
@@ -232,7 +236,7 @@ def _states(filling: Filling) -> tuple[States, str] | None:
         return States.MIXED_16BIT_GRADIENTS, "gradients are kept in 16 bits (--main-grads-dtype)"
     if framework == MEGATRON_DEEPSPEED:
         return States.MIXED_16BIT_GRADIENTS, "DeepSpeed's engine keeps 16-bit gradients"
-    if framework and framework not in _SOFTWARE:
+    if framework and framework not in _SOFTWARE and filling.options.get(ENGINE) != MEGATRON_ENGINE:
         return States.AUTOCAST, f"{framework} keeps weights in fp32 and computes in 16 bits unless told otherwise"
     return States.MIXED, "16-bit weights, fp32 gradients and fp32 optimizer states"
 

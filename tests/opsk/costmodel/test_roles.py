@@ -74,6 +74,32 @@ def test_a_reference_takes_its_sharded_weights_where_it_is_on_the_gpu(place: Pla
     assert low <= size <= high
 
 
+MEGATRON = replace(
+    PLAN, tp=2, pp=2, dp=2, sharding=Sharding.ZERO1, states=States.MIXED, software=Software.MEGATRON_CORE
+)
+
+
+def test_megatrons_gradients_stay_in_their_buffer_and_go_with_the_weights() -> None:
+    # 7.6 billion parameters over tp 2 x pp 2: 2 + 4 bytes of weights and gradients, 12 / dp 2 of the optimizer
+    parameters = 7.6e9 / 4
+    at_rest, moved, all_moved = (
+        part(predict_roles(replace(ROLES, plan=MEGATRON, rests=rests), H100, DEFAULT), Phase.GENERATE, Role.ACTOR)
+        for rests in (frozenset[str](), frozenset({"weights"}), frozenset({"weights", "optimizer"}))
+    )
+    assert at_rest - moved == pytest.approx(parameters * (2 + 4) / GIB, rel=0.1)
+    assert at_rest - all_moved == pytest.approx(parameters * (2 + 4 + 12 / 2) / GIB, rel=0.1)
+
+
+def test_a_reference_of_experts_is_split_over_expert_parallel_ranks_too() -> None:
+    # Qwen3-30B-A3B: 29.0 of 30.5 billion parameters are experts' (48 layers x 128 x 3 x 2048 x 768)
+    model = replace(public_model("Qwen3-30B-A3B"), seq=1024)  # type: ignore[type-var]
+    reference = HeldModel(role=Role.REFERENCE, model=model, place=Place.GPU, bits=16)
+    plan = replace(MEGATRON, tp=4, pp=2, ep=4, dp=4)
+    memory = predict_roles(replace(ROLES, model=model, plan=plan, held=(reference,)), H100, DEFAULT)
+    expected = 2 * (1.5e9 / (4 * 2) + 29.0e9 / (4 * 4 * 2)) / GIB
+    assert part(memory, Phase.GENERATE, Role.REFERENCE) == pytest.approx(expected, rel=0.05)
+
+
 def test_a_reference_that_may_be_on_the_gpu_widens_the_range_upwards_only() -> None:
     none, perhaps = ROLES, replace(ROLES, held=(HeldModel(role=Role.REFERENCE, model=QWEN, place=Place.PERHAPS),))
     assert phases(perhaps)[Phase.UPDATE].low == phases(none)[Phase.UPDATE].low

@@ -2,8 +2,8 @@
 
 They are overrides of Hydra (``actor_rollout_ref.model.path=...``) after ``python -m verl.trainer.main_ppo`` or a recipe
 built on it, whatever starts it (srun, ``ray job submit``). Names and defaults: `opsk.frameworks.verl`. All models
-share all GPUs (``ResourcePoolManager`` in verl/single_controller/ray/base.py). What runs on Megatron instead of FSDP is
-recognised, and its memory is not predicted.
+share all GPUs (``ResourcePoolManager`` in verl/single_controller/ray/base.py). On Megatron instead of FSDP
+(``strategy=megatron``) all of them are split in the same way, unless a role has sizes of its own: those are not known.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 from opsk.frameworks import verl
 from opsk.workload import roles
 from opsk.workload.public_models.lookup import public_model
+from opsk.workload.settings import ENGINE, MEGATRON_ENGINE
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.role_settings import RoleSettings, find_opaque
@@ -57,6 +58,7 @@ def read_verl(match: Match, reading: Reading) -> None:
         return
     settings = RoleSettings(parse_assignments(program.words).get, findings, opaque=_find_opaque(program, match))
     findings.options[roles.METHOD] = settings.word(verl.ESTIMATOR, otherwise=verl.NEEDS_CRITIC) or "rl"
+    findings.options[ENGINE] = MEGATRON_ENGINE if _is_on_megatron(settings, match.invocation) else "fsdp"
     _read_model(settings, match.invocation, reading)
     _read_sizes(settings, findings, match.invocation)
     _read_engine(settings, findings)
@@ -101,7 +103,8 @@ def _read_model(settings: RoleSettings, invocation: Invocation, reading: Reading
         findings.options |= {"optimizer.offload": "cpu", "weights.offload": "cpu"}
     if any(settings.is_on(f"{verl.MODEL}.{name}") for name in verl.FUSED_LOSS):
         findings.options["loss.kernel"] = "fused"
-    if (recompute := settings.entry(f"{verl.MODEL}.{verl.RECOMPUTE}")) is not None:
+    is_megatron = findings.options[ENGINE] == MEGATRON_ENGINE
+    if not is_megatron and (recompute := settings.entry(f"{verl.MODEL}.{verl.RECOMPUTE}")) is not None:
         settings.state_switch("plan.recompute", recompute, on="full", off="none")
 
 
@@ -113,12 +116,8 @@ def _read_sizes(settings: RoleSettings, findings: Findings, invocation: Invocati
     nodes, per_node = findings.get("plan.nodes"), findings.get("plan.gpus_per_node")
     if nodes and per_node and is_open(findings, "plan.gpus"):
         state_derived(findings, "plan.gpus", nodes * per_node, f"nodes {nodes} × {per_node} GPUs", "plan.gpus_per_node")
-    strategy = settings.word(f"{verl.ACTOR}.{verl.STRATEGY}", otherwise=verl.SHARDED_BY_FSDP[0])
-    named = settings.config_name(invocation)
-    if strategy not in verl.SHARDED_BY_FSDP or named in verl.MEGATRON_CONFIGS:
-        settings.doubts.append((f"verl on {strategy if strategy not in verl.SHARDED_BY_FSDP else 'Megatron'}", 0))
-        for name, field in verl.MEGATRON_AXES.items():
-            state_number(findings, field, settings.entry(f"{verl.ACTOR}.megatron.{name}"))
+    if _is_on_megatron(settings, invocation):
+        _read_megatron(settings, findings, invocation)
     else:
         state_data_parallel_only(findings, "verl shards by FSDP, and splits nothing", invocation.line)
     prompt = settings.number(verl.PROMPT[0], otherwise=verl.PROMPT[1])
@@ -143,6 +142,43 @@ def _read_sizes(settings: RoleSettings, findings: Findings, invocation: Invocati
     settings.state_option(roles.PADDING_FREE, f"{verl.MODEL}.{verl.PADDING_FREE}", otherwise=True)
     has_entropy = settings.word(f"{verl.ACTOR}.{verl.ENTROPY}", otherwise="0") not in ("0", "0.0")
     findings.options[roles.LOSS_BYTES] = "medium" if has_entropy else "low"
+
+
+def _is_on_megatron(settings: RoleSettings, invocation: Invocation) -> bool:
+    """Return whether Megatron trains the actor; another engine than that or FSDP is doubted."""
+    strategy = settings.word(f"{verl.ACTOR}.{verl.STRATEGY}", otherwise="")
+    if strategy and strategy not in (*verl.SHARDED_BY_FSDP, verl.MEGATRON):
+        settings.doubt(f"{verl.ACTOR}.{verl.STRATEGY}", f"verl on {strategy[:40]}")
+    return strategy == verl.MEGATRON or settings.config_name(invocation) in verl.MEGATRON_CONFIGS
+
+
+def _read_megatron(settings: RoleSettings, findings: Findings, invocation: Invocation) -> None:
+    """State how Megatron splits the models, which is the same for all roles, and what it recomputes."""
+    section, line = f"{verl.ACTOR}.{verl.MEGATRON}", invocation.line
+    for name, field in verl.MEGATRON_AXES.items():
+        entry = settings.entry(f"{section}.{name}")
+        if entry is not None and (entry.why or str(entry.value).lower() not in ("null", "none")):
+            state_number(findings, field, entry)
+        elif field != "plan.vpp":
+            findings.state(field, 1, line, f"{verl.MEGATRON}.{name} is 1 by default")
+    on_off = settings.is_on(f"{section}.{verl.MEGATRON_SEQUENCE}", otherwise=True)
+    findings.state("plan.sequence_parallel", on_off and (findings.get("plan.tp") or 1) > 1, line, "verl's default")
+    is_sharded = settings.is_on(f"{verl.ACTOR}.{verl.MEGATRON_OPTIMIZER}", otherwise=True)
+    findings.state("plan.sharding", "zero1" if is_sharded else "none", line, "verl's distributed optimizer")
+    recompute = settings.word(f"{verl.ACTOR}.{verl.MEGATRON_RECOMPUTE}", otherwise="none")
+    if recompute in ("full", "selective", "none"):
+        place = settings.place(f"{verl.ACTOR}.{verl.MEGATRON_RECOMPUTE}")
+        text = place.text if place is not None else "verl recomputes nothing on Megatron by default"
+        findings.state("plan.recompute", recompute, place.line if place is not None else line, text)
+    if (tp := settings.entry(f"{section}.{verl.EXPERT_TP}")) is not None and tp.value and not tp.why:
+        findings.options["expert.tensor"] = str(tp.value)[:20]
+    if settings.number(verl.MEGATRON_LORA, otherwise=0):
+        settings.doubt(verl.MEGATRON_LORA, "adapters on Megatron")
+    others = (verl.REFERENCE, *((verl.CRITIC,) if _has_critic(settings) else ()))
+    for role, name in ((role, name) for role in others for name in verl.MEGATRON_AXES):
+        given, own = settings.entry(f"{role}.{verl.MEGATRON}.{name}"), settings.entry(f"{section}.{name}")
+        if given is not None and str(given.value) != str(own.value if own is not None else 1):
+            settings.doubt(f"{role}.{verl.MEGATRON}.{name}", "it differs from the actor's")
 
 
 def _read_batch(settings: RoleSettings, findings: Findings, *, gpus: int | None, split: int, line: int) -> None:
@@ -173,7 +209,10 @@ def _read_batch(settings: RoleSettings, findings: Findings, *, gpus: int | None,
 
 def _list_rests(settings: RoleSettings, section: str) -> str:
     """Return what a trained model moves to host memory between its updates."""
-    rows = ((verl.WEIGHTS_REST, roles.WEIGHTS_REST), (verl.OPTIMIZER_REST, roles.OPTIMIZER_REST))
+    weights = (verl.WEIGHTS_REST, verl.MEGATRON_WEIGHTS_REST)
+    optimizer = (verl.OPTIMIZER_REST, verl.MEGATRON_OPTIMIZER_REST)
+    is_megatron = settings.findings.options.get(ENGINE) == MEGATRON_ENGINE
+    rows = ((weights[is_megatron], roles.WEIGHTS_REST), (optimizer[is_megatron], roles.OPTIMIZER_REST))
     return " ".join(word for name, word in rows if settings.is_on(f"{section}.{name}"))
 
 
@@ -211,6 +250,11 @@ def _read_reference(settings: RoleSettings, findings: Findings) -> None:
     """
     if not any(settings.is_on(name) for name in verl.KL) or ADAPTERS in findings.options:
         return
+    if findings.options.get(ENGINE) == MEGATRON_ENGINE:
+        is_host = settings.is_on(f"{verl.REFERENCE}.{verl.MEGATRON_WEIGHTS_REST}")
+        findings.options[roles.REFERENCE] = (roles.Place.HOST if is_host else roles.Place.GPU).value
+        findings.options[roles.REFERENCE_BITS] = "16"
+        return
     is_host = settings.is_on(f"{verl.REFERENCE}.{verl.WEIGHTS_REST}")
     findings.options[roles.REFERENCE] = (roles.Place.HOST if is_host else roles.Place.PERHAPS).value
     findings.options[roles.REFERENCE_BITS] = "32"
@@ -219,16 +263,22 @@ def _read_reference(settings: RoleSettings, findings: Findings) -> None:
 def _read_critic(settings: RoleSettings, findings: Findings) -> None:
     """State the value function, where the estimator of advantages has one."""
     section = verl.CRITIC
-    usual = settings.word(verl.ESTIMATOR, otherwise=verl.NEEDS_CRITIC) == verl.NEEDS_CRITIC
-    if not settings.is_on(f"{section}.enable", otherwise=usual):
+    if not _has_critic(settings):
         return
     findings.options[roles.CRITIC] = roles.Place.GPU.value
     _name(settings, f"{section}.model.path", roles.CRITIC_MODEL, findings)
     micro = settings.number(f"{section}.{verl.MICRO}", otherwise=findings.get("plan.micro_batch") or 1)
     if micro:
         findings.options[roles.CRITIC_BATCH] = str(micro)
-    if rests := _list_rests(settings, f"{section}.model"):
+    is_megatron = findings.options.get(ENGINE) == MEGATRON_ENGINE
+    if rests := _list_rests(settings, section if is_megatron else f"{section}.model"):
         findings.options[roles.CRITIC_RESTS] = rests
+
+
+def _has_critic(settings: RoleSettings) -> bool:
+    """Return whether there is a value function."""
+    usual = settings.word(verl.ESTIMATOR, otherwise=verl.NEEDS_CRITIC) == verl.NEEDS_CRITIC
+    return settings.is_on(f"{verl.CRITIC}.enable", otherwise=usual)
 
 
 def _read_reward(settings: RoleSettings, findings: Findings) -> None:

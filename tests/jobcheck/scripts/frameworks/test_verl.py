@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from opsk.workload.completion import complete
+from opsk.workload.plan import Recompute, Sharding, Software, States
 from opsk.workload.workload import Workload
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import find_unknown_reason
 from opsk_jobcheck.scripts.script import read_script
@@ -19,6 +21,9 @@ GRPO = (
     "actor_rollout_ref.rollout.gpu_memory_utilization=0.6 "
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=20 trainer.n_gpus_per_node=8 trainer.nnodes=1"
 )
+
+
+MEGATRON = "--config-name=ppo_megatron_trainer.yaml actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2"
 
 
 def read(
@@ -67,8 +72,9 @@ def test_each_role_is_read_from_its_section(more: str, option: str, value: str |
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ("actor_rollout_ref.actor.strategy=megatron", "verl on megatron"),
-        ("--config-name=ppo_megatron_trainer.yaml", "verl on Megatron"),
+        ("actor_rollout_ref.actor.strategy=veomni", "verl on veomni"),
+        (f"{MEGATRON} actor_rollout_ref.ref.megatron.tensor_model_parallel_size=4", "differs from the actor's"),
+        (f"{MEGATRON} actor_rollout_ref.model.lora.rank=16", "adapters on Megatron"),
         ("--config-name=mine", "the settings are in mine"),
         ("actor_rollout_ref.rollout.gpu_memory_utilization=$UTIL", "gpu_memory_utilization"),
         ("actor_rollout_ref.rollout.tensor_model_parallel_size=$1", "tensor_model_parallel_size"),
@@ -80,6 +86,42 @@ def test_what_is_not_known_leaves_the_memory_unknown_and_the_values_read(more: s
     assert reason in (find_unknown_reason(workload.options) or "")
     assert workload.plan.micro_batch == 40
     assert not [name for name, _ in workload.options if name.startswith(("roles.", "rollout."))]
+
+
+def test_on_megatron_all_models_are_split_as_the_actor_is() -> None:
+    """Names and defaults: verl/trainer/config/engine/megatron.yaml of verl 0.7, legacy_ppo_megatron_trainer.yaml."""
+    axes = "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2"
+    workload = read(f"{MEGATRON} {axes}")
+    plan, options = workload.plan, dict(workload.options)
+    assert (plan.tp, plan.pp, plan.cp, plan.ep, plan.vpp) == (2, 2, 1, 1, None)
+    assert (plan.sequence_parallel, plan.sharding, plan.recompute) == (True, Sharding.ZERO1, Recompute.NONE)
+    assert (options["roles.reference"], options["roles.reference.bits"]) == ("gpu", "16")
+    complete_plan = complete(workload).plan
+    assert complete_plan is not None
+    assert (complete_plan.software, complete_plan.states) == (Software.MEGATRON_CORE, States.MIXED)
+    assert "trainable" not in options
+
+
+@pytest.mark.parametrize(
+    ("more", "name", "value"),
+    [
+        ("actor_rollout_ref.actor.megatron.param_offload=True", "roles.actor.rests", "weights"),
+        ("actor_rollout_ref.actor.megatron.optimizer_offload=True", "roles.actor.rests", "optimizer"),
+        ("actor_rollout_ref.actor.fsdp_config.param_offload=True", "roles.actor.rests", None),
+        ("actor_rollout_ref.ref.megatron.param_offload=True", "roles.reference", "host"),
+        ("algorithm.adv_estimator=gae critic.megatron.param_offload=True", "roles.critic.rests", "weights"),
+        ("actor_rollout_ref.actor.megatron.expert_tensor_parallel_size=1", "expert.tensor", "1"),
+    ],
+)
+def test_what_rests_in_host_memory_on_megatron(more: str, name: str, value: str | None) -> None:
+    more = f"{MEGATRON} {more.replace('algorithm.', 'critic.enable=True algorithm.')}"
+    assert dict(read(more).options).get(name) == value
+
+
+def test_what_megatron_recomputes_is_in_its_own_section() -> None:
+    setting = "actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=full"
+    assert read(f"{MEGATRON} +{setting}").plan.recompute is Recompute.FULL
+    assert read(f"{MEGATRON} actor_rollout_ref.model.enable_gradient_checkpointing=True").plan.recompute is not None
 
 
 def test_arguments_that_are_passed_on_add_nothing_to_a_job_without_arguments() -> None:
