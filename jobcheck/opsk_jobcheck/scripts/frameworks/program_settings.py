@@ -141,6 +141,8 @@ class ProgramSettings:
 
     def is_active(self, call: Call) -> bool | None:
         """Return whether a call is made, as far as the settings in its conditions say; ``None`` where they do not."""
+        if not call.conditions:
+            return True
         results: list[bool | None] = []
         for condition in call.conditions:
             entry = self.resolve(Value(name=condition.lstrip("-"))) if condition != "?" else Entry(why="?")

@@ -61,6 +61,7 @@ _PACKAGES = frozenset(
     }
 )
 """Packages that are installed, not beside a program."""
+_NO_EXPRESSIONS = frozenset({"ctx", "op"})
 _ASSIGNED = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
 
@@ -81,6 +82,10 @@ class Value:
     def is_dtype(self) -> bool:
         """Whether it is, or may be, a number format of less than 32 bits."""
         return str(self.literal) in ("torch.bfloat16", "torch.float16", "torch.half") or "dtype" in self.name
+
+
+_NO_VALUE = Value()
+_EMPTY: Mapping[str, Value] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,14 +130,23 @@ class PythonSource:
     lists: Mapping[str, Name] = field(default_factory=dict)
     changed: Mapping[str, int] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()
+    by_function: Mapping[str, tuple[Call, ...]] = field(default_factory=dict)
     assignments: tuple[Assignment, ...] = ()
     divided: frozenset[str] = frozenset()
     lines: tuple[str, ...] = ()
     why: str = ""
 
+    @property
+    def functions(self) -> Iterable[str]:
+        """The names of the functions that are called, each once."""
+        return self.by_function.keys()
+
     def find_calls(self, *functions: str) -> Iterator[Call]:
-        """Yield the calls of functions of these names."""
-        return (call for call in self.calls if call.function in functions)
+        """Yield the calls of functions of these names, in their order."""
+        names = [name for name in functions if name in self.by_function]
+        if len(names) < 2:
+            return iter(self.by_function[names[0]] if names else ())
+        return (call for call in self.calls if call.function in names)
 
     def get_line(self, line: int) -> str:
         """Return the text of a line."""
@@ -186,10 +200,19 @@ def join_sources(source: PythonSource, other: PythonSource) -> PythonSource:
         lists=MappingProxyType({**other.lists, **source.lists}),
         changed=MappingProxyType({**other.changed, **source.changed}),
         calls=(*source.calls, *other.calls),
+        by_function=_group((*source.calls, *other.calls)),
         assignments=(*source.assignments, *other.assignments),
         divided=source.divided | other.divided,
         lines=(*source.lines, *other.lines),
     )
+
+
+def _group(calls: Iterable[Call]) -> Mapping[str, tuple[Call, ...]]:
+    """Return calls by the name of their function."""
+    groups: dict[str, list[Call]] = {}
+    for call in calls:
+        groups.setdefault(call.function, []).append(call)
+    return MappingProxyType({name: tuple(rows) for name, rows in groups.items()})
 
 
 def _shift(values: Mapping[str, Value], lines: int) -> dict[str, Value]:
@@ -226,7 +249,12 @@ class _Reader:
             self._read_statement(statement, conditions, depth)
 
     def _read_statement(self, statement: ast.stmt, conditions: Name, depth: int) -> None:
-        if isinstance(statement, ast.Import):
+        if isinstance(statement, ast.Expr):
+            self._read_expressions((statement.value,), conditions)
+        elif isinstance(statement, ast.Assign):
+            self._read_assignment(statement, conditions, is_top=depth == 0)
+            self._read_expressions((*statement.targets, statement.value), conditions)
+        elif isinstance(statement, ast.Import):
             self.imports.update(name.name for name in statement.names)
         elif isinstance(statement, ast.ImportFrom):
             self.imports.update(f"{statement.module or ''}.{name.name}" for name in statement.names)
@@ -259,9 +287,11 @@ class _Reader:
 
     def _read_parts(self, statement: ast.stmt, conditions: Name, depth: int) -> None:
         """Read the expressions and blocks of a statement."""
-        for _, part in ast.iter_fields(statement):
-            rows = part if isinstance(part, list) else [part]
-            for row in rows:
+        for name in statement._fields:
+            part = getattr(statement, name, None)
+            if part is None or part.__class__ is str:
+                continue
+            for row in part if part.__class__ is list else (part,):
                 if isinstance(row, ast.expr):
                     self._read_expressions([row], conditions)
                 elif isinstance(row, ast.stmt):
@@ -277,18 +307,25 @@ class _Reader:
         while waiting and self.nodes <= MAX_NODES:
             node = waiting.pop()
             self.nodes += 1
-            kind = type(node)
+            kind = node.__class__
             if kind is ast.Constant or kind is ast.Name:
+                continue
+            if kind is ast.Attribute:
+                waiting.append(node.value)  # type: ignore[attr-defined]
                 continue
             if isinstance(node, ast.Call):
                 self._read_call(node, conditions)
-            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
+                waiting.append(node.func)
+                waiting += node.args
+                waiting += [word.value for word in node.keywords]
+                continue
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
                 self.divided.add(_get_name(node.left))
             for name in node._fields:  # as ast.iter_child_nodes, in half its time
                 part = getattr(node, name, None)
                 if part.__class__ is list:
                     waiting += [item for item in part if isinstance(item, ast.AST)]
-                elif name != "ctx" and isinstance(part, ast.AST):
+                elif name not in _NO_EXPRESSIONS and isinstance(part, ast.AST):
                     waiting.append(part)
 
     def _read_assignment(
@@ -331,8 +368,10 @@ class _Reader:
             self.cli_names |= {part.id for part in rows if isinstance(part, ast.Name)}
         if function == "requires_grad_" and call.args and getattr(call.args[0], "value", True) is False:
             function = FREEZES
-        keywords = {word.arg: _parse_value(word.value) for word in call.keywords if word.arg}
-        first = _parse_value(call.args[0]) if call.args else Value()
+        keywords: Mapping[str, Value] = _EMPTY
+        if call.keywords:
+            keywords = {word.arg: _parse_value(word.value) for word in call.keywords if word.arg}
+        first = _parse_value(call.args[0]) if call.args else _NO_VALUE
         owner = _get_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         self.calls.append(
             Call(
@@ -393,6 +432,7 @@ class _Reader:
             lists=MappingProxyType(lists),
             changed=MappingProxyType(self.changed),
             calls=tuple(self.calls),
+            by_function=_group(self.calls),
             assignments=tuple(self.assignments),
             divided=frozenset(self.divided),
             lines=tuple(self.text.split("\n")),
@@ -445,6 +485,8 @@ def _get_path(node: ast.expr) -> str:
 def _parse_value(node: ast.expr) -> Value:
     """Return a literal, or the name that a value is taken from."""
     line = node.lineno
+    if isinstance(node, ast.Name):
+        return Value(name=node.id, line=line)
     if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, str | int | float)):
         return Value(literal=node.value, line=line, is_known=True)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):

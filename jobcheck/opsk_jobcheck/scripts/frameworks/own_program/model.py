@@ -25,6 +25,7 @@ from opsk_jobcheck.scripts.settings.reader import Reading
 _NO_MODELS = re.compile(r"Token|Process|Config|FeatureExtractor|Schedul|Generation")
 """Classes whose ``from_pretrained`` loads no model."""
 _OTHER_MODELS = re.compile(r"(DPO|KTO|GRPO|PPO\w*|RLOO|GKD|XPO|NashMD|OnlineDPO)Trainer")
+_QUANTISERS = frozenset({"load_in_4bit", "load_in_8bit"})
 _OF_ADAPTERS = frozenset({LORA, "get_peft_model", "BitsAndBytesConfig"})
 _OPTIMIZERS = re.compile(
     r"(?:Fused|Deepspeed|Paged|DeepSpeedCPU)?(Adam|AdamW|SGD|Adafactor|Lion|AdaBelief|LAMB|Lamb|Muon|Shampoo|SOAP"
@@ -121,10 +122,13 @@ def state_trained_part(settings: ProgramSettings, reading: Reading, *, framework
         findings.options.pop(TRAINABLE, None)
     elif TRAINABLE in findings.options:
         return
+    parts = {name for name in source.functions if _get_part(name)}
     for call in source.calls:
+        if call.function not in parts and _QUANTISERS.isdisjoint(call.keywords):
+            continue
         if (find_loss(call.function) and trainers) or (has_adapters and call.function in _OF_ADAPTERS):
             continue
-        quantised = [call.keywords[name] for name in ("load_in_4bit", "load_in_8bit") if name in call.keywords]
+        quantised = [call.keywords[name] for name in _QUANTISERS if name in call.keywords]
         is_quantised = not has_adapters and any(not value.is_known or value.literal for value in quantised)
         what = "the weights are quantized" if is_quantised else _get_part(call.function)
         if what and settings.is_active(call) is not False:
@@ -160,10 +164,8 @@ def _state_optimizer(settings: ProgramSettings, reading: Reading) -> None:
     """State an optimizer other than Adam."""
     if settings.source is None or "optimizer.name" in reading.findings.options:
         return
-    names = [
-        call.function
-        for call in settings.source.calls
-        if _OPTIMIZERS.fullmatch(call.function) and settings.is_active(call) is not False
-    ]
+    known = [name for name in settings.source.functions if _OPTIMIZERS.fullmatch(name)]
+    active = (call for call in settings.source.find_calls(*known) if settings.is_active(call) is not False)
+    names = [call.function for call in active]
     if names and not any(name.removeprefix("Fused") in ("Adam", "AdamW") for name in names):
         reading.findings.options["optimizer.name"] = names[0].lower()[:40]
