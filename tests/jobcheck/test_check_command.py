@@ -279,10 +279,21 @@ def test_named_files_are_read_beside_the_script(script: Path) -> None:
     assert answer(script)[1]["workload"]["plan"]["micro_batch"] == 2
 
 
-@pytest.mark.parametrize("name", ["/proc/kmsg", "pipe", "/dev/stdin", "a" * 5000, ".", "loop", "/proc/self/mem"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("/proc/kmsg", "pipe", "/dev/stdin", "a" * 5000, ".", "loop", "/proc/self/mem"),
+        *("to-zero.sh", "to-pipe.sh", "to-nothing.sh", "turn/turn/turn/a.sh", "large.sh"),
+    ],
+)
 def test_named_files_that_cannot_be_read_do_no_harm(script: Path, name: str) -> None:
     os.mkfifo(script.parent / "pipe")
     (script.parent / "loop").symlink_to("loop")
+    (script.parent / "to-zero.sh").symlink_to("/dev/zero")
+    (script.parent / "to-pipe.sh").symlink_to("pipe")
+    (script.parent / "to-nothing.sh").symlink_to("nothing")
+    (script.parent / "turn").symlink_to(".")
+    (script.parent / "large.sh").write_bytes(b"MBS=2\n" * 900_000)
     script.write_text(megatron_script(FITS).replace("srun", f"source {name}\nsrun"))
     assert answer(script)[0] == 0
 

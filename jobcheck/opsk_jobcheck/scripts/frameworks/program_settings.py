@@ -168,6 +168,8 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
     settings = ProgramSettings(
         given=[(name.lstrip("+"), entry) for name, entry in given.items()], source=source, file=file
     )
+    if source is None and (why := _explain_unread(program, invocation, reading)):
+        settings.closed = why
     for path in _list_files(program, given)[:MAX_FILES]:
         if path.shown.endswith(".py"):
             text, shown = _read_text(path, invocation, reading)
@@ -189,8 +191,7 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
 
 def read_source(program: Program, invocation: Invocation, reading: Reading) -> tuple[PythonSource | None, str]:
     """Return what the program's file and its parts state, and the file's path."""
-    name = f"{program.name.replace('.', '/')}.py" if program.is_module else program.name
-    if not name.endswith(".py") or "\N{HORIZONTAL ELLIPSIS}" in name:
+    if not (name := _get_file(program)):
         return None, ""
     text, file = _read_text(literal(name, invocation.line), invocation, reading)
     source = read_python(text) if text is not None else None
@@ -203,6 +204,19 @@ def read_source(program: Program, invocation: Invocation, reading: Reading) -> t
         if text is not None and not (other := read_python(text)).why:
             source = join_sources(source, other)
     return source, file
+
+
+def _explain_unread(program: Program, invocation: Invocation, reading: Reading) -> str:
+    """Return why a program whose text is at hand was not read; empty where there is no text."""
+    name = _get_file(program)
+    text, file = _read_text(literal(name, invocation.line), invocation, reading) if name else (None, "")
+    return f"it may be in {file[-80:]}, which opsk cannot read: {read_python(text).why}" if text is not None else ""
+
+
+def _get_file(program: Program) -> str:
+    """Return the path of a program's Python file; empty where it has none, or its name is cut."""
+    name = f"{program.name.replace('.', '/')}.py" if program.is_module else program.name
+    return name if name.endswith(".py") and "\N{HORIZONTAL ELLIPSIS}" not in name else ""
 
 
 def _read_text(path: Text, invocation: Invocation, reading: Reading) -> tuple[str | None, str]:

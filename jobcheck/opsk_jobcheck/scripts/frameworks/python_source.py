@@ -156,18 +156,20 @@ class PythonSource:
 @lru_cache(maxsize=32)
 def read_python(text: str) -> PythonSource:
     """Return what a program's text states; one that cannot be parsed has a ``why``; never raises."""
-    if len(text) > MAX_CHARS or text.count("{") > MAX_BRACES:
-        return PythonSource(why="it is longer than opsk reads")
+    if text.count("{", 0, MAX_CHARS) > MAX_BRACES:
+        return PythonSource(why="it has more braces than opsk reads")
+    if len(text) > MAX_CHARS:
+        return PythonSource(why=f"it is longer than the {MAX_CHARS} characters that opsk reads")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(text)
+            tree = ast.parse(text.removeprefix("\ufeff"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return PythonSource(why="it is no Python that can be read")
+        return PythonSource(why="it is no Python 3, or nested too deep")
     reader = _Reader(text)
     reader.read_block(tree.body, (), depth=0)
     if reader.nodes > MAX_NODES:
-        return PythonSource(why="it holds more than opsk reads")
+        return PythonSource(why="it has more, or deeper, statements than opsk reads")
     return reader.build()
 
 
