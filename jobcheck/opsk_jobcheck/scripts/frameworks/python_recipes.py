@@ -15,7 +15,7 @@ from opsk.frameworks.nemo import NAMES_2, NUMBERS_2, SEQUENCE_PARALLEL_2
 from opsk.frameworks.nemo_recipes import EVERY, RECIPES
 from opsk.workload.workload import OwnName
 from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings
-from opsk_jobcheck.scripts.frameworks.python_source import Call, PythonSource
+from opsk_jobcheck.scripts.frameworks.python_source import Call, PythonSource, Value
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.findings import Findings, state_number, state_truth, state_word
 from opsk_jobcheck.scripts.settings.reader import Reading
@@ -26,17 +26,23 @@ _PRETRAIN, _FINETUNE = "pretrain_recipe", "finetune_recipe"
 _RECOMPUTE = "model.config.recompute_granularity"
 _NEMO_SWITCHES: Mapping[str, str] = {SEQUENCE_PARALLEL_2: "plan.sequence_parallel"}
 _RECOMPUTE_WORDS: Mapping[str, object] = {"full": "full", "selective": "selective", "none": "none"}
-_UNSURE = {
+_OTHER_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "plan.precision": ("trainer.plugins",),
     "plan.sharding": ("optim", "trainer.strategy.ddp", "trainer.strategy.fsdp"),
-    "plan.recompute": ("model.config.recompute_",),
+    "plan.recompute": (_RECOMPUTE, "model.config.recompute_method", "model.config.recompute_modules"),
+    "plan.sequence_parallel": (SEQUENCE_PARALLEL_2,),
 }
-"""Settings after which what every recipe sets is not known."""
+"""Settings beside the numbers after which what a recipe sets is not known."""
+_ELSEWHERE = ("SlurmExecutor", "SkypilotExecutor", "DGXCloudExecutor", "LeptonExecutor")
+"""Executors that start the training as another job."""
+_TAKES_OVERRIDES = ("parse_known_args", "parse_hydra_overrides", "process_config_with_overrides", "parse_cli_args")
 
 
 def find_recipe_framework(source: PythonSource | None) -> str:
     """Return the framework whose recipe a program configures, empty where it configures none."""
     if source is None:
+        return ""
+    if any(source.find_calls(*_ELSEWHERE)) and not any(source.find_calls("LocalExecutor")):
         return ""
     if any(source.find_calls(_PRETRAIN, _FINETUNE)) and any(name.startswith("nemo.") for name in source.imports):
         return NEMO
@@ -63,6 +69,8 @@ def state_python_recipe(settings: ProgramSettings, reading: Reading) -> str:
     if (entry := given.get(_RECOMPUTE)) is not None:
         word = replace(entry, value="none") if entry.value is None and not entry.why else entry
         state_word(findings, "plan.recompute", word, _RECOMPUTE_WORDS)
+    if not any(source.find_calls(*_TAKES_OVERRIDES)):
+        reading.own_names = ()
     if framework == NEMO:
         _state_nemo_recipe(settings, source, given, reading)
     return framework
@@ -79,13 +87,23 @@ def state_recipe(name: str, given: Mapping[str, Entry], reading: Reading, *, lin
     recipe, findings = RECIPES.get(name), reading.findings
     if recipe is None:
         return False
-    if not any(key.startswith("model.") for key in given if not key.startswith(_RECOMPUTE[:23])):
+    if not any(_touches(key, "model") and not key.startswith("model.config.recompute_") for key in given):
         reading.model_name = recipe.model
     for field, value in {**EVERY, **recipe.values}.items():
-        is_unsure = any(key.startswith(prefix) for prefix in _UNSURE.get(field, ()) for key in given)
-        if field not in findings.values and field not in findings.unknown and not is_unsure:
+        names = [*_OTHER_SETTINGS.get(field, ()), *(name for name, stated in NUMBERS_2.items() if stated == field)]
+        key = next((key for key in given if any(_touches(key, name) for name in names)), None)
+        if field in findings.values or field in findings.unknown:
+            continue
+        if key is None:
             findings.state(field, value, line, f"recipe {name} of NeMo 2", file=file)
+        elif given[key].value is None:
+            findings.mark_unknown(field, given[key].why or f"{key} is replaced", given[key].line, file=given[key].file)
     return True
+
+
+def _touches(key: str, name: str) -> bool:
+    """Return whether a setting is another one, a part of it, or the whole that it is a part of."""
+    return key == name or key.startswith(f"{name}.") or name.startswith(f"{key}.")
 
 
 def _collect(settings: ProgramSettings, source: PythonSource) -> dict[str, Entry]:
@@ -103,7 +121,16 @@ def _collect(settings: ProgramSettings, source: PythonSource) -> dict[str, Entry
             why = f"the program may set another value ({settings.file}, line {entry.line})"
             entry = replace(entry, value=None, why=why)
         given[assignment.path] = entry
+        for name, value in _find_arguments(source, entry.line).items():
+            part = replace(settings.resolve(value), text=entry.text, file=settings.file, line=entry.line)
+            given[f"{assignment.path}.{name}"] = replace(part, value=None, why=entry.why) if is_active is None else part
     return given
+
+
+def _find_arguments(source: PythonSource, line: int) -> Mapping[str, Value]:
+    """Return the arguments of the configuration that is assigned on a line: ``run.Config(Data, seq_length=8192)``."""
+    calls = [call for call in source.calls if call.line == line and call.keywords]
+    return calls[0].keywords if len(calls) == 1 else {}
 
 
 def _state_nemo_recipe(

@@ -476,12 +476,13 @@ def _get_name(node: ast.AST | None) -> str:
 
 
 def _get_path(node: ast.expr) -> str:
-    """Return the names below an object, with dots between them; empty for what is not an attribute of an attribute."""
+    """Return the names below an object, with dots between them; empty for what is no attribute, or one of ``self``."""
     names: list[str] = []
     while isinstance(node, ast.Attribute) and len(names) < MAX_PATH:
         names.append(node.attr)
         node = node.value
-    return ".".join(reversed(names)) if isinstance(node, ast.Name) and len(names) > 1 else ""
+    is_object = isinstance(node, ast.Name) and node.id not in ("self", "cls", "args")
+    return ".".join(reversed(names)) if is_object else ""
 
 
 def _parse_value(node: ast.expr) -> Value:

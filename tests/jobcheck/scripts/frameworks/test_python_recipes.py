@@ -48,10 +48,27 @@ def test_what_the_program_sets_comes_before_what_the_recipe_sets() -> None:
         ("recipe.trainer.plugins = bf16_with_fp8_mixed()\n", "precision"),
         ("recipe.optim.config.use_distributed_optimizer = False\n", "sharding"),
         ("recipe.model.config.recompute_modules = ['core_attn']\n", "recompute"),
+        ("recipe.data = run.Config(Data, paths=p)\n", "micro_batch"),
+        ("recipe.trainer.strategy = run.Config(nl.FSDPStrategy)\n", "tp"),
+        ("recipe.trainer = trainer()\n", "precision"),
+        ("recipe.optim = adam()\n", "sharding"),
     ],
 )
 def test_what_the_program_may_change_is_not_known(lines: str, field: str) -> None:
     assert getattr(read(f"{NEMO}{MAKE}{lines}{RUN}").plan, field) is None
+
+
+def test_what_replaces_a_part_of_the_recipe_is_read_and_the_rest_of_that_part_is_not_known() -> None:
+    data = "recipe.data = run.Config(\n    Data, paths=paths, seq_length=4096, global_batch_size=64)\n"
+    workload = read(f"{NEMO}{MAKE}{data}{RUN}")
+    assert (workload.model.seq, workload.plan.global_batch, workload.plan.micro_batch) == (4096, 64, None)
+    assert workload.plan.cp == 2
+    assert read(f"{NEMO}{MAKE}recipe.model = my_model()\n{RUN}").model.name is None
+
+
+def test_a_program_that_submits_another_job_does_not_train() -> None:
+    source = f"{NEMO}{MAKE}{RUN.replace('LocalExecutor', 'SlurmExecutor')}"
+    assert not read(source).is_training
 
 
 def test_a_flag_of_the_program_decides_where_it_is_given() -> None:

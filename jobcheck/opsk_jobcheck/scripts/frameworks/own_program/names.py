@@ -20,15 +20,7 @@ _OPEN_PARSERS = frozenset(
     {
         *("HfArgumentParser", "TrlParser", "parse_known_args", "parse_args_into_dataclasses", "add_config_arguments"),
         *("parse_intermixed_args", "parse_known_intermixed_args", "add_argparse_args", "CLI", "LightningCLI", "cli"),
-        *(
-            "Fire",
-            "from_cli",
-            "compose",
-            "parse_dataclasses",
-            "load_from_yaml",
-            "parse_args_and_config",
-            "parse_yaml_file",
-        ),
+        *("Fire", "from_cli", "compose", "parse_dataclasses", "parse_args_and_config", "parse_yaml_file"),
     }
 )
 """Calls after which flags are accepted that the program's text does not list."""
