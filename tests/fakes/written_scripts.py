@@ -118,6 +118,41 @@ def _write_own(truth: Truth, random: Random) -> tuple[str, str, dict[str, str], 
     return "", f"train.py --micro_batch_size {truth.micro}", {"train.py": source}, stated
 
 
+def _write_recipe(truth: Truth, random: Random) -> tuple[str, str, dict[str, str], dict[str, object]]:
+    whole = truth.micro * truth.steps * truth.nodes * GPUS
+    data = [f"recipe.data.micro_batch_size = {truth.micro}", f"recipe.data.seq_length = {truth.seq}"]
+    if random.random() < 0.5:
+        words = f"micro_batch_size={truth.micro}, seq_length={truth.seq}, global_batch_size={whole}"
+        data = [f"recipe.data = run.Config(llm.PreTrainingDataModule, paths=paths, {words})"]
+    else:
+        data.append(f"recipe.data.global_batch_size = {whole}")
+    source = (
+        "import nemo_run as run\nfrom nemo.collections import llm\npaths = ['/data/a']\n"
+        f"recipe = llm.llama3_8b.pretrain_recipe(dir='/out', num_nodes={truth.nodes}, num_gpus_per_node=8)\n"
+        f"recipe.trainer.strategy.tensor_model_parallel_size = {truth.tp}\n" + "\n".join(data) + "\n"
+        "recipe.trainer.max_steps = 100\nrun.run(recipe, direct=True)\n"
+    )
+    stated = {"model.name": "llama3_8b", "plan.tp": truth.tp, "plan.cp": 2, "plan.global_batch": whole}
+    return "", "train.py", {"train.py": source}, stated
+
+
+def _write_adapters(truth: Truth, random: Random) -> tuple[str, str, dict[str, str], dict[str, object]]:
+    base = random.choice(["torch_dtype=torch.bfloat16", "quantization_config=BitsAndBytesConfig(load_in_4bit=True)"])
+    targets = random.choice(["'all-linear'", "['q_proj', 'v_proj']", "TARGETS"])
+    source = (
+        "import argparse\nfrom transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
+        "TARGETS = ['q_proj', 'k_proj', 'v_proj', 'o_proj']\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--bs', type=int, default=1)\np.add_argument('--rank', type=int, default=16)\n"
+        f"p.add_argument('--max_seq_length', type=int, default={truth.seq})\nargs = p.parse_args()\n"
+        f"model = AutoModelForCausalLM.from_pretrained('meta-llama/Llama-3.1-8B', {base})\n"
+        f"model = get_peft_model(model, LoraConfig(r=args.rank, target_modules={targets}, task_type='CAUSAL_LM'))\n"
+        "a = TrainingArguments('out', per_device_train_batch_size=args.bs, bf16=True)\n"
+        "Trainer(model=model, args=a).train()\n"
+    )
+    stated = {"model.name": "meta-llama/Llama-3.1-8B"}
+    return "", f"train.py --bs {truth.micro}", {"train.py": source}, stated
+
+
 _Writer = Callable[[Truth, Random], tuple[str, str, dict[str, str], dict[str, object]]]
 FRAMEWORKS: Mapping[str, _Writer] = {
     "megatron-lm": _write_megatron,
@@ -125,6 +160,8 @@ FRAMEWORKS: Mapping[str, _Writer] = {
     "torchtune": _write_torchtune,
     "torchtitan": _write_torchtitan,
     "own program": _write_own,
+    "nemo": _write_recipe,
+    "adapters in Python": _write_adapters,
 }
 
 

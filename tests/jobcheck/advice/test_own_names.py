@@ -73,6 +73,12 @@ CASES = {
         {"micro_batch": 1, "micro_batches": 8},
         ("--bs 1", "gradient_accumulation_steps=8 in train.py"),
     ),
+    "a strategy in words of the program": (
+        f"import argparse\n{PARSER}p.add_argument('--fsdp', default='')\nargs = p.parse_args()\n{LOOP}",
+        "",
+        {"sharding": Sharding.ZERO3},
+        (),
+    ),
     "set again": (
         f"import argparse\n{PARSER}args = p.parse_args()\nargs.bs = 3\n{LOOP}",
         "",

@@ -50,7 +50,9 @@ def find_own_names(settings: ProgramSettings) -> tuple[OwnName, ...] | None:
     if arguments is None and not (source.flags and any(source.find_calls("parse_args"))):
         return None
     find = _find_keyword if arguments is not None else _find_setting
-    rows = [find(field, names, settings, arguments) for field, names in _NAMES.items()]
+    # what a flag of the program's own takes for a strategy is not known
+    fields = [field for field in _NAMES if field != "plan.sharding" or arguments is not None]
+    rows = [find(field, _NAMES[field], settings, arguments) for field in fields]
     return tuple(row for row in rows if row is not None)
 
 
