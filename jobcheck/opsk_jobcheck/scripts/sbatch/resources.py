@@ -61,7 +61,10 @@ _BY_OPTION = {
     "gpus-per-task": ("SLURM_GPUS_PER_TASK", "gpus_per_task"),
     "ntasks-per-gpu": ("SLURM_NTASKS_PER_GPU", "ntasks_per_gpu"),
 }
-"""The variables that hold the value of an option, and the attribute of its number, by option."""
+"""The variables that hold the value of an option, and the attribute of its number, by option.
+
+Slurm 24.11 and 26.05 set ``SLURM_TRES_PER_TASK=gres/gpu=2`` in place of ``SLURM_GPUS_PER_TASK=2``.
+"""
 _RUNTIME = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_PROCID", "SLURM_NODEID")
 _RUNTIME_MORE = ("SLURM_LOCALID", "SLURM_SUBMIT_DIR", "SLURM_JOB_NAME", "SLURMD_NODENAME", "SLURM_JOB_PARTITION")
 _OF_ARRAYS = tuple(f"SLURM_ARRAY_{name}" for name in ("TASK_ID", "JOB_ID", "TASK_COUNT", "TASK_MIN", "TASK_MAX"))
