@@ -15,10 +15,12 @@ import numpy as np
 from opsk.calibration.fitting.problem import RobustProblem
 from opsk.costmodel.table import FloatColumn
 
-ROUNDS = 3
-"""How often slopes are taken; after two, predictions move by less than a percent."""
-_SETTLED = 0.02
-"""A round that moves no residual by more than this, in standard deviations of noise, is the last."""
+MAX_ROUNDS = 12
+"""How often slopes are taken."""
+_SETTLED = 0.005
+"""A round that lowers the cost by no more than this share is the last."""
+_HALVINGS = 8
+"""How often a step is halved until it lowers the cost: times have kinks where communication begins to hide."""
 _MIN_REMAINDER = 1e-3
 """A row that decides a direction alone leaves the prior, of which a rest is counted."""
 
@@ -47,13 +49,14 @@ class Solution:
 
 def solve_with_left_out(problem: RobustProblem, start: FloatColumn) -> Solution:
     """Return the solution of a problem; a row of weight 0 counts as left out already."""
-    vector, residuals = start, problem.residuals(start)
+    vector = np.clip(start, problem.low, problem.high)
+    residuals = problem.residuals(vector)
     slopes = problem.slopes(vector, residuals)
-    for _ in range(ROUNDS):
-        vector = _solve_linear(problem, vector, residuals, slopes)
-        before, residuals = residuals, problem.residuals(vector)
+    for _ in range(MAX_ROUNDS):
+        before = problem.cost(vector, residuals)
+        vector, residuals = _search(problem, vector, residuals, _solve_linear(problem, vector, residuals, slopes))
         slopes = problem.slopes(vector, residuals)
-        if np.max(np.abs(residuals - before), initial=0.0) < _SETTLED:
+        if before - problem.cost(vector, residuals) <= _SETTLED * before:
             break
     return Solution(
         vector=vector,
@@ -73,6 +76,19 @@ def _solve_linear(
         slopes=lambda moved, moved_residuals: slopes,
     )
     return linear.solve(vector)[0]
+
+
+def _search(
+    problem: RobustProblem, vector: FloatColumn, residuals: FloatColumn, target: FloatColumn
+) -> tuple[FloatColumn, FloatColumn]:
+    """Return the farthest vector towards a target that lowers the cost, and its residuals; the same where none does."""
+    before = problem.cost(vector, residuals)
+    for halvings in range(_HALVINGS):
+        tried = vector + 0.5**halvings * (target - vector)
+        tried_residuals = problem.residuals(tried)
+        if problem.cost(tried, tried_residuals) < before:
+            return tried, tried_residuals
+    return vector, residuals
 
 
 def _leave_out(problem: RobustProblem, residuals: FloatColumn, slopes: FloatColumn) -> FloatColumn:

@@ -13,7 +13,7 @@ import numpy as np
 
 from opsk.calibration.calibration import find_unit
 from opsk.calibration.fitting.parameters import ParameterSpace
-from opsk.calibration.fitting.problem import IDENTIFIED, FitProblem, free_all
+from opsk.calibration.fitting.problem import IDENTIFIED, FitProblem, RobustProblem, free_all
 from opsk.calibration.learning.cells import CELL_LOG_SIGMA, SiteOffsets, get_family
 from opsk.calibration.learning.evidence import Change, LeftOut, MeasuredJob
 from opsk.calibration.learning.joint_rows import INITIAL_NOISE, JointRows, NodeRows
@@ -30,6 +30,8 @@ MIN_NOISE = 0.03
 """Least noise of a job: what steps of one plan differ by from day to day."""
 NOISE_JOBS = 10
 """Fewer jobs do not show their noise."""
+PARAMETER_SIGMAS = 2.0
+"""How far a parameter may move, in the standard deviations of its prior; offsets take the rest."""
 _SHOWN_CHANGE = 0.005
 """A value that moves by less is not reported [ratio]."""
 
@@ -81,14 +83,31 @@ def _solve(problem: FitProblem, rows: JointRows) -> tuple[Solution, float]:
     """Return the solution, with the noise of jobs that the jobs themselves show."""
     noise = INITIAL_NOISE
     start = problem.start(problem.space.centre())
-    solution = solve_with_left_out(problem.robust({True: noise, False: noise}), start)
+    solution = solve_with_left_out(_build_limited(problem, noise), start)
     job_weights = rows.weights[: rows.jobs]
     if np.count_nonzero(job_weights) < NOISE_JOBS:
         return solution, noise
     shown = robust_size(solution.left_out[: rows.jobs] * noise, job_weights)
     noise = float(np.clip(shown, MIN_NOISE, INITIAL_NOISE))
     rows.rescale(noise)
-    return solve_with_left_out(problem.robust({True: noise, False: noise}), solution.vector), noise
+    return solve_with_left_out(_build_limited(problem, noise), solution.vector), noise
+
+
+def _build_limited(problem: FitProblem, noise: float) -> RobustProblem:
+    """Return the problem with every parameter within reach of its prior.
+
+    Jobs of one kind cannot tell which parameter is wrong: one that moves far would spoil the predictions of kinds that
+    the site has no jobs of.
+    """
+    robust = problem.robust({True: noise, False: noise})
+    centre = problem.space.centre()
+    room = PARAMETER_SIGMAS * np.array([item.prior.width for item in problem.space.parameters])
+    size = len(centre)
+    return replace(
+        robust,
+        low=np.concatenate([np.maximum(robust.low[:size], centre - room), robust.low[size:]]),
+        high=np.concatenate([np.minimum(robust.high[:size], centre + room), robust.high[size:]]),
+    )
 
 
 def _build_result(

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from opsk.calibration.fitting.parameters import ParameterSpace
 from opsk.calibration.learning.evidence import NodeMeasurement
 from opsk.calibration.learning.joint_rows import NodeRows
 from opsk.calibration.learning.memory_fit import predict_peaks
@@ -89,6 +90,19 @@ def test_a_user_who_reports_plausible_times_moves_others_little() -> None:
     learned = learn_site(DEFAULT, [*honest, *slow])
     assert np.abs(np.log(predict_times(honest, learned.efficiency) / predict_times(honest, DEFAULT))).max() < 0.06
     assert sum(outlier.owner == "mallory" for outlier in learned.time.outliers) > 100
+
+
+def test_jobs_of_one_kind_move_no_parameter_out_of_its_priors_reach() -> None:
+    """Twice the predicted time: offsets take what parameters must not."""
+    jobs = site_jobs(24, factors=(2.0,))
+    kind = [job for job in jobs if job.case.cell == jobs[1].case.cell]
+    learned = learn_site(DEFAULT, kind)
+    assert learned.time.is_taken
+    space = ParameterSpace.around(["hopper"], [kind[0].plan.software], base=DEFAULT)
+    for item in space.parameters:
+        value, scale = space.value_in(learned.efficiency, item), item.prior.scale
+        moved = abs(scale.coordinate(value) - scale.coordinate(item.prior.centre))
+        assert moved <= 2.001 * item.prior.width, item.name
 
 
 def test_peaks_teach_memory_by_framework_without_any_time() -> None:
