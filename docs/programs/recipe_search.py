@@ -109,6 +109,7 @@ class Configuration:
     why: str
     note: str
     software: str
+    layout: str
     run: Run
     measured_s: float
 
@@ -165,6 +166,7 @@ def read_configurations(path: Path) -> list[Configuration]:
             why=entry.get("why", ""),
             note=entry.get("note", ""),
             software=str(entry["run"].get("software", "")),
+            layout=str(entry["run"].get("pp_layout", "")),
             run=run,
             measured_s=float(time),
         )
@@ -213,7 +215,8 @@ def compare(configuration: Configuration) -> Compared:
     """Return the prediction of the published plan, the planner's choice, and on what their difference rests."""
     run = configuration.run
     plan = write_once(run.plan)
-    found = search(run, ANYTHING, None, {axis: getattr(plan, axis) for axis in AXES if axis not in UNEVEN})
+    axes = {axis: getattr(plan, axis) for axis in AXES if axis not in UNEVEN}
+    found = search(run, ANYTHING, None, axes | count_ends(configuration))
     pinned = (*found.best, *found.refused)
     if not pinned:
         broken = find_cluster_violations(run.model, plan, run.cluster)
@@ -234,6 +237,15 @@ def compare(configuration: Configuration) -> Compared:
         runs=choices[0].evidence.runs,
     )
     return replace(compared, undone=_undo(compared, limits, refuses)) if compared.gain > FASTER else compared
+
+
+def count_ends(configuration: Configuration) -> dict[str, int]:
+    """Return the layers of first and last stage where embedding and loss are stated to count as layers."""
+    run, pp = configuration.run, configuration.run.plan.pp
+    counted = run.model.layers + 2
+    if not configuration.layout.startswith("embedding") or pp == 1 or counted % pp:
+        return {}
+    return dict.fromkeys(UNEVEN, counted // pp - 1)
 
 
 def _undo(compared: Compared, limits: Limits, refuses: Any) -> dict[str, float]:

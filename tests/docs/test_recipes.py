@@ -70,12 +70,30 @@ def test_a_plan_that_breaks_a_rule_is_reported_with_the_rule(tmp_path: Path) -> 
     assert "heads 60 is not a multiple of tp 8" in judge(found)
 
 
+def test_embedding_and_loss_count_as_layers_where_that_is_published(tmp_path: Path) -> None:
+    from recipe_search import count_ends
+
+    # 48 layers, embedding and loss on 5 stages are 10 each
+    counted = row(pp="5", tp="1", gpus="5", micro_batch="4", pp_layout="embedding+loss as layers")
+    assert count_ends(configurations(tmp_path, counted)[0]) == {"first_stage_layers": 9, "last_stage_layers": 9}
+    assert count_ends(configurations(tmp_path, row())[0]) == {}
+
+
 def _entry(gain: float, *, why: str = "", measured_s: float = 1.0) -> Any:
     from recipe_search import Compared, Configuration
 
     candidate = SimpleNamespace(plan="a", step_s=1.0, fit_probability=1.0)
     configuration = Configuration(
-        team="", source="", where="", settings="", why=why, note="", software="", run=None, measured_s=measured_s
+        team="",
+        source="",
+        where="",
+        settings="",
+        why=why,
+        note="",
+        software="",
+        layout="",
+        run=None,
+        measured_s=measured_s,
     )
     choice = SimpleNamespace(plan="b", step_s=1.0 / (1.0 + gain), fit_probability=1.0)
     return Compared(configuration=configuration, published=candidate, choice=choice, undone={}, shifted_s={})
