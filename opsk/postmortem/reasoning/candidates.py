@@ -50,6 +50,7 @@ _NAME_OTHERS = ("torch.monitored_barrier", "jax.heartbeats_stopped")
 """They name the rank that did not come."""
 _ENDS = {
     "kill": (FailureClass.HOST_MEMORY, "was killed, by whom is not said: most often memory ran out"),
+    "usage": (FailureClass.CONFIG, "ended with status 2, as programs do that get a wrong argument or find no script"),
     "bus": (FailureClass.HOST_MEMORY, "used memory that could not be given (SIGBUS): most often /dev/shm is full"),
 }
 _NODE_LOST = ("slurm.node_not_responding", "slurm.node_lost")

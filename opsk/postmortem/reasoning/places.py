@@ -30,6 +30,8 @@ _UNPLACED_ENDS = ("launcher.first_failure", "launcher.child_signal", "launcher.c
 _KILLED, _TERMINATED = ("9", "-9", "137"), ("15", "-15", "143", "0")
 _CRASHES = frozenset(("4", "6", "8", "11", "-4", "-6", "-8", "-11", "132", "134", "136", "139"))
 _BUS_ERRORS = ("7", "-7", "135")
+_USAGE = "2"
+"""argparse ends so, and Python itself where it cannot open the script."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,7 +367,7 @@ def find_first_end(findings: Sequence[Finding], placement: RankPlacement) -> tup
 
 
 def classify_end(finding: Finding) -> str:
-    """Return ``crash``, ``kill``, ``bus`` or ``exit``; empty where it was asked to end, or another line says why."""
+    """Return ``crash``, ``kill``, ``bus``, ``usage`` or ``exit``; empty where that was asked for or explained."""
     end, number = finding.fields.get("end", ""), finding.fields.get("exit", finding.fields.get("signal", ""))
     if end.startswith("Killed") or number in _KILLED:
         return "kill"
@@ -373,6 +375,8 @@ def classify_end(finding: Finding) -> str:
         return ""
     if end.startswith("Bus error") or number in _BUS_ERRORS:
         return "bus"
+    if number == _USAGE:
+        return "usage"
     return "crash" if number in _CRASHES or (end and not end.startswith("Exited")) else "exit"
 
 

@@ -101,6 +101,10 @@ _BARE_EXCEPTION = 0.65
 """The upper limit of confidence where a Python exception is all that speaks: two of three are the program's own."""
 _UNLOGGED = 0.02
 """A hang whose culprits left no log: mostly the symptom of what they said there."""
+_LOST_LOG = 0.01
+"""The same where other ranks left logs of their own: of planted failures without their log one of six was a hang."""
+_NO_KERNEL_LOG = 0.05
+"""Ranks that did not come and say nothing, and no kernel log: one of seven of those was no more than a hang."""
 _NO_CULPRIT = 0.05
 """A hang in which all ranks there are waited: mostly no more than that is to be found."""
 _AT_START = frozenset((FailureClass.CONFIG, FailureClass.RENDEZVOUS))
@@ -349,14 +353,17 @@ def _weigh_unexplained_hang(hang: _Score, scene: Scene) -> None:
     culprits = (parted.behind or parted.never_arrived or parted.unseen) if parted is not None else ()
     if not culprits and hang.candidate.place.rank is not None:
         culprits = (hang.candidate.place.rank,)  # another rank names it
-    if culprits and not set(culprits) & logged:
-        hang.times(_UNLOGGED, "of the ranks that did not come there is no log: what they said may be the cause")
+    unseen = set(parted.unseen) - logged if parted is not None else set()
+    if culprits and (unseen or not set(culprits) & logged):
+        is_lost = len({each.source for each in scene.evidence.ranks}) > 1
+        factor = _LOST_LOG if is_lost else _UNLOGGED
+        hang.times(factor, "of ranks that did not come there is no log: what they said may be the cause")
     elif not culprits:
         hang.times(_NO_CULPRIT, "which rank did not come is not known, and what it said may be the cause")
     else:
         hang.why.append("the ranks that did not come are known, and say nothing of a failure")
         if not (parted and parted.behind) and "kernel_log" not in scene.evidence.gathered:
-            hang.times(0.25, "no kernel log is at hand: a GPU, link or node that failed would look the same")
+            hang.times(_NO_KERNEL_LOG, "no kernel log is at hand: a GPU, link or node that failed would look the same")
 
 
 def _began_before_end(score: _Score, hangs: Sequence[_Score]) -> bool:

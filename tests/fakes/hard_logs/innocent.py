@@ -10,6 +10,10 @@ from __future__ import annotations
 
 INNOCENT: dict[str, tuple[str, ...]] = {
     "tensorflow, xla": (
+        "2026-01-05 10:00:00.000001: W external/xla/xla/service/hlo_rematerialization.cc:3005] Can't reduce memory use below 30.22GiB (32450000000 bytes) by rematerialization; only reduced to 41.10GiB (44130000000 bytes), down from 52.81GiB (56700000000 bytes) originally",
+        "2026-01-05 10:00:00.000001: W external/xla/xla/service/gpu/conv_algorithm_picker.cc:330] Failed to allocate memory for convolution redzone checking; skipping this check. This is benign and only means that we won't check cudnn for out-of-bounds reads and writes. This message will only be printed once.",
+        "2026-01-05 10:00:00.000001: W external/xla/xla/stream_executor/cuda/cuda_driver.cc:1000] failed to alloc 4294967296 bytes on host: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+        "2026-01-05 10:00:00.000001: W tensorflow/core/common_runtime/bfc_allocator.cc:314] Garbage collection: deallocate free memory regions (i.e., allocations) so that we can re-allocate a larger region to avoid OOM due to memory fragmentation.",
         "2026-01-05 10:00:00.000001: W external/xla/xla/tsl/framework/bfc_allocator.cc:310] Allocator (GPU_0_bfc) ran out of memory trying to allocate 17.55GiB with freed_by_count=0. The caller indicates that this is not a failure, but this may mean that there could be performance gains if more memory were available.",
         "2026-01-05 10:00:00.000001: W tensorflow/core/framework/cpu_allocator_impl.cc:82] Allocation of 617760000 exceeds 10% of free system memory.",
         "2026-01-05 10:00:00.000001: W tensorflow/stream_executor/platform/default/dso_loader.cc:64] Could not load dynamic library 'libnvinfer.so.7'; dlerror: libnvinfer.so.7: cannot open shared object file: No such file or directory",

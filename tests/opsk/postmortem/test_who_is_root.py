@@ -455,6 +455,7 @@ def test_the_first_process_that_mpirun_names_is_where_it_began(tmp_path: Path) -
         ("ERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.\n", FailureClass.HOST_MEMORY),
         ("ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 4 (pid: 8) of binary: p\n",
          FailureClass.HOST_MEMORY),
+        ("ERROR:composer.cli.launcher:Rank 2 crashed with exit code 2.\n", FailureClass.CONFIG),
         ("CalledProcessError: Command '['python', 't.py']' died with <Signals.SIGKILL: 9>.\n", FailureClass.HOST_MEMORY),
     ],
 )  # fmt: skip

@@ -655,4 +655,12 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "subprocess.CalledProcessError: Command '['python', 'train.py']' died with <Signals.SIGKILL: 9>.",
         "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1.",
     ),
+    "cuda.not_allowed": (
+        "RuntimeError: CUDA error: operation not supported",
+        "NCCL WARN Cuda failure 801 'operation not supported'",
+    ),
+    "cuda.forked": (
+        "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method",
+        "the start method is fork",
+    ),
 }
