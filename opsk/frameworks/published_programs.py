@@ -8,7 +8,10 @@ and ``examples/text_to_image`` and ``examples/dreambooth`` of diffusers. Names a
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
 
 from opsk.frameworks.setting_names import SettingNames, Style
 from opsk.workload.plan import Recompute
@@ -33,12 +36,12 @@ class PublishedProgram:
         Flags of the samples of a GPU, their number without them, and whether all GPUs of a node share that number.
     sizes, default_size
         Flags of the side of an image, and the side without them; 0 is the model's own.
-    formats, always
-        Flags that switch a number format on; the format that is always used, else fp32.
+    formats, always, has_open_format
+        Flags that switch a number format on; the format that is always used, else fp32; releases differ in it.
     format_words
         Flags whose words name a number format.
-    averages, has_average
-        Flags of an average of the weights on the GPU, and whether there is one without them.
+    averages, has_average, no_average
+        Flags of an average of the weights on the GPU, whether there is one without them, and flags that leave it out.
     optimizers, default_optimizer
         Flags that name the optimizer, and the optimizer without them.
     freezes
@@ -63,10 +66,12 @@ class PublishedProgram:
     steps: tuple[str, ...] = ()
     formats: tuple[tuple[str, str], ...] = ()
     always: str = ""
+    has_open_format: bool = False
     format_words: tuple[str, ...] = ()
     checkpoints: tuple[str, ...] = ()
     averages: tuple[str, ...] = ()
     has_average: bool = False
+    no_average: tuple[str, ...] = ()
     optimizers: tuple[str, ...] = ()
     default_optimizer: str = "adamw"
     freezes: tuple[str, ...] = ()
@@ -216,6 +221,7 @@ PROGRAMS: tuple[PublishedProgram, ...] = (
         default_size=224,
         always="fp16",
         has_average=True,
+        no_average=("no_model_ema", "model_ema_force_cpu"),
         optimizers=("opt",),
         freezes=("attn_only", "distillation_type"),
     ),
@@ -264,7 +270,7 @@ PROGRAMS: tuple[PublishedProgram, ...] = (
         sizes=("force_image_size",),
         steps=("accum_freq",),
         format_words=("precision",),
-        always="bf16",
+        has_open_format=True,
         checkpoints=("grad_checkpointing",),
         freezes=("lock_image", "lock_text", "distill_model"),
         local_losses=("local_loss",),
@@ -303,6 +309,15 @@ PROGRAMS: tuple[PublishedProgram, ...] = (
         for example in _DIFFUSERS_EXAMPLES
     ),
 )
+
+
+@lru_cache(maxsize=1)
+def read_flags() -> dict[str, frozenset[str]]:
+    """Return all flags that the programs of a framework take, in any release."""
+    text = files(__package__).joinpath("published_flags.toml").read_text(encoding="utf-8")
+    return {name: frozenset(words.split()) for name, words in tomllib.loads(text).items()}
+
+
 SETTINGS = {
     TIMM: SettingNames(
         style=Style.FLAG,

@@ -1,6 +1,7 @@
 """Reads commands of published programs that train models of images, of pictures with text, and of diffusion.
 
-A program is recognised by its file and by flags that only it has; what is not given are the defaults of its parser.
+A program is recognised by its file and by flags that only it has, and not where a flag is given that it refuses; what
+is not given are the defaults of its parser.
 Source: see `opsk.frameworks.published_programs`.
 """
 
@@ -10,7 +11,7 @@ import re
 from collections.abc import Mapping
 from itertools import pairwise
 
-from opsk.frameworks.published_programs import DIT, PROGRAMS, PublishedProgram
+from opsk.frameworks.published_programs import DIT, PROGRAMS, PublishedProgram, read_flags
 from opsk.frameworks.usual_settings import PRECISION_WORDS
 from opsk.workload.measured_model import HAS_AVERAGE, INPUT_SIZE, LOCAL_LOSS
 from opsk.workload.public_models.lookup import has_own_length, public_model
@@ -79,6 +80,8 @@ def _find_row(program: Program) -> tuple[PublishedProgram, int] | None:
         matched = len(row.flags & names)
         is_named = path is not None and path.search(program.name[-512:]) is not None
         if matched < row.min_flags and not (is_named and matched):
+            continue
+        if not is_named and not names <= read_flags()[row.framework]:
             continue
         weight = matched + SURE * is_named
         if best is None or weight > best[1]:
@@ -253,6 +256,8 @@ def _state_precision(row: PublishedProgram, given: Mapping[str, Entry], findings
             return
     if "plan.precision" in findings.values or "plan.precision" in findings.unknown:
         return
+    if row.has_open_format:
+        return
     what = f"{row.framework} always computes in it" if row.always else f"{row.framework} computes in fp32 unless told"
     findings.state("plan.precision", row.always or "fp32", line, what)
 
@@ -273,7 +278,7 @@ def _state_memory(row: PublishedProgram, given: Mapping[str, Entry], findings: F
         rank = given.get("rank")
         findings.options["adapters"] = "lora"
         findings.options["adapters.rank"] = str(rank.value) if rank is not None and not rank.why else "4"
-    if row.has_average or _is_on(given, row.averages):
+    if (row.has_average and not _is_on(given, row.no_average)) or _is_on(given, row.averages):
         findings.options[HAS_AVERAGE] = "true"
     if row.local_losses and _is_on(given, row.local_losses):
         findings.options[LOCAL_LOSS] = "true"

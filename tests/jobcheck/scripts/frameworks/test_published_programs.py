@@ -43,9 +43,10 @@ def read(body: str, files: dict[str, str] | None = None) -> Workload:
             f"{RUN} main_finetune.py --model vit_base_patch16 --blr 5e-4 --layer_decay 0.65 --dist_eval",
             *("mae", "vit_base_patch16_224", 64, "fp16"),
         ),
-        # open_clip_train: 64 a GPU, 16 bits unless told otherwise
+        # open_clip_train: 64 a GPU
         (
-            "srun -n4 python -m open_clip_train.main --train-data d --dataset-type csv --model ViT-B-32",
+            "srun -n4 python -m open_clip_train.main --train-data d --dataset-type csv --model ViT-B-32"
+            " --precision amp_bf16",
             *("open-clip", "openclip-ViT-B-32", 64, "bf16"),
         ),
         (
@@ -147,3 +148,14 @@ def test_a_model_that_is_not_known_is_named() -> None:
     workload = read(f"{RUN} train.py /d --model my_own_net {TIMM}")
     assert workload.model.name is None
     assert any("my_own_net" in entry.why for entry in workload.unknown)
+
+
+def test_a_flag_that_the_program_refuses_shows_that_it_is_another_one() -> None:
+    """``argparse`` ends timm's ``train.py`` at a flag that is not its own: a user's program has the others."""
+    flags = "--model vit_tiny_patch16_224 --aa rand --cutmix 0.8 --reprob 0.2"
+    assert read(f"{RUN} train.py {flags}").framework == "timm"
+    assert read(f"{RUN} train.py {flags} --gelu_budget 3").framework != "timm"
+
+
+def test_a_number_format_in_which_releases_differ_is_not_stated() -> None:
+    assert read("srun -n4 python -m open_clip_train.main --train-data d --dataset-type csv").plan.precision is None
