@@ -34,6 +34,10 @@ _LLAMA = {"gated_mlp": True, "tied_embeddings": False}
 _TIED_LLAMA = {"gated_mlp": True, "tied_embeddings": True}
 _GPT = {"gated_mlp": False, "learned_positions": True, "tied_embeddings": True}
 _ROTARY_GPT = {"gated_mlp": False, "tied_embeddings": False}
+_T5 = {
+    **{"relative_positions": 32, "qkv_bias": False, "output_bias": False, "mlp_bias": False, "norm_bias": False},
+    **{"flash_attention": False, "encoder_seq": 512},
+}
 
 Row = tuple[str, Mapping[str, Any], str, tuple[str, ...]]
 """Kind, shape, source and names."""
@@ -287,6 +291,126 @@ FAMILIES: tuple[tuple[str, Mapping[str, Any], str, str], ...] = (
         28 3584 28 18944 152064 4096 kv_heads=4 deepseek-ai/DeepSeek-R1-Distill-Qwen-7B
         48 5120 40 13824 152064 4096 kv_heads=8 deepseek-ai/DeepSeek-R1-Distill-Qwen-14B
         64 5120 40 27648 152064 4096 kv_heads=8 deepseek-ai/DeepSeek-R1-Distill-Qwen-32B
+        """,
+    ),
+    (
+        "encoder",
+        {"gated_mlp": False, "learned_positions": True, "tied_embeddings": True, "qkv_bias": True},
+        "ESM-1b and ESM-1v (Rives et al. 2021, Meier et al. 2021; facebookresearch/esm, config.json)",
+        """
+        33 1280 20 5120 33 1024 facebook/esm1b_t33_650M_UR50S esm1b_t33_650M_UR50S
+        33 1280 20 5120 33 1024 facebook/esm1v_t33_650M_UR90S_1 facebook/esm1v_t33_650M_UR90S_2
+        33 1280 20 5120 33 1024 facebook/esm1v_t33_650M_UR90S_3 facebook/esm1v_t33_650M_UR90S_4
+        33 1280 20 5120 33 1024 facebook/esm1v_t33_650M_UR90S_5
+        """,
+    ),
+    (
+        "encoder",
+        {"gated_mlp": True, "tied_embeddings": False, "mlp_bias": False, "qkv_bias": False},
+        "ESM C (evolutionaryscale/esm: esm/pretrained.py; the inner width is 8/3 of the width, rounded up to 256)",
+        """
+        30 960 15 2560 64 2048 EvolutionaryScale/esmc-300m-2024-12 esmc_300m
+        36 1152 18 3072 64 2048 EvolutionaryScale/esmc-600m-2024-12 esmc_600m
+        """,
+    ),
+    (
+        "encoder",
+        _PLAIN_ENCODER,
+        "ProtBert (arXiv 2007.06225), DNABERT (Ji et al. 2021), Geneformer (Theodoris et al. 2023): config.json",
+        """
+        30 1024 16 4096 30 512 Rostlab/prot_bert Rostlab/prot_bert_bfd
+        12 768 12 3072 69 512 zhihan1996/DNA_bert_3
+        12 768 12 3072 261 512 zhihan1996/DNA_bert_4
+        12 768 12 3072 1029 512 zhihan1996/DNA_bert_5
+        12 768 12 3072 4101 512 zhihan1996/DNA_bert_6
+        6 256 4 512 25426 2048 gf-6L-30M-i2048
+        12 512 8 1024 25426 2048 gf-12L-30M-i2048
+        12 512 8 1024 20275 4096 gf-12L-95M-i4096
+        20 896 14 1792 20275 4096 gf-20L-95M-i4096
+        """,
+    ),
+    (
+        "encoder",
+        {"gated_mlp": False, "learned_positions": False, "tied_embeddings": True, "qkv_bias": True},
+        "scGPT (Cui et al. 2024, bowang-lab/scGPT: args.json of the whole-human model): values come out, not genes",
+        """
+        12 512 8 512 60697 1200 bowang-lab/scGPT tdc/scGPT scGPT_human
+        """,
+    ),
+    (
+        "encoder",
+        {"gated_mlp": True, "tied_embeddings": True, "qkv_bias": True},
+        "DNABERT-2 (arXiv 2306.15006): BERT with a gated MLP and ALiBi, config.json",
+        """
+        12 768 12 3072 4096 512 zhihan1996/DNABERT-2-117M
+        """,
+    ),
+    (
+        "encoder",
+        {"gated_mlp": False, "learned_positions": True, "tied_embeddings": False, "qkv_bias": True},
+        "Nucleotide Transformer (Dalla-Torre et al. 2024, table of models): six letters a token",
+        """
+        24 1280 20 5120 4105 1000 InstaDeepAI/nucleotide-transformer-500m-human-ref
+        24 1280 20 5120 4105 1000 InstaDeepAI/nucleotide-transformer-500m-1000g
+        32 2560 20 10240 4105 1000 InstaDeepAI/nucleotide-transformer-2.5b-1000g
+        32 2560 20 10240 4105 1000 InstaDeepAI/nucleotide-transformer-2.5b-multi-species
+        """,
+    ),
+    (
+        "encoder",
+        {"gated_mlp": True, "tied_embeddings": False, "mlp_bias": False, "qkv_bias": True},
+        "Nucleotide Transformer v2 (Dalla-Torre et al. 2024, table of models): rotary, gated",
+        """
+        12 512 16 2048 4107 2048 InstaDeepAI/nucleotide-transformer-v2-50m-multi-species
+        22 512 16 2048 4107 2048 InstaDeepAI/nucleotide-transformer-v2-100m-multi-species
+        24 768 16 3072 4107 2048 InstaDeepAI/nucleotide-transformer-v2-250m-multi-species
+        29 1024 16 4096 4107 2048 InstaDeepAI/nucleotide-transformer-v2-500m-multi-species
+        """,
+    ),
+    (
+        "decoder",
+        _ROTARY_GPT,
+        "ProGen2 (Nijkamp et al. 2023, table 1; salesforce/progen)",
+        """
+        12 1024 16 4096 32 1024 hugohrban/progen2-small progen2-small
+        27 1536 16 6144 32 1024 hugohrban/progen2-medium progen2-medium
+        27 1536 16 6144 32 2048 hugohrban/progen2-base progen2-base
+        32 2560 32 10240 32 1024 hugohrban/progen2-large progen2-large
+        32 4096 16 16384 32 1024 hugohrban/progen2-xlarge progen2-xlarge
+        """,
+    ),
+    (
+        "encoder-decoder",
+        {**_T5, "gated_mlp": False, "tied_embeddings": True},
+        "ProtT5 (arXiv 2007.06225): the shape of T5-3B, config.json",
+        """
+        24 1024 32 16384 128 512 encoder_layers=24 head_dim=128 Rostlab/prot_t5_xl_uniref50 Rostlab/prot_t5_xl_bfd
+        """,
+    ),
+    (
+        "encoder-decoder",
+        {**_T5, "gated_mlp": True, "tied_embeddings": False},
+        "mT5 (arXiv 2010.11934), Ankh (arXiv 2301.06568): config.json",
+        """
+        8 512 6 1024 250112 512 encoder_layers=8 head_dim=64 google/mt5-small
+        12 768 12 2048 250112 512 encoder_layers=12 head_dim=64 google/mt5-base
+        24 1024 16 2816 250112 512 encoder_layers=24 head_dim=64 google/mt5-large
+        24 2048 32 5120 250112 512 encoder_layers=24 head_dim=64 google/mt5-xl
+        24 4096 64 10240 250112 512 encoder_layers=24 head_dim=64 google/mt5-xxl
+        24 768 12 3072 144 512 encoder_layers=48 head_dim=64 ElnaggarLab/ankh-base
+        24 1536 16 3840 144 512 encoder_layers=48 head_dim=64 ElnaggarLab/ankh-large
+        """,
+    ),
+    (
+        "encoder-decoder",
+        {"gated_mlp": False, "tied_embeddings": True, "encoder_seq": 512},
+        "NLLB (arXiv 2207.04672), M2M-100 (arXiv 2010.11125): config.json",
+        """
+        12 1024 16 4096 256206 512 encoder_layers=12 facebook/nllb-200-distilled-600M
+        24 1024 16 8192 256206 512 encoder_layers=24 facebook/nllb-200-distilled-1.3B facebook/nllb-200-1.3B
+        24 2048 16 8192 256206 512 encoder_layers=24 facebook/nllb-200-3.3B
+        12 1024 16 4096 128112 512 encoder_layers=12 facebook/m2m100_418M
+        24 1024 16 8192 128112 512 encoder_layers=24 facebook/m2m100_1.2B
         """,
     ),
 )

@@ -31,7 +31,9 @@ from opsk_jobcheck.workers.watcher import add_live_state
 MAX_SCRIPT_BYTES = 4 * MIB
 """Slurm's own default limit (``MaxScriptSize`` of slurm.conf, 4 MiB): nothing larger can be submitted."""
 MAX_NAMED_FILE_BYTES = 256 * KIB
-MAX_NAMED_FILES = 8
+MAX_NAMED_FILES = 16
+MAX_TAIL_PARTS = 4
+"""Last parts of an absolute path that are tried below the user's own folders."""
 
 NOTHING_TO_SAY = "nothing to say on this job: sbatch would print no advice (--detail long lists why)"
 
@@ -182,14 +184,23 @@ def read_with_files(script: Path, request: SlurmRequest) -> tuple[Workload, bool
 def _read_named_file(name: str, script: Path) -> str | None:
     """Return the text of a file that a script names: relative to the working directory, else to the script.
 
-    ``None`` when it cannot be read.
+    A path that exists on the cluster or in a container only (``/workspace/conf/a.yaml``) is looked for below both from
+    its last folders on. ``None`` when it cannot be read.
     """
-    for path in (Path(name), script.resolve().parent / name):
+    folder = script.resolve().parent
+    for path in (Path(name), folder / name, *_list_tails(name, folder)):
         try:
             return read_regular(path, limit_bytes=MAX_NAMED_FILE_BYTES).decode("utf-8", errors="replace")
         except InputError:
             continue
     return None
+
+
+def _list_tails(name: str, folder: Path) -> list[Path]:
+    """Return where a file of an absolute path may lie below the working directory or the script's, longest first."""
+    parts = Path(name).parts[1:] if name.startswith("/") else ()
+    tails = [Path(*parts[index:]) for index in range(max(1, len(parts) - MAX_TAIL_PARTS), len(parts))]
+    return [base / tail for tail in tails for base in (Path(), folder)]
 
 
 def read_regular(path: Path, *, limit_bytes: int) -> bytes:

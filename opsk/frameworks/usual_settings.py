@@ -77,6 +77,8 @@ MODELS = (
         "init_from",
         "checkpoint",
     ),
+    *("base_model_name", "base_model_name_or_path", "base_model_id", "hf_model_name", "hf_model_id"),
+    *("model_checkpoint", "pretrained_model_path", "pre_trained_model", "pretrained_model_id"),
 )
 """The model that is trained, by the name of a public one or a folder."""
 CONFIGS = ("config", "config_file", "cfg", "config_path", "cfg_path", "conf", "yaml", "yml", "config_name", "cfg_file")

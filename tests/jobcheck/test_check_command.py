@@ -279,6 +279,16 @@ def test_named_files_are_read_beside_the_script(script: Path) -> None:
     assert answer(script)[1]["workload"]["plan"]["micro_batch"] == 2
 
 
+@pytest.mark.parametrize("path", ["/workspace/conf/a.env", "/srv/project/conf/a.env"])
+def test_files_of_another_machine_or_a_container_are_read_below_the_scripts_folder(script: Path, path: str) -> None:
+    script.write_text(
+        megatron_script("--global-batch-size 64 --micro-batch-size $MBS").replace("srun", f"source {path}\nsrun")
+    )
+    (script.parent / "conf").mkdir()
+    (script.parent / "conf" / "a.env").write_text("MBS=2\n")
+    assert answer(script)[1]["workload"]["plan"]["micro_batch"] == 2
+
+
 @pytest.mark.parametrize(
     "name",
     [

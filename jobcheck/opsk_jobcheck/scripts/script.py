@@ -38,14 +38,16 @@ from opsk_jobcheck.scripts.frameworks.recognition import (
     select_commands,
 )
 from opsk_jobcheck.scripts.frameworks.registry import READERS
-from opsk_jobcheck.scripts.frameworks.serving import read_serving
+from opsk_jobcheck.scripts.frameworks.serving import doubt_shared_gpus, read_serving
 from opsk_jobcheck.scripts.launchers.programs import (
     CONNECTIVITY,
     SHAPE,
     collect_flags,
+    denies_training,
     does_other_work,
     doubt_what_differs,
     filter_training,
+    find_python_text,
     program_of,
 )
 from opsk_jobcheck.scripts.launchers.ranks import (
@@ -73,6 +75,8 @@ from opsk_jobcheck.submission.request import SlurmRequest
 
 MAX_SCRIPT_CHARS = 1 << 18
 MAX_MISSING_FILES = 8
+MAX_PROGRAMS = 3
+"""Python programs of one script whose texts are asked for."""
 MAX_CUT_OFF = 4
 """Maximum number of cut-off commands that are reported."""
 _NODE_COUNT_FLAGS = ("--nnodes", "--num-machines", "--num-nodes")
@@ -192,7 +196,7 @@ def _read(
     reading = Reading(run=result, findings=findings, files=files, missing_files=list(result.sourced))
     chosen = _choose_command(commands, reading)
     _report_cut_off_flags(result, findings)
-    command = chosen[1].invocation if chosen else _find_own_command(result, commands)
+    command = chosen[1].invocation if chosen else _find_own_command(result, commands, reading)
     launch = find_launch(result, command)
     state_launch(launch, resources, findings)
     is_preset = "PET_NNODES" in result.variables or any(map(is_opsk_launch, commands))
@@ -215,13 +219,14 @@ def _read(
         reading.model_name = find_public_name(collect_flags(arguments_of(command)))
     name = _read_named_configs(reading)
     _state_statements(statements, findings)
+    has_engine = chosen is not None and doubt_shared_gpus(commands, findings)
     derive_values(findings)
-    if chosen:
+    if chosen and not has_engine:
         few = reading.few_ranks or find_few_ranks(launch, chosen[1], resources, result.variables, findings)
         doubt_replicas(chosen[1].invocation, result.variables, findings, is_one_node=is_one_node, few=few)
     is_training = bool(statements.framework or _trains(result, chosen[1] if chosen else None, framework))
     if not is_training and command is not None and not chosen:
-        is_training = does_train(find_source(command, reading))
+        is_training = not denies_training(command) and does_train(find_source(command, reading))
     facts: tuple[Evidence, ...] = ()
     if is_training and command is not None:
         start = Start(
@@ -278,12 +283,26 @@ def _find_best_match(commands: Sequence[Invocation], readers: Sequence[Reader]) 
     return None
 
 
-def _find_own_command(result: Run, commands: Sequence[Invocation]) -> Invocation | None:
-    """Return the command that trains by its name or launcher, else the last Python program that does no other work."""
-    if (command := find_training_command(result.invocations)) is not None:
+def _find_own_command(result: Run, commands: Sequence[Invocation], reading: Reading) -> Invocation | None:
+    """Return the command that trains by its name or launcher, else a Python program that does no other work.
+
+    Of several, it is the first that trains by what its text says, else the last.
+    """
+    command = find_training_command(result.invocations)
+    is_script = command is not None and program_of(command) is None and any(_is_script(word) for word in command.words)
+    if command is not None and not is_script:
         return command
-    programs = [entry for entry in filter_training(commands) if program_of(entry) is not None]
-    return programs[-1] if programs else None
+    training = filter_training(commands)
+    programs = [entry for entry in training if program_of(entry) is not None or find_python_text(entry)]
+    if len(programs) > 1:
+        trains = (entry for entry in programs[:MAX_PROGRAMS] if does_train(find_source(entry, reading)))
+        return next(trains, programs[-1])
+    return programs[-1] if programs else command
+
+
+def _is_script(word: Text) -> bool:
+    """Return whether a word names a script of a shell."""
+    return word.shown.endswith((".sh", ".bash"))
 
 
 def _report_cut_off_flags(result: Run, findings: Findings) -> None:

@@ -55,6 +55,7 @@ START = unknown("it is the directory in which the job starts, known only when it
 """What ``$PWD`` holds there."""
 MAX_PATH_CHARS = 4096
 """PATH_MAX of Linux."""
+_LEADING_PARENTS = re.compile(r"(\.{1,2}/)+")
 _INVALID_NAME = "it is not a valid file name"
 _MOVES = {"srun": ("--chdir", "-D"), "env": ("--chdir", "-C"), "sudo": ("--chdir", "-D"), "make": ("--directory", "-C")}
 _OF_STEP = "--container-workdir"
@@ -357,6 +358,23 @@ def resolve_path(path: str, where: Text) -> tuple[str, str]:
         return path, f"it is relative to a directory that is not known: {where.why}"
     place = posixpath.normpath(posixpath.join(where.known, path))
     return (place, "") if len(place) <= MAX_PATH_CHARS and place.isprintable() else (path, _INVALID_NAME)
+
+
+def find_tail(path: Text, where: Text) -> str:
+    """Return where a file in an unknown directory lies if the job is submitted from there; empty where none may.
+
+    Programs and their settings are named from the project's folder on, and jobs are mostly submitted from it:
+    ``$PROJECT/configs/a.yaml`` and, after ``cd "$PROJECT"``, ``configs/a.yaml`` are both ``configs/a.yaml``.
+    """
+    if path.known is not None:
+        tail = path.known if where.known is None else ""
+    else:
+        last = next((index for index in range(len(path.parts), 0, -1) if path.parts[index - 1].why), 0)
+        rest = "".join(part.text for part in path.parts[last:])
+        tail = _LEADING_PARENTS.sub("", rest[1:]) if rest.startswith("/") else ""
+    tail = posixpath.normpath(tail) if tail and not tail.startswith(("/", "~")) else ""
+    is_valid = tail.isprintable() and len(tail) <= MAX_PATH_CHARS and not tail.startswith("..")
+    return tail if is_valid and tail != "." else ""
 
 
 def compute_path_key(path: Text, where: Text) -> str:

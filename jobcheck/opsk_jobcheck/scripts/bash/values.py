@@ -5,6 +5,7 @@ A text is a sequence of parts; each part is a literal with its line, or unknown.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ MAX_ARRAY_WORDS = 4096
 MAX_MENTIONS = 256
 RUNS_SHELL_TEXT = "hands over"
 """The fact that a command only gives a text to a shell, in which commands were found."""
+ONE_ARGUMENT = re.compile(r"\$[1-9]\d? is an argument of the script, not known here")
+"""The reason for one argument of the script that is unknown."""
 PRINTED = "it is what `"
 """Start of the reason for an unknown output: the same program need not print the same twice."""
 _new = tuple.__new__

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from opsk.frameworks.usual_settings import CONFIGS, OTHER_PARTS
-from opsk_jobcheck.scripts.bash.scope import resolve_path
-from opsk_jobcheck.scripts.bash.values import Invocation, Text, literal
+from opsk_jobcheck.scripts.bash.values import Invocation, Scalar, Text, literal
 from opsk_jobcheck.scripts.frameworks.python_source import (
     Call,
     PythonSource,
@@ -34,7 +33,7 @@ from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import parse_boolean
 from opsk_jobcheck.scripts.settings.reader import Reading, make_entry
 
-MAX_PARTS = 2
+MAX_PARTS = 3
 """Modules beside the program that are read with it."""
 MAX_FILES = 3
 """Files of settings that one command names and that are read."""
@@ -60,6 +59,7 @@ class ProgramSettings:
     file: str = ""
     closed: str = ""
     passed: dict[str, list[tuple[Call, Value]]] | None = None
+    environment: Mapping[str, str | None] = field(default_factory=dict)
 
     def find(self, names: Sequence[str]) -> Entry | None:
         """Return the one value that the settings of these names have; unknown where there are several."""
@@ -130,6 +130,8 @@ class ProgramSettings:
         """Return the value that the program takes from a setting, or has as a literal."""
         if value.is_known:
             return self._make_entry(value, "")
+        if value.choice and (is_first := self._holds(value.test)) is not None:
+            return self.resolve(value.choice[0 if is_first else 1])
         if value.name and self.source is not None and value.name not in self.source.changed:
             for rows in (self.given, self.of_files):
                 if stated := [entry for name, entry in rows if get_last_name(name) == value.name]:
@@ -143,16 +145,25 @@ class ProgramSettings:
         """Return whether a call is made, as far as the settings in its conditions say; ``None`` where they do not."""
         if not call.conditions:
             return True
+        return self._holds(call.conditions)
+
+    def _holds(self, conditions: Sequence[str]) -> bool | None:
+        """Return whether all conditions hold."""
         results: list[bool | None] = []
-        for condition in call.conditions:
-            entry = self.resolve(Value(name=condition.lstrip("-"))) if condition != "?" else Entry(why="?")
-            is_on = None if entry.why else _is_true(entry.value)
+        for condition in conditions:
+            name, equals, expected = condition.lstrip("-").partition("=")
+            entry = self.resolve(Value(name=name)) if condition != "?" else Entry(why="?")
+            is_on = None if entry.why else str(entry.value) == expected if equals else _is_true(entry.value)
             results.append(is_on if is_on is None or not condition.startswith("-") else not is_on)
         return False if False in results else None if None in results else True
 
     def _make_entry(self, value: Value, text: str) -> Entry:
         """Return a value of the Python file with its line."""
         shown = self.source.get_line(value.line) if self.source is not None else text
+        if value.variable in self.environment:
+            stated = self.environment[value.variable]
+            why = "" if stated is not None else f"the variable {value.variable[:60]} states it, and is not known"
+            return Entry(value=stated, file=self.file, line=value.line, text=shown, why=why)
         why = "" if value.is_known else f"it is computed in Python ({self.file}, line {value.line})"
         shown = f"{shown} ({text})" if text and text not in shown else shown
         return Entry(value=value.literal, file=self.file, line=value.line, text=shown[:200], why=why)
@@ -166,7 +177,10 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
     given |= parse_assignments(program.words)
     source, file = read_source(program, invocation, reading)
     settings = ProgramSettings(
-        given=[(name.lstrip("+"), entry) for name, entry in given.items()], source=source, file=file
+        given=[(name.lstrip("+"), entry) for name, entry in given.items()],
+        source=source,
+        file=file,
+        environment=_list_variables(invocation, reading),
     )
     if source is None and (why := _explain_unread(program, invocation, reading)):
         settings.closed = why
@@ -183,27 +197,59 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
             settings.of_files += list(_list_entries(config))
             why = config.why
         settings.closed = settings.closed or why
-    opaque = parse_program_arguments(program).opaque
+    arguments = parse_program_arguments(program)
+    values = {id(argument.value) for argument in arguments.flags.values()}
+    opaque = [word for word in arguments.opaque if id(word) not in values or any(part.many for part in word.parts)]
     if opaque and not settings.closed:
         settings.closed = f"it may be among words that cannot be told: {opaque[0].why}"
     return settings
 
 
+def _list_variables(invocation: Invocation, reading: Reading) -> Mapping[str, str | None]:
+    """Return the variables that a script sets, ``None`` for what is not known."""
+    variables = {**reading.run.variables, **invocation.facts.get("assigned", {})}
+    return {name: row.text.known if isinstance(row, Scalar) else None for name, row in variables.items()}
+
+
 def read_source(program: Program, invocation: Invocation, reading: Reading) -> tuple[PythonSource | None, str]:
     """Return what the program's file and its parts state, and the file's path."""
-    if not (name := _get_file(program)):
-        return None, ""
-    text, file = _read_text(literal(name, invocation.line), invocation, reading)
-    source = read_python(text) if text is not None else None
-    if source is None or source.why:
-        return None, ""
-    folder = posixpath.dirname(name)
-    for part in list_parts(source)[:MAX_PARTS]:
-        path = literal(posixpath.join(folder, f"{part.replace('.', '/')}.py"), invocation.line)
-        text, _ = _read_text(path, invocation, reading)
-        if text is not None and not (other := read_python(text)).why:
-            source = join_sources(source, other)
-    return source, file
+    for path in _list_programs(program, invocation):
+        text, file = _read_text(path, invocation, reading)
+        source = read_python(text) if text is not None else None
+        if source is None or source.why:
+            continue
+        for part in list_parts(source)[:MAX_PARTS]:
+            text, _ = _read_text(_find_part(path, part, program), invocation, reading)
+            if text is not None and not (other := read_python(text)).why:
+                source = join_sources(source, other)
+        return source, file
+    return None, ""
+
+
+def _list_programs(program: Program, invocation: Invocation) -> list[Text]:
+    """Return the paths that the program's file may have.
+
+    ``python -m`` finds a module from the working directory on, or where the project is installed from: ``src``.
+    """
+    if not program.is_module:
+        is_last_known = program.name.endswith(".py") and program.name.rpartition("/")[2] != ".py"
+        word = program.invocation.words[-len(program.words) - 1] if program.invocation is not None else None
+        return [word or literal(program.name, invocation.line)] if is_last_known else []
+    if "\N{HORIZONTAL ELLIPSIS}" in program.name:
+        return []
+    name = program.name.replace(".", "/")
+    files = (f"{name}.py", f"{name}/__main__.py", f"src/{name}.py", f"src/{name}/__main__.py")
+    return [literal(file, invocation.line) for file in files]
+
+
+def _find_part(path: Text, part: str, program: Program) -> Text:
+    """Return the path of a module that a program imports: next to it, or below the root of the same package."""
+    last = path.parts[-1]
+    folder = last.text[: last.text.rfind("/") + 1]
+    package = program.name.partition(".")[0] if program.is_module else ""
+    if package and part.partition(".")[0] == package:
+        folder = "src/" if last.text.startswith("src/") else ""
+    return Text((*path.parts[:-1], last._replace(text=f"{folder}{part.replace('.', '/')}.py")))
 
 
 def _explain_unread(program: Program, invocation: Invocation, reading: Reading) -> str:
@@ -223,8 +269,8 @@ def _read_text(path: Text, invocation: Invocation, reading: Reading) -> tuple[st
     """Return the text of a Python file and its path; a text that is not at hand is asked for where the job has GPUs."""
     if (text := reading.written(path, invocation.directory)) is not None:
         return text.known, path.shown
-    place, why = resolve_path(path.known or "", invocation.directory)
-    if why or not path.known:
+    place = reading.locate(path, invocation.directory)
+    if not place:
         return None, ""
     if place in reading.files:
         return reading.files[place], place

@@ -20,6 +20,7 @@ MAX_BRACES = 8000
 """Python's parser takes a time that grows with the square of the fields of one f-string."""
 MAX_NODES = 60_000
 MAX_NESTING = 60
+MAX_CHOICES = 4
 MAX_TEXT_CHARS = 200
 MAX_WORDS = 64
 MAX_PATH = 8
@@ -69,7 +70,8 @@ _ASSIGNED = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 class Value:
     """A value of a program: a literal, or the ``name`` of the setting that it is taken from; else it is not known.
 
-    ``words`` are the texts of a list of nothing else.
+    ``words`` are the texts of a list of nothing else, ``choice`` the two values of ``a if test else b``, under the
+    conditions ``test``. ``variable`` is the one of the environment whose default the literal is.
     """
 
     literal: Scalar = None
@@ -77,6 +79,9 @@ class Value:
     line: int = 0
     is_known: bool = False
     words: Name = ()
+    variable: str = ""
+    test: Name = ()
+    choice: tuple[Value, ...] = ()
 
     @property
     def is_dtype(self) -> bool:
@@ -92,7 +97,8 @@ _EMPTY: Mapping[str, Value] = MappingProxyType({})
 class Call:
     """A call: the last part of the function's name, its arguments, and the conditions under which it runs.
 
-    A condition is the name of a setting, with a dash before where it must be off; one that is anything else is ``?``.
+    A condition is the name of a setting, with a dash before where it must be off, and ``=`` and a value behind where it
+    must have that one (``kind=lora``); one that is anything else is ``?``.
     """
 
     function: str
@@ -174,15 +180,19 @@ def read_python(text: str) -> PythonSource:
 
 
 def list_parts(source: PythonSource) -> list[str]:
-    """Return the modules beside a program that may hold its settings, and its loop where the program has none."""
-    has_loop = any(source.find_calls("backward", "train", "fit"))
-    pattern = _SETTINGS_MODULES if has_loop else _PROGRAM_MODULES
+    """Return the modules beside a program that may hold its settings, and its loop where the program has none.
+
+    A function ``train`` that is called as it is was imported, mostly, and its loop with it.
+    """
+    calls = source.find_calls("backward", "train", "fit")
+    has_loop = any(call.function == "backward" or call.owner for call in calls)
     modules = {name.rpartition(".")[0].lstrip(".") or name for name in source.imports}
-    return sorted(
-        name
-        for name in modules
-        if name.partition(".")[0] not in sys.stdlib_module_names | _PACKAGES and pattern.search(name.rpartition(".")[2])
-    )
+    own = sorted(name for name in modules if name.partition(".")[0] not in sys.stdlib_module_names | _PACKAGES)
+    named = [name for name in own if _SETTINGS_MODULES.search(name.rpartition(".")[2])]
+    if has_loop:
+        return named
+    programs = [name for name in own if _PROGRAM_MODULES.search(name.rpartition(".")[2]) and name not in named]
+    return [*programs, *named, *(name for name in own if name not in (*programs, *named))]
 
 
 def join_sources(source: PythonSource, other: PythonSource) -> PythonSource:
@@ -193,6 +203,7 @@ def join_sources(source: PythonSource, other: PythonSource) -> PythonSource:
         return MappingProxyType({name: value for name, value in {**second, **first}.items() if name not in both})
 
     shift = len(source.lines)
+    moved = tuple(_shift_call(call, shift) for call in other.calls)
     return PythonSource(
         imports=source.imports | other.imports,
         defaults=join(source.defaults, _shift(other.defaults, shift)),
@@ -201,8 +212,8 @@ def join_sources(source: PythonSource, other: PythonSource) -> PythonSource:
         constants=join(source.constants, _shift(other.constants, shift)),
         lists=MappingProxyType({**other.lists, **source.lists}),
         changed=MappingProxyType({**other.changed, **source.changed}),
-        calls=(*source.calls, *other.calls),
-        by_function=_group((*source.calls, *other.calls)),
+        calls=(*source.calls, *moved),
+        by_function=_group((*source.calls, *moved)),
         assignments=(*source.assignments, *other.assignments),
         divided=source.divided | other.divided,
         lines=(*source.lines, *other.lines),
@@ -222,6 +233,12 @@ def _shift(values: Mapping[str, Value], lines: int) -> dict[str, Value]:
     return {name: replace(value, line=value.line + lines) for name, value in values.items()}
 
 
+def _shift_call(call: Call, lines: int) -> Call:
+    """Return a call with the lines that it has behind another text."""
+    first = replace(call.first, line=call.first.line + lines)
+    return replace(call, line=call.line + lines, first=first, keywords=_shift(call.keywords, lines))
+
+
 class _Reader:
     """Collects statements, in order, with the conditions around them."""
 
@@ -236,7 +253,8 @@ class _Reader:
         self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self.cli_names: set[str] = set()
         self.constants: dict[str, list[Value]] = {}
-        self.assigned: dict[str, int] = {}
+        self.assigned: dict[str, list[Value]] = {}
+        self.bound: set[str] = set()
         self.changed: dict[str, int] = {}
         self.divided: set[str] = set()
         self.calls: list[Call] = []
@@ -281,6 +299,8 @@ class _Reader:
     def _read_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef, conditions: Name, depth: int) -> None:
         """Read a function: its decorators may make flags of its parameters."""
         self.functions[function.name] = function
+        arguments = function.args
+        self.bound.update(row.arg for row in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
         decorators = {_get_name(item.func if isinstance(item, ast.Call) else item) for item in function.decorator_list}
         if decorators & _COMMANDS:
             self.cli_names.add(function.name)
@@ -289,6 +309,8 @@ class _Reader:
 
     def _read_parts(self, statement: ast.stmt, conditions: Name, depth: int) -> None:
         """Read the expressions and blocks of a statement."""
+        if isinstance(statement, ast.For | ast.AsyncFor):
+            self.bound.update(node.id for node in ast.walk(statement.target) if isinstance(node, ast.Name))
         for name in statement._fields:
             part = getattr(statement, name, None)
             if part is None or part.__class__ is str:
@@ -314,6 +336,12 @@ class _Reader:
                 continue
             if kind is ast.Attribute:
                 waiting.append(node.value)  # type: ignore[attr-defined]
+                continue
+            if isinstance(node, ast.IfExp) and len(conditions) < MAX_NESTING:
+                test = _parse_condition(node.test) or ("?",)
+                self._read_expressions([node.body], (*conditions, *test))
+                self._read_expressions([node.orelse], (*conditions, *_negate(test)))
+                waiting.append(node.test)
                 continue
             if isinstance(node, ast.Call):
                 self._read_call(node, conditions)
@@ -354,7 +382,8 @@ class _Reader:
                     assignment = Assignment(path=path, value=_parse_value(value), conditions=conditions)
                     self.assignments.append(assignment)
             elif isinstance(target, ast.Name):
-                self.assigned.setdefault(name, statement.lineno)
+                is_plain = isinstance(value, ast.expr) and len(targets) == 1 and isinstance(targets[0], ast.Name)
+                self.assigned.setdefault(name, []).append(_parse_value(value) if is_plain and value else Value())
 
     def _read_call(self, call: ast.Call, conditions: Name) -> None:
         """Read one call."""
@@ -425,6 +454,8 @@ class _Reader:
             if len(row) == 1 and row[0].is_known and name not in self.assigned
         }
         lists = {name: row[0].words for name, row in self.constants.items() if len(row) == 1 and row[0].words}
+        once = {name: row[0] for name, row in self.assigned.items() if len(row) == 1 and row[0].is_known}
+        constants |= {name: value for name, value in once.items() if name not in self.constants.keys() | self.bound}
         return PythonSource(
             imports=frozenset(self.imports),
             defaults=MappingProxyType(defaults),
@@ -485,8 +516,8 @@ def _get_path(node: ast.expr) -> str:
     return ".".join(reversed(names)) if is_object else ""
 
 
-def _parse_value(node: ast.expr) -> Value:
-    """Return a literal, or the name that a value is taken from."""
+def _parse_value(node: ast.expr, depth: int = 0) -> Value:
+    """Return a literal, the name that a value is taken from, or one of two that a test decides between."""
     line = node.lineno
     if isinstance(node, ast.Name):
         return Value(name=node.id, line=line)
@@ -504,7 +535,26 @@ def _parse_value(node: ast.expr) -> Value:
     if isinstance(node, ast.List | ast.Tuple | ast.Set) and 0 < len(node.elts) <= MAX_WORDS:
         words = [part.value for part in node.elts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
         return Value(line=line, words=tuple(words) if len(words) == len(node.elts) else ())
+    if isinstance(node, ast.Call) and depth < MAX_CHOICES and (variable := _parse_variable(node, depth)) is not None:
+        return variable
+    if isinstance(node, ast.IfExp) and depth < MAX_CHOICES:
+        choice = (_parse_value(node.body, depth + 1), _parse_value(node.orelse, depth + 1))
+        return Value(line=line, test=_parse_condition(node.test), choice=choice)
     return Value(name=_get_name(node), line=line)
+
+
+def _parse_variable(call: ast.Call, depth: int) -> Value | None:
+    """Return a variable of the environment with its default, as text or as a number; ``None`` for any other call."""
+    name = _get_name(call.func)
+    if name in ("int", "float", "str") and len(call.args) == 1 and isinstance(call.args[0], ast.Call):
+        inner = _parse_variable(call.args[0], depth + 1) if depth < MAX_CHOICES else None
+        return None if inner is None else replace(inner, line=call.lineno)
+    is_get = name == "getenv" or (isinstance(call.func, ast.Attribute) and _get_name(call.func.value) == "environ")
+    words = [word.value for word in call.args if isinstance(word, ast.Constant)]
+    if not is_get or name not in ("getenv", "get") or len(words) != 2 or not isinstance(words[0], str):
+        return None
+    default = words[1] if isinstance(words[1], str | int | float) else None
+    return Value(literal=default, line=call.lineno, is_known=default is not None, variable=words[0])
 
 
 def _multiply(node: ast.expr, depth: int = 0) -> int | None:
@@ -523,14 +573,23 @@ def _parse_condition(test: ast.expr) -> Name:
         return tuple(part for value in test.values[:8] for part in _parse_condition(value))
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and (name := _get_name(test.operand)):
         return (f"-{name}",)
-    if (
-        isinstance(test, ast.Compare)
-        and len(test.ops) == 1
-        and isinstance(test.left, ast.Name)
-        and test.left.id == "__name__"
-    ):
-        return ()
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return _parse_comparison(test.left, test.ops[0], test.comparators[0])
     return (_get_name(test) or "?",)
+
+
+def _parse_comparison(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Name:
+    """Return a comparison with a constant as a condition."""
+    name = _get_name(left)
+    if isinstance(left, ast.Name) and name == "__name__":
+        return ()
+    if not name or not isinstance(right, ast.Constant):
+        return ("?",)
+    if right.value is None and isinstance(operator, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
+        return (name if isinstance(operator, ast.IsNot | ast.NotEq) else f"-{name}",)
+    if isinstance(right.value, str | int) and isinstance(operator, ast.Eq | ast.NotEq):
+        return (f"{'' if isinstance(operator, ast.Eq) else '-'}{name}={right.value}"[:MAX_TEXT_CHARS],)
+    return ("?",)
 
 
 def _negate(test: Name) -> Name:

@@ -59,6 +59,20 @@ _CONSOLES: Mapping[str, tuple[str, frozenset[str]]] = MappingProxyType(
 )
 """Commands that train: the framework where it is known by its own name, and the words of which one must follow."""
 _TRAIN_WORDS = frozenset({"train", "mode=train"})
+_PROGRAM_TRAINS = tuple((word,) for word in ("train", "fit", "finetune", "fine-tune", "pretrain", "train_model"))
+"""First words with which a program of many tasks trains."""
+_COMMAND = re.compile(r"[a-z][\w.-]{0,60}")
+_TRAIN_COMMAND = re.compile(r"[a-z][\w.]{0,60}[_-](train|pretrain|finetune)")
+_BEFORE_COMMANDS = frozenset({"srun", "uv", "run", "exec", "time", "nohup", "poetry", "pixi", "pdm", "hatch", "rye"})
+_FILE_COMMANDS = frozenset(
+    {
+        *("tar", "rsync", "unzip", "zip", "find", "du", "head", "tail", "wc", "touch", "gzip", "gunzip", "scp", "test"),
+        *("diff", "stat", "tree", "split", "shuf", "sort", "curl", "wget", "gsutil", "aws", "rclone", "dvc", "make"),
+    }
+)
+"""Commands whose next word is a folder, which is often called ``train``."""
+MAX_LAUNCHER_WORDS = 16
+"""Words of a command in which its own name is looked for."""
 _NEED_TRAIN = frozenset({"yolo", "ilab"})
 """Commands with further words for what they do: ``train`` must be among them."""
 _RELATIVES = {
@@ -75,6 +89,10 @@ _DEEPSPEED_HELPERS = re.compile(r"(^|/)ALCF/helpers\.sh$")
 _ANY_FRAMEWORK = re.compile("|".join(f"(?:{pattern.pattern})" for _, pattern in _FRAMEWORKS))
 _TRAINER = re.compile(
     r"(^|\.)open_clip_train\.main$|(pre)?train\w*\.py$|finetune\w*\.py$|fine_tun\w*\.py$|(^|/)(pre)?train[\w-]*\.sh$"
+    r"|(^|[/_])(sft|dpo|orpo|kto|grpo|ppo)(_(q?lora|full|vlm|trl))?\.py$"
+)
+_TRAINER_MODULE = re.compile(
+    r"(pre_?)?train(er|ing)?(_\w+)?|fine_?tun(e|ing)(_\w+)?|(run_)?(sft|dpo|orpo|kto|grpo|ppo)"
 )
 _RUNNERS = (
     "torchrun",
@@ -196,18 +214,50 @@ def looks_like_training(invocations: Sequence[Invocation]) -> bool:
 def find_training_command(invocations: Sequence[Invocation]) -> Invocation | None:
     """Return the first command with a training launcher, or a program that is named like a trainer.
 
-    A word with blanks is a text for a shell (``bash -c "..."``), whose known commands are listed separately.
+    A word with blanks is a text for a shell (``bash -c "..."``), and a script that is named like a trainer starts one:
+    their known commands are listed separately, and come first.
     """
     shells: list[Invocation] = []
     for invocation in select_commands(invocations):
-        if find_console(invocation) is not None:
+        if find_console(invocation) is not None or has_train_word(invocation) or _is_trainer_module(invocation):
             return invocation
         for text in invocation.shown_words:
             if len(text) <= MAX_PATH_CHARS and (text.rpartition("/")[2] in _RUNNERS[:5] or _TRAINER.search(text)):
-                if " " not in text:
+                if " " not in text and not text.endswith(".sh"):
                     return invocation
                 shells.append(invocation)
     return shells[0] if shells else None
+
+
+def _is_trainer_module(invocation: Invocation) -> bool:
+    """Return whether a command starts a module that is named like a trainer (``python -m mine.train_sft``)."""
+    program = program_of(invocation)
+    name = program.name.rpartition(".")[2] if program is not None and program.is_module else ""
+    return len(name) <= MAX_PATH_CHARS and _TRAINER_MODULE.fullmatch(name) is not None
+
+
+def has_train_word(invocation: Invocation) -> bool:
+    """Return whether the first word of a program is what it does, and that is training: ``main.py train``.
+
+    So do commands that an installed project has: ``mine train``, ``mine_train``, under ``srun`` or ``uv run`` as well.
+    """
+    program = program_of(invocation)
+    if program is not None:
+        return program.known_words[:1] in _PROGRAM_TRAINS
+    name, after = _find_console_command(invocation) if invocation.certain else ("", "")
+    is_command = _COMMAND.fullmatch(name) is not None and name not in _FILE_COMMANDS
+    return is_command and ((after,) in _PROGRAM_TRAINS or _TRAIN_COMMAND.fullmatch(name) is not None)
+
+
+def _find_console_command(invocation: Invocation) -> tuple[str, str]:
+    """Return the name of the command behind launchers and their options, and the word after it; empty for none."""
+    words = names_of(invocation)[:MAX_LAUNCHER_WORDS]
+    for index, name in enumerate(words):
+        before = words[index - 1] if index else ""
+        is_value = before.startswith("-") and "=" not in before
+        if not is_value and not name.startswith("-") and name not in _BEFORE_COMMANDS:
+            return name, words[index + 1] if index + 1 < len(words) else ""
+    return "", ""
 
 
 def find_launcher(invocations: Sequence[Invocation], *, ntasks_per_node: int | None) -> str | None:

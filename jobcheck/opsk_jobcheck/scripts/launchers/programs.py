@@ -72,12 +72,47 @@ _WORDS = (
     ),
     *("consolidate", "consolidation", "merge", "dedup", "deduplicate", "download", "upload", "sync", "export", "pack"),
     *("eval", "evaluate", "evaluation", "evalharness", "infer", "inference", "generate", "generation", "serve"),
-    *("server", "vllm", "bandwidth", "all_?reduce", "nccl", "analy[sz]e", "plot", "visuali[sz]e", "test"),
+    *(
+        "predict",
+        "prediction",
+        "server",
+        "vllm",
+        "bandwidth",
+        "all_?reduce",
+        "nccl",
+        "analy[sz]e",
+        "plot",
+        "visuali[sz]e",
+        "test",
+    ),
     *("pytest", "coverage", r"hf2\w+", r"\w{1,40}2hf", r"\w{1,40}2mcore", r"mcore2\w+"),
 )
 _OTHER = re.compile(rf"(^|[_.-])({'|'.join(_WORDS)})s?(?=[_.-]|$)", re.IGNORECASE)
 _HARNESS = re.compile(r"(^|/)(lm_eval|[\w.-]*eval(uation)?[_-]harness)([./]|$)|(^|\.)lm_eval(\.|$)")
 _FOLDER = re.compile(r"(^|/)[\w.-]{0,60}(conversions?|convert(er|or)?s?)/")
+_EVALUATES = ("--evaluate", "--eval-only", "--evaluate-only", "--test-only", "--only-eval", "--inference-only")
+"""Switches with which a training program does not train: as in DINO and torchvision."""
+_TOOLS = frozenset(
+    {
+        *(
+            "wandb",
+            "pip",
+            "venv",
+            "virtualenv",
+            "ipykernel",
+            "jupyter",
+            "notebook",
+            "json",
+            "http",
+            "zipfile",
+            "tarfile",
+        ),
+        *("nltk", "spacy", "site", "compileall", "timeit", "dask", "bitsandbytes", "xformers"),
+    }
+)
+"""Packages whose modules are tools: ``python -m wandb sync``."""
+_TOKENIZERS = re.compile(r"train\w{0,20}_(tokeni[sz]er|bpe|sentencepiece|spm|vocab)s?$", re.IGNORECASE)
+"""Programs that count words on CPUs."""
 _TRAINS = re.compile(r"train|finetun|fine_tun|(^|[_.-])(sft|dpo|orpo|grpo|ppo|clm|mlm)(?=[_.-]|$)", re.IGNORECASE)
 _IMAGES = frozenset({"build", "pull", "push", "import", "create"})
 _CONTAINERS = frozenset({"docker", "podman", "enroot", "singularity", "apptainer"})
@@ -150,6 +185,14 @@ def _find_program(invocation: Invocation) -> Program | None:
         if name.endswith(".py") and not shown.startswith("-"):
             return Program(name=shown, is_module=False, words=invocation.words[index + 1 :], invocation=invocation)
     return None
+
+
+def find_python_text(invocation: Invocation) -> str:
+    """Return the program that a command hands to Python as text (``python -c``), empty where it hands none."""
+    for (name, flag), text in zip(pairwise(names_of(invocation)), invocation.shown_words[2:], strict=False):
+        if name.startswith("python") and flag == "-c":
+            return text
+    return ""
 
 
 def parse_program_arguments(program: Program) -> Arguments:
@@ -334,7 +377,18 @@ def does_other_work(invocation: Invocation) -> bool:
     return cached
 
 
+def denies_training(invocation: Invocation) -> bool:
+    """Return whether the flags of a command say that its program does not train now."""
+    flags = arguments_of(invocation).flags
+    given = flags.get("--do-train")
+    if given is not None and given.certain and (given.value.known or "").lower() in ("false", "0", "no"):
+        return True
+    return any(name in flags and not flags[name].value.parts and flags[name].certain for name in _EVALUATES)
+
+
 def _does_other_work(invocation: Invocation) -> bool:
+    if denies_training(invocation):
+        return True
     first_names = names_of(invocation)[:8]
     if any(first in _CONTAINERS and second in _IMAGES for first, second in pairwise(first_names)):
         return True
@@ -347,9 +401,11 @@ def _does_other_work(invocation: Invocation) -> bool:
 @lru_cache(maxsize=1024)
 def _is_other(name: str, *, is_module: bool) -> bool:
     """Return whether a program of this name, or a module, does other work; scripts start the same ones."""
-    if _HARNESS.search(name):
+    if _HARNESS.search(name) or (is_module and name.partition(".")[0] in _TOOLS):
         return True
     names = name.split(".") if is_module else [name.rpartition("/")[2].removesuffix(".py")]
+    if _TOKENIZERS.search(names[-1]):
+        return True
     is_other = any(_OTHER.search(name) for name in names) or (not is_module and _FOLDER.search(name) is not None)
     return is_other and not _TRAINS.search(names[-1])
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from opsk_jobcheck.scripts.bash.values import Invocation, Part, Text, literal, unknown
+from opsk_jobcheck.scripts.bash.values import ONE_ARGUMENT, Invocation, Part, Text, literal, unknown
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 
 _FLAG = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
@@ -69,6 +69,7 @@ def parse_arguments(words: Iterable[Text], *, valueless: frozenset[str] = frozen
     opaque: list[Text] = []
     row = tuple(words)
     heads = [parts[0].text if (parts := word.parts) and not parts[0].why else "" for word in row]
+    taken: set[int] = set()
     marks = [_FLAG.match(head) if head[:1] == "-" else None for head in heads]
     for index, (word, head, mark) in enumerate(zip(row, heads, marks, strict=True)):
         if head[:1] == "-":
@@ -81,6 +82,8 @@ def parse_arguments(words: Iterable[Text], *, valueless: frozenset[str] = frozen
             elif size == len(head) and len(word.parts) == 1:
                 takes_next = index + 1 < len(row) and marks[index + 1] is None and name not in valueless
                 value = row[index + 1] if takes_next else NO_VALUE
+                if takes_next and _is_one_argument(value):
+                    taken.add(index + 1)
             else:
                 continue
             flags[name] = _new(Argument, (name, value, value.line or word.line, True, written, index))
@@ -88,11 +91,16 @@ def parse_arguments(words: Iterable[Text], *, valueless: frozenset[str] = frozen
             value = drop_prefix(word, match.end())
             line = value.line or word.line
             overrides[match.group(1)] = Argument(flag=match.group(1), value=value, line=line, word_index=index)
-        elif not head and word.known is None and not word.parts[0].number:
+        elif not head and word.known is None and not word.parts[0].number and index not in taken:
             opaque.append(word)
             for part in word.parts:
                 _doubt(part, flags, overrides, index)
     return Arguments(flags=flags, overrides=overrides, opaque=tuple(opaque))
+
+
+def _is_one_argument(word: Text) -> bool:
+    """Return whether an unknown word is one argument of the script (``--seed $1``): people give one word for it."""
+    return len(word.parts) == 1 and ONE_ARGUMENT.fullmatch(word.parts[0].why) is not None
 
 
 @lru_cache(maxsize=4096)

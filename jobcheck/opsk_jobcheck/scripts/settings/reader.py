@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opsk.workload.workload import OwnName
-from opsk_jobcheck.scripts.bash.scope import compute_path_key, relate_to_start, resolve_path
+from opsk_jobcheck.scripts.bash.scope import compute_path_key, find_tail, relate_to_start, resolve_path
 from opsk_jobcheck.scripts.bash.values import Invocation, Run, Text
 from opsk_jobcheck.scripts.bash.written_files import find_changer
 from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments
@@ -58,15 +58,29 @@ class Reading:
         key = compute_path_key(path, where)
         return None if find_changer(self.run.changed, key) else self.run.files.get(key)
 
+    def locate(self, path: Text, where: Text) -> str:
+        """Return the path by which a file's text is asked for, empty where none is known; see `find_tail`."""
+        place, why = resolve_path(path.known, where) if path.known else ("", "it is not known")
+        return find_tail(path, where) if why else place
+
+    def _ask_for(self, place: str) -> None:
+        """Ask for the text of a file."""
+        if place:
+            self.missing_files.append(place)
+
     def config(self, path: Text, invocation: Invocation, *, form: str = "") -> ConfigFile:
         """Return the settings of a file that a command names; where they are unknown, it has the reason.
 
         The text is written by the script itself (a here-document), or was read with the user's rights.
         """
         path, where = relate_to_start(path, invocation.directory)
+        if path.known is None and (text := self.written(path, where)) is not None:
+            return read_config_file(text, path=path.shown, form=form)
+        tail = find_tail(path, where)
+        if tail in self.files:
+            return read_config_file(self.files[tail], path=tail, form=form)
         if path.known is None:
-            if (text := self.written(path, where)) is not None:
-                return read_config_file(text, path=path.shown, form=form)
+            self._ask_for(tail)
             return ConfigFile(path=path.shown, why=f"the settings are in {path.shown[:120]}: {path.why}")
         place, why = resolve_path(path.known, where)
         if changed := find_changer(self.run.changed, compute_path_key(path, where)):
@@ -74,6 +88,7 @@ class Reading:
         if (text := self.written(path, where)) is not None:
             return read_config_file(text, path=path.known, form=form)
         if why:
+            self._ask_for(tail)
             return ConfigFile(path=path.known, why=f"the settings are in {path.known[:120]}: {why}")
         if place in self.files:
             return read_config_file(self.files[place], path=place, form=form)

@@ -234,12 +234,67 @@ def test_a_training_is_what_goes_backward_or_starts_a_trainer(name: str, source:
 def test_a_python_file_is_asked_for_where_there_are_gpus_alone() -> None:
     assert read("python train.py").missing_files == ("train.py",)
     assert read("python train.py", head="#!/bin/bash\n#SBATCH --nodes=1\n").missing_files == ()
-    assert read("python -m mine.train").missing_files == ("mine/train.py",)
+    places = ("mine/train.py", "mine/train/__main__.py", "src/mine/train.py", "src/mine/train/__main__.py")
+    assert read("python -m mine.train").missing_files == places
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ('cd "$SLURM_SUBMIT_DIR"\npython train.py', "train.py"),
+        ("cd ~/project\npython src/train.py", "src/train.py"),
+        ('python "$SLURM_SUBMIT_DIR/src/train.py"', "src/train.py"),
+        ("python ${ROOT}/../train.py", "train.py"),
+        ("apptainer exec --pwd /repo a.sif python train.py", "train.py"),
+    ],
+)
+def test_a_program_in_an_unknown_folder_is_looked_for_where_the_job_is_submitted(command: str, place: str) -> None:
+    assert place in read(command).missing_files
+    assert read(f"{command} {SHAPE}", {place: "loss.backward()"}).model.layers == 24
+
+
+def test_a_module_of_a_package_finds_its_settings_from_the_root_on() -> None:
+    files = {"src/mine/train.py": "from mine.config import n\nx.backward()", "src/mine/config.py": "n_layer = 3\n"}
+    assert read("python -m mine.train", files).model.layers == 3
+
+
+@pytest.mark.parametrize(
+    ("command", "is_training"),
+    [
+        ("python -m mine train -c a.json", True),
+        ("python main.py fit", True),
+        ("python main.py export", False),
+        ("exec uv run mine train conf.yaml", True),
+        ("srun --cpus-per-task 8 mine_train experiment=a", True),
+        ("tar xf data.tar train", False),
+        ("rsync -a data train", False),
+        ("torchrun --nproc_per_node=4 eval_linear.py --arch resnet50 --evaluate", False),
+        ("python train_tokenizer.py --vocab_size 32000", False),
+        ("torchrun train.py --model_name_or_path gpt2 --do_train false --do_predict true", False),
+        ("python -c \"from mine import MyTrainer; MyTrainer.from_config('$C').fit()\"", True),
+        ("python -c 'import torch; print(torch.cuda.is_available())'", False),
+    ],
+)
+def test_the_words_of_a_program_say_whether_it_trains(command: str, is_training: bool) -> None:
+    assert read(command, {"main.py": "run()"}).is_training is is_training
+
+
+def test_one_argument_of_the_script_is_one_value() -> None:
+    assert read(f"{RUN} {SHAPE} --seed $1 --lr $2", {"train.py": "x.backward()"}).plan.precision is Precision.FP32
+    assert read(f"{RUN} {SHAPE} $1", {"train.py": "x.backward()"}).plan.precision is None
 
 
 def test_a_program_in_a_here_document_is_read() -> None:
     text = f"{HEAD}cat > train.py <<'EOF'\nn_layer = 3\nloss.backward()\nEOF\n{RUN}\n"
     assert read_script(text, file="job.sh").model.layers == 3
+
+
+def test_gpus_that_an_engine_of_the_script_takes_are_not_idle() -> None:
+    train = "accelerate launch --num_processes 3 grpo.py --model_name_or_path gpt2 --per_device_train_batch_size 2"
+    workload = read(f"trl vllm-serve --model gpt2 &\n{train} --num_train_epochs 1")
+    assert (workload.plan.gpus, workload.plan.dp) == (4, None)
+    assert "launcher.ranks" not in dict(workload.options)
+    assert not workload.problems
 
 
 def test_other_optimizers_than_adam_are_named() -> None:
@@ -421,3 +476,38 @@ def test_one_process_on_several_gpus_is_no_data_parallelism() -> None:
     files = {"train.py": "loss.backward()\n"}
     assert read_script(f"{head}torchrun --nproc_per_node 8 train.py\n", file="j", files=files).plan.dp == 8
     assert read_script(f"{head}python train.py\n", file="j", files=files).plan.dp is None
+
+
+@pytest.mark.parametrize(
+    ("head", "layers"),
+    [("", 4), ("export LAYERS=6", 6), ("export LAYERS=$(cat layers)", None)],
+)
+def test_a_variable_of_the_environment_has_its_default_unless_the_script_sets_it(head: str, layers: int | None) -> None:
+    source = 'import os\nn_layer = int(os.environ.get("LAYERS", "4"))\nx.backward()'
+    assert read(f"{head}\n{RUN}", {"train.py": source}).model.layers == layers
+
+
+def test_a_trainer_of_the_users_own_is_not_that_of_huggingface() -> None:
+    source = "from transformers import AutoTokenizer\nfrom mine.trainer import Trainer\nTrainer(model).train()"
+    assert read("python train.py", {"train.py": source}).framework is None
+
+
+def test_a_loop_in_an_imported_module_is_a_training() -> None:
+    files = {"main.py": "from loops import train\ntrain(1)", "loops.py": "def train(n):\n    loss.backward()"}
+    assert read("python main.py", files).is_training
+
+
+def test_of_several_programs_the_one_that_goes_backward_is_read() -> None:
+    files = {"run.py": "n_layer = 3\nx.backward()", "plot.py": "draw()", "report.py": "send()"}
+    assert read("python run.py\npython plot.py\npython report.py\npython -m wandb sync .", files).model.layers == 3
+
+
+def test_a_script_that_is_named_like_a_trainer_starts_it() -> None:
+    files = {"scripts/train.sh": 'python "$(dirname "$0")/../run.py"', "run.py": "n_layer = 3\nx.backward()"}
+    assert read("./scripts/train.sh", files).model.layers == 3
+
+
+def test_a_model_whose_flag_has_no_value_is_unknown() -> None:
+    command = "accelerate launch sft.py --model_name_or_path $MODEL --per_device_train_batch_size 2 --max_steps 5"
+    workload = read(f"MODEL=\n{command}")
+    assert (workload.model.name, workload.missing_files) == (None, ("sft.py",))

@@ -180,3 +180,28 @@ def test_parameters_of_listed_decoders_are_as_their_names_say():
         listed = find_listed(name)
         assert listed is not None
         assert total_parameters(listed[1]) / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [
+        # of the checkpoints on huggingface.co, and of the papers' tables of models
+        ("facebook/esm1b_t33_650M_UR50S", 652),
+        ("EvolutionaryScale/esmc-300m-2024-12", 333),
+        ("zhihan1996/DNABERT-2-117M", 117),
+        ("gf-20L-95M-i4096", 151),
+        ("bowang-lab/scGPT", 51),
+        ("InstaDeepAI/nucleotide-transformer-2.5b-multi-species", 2548),
+        ("InstaDeepAI/nucleotide-transformer-v2-50m-multi-species", 55.9),
+        ("InstaDeepAI/nucleotide-transformer-v2-500m-multi-species", 498),
+        ("hugohrban/progen2-medium", 764),
+        ("Rostlab/prot_t5_xl_uniref50", 2818),
+        ("google/mt5-base", 582),
+        ("ElnaggarLab/ankh-large", 1880),
+        ("facebook/nllb-200-distilled-600M", 615),
+    ],
+)
+def test_models_of_biology_and_of_many_languages_have_their_published_size(name: str, millions: float) -> None:
+    listed = find_listed(name)
+    assert listed is not None
+    assert total_parameters(listed[1]) / 1e6 == pytest.approx(millions, rel=0.03)

@@ -165,6 +165,9 @@ def find_public_name(given: Mapping[str, Entry]) -> str | None:
 def name_model(entry: Entry, invocation: Invocation, reading: Reading) -> None:
     """Take a model's name: its own ``config.json`` where it is a folder that is read, else the catalogue's shape."""
     value = str(entry.value)[:MAX_PATH].strip().rstrip("/")
+    if value in ("", "true"):  # a flag whose value is an empty variable
+        mark_all_unknown(reading.findings, SHAPE, f"{entry.text[:60]} has no value", entry.line)
+        return
     if cached := _CACHED.search(value + "/"):
         name = f"{cached[1]}/{cached[2]}"
     else:

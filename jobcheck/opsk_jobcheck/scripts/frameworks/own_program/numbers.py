@@ -82,6 +82,8 @@ def state_lengths_and_batches(settings: ProgramSettings, reading: Reading) -> No
     """State the tokens of a sequence and the batch."""
     findings = reading.findings
     length = settings.find(FIELDS["model.seq"]) or settings.find(LAST_LENGTHS)
+    if length is not None and length.why and settings.find(("n_embd",)) is not None:
+        length = settings.find(("block_size",)) or length  # nanoGPT's, whatever else its descendants have
     state_count(reading, "model.seq", length)
     if _state_shared_steps(settings, reading):
         return

@@ -44,8 +44,8 @@ from opsk_jobcheck.scripts.frameworks.python_recipes import (
     find_recipe_framework,
     state_python_recipe,
 )
-from opsk_jobcheck.scripts.frameworks.python_source import PythonSource
-from opsk_jobcheck.scripts.launchers.programs import SHAPE, program_of
+from opsk_jobcheck.scripts.frameworks.python_source import PythonSource, read_python
+from opsk_jobcheck.scripts.launchers.programs import SHAPE, find_python_text, program_of
 from opsk_jobcheck.scripts.settings.arguments import Setting
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.reader import Reading
@@ -103,7 +103,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     state_loss(settings, reading)
     if settings.source is not None:
         state_trained_part(settings, reading, framework=framework)
-    if TRAINABLE not in findings.options:
+    if not findings.options.keys() & {TRAINABLE, ADAPTERS}:
         rows = [_to_setting(name, entry) for name, entry in settings.of_files[:MAX_ENTRIES]]
         read_trainable(
             invocation,
@@ -168,7 +168,7 @@ def find_source(invocation: Invocation, reading: Reading) -> PythonSource | None
     """
     program = program_of(invocation)
     if program is None or EXAMPLES.fullmatch(program.file):
-        return None
+        return read_python(text) if program is None and (text := find_python_text(invocation)) else None
     return read_source(program, invocation, reading)[0]
 
 
@@ -179,6 +179,8 @@ def does_train(source: PythonSource | None) -> bool:
     if find_recipe_framework(source):
         return True
     names = {call.function for call in source.calls}
+    if {"fit", "train"} & names and any(_TRAINERS.fullmatch(call.owner) for call in source.calls):
+        return True
     is_fitted = "fit" in names and any("lightning" in name or "keras" in name for name in source.imports)
     return (
         bool(names & {"backward", "value_and_grad", "train_batch", "SFTTrainer"})
@@ -203,4 +205,6 @@ def _find_framework(settings: ProgramSettings) -> str:
     packages = {name.partition(".")[0] for name in source.imports}
     if "trl" in packages and any(_TRAINERS.fullmatch(name) and name != "Seq2SeqTrainer" for name in names):
         return TRL
-    return TRAINER if {"Trainer", "Seq2SeqTrainer"} & names and "transformers" in packages else ""
+    is_own = any(name.endswith(".Trainer") and name.partition(".")[0] != "transformers" for name in source.imports)
+    known = {"Seq2SeqTrainer"} if is_own else {"Trainer", "Seq2SeqTrainer"}
+    return TRAINER if known & names and "transformers" in packages else ""
