@@ -132,13 +132,16 @@ class LeftOut:
     before, after
         ln(predicted / measured) with the base, and with a fit to all other jobs.
     weights
-        Weight of each; 0 is out of reach.
+        Weight of each in the fit; 0 is out of reach, or contradicted by the others.
+    judged
+        Weight of each where the fit is judged; 0 is out of reach.
     """
 
     jobs: tuple[str, ...]
     before: FloatColumn
     after: FloatColumn
     weights: FloatColumn
+    judged: FloatColumn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,8 @@
 """Solves a robust fit, and computes from the solution what each row's error would be without the row.
 
 Slopes are expensive and nearly constant, so they are taken a few times, and the problem that is linear between them is
-solved each time. An error without the row comes from one Newton step away from the solution (approximate
-leave-one-out, as in Rad and Maleki 2020, arXiv 1801.10243): hundreds of jobs are left out one by one without a fit of
-each.
+solved each time. The same holds for errors without a row, which then have a closed form: hundreds of jobs are left out
+one by one without a fit of each.
 """
 
 from __future__ import annotations
@@ -37,6 +36,8 @@ class Solution:
         Errors of all rows at it, in standard deviations of their noise.
     left_out
         The same of each row with a fit to all others.
+    slopes
+        Change of the residuals with the vector, shape (rows, entries).
     covariance
         Covariance of the vector (Laplace).
     """
@@ -44,6 +45,7 @@ class Solution:
     vector: FloatColumn
     residuals: FloatColumn
     left_out: FloatColumn
+    slopes: FloatColumn
     covariance: FloatColumn
 
 
@@ -62,6 +64,7 @@ def solve_with_left_out(problem: RobustProblem, start: FloatColumn) -> Solution:
         vector=vector,
         residuals=residuals,
         left_out=_leave_out(problem, residuals, slopes),
+        slopes=slopes,
         covariance=np.asarray(np.linalg.inv(problem.curvature(residuals, slopes)), dtype=np.float64),
     )
 
@@ -94,12 +97,10 @@ def _search(
 def _leave_out(problem: RobustProblem, residuals: FloatColumn, slopes: FloatColumn) -> FloatColumn:
     """Return each row's residual without it.
 
-    With the curvature H of the cost, and first and second derivative p, q of the row's loss at its residual r, the
-    solution without the row is off by H^-1 s p / (1 - s' H^-1 s q).
+    The weights that soft L1 gives the rows are taken as constant: with the curvature H of the cost at these weights w,
+    the residual without a row is r / (1 - w s' H^-1 s), exactly so in a linear problem.
     """
-    first = problem.pull(residuals) * residuals
-    second = problem.weights * (1.0 + residuals**2) ** -1.5
-    curvature = slopes.T @ (second[:, None] * slopes) + problem.prior.T @ problem.prior
-    reach = np.einsum("ij,ji->i", slopes, np.linalg.solve(curvature, slopes.T))
-    result: FloatColumn = residuals + reach * first / np.maximum(1.0 - reach * second, _MIN_REMAINDER)
+    weights = problem.pull(residuals)
+    reach = np.einsum("ij,ji->i", slopes, np.linalg.solve(problem.curvature(residuals, slopes), slopes.T))
+    result: FloatColumn = residuals / np.maximum(1.0 - weights * reach, _MIN_REMAINDER)
     return result

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from opsk.calibration.fitting.problem import RobustProblem
-from opsk.calibration.learning.cells import CELL_LOG_SIGMA, SiteOffsets, get_family
+from opsk.calibration.learning.cells import SiteOffsets, find_level, get_family
 from opsk.calibration.learning.evidence import Change, LeftOut, MeasuredJob
 from opsk.calibration.learning.left_out import Solution, solve_with_left_out
 from opsk.calibration.learning.scores import estimate_run_log_sigma
@@ -25,6 +25,8 @@ from opsk.costmodel.uncertainty.case_spread import apply_case_spread
 
 MEMORY_NOISE = 0.05
 """Peaks of runs of one plan differ by this: allocator, uneven ranks, when they were sampled."""
+_OFFSET_LOG_SIGMA = 0.15
+"""Standard deviation of a family's offset where the base has none."""
 _SHOWN_CHANGE = 0.005
 
 
@@ -58,16 +60,20 @@ def fit_site_memory(jobs: Sequence[MeasuredJob], base: Efficiency) -> MemoryFit:
     cases = [job.case for job in jobs]
     measured = np.array([job.peak_bytes for job in jobs], dtype=np.float64)
     before: FloatColumn = np.log(predict_peaks(jobs, base) / measured)
-    scale = base.spread.memory_offset_log_sigma or CELL_LOG_SIGMA
+    scale = base.spread.memory_offset_log_sigma or _OFFSET_LOG_SIGMA
     spreads = [apply_case_spread(base, job.assumed, job.case).spread.memory_log_sigma for job in jobs]
-    reached = is_in_reach(before, np.hypot(spreads, CELL_LOG_SIGMA))
+    reached = is_in_reach(before, np.hypot(spreads, _OFFSET_LOG_SIGMA))
     weights = np.where(reached, weigh_by_owner(jobs), 0.0)
-    offsets = SiteOffsets.over(cases, family_log_sigma=scale, cell_log_sigma=CELL_LOG_SIGMA)
+    offsets = SiteOffsets.over(cases, family_log_sigma=scale)
     solution = _solve(before, offsets.acting, weights)
     left_out = LeftOut(
-        jobs=tuple(job.id for job in jobs), before=before, after=solution.left_out * MEMORY_NOISE, weights=weights
+        jobs=tuple(job.id for job in jobs),
+        before=before,
+        after=solution.left_out * MEMORY_NOISE,
+        weights=weights,
+        judged=weights,
     )
-    return _build_result(offsets, solution, left_out, base, scale)
+    return _build_result(offsets, solution, left_out, base)
 
 
 def _solve(before: FloatColumn, columns: FloatColumn, weights: FloatColumn) -> Solution:
@@ -86,20 +92,18 @@ def _solve(before: FloatColumn, columns: FloatColumn, weights: FloatColumn) -> S
     return solve_with_left_out(problem, np.zeros(size))
 
 
-def _build_result(
-    offsets: SiteOffsets, solution: Solution, left_out: LeftOut, base: Efficiency, scale: float
-) -> MemoryFit:
+def _build_result(offsets: SiteOffsets, solution: Solution, left_out: LeftOut, base: Efficiency) -> MemoryFit:
     """Return the base with the offsets of memory."""
     tables: dict[str, SoftwareOffset] = dict(base.offset)
     changes: list[Change] = []
-    scales = offsets.scales(scale, CELL_LOG_SIGMA)
+    narrower = offsets.estimate_narrower_log_sigmas(solution.vector)
     usual = estimate_run_log_sigma(left_out.after, left_out.weights, base.spread.memory_log_sigma)
-    for column, name in enumerate((*offsets.families, *offsets.cells)):
+    for column, name in enumerate(offsets.names):
         members = left_out.weights * (offsets.acting[:, column] > 0)
         if not members.sum() > 0:
             continue
         family = get_family(name)
-        chosen = offsets.select(name) * scales
+        chosen = offsets.select(name) * offsets.scales
         known = find_offset(base.offset, family) or SoftwareOffset()
         moved = float(chosen @ solution.vector)
         run_log_sigma = estimate_run_log_sigma(left_out.after, members, usual)
@@ -107,7 +111,7 @@ def _build_result(
             known,
             memory_log=known.memory_log + moved,
             memory_log_sigma=float(np.sqrt(chosen @ solution.covariance @ chosen)),
-            memory_run_log_sigma=float(np.hypot(run_log_sigma, CELL_LOG_SIGMA)) if name == family else run_log_sigma,
+            memory_run_log_sigma=float(np.hypot(run_log_sigma, narrower[find_level(name)])),
             memory_jobs=float(np.count_nonzero(members)),
         )
         if abs(moved) > _SHOWN_CHANGE:

@@ -14,6 +14,10 @@ MIN_JOBS = 3
 """Fewer jobs, left out one by one, do not show whether a fit is better."""
 MIN_NEW_JOBS = 5
 """From so many new jobs on, a fit must also predict these no worse than the fit in use."""
+MIN_GAIN = 0.95
+"""A fit whose errors are more than this share of those before gains too little to be sure that it gains."""
+MAX_JUDGED_LOG = 0.5
+"""A larger error counts as this: an invented time says nothing of a fit."""
 PRIOR_JOBS = 2.0
 """Weight of the usual spread, in jobs, where a cell's own is estimated."""
 _CLIP = 3.0
@@ -23,8 +27,8 @@ MIN_RUN_LOG_SIGMA = 0.02
 
 
 def mean_error(log_errors: FloatColumn, weights: FloatColumn) -> float:
-    """Return the weighted mean of the absolute errors."""
-    return float(np.abs(log_errors) @ weights / weights.sum())
+    """Return the weighted mean of the absolute errors, each `MAX_JUDGED_LOG` at most."""
+    return float(np.minimum(np.abs(log_errors), MAX_JUDGED_LOG) @ weights / weights.sum())
 
 
 def robust_size(log_errors: FloatColumn, weights: FloatColumn) -> float:
@@ -55,10 +59,11 @@ def judge(
         Whether nodes were measured: with them a fit is taken without jobs.
     """
     used = left_out.weights > 0
-    new = used & np.array([job.is_new for job in jobs], dtype=np.bool_)
-    why_not = _find_objection(left_out, used, has_measurement=has_measurement)
+    judged = left_out.judged > 0
+    new = judged & np.array([job.is_new for job in jobs], dtype=np.bool_)
+    why_not = _find_objection(left_out, used, judged, has_measurement=has_measurement)
     if not why_not and current is not None and new.sum() >= MIN_NEW_JOBS:
-        before, after = (mean_error(errors[new], left_out.weights[new]) for errors in (current, left_out.after))
+        before, after = (mean_error(errors[new], left_out.judged[new]) for errors in (current, left_out.after))
         if after > before:
             why_not = (
                 f"the fit in use predicts {new.sum()} jobs that it has not seen better: "
@@ -76,18 +81,17 @@ def judge(
     )
 
 
-def _find_objection(left_out: LeftOut, used: BoolColumn, *, has_measurement: bool) -> str:
+def _find_objection(left_out: LeftOut, used: BoolColumn, judged: BoolColumn, *, has_measurement: bool) -> str:
     """Return why a fit is not taken by the jobs that were left out; empty where it is."""
     count = int(used.sum())
     if count < MIN_JOBS:
         out_of_reach = len(used) - count
-        if has_measurement and not count:
-            return ""
-        excluded = f", and {out_of_reach} out of reach" if out_of_reach else ""
-        needed = f"{MIN_JOBS} jobs are needed to test a fit"
-        return "" if has_measurement and not out_of_reach else f"{needed}; there are {count}{excluded}"
-    before, after = (mean_error(errors[used], left_out.weights[used]) for errors in (left_out.before, left_out.after))
-    if after < before:
+        excluded = f", and {out_of_reach} that teach nothing" if out_of_reach else ""
+        return "" if has_measurement else f"{MIN_JOBS} jobs are needed to test a fit; there are {count}{excluded}"
+    before, after = (
+        mean_error(errors[judged], left_out.judged[judged]) for errors in (left_out.before, left_out.after)
+    )
+    if after < MIN_GAIN * before:
         return ""
     return f"jobs that were left out are predicted no better: mean error {after:.1%}, and {before:.1%} before"
 

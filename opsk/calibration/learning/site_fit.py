@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from opsk.calibration.learning.cells import get_family
+from opsk.calibration.learning.cells import list_wider
 from opsk.calibration.learning.evidence import (
     LearnedQuantity,
     MeasuredJob,
@@ -149,10 +149,11 @@ def _judge_peaks(jobs: Sequence[MeasuredJob], fit: MemoryFit | None, current: Ef
 
 
 def _combine_offsets(times: Offsets, memories: Offsets) -> dict[str, SoftwareOffset]:
-    """Return offsets of time and of memory that were learned apart; a cell of one alone has the other of its family."""
+    """Return offsets of time and of memory that were learned apart; a cell of one alone has the other of a wider one."""
     combined: dict[str, SoftwareOffset] = {}
     for name in sorted({*times, *memories}):
-        time, memory = (find_offset(each, get_family(name), name) or SoftwareOffset() for each in (times, memories))
+        family, *cells = list_wider(name)
+        time, memory = (find_offset(each, family, reversed(cells)) or SoftwareOffset() for each in (times, memories))
         combined[name] = replace(
             time,
             memory_log=memory.memory_log,

@@ -6,6 +6,7 @@ site's families and cells. Errors are robust (soft L1), and a job that the prior
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,22 +15,28 @@ import numpy as np
 from opsk.calibration.calibration import find_unit
 from opsk.calibration.fitting.parameters import ParameterSpace
 from opsk.calibration.fitting.problem import IDENTIFIED, FitProblem, RobustProblem, free_all
-from opsk.calibration.learning.cells import CELL_LOG_SIGMA, SiteOffsets, get_family
+from opsk.calibration.learning.cells import SiteOffsets, find_level, get_family
 from opsk.calibration.learning.evidence import Change, LeftOut, MeasuredJob
 from opsk.calibration.learning.joint_rows import INITIAL_NOISE, JointRows, NodeRows
 from opsk.calibration.learning.left_out import Solution, solve_with_left_out
-from opsk.calibration.learning.scores import estimate_run_log_sigma, robust_size
-from opsk.calibration.learning.weights import is_in_reach, weigh_by_owner
+from opsk.calibration.learning.scores import robust_size
+from opsk.calibration.learning.weights import find_contradicted, is_in_reach, weigh_by_owner
 from opsk.costmodel.efficiency.cases import SoftwareOffset, find_offset
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.table import FloatColumn
 from opsk.costmodel.uncertainty.case_spread import apply_case_spread
 from opsk.workload.plan import Software
 
-MIN_NOISE = 0.03
-"""Least noise of a job: what steps of one plan differ by from day to day."""
-NOISE_JOBS = 10
-"""Fewer jobs do not show their noise."""
+MIN_NOISE, USUAL_NOISE, MAX_NOISE = 0.015, 0.05, 0.3
+"""Noise of a job: what steps of one plan differ by from day to day, and what no offset explains."""
+NOISE_JOBS = 4.0
+"""Weight of the usual noise, in jobs."""
+MIN_JUDGES = 6
+"""Fewer jobs show neither their noise nor which of them is wrong."""
+_ROUNDS = 2
+"""How often jobs are judged and the noise is estimated."""
+_OFFSET_LOG_SIGMA = 0.15
+"""Standard deviation of a family's offset where the base has none."""
 PARAMETER_SIGMAS = 2.0
 """How far a parameter may move, in the standard deviations of its prior; offsets take the rest."""
 _SHOWN_CHANGE = 0.005
@@ -53,21 +60,23 @@ def fit_site_times(jobs: Sequence[MeasuredJob], nodes: NodeRows, base: Efficienc
     cases = [job.case for job in jobs]
     families = [Software(family) for family in {case.software for case in cases}]
     space = ParameterSpace.around(set(rows.columns["gpu"].tolist()), families, base=base)
-    scale = base.spread.time_offset_log_sigma or CELL_LOG_SIGMA
-    offsets = SiteOffsets.over(cases, family_log_sigma=scale, cell_log_sigma=CELL_LOG_SIGMA)
+    scale = base.spread.time_offset_log_sigma or _OFFSET_LOG_SIGMA
+    offsets = SiteOffsets.over(cases, family_log_sigma=scale)
     columns = np.vstack([offsets.acting, np.zeros((len(nodes), offsets.acting.shape[1]))])
     problem = FitProblem(rows, free_all(space), columns)
     before = rows.log_errors(base)[: len(jobs)]
     reached = is_in_reach(before, _compute_prior_log_sigmas(problem, jobs, base))
-    rows.weights = np.concatenate([np.where(reached, weights, 0.0), nodes.weights])
-    solution, noise = _solve(problem, rows)
+    judged = np.where(reached, weights, 0.0)
+    rows.weights = np.concatenate([judged, nodes.weights])
+    solution, noise, shown = _solve(problem, rows, [job.owner for job in jobs])
     left_out = LeftOut(
         jobs=tuple(job.id for job in jobs),
         before=before,
         after=solution.left_out[: len(jobs)] * noise,
         weights=rows.weights[: len(jobs)],
+        judged=judged,
     )
-    return _build_result(problem, offsets, solution, left_out, noise=noise)
+    return _build_result(problem, offsets, solution, left_out, noise=noise, shown=shown)
 
 
 def _compute_prior_log_sigmas(problem: FitProblem, jobs: Sequence[MeasuredJob], base: Efficiency) -> FloatColumn:
@@ -79,18 +88,29 @@ def _compute_prior_log_sigmas(problem: FitProblem, jobs: Sequence[MeasuredJob], 
     return result
 
 
-def _solve(problem: FitProblem, rows: JointRows) -> tuple[Solution, float]:
-    """Return the solution, with the noise of jobs that the jobs themselves show."""
-    noise = INITIAL_NOISE
+def _solve(problem: FitProblem, rows: JointRows, owners: Sequence[str]) -> tuple[Solution, float, float]:
+    """Return the solution without jobs that the others contradict, its noise of a job, and the noise that jobs show.
+
+    The first is `INITIAL_NOISE` at most: jobs that scatter more are far from each other, and errors stay robust.
+    """
+    noise = shown = INITIAL_NOISE
     start = problem.start(problem.space.centre())
     solution = solve_with_left_out(_build_limited(problem, noise), start)
-    job_weights = rows.weights[: rows.jobs]
-    if np.count_nonzero(job_weights) < NOISE_JOBS:
-        return solution, noise
-    shown = robust_size(solution.left_out[: rows.jobs] * noise, job_weights)
-    noise = float(np.clip(shown, MIN_NOISE, INITIAL_NOISE))
-    rows.rescale(noise)
-    return solve_with_left_out(_build_limited(problem, noise), solution.vector), noise
+    for _ in range(_ROUNDS):
+        weights = rows.weights[: rows.jobs]
+        if np.count_nonzero(weights) < MIN_JUDGES:
+            break
+        left_out = solution.left_out[: rows.jobs]
+        # a prediction without the job has the variance of the noise over 1 - h
+        distances = np.sqrt(np.abs(solution.residuals[: rows.jobs] * left_out))
+        distances /= max(robust_size(distances, weights), 1.0)
+        contradicted = find_contradicted(owners, left_out * noise, distances, weights)
+        rows.weights[: rows.jobs] = np.where(contradicted, 0.0, weights)
+        shown = _estimate_noise(solution, rows, noise)
+        noise = min(shown, INITIAL_NOISE)
+        rows.rescale(noise)
+        solution = solve_with_left_out(_build_limited(problem, noise), solution.vector)
+    return solution, noise, shown
 
 
 def _build_limited(problem: FitProblem, noise: float) -> RobustProblem:
@@ -110,8 +130,27 @@ def _build_limited(problem: FitProblem, noise: float) -> RobustProblem:
     )
 
 
+def _estimate_noise(solution: Solution, rows: JointRows, noise: float) -> float:
+    """Return the noise of a job.
+
+    The product of a job's error in the fit and without it has the variance of the noise as its mean, however many
+    parameters the fit has: the first is 1 - h of the second, whose variance is that of the noise over 1 - h.
+    """
+    inside, outside = solution.residuals[: rows.jobs], solution.left_out[: rows.jobs]
+    weights = rows.weights[: rows.jobs] / np.sqrt(1.0 + inside**2)
+    squares = weights @ np.abs(inside * outside) * noise**2
+    variance = (NOISE_JOBS * USUAL_NOISE**2 + squares) / (NOISE_JOBS + weights.sum())
+    return float(np.clip(np.sqrt(variance), MIN_NOISE, MAX_NOISE))
+
+
 def _build_result(
-    problem: FitProblem, offsets: SiteOffsets, solution: Solution, left_out: LeftOut, *, noise: float
+    problem: FitProblem,
+    offsets: SiteOffsets,
+    solution: Solution,
+    left_out: LeftOut,
+    *,
+    noise: float,
+    shown: float,
 ) -> TimeFit:
     """Return the efficiencies at the solution, and what moved."""
     space, base = problem.space, problem.space.base
@@ -124,7 +163,7 @@ def _build_result(
         if width <= IDENTIFIED * item.prior.width
     }
     site = space.efficiency(whole)
-    tables, offset_changes = _build_offsets(offsets, vector, solution.covariance[size:, size:], left_out, base)
+    tables, offset_changes = _build_offsets(offsets, vector, solution, left_out, base, noise=noise, shown=shown)
     changes = [
         Change(
             name=item.name, before=item.prior.centre, after=value, unit=find_unit(item.field),
@@ -142,26 +181,37 @@ def _build_result(
 
 
 def _build_offsets(
-    offsets: SiteOffsets, vector: FloatColumn, covariance: FloatColumn, left_out: LeftOut, base: Efficiency
+    offsets: SiteOffsets,
+    vector: FloatColumn,
+    solution: Solution,
+    left_out: LeftOut,
+    base: Efficiency,
+    *,
+    noise: float,
+    shown: float,
 ) -> tuple[Mapping[str, SoftwareOffset], list[Change]]:
-    """Return the offsets of families and cells, with the spread of the next job of each."""
+    """Return the offsets of families and cells, with the spread of the next job of each.
+
+    That spread is what is not known of parameters and offsets, of the narrower cell that the job may be of, and noise.
+    """
     tables: dict[str, SoftwareOffset] = dict(base.offset)
     changes: list[Change] = []
-    scales = offsets.scales(base.spread.time_offset_log_sigma or CELL_LOG_SIGMA, CELL_LOG_SIGMA)
-    usual = estimate_run_log_sigma(left_out.after, left_out.weights, base.spread.time_log_sigma)
-    for column, name in enumerate((*offsets.families, *offsets.cells)):
-        chosen = offsets.select(name) * scales
+    size = solution.slopes.shape[1] - len(offsets.names)
+    narrower = offsets.estimate_narrower_log_sigmas(vector)
+    for column, name in enumerate(offsets.names):
+        chosen = offsets.select(name)
         family = get_family(name)
         before = find_offset(base.offset, family) or SoftwareOffset()
-        members = left_out.weights * (offsets.acting[:, column] > 0)
-        if not members.sum() > 0:
+        members = (left_out.weights > 0) & (offsets.acting[:, column] > 0)
+        if not members.any():
             continue
-        moved, log_sigma = float(chosen @ vector), float(np.sqrt(chosen @ covariance @ chosen))
-        if name == family:
-            # a cell without jobs: its own offset is unknown, as those of the family's other cells were
-            run_log_sigma = float(np.hypot(usual, _estimate_cell_log_sigma(offsets, vector, family)))
-        else:
-            run_log_sigma = estimate_run_log_sigma(left_out.after, members, usual)
+        moved = float(chosen * offsets.scales @ vector)
+        moves = np.concatenate([np.zeros(size), chosen * offsets.scales])
+        log_sigma = float(np.sqrt(moves @ solution.covariance @ moves))
+        slopes = solution.slopes[: len(members)][members] * noise
+        slopes[:, size:] *= chosen
+        unknown = float(np.mean(np.einsum("ij,jk,ik->i", slopes, solution.covariance, slopes)))
+        run_log_sigma = math.sqrt(unknown + narrower[find_level(name)] ** 2 + shown**2)
         tables[name] = replace(
             before,
             time_log=before.time_log + moved,
@@ -177,14 +227,3 @@ def _build_offsets(
                 )
             )  # fmt: skip
     return tables, changes
-
-
-def _estimate_cell_log_sigma(offsets: SiteOffsets, vector: FloatColumn, family: str) -> float:
-    """Return the standard deviation of the offsets of a family's cells, drawn towards the prior one."""
-    start = len(offsets.families)
-    squares = [
-        (CELL_LOG_SIGMA * vector[start + index]) ** 2
-        for index, cell in enumerate(offsets.cells)
-        if get_family(cell) == family
-    ]
-    return float(np.sqrt((CELL_LOG_SIGMA**2 + sum(squares)) / (1 + len(squares))))

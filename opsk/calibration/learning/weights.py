@@ -17,13 +17,18 @@ REACH_SIGMAS = 3.0
 are errors of the description, or invented: they teach nothing until the cluster or the reader is put right."""
 OUTLIER_SIGMAS = 3.0
 """A job so far from what the others predict of it is named."""
+CONTRADICTED_SIGMAS, MIN_CONTRADICTED_LOG = 4.0, 0.25
+"""A job so far from what the others predict of it teaches nothing: in the standard deviations of that prediction, which
+are large for a job of a kind that no other has, and at least."""
+CONTRADICTED_JOBS, CONTRADICTED_SHARE = 3, 0.5
+"""An owner of whose jobs so many, and at least this share, are contradicted teaches nothing."""
 MIN_OUTLIER_LOG = 0.1
 """Errors below this are not named, however well the others agree."""
 
 
 def weigh_by_owner(jobs: Sequence[MeasuredJob]) -> FloatColumn:
     """Return the weight of every job, up to 1."""
-    keys = [(job.owner, job.case.cell) for job in jobs]
+    keys = [(job.owner, job.case.cells[:1]) for job in jobs]
     counts = Counter(keys)
     return np.array([min(1.0, OWNER_JOBS / counts[key]) for key in keys])
 
@@ -32,6 +37,29 @@ def is_in_reach(log_errors: FloatColumn, prior_log_sigmas: FloatColumn) -> BoolC
     """Return which jobs the prior can explain."""
     result: BoolColumn = np.abs(log_errors) <= REACH_SIGMAS * prior_log_sigmas
     return result
+
+
+def find_contradicted(
+    owners: Sequence[str], left_out: FloatColumn, distances: FloatColumn, weights: FloatColumn
+) -> BoolColumn:
+    """Return which jobs the others contradict so much that they teach nothing, and all jobs of owners of many such.
+
+    Parameters
+    ----------
+    left_out
+        ln(predicted / measured) of each job by a fit to the others.
+    distances
+        The same in standard deviations of that prediction.
+    """
+    used = weights > 0
+    far: BoolColumn = used & (np.abs(left_out) > MIN_CONTRADICTED_LOG) & (distances > CONTRADICTED_SIGMAS)
+    has, fails = Counter(np.array(owners)[used].tolist()), Counter(np.array(owners)[far].tolist())
+    distrusted = {
+        owner
+        for owner, count in fails.items()
+        if owner and count >= max(CONTRADICTED_JOBS, CONTRADICTED_SHARE * has[owner])
+    }
+    return far | (used & np.array([owner in distrusted for owner in owners], dtype=np.bool_))
 
 
 def find_outliers(

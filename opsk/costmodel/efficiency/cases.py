@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from opsk.hardware.spec import ClusterSpec
@@ -43,14 +43,18 @@ class SoftwareOffset:
 
 
 Offsets = Mapping[str, SoftwareOffset]
-"""By the name of the family, or of a cell of it (`Case.cell`); ``""`` is any other family."""
+"""By the name of the family, or of a cell of it (`Case.cells`); ``""`` is any other family."""
 
 
-def find_offset(offsets: Offsets, software: str, cell: str = ANY_OTHER) -> SoftwareOffset | None:
-    """Return the offset of a cell, else that of its family; ``None`` where none is known."""
-    if cell and cell in offsets:
-        return offsets[cell]
-    return offsets.get(software, offsets.get(ANY_OTHER))
+def find_offset(offsets: Offsets, software: str, cells: Iterable[str] = ()) -> SoftwareOffset | None:
+    """Return the offset of the first known cell, else that of the family; ``None`` where none is known."""
+    name = find_cell(offsets, cells)
+    return offsets[name] if name else offsets.get(software, offsets.get(ANY_OTHER))
+
+
+def find_cell(offsets: Offsets, cells: Iterable[str]) -> str:
+    """Return the first cell that has an offset; empty where none has."""
+    return next((cell for cell in cells if cell in offsets), ANY_OTHER)
 
 
 ASPECTS = ("gpu", "software", "kind", "precision")
@@ -74,20 +78,30 @@ class Case:
         ``dense``, ``moe``, ``hybrid``, ``adapters`` of fine-tuning, or ``measured``; empty is any.
     precision
         ``16-bit`` (and fp32), ``fp8`` or ``fp4``; empty is any.
-    size
-        Class of the model's size, see `classify_size`; cases that differ in it alone are the same.
+    layout, size
+        Axes and recomputation, and class of the model's size, see `classify_layout` and `classify_size`; cases that
+        differ in these alone are the same.
     """
 
     architecture: str
     software: str
     kind: str = UNKNOWN
     precision: str = UNKNOWN
+    layout: str = field(default=UNKNOWN, compare=False)
     size: str = field(default=UNKNOWN, compare=False)
 
     @property
-    def cell(self) -> str:
-        """Name of the jobs that a site's offsets tell apart: ``pytorch/hopper/dense/8b``; empty without a size."""
-        return f"{self.software}/{self.architecture}/{self.kind}/{self.size}" if self.size else ANY_OTHER
+    def cells(self) -> tuple[str, ...]:
+        """Names of the jobs that a site's offsets tell apart, from narrow to wide; empty without a size.
+
+        ``pytorch/hopper/dense/dp-full/8b``, then without the size, then software and chip generation alone.
+        """
+        if not self.size:
+            return ()
+        machine = f"{self.software}/{self.architecture}"
+        kind = self.kind if self.precision not in LOW_PRECISIONS else f"{self.kind}-{self.precision}"
+        layout = f"{machine}/{kind}/{self.layout}"
+        return f"{layout}/{self.size}", layout, machine
 
     @property
     def name(self) -> str:
@@ -110,8 +124,15 @@ def build_case(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> Case:
         software=plan.software.value,
         kind=classify_kind(model, plan),
         precision=LOW_PRECISIONS.get(plan.precision.peak_format, "16-bit"),
+        layout=classify_layout(plan),
         size=classify_size(model),
     )
+
+
+def classify_layout(plan: Plan) -> str:
+    """Return the axes above 1 and what is recomputed: ``tp-pp-selective``; ``dp-none`` where there is no such axis."""
+    axes = [axis for axis in ("tp", "pp", "cp", "ep") if getattr(plan, axis) > 1] or ["dp"]
+    return "-".join([*axes, plan.recompute.value])
 
 
 def classify_size(model: ModelShape) -> str:

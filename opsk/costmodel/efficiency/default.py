@@ -4,7 +4,8 @@ The shipped file and a site's own are TOML files of one form, written by ``opsk 
 generation (``[gpu.hopper]``) and software family (``[software.megatron-core]``, ``[offset.megatron-core]``),
 ``[links]``, ``[memory]``, ``[spread]``, ``[widths]``, and ``fit``, which describes the runs that the values were fitted
 to. ``[gpu.other]`` stands for every chip generation that has no table, ``[offset.other]`` for every family. A site's
-file may have ``[offset."pytorch/hopper/dense/8b"]``, for the jobs of one cell (`opsk.costmodel.efficiency.cases.Case`).
+file may have ``[offset."pytorch/hopper/dense/dp-full/8b"]``, for the jobs of one cell
+(`opsk.costmodel.efficiency.cases.Case`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
-from opsk.costmodel.efficiency.cases import MEASURED, Case, Offsets, SoftwareOffset, find_missing_aspects, find_offset
+from opsk.costmodel.efficiency.cases import (
+    MEASURED,
+    Case,
+    Offsets,
+    SoftwareOffset,
+    find_cell,
+    find_missing_aspects,
+    find_offset,
+)
 from opsk.costmodel.efficiency.efficiency import Efficiency, Spread
 from opsk.costmodel.uncertainty.chance import widen_log_sigma
 from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS, TIME_INPUTS
@@ -87,12 +95,15 @@ def _narrow(spread: Spread, known: SoftwareOffset) -> Spread:
 
 def _choose_offsets(offsets: Offsets, case: Case) -> Offsets:
     """Return the offsets with that of the case's cell in place of its family's, cached by identity."""
-    key = (id(offsets), case.cell)
+    cell = find_cell(offsets, case.cells)
+    if not cell:
+        return offsets
+    key = (id(offsets), cell)
     cached = _CHOSEN.get(key)
     if cached is None:
         if len(_CHOSEN) >= MAX_CHOSEN:
             _CHOSEN.clear()
-        cached = _CHOSEN[key] = ({**offsets, case.software: offsets[case.cell]}, offsets)
+        cached = _CHOSEN[key] = ({**offsets, case.software: offsets[cell]}, offsets)
     return cached[0]
 
 
@@ -114,11 +125,10 @@ def apply_case_spread(efficiency: Efficiency, assumed: Iterable[str], case: Case
     """
     time_inputs, memory_inputs = assumed_inputs(assumed)
     spread, offsets = efficiency.spread, efficiency.offset
-    known = find_offset(offsets, case.software, case.cell)
+    known = find_offset(offsets, case.software, case.cells)
     if known is not None:
         spread = _narrow(spread, known)
-    if case.cell in offsets and case.cell:
-        offsets = _choose_offsets(offsets, case)
+    offsets = _choose_offsets(offsets, case)
     spread = widen_spread(
         spread,
         time_inputs=time_inputs,

@@ -18,7 +18,7 @@ from opsk.costmodel.uncertainty.case_spread import apply_case_spread
 from opsk.costmodel.uncertainty.chance import COVERED_SIGMAS
 from opsk.probe.comparison import compare, summarise_ratios
 from opsk.probe.document import parse_probe
-from opsk.workload.plan import Precision
+from opsk.workload.plan import Precision, Recompute
 from tests.fakes.probe_documents import LOADED, probe_document
 from tests.fakes.site_jobs import H100, site_jobs
 
@@ -38,26 +38,50 @@ def test_kinds_that_differ_are_each_learned() -> None:
     assert learned.time.before is not None
     assert learned.time.after.median < 0.05 < learned.time.before.median
     names = {change.name for change in learned.changes}
-    assert "offset.pytorch/hopper/dense/8b.time" in names
+    assert "offset.pytorch/hopper/dense/dp-full/8b.time" in names
 
 
 def test_a_job_left_out_is_predicted_as_by_a_fit_without_it() -> None:
-    """The closed form against fits that are really made without the job; both are linear to a few percent."""
+    """The closed form against fits that are really made without the job; without the job, others of its kind
+    decide alone, and the noise is estimated anew: of errors of 0.3 before, 0.1 may differ."""
     jobs = site_jobs(8, factors=FACTORS)
     whole = learn_site(DEFAULT, jobs)
     assert whole.time_left_out is not None
     for index in (0, 5):
         without = learn_site(DEFAULT, [job for job in jobs if job is not jobs[index]])
         error = float(np.log(predict_times([jobs[index]], without.efficiency)[0] / (jobs[index].step_s or 1.0)))
-        assert whole.time_left_out.after[index] == pytest.approx(error, abs=0.02)
+        assert whole.time_left_out.after[index] == pytest.approx(error, abs=0.1)
 
 
 def test_a_fit_that_predicts_jobs_left_out_no_better_is_not_taken() -> None:
     """Times that are right on average and scatter by a fifth teach nothing."""
-    learned = learn_site(DEFAULT, site_jobs(12, noise=0.2, seed=3))
+    learned = learn_site(DEFAULT, site_jobs(24, noise=0.2, seed=5))
     assert not learned.time.is_taken
     assert "jobs that were left out are predicted no better" in learned.time.why_not
     assert learned.efficiency.gpu == DEFAULT.gpu
+
+
+def test_jobs_that_others_contradict_teach_nothing_and_a_lone_job_of_its_kind_does() -> None:
+    """Three jobs of one owner at 0.6 of the time that others of their kind take; the only job of a kind stays."""
+    jobs = [job for index, job in enumerate(site_jobs(24, factors=FACTORS)) if index % 4 != 3 or index == 3]
+    wrong = [replace(job, id=f"wrong-{job.id}", owner="mallory", step_s=(job.step_s or 0.0) * 0.6) for job in jobs[:3]]
+    learned = learn_site(DEFAULT, [*jobs, *wrong])
+    assert learned.time_left_out is not None
+    weights = dict(zip(learned.time_left_out.jobs, learned.time_left_out.weights, strict=True))
+    assert [name for name, weight in weights.items() if weight == 0] == [job.id for job in wrong]
+    honest = learn_site(DEFAULT, jobs)
+    assert predict_times(jobs, learned.efficiency) == pytest.approx(predict_times(jobs, honest.efficiency), rel=0.02)
+
+
+def test_jobs_of_another_layout_or_size_get_what_the_wider_cell_has_learned() -> None:
+    """Every job on Hopper takes 1.3 of the time: so will those of a layout that no job had, for the larger part."""
+    learned = learn_site(DEFAULT, [job for job in site_jobs(32, factors=(1.3,)) if job.cluster is H100])
+    job = next(job for job in site_jobs(4) if job.plan.pp > 1)
+    new = replace(job, plan=replace(job.plan, pp=8, recompute=Recompute.FULL))
+    ratio = predict_times([new], learned.efficiency)[0] / predict_times([new], DEFAULT)[0]
+    assert 1.1 < ratio < 1.35
+    widths = [apply_case_spread(learned.efficiency, (), each.case).spread.time_log_sigma for each in (job, new)]
+    assert widths[1] > 2 * widths[0]
 
 
 def test_two_jobs_are_too_few_to_test_a_fit() -> None:

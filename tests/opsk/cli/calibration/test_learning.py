@@ -78,7 +78,7 @@ def test_a_probe_and_the_store_are_one_fit(site: Path) -> None:
     assert shown["nodes"][0]["gpu"] == "h100-sxm"
     assert len(shown["time"]["left_out"]) == 6
     learned = load_efficiency(output)
-    assert learned.offset["megatron-core/hopper/dense/8b"].time_jobs == 6
+    assert learned.offset["megatron-core/hopper/dense/tp-none/8b"].time_jobs == 6
 
 
 def test_what_is_learned_is_published_used_and_undone(site: Path) -> None:
@@ -86,7 +86,9 @@ def test_what_is_learned_is_published_used_and_undone(site: Path) -> None:
     assert published.return_value == 0
     assert "step times: taken" in published.stdout
     assert "left out one by one" in published.stdout
-    assert load_efficiency(None).offset.keys() - DEFAULT.offset.keys() == {"megatron-core/hopper/dense/8b"}
+    layout = "megatron-core/hopper/dense/tp-none"
+    cells = {"megatron-core/hopper", layout, f"{layout}/8b"}
+    assert load_efficiency(None).offset.keys() - DEFAULT.offset.keys() == cells
     assert [path.name for path in (site / "learned" / "nodes").iterdir()]
     assert "not published: it is the fit in use" in run("--learn").stdout
     assert len(list((site / "learned" / "fits").glob("*.toml"))) == 1
