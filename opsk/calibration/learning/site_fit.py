@@ -149,7 +149,7 @@ def _judge_peaks(jobs: Sequence[MeasuredJob], fit: MemoryFit | None, current: Ef
 
 
 def _combine_offsets(times: Offsets, memories: Offsets) -> dict[str, SoftwareOffset]:
-    """Return offsets of time and of memory that were learned apart; a cell of one alone has the other of a wider one."""
+    """Return offsets of time and of memory that were learned apart; one that a cell lacks is a wider one's."""
     combined: dict[str, SoftwareOffset] = {}
     for name in sorted({*times, *memories}):
         family, *cells = list_wider(name)

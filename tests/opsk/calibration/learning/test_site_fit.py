@@ -119,7 +119,7 @@ def test_a_user_who_reports_plausible_times_moves_others_little() -> None:
 def test_jobs_of_one_kind_move_no_parameter_out_of_its_priors_reach() -> None:
     """Twice the predicted time: offsets take what parameters must not."""
     jobs = site_jobs(24, factors=(2.0,))
-    kind = [job for job in jobs if job.case.cell == jobs[1].case.cell]
+    kind = [job for job in jobs if job.case.cells[0] == jobs[1].case.cells[0]]
     learned = learn_site(DEFAULT, kind)
     assert learned.time.is_taken
     space = ParameterSpace.around(["hopper"], [kind[0].plan.software], base=DEFAULT)

@@ -1,0 +1,1 @@
+"""A simulated site whose GPUs, links and software are not as the cost model expects."""
