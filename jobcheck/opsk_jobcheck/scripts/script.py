@@ -49,6 +49,7 @@ from opsk_jobcheck.scripts.launchers.programs import (
     filter_training,
     find_python_text,
     program_of,
+    trains_as_text,
 )
 from opsk_jobcheck.scripts.launchers.ranks import (
     Launch,
@@ -226,7 +227,8 @@ def _read(
         doubt_replicas(chosen[1].invocation, result.variables, findings, is_one_node=is_one_node, few=few)
     is_training = bool(statements.framework or _trains(result, chosen[1] if chosen else None, framework))
     if not is_training and command is not None and not chosen:
-        is_training = not denies_training(command) and does_train(find_source(command, reading))
+        is_known = trains_as_text(command) or does_train(find_source(command, reading))
+        is_training = is_known and not denies_training(command)
     facts: tuple[Evidence, ...] = ()
     if is_training and command is not None:
         start = Start(

@@ -92,6 +92,8 @@ _HARNESS = re.compile(r"(^|/)(lm_eval|[\w.-]*eval(uation)?[_-]harness)([./]|$)|(
 _FOLDER = re.compile(r"(^|/)[\w.-]{0,60}(conversions?|convert(er|or)?s?)/")
 _EVALUATES = ("--evaluate", "--eval-only", "--evaluate-only", "--test-only", "--only-eval", "--inference-only")
 """Switches with which a training program does not train: as in DINO and torchvision."""
+_TRAINS_AS_TEXT = re.compile(r"\.backward\(|Trainer\b[^\n]{0,400}\n?[^\n]{0,100}\.(fit|train)\(")
+MAX_TEXT_CHARS = 1 << 14
 _TOOLS = frozenset(
     {
         *(
@@ -193,6 +195,14 @@ def find_python_text(invocation: Invocation) -> str:
         if name.startswith("python") and flag == "-c":
             return text
     return ""
+
+
+def trains_as_text(invocation: Invocation) -> bool:
+    """Return whether the program that a command hands to Python as text starts a trainer, or goes backward.
+
+    It is not parsed: Python's parser tries to open a file that is named like the text's where that has an error.
+    """
+    return _TRAINS_AS_TEXT.search(find_python_text(invocation)[:MAX_TEXT_CHARS]) is not None
 
 
 def parse_program_arguments(program: Program) -> Arguments:

@@ -44,8 +44,8 @@ from opsk_jobcheck.scripts.frameworks.python_recipes import (
     find_recipe_framework,
     state_python_recipe,
 )
-from opsk_jobcheck.scripts.frameworks.python_source import PythonSource, read_python
-from opsk_jobcheck.scripts.launchers.programs import SHAPE, find_python_text, program_of
+from opsk_jobcheck.scripts.frameworks.python_source import PythonSource
+from opsk_jobcheck.scripts.launchers.programs import SHAPE, program_of
 from opsk_jobcheck.scripts.settings.arguments import Setting
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.reader import Reading
@@ -168,7 +168,7 @@ def find_source(invocation: Invocation, reading: Reading) -> PythonSource | None
     """
     program = program_of(invocation)
     if program is None or EXAMPLES.fullmatch(program.file):
-        return read_python(text) if program is None and (text := find_python_text(invocation)) else None
+        return None
     return read_source(program, invocation, reading)[0]
 
 
