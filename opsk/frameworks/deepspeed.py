@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from opsk.frameworks.deepspeed_config import STAGES
 from opsk.frameworks.layers import dense_layers
 from opsk.frameworks.limits import Check, ExpertTensor, Limits, apply_checks
 from opsk.frameworks.megatron import VOCAB_DIVISOR, vocab_divisor
 from opsk.frameworks.options import File, Option, Setting, Settings, flag, group
 from opsk.frameworks.script import Place, Program
+from opsk.frameworks.settings.deepspeed_config import STAGES
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import (
     Loss,

@@ -6,21 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from opsk.frameworks import (
-    deepspeed,
+from opsk.frameworks import deepspeed, fsdp, megatron, torchtitan
+from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
+from opsk.frameworks.settings import (
     deepspeed_config,
-    fsdp,
     huggingface,
-    megatron,
     megatron_flags,
     nanotron,
     nemo,
     published_programs,
     pytorch_programs,
-    torchtitan,
 )
-from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
-from opsk.frameworks.setting_names import SettingNames, Style
+from opsk.frameworks.settings.setting_names import SettingNames, Style
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from opsk.frameworks.limits import is_partly_sharded
-from opsk.frameworks.megatron_layout import has_uneven_chunks
+from opsk.frameworks.settings.megatron_layout import has_uneven_chunks
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.plan import Offload, Optimizer, Plan, Precision, Schedule, Sharding
 

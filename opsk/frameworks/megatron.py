@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from opsk.costmodel.rules import expert_tensor_size
 from opsk.frameworks.layers import dense_layers, pattern, windowed_layers
 from opsk.frameworks.limits import Check, Limits, apply_checks, is_partly_sharded
-from opsk.frameworks.megatron_layout import (
+from opsk.frameworks.options import Option, Setting, Settings, flag, group
+from opsk.frameworks.script import Place, Program
+from opsk.frameworks.settings.megatron_layout import (
     COUNTS_EMBEDDING,
     COUNTS_LOSS,
     FLAGS,
@@ -20,8 +22,6 @@ from opsk.frameworks.megatron_layout import (
     choose_stage_fields,
     has_uneven_chunks,
 )
-from opsk.frameworks.options import Option, Setting, Settings, flag, group
-from opsk.frameworks.script import Place, Program
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import (
     Loss,

@@ -17,7 +17,7 @@ from opsk.frameworks.layers import chunk_layers
 from opsk.frameworks.limits import Check, ExpertTensor, Limits, SequenceParallel, apply_checks
 from opsk.frameworks.options import File, Settings, one_line
 from opsk.frameworks.script import Place, Program
-from opsk.frameworks.torchtitan_flags import PLAN_SECTIONS
+from opsk.frameworks.settings.torchtitan_flags import PLAN_SECTIONS
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import (
     Loss,

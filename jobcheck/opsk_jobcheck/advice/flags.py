@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 
-from opsk.frameworks import nemo
-from opsk.frameworks.deepspeed_config import STAGES
 from opsk.frameworks.families import FAMILIES, NO_NAMES
-from opsk.frameworks.megatron_flags import build_bridge_overrides, build_megatron_flags
-from opsk.frameworks.setting_names import SettingNames, Style
+from opsk.frameworks.settings import nemo
+from opsk.frameworks.settings.deepspeed_config import STAGES
+from opsk.frameworks.settings.megatron_flags import build_bridge_overrides, build_megatron_flags
+from opsk.frameworks.settings.setting_names import SettingNames, Style
+from opsk.frameworks.settings.torchtitan_flags import FORMER_NAMES, GLOBAL_BATCH, SHARDS
 from opsk.frameworks.torchtitan import build_plan_settings
-from opsk.frameworks.torchtitan_flags import FORMER_NAMES, GLOBAL_BATCH, SHARDS
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding
 from opsk.workload.workload import Evidence, OwnName, Workload

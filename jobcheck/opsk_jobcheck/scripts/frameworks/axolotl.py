@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opsk.frameworks.huggingface import AXOLOTL_MICRO, RECOMPUTE, STEPS
+from opsk.frameworks.settings.huggingface import AXOLOTL_MICRO, RECOMPUTE, STEPS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (

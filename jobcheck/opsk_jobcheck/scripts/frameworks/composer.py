@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
-from opsk.frameworks.pytorch_programs import (
+from opsk.frameworks.settings.pytorch_programs import (
     COMPOSER_NUMBERS,
     COMPOSER_RECOMPUTE,
     DEVICE_MICRO_BATCH,
@@ -24,7 +24,7 @@ from opsk.frameworks.pytorch_programs import (
     OLMO_STRATEGY,
     STRATEGY,
 )
-from opsk.frameworks.usual_settings import FSDP_WORDS, PRECISION_WORDS
+from opsk.frameworks.settings.usual_settings import FSDP_WORDS, PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
 from opsk_jobcheck.scripts.frameworks.huggingface.model import name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable

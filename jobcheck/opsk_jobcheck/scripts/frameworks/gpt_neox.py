@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 
-from opsk.frameworks.deepspeed_config import (
+from opsk.frameworks.settings.deepspeed_config import (
     NEOX_NUMBERS,
     NEOX_RECOMPUTE,
     NEOX_SEQUENCE_PARALLEL,
@@ -18,7 +18,7 @@ from opsk.frameworks.deepspeed_config import (
     STAGE_WORDS,
     STEPS,
 )
-from opsk.frameworks.usual_settings import PRECISION_WORDS
+from opsk.frameworks.settings.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, Text, join, literal
 from opsk_jobcheck.scripts.launchers.programs import SURE, names_of
 from opsk_jobcheck.scripts.settings.arguments import arguments_of

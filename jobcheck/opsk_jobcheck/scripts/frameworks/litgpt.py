@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from opsk.frameworks.pytorch_programs import LITGPT_NUMBERS
-from opsk.frameworks.usual_settings import PRECISION_WORDS, TRUE_FORMATS
+from opsk.frameworks.settings.pytorch_programs import LITGPT_NUMBERS
+from opsk.frameworks.settings.usual_settings import PRECISION_WORDS, TRUE_FORMATS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, OPTION, WEIGHTS, read_trainable
 from opsk_jobcheck.scripts.launchers.programs import SURE, collect_flags, find_command, name_shape

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opsk.frameworks.huggingface import FACTORY_NO_RECOMPUTE
-from opsk.frameworks.preferences import WITHOUT_REFERENCE
+from opsk.frameworks.settings.huggingface import FACTORY_NO_RECOMPUTE
+from opsk.frameworks.settings.preferences import WITHOUT_REFERENCE
 from opsk.workload.roles import SCORES
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar
 from opsk_jobcheck.scripts.frameworks.huggingface.model import read_model

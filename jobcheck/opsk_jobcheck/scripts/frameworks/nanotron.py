@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
-from opsk.frameworks.deepspeed_config import STAGE_WORDS
-from opsk.frameworks.nanotron import (
+from opsk.frameworks.settings.deepspeed_config import STAGE_WORDS
+from opsk.frameworks.settings.nanotron import (
     NUMBERS,
     PICOTRON_NUMBERS,
     PICOTRON_STEPS,
@@ -21,7 +21,7 @@ from opsk.frameworks.nanotron import (
     STEPS,
     TP_MODE,
 )
-from opsk.frameworks.usual_settings import PRECISION_WORDS
+from opsk.frameworks.settings.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
 from opsk_jobcheck.scripts.launchers.programs import (

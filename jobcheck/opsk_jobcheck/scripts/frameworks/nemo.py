@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from opsk.frameworks.nemo import (
+from opsk.frameworks.settings.nemo import (
     END_STAGE_OPTIONS,
     NUMBERS,
     NUMBERS_2,
@@ -25,7 +25,7 @@ from opsk.frameworks.nemo import (
     SEQUENCE_PARALLEL_2,
     SHARDED,
 )
-from opsk.frameworks.usual_settings import PRECISION_WORDS
+from opsk.frameworks.settings.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.frameworks.megatron.layout import read_layout
 from opsk_jobcheck.scripts.frameworks.python_recipes import state_recipe

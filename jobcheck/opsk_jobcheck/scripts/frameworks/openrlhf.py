@@ -1,15 +1,15 @@
 """Reads the settings of a launch script of OpenRLHF: its trainers on preferences, and PPO with Ray and vLLM.
 
 ``python -m openrlhf.cli.train_ppo_ray`` and its relatives, behind ``ray job submit``, DeepSpeed's launcher or torchrun.
-Names and defaults: `opsk.frameworks.openrlhf`. Models share GPUs where a flag says so, and have their own otherwise
-(``openrlhf/cli/train_ppo_ray.py``, ``train``).
+Names and defaults: `opsk.frameworks.settings.openrlhf`. Models share GPUs where a flag says so, and have their own
+otherwise (``openrlhf/cli/train_ppo_ray.py``, ``train``).
 """
 
 from __future__ import annotations
 
 import re
 
-from opsk.frameworks import openrlhf as names
+from opsk.frameworks.settings import openrlhf as names
 from opsk.workload import roles
 from opsk.workload.public_models.lookup import public_model
 from opsk_jobcheck.scripts.bash.values import Invocation

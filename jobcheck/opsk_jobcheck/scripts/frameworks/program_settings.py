@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from opsk.frameworks.usual_settings import CONFIGS, OTHER_PARTS
+from opsk.frameworks.settings.usual_settings import CONFIGS, OTHER_PARTS
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar, Text, literal
 from opsk_jobcheck.scripts.frameworks.python_source import (
     Call,

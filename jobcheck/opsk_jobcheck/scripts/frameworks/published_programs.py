@@ -2,7 +2,7 @@
 
 A program is recognised by its file and by flags that only it has, and not where a flag is given that it refuses; what
 is not given are the defaults of its parser.
-Source: see `opsk.frameworks.published_programs`.
+Source: see `opsk.frameworks.settings.published_programs`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from itertools import pairwise
 
-from opsk.frameworks.published_programs import DIT, PROGRAMS, PublishedProgram, read_flags
-from opsk.frameworks.usual_settings import PRECISION_WORDS
+from opsk.frameworks.settings.published_programs import DIT, PROGRAMS, PublishedProgram, read_flags
+from opsk.frameworks.settings.usual_settings import PRECISION_WORDS
 from opsk.workload.measured_model import HAS_AVERAGE, INPUT_SIZE, LOCAL_LOSS
 from opsk.workload.public_models.lookup import has_own_length, public_model
 from opsk.workload.public_models.measured import find_measured

@@ -2,7 +2,7 @@
 
 ``recipe = llm.llama3_8b.pretrain_recipe(...)`` and ``recipe.trainer.strategy.tensor_model_parallel_size = 2``, or
 ``config.model.tensor_model_parallel_size = 2`` of a ``ConfigContainer``. What NeMo's recipes set is in
-`opsk.frameworks.nemo_recipes`; those of Megatron-Bridge change from release to release.
+`opsk.frameworks.settings.nemo_recipes`; those of Megatron-Bridge change from release to release.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from opsk.frameworks.megatron_flags import BOOLEAN_OVERRIDES, OVERRIDES
-from opsk.frameworks.nemo import NAMES_2, NUMBERS_2, SEQUENCE_PARALLEL_2
-from opsk.frameworks.nemo_recipes import EVERY, RECIPES
+from opsk.frameworks.settings.megatron_flags import BOOLEAN_OVERRIDES, OVERRIDES
+from opsk.frameworks.settings.nemo import NAMES_2, NUMBERS_2, SEQUENCE_PARALLEL_2
+from opsk.frameworks.settings.nemo_recipes import EVERY, RECIPES
 from opsk.workload.workload import OwnName
 from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings
 from opsk_jobcheck.scripts.frameworks.python_source import Call, PythonSource, Value

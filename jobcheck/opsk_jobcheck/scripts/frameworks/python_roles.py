@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 
-from opsk.frameworks import preferences as names
+from opsk.frameworks.settings import preferences as names
 from opsk.workload.roles import METHOD
 from opsk_jobcheck.scripts.frameworks.huggingface.preferences import read_preferences
 from opsk_jobcheck.scripts.frameworks.huggingface.role_settings import mark_roles_unknown

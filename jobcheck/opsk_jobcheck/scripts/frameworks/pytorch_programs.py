@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from opsk.frameworks.pytorch_programs import (
+from opsk.frameworks.settings.pytorch_programs import (
     COOKBOOK_BATCH,
     FMS_NUMBERS,
     FMS_PART,
@@ -26,7 +26,7 @@ from opsk.frameworks.pytorch_programs import (
     STEPS,
     STRATEGY,
 )
-from opsk.frameworks.usual_settings import FSDP_WORDS, PRECISION_WORDS, STRATEGY_WORDS
+from opsk.frameworks.settings.usual_settings import FSDP_WORDS, PRECISION_WORDS, STRATEGY_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import name_model
 from opsk_jobcheck.scripts.launchers.programs import (

@@ -1,14 +1,15 @@
 """Reads the training settings from a launch script of ms-swift: ``swift sft``, ``swift pt`` and ``swift rlhf``.
 
 The Trainer's settings and its own, as flags or in a file by ``--config``; ranks by ``NPROC_PER_NODE``, which its own
-launcher reads (``swift/cli/main.py``), or by torchrun and ``swift/cli/rlhf.py``. Source: `opsk.frameworks.swift`.
+launcher reads (``swift/cli/main.py``), or by torchrun and ``swift/cli/rlhf.py``.
+Source: `opsk.frameworks.settings.swift`.
 """
 
 from __future__ import annotations
 
 import re
 
-from opsk.frameworks import swift as names
+from opsk.frameworks.settings import swift as names
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import read_model
 from opsk_jobcheck.scripts.frameworks.huggingface.preferences import PREFERENCE_KINDS, read_preferences

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
-from opsk.frameworks.torchtitan_flags import COPIES, GLOBAL_BATCH, LOCAL_BATCH, NUMBERS, SCHEDULE, SHARDS
-from opsk.frameworks.usual_settings import PRECISION_WORDS
+from opsk.frameworks.settings.torchtitan_flags import COPIES, GLOBAL_BATCH, LOCAL_BATCH, NUMBERS, SCHEDULE, SHARDS
+from opsk.frameworks.settings.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar
 from opsk_jobcheck.scripts.launchers.programs import (
     SURE,

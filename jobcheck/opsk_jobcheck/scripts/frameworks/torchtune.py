@@ -2,8 +2,8 @@
 
 Source: ``recipes/full_finetune_distributed.py`` and ``recipes/configs`` of torchtune 0.1 to 0.6. ``tune run [torchrun's
 flags] RECIPE --config X key=value ...``: X is a file, or one of the configurations inside torchtune, of which
-`opsk.frameworks.torchtune_configs` has a table. Distributed recipes shard data-parallel replicas; tensors are split
-from 0.6 on (``tensor_parallel_dim``).
+`opsk.frameworks.settings.torchtune_configs` has a table. Distributed recipes shard data-parallel replicas; tensors are
+split from 0.6 on (``tensor_parallel_dim``).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
-from opsk.frameworks.pytorch_programs import STEPS, TORCHTUNE_NUMBERS, TORCHTUNE_RECOMPUTE
-from opsk.frameworks.torchtune_configs import find_torchtune_config
-from opsk.frameworks.usual_settings import PRECISION_WORDS
+from opsk.frameworks.settings.pytorch_programs import STEPS, TORCHTUNE_NUMBERS, TORCHTUNE_RECOMPUTE
+from opsk.frameworks.settings.torchtune_configs import find_torchtune_config
+from opsk.frameworks.settings.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
 from opsk_jobcheck.scripts.launchers.programs import (

@@ -1,8 +1,8 @@
 """Reads the settings of a launch script of verl: actor, critic, reference, reward model and rollout engine.
 
 They are overrides of Hydra (``actor_rollout_ref.model.path=...``) after ``python -m verl.trainer.main_ppo`` or a recipe
-built on it, whatever starts it (srun, ``ray job submit``). Names and defaults: `opsk.frameworks.verl`. All models
-share all GPUs (``ResourcePoolManager`` in verl/single_controller/ray/base.py). On Megatron instead of FSDP
+built on it, whatever starts it (srun, ``ray job submit``). Names and defaults: `opsk.frameworks.settings.verl`. All
+models share all GPUs (``ResourcePoolManager`` in verl/single_controller/ray/base.py). On Megatron instead of FSDP
 (``strategy=megatron``) all of them are split in the same way, unless a role has sizes of its own: those are not known.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from opsk.frameworks import verl
+from opsk.frameworks.settings import verl
 from opsk.workload import roles
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.settings import ENGINE, MEGATRON_ENGINE

@@ -6,7 +6,7 @@ Trainer fills values ``"auto"`` from its own flags; they state nothing here.
 
 from __future__ import annotations
 
-from opsk.frameworks.deepspeed_config import MICRO_BATCH, NUMBERS, STAGE, STAGE_WORDS, STEPS
+from opsk.frameworks.settings.deepspeed_config import MICRO_BATCH, NUMBERS, STAGE, STAGE_WORDS, STEPS
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, Findings, parse_integer
 from opsk_jobcheck.scripts.settings.uncounted_settings import UNCOUNTED_DEEPSPEED, is_on, report_uncounted_settings

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from opsk.frameworks.nemo_recipes import RECIPES
+from opsk.frameworks.settings.nemo_recipes import RECIPES
 from opsk.workload.plan import Plan, Recompute, Sharding
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.workload import Workload

@@ -104,7 +104,7 @@ def test_what_differs_between_releases_is_not_stated() -> None:
 
 
 def test_every_shipped_configuration_names_a_public_model() -> None:
-    table = files("opsk.frameworks").joinpath("torchtune_configs.toml").read_text(encoding="utf-8")
+    table = files("opsk.frameworks.settings").joinpath("torchtune_configs.toml").read_text(encoding="utf-8")
     for name in tomllib.loads(table):
         workload = trained(run=f"{SHIPPED}lora_finetune_distributed --config {name}")
         assert public_model(workload.model.name or "") is not None, name

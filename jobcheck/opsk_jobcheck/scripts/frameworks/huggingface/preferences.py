@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsk.frameworks import preferences as names
+from opsk.frameworks.settings import preferences as names
 from opsk.workload import roles
 from opsk_jobcheck.scripts.frameworks.huggingface.role_settings import RoleSettings
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, BASE_BITS

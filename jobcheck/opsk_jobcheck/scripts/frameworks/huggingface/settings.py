@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from opsk.frameworks.huggingface import FSDP, MICRO, RECOMPUTE, STEPS
+from opsk.frameworks.settings.huggingface import FSDP, MICRO, RECOMPUTE, STEPS
 from opsk.workload.completion import DECODER_LENGTH, ENCODER_LENGTH
 from opsk.workload.measured_model import INPUT_SIZE
 from opsk_jobcheck.scripts.bash.values import Invocation, literal

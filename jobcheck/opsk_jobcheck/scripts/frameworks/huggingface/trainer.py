@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping, Set
 from dataclasses import replace
 
-from opsk.frameworks.huggingface import MICRO, STEPS
-from opsk.frameworks.usual_settings import BATCHES
+from opsk.frameworks.settings.huggingface import MICRO, STEPS
+from opsk.frameworks.settings.usual_settings import BATCHES
 from opsk.workload.completion import DECODER_LENGTH, ENCODER_LENGTH, MASKED
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
 from opsk_jobcheck.scripts.frameworks.huggingface.model import SHAPE, find_public_name, read_model

@@ -6,8 +6,8 @@ Source: ``validate_args`` in ``megatron/training/arguments.py`` and ``Transforme
 
 from __future__ import annotations
 
-from opsk.frameworks.megatron_flags import LAYOUTS, PER_CHUNK
-from opsk.frameworks.megatron_layout import PipelineLayout, parse_layout
+from opsk.frameworks.settings.megatron_flags import LAYOUTS, PER_CHUNK
+from opsk.frameworks.settings.megatron_layout import PipelineLayout, parse_layout
 from opsk.workload.workload import Problem
 from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments
 from opsk_jobcheck.scripts.settings.findings import Findings

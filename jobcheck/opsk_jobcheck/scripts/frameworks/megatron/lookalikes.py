@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from opsk.frameworks.megatron_flags import CONSTANTS, NUMBERS, OPTIONS, UNMODELLED, VALUES, WORDS
+from opsk.frameworks.settings.megatron_flags import CONSTANTS, NUMBERS, OPTIONS, UNMODELLED, VALUES, WORDS
 from opsk_jobcheck.scripts.bash.values import Run, Scalar
 from opsk_jobcheck.scripts.frameworks.megatron.megatron import DEEPSPEED, LM
 from opsk_jobcheck.scripts.frameworks.python_source import PythonSource

@@ -14,7 +14,7 @@ from itertools import takewhile
 from types import MappingProxyType
 
 from opsk.frameworks.checkpoints import FORMAT, LOADED
-from opsk.frameworks.megatron_flags import (
+from opsk.frameworks.settings.megatron_flags import (
     BOOLEAN_OVERRIDES,
     BRIDGE_PRECISIONS,
     BRIDGE_SWITCHES,

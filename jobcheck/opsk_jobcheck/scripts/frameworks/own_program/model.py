@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from opsk.frameworks.usual_settings import IMAGE_SIDES, MODELS
+from opsk.frameworks.settings.usual_settings import IMAGE_SIDES, MODELS
 from opsk.workload.measured_model import INPUT_SIZE
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.public_models.measured import is_public

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from opsk.frameworks import huggingface
-from opsk.frameworks.usual_settings import BATCHES, RECOMPUTES, STEPS
+from opsk.frameworks.settings import huggingface
+from opsk.frameworks.settings.usual_settings import BATCHES, RECOMPUTES, STEPS
 from opsk.workload.workload import OwnName
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
 from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from opsk.frameworks.usual_settings import (
+from opsk.frameworks.settings.usual_settings import (
     NUMBERS,
     PRECISION_WORDS,
     PRECISIONS,

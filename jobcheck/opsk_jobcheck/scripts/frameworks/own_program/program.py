@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from opsk.frameworks.huggingface import MICRO
-from opsk.frameworks.usual_settings import LAST_LENGTHS
+from opsk.frameworks.settings.huggingface import MICRO
+from opsk.frameworks.settings.usual_settings import LAST_LENGTHS
 from opsk.workload.completion import MASKED
 from opsk.workload.public_models.measured import fixes_length
 from opsk.workload.roles import METHOD

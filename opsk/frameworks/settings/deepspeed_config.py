@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from opsk.frameworks.setting_names import SettingNames, Style, first_names
+from opsk.frameworks.settings.setting_names import SettingNames, Style, first_names
 from opsk.workload.plan import Recompute, Sharding
 
 STEPS = "gradient_accumulation_steps"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from opsk.frameworks.megatron_layout import (
+from opsk.frameworks.settings.megatron_layout import (
     COUNTS_EMBEDDING,
     COUNTS_LOSS,
     FIRST,
@@ -21,7 +21,7 @@ from opsk.frameworks.megatron_layout import (
     STATED,
     choose_stage_fields,
 )
-from opsk.frameworks.setting_names import SettingNames, Style, first_names
+from opsk.frameworks.settings.setting_names import SettingNames, Style, first_names
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding
 from opsk.workload.workload import Workload
@@ -51,7 +51,7 @@ SWITCHES: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "--moe-layer-recompute": {"plan.recompute": "selective", "option.recompute.moe_layer": "true"},
     }
 )
-"""Flags without a value, as those of `opsk.frameworks.megatron_flags.CONSTANTS`."""
+"""Flags without a value, as those of `opsk.frameworks.settings.megatron_flags.CONSTANTS`."""
 VALUES: Mapping[str, str] = MappingProxyType(
     {
         "--main-grads-dtype": "optimizer.main_grads",
@@ -178,7 +178,7 @@ LAST_WORDS: Mapping[str, int] = MappingProxyType(
 )
 """Flags that override others about the same field, wherever they stand; the higher number overrides the lower."""
 LAYOUTS = ("--pipeline-model-parallel-layout", *(f"{place}.pipeline_model_parallel_layout" for place in SECTIONS))
-"""Flags and overrides that lay out the layers of every chunk, read by `opsk.frameworks.megatron_layout`."""
+"""Flags and overrides that lay out the layers of every chunk, read by `opsk.frameworks.settings.megatron_layout`."""
 END_STAGES: Mapping[str, str] = MappingProxyType(
     {
         "num_layers_in_first_pipeline_stage": "pipeline.first_layers",

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from opsk.frameworks.deepspeed_config import STAGES
-from opsk.frameworks.setting_names import SettingNames, Style, first_names
+from opsk.frameworks.settings.deepspeed_config import STAGES
+from opsk.frameworks.settings.setting_names import SettingNames, Style, first_names
 from opsk.workload.plan import Recompute, Sharding
 
 NUMBERS: Mapping[str, str] = MappingProxyType(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from opsk.frameworks.catalog import FRAMEWORKS
 from opsk.frameworks.layers import chunk_layers
-from opsk.frameworks.megatron_layout import MAX_LETTERS, choose_stage_fields, parse_layout, write_layout
+from opsk.frameworks.settings.megatron_layout import MAX_LETTERS, choose_stage_fields, parse_layout, write_layout
 from opsk.workload.plan import Plan
 from opsk.workload.public_models.lookup import public_model
 

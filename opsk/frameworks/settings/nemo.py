@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from opsk.frameworks.megatron_flags import CORE_CONFIG, END_STAGES, SECTIONS
-from opsk.frameworks.setting_names import SettingNames, Style, first_names
+from opsk.frameworks.settings.megatron_flags import CORE_CONFIG, END_STAGES, SECTIONS
+from opsk.frameworks.settings.setting_names import SettingNames, Style, first_names
 from opsk.workload.plan import Recompute, Sharding
 
 _WRITTEN = ("tp", "pp", "vpp", "cp", "ep", "micro_batch")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opsk.frameworks import deepspeed_config
-from opsk.frameworks.setting_names import SettingNames, Style
+from opsk.frameworks.settings import deepspeed_config
+from opsk.frameworks.settings.setting_names import SettingNames, Style
 from opsk.workload.plan import Recompute, Sharding
 
 MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size")

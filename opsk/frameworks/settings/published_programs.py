@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 
-from opsk.frameworks.setting_names import SettingNames, Style
+from opsk.frameworks.settings.setting_names import SettingNames, Style
 from opsk.workload.plan import Recompute
 
 TIMM, TORCHVISION, IMAGENET = "timm", "torchvision", "pytorch-ddp"
