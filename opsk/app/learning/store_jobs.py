@@ -263,7 +263,8 @@ def _find_disturbance(job: JobSeen, use: JobUsed | None, context: _Context) -> s
         return "with a failure"
     if cause := context.losses.get((job.cluster, job.job)):
         return f"slowed by {cause.replace('_', ' ')}"
-    if use is not None and use.idle_gpus:
+    # Where all seem idle while steps were measured, their activity is not known.
+    if use is not None and use.idle_gpus and use.idle_gpus != use.gpus:
         return "with idle GPUs"
     if any(_overlaps(failure, job) for node in _list_nodes(job) for failure in context.by_node.get(node, ())):
         return "on a node with a failure"

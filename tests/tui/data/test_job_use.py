@@ -74,6 +74,15 @@ def test_a_job_is_recorded_with_what_it_used_and_how_it_ended() -> None:
     assert last.capacity_bytes == pytest.approx(80e9)
 
 
+def test_a_gpu_that_a_scrape_missed_is_not_taken_for_idle() -> None:
+    keeper = recorder(every_s=5.0)
+    keeper.records(view(0, RECORD))
+    missed = view(10, RECORD)
+    missed.gpus.values[Metric.UTILISATION][0, 1] = np.nan
+    (row,) = keeper.records(missed)
+    assert (row.activity, row.idle_gpus) == (pytest.approx(0.8), 0)
+
+
 def test_a_recorder_that_was_started_again_goes_on() -> None:
     first = recorder(every_s=5.0)
     first.records(view(0, RECORD, used=0.75))

@@ -111,7 +111,8 @@ class _Use:
         sizes = _pick(table.memory_size_bytes, places)
         if not np.isnan(busy).all():
             self.observed_s += elapsed_s
-            for name, value in zip(names, np.nan_to_num(busy).tolist(), strict=True):
+            # A GPU that a scrape missed is taken to be as busy as the others: it must not look idle.
+            for name, value in zip(names, np.nan_to_num(busy, nan=float(np.nanmean(busy))).tolist(), strict=True):
                 self.busy_s[name] = self.busy_s.get(name, 0.0) + value * elapsed_s
         if not np.isnan(power).all():
             self.power_j += float(np.nanmean(power)) * elapsed_s

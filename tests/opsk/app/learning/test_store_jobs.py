@@ -97,7 +97,7 @@ def losses(number: str, cause: Cause, share: float = 0.1) -> Report:
         ([failure(node="n5", at=later(minutes=-9))], {"node_list": "n[4-11]"}, "on a node with a failure"),
         ([failure(node="n5", at=later(minutes=2), cleared_at=later(minutes=3))], {"node_list": "n5"},
          "on a node with a failure"),
-        ([used("7", idle_gpus=2)], {}, "with idle GPUs"),
+        ([used("7", gpus=64, idle_gpus=2)], {}, "with idle GPUs"),
         ([], {"state": "FAILED"}, "with a failure"),
     ],
 )  # fmt: skip
@@ -118,6 +118,7 @@ def test_a_job_that_ran_badly_does_not_teach(
         failure(node="n99"),  # elsewhere
         losses("7", Cause.POWER_CAP),  # the site's nodes are like that
         losses("7", Cause.STRAGGLER, share=0.03),
+        used("7", gpus=64, idle_gpus=64),  # steps were measured: its exporter is at fault
         failure(node="n5", at=later(minutes=2), cleared_at=later(minutes=2)),  # an XID that asks for nothing
     ],
 )
