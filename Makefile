@@ -108,7 +108,7 @@ docs: $(VENV)/.ready  ## write the generated pages and all outputs that pages sh
 site: $(VENV)/.ready  ## the docs as a site, build/site/index.html; fails on a lost link or page
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet && echo "site: build/site/index.html"
 
-bench: $(VENV)/.ready  ## measure every budget into docs/performance.md, 25 minutes (RUNS=runs.csv CALCULON=clone for two more)
+bench: $(VENV)/.ready  ## measure every budget into docs/performance.md, half an hour (RUNS=runs.csv CALCULON=clone for two more)
 	@$(BIN)/python -m benchmarks.report
 
 fuzz: $(VENV)/.ready  ## 20,000 hostile scripts and questions through the submit path (OPSK_FUZZ=n, OPSK_FUZZ_FROM=first)

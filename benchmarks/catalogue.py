@@ -80,7 +80,7 @@ BENCHMARKS = (
     ),
     Benchmark(name="learn", title="Learning from a site's jobs", usual_s=15),
     Benchmark(name="calibrate_speed", title="A calibration", usual_s=60, wants="RUNS"),
-    Benchmark(name="hidden_sites", title="What sites of unknown efficiencies teach: 200 jobs of 12 kinds", usual_s=150),
+    Benchmark(name="hidden_sites", title="What sites of unknown efficiencies teach: 200 jobs of 12 kinds", usual_s=100),
     Benchmark(name="site_learning", title="What a site learns from three runs", usual_s=60, wants="RUNS"),
     Benchmark(name="test_suite", title="make test and make quick", usual_s=1900, is_asked_for=True),
 )

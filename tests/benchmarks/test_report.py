@@ -118,7 +118,7 @@ def test_a_result_is_read_as_it_was_written(folder: Path) -> None:
 def test_all_that_run_together_take_under_half_an_hour() -> None:
     # what wants a path of somebody's own, or a whole test run, is not among them
     usual = [each for each in BENCHMARKS if not each.wants and not each.is_asked_for]
-    assert sum(each.usual_s for each in usual) <= 27 * 60
+    assert sum(each.usual_s for each in usual) <= 29 * 60
     assert named("test_suite") not in usual
 
 

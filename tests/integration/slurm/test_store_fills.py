@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(900), O
 STEPS_PER_S = 5
 INTERVAL_S = 6
 PROGRAM = f"""#!/bin/bash
+[ "$SLURM_PROCID" = 0 ] || exec sleep 600
 for ((step = 1; step <= 3000; step++)); do
     printf " [%(%F %T)T] iteration %8d/    3000 | consumed samples: %12d | elapsed time per iteration (ms): %d.7 | \
 throughput per GPU (TFLOP/s/GPU): 212.3 | learning rate: 1.0E-04 | global batch size:   128 | lm loss: 2.5E+00 | \
@@ -44,7 +45,7 @@ done
 SCRIPT = """#!/bin/bash
 #SBATCH --nodes=2 --gpus-per-node=2 --ntasks-per-node=1 --job-name=gpt
 #SBATCH --output={top}/out-%j
-torchrun --nnodes 2 --nproc-per-node 2 pretrain_gpt.py --bf16 --train-iters 10 --vocab-size 50257 --num-layers 24 \
+srun torchrun --nnodes 2 --nproc-per-node 2 pretrain_gpt.py --bf16 --train-iters 10 --vocab-size 50257 --num-layers 24 \
 --hidden-size 2048 --num-attention-heads 16 --micro-batch-size 1 --global-batch-size 128 --seq-length 2048 \
 --max-position-embeddings 2048 --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 \
 --use-distributed-optimizer
