@@ -172,7 +172,7 @@ class OptionsScreen(ModalScreen[None]):
                            cell=lambda choice: (percent(choice.goodput), "accent"),
                            order=lambda choice: choice.goodput or 0.0,
                            descending=True),
-            Column(key="lost", title="LOST", width=8, rank=1, right=True,
+            Column(key="lost", title="LOST", width=9, rank=1, right=True,
                            cell=lambda choice: (duration(choice.option.lost_s), "text"),
                            order=lambda choice: choice.option.lost_s),
         )  # fmt: skip
