@@ -54,7 +54,10 @@ fix: $(VENV)/.ready  ## let ruff format and repair what it can
 # wait for daemons more than they work, so they run side by side. Each part is shown at its end, with its slowest tests.
 # TESTS="tests/opsk/lab" runs these in place of all.
 PYTEST = $(BIN)/python -m pytest -q --durations=25 --durations-min=1.0
-WAITING = part-deploy part-installed part-failures part-unstable part-soak part-bookworm part-bare part-lab part-trixie part-rest part-exporters
+# The longest begin first. Twice as many as there are processors keep them busy; more only wait for each other, until
+# what a test starts is not ready in time.
+WAITING = part-bookworm part-bare part-soak part-exporters part-failures part-installed part-unstable part-trixie part-lab part-rest part-deploy
+AT_ONCE := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 part-core: SELECTED = -n logical --maxprocesses=16 --dist worksteal tests/opsk tests/jobcheck
 part-rest: SELECTED = $(addprefix --ignore=tests/,integration soak bare_root opsk jobcheck deploy packaging)
 part-deploy: SELECTED = tests/deploy tests/packaging
@@ -78,7 +81,7 @@ test: test-setup
 else
 test: test-setup  ## make check and every test (TESTS="tests/opsk/lab ...": only these)
 	@echo "tests: the core beside make check, then those that wait for daemons side by side; each part is shown at its end"
-	+@failed=0; $(SIDE_BY_SIDE) check part-core || failed=1; $(SIDE_BY_SIDE) $(WAITING) || failed=1; exit $$failed
+	+@failed=0; $(SIDE_BY_SIDE) check part-core || failed=1; $(SIDE_BY_SIDE)=$(AT_ONCE) $(WAITING) || failed=1; exit $$failed
 endif
 
 quick: setup  ## make check and the core's tests: the inner loop

@@ -30,6 +30,7 @@ from benchmarks.process_use import cpu_s, rss_bytes
 
 KEYS = ("\x1b[B", "\x1b[C", "j", "m", "+", "-", "2", "\x1b[B", "\x1b[6~", "s", "1", "3", "4", "\x1b[B", "m", "5", "6",
         "1", "x", "x", "x", "\x1b[6~", "\x1b[5~", "o", "o", "2", "t", "t", "t", "1")  # fmt: skip
+FIRST_PAINT_WITHIN_S = 120.0
 
 
 def child() -> None:
@@ -130,6 +131,12 @@ class Terminal:
                 break
         return data, last
 
+    def await_map(self) -> None:
+        """Wait until the screen shows the first node."""
+        data, _ = self.read(0.0, FIRST_PAINT_WITHIN_S, until=b"gpu0001")
+        if b"gpu0001" not in data:
+            raise SystemExit(f"no map after {FIRST_PAINT_WITHIN_S:.0f} s; the screen's last bytes: {data[-500:]!r}")
+
     def send(self, text: str) -> None:
         os.write(self.fd, text.encode())
 
@@ -161,7 +168,7 @@ def first_paint_s(size: tuple[int, int], log: Path) -> tuple[float, float, float
     """Return from start to the map, what making up the cluster took of it, and the CPU of all."""
     log.write_text("")
     terminal = Terminal(size, log)
-    terminal.read(0.0, until=b"gpu0001")
+    terminal.await_map()
     seconds, cpu = time.perf_counter() - terminal.began, terminal.cpu_s()
     fake = float(log.read_text().split("fake=")[1].split()[0])
     terminal.close()
@@ -176,7 +183,7 @@ def measure(asked: argparse.Namespace) -> Found:
         log = Path(folder) / "takes"
         figures = painted((across, down), log, 1 if asked.short else 3)
         with contextlib.closing(Terminal((across, down), log)) as terminal:
-            terminal.read(0.0, until=b"gpu0001")
+            terminal.await_map()
             terminal.read(0.3)
             figures |= keyed(terminal, KEYS[:6] if asked.short else KEYS, 2 if asked.short else 6)
             for key in "1mm":  # the keys have led to some other metric; utilisation is what changes most
@@ -245,7 +252,7 @@ def refreshed(terminal: Terminal, screens: str, count: int) -> dict[str, float]:
 def watched(size: tuple[int, int], log: Path, seconds: float) -> dict[str, float]:
     """Measure a screen that nobody touches while data flow."""
     with contextlib.closing(Terminal(size, log, interval_s=5.0)) as terminal:
-        terminal.read(0.0, until=b"gpu0001")
+        terminal.await_map()
         terminal.read(1.0)
         before, began = terminal.cpu_s(), time.perf_counter()
         while time.perf_counter() - began < seconds:

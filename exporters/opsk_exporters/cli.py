@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import signal
 import sys
 import threading
 from contextlib import closing
@@ -16,6 +15,7 @@ from typing import Any
 import click
 
 from opsk.errors import ConfigError, InputError, UnavailableError
+from opsk.stop_signals import StopSignals
 from opsk.units import KIB
 from opsk_exporters.catalogue import COLLECTORS, Sources, make_collectors, select_collectors
 from opsk_exporters.core import systemd as socket_activation
@@ -188,11 +188,11 @@ def _write_files(pages: Pages, path: Path, every_s: float | None) -> None:
     if every_s is None:
         write_textfile(path, writer.text(pages.metrics()))
         return
-    stopped = _stop_event()
+    stops = StopSignals()
     write_textfile(path, writer.text(pages.metrics()))
     socket_activation.notify("READY=1")
     try:
-        _write_again(pages, writer, path, every_s, stopped)
+        _write_again(pages, writer, path, every_s, stops)
     finally:
         socket_activation.notify("STOPPING=1")
         try:
@@ -201,10 +201,10 @@ def _write_files(pages: Pages, path: Path, every_s: float | None) -> None:
             LOG.warning("%s cannot be removed and keeps its last values: %s", path, error.strerror)
 
 
-def _write_again(pages: Pages, writer: Writer, path: Path, every_s: float, stopped: threading.Event) -> None:
+def _write_again(pages: Pages, writer: Writer, path: Path, every_s: float, stops: StopSignals) -> None:
     """Write scrapes to a file until stopped."""
     failed = ""
-    while not stopped.wait(every_s):
+    while not stops.wait(every_s):
         try:
             write_textfile(path, writer.text(pages.metrics()))
             failed = ""
@@ -214,35 +214,27 @@ def _write_again(pages: Pages, writer: Writer, path: Path, every_s: float, stopp
             failed = error.message
 
 
-def _stop_event() -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set."""
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
-    return stopped
-
-
 def _serve(address: ListenAddress, pages: Pages, access: WebAccess | None) -> None:
     """Serve until SIGTERM or SIGINT."""
     handed = socket_activation.receive_sockets()
     servers = [open_server(address, pages, access, listening) for listening in handed] or [
         open_server(address, pages, access)
     ]
-    stopped = _stop_event()
+    stops = StopSignals()
     for server in servers:
         threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True).start()
         click.echo(f"opsk exporter: {server.shown_address}/metrics", err=True)
     socket_activation.notify("READY=1")
-    _feed_watchdog(servers, stopped)
+    _feed_watchdog(servers, stops)
     socket_activation.notify("STOPPING=1")
     for server in servers:
         server.shutdown()
         server.server_close()
 
 
-def _feed_watchdog(servers: list[ExporterServer], stopped: threading.Event) -> None:
+def _feed_watchdog(servers: list[ExporterServer], stops: StopSignals) -> None:
     """Wait for the end; meanwhile signal systemd's watchdog, as long as connections are accepted."""
     every_s = socket_activation.watchdog_s()
-    while not stopped.wait(every_s):
+    while not stops.wait(every_s):
         if all(server.is_alive(_UNRESPONSIVE_AFTER_S) for server in servers):
             socket_activation.notify("WATCHDOG=1")

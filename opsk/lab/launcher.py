@@ -16,7 +16,7 @@ from opsk.lab.processes import MARKER, Process, identify
 from opsk.lab.programs import build_search_path
 from opsk.lab.record import Daemon, LabRecord
 
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 180.0
 _POLL_S = 0.01
 _LOG_TAIL = 5
 

@@ -38,7 +38,7 @@ MIN_PORT = 20_000
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _ATTEMPTS = 200
 Progress = Callable[[str], None]
-_NODES_READY_WITHIN_S = 60.0
+_NODES_READY_WITHIN_S = 180.0
 
 
 def take_down(path: Path, record: LabRecord | None) -> int:

@@ -23,6 +23,8 @@ AROUND_S = 3.0
 """A line of the audit log that a process did not get to write was of the seconds before its death."""
 LAST_LINES = 3
 """Of the log of a daemon that ended by itself."""
+DUMP = "most recent call first"
+"""Python says so where it tells in which lines its threads are: of that all is shown."""
 TRACEBACK = re.compile(
     r"(?P<said>[^\n]*\n)?Traceback \(most recent call last\):\n(?P<frames>(?:[ \t][^\n]*\n)+)(?P<error>[^\n]*)"
 )
@@ -303,8 +305,10 @@ def _tracebacks(text: str) -> list[str]:
 
 def _last_words(log: str) -> str:
     """Return the last lines of a daemon's log: nobody can look there once the soak is over."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()][-LAST_LINES:]
-    return f"; last it said: {' | '.join(lines)[-1000:]}" if lines else ""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    dumped = [at for at, line in enumerate(lines) if DUMP in line]
+    last = lines[min([*dumped[-20:], len(lines) - LAST_LINES]) :] if dumped else lines[-LAST_LINES:]
+    return f"; last it said: {' | '.join(last)[-4000:]}" if last else ""
 
 
 def _counted(words: object) -> str:

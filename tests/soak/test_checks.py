@@ -182,6 +182,19 @@ def test_of_a_daemon_that_ended_by_itself_its_last_words_are_shown() -> None:
     assert said == "slurmctld at 12:00:01; last it said: slurmctld: up | slurmctld: error: late | slurmctld: fatal: no"
 
 
+def test_of_a_daemon_that_told_where_its_threads_are_all_of_them_are_shown() -> None:
+    soak = soaked()
+    soak.site.daemons.ended_by_themselves.append("exporter-n0 at 12:00:01")
+    threads = [
+        f"Thread 0x{number} (most recent call first):\n  File serving.py, line {number} in run\n" for number in (1, 2)
+    ]
+    soak.truth.logs["exporter-n0.out"] = "serves\n" * 9 + "Fatal Python error: Aborted\n\n" + "\n".join(threads)
+    (said,) = checks.daemons(soak).wrong
+    assert "line 1 in run" in said
+    assert "line 2 in run" in said
+    assert "serves" not in said
+
+
 def test_of_a_traceback_the_lines_are_shown_that_say_what_it_was() -> None:
     soak = soaked()
     soak.truth.logs["advisor.out"] = (

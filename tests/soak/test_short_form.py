@@ -48,7 +48,7 @@ def _soaked(top: Path) -> Result:
 @pytest.mark.parametrize("place", range(len(CHECKS)), ids=[each.__name__ for each in CHECKS])
 def test_it_holds(result: Result, place: int) -> None:
     found = result.checks[place]
-    assert not found.wrong, f"{found.name}: {'; '.join(found.wrong)[:1000]}"
+    assert not found.wrong, f"{found.name}: {'; '.join(found.wrong)[:5000]}"
 
 
 @pytest.mark.parametrize("name", FAULTS)

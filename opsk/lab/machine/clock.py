@@ -8,9 +8,7 @@ between, so that what it breaks shows at once.
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +19,7 @@ from opsk.lab.machine.machine import Machine, MachineFolder, load_machine, lock_
 from opsk.lab.machine.nvml_standin import write_state
 from opsk.lab.machine.sysfs import write_sysfs
 from opsk.lab.machine.work import Work, find_work
+from opsk.stop_signals import StopSignals
 
 INTERVAL_S = 1.0
 _PORT_BYTES_PER_S = 18e9
@@ -90,12 +89,10 @@ def main(top: Path, conf: Path) -> int:
     """Advance all nodes until a signal stops it."""
     from opsk.lab.machine.job_loads import JobLoads  # imports the cost model, which breaking a device does not need
 
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+    stops = StopSignals()
     folders = list_machine_folders(top)
     loads = JobLoads()
-    while not stopped.wait(INTERVAL_S):
+    while not stops.wait(INTERVAL_S):
         try:
             work = loads.write_loads(folders, find_work(folders, conf, time.time()), time.time())
             for folder in folders:
