@@ -34,6 +34,11 @@ _HOST_AND_RANK = re.compile(
 """torchrun's report states host and rank of all that failed."""
 _MAX_HOSTS = 64
 _EXCEPTION = "python.exception"
+_ECHOED = re.compile(r"(?:\+{1,6} |declare -x |export )|[A-Z_][A-Z0-9_]{2,80}=")
+"""Commands that a shell prints before it runs them (``set -x``), and environments that scripts print."""
+_SURVIVED_BY_SCRIPTS = ("shell.not_found", "shell.module_unknown")
+_IN_SCRIPT = re.compile(r": line \d{1,6}: |Lmod|[Mm]odule|Conda|Environment")
+_SCRIPT_GOES_ON_BYTES = 8192
 _NUMBER = re.compile(r"-?\d{1,4}\b")
 _HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,63}$")
 
@@ -235,7 +240,11 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
     if fields is None or state.last_read.get(signature.id) == piece.offset + line.start:
         return  # another fragment of the same signature has found this line
     state.last_read[signature.id] = piece.offset + line.start
+    if _ECHOED.match(line.text):
+        return  # a variable or a command, not a message
     text, role, line_number = line.text, signature.role, number
+    if signature.id in _SURVIVED_BY_SCRIPTS and _goes_on(piece, line):
+        role = Role.ADVICE
     if signature.follow == "report":
         fields |= read_torchrun_report(piece.data, line)
         if hosts := _read_hosts(piece.data, line):
@@ -278,6 +287,13 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
             fields=fields,
         )
     )
+
+
+def _goes_on(piece: Piece, line: LogLine) -> bool:
+    """Return whether much follows what a shell says of one of its script's lines: without ``set -e`` it goes on."""
+    if not _IN_SCRIPT.search(line.text):
+        return False
+    return len(piece.data) - line.end >= _SCRIPT_GOES_ON_BYTES or not piece.is_near_end
 
 
 def _matches_signature(text: str, but: Signature | None = None) -> bool:

@@ -53,6 +53,12 @@ _ENDS = {
     "usage": (FailureClass.CONFIG, "ended with status 2, as programs do that get a wrong argument or find no script"),
     "bus": (FailureClass.HOST_MEMORY, "used memory that could not be given (SIGBUS): most often /dev/shm is full"),
 }
+_BY_SHELL = "shell.child_ended"
+_SIGTERM = "launcher.sigterm"
+_ASKED = re.compile(r"SignalException: Process \d+ got signal: ?15|15 death signal|Main process received SIGTERM")
+"""torchrun's agent, torch.distributed.launch and DeepSpeed's launcher say so of themselves, not of their processes."""
+_REPORTS = ("slurm.task_killed", "launcher.first_failure", "launcher.root_rank", "slurm.step_aborted")
+"""After these a launcher is ended because one of its kind has failed."""
 _NODE_LOST = ("slurm.node_not_responding", "slurm.node_lost")
 _STATES = {
     "TIMEOUT": (FailureClass.TIME_LIMIT, "the job's time was up"),
@@ -321,6 +327,7 @@ def build_candidates(
     ]
     candidates += _build_slurm_candidates(evidence, findings)
     candidates += _build_end_candidates(findings, divergence, placement, candidates)
+    candidates += _build_asked_to_end(findings, candidates)
     world = len({rank_identity(each) for each in evidence.ranks} - {()}) or 1
     candidates = join_candidates(candidates, world, victim, placement.per_node)
     candidates = [_place_node_loss(each, findings, divergence, placement) for each in candidates]
@@ -409,6 +416,8 @@ def _build_end_candidates(
     finding, place = end
     if how == "crash" and was_aborted(finding) and any(load_weights().hangs.get(each.signature) for each in findings):
         return []  # watchdogs of collectives end their processes so
+    if finding.signature == _BY_SHELL and others:
+        return []
     waited = divergence is not None and place.rank in divergence.waiting
     spoke = any(
         s.place.rank == place.rank and (s.role is Role.ROOT or s.failure is FailureClass.COLLECTIVE_HANG)
@@ -421,6 +430,22 @@ def _build_end_candidates(
         Candidate(
             failure=failure, place=place, findings=(finding,), base=load_weights().end[how], first_s=finding.time_s,
             what=f"the first process that ended {description}", source="end",
+        )
+    ]  # fmt: skip
+
+
+def _build_asked_to_end(findings: Sequence[Finding], others: Sequence[Candidate]) -> list[Candidate]:
+    """Return SIGTERM from outside as a candidate, where a launcher got it and nothing at all had failed."""
+    if others or any(load_weights().hangs.get(each.signature) or each.signature in _REPORTS for each in findings):
+        return []
+    asked = tuple(each for each in findings if each.signature == _SIGTERM and _ASKED.search(each.text))
+    if not asked:
+        return []
+    return [
+        Candidate(
+            failure=FailureClass.CANCELLED, place=Place(), findings=asked[:1], base=load_weights().end["asked"],
+            first_s=asked[0].time_s, source="end",
+            what="the launcher was asked to end (SIGTERM) and nothing had failed: cancelled, preempted or out of time",
         )
     ]  # fmt: skip
 

@@ -27,6 +27,9 @@ _LOOKUPS = frozenset(
 """Programs try these and go on in another way; what fails on that way is the root, unless they raise it themselves."""
 _CLEANED_UP = ("Terminated", "Killed")
 """How several tasks end that srun or scancel ended; anything else they did themselves."""
+_WATCHDOG = "torch.watchdog_timeout"
+_MEETINGS = ("rendezvous.store_timeout", "rendezvous.connection_refused")
+_ENDS_A_RANK = (_EXCEPTION, "torch.cuda_oom")
 _WARNS = ("horovod.stalled",)
 """They warn of a hang that may still end well."""
 _KILLS_ON_BAD_EXIT = "Terminating StepId="
@@ -90,6 +93,8 @@ def demote_consequences(
     """
     changed = _demote_later_exceptions([_demote_warning(each, steps) for each in findings], dropped, steps)
     changed = _demote_after_hardware(changed, steps, node_of_rank)
+    changed = _demote_after_time_out(changed)
+    changed = _demote_after_program(changed, steps)
     changed = _demote_clean_up(changed, steps)
     return tuple(_demote_ends(changed))
 
@@ -186,6 +191,42 @@ def _is_soon_after(finding: Finding, failed: Finding) -> bool:
     if time_s is None:
         return finding.earliest_s is None or failed.time_s is None or finding.earliest_s - failed.time_s <= _AFTER_S
     return failed.time_s is not None and -_CLOCK_S <= time_s - failed.time_s <= _AFTER_S
+
+
+def _demote_after_time_out(findings: Sequence[Finding]) -> list[Finding]:
+    """Demote what a rank says after its own watchdog: the collective was aborted, and its results are garbage."""
+    gave_up: dict[tuple[str, int], int] = {}
+    for finding in findings:
+        if finding.signature == _WATCHDOG and finding.place.rank is not None:
+            who = finding.source, finding.place.rank
+            gave_up[who] = min(finding.order, gave_up.get(who, finding.order))
+    return [
+        replace(finding, role=Role.CASCADE)
+        if finding.role is Role.ROOT
+        and finding.place.rank is not None
+        and finding.signature in (_EXCEPTION, *PROCESS_ENDS)
+        and finding.failure in _OF_PROGRAM
+        and finding.order > gave_up.get((finding.source, finding.place.rank), finding.order)
+        else finding
+        for finding in findings
+    ]
+
+
+def _demote_after_program(findings: Sequence[Finding], steps: LastSteps) -> list[Finding]:
+    """Demote the loss of the store in a log after a rank raised an exception: the agents went away one by one."""
+    raised: dict[str, int] = {}
+    for finding in findings:
+        is_end = finding.signature in _ENDS_A_RANK and finding.role is Role.ROOT and not steps.are_after(finding)
+        if is_end and finding.place.rank is not None:
+            raised[finding.source] = min(finding.order, raised.get(finding.source, finding.order))
+    return [
+        replace(finding, role=Role.CASCADE)
+        if finding.role is Role.ROOT
+        and finding.signature in _MEETINGS
+        and finding.order > raised.get(finding.source, finding.order)
+        else finding
+        for finding in findings
+    ]
 
 
 def _demote_clean_up(findings: Sequence[Finding], steps: LastSteps) -> list[Finding]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -38,11 +39,19 @@ _PROGRAM_TYPES = frozenset(
      "UnicodeDecodeError", "UnicodeEncodeError", "RecursionError", "StopIteration", "IndentationError", "SyntaxError")
 )  # fmt: skip
 """Whatever words they have: the program's own faults."""
+_UNKNOWN_SETTING = re.compile(
+    r"(?:(?:Arg(?:ument)?s|Config\w*|Settings|Options|Trainer)\.|(?<![\w.]))__init__\(\) got an unexpected"
+)
+"""A setting that this version of a framework does not know."""
 _PROGRAM_WORDS = re.compile(
     r"values to unpack|[Ee]xpected all tensors|size of tensor|shapes cannot be|gradient computation|require grad"
     r"|must match the size|is not (?:iterable|callable|subscriptable)|Dimension out of range|mat1 and mat2"
 )
 """What Python and PyTorch say of a mistake in the program, in words that settings' errors have too."""
+_OF_HARDWARE = re.compile(
+    r"only supports? |compiled with|not (?:been )?built|enforce_eager|divisible|devices?\b.{0,20}available"
+)
+"""What an operator says of the GPU or build it runs on, or of sizes that a setting gives, is the configuration's."""
 _GPU_API = re.compile(r"\b(?:CUDA|HIP|CUDNN|cuBLAS|NCCL) (?:driver )?error\b", re.IGNORECASE)
 """Errors of these that no signature knows are of a kernel or a call that the program made."""
 _CONFIG_WORDS = re.compile(
@@ -103,8 +112,10 @@ def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
     for failure, words in _BY_WORDS:
         if words.search(message):
             return replace(finding, failure=failure)
-    is_of_program = (kind in _PROGRAM_TYPES and "got an unexpected" not in message) or any(
-        words.search(message) for words in (_GPU_API, _PROGRAM_WORDS)
+    is_of_program = (
+        (kind in _PROGRAM_TYPES and not _UNKNOWN_SETTING.search(message))
+        or any(words.search(message) for words in (_GPU_API, _PROGRAM_WORDS))
+        or _is_of_operator(finding)
     )
     is_config = kind in _CONFIG_TYPES or (
         not has_progress
@@ -112,6 +123,13 @@ def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
         and bool(_CONFIG_WORDS.search(message) or _CHECKS_SETTINGS.search(finding.fields.get("file", "")))
     )
     return replace(finding, failure=FailureClass.CONFIG if is_config else FailureClass.SOFTWARE)
+
+
+def _is_of_operator(finding: Finding) -> bool:
+    """Return whether an operator in C++ refused what the program gave it: no statement of Python raised it."""
+    fields = finding.fields
+    is_native = fields.get("type") == "RuntimeError" and bool(fields.get("at")) and not fields.get("raised")
+    return is_native and not _OF_HARDWARE.search(fields.get("message", ""))
 
 
 BEFORE_S, AFTER_S = 120.0, 600.0
@@ -133,7 +151,9 @@ def filter_findings(
         The node of each rank, where it is known.
     """
     start, end = find_window(evidence)
-    job_findings = [finding for finding in evidence.findings if _is_of_job(finding, evidence.job, start, end)]
+    job_findings = _drop_earlier_jobs(
+        [finding for finding in evidence.findings if _is_of_job(finding, evidence.job, start, end)]
+    )
     specific = {(finding.source, finding.line) for finding in job_findings if finding.signature != "python.exception"}
     handled = {(each.source, each.line) for each in job_findings if each.fields.get("handled")}
     filtered, dropped = [], []
@@ -199,6 +219,19 @@ def _is_of_job(finding: Finding, job: JobFacts | None, start: float, end: float)
         return False
     last = finding.last_time_s if finding.last_time_s is not None else finding.time_s
     return finding.time_s <= end and last >= start
+
+
+def _drop_earlier_jobs(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings without those of jobs that ended in the same log before its last one did."""
+    ends: dict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        if finding.origin is Origin.LAUNCHER and finding.role is Role.ROOT and finding.fields.get("level") == "JOB":
+            ends[finding.source].append(finding)
+    begins = {}
+    for source, those in ends.items():
+        last = max(those, key=lambda each: each.order).fields.get("job")
+        begins[source] = max((each.order for each in those if each.fields.get("job") != last), default=-1)
+    return [each for each in findings if each.origin is Origin.KERNEL or each.order > begins.get(each.source, -1)]
 
 
 def _check_claim(finding: Finding, job: JobFacts | None) -> Finding:

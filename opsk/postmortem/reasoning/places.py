@@ -25,7 +25,7 @@ _MAX_RUNS = 8
 Node = tuple[str, str | int]
 """One node, by any of its identifiers: its name, its number, or its own folder of logs."""
 _NAMED = (_TASK, "launcher.root_rank", "launcher.rank_ended", "mpi.abort", "mpi.first_exit")
-_UNPLACED_ENDS = ("launcher.first_failure", "launcher.child_signal", "launcher.command_ended")
+_UNPLACED_ENDS = ("launcher.first_failure", "launcher.child_signal", "launcher.command_ended", "shell.child_ended")
 """They name a process by its number within the node, or not at all; torchrun's report, where it is there, says more."""
 _KILLED, _TERMINATED = ("9", "-9", "137"), ("15", "-15", "143", "0")
 _CRASHES = frozenset(("4", "6", "8", "11", "-4", "-6", "-8", "-11", "132", "134", "136", "139"))

@@ -398,6 +398,17 @@ def _weigh_reactions(scores: Sequence[_Score], scene: Scene) -> None:
                 score.times(0.1, "training went on until the job was ended")
         else:
             end.times(0.01 if best.candidate.source == "hang" else 0.05, f"before it: {best.candidate.what}")
+            if _has_task_exited(scene.findings, end.candidate):
+                end.times(0.1, "a task had already ended by itself, with a status of its own")
+
+
+def _has_task_exited(findings: Sequence[Finding], end: Candidate) -> bool:
+    """Return whether srun reports a task that exited with another status than 0 before the job was ended."""
+    orders = {each.source: each.order for each in end.findings}
+    return any(
+        each.signature == "slurm.task_killed" and each.fields.get("exit") and each.order < orders.get(each.source, -1)
+        for each in findings
+    )
 
 
 def _is_after(score: _Score, end_s: float | None) -> bool:

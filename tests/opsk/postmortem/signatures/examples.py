@@ -306,8 +306,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "the device is busy",
     ),
     "config.hydra": (
+        "Could not override 'trainer.devces'.",
         "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.",
-        "export HYDRA_FULL_ERROR=1",
     ),
     "hub.unreachable": (
         "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.",
@@ -454,6 +454,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "slurm.bad_request": (
         "srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive.",
         "ValueError: --a and --b are mutually exclusive.",
+    ),
+    "deepspeed.asked_to_end": (
+        "[2026-01-05 08:42:11,420] [INFO] [launch.py:328:sigkill_handler] Main process received SIGINT, exiting",
+        "Main process received SIGTERM, exiting",
     ),
     "shell.child_ended": (
         "/work/job.sh: line 184: 2324239 Aborted                 (core dumped) litgpt pretrain",

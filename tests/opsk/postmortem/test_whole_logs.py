@@ -1,0 +1,184 @@
+"""Are whole outputs of jobs read right: environments, shell traces, appended jobs, and what comes after the end?"""
+
+# ruff: noqa: E501 -- lines are laid out as programs print them
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opsk.postmortem.logs import LogFile, read_logs
+from opsk.postmortem.reasoning import explain
+from opsk.postmortem.values import Report
+
+HEAD = "Traceback (most recent call last):\n"
+NOISE = "".join(f"loading shard {i:03d} of 400 from /data/corpus, 81920 tokens\n" for i in range(200))
+
+
+def explained(folder: Path, text: str) -> Report:
+    path = folder / "slurm-4711.out"
+    path.write_text(text)
+    return explain(read_logs([LogFile(path=path)], processes=1))
+
+
+def named(report: Report) -> str:
+    return report.root.failure.value if report.root is not None else ""
+
+
+def raised(kind: str, message: str = "", statement: str = "x = f(a)", label: str = "") -> str:
+    text = (
+        f'{HEAD}  File "/home/u/run.py", line 31, in step\n    {statement}\n{kind}{": " + message if message else ""}\n'
+    )
+    return "".join(f"{label}{line}\n" for line in text.splitlines())
+
+
+def cancelled(job: int, why: str = "") -> str:
+    return f"slurmstepd: error: *** JOB {job} ON gpu011 CANCELLED AT 2026-01-05T10:10:08{why} ***\n"
+
+
+@pytest.mark.parametrize(
+    "echoed",
+    [
+        "_CUDA_COMPAT_STATUS=System has unsupported display driver / cuda driver combination (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH) cuInit()=803",
+        "+ echo 'CUDA out of memory. Tried to allocate 2.00 GiB'",
+        "export HINT=unrecognized arguments",
+    ],
+)
+def test_environments_and_traced_commands_are_no_messages(echoed: str, tmp_path: Path) -> None:
+    assert named(explained(tmp_path, echoed + "\n")) == ""
+    assert named(explained(tmp_path, echoed + "\n" + raised("NameError", "name 'snap' is not defined"))) == "software"
+
+
+def test_hydra_s_last_line_stands_below_every_exception(tmp_path: Path) -> None:
+    text = (
+        "Error executing job with overrides: ['trainer.steps=10']\n"
+        + raised("IndexError", "list index out of range")
+        + "\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"
+    )
+    assert named(explained(tmp_path, text)) == "software"
+
+
+@pytest.mark.parametrize(
+    "says", ["line 12: python: command not found", "line 9: cd: /scratch/u/x: No such file or directory"]
+)
+def test_a_script_goes_on_after_a_command_that_is_not_there(says: str, tmp_path: Path) -> None:
+    line = f"/var/spool/slurmd/job4711/slurm_script: {says}\n"
+    assert named(explained(tmp_path, line)) == "config"
+    assert named(explained(tmp_path, line + NOISE)) == ""
+    assert named(explained(tmp_path, line + NOISE + raised("KeyError", "'a'"))) == "software"
+
+
+def test_what_a_rank_raises_after_its_own_watchdog_is_garbage(tmp_path: Path) -> None:
+    """Rank 0 ran out of data; rank 1 waited for its broadcast until the time-out, and then read what never came."""
+    stop = raised("StopIteration", statement="raise StopIteration", label="0: [rank0]: ")
+    waits = (
+        "1: [rank1]:[E105 10:20:10.386121158 ProcessGroupNCCL.cpp:694] [Rank 1] Watchdog caught collective operation timeout:"
+        " WorkNCCL(SeqNum=805, OpType=BROADCAST, NumelIn=32768, NumelOut=32768, Timeout(ms)=600000) ran for 600030 milliseconds before timing out.\n"
+    )
+    garbage = raised(
+        "RuntimeError", "Storage size calculation overflowed with sizes=[4, 472455748]", label="1: [rank1]: "
+    )
+    report = explained(tmp_path, stop + waits + garbage + "1: Fatal Python error: Aborted\n")
+    assert named(report) == "software"
+    assert report.root is not None
+    assert "StopIteration" in report.root.what
+
+
+def test_agents_that_lose_the_store_after_a_rank_failed_follow_from_it(tmp_path: Path) -> None:
+    text = raised(
+        "TypeError", "unsupported operand type(s) for //: 'int' and 'NoneType'", label="0: [default2]:[rank2]: "
+    )
+    lost = (
+        "2: W0105 10:20:11.309000 238501 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1292] The node 'gpu012_238501_0'"
+        " has failed to shutdown the rendezvous 'none' due to an error of type RendezvousConnectionError.\n"
+        + raised("torch.distributed.elastic.rendezvous.api.RendezvousConnectionError",
+                 "The connection to the C10d store has failed. See inner exception for details.", "raise", "2: ")
+    )  # fmt: skip
+    assert named(explained(tmp_path, text + lost)) == "software"
+
+
+def test_a_task_that_exited_before_the_time_was_up_is_the_cause(tmp_path: Path) -> None:
+    text = (
+        raised("AssertionError", statement="assert warmup < decay", label="1: [rank1]: ")
+        + "1: [rank1]:[W105 10:10:04.436547416 ProcessGroupNCCL.cpp:1566] Warning: destroy_process_group() was not called\n"
+        "srun: error: gpu012: task 1: Exited with exit code 1\nsrun: Terminating StepId=4711.1\n"
+        + cancelled(4711, " DUE TO TIME LIMIT")
+    )
+    assert named(explained(tmp_path, text)) == "software"
+
+
+def test_of_jobs_appended_to_one_log_the_last_one_counts(tmp_path: Path) -> None:
+    text = raised("KeyError", "'a'") + cancelled(4700) + NOISE + cancelled(4711, " DUE TO PREEMPTION")
+    report = explained(tmp_path, text)
+    assert named(report) == "preempted"
+    assert [each.failure.value for each in report.alternatives] == []
+
+
+def test_an_interrupt_of_deepspeed_s_launcher_is_a_cancellation(tmp_path: Path) -> None:
+    assert (
+        named(
+            explained(
+                tmp_path,
+                NOISE
+                + "[2026-01-05 08:42:11,420] [INFO] [launch.py:328:sigkill_handler] Main process received SIGINT, exiting\n",
+            )
+        )
+        == "cancelled"
+    )
+
+
+def test_a_launcher_that_is_asked_to_end_with_nothing_failed_was_cancelled_perhaps(tmp_path: Path) -> None:
+    ended = raised(
+        "torch.distributed.elastic.multiprocessing.api.SignalException", "Process 3734582 got signal: 15", "raise"
+    )
+    report = explained(tmp_path, NOISE + ended)
+    assert report.root is not None
+    assert (named(report), report.root.confidence < 0.6) == ("cancelled", True)
+    assert named(explained(tmp_path, raised("KeyError", "'a'", label="[rank0]: ") + ended)) == "software"
+
+
+def test_a_program_that_the_shell_saw_killed_ran_out_of_memory_perhaps(tmp_path: Path) -> None:
+    report = explained(tmp_path, NOISE + "run.sh: line 5: 19817 Killed                  python train.py\n")
+    assert report.root is not None
+    assert (named(report), report.root.confidence < 0.6) == ("host_memory", True)
+    assert (
+        named(explained(tmp_path, NOISE + "run.sh: line 5: 19817 Killed                  python gpu_monitor.py\n"))
+        == ""
+    )
+
+
+def test_an_operator_that_refuses_its_input_is_the_program_s_fault(tmp_path: Path) -> None:
+    for message in (
+        "seq_idx is only supported for channel last layout",
+        "max(): Expected reduction dim to be specified",
+    ):
+        assert named(explained(tmp_path, raised("RuntimeError", message))) == "software"
+    assert (
+        named(explained(tmp_path, raised("RuntimeError", "FlashAttention only supports Ampere GPUs or newer.")))
+        == "config"
+    )
+    assert (
+        named(explained(tmp_path, raised("RuntimeError", "world size is invalid", "raise RuntimeError(text)")))
+        == "config"
+    )
+
+
+def test_a_model_that_does_not_know_an_argument_is_the_program_s_fault(tmp_path: Path) -> None:
+    assert (
+        named(
+            explained(tmp_path, raised("TypeError", "SinkAttention.__init__() got an unexpected keyword argument 'h'"))
+        )
+        == "software"
+    )
+    assert (
+        named(
+            explained(
+                tmp_path, raised("TypeError", "TrainingArguments.__init__() got an unexpected keyword argument 'h'")
+            )
+        )
+        == "config"
+    )
+
+
+def test_megatron_goes_on_where_a_checkpoint_has_no_arguments(tmp_path: Path) -> None:
+    assert named(explained(tmp_path, "could not find arguments in the checkpoint ...\n" + NOISE)) == ""
