@@ -33,6 +33,8 @@ LOG = logging.getLogger("opsk.exporter")
 _POLL_S = 0.5
 _UNRESPONSIVE_AFTER_S = 30.0
 """A server that has not polled for connections for so long gets no watchdog signal: systemd restarts it."""
+_ENDS_WITHIN_S = 8.0
+"""For closing everything after SIGTERM: collectors get a second, and systemd waits for ten (`TimeoutStopSec`)."""
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -188,7 +190,7 @@ def _write_files(pages: Pages, path: Path, every_s: float | None) -> None:
     if every_s is None:
         write_textfile(path, writer.text(pages.metrics()))
         return
-    stops = StopSignals()
+    stops = StopSignals(_ENDS_WITHIN_S)
     write_textfile(path, writer.text(pages.metrics()))
     socket_activation.notify("READY=1")
     try:
@@ -220,7 +222,7 @@ def _serve(address: ListenAddress, pages: Pages, access: WebAccess | None) -> No
     servers = [open_server(address, pages, access, listening) for listening in handed] or [
         open_server(address, pages, access)
     ]
-    stops = StopSignals()
+    stops = StopSignals(_ENDS_WITHIN_S)
     for server in servers:
         threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True).start()
         click.echo(f"opsk exporter: {server.shown_address}/metrics", err=True)

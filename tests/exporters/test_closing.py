@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -124,3 +127,30 @@ def test_the_listener_for_xids_ends_with_the_driver() -> None:
     assert [thread.name for thread in threads] == ["gpu-events"]
     driver.close()
     assert all_end(threads)
+
+
+EXPORTER = """
+import ctypes
+from opsk_exporters import cli
+from opsk_exporters.catalogue import CollectorSet
+
+class Hanging:
+    name = "hanging"
+    def collect(self):
+        ctypes.CDLL(None).pause()
+
+cli.make_collectors = lambda *_, **__: CollectorSet(collectors=(Hanging(),), missing={})
+cli.exporter(["--listen", "127.0.0.1:0", "--deadline", "0.05"])
+"""
+
+
+def test_an_exporter_whose_collector_hangs_for_ever_ends_within_seconds() -> None:
+    command = ["timeout", "-s", "KILL", "60", sys.executable, "-c", EXPORTER]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        address = process.stderr.readline().split()[-1]
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            assert b'opsk_collector_success{collector="hanging"} 0' in answer.read()
+        process.terminate()  # timeout passes it on
+        process.communicate(timeout=60)
+    assert process.returncode == 0

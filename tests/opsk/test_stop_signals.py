@@ -47,7 +47,8 @@ def test_another_signal_does_not_end_it() -> None:
 
 def test_a_signal_that_came_before_the_wait_is_not_lost() -> None:
     with start("signal.raise_signal(signal.SIGTERM); assert stops.wait(0); assert stops.wait()") as process:
-        assert process.communicate(timeout=60)[0] == "stopped\n"
+        assert process.stdout is not None
+        assert process.stdout.read() == "stopped\n"  # communicate() would lose what came together with the first line
 
 
 def test_it_is_heard_when_another_thread_got_it() -> None:
@@ -61,3 +62,26 @@ def test_it_is_heard_when_another_thread_got_it() -> None:
     with start(blocked) as process:
         process.send_signal(signal.SIGTERM)
         assert process.communicate(timeout=60)[0] == "stopped\n"
+
+
+def test_the_kernel_ends_it_where_something_holds_up_its_end_and_it_says_what() -> None:
+    program = (
+        "import atexit, threading\n"
+        "from opsk.stop_signals import StopSignals\n"
+        "lock = threading.Lock()\n"
+        "def hold_up() -> None:\n"
+        "    lock.acquire()\n"
+        "    lock.acquire()\n"
+        "atexit.register(hold_up)\n"
+        "stops = StopSignals(0.5)\n"
+        "print('ready', flush=True)\n"
+        "stops.wait()\n"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGALRM
+    assert "in hold_up" in said

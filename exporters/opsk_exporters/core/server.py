@@ -315,6 +315,8 @@ class ExporterServer(ThreadingMixIn, HTTPServer):
                 self.socket.close()
                 self.socket = listening
                 self._take_address()
+            # a client that is gone again before it is accepted must not hold up the loop, nor the end
+            self.socket.setblocking(False)
         except BaseException:
             self.server_close()
             raise

@@ -259,6 +259,15 @@ def test_who_feeds_us_byte_by_byte_is_hung_up_on(address: ListenAddress, monkeyp
     assert get(address, "/healthz")[0] == 200
 
 
+def test_a_client_that_is_gone_before_it_is_accepted_holds_up_nothing() -> None:
+    running = open_server(ListenAddress("127.0.0.1", 0), Pages(Scraper([])))
+    try:
+        with pytest.raises(BlockingIOError):  # as after select said that there is one
+            running.get_request()
+    finally:
+        running.server_close()
+
+
 def test_a_port_in_use_is_one_clear_error(address: ListenAddress) -> None:
     with pytest.raises(UnavailableError, match=rf"cannot listen on 127.0.0.1:{address.port}: "):
         open_server(address, Pages(Scraper([])))
