@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 
 from opsk.workload.workload import Workload
 from opsk_jobcheck.cli import read_regular, read_with_files
-from opsk_jobcheck.scripts.frameworks.python_source import MAX_CHARS
+from opsk_jobcheck.scripts.frameworks.python_source import MAX_CHARS, read_python
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.submission.request import SlurmRequest
 
@@ -88,3 +90,26 @@ def test_a_file_that_grows_while_it_is_read_is_cut_at_the_limit_or_refused(tmp_p
             writer.write(b"b: 2\n")
     path.write_bytes(b"")
     assert read_regular(path, limit_bytes=4096) == b""
+
+
+def test_no_file_is_opened_and_no_warning_is_shown_for_a_wrong_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python opens the file that a text is named after, ``<unknown>`` where it has no name, to cite its wrong line."""
+    cited: list[str | None] = []
+
+    def parse(text: str, filename: str = "<unknown>") -> ast.AST:
+        try:
+            return compile(text, filename, "exec", ast.PyCF_ONLY_AST)
+        except SyntaxError as error:
+            cited.append(error.text)
+            raise
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "<unknown>").write_text("a line of another file\n")
+    monkeypatch.setattr(ast, "parse", parse)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_python("def f(:\n").why
+        assert not read_python("x = '\\d'\nif 1 is 1: pass\n").why
+    assert cited == ["def f(:\n"]

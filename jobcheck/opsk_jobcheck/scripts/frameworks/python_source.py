@@ -13,11 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Any
 
 MAX_CHARS = 1 << 17
 """Longest program that is read."""
 MAX_BRACES = 8000
 """Python's parser takes a time that grows with the square of the fields of one f-string."""
+_NO_FILE = ""
+"""The name under which a text is parsed: Python opens the file of that name to cite a wrong line of it, ``<unknown>``
+where none is given."""
 MAX_NODES = 60_000
 MAX_NESTING = 60
 MAX_CHOICES = 4
@@ -62,7 +66,23 @@ _PACKAGES = frozenset(
     }
 )
 """Packages that are installed, not beside a program."""
-_NO_EXPRESSIONS = frozenset({"ctx", "op"})
+_DIVISIONS, _SEQUENCES = (ast.Div, ast.FloorDiv), (ast.List, ast.Tuple, ast.Set)
+_PARTS: Mapping[type[ast.AST], Name] = MappingProxyType(
+    {
+        ast.BinOp: ("left", "right"),
+        ast.BoolOp: ("values",),
+        ast.Compare: ("left", "comparators"),
+        ast.Dict: ("keys", "values"),
+        ast.FormattedValue: ("value", "format_spec"),
+        ast.List: ("elts",),
+        ast.Set: ("elts",),
+        ast.Starred: ("value",),
+        ast.Subscript: ("value", "slice"),
+        ast.Tuple: ("elts",),
+        ast.UnaryOp: ("operand",),
+    }
+)
+"""Fields of the usual expressions that hold expressions; all fields of others are looked at."""
 _ASSIGNED = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
 
@@ -169,7 +189,7 @@ def read_python(text: str) -> PythonSource:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(text.removeprefix("\ufeff"))
+            tree = ast.parse(text.removeprefix("\ufeff"), filename=_NO_FILE)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return PythonSource(why="it is no Python 3, or nested too deep")
     reader = _Reader(text)
@@ -310,7 +330,11 @@ class _Reader:
     def _read_parts(self, statement: ast.stmt, conditions: Name, depth: int) -> None:
         """Read the expressions and blocks of a statement."""
         if isinstance(statement, ast.For | ast.AsyncFor):
-            self.bound.update(node.id for node in ast.walk(statement.target) if isinstance(node, ast.Name))
+            targets: list[Any] = [statement.target]
+            for target in targets:
+                targets += getattr(target, "elts", ())
+                if isinstance(target, ast.Name):
+                    self.bound.add(target.id)
         for name in statement._fields:
             part = getattr(statement, name, None)
             if part is None or part.__class__ is str:
@@ -327,36 +351,39 @@ class _Reader:
 
     def _read_expressions(self, expressions: Iterable[ast.expr], conditions: Name) -> None:
         """Read the calls and divisions in expressions."""
-        waiting: list[ast.AST] = list(expressions)
-        while waiting and self.nodes <= MAX_NODES:
-            node = waiting.pop()
-            self.nodes += 1
+        waiting: list[Any] = list(expressions)
+        pop, push, room = waiting.pop, waiting.append, MAX_NODES + 1 - self.nodes
+        while waiting and room > 0:
+            node = pop()
+            room -= 1
             kind = node.__class__
-            if kind is ast.Constant or kind is ast.Name:
+            if kind is ast.Name or kind is ast.Constant:
                 continue
             if kind is ast.Attribute:
-                waiting.append(node.value)  # type: ignore[attr-defined]
-                continue
-            if isinstance(node, ast.IfExp) and len(conditions) < MAX_NESTING:
+                push(node.value)
+            elif kind is ast.Call:
+                self._read_call(node, conditions)
+                push(node.func)
+                waiting += node.args
+                for word in node.keywords:
+                    push(word.value)
+            elif kind is ast.IfExp and len(conditions) < MAX_NESTING:
                 test = _parse_condition(node.test) or ("?",)
+                self.nodes = MAX_NODES + 1 - room
                 self._read_expressions([node.body], (*conditions, *test))
                 self._read_expressions([node.orelse], (*conditions, *_negate(test)))
-                waiting.append(node.test)
-                continue
-            if isinstance(node, ast.Call):
-                self._read_call(node, conditions)
-                waiting.append(node.func)
-                waiting += node.args
-                waiting += [word.value for word in node.keywords]
-                continue
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
-                self.divided.add(_get_name(node.left))
-            for name in node._fields:  # as ast.iter_child_nodes, in half its time
-                part = getattr(node, name, None)
-                if part.__class__ is list:
-                    waiting += [item for item in part if isinstance(item, ast.AST)]
-                elif name not in _NO_EXPRESSIONS and isinstance(part, ast.AST):
-                    waiting.append(part)
+                room = MAX_NODES + 1 - self.nodes
+                push(node.test)
+            else:
+                if kind is ast.BinOp and node.op.__class__ in _DIVISIONS:
+                    self.divided.add(_get_name(node.left))
+                for name in _PARTS.get(kind) or kind._fields:  # as ast.iter_child_nodes, in a third of its time
+                    part = getattr(node, name, None)
+                    if part.__class__ is list:
+                        waiting += [item for item in part if item is not None]
+                    elif isinstance(part, ast.AST):
+                        push(part)
+        self.nodes = MAX_NODES + 1 - room
 
     def _read_assignment(
         self, statement: ast.Assign | ast.AnnAssign | ast.AugAssign, conditions: Name, *, is_top: bool
@@ -497,13 +524,16 @@ class _Reader:
                 self.flags.setdefault(name.arg, []).append(_parse_value(default))
 
 
-def _get_name(node: ast.AST | None) -> str:
+def _get_name(node: Any) -> str:
     """Return the last part of a name, an attribute or a key; empty for anything else."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+    kind = node.__class__
+    if kind is ast.Name:
+        return str(node.id)
+    if kind is ast.Attribute:
+        return str(node.attr)
+    if kind is ast.Subscript and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
         return node.slice.value
-    return node.id if isinstance(node, ast.Name) else ""
+    return ""
 
 
 def _get_path(node: ast.expr) -> str:
@@ -516,31 +546,41 @@ def _get_path(node: ast.expr) -> str:
     return ".".join(reversed(names)) if is_object else ""
 
 
-def _parse_value(node: ast.expr, depth: int = 0) -> Value:
+def _parse_value(node: Any, depth: int = 0) -> Value:
     """Return a literal, the name that a value is taken from, or one of two that a test decides between."""
-    line = node.lineno
-    if isinstance(node, ast.Name):
+    line, kind = node.lineno, node.__class__
+    if kind is ast.Name:
         return Value(name=node.id, line=line)
-    if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, str | int | float)):
-        return Value(literal=node.value, line=line, is_known=True)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+    if kind is ast.Constant:
+        is_scalar = node.value is None or isinstance(node.value, str | int | float)
+        return Value(literal=node.value, line=line, is_known=True) if is_scalar else Value(line=line)
+    if kind is ast.Attribute:
+        return _parse_attribute(node)
+    if kind is ast.Call:
+        variable = _parse_variable(node, depth) if depth < MAX_CHOICES else None
+        return Value(line=line) if variable is None else variable
+    if kind is ast.UnaryOp and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         number = node.operand.value
         return Value(literal=-number, line=line, is_known=True) if isinstance(number, int | float) else Value(line=line)
-    if (product := _multiply(node)) is not None:
+    if kind is ast.BinOp and (product := _multiply(node)) is not None:
         return Value(literal=product, line=line, is_known=True)
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
-        return Value(literal=f"torch.{node.attr}", line=line, is_known=True)
-    if isinstance(node, ast.Attribute) and _get_name(node.value) == "ShardingStrategy":
-        return Value(literal=node.attr, line=line, is_known=True)
-    if isinstance(node, ast.List | ast.Tuple | ast.Set) and 0 < len(node.elts) <= MAX_WORDS:
+    if kind in _SEQUENCES and 0 < len(node.elts) <= MAX_WORDS:
         words = [part.value for part in node.elts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
         return Value(line=line, words=tuple(words) if len(words) == len(node.elts) else ())
-    if isinstance(node, ast.Call) and depth < MAX_CHOICES and (variable := _parse_variable(node, depth)) is not None:
-        return variable
-    if isinstance(node, ast.IfExp) and depth < MAX_CHOICES:
+    if kind is ast.IfExp and depth < MAX_CHOICES:
         choice = (_parse_value(node.body, depth + 1), _parse_value(node.orelse, depth + 1))
         return Value(line=line, test=_parse_condition(node.test), choice=choice)
     return Value(name=_get_name(node), line=line)
+
+
+def _parse_attribute(node: ast.Attribute) -> Value:
+    """Return a number format or a strategy of sharding, which are literals, else the name of the attribute."""
+    owner = node.value
+    if isinstance(owner, ast.Name) and owner.id == "torch":
+        return Value(literal=f"torch.{node.attr}", line=node.lineno, is_known=True)
+    if _get_name(owner) == "ShardingStrategy":
+        return Value(literal=node.attr, line=node.lineno, is_known=True)
+    return Value(name=node.attr, line=node.lineno)
 
 
 def _parse_variable(call: ast.Call, depth: int) -> Value | None:
