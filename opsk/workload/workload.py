@@ -83,6 +83,11 @@ class Workload:
     own_names
         How the job's own program sets the fields that a change of plan touches, where its text is at hand and it
         accepts nothing else; ``None`` where it takes its framework's flags.
+    command_line
+        The line of the script on which the command that trains starts; 0 where none is known.
+    other_runs, run_count
+        The other trainings that the script certainly starts with other settings, and how many it starts in all: more
+        than are listed where several have the same settings, or where there are too many to read.
     facts
         What is certain of how the job runs (processes, workers of data loaders, variables of NCCL), for checks that
         need no prediction.
@@ -102,6 +107,9 @@ class Workload:
     options: tuple[tuple[str, str], ...] = ()
     evidence: tuple[Evidence, ...] = ()
     own_names: tuple[OwnName, ...] | None = None
+    command_line: int = 0
+    other_runs: tuple[Workload, ...] = ()
+    run_count: int = 1
     facts: tuple[Evidence, ...] = ()
     missing_files: tuple[str, ...] = ()
     unknown: tuple[Unknown, ...] = ()

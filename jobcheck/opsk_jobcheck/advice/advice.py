@@ -24,6 +24,7 @@ from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.missing_values import MissingValue
 from opsk_jobcheck.advice.placement import PlacementAdvice
 from opsk_jobcheck.advice.role_changes import RoleChange
+from opsk_jobcheck.advice.script_runs import ScriptRuns
 from opsk_jobcheck.advice.search import Waste
 from opsk_jobcheck.advice.serving import ServingAdvice
 from opsk_jobcheck.advice.suggestions import BestPlan, Suggestion
@@ -54,7 +55,8 @@ class Advice:
     whether the requested GPU is in the catalogue. ``roles`` is the memory of a job of several models, by role and
     phase; ``prediction`` then has the memory of the phase that decides, and the time of the actor's update alone, which
     is not shown. ``serving`` is the answer on an engine of a job that only generates. ``site_errors`` is how far off
-    earlier predictions of the same kind of job were at this site.
+    earlier predictions of the same kind of job were at this site. ``runs`` is which of several trainings of the script
+    the advice is on, the one that decides.
     """
 
     verdict: Verdict
@@ -79,6 +81,7 @@ class Advice:
     role_changes: tuple[RoleChange, ...] = ()
     serving: ServingAdvice | None = None
     site_errors: SiteErrors | None = None
+    runs: ScriptRuns | None = None
 
 
 def find_guesses(workload: Workload, assumed: Iterable[Assumption]) -> Iterator[str]:

@@ -47,6 +47,7 @@ from opsk_jobcheck.advice.problems import (
 )
 from opsk_jobcheck.advice.recipe_cache import RecipeCache, RecipeKey, build_recipe
 from opsk_jobcheck.advice.roles import advise_roles
+from opsk_jobcheck.advice.script_runs import RunVerdict, ScriptRuns, choose_decisive_run
 from opsk_jobcheck.advice.search import SearchResult, Waste, WasteKind, search_improvements
 from opsk_jobcheck.advice.serving import advise_serving
 from opsk_jobcheck.advice.suggestions import Question
@@ -123,7 +124,11 @@ class Adviser:
         constraints
             The job's node constraints.
         """
-        advice = self._analyze(workload, constraints)
+        runs: ScriptRuns | None = None
+        if workload.other_runs:
+            quick = replace(self, search=False)
+            workload, runs = choose_decisive_run(workload, lambda run: quick.judge_run(run, constraints))
+        advice = replace(self._analyze(workload, constraints), runs=runs)
         findings = find_mistakes(
             JobFacts(
                 workload=advice.workload,
@@ -143,6 +148,11 @@ class Adviser:
             )
         )
         return replace(advice, preflight=findings) if findings else advice
+
+    def judge_run(self, workload: Workload, constraints: NodeConstraints) -> RunVerdict:
+        """Return the verdict on one of the trainings of a script."""
+        advice = self._analyze(workload, constraints)
+        return RunVerdict(workload=workload, verdict=advice.verdict, prediction=advice.prediction)
 
     def _analyze(self, workload: Workload, constraints: NodeConstraints) -> Advice:
         """Return the advice for one workload without the checks that need no prediction."""

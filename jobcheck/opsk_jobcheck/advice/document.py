@@ -38,36 +38,41 @@ def document(advice: Advice) -> dict[str, Any]:
         memory["roles"] = roles_document(advice.roles)
         memory["role_changes"] = changes_document(advice.role_changes)
     serving = {"serving": serving_document(advice.serving)} if advice.serving is not None else {}
-    return serving | {
-        "verdict": advice.verdict,
-        "why_unknown": advice.why_unknown,
-        "cluster": {
-            "name": advice.cluster.name if advice.cluster else None,
-            "gpu": advice.cluster.node.gpu.name if advice.cluster and is_known else None,
-            "from": advice.cluster_from,
-        },
-        "workload": {
-            "framework": workload.framework,
-            "launcher": workload.launcher,
-            "job_name": workload.job_name,
-            "is_training": workload.is_training,
-            "opted_out": workload.opted_out,
-            "model": workload.model,
-            "plan": workload.plan,
-            "evidence": workload.evidence,
-            "unknown": workload.unknown,
-        },
-        "memory": memory,
-        "time": predicted["time"] if advice.roles is None and predicted["time"] else dict(_NO_TIME),
-        "placement": placement_document(advice),
-        "interference": interference_document(advice),
-        "suggestions": [_suggestion(entry) for entry in advice.suggestions],
-        "best_plan": _best(advice.best),
-        "waste": [_waste(entry) for entry in advice.waste],
-        "assumed": advice.assumed,
-        "problems": advice.problems,
-        "preflight": [_preflight(entry) for entry in advice.preflight],
-    }
+    runs = {"runs": advice.runs} if advice.runs is not None else {}
+    return (
+        serving
+        | runs
+        | {
+            "verdict": advice.verdict,
+            "why_unknown": advice.why_unknown,
+            "cluster": {
+                "name": advice.cluster.name if advice.cluster else None,
+                "gpu": advice.cluster.node.gpu.name if advice.cluster and is_known else None,
+                "from": advice.cluster_from,
+            },
+            "workload": {
+                "framework": workload.framework,
+                "launcher": workload.launcher,
+                "job_name": workload.job_name,
+                "is_training": workload.is_training,
+                "opted_out": workload.opted_out,
+                "model": workload.model,
+                "plan": workload.plan,
+                "evidence": workload.evidence,
+                "unknown": workload.unknown,
+            },
+            "memory": memory,
+            "time": predicted["time"] if advice.roles is None and predicted["time"] else dict(_NO_TIME),
+            "placement": placement_document(advice),
+            "interference": interference_document(advice),
+            "suggestions": [_suggestion(entry) for entry in advice.suggestions],
+            "best_plan": _best(advice.best),
+            "waste": [_waste(entry) for entry in advice.waste],
+            "assumed": advice.assumed,
+            "problems": advice.problems,
+            "preflight": [_preflight(entry) for entry in advice.preflight],
+        }
+    )
 
 
 def render_stored_document(advice: Advice) -> str:

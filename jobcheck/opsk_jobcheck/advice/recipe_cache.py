@@ -70,9 +70,18 @@ class RecipeCache:
         return len(self._results[kind])
 
 
+_BLANK: dict[str, Any] = {
+    "job_name": None,
+    "command_line": 0,
+    "run_count": 1,
+    **dict.fromkeys(("evidence", "facts", "missing_files", "unknown", "problems", "other_runs"), ()),
+}
+"""Fields of a workload that say where it was read, or which other trainings the script starts."""
+
+
 def build_recipe(workload: Workload) -> Hashable:
     """Return the part of a workload that advice is computed from."""
     return (
-        replace(workload, job_name=None, evidence=(), facts=(), missing_files=(), unknown=(), problems=()),
+        replace(workload, **_BLANK),
         tuple((entry.field, entry.text, settings_file(entry)) for entry in workload.evidence),
     )

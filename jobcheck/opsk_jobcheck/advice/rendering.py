@@ -95,6 +95,8 @@ def _build_lines(advice: Advice) -> list[Line]:
         parts += [] if sections.is_measured(advice) else [sections.speed(advice)]
         parts += [*sections.improvements(advice), *sections.best(advice), *sections.conversion(advice)]
         parts += _build_network_lines(advice)
+    if advice.runs is not None and advice.verdict is not Verdict.UNKNOWN:
+        parts.append(sections.runs(advice.runs))
     if advice.is_short:
         parts.append(Line(label="short", text=SHORT, brief=SHORT, weight=Weight.VERDICT))
     return [*parts, *sections.problems(advice), *sections.read(advice), *sections.assumed(advice)]

@@ -18,6 +18,7 @@ from opsk.workload.workload import Evidence, Problem
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH, MIN_LEFT, Line, Weight, continuation, cut, fit_parts
 from opsk_jobcheck.advice.placement import CLEAR_GAIN, PlacementAdvice, Sharing
+from opsk_jobcheck.advice.script_runs import ScriptRuns, describe_runs
 from opsk_jobcheck.advice.search import Waste, WasteKind
 from opsk_jobcheck.advice.suggestions import MIN_GAIN, Suggestion
 from opsk_jobcheck.cluster_state.state_header import OLD_S
@@ -113,6 +114,12 @@ def _chance_text(advice: Advice) -> str:
         return f" ({chance})"
     needed = float(predicted.needed_bytes.expected)
     return f" ({chance}, {as_gib(needed):.1f} GiB without cached blocks)"
+
+
+def runs(script_runs: ScriptRuns) -> Line:
+    """Return the line on which of several trainings of the script the advice is on."""
+    text = describe_runs(script_runs)
+    return Line(label="runs", text=text, brief=cut(text, MAX_WIDTH - LABEL_WIDTH), weight=Weight.VERDICT, topic="runs")
 
 
 def speed(advice: Advice) -> Line:

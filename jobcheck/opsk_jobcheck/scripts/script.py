@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from opsk.workload.public_models.measured import fixes_length
 from opsk.workload.roles import METHOD
@@ -69,6 +70,7 @@ from opsk_jobcheck.scripts.run_facts import Start, add_time_limit, read_run_fact
 from opsk_jobcheck.scripts.sbatch.directives import find_late_directives, read_directives
 from opsk_jobcheck.scripts.sbatch.resources import Resources, build_slurm_variables, derive_values, merge
 from opsk_jobcheck.scripts.sbatch.statements import Statements, apply_statements, read_opsk_lines
+from opsk_jobcheck.scripts.separate_runs import list_other_runs, separate_runs
 from opsk_jobcheck.scripts.settings.arguments import Arguments, arguments_of
 from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading, find_best_match
@@ -142,15 +144,28 @@ def read_script(
         files=files,
         number_spans=number_spans,
     )
-    workload = _read(result, resources, statements, file=file, files=files or {}, job_name=directives.job_name)
+    read = partial(
+        _read,
+        resources=resources,
+        statements=statements,
+        file=file,
+        files=files or {},
+        job_name=directives.job_name,
+    )
     extra = (
         *((problem,) if problem else ()),
         *(Problem(what=what, file=file, line=line) for line, what in result.problems),
         *find_late_directives(source, file=file),
     )
-    if workload.facts:
-        workload = replace(workload, facts=add_time_limit(workload.facts, source, request, file=file))
-    return apply_statements(_add_problems(workload, extra), statements)
+
+    def finish(workload: Workload) -> Workload:
+        if workload.facts:
+            workload = replace(workload, facts=add_time_limit(workload.facts, source, request, file=file))
+        return apply_statements(_add_problems(workload, extra), statements)
+
+    workload = finish(read(result))
+    runs, count = separate_runs(result) if workload.is_training else ([], 0)
+    return _add_other_runs(workload, [finish(read(run)) for run in runs], count) if runs else workload
 
 
 def _decode(text: str | bytes, file: str) -> tuple[str | None, Problem | None]:
@@ -180,11 +195,23 @@ def _build_shell_variables(request: SlurmRequest | None) -> dict[str, Text]:
     return places
 
 
+def _add_other_runs(workload: Workload, runs: list[Workload], count: int) -> Workload:
+    """Return a workload with the script's trainings of other settings, and the files that these need."""
+    missing = dict.fromkeys(path for run in (workload, *runs) for path in run.missing_files)
+    others = list_other_runs(workload, runs)
+    return replace(
+        workload,
+        other_runs=others,
+        run_count=count if others else 1,
+        missing_files=tuple(missing)[:MAX_MISSING_FILES],
+    )
+
+
 def _read(
     result: Run,
+    *,
     resources: Resources,
     statements: Statements,
-    *,
     file: str,
     files: Mapping[str, str],
     job_name: str | None,
@@ -256,6 +283,7 @@ def _read(
         options=tuple(sorted(findings.options.items())),
         evidence=tuple(findings.evidence.values()),
         own_names=reading.own_names,
+        command_line=command.line if command is not None else 0,
         facts=facts,
         missing_files=_list_missing_files(reading),
         unknown=tuple(findings.unknown.values()),
