@@ -109,7 +109,7 @@ def average(scores: Sequence[Score]) -> list[Score]:
 def measure(asked: argparse.Namespace) -> Found:
     """Print and return how well sites are predicted."""
     sites, known = (SHORT_SITES, SHORT_KNOWN) if asked.short else (asked.sites, KNOWN)
-    scores = [item for seed in range(sites) for item in score_site(seed, known)]
+    scores = [item for seed in range(asked.first_seed, asked.first_seed + sites) for item in score_site(seed, known)]
     figures: dict[str, float] = {}
     for mean in average(scores):
         name = f"{mean.given}_jobs" + ("_and_probe" if mean.is_probed else "")
@@ -151,5 +151,6 @@ def render_picture(means: Sequence[Score]) -> str:
 if __name__ == "__main__":
     parser = arguments(__doc__)
     parser.add_argument("--sites", type=int, default=SITES, metavar="N", help="simulated sites")
+    parser.add_argument("--first-seed", type=int, default=0, metavar="N", help="of the first site; others follow")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the figures into this SVG")
     run(measure, parser)

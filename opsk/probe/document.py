@@ -115,7 +115,7 @@ class Collective(_Part):
 
 
 class Training(_Part):
-    """A step of the small model."""
+    """A step of the small model; one that does not state the whole model is shown and not fitted to."""
 
     variant: Name
     micro_batch: Number
@@ -123,6 +123,9 @@ class Training(_Part):
     layers: Number
     hidden: Number
     seq: Number
+    ffn: Number | None = None
+    heads: Number | None = None
+    vocab: Number | None = None
     step_s: Positive
     allocated_bytes: Positive | None = None
     reserved_bytes: Positive | None = None

@@ -27,6 +27,8 @@ class MeasuredJob:
         Median time of its steady steps [s]; ``None`` where its memory alone was measured.
     peak_bytes
         Highest memory in use on its fullest GPU, as the driver reports it [bytes].
+    reserved_bytes
+        The same as PyTorch's allocator reports it; only of steps that a probe measured.
     assumed
         Fields of model, plan and cluster that its script does not state.
     is_new
@@ -40,6 +42,7 @@ class MeasuredJob:
     owner: str = ""
     step_s: float | None = None
     peak_bytes: float | None = None
+    reserved_bytes: float | None = None
     assumed: frozenset[str] = frozenset()
     is_new: bool = False
 
@@ -142,6 +145,12 @@ class LeftOut:
     after: FloatColumn
     weights: FloatColumn
     judged: FloatColumn
+
+    def select_first(self, count: int) -> LeftOut:
+        """Return the same of the first jobs alone."""
+        columns = (self.before, self.after, self.weights, self.judged)
+        before, after, weights, judged = (column[:count] for column in columns)
+        return LeftOut(jobs=self.jobs[:count], before=before, after=after, weights=weights, judged=judged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

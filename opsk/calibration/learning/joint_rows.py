@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from opsk.calibration.fitting.fit import SITE_NOISE, TimedRun, TimedRuns
 from opsk.calibration.learning.evidence import MeasuredJob, NodeMeasurement
+from opsk.calibration.learning.probe_steps import DISTURBED_WEIGHT, ProbeSteps
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.table import BoolColumn, FloatColumn
 from opsk.probe.comparison import Compared, compare
@@ -25,8 +26,6 @@ from opsk.probe.document import MAX_SPREAD, ProbeDocument
 
 PROBE_LOG_SIGMA = 0.05
 """How far kernels in training lie from the same kernels alone: clocks under a mixed load, caches, neighbours."""
-DISTURBED_WEIGHT = 0.25
-"""Weight of a measurement under a clock that heat held down, or with repetitions that differ: twice the noise."""
 SERIES_WEIGHTS = {"matmul": 8.0, "attention": 1.0, "memory": 4.0, "collectives": 4.0}
 """Weight of all shapes of a series together, in jobs. The rate of attention follows from that of products, and differs
 by release of its kernel: it must not decide theirs."""
@@ -116,19 +115,27 @@ def _is_disturbed(row: Any) -> bool:
 
 
 class JointRows:
-    """Timed jobs and compared values, as `opsk.calibration.fitting.problem.FitProblem` takes them.
+    """Timed jobs, measured steps and compared values, as `opsk.calibration.fitting.problem.FitProblem` takes them.
 
     Errors of compared values are scaled so that their noise is that of jobs.
+
+    Parameters
+    ----------
+    weights
+        Of the jobs and then of the steps.
     """
 
-    def __init__(self, jobs: Sequence[MeasuredJob], weights: FloatColumn, nodes: NodeRows, *, noise: float) -> None:
-        self._timed = TimedRuns([_build_timed_run(job) for job in jobs]) if jobs else None
-        self._nodes, self.jobs = nodes, len(jobs)
+    def __init__(
+        self, jobs: Sequence[MeasuredJob], steps: ProbeSteps, weights: FloatColumn, nodes: NodeRows, *, noise: float
+    ) -> None:
+        timed = (*jobs, *steps.jobs)
+        self._timed = TimedRuns([_build_timed_run(job) for job in timed]) if timed else None
+        self._nodes, self.jobs, self.timed = nodes, len(jobs), len(timed)
         self.rescale(noise)
-        self.is_stated: BoolColumn = np.ones(len(jobs) + len(nodes), dtype=np.bool_)
+        self.is_stated: BoolColumn = np.ones(len(timed) + len(nodes), dtype=np.bool_)
         self.weights: FloatColumn = np.concatenate([weights, nodes.weights])
-        architectures = [*(job.cluster.node.gpu.architecture for job in jobs), *nodes.architectures]
-        families = [*(job.plan.software.value for job in jobs), *("" for _ in nodes.architectures)]
+        architectures = [*(job.cluster.node.gpu.architecture for job in timed), *nodes.architectures]
+        families = [*(job.plan.software.value for job in timed), *("" for _ in nodes.architectures)]
         self.columns: dict[str, npt.NDArray[Any]] = {
             "gpu": np.array(architectures, dtype=object),
             "software": np.array(families, dtype=object),
@@ -139,7 +146,7 @@ class JointRows:
         self._scale = noise / PROBE_LOG_SIGMA
 
     def log_errors(self, efficiency: Efficiency) -> FloatColumn:
-        """Return ln(predicted / measured) of every job, then the scaled errors of compared values."""
+        """Return ln(predicted / measured) of every job and step, then the scaled errors of compared values."""
         times = self._timed.log_errors(efficiency) if self._timed is not None else np.zeros(0)
         rates = self._nodes.log_errors(efficiency) * self._scale if len(self._nodes) else np.zeros(0)
         return np.concatenate([times, rates])

@@ -16,6 +16,7 @@ from opsk.calibration.learning.evidence import (
 )
 from opsk.calibration.learning.joint_rows import NodeRows
 from opsk.calibration.learning.memory_fit import MemoryFit, fit_site_memory, predict_peaks
+from opsk.calibration.learning.probe_steps import ProbeSteps
 from opsk.calibration.learning.scores import judge
 from opsk.calibration.learning.time_fit import TimeFit, fit_site_times
 from opsk.calibration.learning.weights import find_outliers
@@ -55,10 +56,14 @@ def learn_site(
     timed = [job for job in usable if job.step_s is not None]
     measured = [job for job in usable if job.peak_bytes]
     nodes = NodeRows(measurements, base)
-    times = fit_site_times(timed, nodes, base) if timed or len(nodes) else None
-    peaks = fit_site_memory(measured, base) if measured else None
-    time = _judge_times(timed, times, current, has_measurement=len(nodes) > 0)
-    memory = _judge_peaks(measured, peaks, current)
+    all_steps = ProbeSteps.of(measurements)
+    predictable, step_warnings = _select_predictable(all_steps.jobs, base, noun="the measured step")
+    steps = all_steps.select(predictable)
+    held = steps.select([step for step in steps.jobs if step.reserved_bytes is not None])
+    times = fit_site_times(timed, nodes, base, steps) if timed or len(nodes) or steps.jobs else None
+    peaks = fit_site_memory(measured, base, held) if measured or held.jobs else None
+    time = _judge_times(timed, times, current, has_measurement=len(nodes) > 0 or bool(steps.jobs))
+    memory = _judge_peaks(measured, peaks, current, has_measurement=bool(held.jobs))
     before = base if current is None else current
     changes = (
         *(times.changes if times is not None and time.is_taken else ()),
@@ -71,15 +76,15 @@ def learn_site(
         changes=changes,
         time_left_out=times.left_out if times is not None else None,
         memory_left_out=peaks.left_out if peaks is not None else None,
-        warnings=warnings,
+        warnings=(*warnings, *step_warnings, *(times.warnings if times else ()), *(peaks.warnings if peaks else ())),
     )
     if not fit.is_taken:
         return fit
     of_time = times.efficiency if times is not None and time.is_taken else before
     of_memory = peaks.efficiency if peaks is not None and memory.is_taken else before
     cases = (
-        {job.case for job in timed} if time.is_taken else (),
-        {job.case for job in measured} if memory.is_taken else (),
+        {job.case for job in (*timed, *steps.jobs)} if time.is_taken else (),
+        {job.case for job in (*measured, *held.jobs)} if memory.is_taken else (),
     )
     efficiency = replace(
         of_time,
@@ -91,7 +96,9 @@ def learn_site(
     return replace(fit, efficiency=efficiency)
 
 
-def _select_predictable(jobs: Sequence[MeasuredJob], base: Efficiency) -> tuple[list[MeasuredJob], tuple[str, ...]]:
+def _select_predictable(
+    jobs: Sequence[MeasuredJob], base: Efficiency, *, noun: str = "job"
+) -> tuple[list[MeasuredJob], tuple[str, ...]]:
     """Return the jobs that the cost model can predict, and why it cannot predict the others."""
     try:
         if np.isfinite(predict_times(jobs, base)).all():
@@ -99,7 +106,7 @@ def _select_predictable(jobs: Sequence[MeasuredJob], base: Efficiency) -> tuple[
     except (OpskError, ArithmeticError):
         pass
     reasons = {job.id: _explain_unpredictable(job, base) for job in jobs}
-    warnings = tuple(f"job {job} cannot be predicted: {why}" for job, why in reasons.items() if why)
+    warnings = tuple(f"{noun} {job} cannot be predicted: {why}" for job, why in reasons.items() if why)
     return [job for job in jobs if not reasons[job.id]], warnings
 
 
@@ -139,13 +146,15 @@ def _judge_times(
     return judge(jobs, fit.left_out, errors, outliers, has_measurement=has_measurement)
 
 
-def _judge_peaks(jobs: Sequence[MeasuredJob], fit: MemoryFit | None, current: Efficiency | None) -> LearnedQuantity:
+def _judge_peaks(
+    jobs: Sequence[MeasuredJob], fit: MemoryFit | None, current: Efficiency | None, *, has_measurement: bool
+) -> LearnedQuantity:
     if fit is None:
-        return LearnedQuantity(jobs=0, why_not="no job whose memory was measured")
+        return LearnedQuantity(jobs=0, why_not="no job and no step whose memory was measured")
     measured = np.array([job.peak_bytes for job in jobs], dtype=np.float64)
-    errors = None if current is None else np.log(predict_peaks(jobs, current) / measured)
+    errors = None if current is None or not jobs else np.log(predict_peaks(jobs, current) / measured)
     outliers = find_outliers(jobs, fit.left_out.after, fit.left_out.weights, fit.run_log_sigma, "memory")
-    return judge(jobs, fit.left_out, errors, outliers)
+    return judge(jobs, fit.left_out, errors, outliers, has_measurement=has_measurement)
 
 
 def _combine_offsets(times: Offsets, memories: Offsets) -> dict[str, SoftwareOffset]:

@@ -19,6 +19,8 @@ from opsk.calibration.learning.cells import SiteOffsets, find_level, get_family
 from opsk.calibration.learning.evidence import Change, LeftOut, MeasuredJob
 from opsk.calibration.learning.joint_rows import INITIAL_NOISE, JointRows, NodeRows
 from opsk.calibration.learning.left_out import Solution, solve_with_left_out
+from opsk.calibration.learning.measured_nodes import narrow_by_measurements
+from opsk.calibration.learning.probe_steps import ProbeSteps
 from opsk.calibration.learning.scores import robust_size
 from opsk.calibration.learning.weights import find_contradicted, is_in_reach, weigh_by_owner
 from opsk.costmodel.efficiency.cases import SoftwareOffset, find_offset
@@ -45,38 +47,47 @@ _SHOWN_CHANGE = 0.005
 
 @dataclass(frozen=True, kw_only=True)
 class TimeFit:
-    """The result of a fit of times; ``run_log_sigma`` is the usual error of a job that was left out."""
+    """The result of a fit of times; ``run_log_sigma`` is the usual error of a job that was left out.
+
+    ``warnings`` name the measured steps that are not used.
+    """
 
     efficiency: Efficiency
     left_out: LeftOut
     changes: tuple[Change, ...]
     run_log_sigma: float
+    warnings: tuple[str, ...] = ()
 
 
-def fit_site_times(jobs: Sequence[MeasuredJob], nodes: NodeRows, base: Efficiency) -> TimeFit:
-    """Fit to the times of jobs and to measured nodes; at least one of the two has rows."""
-    weights = weigh_by_owner(jobs)
-    rows = JointRows(jobs, weights, nodes, noise=INITIAL_NOISE)
-    cases = [job.case for job in jobs]
+def fit_site_times(
+    jobs: Sequence[MeasuredJob], nodes: NodeRows, base: Efficiency, steps: ProbeSteps | None = None
+) -> TimeFit:
+    """Fit to the times of jobs, and to rates and steps of measured nodes; at least one of them has rows."""
+    steps = steps or ProbeSteps.of(())
+    weights = np.concatenate([weigh_by_owner(jobs), steps.weights])
+    timed = (*jobs, *steps.jobs)
+    rows = JointRows(jobs, steps, weights, nodes, noise=INITIAL_NOISE)
+    cases = [job.case for job in timed]
     families = [Software(family) for family in {case.software for case in cases}]
     space = ParameterSpace.around(set(rows.columns["gpu"].tolist()), families, base=base)
     scale = base.spread.time_offset_log_sigma or _OFFSET_LOG_SIGMA
     offsets = SiteOffsets.over(cases, family_log_sigma=scale)
     columns = np.vstack([offsets.acting, np.zeros((len(nodes), offsets.acting.shape[1]))])
     problem = FitProblem(rows, free_all(space), columns)
-    before = rows.log_errors(base)[: len(jobs)]
-    reached = is_in_reach(before, _compute_prior_log_sigmas(problem, jobs, base))
+    before = rows.log_errors(base)[: len(timed)]
+    reached = is_in_reach(before, _compute_prior_log_sigmas(problem, timed, base))
     judged = np.where(reached, weights, 0.0)
     rows.weights = np.concatenate([judged, nodes.weights])
     solution, noise, shown = _solve(problem, rows, [job.owner for job in jobs])
     left_out = LeftOut(
-        jobs=tuple(job.id for job in jobs),
+        jobs=tuple(job.id for job in timed),
         before=before,
-        after=solution.left_out[: len(jobs)] * noise,
-        weights=rows.weights[: len(jobs)],
+        after=solution.left_out[: len(timed)] * noise,
+        weights=rows.weights[: len(timed)],
         judged=judged,
     )
-    return _build_result(problem, offsets, solution, left_out, noise=noise, shown=shown)
+    fit = _build_result(problem, offsets, solution, left_out, nodes, jobs=len(jobs), noise=noise, shown=shown)
+    return replace(fit, warnings=steps.list_out_of_reach(before[len(jobs) :], judged[len(jobs) :], "step time"))
 
 
 def _compute_prior_log_sigmas(problem: FitProblem, jobs: Sequence[MeasuredJob], base: Efficiency) -> FloatColumn:
@@ -99,7 +110,7 @@ def _solve(problem: FitProblem, rows: JointRows, owners: Sequence[str]) -> tuple
     for _ in range(_ROUNDS):
         weights = rows.weights[: rows.jobs]
         if np.count_nonzero(weights) < MIN_JUDGES:
-            break
+            return solution, noise, _estimate_noise(solution, rows, noise)
         left_out = solution.left_out[: rows.jobs]
         # a prediction without the job has the variance of the noise over 1 - h
         distances = np.sqrt(np.abs(solution.residuals[: rows.jobs] * left_out))
@@ -148,7 +159,9 @@ def _build_result(
     offsets: SiteOffsets,
     solution: Solution,
     left_out: LeftOut,
+    nodes: NodeRows,
     *,
+    jobs: int,
     noise: float,
     shown: float,
 ) -> TimeFit:
@@ -163,7 +176,10 @@ def _build_result(
         if width <= IDENTIFIED * item.prior.width
     }
     site = space.efficiency(whole)
-    tables, offset_changes = _build_offsets(offsets, vector, solution, left_out, base, noise=noise, shown=shown)
+    tables, offset_changes = _build_offsets(
+        offsets, vector, solution, left_out, base, jobs=jobs, noise=noise, shown=shown
+    )
+    tables = {**narrow_by_measurements(nodes, problem, solution, tables), **tables}
     changes = [
         Change(
             name=item.name, before=item.prior.centre, after=value, unit=find_unit(item.field),
@@ -174,9 +190,9 @@ def _build_result(
     ]  # fmt: skip
     return TimeFit(
         efficiency=replace(site, offset=tables, widths={**base.widths, **widths}),
-        left_out=left_out,
+        left_out=left_out.select_first(jobs),
         changes=(*offset_changes, *changes),
-        run_log_sigma=max(robust_size(left_out.after, left_out.weights), noise / 2),
+        run_log_sigma=max(robust_size(left_out.after[:jobs], left_out.weights[:jobs]), noise / 2),
     )
 
 
@@ -187,12 +203,14 @@ def _build_offsets(
     left_out: LeftOut,
     base: Efficiency,
     *,
+    jobs: int,
     noise: float,
     shown: float,
 ) -> tuple[Mapping[str, SoftwareOffset], list[Change]]:
     """Return the offsets of families and cells, with the spread of the next job of each.
 
     That spread is what is not known of parameters and offsets, of the narrower cell that the job may be of, and noise.
+    Where only steps of a probe show an offset, it does not replace the usual spread: it narrows that.
     """
     tables: dict[str, SoftwareOffset] = dict(base.offset)
     changes: list[Change] = []
@@ -211,13 +229,14 @@ def _build_offsets(
         slopes = solution.slopes[: len(members)][members] * noise
         slopes[:, size:] *= chosen
         unknown = float(np.mean(np.einsum("ij,jk,ik->i", slopes, solution.covariance, slopes)))
-        run_log_sigma = math.sqrt(unknown + narrower[find_level(name)] ** 2 + shown**2)
+        next_log_sigma = math.hypot(math.sqrt(unknown), narrower[find_level(name)])
+        site_jobs = np.count_nonzero(members[:jobs])
         tables[name] = replace(
             before,
             time_log=before.time_log + moved,
-            time_log_sigma=log_sigma,
-            time_run_log_sigma=run_log_sigma,
-            time_jobs=float(np.count_nonzero(members)),
+            time_log_sigma=log_sigma if site_jobs else next_log_sigma,
+            time_run_log_sigma=math.hypot(next_log_sigma, shown) if site_jobs else 0.0,
+            time_jobs=float(site_jobs),
         )
         if abs(moved) > _SHOWN_CHANGE:
             changes.append(

@@ -11,10 +11,10 @@ from typing import Any
 from opsk.hardware.spec import ClusterSpec
 from opsk.lab.hidden.site import HiddenSite
 from opsk.probe.comparison import compare
-from opsk.probe.document import ProbeDocument, parse_probe
+from opsk.probe.document import ProbeDocument, Training, parse_probe
+from opsk.probe.steps import VARIANTS, describe_step
 from opsk.units import GIB, MIB
-from opsk.workload.model import ModelShape
-from opsk.workload.plan import OptimizerStep, Plan, Recompute, Sharding, Software, States
+from opsk.workload.plan import Sharding, Software
 
 NODES = 2
 NOISE_LOG_SIGMA = 0.015
@@ -103,28 +103,13 @@ def _fill_in(values: dict[str, Any], site: HiddenSite, cluster: ClusterSpec, ran
 
 def _measure_training(site: HiddenSite, cluster: ClusterSpec, random: Random) -> Iterator[dict[str, Any]]:
     """Yield steps of the program's small model."""
-    ranks = NODES * cluster.node.gpus
-    for variant, recompute, dp in (
-        ("plain", Recompute.NONE, 1), ("recomputed", Recompute.FULL, 1), ("fsdp", Recompute.NONE, ranks),
-        ("fsdp recomputed", Recompute.FULL, ranks),
-    ):  # fmt: skip
+    for variant, (_, sharding) in VARIANTS.items():
+        ranks = NODES * cluster.node.gpus if sharding is Sharding.ZERO3 else 1
         for batch in (1, 2, 4):
-            plan = Plan(
-                dp=dp, micro_batch=batch, global_batch=batch * dp, recompute=recompute, software=Software.PYTORCH,
-                sharding=Sharding.ZERO3 if dp > 1 else Sharding.NONE, states=States.PURE_16BIT,
-                optimizer_step=OptimizerStep.FOREACH,
-            )  # fmt: skip
-            step_s = site.step_s(_small_model(), plan, cluster) * _draw_noise(random)
-            yield {"variant": variant, "micro_batch": batch, "ranks": dp, **_SMALL, "step_s": step_s}
-
-
-def _small_model() -> ModelShape:
-    """Return the small model of the program."""
-    heads = _SMALL["heads"]
-    return ModelShape(
-        name="probe", layers=_SMALL["layers"], hidden=_SMALL["hidden"], ffn=_SMALL["ffn"], vocab=_SMALL["vocab"],
-        seq=_SMALL["seq"], heads=heads, kv_heads=heads, head_dim=_SMALL["hidden"] // heads, gated_mlp=True,
-    )  # fmt: skip
+            values: dict[str, Any] = {"variant": variant, "micro_batch": batch, "ranks": ranks, **_SMALL}
+            described = describe_step(Training(**values, step_s=1.0))
+            assert described is not None
+            yield {**values, "step_s": site.step_s(*described, cluster) * _draw_noise(random)}
 
 
 def _draw_noise(random: Random) -> float:

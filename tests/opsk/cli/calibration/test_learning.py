@@ -88,7 +88,9 @@ def test_what_is_learned_is_published_used_and_undone(site: Path) -> None:
     assert "left out one by one" in published.stdout
     layout = "megatron-core/hopper/dense/tp-none"
     cells = {"megatron-core/hopper", layout, f"{layout}/8b"}
-    assert load_efficiency(None).offset.keys() - DEFAULT.offset.keys() == cells
+    probed = {f"{family}/hopper" for family in ("megatron", "deepspeed", "pytorch")}
+    probed |= {"pytorch/hopper/dense/dp-none", "pytorch/hopper/dense/dp-none/0.5b"}  # the step of the document
+    assert load_efficiency(None).offset.keys() - DEFAULT.offset.keys() == cells | probed
     assert [path.name for path in (site / "learned" / "nodes").iterdir()]
     assert "not published: it is the fit in use" in run("--learn").stdout
     assert len(list((site / "learned" / "fits").glob("*.toml"))) == 1
