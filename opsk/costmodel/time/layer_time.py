@@ -28,6 +28,7 @@ from opsk.costmodel.efficiency.efficiency import SoftwareColumns
 from opsk.costmodel.elementwise import (
     all_of,
     any_of,
+    ceil,
     hypot,
     log2,
     logical_not,
@@ -39,7 +40,7 @@ from opsk.costmodel.elementwise import (
     when,
     where,
 )
-from opsk.costmodel.machine import Machine, load_kernel_rates
+from opsk.costmodel.machine import Machine, generations, load_kernel_rates
 from opsk.costmodel.passes import GRADIENT_UPDATE_BYTES, Passes
 from opsk.costmodel.sizes.flops import attention_matrices, index_matrices, token_flop
 from opsk.costmodel.sizes.mixers import mixer_passes, mixer_products
@@ -110,6 +111,15 @@ ALIGNED_ELEMENTS = 8.0
 UNALIGNED_FACTOR = 8.0
 """How much slower unfused attention runs with heads that are no multiple of that: BLOOM's trials of head counts, whose
 steps of 175B to 200B models are 20 to 25 % longer with heads of 108, 150 or 450 than of 96 to 224 (A100, 2022)."""
+UNALIGNED_ROW_FACTORS = {
+    **dict.fromkeys(("volta", "turing", "ampere", "ada"), 3.0),
+    **dict.fromkeys(("hopper", "blackwell", "blackwell-ultra", "blackwell-rtx"), 5.0),
+}
+"""How much slower products that read rows of logits run where a row is no multiple of 16 bytes, by chip generation.
+GPT-2's 50257 rows padded to 50304 make a whole step of 124M weights on A100 1.14 times as fast (compiled; Raschka, LLMs
+from Scratch, chapter 5) to 1.25 times (Karpathy, nanoGPT, 2023): the head's two backward products, a sixth of its work,
+3 times. Newer GPUs fall back to the same kernels of two-byte loads, whose rate grew with multiprocessors and clock (1.5
+times from A100 to H100) and not with tensor cores (2.6 times)."""
 UNFUSED_NORM_PASSES, UNFUSED_NORM_BACKWARD_PASSES = 24.0, 40.0
 """What two norms written in Python read and write beyond fused ones, in elements of 2 bytes: cast to fp32 (6 bytes),
 square and mean (4), scale (8), cast back (6), weight (4), 28 bytes against 4 each; their backward about twice."""
@@ -118,6 +128,7 @@ UNFUSED_ROTARY_PASSES = 10.0
 UNFUSED_GATE_PASSES = 2.0
 """The same of silu and product apart, for each inner element."""
 _NOTHING = to_float(0.0)
+_UNALIGNED_ROWS = np.array([UNALIGNED_ROW_FACTORS.get(name, 1.0) for name in generations()])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +188,7 @@ def layer_time(
         sparse = _add_launch_wait(sparse, plans, machine)
         share = model.moe_layers / model.layers
         average = plain.times(1.0 - share) + sparse.times(share)
-    head = _head(model, shares, machine, software)
+    head = _head(model, plans, shares, machine, software)
     mtp = _NOTHING
     if model.has_mtp:
         last = where(model.is_moe > 0, sparse.total, plain.total)
@@ -404,20 +415,34 @@ def _around_attention(model: ShapeColumns, shares: Shares, machine: Machine, sof
     )
 
 
-def _head(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> FloatColumn:
+def _head(
+    model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine, software: SoftwareColumns
+) -> FloatColumn:
     """Return the time of final norm, head and loss, forward and backward, for one micro-batch [s].
 
-    Three products: forward, gradient by input, and by weight as far as the head is trained.
+    Three products: forward, gradient by input, and by weight as far as the head is trained. The latter two read the
+    gradient of the logits.
     """
     tokens, size, hidden = shares.tokens, machine.matmul_size, model.hidden
     weights, trained = shares.vocab * hidden, shares.trained_share
     products = (tokens + size) * weights + size * tokens * (hidden + shares.vocab)
-    arithmetic = (4.0 + 2.0 * trained) / machine.plain_flop_per_s * products
+    backward = (2.0 + 2.0 * trained) * _unaligned_factor(model, plans, shares, machine)
+    arithmetic = (2.0 + backward) / machine.plain_flop_per_s * products
     logits = tokens * shares.vocab
     moved = (2.0 + trained) * (logits + weights + tokens * hidden) * shares.activation_bytes
     moved = moved + trained * weights * GRADIENT_UPDATE_BYTES
     loss = logits * (LOSS_FORWARD_BYTES + LOSS_BACKWARD_BYTES) * software.elementwise_factor
     return hypot(arithmetic, moved / machine.hbm_bytes_per_s) + loss / machine.hbm_bytes_per_s
+
+
+def _unaligned_factor(model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine) -> FloatColumn:
+    """Return how much slower products run that read rows of logits, which only some software pads.
+
+    Megatron pads the vocabulary, and torch.compile the operands of its products.
+    """
+    rows = ceil(model.vocab / shares.tp)
+    is_padded = plans.compiled | (plans.software != _PYTORCH) | (rows % ALIGNED_ELEMENTS == 0)
+    return where(is_padded, 1.0, lookup(_UNALIGNED_ROWS, to_int(machine.generation)))
 
 
 def is_low(plans: PlanTable) -> BoolColumn:

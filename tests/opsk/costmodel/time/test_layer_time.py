@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency, SoftwareColumns
-from opsk.costmodel.machine import Machine, build_machine
+from opsk.costmodel.machine import Machine, build_machine, find_generation
 from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.table import PlanTable
 from opsk.costmodel.time.experts import SYNC_S
@@ -334,6 +334,29 @@ def test_unfused_attention_of_unaligned_heads_is_slow() -> None:
         for width in (100, 104)
     ]
     assert fused[0] == pytest.approx(fused[1] * 100 / 104)
+
+
+@pytest.mark.parametrize(
+    ("generation", "plan", "vocab", "units"),
+    [
+        # forward 1; by input and by weight 1 each, times the factor of rows that are no multiple of 8
+        ("ampere", {}, 1001, 1 + 2 * 3),
+        ("hopper", {}, 1001, 1 + 2 * 5),
+        ("hopper", {}, 1008, 3),
+        ("hopper", {"tp": 4}, 1008, 1 + 2 * 5),  # 252 rows on a GPU
+        ("hopper", {"compiled": True}, 1001, 3),
+        ("hopper", {"software": Software.MEGATRON_CORE}, 1001, 3),
+        ("cdna3", {}, 1001, 3),
+    ],
+)
+def test_a_head_of_unaligned_rows_is_slow_where_nothing_pads_it(
+    generation: str, plan: dict[str, object], vocab: int, units: int
+) -> None:
+    planned = Plan(**{"global_batch": 1, "software": Software.PYTORCH, **plan})  # type: ignore[arg-type]
+    on = replace(endless_memory(), generation=np.array(find_generation(generation)))
+    head = _s(_times(replace(SMALL, vocab=vocab), planned, on=on).head)
+    padded = 1024 / planned.tp  # rows on a GPU are counted as Megatron pads them
+    assert head == pytest.approx(units * 2 * TOKENS * HIDDEN * padded / FLOP_PER_S)
 
 
 def test_grouped_queries_save_projections_of_keys_and_values() -> None:
