@@ -4,7 +4,8 @@ A *family* is all plans that share a row's layout, micro-batch and sequence para
 schedule and interleaving; `node_floors` leaves the sharding open too. Each bound omits what a family may choose
 (bubble, messages between stages, recomputation) or takes it at its best (data-parallel communication that overlaps
 a whole recomputed forward, sharding over all replicas). So a family whose floor is above what is known to be possible
-holds nothing better.
+holds nothing better. What costs little to compute is asked first: of families their memory, of schedules the bubble
+that they add (`schedule_floors`), then their memory (`order_bytes`), and the whole time of those few that are left.
 
 Proof. With e exposed communication and r repeated work of a layer, every plan's stages take ``work + layers (e + r)``
 for a micro-batch: e grows with the passes through a layer, and r is not negative. The head is on the last stage or,
@@ -23,26 +24,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 
 from opsk.costmodel.efficiency.efficiency import Efficiency, SoftwareColumns
-from opsk.costmodel.elementwise import any_of
+from opsk.costmodel.elementwise import any_of, to_float
 from opsk.costmodel.machine import STATE_FRACTIONS, Machine, build_machine
 from opsk.costmodel.memory.activations import layer_bytes
 from opsk.costmodel.memory.modules import moves_activations
-from opsk.costmodel.memory.peak import compute_buffers, nccl_bytes, peak_memory
+from opsk.costmodel.memory.peak import compute_buffers, compute_peaks, nccl_bytes
 from opsk.costmodel.memory.states import state_bytes
 from opsk.costmodel.sizes.flops import step_flop
 from opsk.costmodel.sizes.parameters import ParameterCount, count_parameters
-from opsk.costmodel.sizes.pipeline import Stages, build_stages
+from opsk.costmodel.sizes.pipeline import Pipelining, Stages, bubble_s, build_stages
 from opsk.costmodel.sizes.shape import ShapeColumns, build_shape
 from opsk.costmodel.sizes.shares import Shares, compute_shares
 from opsk.costmodel.table import OFFLOADS, RECOMPUTES, FloatColumn, IntColumn, PlanTable
-from opsk.costmodel.time.communication import data_parallel, layer_communication, tied_embedding
+from opsk.costmodel.time.communication import LayerCommunication, data_parallel, layer_communication, tied_embedding
 from opsk.costmodel.time.layer_time import LayerTime, layer_time
 from opsk.costmodel.time.optimizer_time import optimizer_s, trained_parameters
-from opsk.costmodel.time.step_time import compute_straggler_share, stage_work, step_parts
+from opsk.costmodel.time.step_time import average_stage, compute_straggler_share, stage_work, step_parts
 from opsk.costmodel.uncertainty.offset import compute_offset_factor
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
@@ -51,6 +53,7 @@ from opsk.workload.plan import Offload, Recompute
 _NONE, _FULL = RECOMPUTES.index(Recompute.NONE), RECOMPUTES.index(Recompute.FULL)
 _ANY_RECOMPUTE = tuple(range(len(RECOMPUTES)))
 _NO_OFFLOAD, _OFFLOADED = OFFLOADS.index(Offload.NONE), OFFLOADS.index(Offload.ACTIVATIONS)
+_PASSES = ("forward_s", "backward_input_s", "backward_weight_s")
 _ROUNDING = 1.0 - 1e-12
 """Sums in another order differ in the last digits."""
 
@@ -68,16 +71,16 @@ class Floors:
     step_j: FloatColumn
     recompute_s: FloatColumn
 
-    def only(self, rows: IntColumn) -> Floors:
+    def only(self, rows: IntColumn) -> Self:
         """Return the floors of some rows."""
-        return Floors(**{item.name: getattr(self, item.name)[rows] for item in fields(self)})
+        return type(self)(**{item.name: getattr(self, item.name)[rows] for item in fields(self)})
 
-    def recomputing(self, share: FloatColumn) -> Floors:
+    def recomputing(self, share: FloatColumn) -> Self:
         """Return the floors of plans that recompute a share of their layers, one entry a row."""
         return replace(self, step_s=self.step_s + share * self.recompute_s)
 
     @classmethod
-    def joined(cls, parts: Sequence[Floors]) -> Floors:
+    def joined(cls, parts: Sequence[Floors]) -> Self:
         """Concatenate the floors of all parts."""
         return cls(
             **{
@@ -88,8 +91,26 @@ class Floors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyFloors(Floors):
+    """Lower bounds for families whose schedule is open, with what a schedule adds.
+
+    Parameters
+    ----------
+    working_s
+        The part of ``step_s`` that a bubble comes on top of: all but the bound of the links [s].
+    forward_s, backward_input_s, backward_weight_s
+        The passes of one micro-batch through an average stage, at the pace at which ``working_s`` counts them [s].
+    """
+
+    working_s: FloatColumn
+    forward_s: FloatColumn
+    backward_input_s: FloatColumn
+    backward_weight_s: FloatColumn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Family:
-    """The inputs of the bounds.
+    """The inputs of the bounds of memory.
 
     ``extremes`` are the stages with the fewest and with the most layers with experts that interleaving can give them;
     one entry where both are equal.
@@ -99,9 +120,7 @@ class _Family:
     plans: PlanTable
     shares: Shares
     extremes: tuple[Stages, ...]
-    times: LayerTime
     machine: Machine
-    software: SoftwareColumns
     efficiency: Efficiency
 
     @property
@@ -110,12 +129,21 @@ class _Family:
         return self.extremes[0]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TimedFamily(_Family):
+    """The inputs of all bounds."""
+
+    software: SoftwareColumns
+    times: LayerTime
+    layer: LayerCommunication
+
+
 def node_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficiency: Efficiency) -> Floors:
     """Return the floors of families with any sharding; rows must have the widest sharding that is open to them.
 
     Recomputation, schedule and interleaving of the rows must be none, 1F1B and 1.
     """
-    family = _build_family(model, plans, cluster, efficiency)
+    family = _time_family(_build_family(model, plans, cluster, efficiency))
     parameters = _min_parameters(family)
     states_s = optimizer_s(plans, family.shares, trained_parameters(family.shares, parameters), family.machine)
     step_s = _step_s(family, np.maximum(_layers_s(family), _links_s(family)) + states_s)
@@ -127,93 +155,133 @@ def node_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, effic
     )
 
 
-def family_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficiency: Efficiency) -> Floors:
-    """Return the floors of families with the sharding of the row.
+def family_bytes(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficiency: Efficiency) -> FloatColumn:
+    """Return the least memory that plans of families with the sharding of the row need [bytes].
 
     Recomputation, schedule and interleaving of the rows must be none, 1F1B and 1.
     """
     family = _build_family(model, plans, cluster, efficiency)
+    return _needed_bytes(family, _min_parameters(family), gathers=True)
+
+
+def family_floors(
+    model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficiency: Efficiency, needed_bytes: FloatColumn
+) -> FamilyFloors:
+    """Return the floors of the families of `family_bytes`, which gives ``needed_bytes``."""
+    family = _time_family(_build_family(model, plans, cluster, efficiency))
+    shares = family.shares
     parameters = _min_parameters(family)
-    states_s = optimizer_s(plans, family.shares, trained_parameters(family.shares, parameters), family.machine)
-    computed_s = _layers_s(family) + _replicas_s(family, parameters)
-    step_s = _step_s(family, np.maximum(computed_s, _links_s(family, parameters)) + states_s)
-    return Floors(
+    states_s = optimizer_s(plans, shares, trained_parameters(shares, parameters), family.machine)
+    working_s = _step_s(family, _layers_s(family) + _replicas_s(family, parameters) + states_s)
+    step_s = np.maximum(working_s, _step_s(family, _links_s(family, parameters) + states_s))
+    passes_s = average_stage(family.model, shares, family.times, _exposed_s(family), 0.0)
+    pace = _slowdown(family)
+    return FamilyFloors(
         step_s=step_s,
         step_j=_step_j(family, step_s),
-        needed_bytes=_needed_bytes(family, parameters, gathers=True),
+        needed_bytes=needed_bytes,
         recompute_s=np.zeros(len(plans)),
+        working_s=working_s,
+        **{name: pace * pass_s for name, pass_s in zip(_PASSES, passes_s, strict=True)},
     )
 
 
-def order_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficiency: Efficiency) -> Floors:
-    """Return the floors of families with the sharding, the schedule and the interleaving of the row.
+def schedule_floors(families: FamilyFloors, plans: PlanTable) -> Floors:
+    """Return the floors of families with the schedule and the interleaving of the row: the bubble comes on top.
 
-    Only the recomputation is open; the time is computed without it, and without waits for offloaded activations.
+    Messages between stages would only lengthen it.
     """
-    offload = np.where(plans.offload == _OFFLOADED, _NO_OFFLOAD, plans.offload)
-    no_modules = np.zeros(1, dtype=np.int64)
-    none = replace(plans, recompute=np.full(len(plans), _NONE))
-    family = _build_family(model, none, cluster, efficiency)
-    shape, shares, machine = family.model, family.shares, family.machine
-    stages = build_stages(shape, shares)
-    family = replace(family, extremes=(stages,))
+    pipelining = Pipelining(
+        pp=to_float(plans.pp),
+        vpp=to_float(plans.vpp),
+        micro_batches=plans.global_batch / to_float(plans.micro_batch * plans.dp),
+        schedule=plans.schedule,
+    )
+    waiting_s = bubble_s(pipelining, *(getattr(families, name) for name in _PASSES))
+    return Floors(
+        step_s=np.maximum(families.step_s, families.working_s + waiting_s),
+        step_j=families.step_j,
+        needed_bytes=families.needed_bytes,
+        recompute_s=families.recompute_s,
+    )
+
+
+def order_bytes(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficiency: Efficiency) -> FloatColumn:
+    """Return the least memory that plans with the sharding, the schedule and the interleaving of the row need [bytes].
+
+    Only the recomputation is open.
+    """
+    family = _build_order(model, plans, cluster, efficiency)
+    device_bytes, step_bytes = _min_device_bytes(family)
+    result: FloatColumn = (
+        (device_bytes - step_bytes) / _max_overhead(efficiency) * _offset(family, "memory") * _ROUNDING
+    )
+    return result
+
+
+def order_floors(
+    model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficiency: Efficiency, needed_bytes: FloatColumn
+) -> Floors:
+    """Return the floors of the families of `order_bytes`, which gives ``needed_bytes``.
+
+    The time is computed without recomputation, and without waits for offloaded activations.
+    """
+    family = _time_family(_build_order(model, plans, cluster, efficiency))
+    shape, shares, machine, stages = family.model, family.shares, family.machine, family.stages
     parameters = count_parameters(shape, shares, stages)
+    offload = np.where(plans.offload == _OFFLOADED, _NO_OFFLOAD, plans.offload)
+    unmoved = replace(family.plans, offload=offload, offload_modules=np.zeros(1, dtype=np.int64))
     parts, _, _ = step_parts(
-        shape,
-        replace(none, offload=offload, offload_modules=no_modules),
-        shares,
-        stages,
-        parameters,
-        machine,
-        family.software,
-        alone=True,
+        shape, unmoved, shares, stages, parameters, machine, family.software, family.times, family.layer, alone=True
     )
     other_s = sum(column for name, column in parts.items() if name not in ("dp", "straggler", "overhead"))
-    steps = state_bytes(plans, shares, parameters).step.max(axis=0)
     forward_s = shares.micro_batches * stages.layers.min(axis=0) * family.times.average.forward
-    slowdown = 1.0 + compute_straggler_share(shares, machine, family.software)
     step_s = _step_s(family, other_s + _replicas_s(family, parameters))
     return Floors(
         step_s=step_s,
         step_j=_step_j(family, step_s),
-        needed_bytes=(_min_device_bytes(family, parameters) - steps)
-        / _max_overhead(efficiency)
-        * _offset(family, "memory")
-        * _ROUNDING,
-        recompute_s=forward_s * slowdown * _offset(family, "time") * _ROUNDING,
+        needed_bytes=needed_bytes,
+        recompute_s=forward_s * _slowdown(family),
     )
 
 
-def _min_device_bytes(family: _Family, parameters: ParameterCount) -> FloatColumn:
-    """Return the device memory of the fullest stage under the recomputation that is best for each stage [bytes].
+def _build_order(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficiency: Efficiency) -> _Family:
+    """Return the columns of families whose recomputation alone is open: one with nothing recomputed."""
+    family = _build_family(model, replace(plans, recompute=np.full(len(plans), _NONE)), cluster, efficiency)
+    return replace(family, extremes=(build_stages(family.model, family.shares),))
 
-    That is the full one: ``n`` stored layers of ``c`` bytes each and one that is restored, ``n c + (S - c)``, are the
-    least where ``c`` is. Not so where most of what is stored is in host memory, where little else than the input is
-    stored of a layer, or where a stage has less than one layer of a kind: of a decoder next to an encoder's, or with
-    experts where these alternate with dense ones. Recomputing some layers is between all and none.
+
+def _min_device_bytes(family: _Family) -> tuple[FloatColumn, FloatColumn]:
+    """Return the device memory of the fullest stage, and what the optimizer step needs temporarily [bytes].
+
+    Recomputation is the best for each stage. That is the full one: ``n`` stored layers of ``c`` bytes each and one that
+    is restored, ``n c + (S - c)``, are the least where ``c`` is. Not so where most of what is stored is in host memory,
+    where little else than the input is stored of a layer, or where a stage has less than one layer of a kind: of a
+    decoder next to an encoder's, or with experts where these alternate with dense ones. Recomputing some layers is
+    between all and none.
     """
+    parameters = count_parameters(family.model, family.shares, family.stages)
     layer = layer_bytes(family.model, family.plans, family.shares)
     rest = np.minimum(layer.plain, layer.sparse) - layer.attention_core
     moe_layers = family.stages.moe_layers
     has_layers = (family.stages.layers >= 1.0).all() and ((moe_layers >= 1.0) | (moe_layers == 0.0)).all()
     is_moved = moves_activations(family.plans, _OFFLOADED).any() or any_of(family.plans.recompute_modules)
     is_plain = has_layers and (rest >= layer.checkpoint).all() and not is_moved
-    by_stage = [
-        peak_memory(
+    peaks = [
+        compute_peaks(
             family.model,
             plans,
             compute_shares(family.model, plans),
             family.stages,
             parameters,
-            family.machine.capacity_bytes,
             family.machine.nccl_channels,
             family.efficiency,
-        ).by_stage.device
+        )
         for code in ((_FULL,) if is_plain else _ANY_RECOMPUTE)
         for plans in (replace(family.plans, recompute=np.full(len(family.plans), code)),)
     ]
-    result: FloatColumn = np.minimum.reduce(by_stage).max(axis=0)
-    return result
+    device_bytes = np.minimum.reduce([peak.device for peak in peaks]).max(axis=0)
+    return device_bytes, peaks[0].states.step.max(axis=0)
 
 
 def _max_overhead(efficiency: Efficiency) -> float:
@@ -225,16 +293,26 @@ def _build_family(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, eff
     """Return the columns that all bounds of some rows share."""
     shape = build_shape(model)
     shares = compute_shares(shape, plans)
-    machine, software = build_machine(cluster, plans.precision, efficiency), efficiency.for_software(plans)
     return _Family(
         model=shape,
         plans=plans,
         shares=shares,
         extremes=_find_extremes(shape, shares),
-        times=layer_time(shape, plans, shares, machine, software),
-        machine=machine,
-        software=software,
+        machine=build_machine(cluster, plans.precision, efficiency),
         efficiency=efficiency,
+    )
+
+
+def _time_family(family: _Family) -> _TimedFamily:
+    """Return the columns with those of the bounds of time."""
+    model, shares, machine = family.model, family.shares, family.machine
+    software = family.efficiency.for_software(family.plans)
+    times = layer_time(model, family.plans, shares, machine, software)
+    return _TimedFamily(
+        **{item.name: getattr(family, item.name) for item in fields(family)},
+        software=software,
+        times=times,
+        layer=layer_communication(model, shares, times, machine, software),
     )
 
 
@@ -266,13 +344,19 @@ def _min_parameters(family: _Family) -> ParameterCount:
     )
 
 
-def _step_s(family: _Family, parts_s: FloatColumn) -> FloatColumn:
+def _step_s(family: _TimedFamily, parts_s: FloatColumn) -> FloatColumn:
     """Return the time of a step including the overhead of the software and the wait for the slowest node [s]."""
     total_s = (
         parts_s + family.software.step_overhead_s + tied_embedding(family.model, family.shares, family.machine).total
     )
+    result: FloatColumn = total_s * _slowdown(family)
+    return result
+
+
+def _slowdown(family: _TimedFamily) -> FloatColumn:
+    """Return what multiplies the work of a step: the wait for the slowest node, and the site's offset."""
     slowdown = 1.0 + compute_straggler_share(family.shares, family.machine, family.software)
-    result: FloatColumn = total_s * slowdown * _offset(family, "time") * _ROUNDING
+    result: FloatColumn = slowdown * _offset(family, "time") * _ROUNDING
     return result
 
 
@@ -282,7 +366,7 @@ def _offset(family: _Family, quantity: str) -> FloatColumn:
     return np.ones(len(family.plans)) if factor is None else factor
 
 
-def _step_j(family: _Family, step_s: FloatColumn) -> FloatColumn:
+def _step_j(family: _TimedFamily, step_s: FloatColumn) -> FloatColumn:
     """Return the least energy of a step: products as long as they must run, idle for the rest of its floor [J].
 
     Products run for their FLOP at the full rate, or as long as the lightest stage computes if that is less.
@@ -302,14 +386,12 @@ def _step_j(family: _Family, step_s: FloatColumn) -> FloatColumn:
     return result
 
 
-def _layers_s(family: _Family) -> FloatColumn:
+def _layers_s(family: _TimedFamily) -> FloatColumn:
     """Return the time of all micro-batches on the slowest stage with nothing recomputed [s].
 
     Where stages are equal, a head on the first one, next to the embedding, is never better.
     """
-    model, shares, times = family.model, family.shares, family.times
-    layer = layer_communication(model, shares, times, family.machine, family.software)
-    exposed_s = layer.tp.exposed + layer.cp.exposed + layer.ep.exposed
+    shares, exposed_s = family.shares, _exposed_s(family)
     slowest_s = _slowest_s(family, exposed_s, family.stages.is_last)
     if len(family.extremes) > 1 or (shares.first_stage_layers + shares.last_stage_layers).any():
         slowest_s = np.minimum(slowest_s, _slowest_s(family, exposed_s, family.stages.is_first))
@@ -317,7 +399,13 @@ def _layers_s(family: _Family) -> FloatColumn:
     return result
 
 
-def _slowest_s(family: _Family, exposed_s: FloatColumn, is_last: FloatColumn) -> FloatColumn:
+def _exposed_s(family: _TimedFamily) -> FloatColumn:
+    """Return the communication of a layer that nothing hides [s]."""
+    result: FloatColumn = family.layer.tp.exposed + family.layer.cp.exposed + family.layer.ep.exposed
+    return result
+
+
+def _slowest_s(family: _TimedFamily, exposed_s: FloatColumn, is_last: FloatColumn) -> FloatColumn:
     """Return the least time of the slowest stage for a micro-batch, with the head on the stage ``is_last`` [s]."""
     works = [
         stage_work(family.model, family.shares, replace(stages, is_last=is_last), family.times)
@@ -327,7 +415,7 @@ def _slowest_s(family: _Family, exposed_s: FloatColumn, is_last: FloatColumn) ->
     return slowest
 
 
-def _replicas_s(family: _Family, parameters: ParameterCount) -> FloatColumn:
+def _replicas_s(family: _TimedFamily, parameters: ParameterCount) -> FloatColumn:
     """Return the data-parallel communication that nothing can hide, shape (plans,) [s].
 
     The widest window is a stage that also holds embedding and head and repeats a whole forward. Where activations are
@@ -356,14 +444,13 @@ def _replicas_s(family: _Family, parameters: ParameterCount) -> FloatColumn:
     return np.where(is_offloaded, 0.0, exposed.max(axis=0))
 
 
-def _links_s(family: _Family, parameters: ParameterCount | None = None) -> FloatColumn:
+def _links_s(family: _TimedFamily, parameters: ParameterCount | None = None) -> FloatColumn:
     """Return the time that the busier of NVLink and NIC needs for what every plan of the family sends [s].
 
     No plan's computation and communication take less (`opsk.costmodel.time.step_time`). Without ``parameters`` the
     data-parallel communication is omitted.
     """
-    shares, machine = family.shares, family.machine
-    layer = layer_communication(family.model, shares, family.times, machine, family.software)
+    shares, machine, layer = family.shares, family.machine, family.layer
     layers = shares.micro_batches * family.stages.layers.min(axis=0)
     busy = [
         layers * (getattr(layer.tp, link) + getattr(layer.cp, link) + getattr(layer.ep, link)) for link in ("hb", "nic")

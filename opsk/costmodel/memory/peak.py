@@ -100,17 +100,44 @@ allocator (c10/cuda/CUDACachingAllocator.cpp); a case may reach 4."""
 _LOSS, _BACKWARD, _STEP = MOMENTS.index("loss"), MOMENTS.index("backward"), MOMENTS.index("optimizer step")
 
 
-def peak_memory(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """Memory of the candidate stages at their peaks, shape (3, plans) or (plans,) each [bytes].
+
+    Parameters
+    ----------
+    states, activations, buffers, logits, communication
+        What it consists of.
+    moments
+        What is allocated at each of ``MOMENTS``.
+    allocated, cached, fragments
+        What tensors occupy at most, what the allocator holds for them without its fragments, and these.
+    device
+        What the device reports.
+    """
+
+    states: States
+    activations: Activations
+    buffers: Buffers
+    logits: FloatColumn
+    communication: FloatColumn
+    moments: tuple[FloatColumn, FloatColumn, FloatColumn, FloatColumn]
+    allocated: FloatColumn
+    cached: FloatColumn
+    fragments: FloatColumn
+    device: FloatColumn
+
+
+def compute_peaks(
     model: ShapeColumns,
     plans: PlanTable,
     shares: Shares,
     stages: Stages,
     parameters: ParameterCount,
-    capacity_bytes: FloatColumn,
     channels: FloatColumn,
     efficiency: Efficiency,
-) -> MemoryTable:
-    """Return the memory of a GPU of the fullest stage at its peak.
+) -> Peaks:
+    """Return the memory of every candidate stage at its peak.
 
     The allocator caches the blocks of freed activations; the large flat buffers of an optimizer step do
     not fit into them and are added. Its fragments are modelled as a share of what lives for less than a step, and for
@@ -133,31 +160,56 @@ def peak_memory(
         fragments = fragments + when(plans.varied_lengths, VARIED_LENGTHS_FRACTION * passing)
     if any_of(plans.expandable_segments):
         fragments = where(plans.expandable_segments, 0.0, fragments)
-    reserved = cached + fragments
     nccl = nccl_bytes(model, plans, shares, channels, efficiency)
-    device = reserved + (nccl + efficiency.memory.context_bytes)
-    peak_stage = Extreme.of(device)
-    peak_moment = argmax([peak_stage.take(column) for column in moments])
-    expected = peak_stage.take(device)
-    components = _components(peak_stage, peak_moment, states, activations, buffers, logits)
+    return Peaks(
+        states=states,
+        activations=activations,
+        buffers=buffers,
+        logits=logits,
+        communication=nccl,
+        moments=moments,
+        allocated=allocated,
+        cached=cached,
+        fragments=fragments,
+        device=cached + fragments + (nccl + efficiency.memory.context_bytes),
+    )
+
+
+def peak_memory(
+    model: ShapeColumns,
+    plans: PlanTable,
+    shares: Shares,
+    stages: Stages,
+    parameters: ParameterCount,
+    capacity_bytes: FloatColumn,
+    channels: FloatColumn,
+    efficiency: Efficiency,
+) -> MemoryTable:
+    """Return the memory of a GPU of the fullest stage at its peak."""
+    peaks = compute_peaks(model, plans, shares, stages, parameters, channels, efficiency)
+    peak_stage = Extreme.of(peaks.device)
+    peak_moment = argmax([peak_stage.take(column) for column in peaks.moments])
+    expected = peak_stage.take(peaks.device)
+    components = _components(peak_stage, peak_moment, peaks)
     components |= {
         "workspace": full_like(expected, efficiency.memory.workspace_bytes),
-        "slack": peak_stage.take(cached) - peak_stage.take(allocated),
-        "fragmentation": peak_stage.take(fragments),
-        "communication": nccl,
+        "slack": peak_stage.take(peaks.cached) - peak_stage.take(peaks.allocated),
+        "fragmentation": peak_stage.take(peaks.fragments),
+        "communication": peaks.communication,
         "context": full_like(expected, efficiency.memory.context_bytes),
     }
     needed = expected - components["slack"] - components["fragmentation"]
+    reserved = peaks.cached + peaks.fragments
     return MemoryTable(
         capacity_bytes=capacity_bytes,
         total_bytes=compute_memory_range(expected, efficiency.spread),
         components=components,
         stage=to_int(peak_stage.take(stages.index)),
         moment=peak_moment,
-        allocated_bytes=peak_stage.take(allocated),
+        allocated_bytes=peak_stage.take(peaks.allocated),
         reserved_bytes=peak_stage.take(reserved),
         device_bytes=expected,
-        by_stage=StageMemory(allocated=allocated, reserved=reserved, device=device),
+        by_stage=StageMemory(allocated=peaks.allocated, reserved=reserved, device=peaks.device),
         needed_bytes=compute_memory_range(needed, efficiency.spread),
         fit_probability=fit_probability(needed, capacity_bytes, efficiency.spread),
     )
@@ -177,15 +229,9 @@ def _moments(
     )
 
 
-def _components(
-    peak_stage: Extreme,
-    moment: IntColumn,
-    states: States,
-    activations: Activations,
-    buffers: Buffers,
-    logits: FloatColumn,
-) -> dict[str, FloatColumn]:
+def _components(peak_stage: Extreme, moment: IntColumn, peaks: Peaks) -> dict[str, FloatColumn]:
     """Return what is allocated at the fullest stage and moment of every plan, one entry a plan [bytes]."""
+    states, activations, buffers = peaks.states, peaks.activations, peaks.buffers
     is_loss, is_backward, is_step = moment == _LOSS, moment == _BACKWARD, moment == _STEP
     before = is_loss | is_backward
     stored, working = peak_stage.take(activations.stored), peak_stage.take(activations.working)
@@ -199,7 +245,7 @@ def _components(
         "gradients": where(before, peak_stage.take(states.gradients_at_start), peak_stage.take(states.gradients)),
         "optimizer": peak_stage.take(states.optimizer),
         "activations": where(is_step, 0.0, where(is_loss, stored, while_backward)),
-        "logits": where(is_loss, peak_stage.take(logits), 0.0),
+        "logits": where(is_loss, peak_stage.take(peaks.logits), 0.0),
         "buffers": passing + peak_stage.take(states.buckets),
     }
 

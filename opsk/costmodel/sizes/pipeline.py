@@ -16,14 +16,14 @@ N is taken to hold n / N of either, and its layers are counted in those of the d
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from opsk.costmodel.elementwise import any_of, ceil, floor, maximum, minimum, select, to_float, where
 from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
-from opsk.costmodel.table import SCHEDULES, BoolColumn, FloatColumn
+from opsk.costmodel.table import SCHEDULES, BoolColumn, FloatColumn, IntColumn
 from opsk.workload.plan import Schedule
 
 _GPIPE, _H1, _H2, _V, _DUALPIPE = (
@@ -94,6 +94,40 @@ class Extreme:
         entries: Any = column
         result: FloatColumn = entries[self.indices] if self.dimensions > 1 else entries.item(self.indices)
         return result
+
+
+class Scheduled(Protocol):
+    """What the length of a bubble depends on beside the passes: a `Pipelining`, or the whole of `Shares`."""
+
+    @property
+    def pp(self) -> FloatColumn:
+        """Stages."""
+        ...
+
+    @property
+    def vpp(self) -> FloatColumn:
+        """Chunks of a stage."""
+        ...
+
+    @property
+    def micro_batches(self) -> FloatColumn:
+        """Micro-batches of one replica in one step."""
+        ...
+
+    @property
+    def schedule(self) -> IntColumn:
+        """Index into ``SCHEDULES``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipelining:
+    """Stages, chunks a stage, micro-batches and schedule of every plan, as in `Shares`."""
+
+    pp: FloatColumn
+    vpp: FloatColumn
+    micro_batches: FloatColumn
+    schedule: IntColumn
 
 
 def build_stages(model: ShapeColumns, shares: Shares) -> Stages:
@@ -207,7 +241,7 @@ def _in_flight(shares: Shares, index: FloatColumn) -> tuple[FloatColumn, FloatCo
 
 
 def bubble_s(
-    shares: Shares,
+    shares: Scheduled,
     forward_s: FloatColumn,
     backward_input_s: FloatColumn,
     backward_weight_s: FloatColumn,
@@ -238,7 +272,7 @@ def bubble_s(
 
 
 def _split_backward_s(
-    shares: Shares,
+    shares: Scheduled,
     plain_s: FloatColumn,
     forward_s: FloatColumn,
     backward_input_s: FloatColumn,

@@ -19,7 +19,14 @@ from opsk.costmodel.sizes.pipeline import Extreme, Stages, bubble_s
 from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import OFFLOADS, RECOMPUTE_BITS, SOFTWARE, FloatColumn, PlanTable, Range, TimeTable
-from opsk.costmodel.time.communication import Traffic, data_parallel, layer_communication, pipeline, tied_embedding
+from opsk.costmodel.time.communication import (
+    LayerCommunication,
+    Traffic,
+    data_parallel,
+    layer_communication,
+    pipeline,
+    tied_embedding,
+)
 from opsk.costmodel.time.layer_time import LayerTime, layer_time
 from opsk.costmodel.time.optimizer_time import host_link_bytes_per_s, optimizer_s, trained_parameters
 from opsk.units import TERA
@@ -139,7 +146,9 @@ def step_time(
     spread: Spread,
 ) -> TimeTable:
     """Return the time of one step and its rates."""
-    components, traffic, windows = step_parts(model, plans, shares, stages, parameters, machine, software)
+    times = layer_time(model, plans, shares, machine, software)
+    layer = layer_communication(model, shares, times, machine, software)
+    components, traffic, windows = step_parts(model, plans, shares, stages, parameters, machine, software, times, layer)
     expected = total_s(components)
     factor = math.exp(CONFIDENCE_SIGMAS * spread.time_log_sigma)
     step_s = Range(low=expected / factor, expected=expected, high=expected * factor)
@@ -169,7 +178,9 @@ def step_seconds(
     software: SoftwareColumns,
 ) -> FloatColumn:
     """Return the expected time of one step, without its rates and parts [s]."""
-    components, _, _ = step_parts(model, plans, shares, stages, parameters, machine, software)
+    times = layer_time(model, plans, shares, machine, software)
+    layer = layer_communication(model, shares, times, machine, software)
+    components, _, _ = step_parts(model, plans, shares, stages, parameters, machine, software, times, layer)
     return total_s(components)
 
 
@@ -192,6 +203,8 @@ def step_parts(
     parameters: ParameterCount,
     machine: Machine,
     software: SoftwareColumns,
+    times: LayerTime,
+    layer: LayerCommunication,
     *,
     alone: bool = False,
 ) -> tuple[dict[str, FloatColumn], dict[str, FloatColumn], dict[str, FloatColumn]]:
@@ -201,11 +214,11 @@ def step_parts(
 
     Parameters
     ----------
+    times, layer
+        Of `layer_time` and `layer_communication` for the same columns.
     alone
         Ignore that other axes use the same links, which is never slower.
     """
-    times = layer_time(model, plans, shares, machine, software)
-    layer = layer_communication(model, shares, times, machine, software)
     work = stage_work(model, shares, stages, times)
     exposed_s = layer.tp.exposed + layer.cp.exposed + layer.ep.exposed
     again_s = compute_recompute_s(model, shares, times, machine, software) + _waiting_for_host(
@@ -298,11 +311,25 @@ def _bubble(
     """
     if all_of(shares.pp == 1):
         return full_like(shares.pp, 0.0)
+    return bubble_s(shares, *average_stage(model, shares, times, extra_s, message_s))
+
+
+def average_stage(
+    model: ShapeColumns, shares: Shares, times: LayerTime, extra_s: FloatColumn, message_s: FloatColumn | float
+) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
+    """Return how long a micro-batch is on the average stage: forward, and backward by input and by weight [s].
+
+    Parameters
+    ----------
+    extra_s
+        Recomputation and exposed communication of a layer, most of it in the backward.
+    message_s
+        Exposed messages of a stage for one micro-batch, half of them before the forward.
+    """
     layers = model.layers / shares.pp
     ends = (times.head + times.embedding + times.mtp) / shares.pp
     average = times.average
-    return bubble_s(
-        shares,
+    return (
         layers * average.forward + ends / 3.0 + message_s / 2.0,
         layers * (average.by_input + extra_s) + ends / 3.0 + message_s / 2.0,
         layers * average.by_weight + ends / 3.0,

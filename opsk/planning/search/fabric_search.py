@@ -26,7 +26,7 @@ from opsk.costmodel.machine import build_machine
 from opsk.costmodel.predict import predict
 from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.sizes.shares import compute_shares
-from opsk.costmodel.table import BoolColumn, IntColumn, PlanTable, PredictionTable
+from opsk.costmodel.table import BoolColumn, FloatColumn, IntColumn, PlanTable, PredictionTable
 from opsk.costmodel.uncertainty.chance import largest_bytes
 from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO
 from opsk.errors import PlanInfeasibleError
@@ -95,14 +95,14 @@ class _FasterThan:
         self.limit = limit
         self.feasible_bytes = largest_bytes(space.request.cluster, space.request.efficiency, chance=OOM_UP_TO)
 
-    def can_fit(self, floors: Floors) -> BoolColumn:
-        """Return which families may hold a feasible plan."""
-        fits: BoolColumn = floors.needed_bytes <= self.feasible_bytes
+    def can_fit(self, needed_bytes: FloatColumn) -> BoolColumn:
+        """Return which families, each of a least memory, may hold a feasible plan."""
+        fits: BoolColumn = needed_bytes <= self.feasible_bytes
         return fits
 
     def is_open(self, result: SearchResult, floors: Floors, nodes: IntColumn) -> BoolColumn:
         """Return which families may hold a plan below the time."""
-        is_open_family: BoolColumn = (floors.step_s < self.limit.step_s) & self.can_fit(floors)
+        is_open_family: BoolColumn = (floors.step_s < self.limit.step_s) & self.can_fit(floors.needed_bytes)
         return is_open_family
 
     def ends(self, result: SearchResult, floor_s: float) -> bool:

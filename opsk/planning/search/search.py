@@ -11,24 +11,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from opsk.costmodel.efficiency.efficiency import Efficiency
-from opsk.costmodel.floors import Floors, family_floors, node_floors, order_floors
+from opsk.costmodel.floors import (
+    FamilyFloors,
+    Floors,
+    family_bytes,
+    family_floors,
+    node_floors,
+    order_bytes,
+    order_floors,
+    schedule_floors,
+)
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import BoolColumn, FloatColumn, IntColumn, PlanTable
 from opsk.costmodel.uncertainty.chance import fit_probability, largest_bytes
 from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO
-from opsk.hardware.spec import ClusterSpec
 from opsk.planning.search.combinations import number_combinations
 from opsk.planning.search.layouts import divisors
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.result import KIND, LAYOUT, Candidate, Front, SearchResult
 from opsk.planning.search.space import Choices, Space, build_space
-from opsk.workload.model import ModelShape
 
 WALKED = 100_000
 """A space of so many plans is evaluated whole: it takes less than half a second."""
@@ -43,11 +49,14 @@ MAX_BATCHES = 12
 """Maximum other batches that are tried, those that more replicas can share first."""
 
 
+AnyFloors = TypeVar("AnyFloors", bound=Floors)
+
+
 class Goal(Protocol):
     """The goal of a search: it prunes families that cannot change the result."""
 
-    def can_fit(self, floors: Floors) -> BoolColumn:
-        """Return which families may hold a feasible plan."""
+    def can_fit(self, needed_bytes: FloatColumn) -> BoolColumn:
+        """Return which families, each of a least memory, may hold a feasible plan."""
         ...
 
     def is_open(self, result: SearchResult, floors: Floors, nodes: IntColumn) -> BoolColumn:
@@ -75,9 +84,9 @@ class Fastest:
         self.number, self.layout_of_node = _number_nodes(space, LAYOUT)
         self.kind_number, self.kind_of_node = _number_nodes(space, KIND)
 
-    def can_fit(self, floors: Floors) -> BoolColumn:
-        """Return which families may hold a feasible plan."""
-        result: BoolColumn = floors.needed_bytes <= self.feasible_bytes
+    def can_fit(self, needed_bytes: FloatColumn) -> BoolColumn:
+        """Return which families, each of a least memory, may hold a feasible plan."""
+        result: BoolColumn = needed_bytes <= self.feasible_bytes
         return result
 
     def is_open(self, result: SearchResult, floors: Floors, nodes: IntColumn) -> BoolColumn:
@@ -153,16 +162,16 @@ class Tradeoffs:
         self.fastest = Fastest(space, known)
         self.request = space.request
 
-    def can_fit(self, floors: Floors) -> BoolColumn:
-        """Return which families may hold a feasible plan."""
-        return self.fastest.can_fit(floors)
+    def can_fit(self, needed_bytes: FloatColumn) -> BoolColumn:
+        """Return which families, each of a least memory, may hold a feasible plan."""
+        return self.fastest.can_fit(needed_bytes)
 
     def is_open(self, result: SearchResult, floors: Floors, nodes: IntColumn) -> BoolColumn:
         """Return which families, each of a node, may change the result."""
         assert result.front is not None, "a search for a front begins with one"
         batch, rows = float(self.request.global_batch), np.ones(floors.step_s.shape)
         costs = np.stack([floors.step_s / batch, floors.needed_bytes, floors.step_j / batch, rows * self.request.gpus])
-        is_new = ~result.front.covers(costs) & self.can_fit(floors)
+        is_new = ~result.front.covers(costs) & self.can_fit(floors.needed_bytes)
         either: BoolColumn = is_new | self.fastest.is_open(result, floors, nodes)
         return either
 
@@ -220,6 +229,18 @@ def _walk(space: Space, result: SearchResult) -> Iterator[SearchResult]:
         yield result
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Families:
+    """Families of plans, or single plans, one a row: the node of each, and the columns that it does not have."""
+
+    owner: IntColumn
+    columns: Mapping[str, IntColumn]
+
+    def only(self, rows: IntColumn | BoolColumn) -> _Families:
+        """Return some rows."""
+        return _Families(owner=self.owner[rows], columns=_select_rows(self.columns, rows))
+
+
 class _Bounding:
     """One bounded search."""
 
@@ -232,7 +253,7 @@ class _Bounding:
         yield result
         space = self.space
         floors = self._node_floors()
-        fits = self.goal.can_fit(floors)
+        fits = self.goal.can_fit(floors.needed_bytes)
         result = result.without(int(space.sizes[~fits].sum()))
         order = np.flatnonzero(fits)[np.argsort(floors.step_s[fits], kind="stable")]
         start, count = 0, FIRST_FAMILIES
@@ -254,7 +275,8 @@ class _Bounding:
         """Return the floors of all nodes."""
         nodes = np.arange(len(self.space))
         widest = self._widest_sharding()[self.space.nodes["shardings"]]
-        return self._floors(node_floors, nodes, {"sharding": widest, "shard_gpus": np.zeros_like(nodes)})
+        families = _Families(owner=nodes, columns={"sharding": widest, "shard_gpus": np.zeros_like(nodes)})
+        return self._floors(Floors, node_floors, families)
 
     def _widest_sharding(self) -> IntColumn:
         """Return the furthest sharding of every list of shardings, as a code."""
@@ -265,89 +287,106 @@ class _Bounding:
 
     def _with_families(self, result: SearchResult, nodes: IntColumn) -> Iterator[SearchResult]:
         """Yield the result after every batch of families of some nodes: pruned by bounds, or evaluated."""
-        space = self.space
-        owner, columns = self._multiplied("shardings", nodes, {})
-        rest = space.orders.counts(space.nodes["orders"][owner]) * space.recomputes.counts(
-            space.nodes["recomputes"][owner]
-        )
-        floors = self._floors(family_floors, owner, columns)
-        fits = self.goal.can_fit(floors)
-        result = result.without(int(rest[~fits].sum()))
-        order = np.flatnonzero(fits)[np.argsort(floors.step_s[fits], kind="stable")]
+        _, families = self._multiplied("shardings", _Families(owner=nodes, columns={}))
+        needed_bytes = self._needed_bytes(family_bytes, families)
+        fits = self.goal.can_fit(needed_bytes)
+        result = result.without(self._count(families, "orders", "recomputes", rows=~fits))
+        families = families.only(fits)
+        floors = self._floors(FamilyFloors, family_floors, families, needed_bytes[fits])
+        order = np.argsort(floors.step_s, kind="stable")
         start = 0
         while start < order.shape[0]:
             batch = order[start : start + self.families]
             start += self.families
             self.families = min(2 * self.families, MAX_FAMILIES)
-            open_ = self.goal.is_open(result, floors.only(batch), owner[batch])
-            result = result.without(int(rest[batch[~open_]].sum()))
+            open_ = self.goal.is_open(result, floors.only(batch), families.owner[batch])
+            result = result.without(self._count(families, "orders", "recomputes", rows=batch[~open_]))
             if self.goal.ends(result, floors.step_s[batch[-1]]):
-                result = result.without(int(rest[order[start:]].sum()))
+                result = result.without(self._count(families, "orders", "recomputes", rows=order[start:]))
                 start = order.shape[0]
             some = batch[open_]
-            result = self._with_plans(result, owner[some], _select_rows(columns, some))
+            result = self._with_plans(result, families.only(some), floors.only(some))
             yield result
         yield result
 
-    def _with_plans(self, result: SearchResult, owner: IntColumn, columns: dict[str, IntColumn]) -> SearchResult:
+    def _with_plans(self, result: SearchResult, families: _Families, of_families: FamilyFloors) -> SearchResult:
         """Return the result with the plans of some families evaluated, schedule by schedule."""
-        owner, columns = self._multiplied("orders", owner, columns)
-        recomputes = self.space.recomputes.counts(self.space.nodes["recomputes"][owner])
-        floors = self._floors(order_floors, owner, columns)
-        open_ = self.goal.is_open(result, floors, owner)
-        result = result.without(int(recomputes[~open_].sum()))
-        some = np.flatnonzero(open_)
-        owner, columns = self._multiplied("recomputes", owner[some], _select_rows(columns, some))
-        floors = floors.only(np.repeat(some, recomputes[some]))
-        partly = columns["recompute_layers"] > 0
-        result = self._with_rows(result, owner, columns, np.flatnonzero(~partly))
+        place, orders = self._multiplied("orders", families)
+        floors = Floors.joined(
+            [schedule_floors(of_families.only(place[rows]), table) for rows, table in self._tables(orders)]
+        )
+        open_ = self.goal.is_open(result, floors, orders.owner)
+        result = result.without(self._count(orders, "recomputes", rows=~open_))
+        orders = orders.only(open_)
+        needed_bytes = self._needed_bytes(order_bytes, orders)
+        fits = self.goal.can_fit(needed_bytes)
+        result = result.without(self._count(orders, "recomputes", rows=~fits))
+        orders = orders.only(fits)
+        floors = self._floors(Floors, order_floors, orders, needed_bytes[fits])
+        open_ = self.goal.is_open(result, floors, orders.owner)
+        result = result.without(self._count(orders, "recomputes", rows=~open_))
+        return self._with_recomputes(result, orders.only(open_), floors.only(np.flatnonzero(open_)))
+
+    def _with_recomputes(self, result: SearchResult, orders: _Families, of_orders: Floors) -> SearchResult:
+        """Return the result with the plans of some schedules evaluated, those that recompute all or nothing first."""
+        place, plans = self._multiplied("recomputes", orders)
+        floors = of_orders.only(place)
+        partly = plans.columns["recompute_layers"] > 0
+        result = self._with_rows(result, plans, np.flatnonzero(~partly))
         model = self.request.model
         # the more layers are recomputed the longer it takes: where a plan without fits, none of these is faster
-        stage_layers = (model.layers + model.encoder_layers) / self.space.nodes["pp"][owner]
-        floors = floors.recomputing(np.minimum(columns["recompute_layers"] / stage_layers, 1.0))
-        open_ = self.goal.is_open(result, floors, owner)
+        stage_layers = (model.layers + model.encoder_layers) / self.space.nodes["pp"][plans.owner]
+        floors = floors.recomputing(np.minimum(plans.columns["recompute_layers"] / stage_layers, 1.0))
+        open_ = self.goal.is_open(result, floors, plans.owner)
         result = result.without(int((partly & ~open_).sum()))
-        return self._with_rows(result, owner, columns, np.flatnonzero(partly & open_))
+        return self._with_rows(result, plans, np.flatnonzero(partly & open_))
 
-    def _with_rows(
-        self, result: SearchResult, owner: IntColumn, columns: Mapping[str, IntColumn], rows: IntColumn
-    ) -> SearchResult:
+    def _with_rows(self, result: SearchResult, plans: _Families, rows: IntColumn) -> SearchResult:
         """Return the result with some rows evaluated."""
-        for some in _split_rows(rows, ROWS):
-            table = self.space.rows(owner[some], **_select_rows(columns, some))
+        for _, table in self._tables(plans.only(rows)):
             predicted = predict(self.request.model, table, self.request.cluster, self.request.efficiency)
             result = result.with_rows(table, predicted)
         return result
 
-    def _multiplied(
-        self, name: str, owner: IntColumn, columns: dict[str, IntColumn]
-    ) -> tuple[IntColumn, dict[str, IntColumn]]:
-        """Return every row once for each entry of its node's list of ``name``."""
+    def _multiplied(self, name: str, families: _Families) -> tuple[IntColumn, _Families]:
+        """Return every family once for each entry of its node's list of ``name``: the row that it was, and the rows."""
         lists: Choices = getattr(self.space, name)
-        place, entry = lists.multiplied(self.space.nodes[name][owner])
-        return owner[place], _select_rows(columns, place) | _select_rows(lists.columns, entry)
+        place, entry = lists.multiplied(self.space.nodes[name][families.owner])
+        rows = families.only(place)
+        return place, _Families(owner=rows.owner, columns={**rows.columns, **_select_rows(lists.columns, entry)})
 
-    def _floors(
-        self,
-        floors: Callable[[ModelShape, PlanTable, ClusterSpec, Efficiency], Floors],
-        owner: IntColumn,
-        columns: Mapping[str, IntColumn],
-    ) -> Floors:
-        """Return the floors of rows: a node each, and further columns."""
+    def _count(self, families: _Families, *names: str, rows: IntColumn | BoolColumn) -> int:
+        """Return the plans of some rows, each of which has those of its node's lists of some names."""
+        owner, space = families.owner[rows], self.space
+        counts = [getattr(space, name).counts(space.nodes[name][owner]) for name in names]
+        return int(np.multiply.reduce(counts).sum())
+
+    def _needed_bytes(self, function: Callable[..., FloatColumn], families: _Families) -> FloatColumn:
+        """Return the least memory of rows [bytes]."""
         request = self.request
         parts = [
-            floors(
-                request.model,
-                self.space.rows(owner[some], **_select_rows(columns, some)),
-                request.cluster,
-                request.efficiency,
-            )
-            for some in _split_rows(np.arange(owner.shape[0]), ROWS)
+            function(request.model, table, request.cluster, request.efficiency) for _, table in self._tables(families)
         ]
-        return Floors.joined(parts)
+        return np.concatenate(parts or [np.zeros(0)])
+
+    def _floors(
+        self, kind: type[AnyFloors], function: Callable[..., AnyFloors], families: _Families, *columns: FloatColumn
+    ) -> AnyFloors:
+        """Return the floors of rows; a function takes some columns of its rows besides their plans."""
+        request = self.request
+        parts = [
+            function(request.model, table, request.cluster, request.efficiency, *(column[rows] for column in columns))
+            for rows, table in self._tables(families)
+        ]
+        return kind.joined(parts)
+
+    def _tables(self, families: _Families) -> Iterator[tuple[IntColumn, PlanTable]]:
+        """Yield rows in pieces that caches hold: which, and their plans."""
+        for rows in _split_rows(np.arange(families.owner.shape[0]), ROWS):
+            yield rows, self.space.rows(families.owner[rows], **_select_rows(families.columns, rows))
 
 
-def _select_rows(columns: Mapping[str, IntColumn], rows: IntColumn) -> dict[str, IntColumn]:
+def _select_rows(columns: Mapping[str, IntColumn], rows: IntColumn | BoolColumn) -> dict[str, IntColumn]:
     """Return some rows of columns."""
     return {name: column[rows] for name, column in columns.items()}
 

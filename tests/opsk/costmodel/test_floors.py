@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk.costmodel.efficiency.efficiency import Efficiency, SoftwareEfficiency
-from opsk.costmodel.floors import Floors, family_floors, node_floors, order_floors
+from opsk.costmodel.floors import (
+    Floors,
+    family_bytes,
+    family_floors,
+    node_floors,
+    order_bytes,
+    order_floors,
+    schedule_floors,
+)
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import RECOMPUTES, PlanTable
 from opsk.hardware import catalog
@@ -55,10 +63,12 @@ def _floors(request: PlanRequest, plans: PlanTable, widest: np.ndarray) -> dict[
     family = replace(unrepeated, schedule=zeros, vpp=zeros + 1)
     node = replace(family, sharding=widest, shard_gpus=zeros)
     model, cluster, efficiency = request.model, request.cluster, request.efficiency
-    order = order_floors(model, unrepeated, cluster, efficiency)
+    families = family_floors(model, family, cluster, efficiency, family_bytes(model, family, cluster, efficiency))
+    order = order_floors(model, unrepeated, cluster, efficiency, order_bytes(model, unrepeated, cluster, efficiency))
     return {
         "node": node_floors(model, node, cluster, efficiency),
-        "family": family_floors(model, family, cluster, efficiency),
+        "family": families,
+        "schedule": schedule_floors(families, unrepeated),
         "order": order,
         "recomputing": order.recomputing(_recomputed_share(model, plans)),
     }
