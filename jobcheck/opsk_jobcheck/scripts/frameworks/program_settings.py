@@ -219,9 +219,11 @@ def read_source(program: Program, invocation: Invocation, reading: Reading) -> t
         if source is None or source.why:
             continue
         for part in list_parts(source)[:MAX_PARTS]:
-            text, _ = _read_text(_find_part(path, part, program), invocation, reading)
-            if text is not None and not (other := read_python(text)).why:
-                source = join_sources(source, other)
+            for place in _list_places(path, part, program):
+                text, _ = _read_text(place, invocation, reading)
+                if text is not None and not (other := read_python(text)).why:
+                    source = join_sources(source, other)
+                    break
         return source, file
     return None, ""
 
@@ -242,14 +244,23 @@ def _list_programs(program: Program, invocation: Invocation) -> list[Text]:
     return [literal(file, invocation.line) for file in files]
 
 
-def _find_part(path: Text, part: str, program: Program) -> Text:
-    """Return the path of a module that a program imports: next to it, or below the root of the same package."""
+def _list_places(path: Text, part: str, program: Program) -> list[Text]:
+    """Return the paths that a module may have which a program imports.
+
+    It is next to the program, or below the root of the same package; one of another package of the project is below
+    the folder that the program is started in.
+    """
     last = path.parts[-1]
     folder = last.text[: last.text.rfind("/") + 1]
     package = program.name.partition(".")[0] if program.is_module else ""
     if package and part.partition(".")[0] == package:
         folder = "src/" if last.text.startswith("src/") else ""
-    return Text((*path.parts[:-1], last._replace(text=f"{folder}{part.replace('.', '/')}.py")))
+    file = f"{part.replace('.', '/')}.py"
+    places = [Text((*path.parts[:-1], last._replace(text=f"{folder}{file}")))]
+    is_below = folder and len(path.parts) == 1 and not folder.startswith("/")
+    if is_below and (program.is_module or "." in part):
+        places.append(literal(file, last.line))
+    return places
 
 
 def _explain_unread(program: Program, invocation: Invocation, reading: Reading) -> str:

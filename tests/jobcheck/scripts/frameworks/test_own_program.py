@@ -511,3 +511,22 @@ def test_a_model_whose_flag_has_no_value_is_unknown() -> None:
     command = "accelerate launch sft.py --model_name_or_path $MODEL --per_device_train_batch_size 2 --max_steps 5"
     workload = read(f"MODEL=\n{command}")
     assert (workload.model.name, workload.missing_files) == (None, ("sft.py",))
+
+
+@pytest.mark.parametrize(
+    ("command", "program", "line", "module"),
+    [
+        ("python -m train.train", "train/train.py", "import config", "config.py"),
+        ("python scripts/train.py", "scripts/train.py", "from project.conf import BATCH_SIZE", "project/conf.py"),
+        ("python train.py", "train.py", "from project.model import config", "project/model/config.py"),
+    ],
+)
+def test_settings_of_another_package_are_below_the_working_directory(
+    command: str, program: str, line: str, module: str
+) -> None:
+    """``python -m`` searches the working directory first, and projects put it into PYTHONPATH for ``scripts/``."""
+    source = f"import torch\n{line}\nloader = DataLoader(data, batch_size=4)\nloss.backward()\n"
+    script = f"#!/bin/bash\n#SBATCH --gres=gpu:1\n{command}\n"
+    files = {program: source, module: "BATCH_SIZE = 24\n"}
+    assert module in read_script(script, file="job.sh", files={program: source}).missing_files
+    assert read_script(script, file="job.sh", files=files).plan.micro_batch == 24
