@@ -56,7 +56,8 @@ class Advice:
     phase; ``prediction`` then has the memory of the phase that decides, and the time of the actor's update alone, which
     is not shown. ``serving`` is the answer on an engine of a job that only generates. ``site_errors`` is how far off
     earlier predictions of the same kind of job were at this site. ``runs`` is which of several trainings of the script
-    the advice is on, the one that decides.
+    the advice is on, the one that decides. ``is_limit`` tells that ``prediction`` is that of the largest case of what the
+    script leaves open: its memory is the limit, and its time is not shown.
     """
 
     verdict: Verdict
@@ -82,6 +83,7 @@ class Advice:
     serving: ServingAdvice | None = None
     site_errors: SiteErrors | None = None
     runs: ScriptRuns | None = None
+    is_limit: bool = False
 
 
 def find_guesses(workload: Workload, assumed: Iterable[Assumption]) -> Iterator[str]:
@@ -97,6 +99,8 @@ def find_kind(advice: Advice) -> str:
     """Return the kind of job by which the site's own errors are looked up; empty where it has no kind of its own."""
     model, plan, cluster = advice.completion.model, advice.completion.plan, advice.cluster
     if model is None or plan is None or cluster is None or not advice.is_gpu_known or advice.roles is not None:
+        return ""
+    if advice.is_limit:
         return ""
     guessed = set(find_guesses(advice.workload, advice.assumed))
     return build_kind(model, plan, cluster, has_assumed=bool(guessed & (MEMORY_INPUTS | TIME_INPUTS)))

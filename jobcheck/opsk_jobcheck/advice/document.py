@@ -32,6 +32,7 @@ def document(advice: Advice) -> dict[str, Any]:
     predicted = prediction_document(advice.prediction, 0) if advice.prediction else {"memory": None, "time": None}
     memory = predicted["memory"] or dict(_NO_MEMORY)
     is_known = advice.cluster is not None and advice.is_gpu_known
+    has_time = advice.roles is None and not advice.is_limit
     if advice.cluster is not None and is_known and memory["capacity_bytes"] is None:
         memory["capacity_bytes"] = advice.cluster.node.gpu.memory_bytes
     if advice.roles is not None:
@@ -61,8 +62,8 @@ def document(advice: Advice) -> dict[str, Any]:
                 "evidence": workload.evidence,
                 "unknown": workload.unknown,
             },
-            "memory": memory,
-            "time": predicted["time"] if advice.roles is None and predicted["time"] else dict(_NO_TIME),
+            "memory": memory | {"is_limit": advice.is_limit},
+            "time": predicted["time"] if has_time and predicted["time"] else dict(_NO_TIME),
             "placement": placement_document(advice),
             "interference": interference_document(advice),
             "suggestions": [_suggestion(entry) for entry in advice.suggestions],
@@ -86,7 +87,7 @@ def render_stored_document(advice: Advice) -> str:
         },
         "workload": {"framework": workload.framework, "model": workload.model, "plan": workload.plan},
     }
-    if advice.prediction is not None:
+    if advice.prediction is not None and not advice.is_limit:
         content["prediction"] = {"kind": find_kind(advice)}
         content["memory"] = {"total_bytes": _render_range(advice.prediction.memory.total_bytes)}
         if advice.roles is None:
@@ -103,6 +104,8 @@ def record(advice: Advice, *, script_hash: str | None = None) -> AdviceRecord:
     """Return the compact record for the job's comment."""
     if advice.prediction is None or advice.completion.plan is None:
         return AdviceRecord(verdict=Verdict.UNKNOWN, hash=script_hash)
+    if advice.is_limit:
+        return AdviceRecord(verdict=advice.verdict, hash=script_hash)
     if advice.roles is not None:
         return _record_memory(advice, script_hash)
     memory, time, plan = advice.prediction.memory, advice.prediction.time, advice.completion.plan

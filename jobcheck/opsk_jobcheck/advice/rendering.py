@@ -73,6 +73,8 @@ def _render_short(advice: Advice) -> tuple[str, ...]:
     """Return headline and verdict; without a verdict, the first line on what is wrong or missing."""
     if advice.serving is not None:
         return sections.headline(advice).row(), next(render_serving(advice.serving)).row()
+    if advice.is_limit:
+        return sections.headline(advice).row(), next(sections.limit(advice)).row()
     if advice.verdict is not Verdict.UNKNOWN:
         return sections.headline(advice).row(), sections.memory(advice).row()
     parts = (*sections.unknown(advice), *sections.mending(advice), *sections.problems(advice))
@@ -87,6 +89,8 @@ def _build_lines(advice: Advice) -> list[Line]:
         parts += render_serving(advice.serving)
     elif advice.verdict is Verdict.UNKNOWN:
         parts += [*sections.unknown(advice), *sections.mending(advice)]
+    elif advice.is_limit:
+        parts += sections.limit(advice)
     elif advice.roles is not None:
         parts += [sections.memory(advice), *render_roles(advice)]
     else:

@@ -34,6 +34,9 @@ ENDINGS = {
     Verdict.TIGHT: "tight, may run out",
     Verdict.OOM: "will run out",
 }
+LIMITED = frozenset({"trainable", "plan", "plan.micro_batch", "plan.precision", "plan.optimizer", "model.seq"})
+"""Assumptions that a limit stands on."""
+MAX_REASONS = 4
 MAX_TEXT = 60
 MAX_PATH = 40
 MAX_SUBJECT = 30
@@ -93,6 +96,20 @@ def memory(advice: Advice) -> Line:
         weight=Weight.MEMORY,
         topic="memory terms",
     )
+
+
+def limit(advice: Advice) -> Iterator[Line]:
+    """Yield the lines on the largest memory that a job can take, and on what that stands."""
+    predicted = prediction_of(advice).memory
+    high, capacity = float(predicted.total_bytes.high), float(predicted.capacity_bytes)
+    text = f"{MARKS[advice.verdict]} at most {as_gib(high):.1f} GiB of {as_gib(capacity):.1f} GiB per GPU: "
+    text += ENDINGS[advice.verdict]
+    yield Line(label="memory", text=text, brief=text, weight=Weight.MEMORY, topic="memory terms")
+    reasons = [entry for entry in advice.assumed if entry.field in LIMITED]
+    for entry in reasons[:MAX_REASONS]:
+        words = f"{entry.field.partition('.')[2] or entry.field} {entry.value}: {entry.why}"
+        brief = cut(words, MAX_WIDTH - LABEL_WIDTH)
+        yield continuation(words, Weight.SECOND, brief=brief, topic="limits")
 
 
 def _brief_chance_text(advice: Advice) -> str:
@@ -245,9 +262,9 @@ def conversion(advice: Advice) -> Iterator[Line]:
 def headline(advice: Advice) -> Line:
     """Return the headline of the job: model, GPUs, plan."""
     model, plan = advice.workload.model, advice.workload.plan
-    complete_plan = advice.completion.plan
+    complete_plan = None if advice.is_limit else advice.completion.plan
     parts = [model.name or advice.workload.job_name or advice.workload.framework or "training job"]
-    gpus = plan.gpus or (complete_plan.gpus if complete_plan else None)
+    gpus = plan.gpus or (advice.completion.plan.gpus if advice.completion.plan else None)
     if gpus:
         parts.append(f"{gpus} × {_gpu_name(advice)}" + (f" ({format_count(plan.nodes, 'node')})" if plan.nodes else ""))
     if complete_plan:

@@ -50,7 +50,7 @@ def test_one_or_two_missing_values_are_asked_for_with_an_example(script: str, st
         megatron_script(f"{TP8} --micro-batch-size 1").replace(SHAPE, "$SHAPE"),
         megatron_script("--micro-batch-size $1 --global-batch-size $2 --tensor-model-parallel-size $3"),
         megatron_script(f"{TP8} --micro-batch-size $1 --global-batch-size 64 --freeze-LM"),
-        TRAINER.format(model="gpt2", length="$1", batch=1),
+        TRAINER.format(model="HuggingFaceTB/SmolLM2-135M", length="$1", batch=1),
     ],
     ids=["nothing known", "shape missing", "three missing", "no verdict in any case", "small model"],
 )

@@ -65,7 +65,7 @@ def _state_image_side(settings: ProgramSettings, reading: Reading) -> None:
 
 def _doubt_shape(settings: ProgramSettings, reading: Reading) -> None:
     """Mark a shape as unknown where the program may load a public model of another one."""
-    for entry in _list_loaded(settings):
+    for entry in list_loaded(settings):
         name = entry.value if isinstance(entry.value, str) and len(entry.value) < MAX_NAME else ""
         shape = public_model(name) if name else None
         for field in SHAPE if shape is not None else ():
@@ -77,7 +77,7 @@ def _doubt_shape(settings: ProgramSettings, reading: Reading) -> None:
 
 def _find_model(settings: ProgramSettings) -> Entry | None:
     """Return the name of the model: the one that the program loads, else the first setting that names a public one."""
-    loaded = _list_loaded(settings)
+    loaded = list_loaded(settings)
     if len({(str(entry.value), entry.why) for entry in loaded}) > 1:
         return None
     if loaded and not loaded[0].why:
@@ -90,7 +90,7 @@ def _find_model(settings: ProgramSettings) -> Entry | None:
     return None
 
 
-def _list_loaded(settings: ProgramSettings) -> list[Entry]:
+def list_loaded(settings: ProgramSettings) -> list[Entry]:
     """Return the names of the models that the program loads, each once."""
     entries: dict[tuple[object, str], Entry] = {}
     for call in settings.source.calls if settings.source is not None else ():

@@ -33,6 +33,7 @@ from opsk_jobcheck.scripts.frameworks.own_program.numbers import (
     state_numbers,
 )
 from opsk_jobcheck.scripts.frameworks.own_program.plan import find_few_ranks, state_plan
+from opsk_jobcheck.scripts.frameworks.own_program.worst_case import check_samples, state_worst_case
 from opsk_jobcheck.scripts.frameworks.program_settings import (
     MAX_ENTRIES,
     ProgramSettings,
@@ -112,6 +113,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
             knows_roles=METHOD in findings.options,
             knows_adapters=ADAPTERS in findings.options,
         )
+    state_worst_case(settings, invocation, reading)
     why, named = settings.closed, reading.model_name
     for name in NEEDED if why else ():
         is_known = named and (name in SHAPE or (name == "model.seq" and fixes_length(named)))
@@ -134,11 +136,13 @@ def read_own_parts(invocation: Invocation, reading: Reading) -> None:
     """State what the Python file of a Trainer program fixes: adapters, the length of a sequence and the model."""
     program, findings = program_of(invocation), reading.findings
     if program is None or EXAMPLES.fullmatch(program.file):
+        check_samples(invocation, "", findings)
         return
     settings = collect_settings(program, invocation, reading)
     if settings.source is None:
         return
     reading.own_names = find_own_names(settings)
+    check_samples(invocation, "\n".join(settings.source.lines), findings)
     state_loss(settings, reading)
     state_trained_part(settings, reading, framework=_find_framework(settings))
     if "model.seq" not in findings.values and "model.seq" not in findings.unknown:

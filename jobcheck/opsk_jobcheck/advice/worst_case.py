@@ -1,0 +1,48 @@
+"""Advises on a job whose script leaves values open: it fits where even its largest case does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from opsk.costmodel.efficiency.efficiency import Efficiency
+from opsk.costmodel.predict import predict_one
+from opsk.costmodel.uncertainty.verdict import compute_verdict
+from opsk.errors import OpskError
+from opsk.workload.advice_record import Verdict
+from opsk.workload.worst_case import find_worst_case
+from opsk_jobcheck.advice.advice import Advice
+
+MAX_SHARE = 0.9
+"""Share of a GPU's memory up to which the largest case fits."""
+
+
+def advise_worst_case(bare: Advice, efficiency: Efficiency) -> Advice | None:
+    """Return the advice that a job fits, by its largest case; ``None`` where that is not known, or does not fit."""
+    if bare.cluster is None or not bare.is_gpu_known:
+        return None
+    case = find_worst_case(bare.workload)
+    if case is None:
+        return None
+    try:
+        rows = [
+            (entry, predict_one(entry.model, entry.plan, bare.cluster, efficiency))
+            for entry in case.completions
+            if entry.model is not None and entry.plan is not None
+        ]
+    except OpskError:
+        return None
+    if not rows:
+        return None
+    completion, prediction = max(rows, key=lambda row: float(row[1].memory.total_bytes.high))
+    memory = prediction.memory
+    is_safe = compute_verdict(float(memory.fit_probability)) is Verdict.FITS
+    if not is_safe or float(memory.total_bytes.high) > MAX_SHARE * float(memory.capacity_bytes):
+        return None
+    return replace(
+        bare,
+        verdict=Verdict.FITS,
+        completion=completion,
+        prediction=prediction,
+        assumed=(*case.assumed, *completion.assumed),
+        is_limit=True,
+    )

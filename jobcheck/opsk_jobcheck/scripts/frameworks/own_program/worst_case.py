@@ -1,0 +1,76 @@
+"""States what the batch and the trained part of a program are at most, where nothing states them exactly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from opsk.frameworks.settings.usual_settings import BATCHES
+from opsk.workload.worst_case import CHECKED, MICRO_BATCH, TRAINED
+from opsk_jobcheck.scripts.bash.values import Invocation
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import is_only_about_adapters
+from opsk_jobcheck.scripts.frameworks.own_program.model import list_loaded
+from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
+from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings
+from opsk_jobcheck.scripts.settings.findings import Findings, parse_integer
+from opsk_jobcheck.scripts.settings.reader import Reading
+
+MAX_BATCH = 1 << 20
+MAX_WORD = 4096
+_LOADERS = re.compile(r"\w*Loader\w*|BatchSampler")
+_SEVERAL = re.compile(
+    r"(?i)video|frames|clip_len|views|multi_?crop|two_?crop|crops_number|triplet|siamese|contrastive|multiple_?choice"
+    r"|swag|rerank|retriev|pairwise|mean_teacher|episode|rollout|\bbags?\b|\bbag_|slices|simclr|negatives|tiles"
+)
+"""Words of programs that work on several texts or images of a sample at a time."""
+
+
+def check_samples(invocation: Invocation, text: str, findings: Findings) -> bool:
+    """State, and return, whether nothing says that a sample has several parts of the size that is known."""
+    words = " ".join(word for word in invocation.shown_words if len(word) < MAX_WORD)
+    is_one = not _SEVERAL.search(words) and not _SEVERAL.search(text)
+    if is_one:
+        findings.options[CHECKED] = "true"
+    return is_one
+
+
+def state_worst_case(settings: ProgramSettings, invocation: Invocation, reading: Reading) -> None:
+    """State the options of the worst case; see `opsk.workload.worst_case`."""
+    findings = reading.findings
+    if settings.source is None or settings.closed:
+        return
+    if not check_samples(invocation, "\n".join(settings.source.lines), findings):
+        return
+    _state_batch(settings, findings)
+    if is_only_about_adapters(findings.options) and len(list_loaded(settings)) == 1:
+        findings.options[TRAINED] = "true"
+
+
+def _state_batch(settings: ProgramSettings, findings: Findings) -> None:
+    """State the largest batch that the settings, or the loaders of the program, name."""
+    if "plan.micro_batch" in findings.values and "plan.micro_batch" not in findings.unknown:
+        return
+    sizes = list(_list_batches(settings))
+    if sizes and None not in sizes:
+        # one process that has several GPUs may gather what all of them put out on the first (nn.DataParallel)
+        gathered = (findings.get("plan.gpus") or 1) if "plan.dp" in findings.unknown else 1
+        findings.options[MICRO_BATCH] = str(gathered * max(size for size in sizes if size is not None))
+
+
+def _list_batches(settings: ProgramSettings) -> Iterator[int | None]:
+    """Yield the batches that are named; ``None`` for one that is not known."""
+    entry = settings.find((*FIELDS["plan.micro_batch"], *BATCHES))
+    if entry is not None and not entry.why:
+        yield _parse_batch(entry.value)
+        return
+    for call in settings.source.calls if settings.source is not None else ():
+        value = call.keywords.get("batch_size") if _LOADERS.fullmatch(call.function) else None
+        if value is not None:
+            given = settings.resolve(value)
+            yield None if given.why else _parse_batch(given.value)
+
+
+def _parse_batch(value: object) -> int | None:
+    """Return a batch; ``None`` for what is none."""
+    number = parse_integer(value) if value is not None else None
+    return number if number is not None and 0 < number <= MAX_BATCH else None

@@ -1,0 +1,130 @@
+"""Completes a workload for the largest memory that it can take, where a script leaves open what only lowers it.
+
+Adapters, a quantised base and a frozen part take less memory than training the whole model; sharding, recomputation
+and parallelism lower it too. Where a value of that kind is not known, its largest effect is: a job that fits even then
+fits for sure. Nothing else follows from such a case, above all not that a job runs out of memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from opsk.workload.completion import Completion, complete
+from opsk.workload.defaults import ROLE_PREFIXES, Assumption
+from opsk.workload.model import StatedModel
+from opsk.workload.plan import Precision, Sharding
+from opsk.workload.public_models.lookup import public_model
+from opsk.workload.public_models.measured import fixes_length
+from opsk.workload.workload import Workload
+
+PREFIX = "worst."
+CHECKED = f"{PREFIX}checked"
+"""The option that states that a sample of the program is one text or one image, as far as its text says (``true``)."""
+MICRO_BATCH = f"{PREFIX}micro_batch"
+"""The option that states how many samples a GPU works on at most."""
+TRAINED = f"{PREFIX}trained"
+"""The option that states that no other model is in memory, whatever part is trained (``true``)."""
+_TRAINABLE = "trainable"
+_LOWERING = (
+    *("plan.tp", "plan.pp", "plan.cp", "plan.vpp", "plan.dp", "plan.global_batch", "plan.sharding", "plan.recompute"),
+    "plan.sequence_parallel",
+)
+"""Fields whose values lower the memory, or do not change it; unset they do not."""
+_LIGHT_OPTIMIZERS = frozenset(
+    {*("lamb", "adabelief", "rmsprop", "adagrad", "nadam", "radam", "adamax", "sophia", "sophiag", "lars", "adadelta")}
+)
+"""Optimizers that keep no more numbers of a parameter than Adam does."""
+_SHAPE = ("model.layers", "model.hidden", "model.heads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstCase:
+    """Completed workloads of which the one with the largest memory counts, and why they are the largest."""
+
+    completions: tuple[Completion, ...]
+    assumed: tuple[Assumption, ...]
+
+
+def find_worst_case(workload: Workload) -> WorstCase | None:
+    """Return the worst case of a workload; ``None`` where a value that is not known has no largest effect."""
+    options = dict(workload.options)
+    has_roles = any(name.startswith(ROLE_PREFIXES) for name in options)
+    if not workload.is_training or has_roles or options.get(CHECKED) != "true":
+        return None
+    assumed: list[Assumption] = []
+    if not _limit_trained(options, assumed):
+        return None
+    _limit_optimizer(options, assumed)
+    unknown = {entry.field for entry in workload.unknown}
+    model = _limit_model(workload, unknown, assumed)
+    if model is None:
+        return None
+    changes: dict[str, Any] = {}
+    for field in sorted(unknown & set(_LOWERING)):
+        changes[field.removeprefix("plan.")] = None
+    if changes:
+        names = ", ".join(sorted(changes))
+        assumed.append(Assumption(field="plan", value="unset", why=f"whatever {names} may be, they lower the memory"))
+    if "plan.sharding" in unknown:
+        changes["sharding"] = Sharding.NONE
+    if (workload.plan.micro_batch is None or "plan.micro_batch" in unknown) and MICRO_BATCH in options:
+        changes["micro_batch"] = int(options[MICRO_BATCH])
+        assumed.append(Assumption(field="plan.micro_batch", value=changes["micro_batch"], why="at most that many"))
+    precisions: tuple[Precision | None, ...] = (workload.plan.precision,)
+    if "plan.precision" in unknown or workload.plan.precision is None:
+        precisions = (Precision.FP32, Precision.BF16)
+        assumed.append(Assumption(field="plan.precision", value="fp32", why="no number format is certain"))
+    open_fields = {*_LOWERING, "plan.precision", "plan.optimizer"}
+    open_fields |= {"model.seq"} if model is not workload.model else set()
+    open_fields |= {"plan.micro_batch"} if "micro_batch" in changes else set()
+    limited = replace(
+        workload,
+        model=model,
+        plan=replace(workload.plan, **changes),
+        options=tuple(sorted(options.items())),
+        unknown=tuple(entry for entry in workload.unknown if entry.field not in open_fields),
+    )
+    completions = tuple(
+        complete(replace(limited, plan=replace(limited.plan, precision=precision))) for precision in precisions
+    )
+    if any(entry.model is None or entry.plan is None for entry in completions):
+        return None
+    return WorstCase(completions=completions, assumed=tuple(assumed))
+
+
+def _limit_trained(options: dict[str, str], assumed: list[Assumption]) -> bool:
+    """Train the whole model where the trained part is not known; return whether that is the largest case."""
+    if not options.get(_TRAINABLE, "").startswith("unknown: "):
+        return True
+    if options.get(TRAINED) != "true":
+        return False
+    why = options.pop(_TRAINABLE).removeprefix("unknown: ")
+    assumed.append(Assumption(field=_TRAINABLE, value="all", why=f"{why}: training all of it takes more"))
+    return True
+
+
+def _limit_optimizer(options: dict[str, str], assumed: list[Assumption]) -> None:
+    """Take Adam's states for those of an optimizer that has no more."""
+    name = options.get("optimizer.name", "").lower()
+    if name in _LIGHT_OPTIMIZERS:
+        del options["optimizer.name"]
+        assumed.append(Assumption(field="plan.optimizer", value="adam", why=f"{name} keeps no more states"))
+
+
+def _limit_model(workload: Workload, unknown: set[str], assumed: list[Assumption]) -> StatedModel | None:
+    """Return the largest model that it can be; ``None`` where none is known."""
+    stated = workload.model
+    shape = public_model(stated.name or "")
+    if fixes_length(stated.name) and not unknown & set(_SHAPE):
+        return stated
+    if shape is None or unknown & set(_SHAPE):
+        is_stated = all(getattr(stated, field.removeprefix("model.")) for field in (*_SHAPE, "model.seq"))
+        return stated if is_stated else None
+    if stated.seq is None or "model.seq" in unknown:
+        if not shape.learned_positions or shape.encoder_layers:
+            return None
+        why = f"{stated.name} has positions for no more tokens"
+        assumed.append(Assumption(field="model.seq", value=shape.seq, why=why))
+        return replace(stated, seq=shape.seq)
+    return stated

@@ -1,0 +1,72 @@
+"""The largest case of what a workload leaves open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from opsk.workload.model import StatedModel
+from opsk.workload.plan import Optimizer, Precision, Sharding, StatedPlan
+from opsk.workload.workload import Unknown, Workload
+from opsk.workload.worst_case import CHECKED, MICRO_BATCH, TRAINED, find_worst_case
+
+WORKLOAD = Workload(
+    framework=None,
+    model=StatedModel(name="bert-base-uncased", seq=128),
+    plan=StatedPlan(gpus=2, micro_batch=8, precision=Precision.BF16),
+    options=((CHECKED, "true"),),
+)
+
+
+def leave_open(*fields: str, **options: str) -> Workload:
+    rows = tuple(Unknown(field=field, why="$1") for field in fields)
+    return replace(WORKLOAD, unknown=rows, options=(*WORKLOAD.options, *options.items()))
+
+
+def test_nothing_is_sharded_or_recomputed_where_that_is_not_known() -> None:
+    case = find_worst_case(leave_open("plan.sharding", "plan.recompute", "plan.tp"))
+    assert case is not None
+    plan = case.completions[0].plan
+    assert plan is not None
+    assert (plan.sharding, plan.tp, plan.recompute.value) == (Sharding.NONE, 1, "none")
+
+
+def test_both_number_formats_are_tried() -> None:
+    case = find_worst_case(leave_open("plan.precision"))
+    assert case is not None
+    assert {entry.plan.precision for entry in case.completions if entry.plan} == {Precision.FP32, Precision.BF16}
+
+
+def test_a_batch_counts_where_its_limit_is_known() -> None:
+    plan = replace(WORKLOAD.plan, micro_batch=None)
+    assert find_worst_case(replace(leave_open("plan.micro_batch"), plan=plan)) is None
+    case = find_worst_case(replace(leave_open("plan.micro_batch", **{MICRO_BATCH: "64"}), plan=plan))
+    assert case is not None
+    assert case.completions[0].plan is not None
+    assert case.completions[0].plan.micro_batch == 64
+
+
+@pytest.mark.parametrize(("name", "is_known"), [("lamb", True), ("shampoo", False)])
+def test_an_optimizer_counts_where_it_has_no_more_states_than_adam(name: str, is_known: bool) -> None:
+    case = find_worst_case(leave_open(**{"optimizer.name": name}))
+    assert (case is not None) is is_known
+    if case is not None:
+        assert case.completions[0].plan is not None
+        assert case.completions[0].plan.optimizer is Optimizer.ADAM
+
+
+def test_another_model_in_memory_has_no_limit() -> None:
+    why = {"trainable": "unknown: only adapters are trained (--use_lora, job.sh:3)"}
+    assert find_worst_case(leave_open(**why)) is None
+    assert find_worst_case(leave_open(**why, **{TRAINED: "true"})) is not None
+
+
+@pytest.mark.parametrize("field", ["model.layers", "plan.gpus", "model.ffn"])
+def test_a_size_that_is_not_known_has_no_limit(field: str) -> None:
+    workload = leave_open(field)
+    assert find_worst_case(replace(workload, plan=replace(workload.plan, gpus=None))) is None
+
+
+def test_a_program_that_nobody_looked_at_has_no_limit() -> None:
+    assert find_worst_case(replace(WORKLOAD, options=())) is None
