@@ -49,7 +49,14 @@ DEEPEP_CALL_S = 4e-5
 """Time of a dispatch or combine of DeepEP for 256 tokens on 8 GPUs of a node (42 to 55 us on H100, 50 to 63 on B200:
 aiconfigurator's tables of SGLang 0.5.12, 24 SMs)."""
 
+BESIDE_NIC_FRACTION = 0.85
+"""Share of the computation that goes on while dispatch and combine wait for NICs, beside another micro-batch.
+
+Their kernels occupy 20 (``moe_deepep_num_sms`` of Megatron Core's ``TransformerConfig``) of 132 to 148 multiprocessors.
+"""
 _ALLGATHER = DISPATCHERS.index(MoeDispatcher.ALLGATHER)
+_SHORTEST_S = 1e-12
+"""Keeps a quotient defined where no NIC is used."""
 
 
 def exchange(model: ShapeColumns, shares: Shares, machine: Machine) -> CollectiveTime:
@@ -245,7 +252,20 @@ def _expert_parallel(
     share = model.moe_layers / model.layers
     sent = share * model.mlp_share if model.has_mixers else share
     one_pass = exchange(model, shares, machine)
-    return _hide(one_pass.times(sent * passes), share * software.ep_overlap * times.sparse.total)
+    beside = hiding_fraction(one_pass, software.ep_overlap)
+    return _hide(one_pass.times(sent * passes), share * beside * times.sparse.total)
+
+
+def hiding_fraction(exchanged: CollectiveTime, overlap: FloatColumn) -> FloatColumn:
+    """Return the share of the computation that hides dispatch and combine: ``overlap``, and more while NICs limit them.
+
+    0 where the plan runs nothing beside them.
+    """
+    if not any_of(overlap):
+        return overlap
+    waits_for_nic = maximum(1.0 - exchanged.hb / maximum(exchanged.nic, _SHORTEST_S), 0.0)
+    more = maximum(BESIDE_NIC_FRACTION - overlap, 0.0) * waits_for_nic
+    return overlap + when(overlap > 0, more)
 
 
 def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Traffic:

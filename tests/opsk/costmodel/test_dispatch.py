@@ -9,7 +9,13 @@ import pytest
 
 from opsk.costmodel.collectives.hierarchical import CollectiveTime
 from opsk.costmodel.sizes.shape import build_shape
-from opsk.costmodel.time.communication import DEEPEP_CALL_S, SCATTERED_FRACTION, exchange
+from opsk.costmodel.time.communication import (
+    BESIDE_NIC_FRACTION,
+    DEEPEP_CALL_S,
+    SCATTERED_FRACTION,
+    exchange,
+    hiding_fraction,
+)
 from opsk.workload.plan import MoeDispatcher, Plan
 from tests.fakes.ideal_machine import HB_BYTES_PER_S, NIC_BYTES_PER_S, machine
 from tests.fakes.training_runs import gpt, shares_and_stages
@@ -63,3 +69,20 @@ def test_an_all_gather_brings_all_tokens_to_all_ranks() -> None:
 def test_one_rank_sends_nothing(dispatcher: MoeDispatcher) -> None:
     found = _exchange(1, dispatcher)
     assert (_s(found.total), _s(found.hb), _s(found.nic)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("nic_s", "overlap", "hides"),
+    [
+        (0.0, 0.25, 0.25),
+        (1.0, 0.25, 0.25),
+        # three quarters of the time it is NICs alone that are busy
+        (4.0, 0.25, 0.25 + 0.75 * (BESIDE_NIC_FRACTION - 0.25)),
+        (4.0, 0.95, 0.95),
+        (4.0, 0.0, 0.0),
+    ],
+)
+def test_more_of_a_dispatch_hides_the_longer_it_waits_for_nics(nic_s: float, overlap: float, hides: float) -> None:
+    hb, nic = np.array([1.0]), np.array([nic_s])
+    found = hiding_fraction(CollectiveTime(total=np.maximum(hb, nic), hb=hb, nic=nic), np.array([overlap]))
+    assert _s(found) == pytest.approx(hides)
