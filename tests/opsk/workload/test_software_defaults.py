@@ -108,3 +108,12 @@ def test_a_chip_generation_changes_what_holds() -> None:
         for gpu in ("ampere", "hopper")
     }
     assert kernels == {"ampere": "flash2", "hopper": "cudnn"}
+
+
+@pytest.mark.parametrize(
+    ("month", "states"),
+    # NeMo-Framework-Launcher's examples set optim.grad_sync_dtype=bf16 since April 2024
+    [("2023-09", States.MIXED), ("2024-07", States.MIXED_16BIT_GRADIENTS), ("2025-11", States.MIXED_16BIT_GRADIENTS)],
+)
+def test_published_runs_of_nemo_have_16_bit_gradients_since_their_scripts_set_them(month: str, states: States) -> None:
+    assert find_defaults("nemo", gpu="hopper", month=month)["states"].value == states
