@@ -6,9 +6,11 @@ lines that may be progress, and the last ones.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import takewhile
 
 from opsk.postmortem.logs.header import LineClock
 from opsk.postmortem.logs.matching import Finder, build_finder
@@ -19,6 +21,8 @@ from opsk.telemetry.progress.stream import ProgressItem, ProgressReader
 from opsk.units import KIB, MIB
 
 _MAX_LINES = 400
+_MORE_LINES = 4 * _MAX_LINES
+"""Read where one step alone is near the end: it may be one that a progress bar shows once more."""
 _TAIL_LINES = 40
 _TAIL_BYTES = 64 * KIB
 _MAX_PENDING = 4
@@ -75,6 +79,7 @@ class ProgressEnds:
     _head_bytes: int = 0
     _proven: _Block = _NO_BLOCK
     _pending: list[_Block] = field(default_factory=list)
+    _last: int | None = None
 
     def take(self, data: bytes, offset: int) -> None:
         """Read one piece, which begins ``offset`` bytes into the log."""
@@ -83,8 +88,11 @@ class ProgressEnds:
         if not self._head and self._head_bytes < _MAX_HEAD_BYTES:
             self._read_head(data)
         block = _Block(data, offset)
-        if _find_last_steps(data[-_TAIL_BYTES:], _TAIL_LINES)[0]:
-            self._proven, self._pending = block, []
+        steps = _find_last_steps(data[-_TAIL_BYTES:], _TAIL_LINES)[0]
+        if steps and self._last is not None and {each.iteration for each in steps} == {self._last}:
+            return  # a progress bar that is shown once more when the program ends
+        if steps:
+            self._proven, self._pending, self._last = block, [], steps[-1].iteration
             return
         self._pending.append(block)
         if len(self._pending) > _MAX_PENDING:
@@ -140,14 +148,30 @@ def _find_last_steps(data: bytes, max_lines: int | None = None) -> tuple[list[St
     """
     lines = _find_candidates(data, max_lines=max_lines)
     for stop in range(len(lines), 0, -_MAX_LINES):
-        block = lines[max(0, stop - _MAX_LINES) : stop]
-        reader = ProgressReader("")
-        steps = _filter_steps((*reader.feed(b"\n".join(line for _, line in block) + b"\n"), *reader.finish()))
+        steps, block = _read_steps(lines[max(0, stop - _MAX_LINES) : stop])
+        if steps and len({each.iteration for each in steps}) == 1 and stop > _MAX_LINES:
+            steps, block = _read_steps(lines[max(0, stop - _MORE_LINES) : stop])
         if steps:
             last = steps[-1]
             before = next((each for each in reversed(steps) if each.iteration != last.iteration), None)
-            return steps, _find_start(last, block), _find_start(before, block) if before is not None else None
+            first = _find_first_of_last(steps)
+            return steps, _find_start(first, block), _find_start(before, block) if before is not None else None
     return [], 0, None
+
+
+def _read_steps(block: list[tuple[int, bytes]]) -> tuple[list[StepRecord], list[tuple[int, bytes]]]:
+    """Return the steps of some lines, and the lines."""
+    reader = ProgressReader("")
+    return _filter_steps((*reader.feed(b"\n".join(line for _, line in block) + b"\n"), *reader.finish())), block
+
+
+def _find_first_of_last(steps: list[StepRecord]) -> StepRecord:
+    """Return where the last step was reported first: a progress bar shows it once more when the program ends."""
+    last = steps[-1]
+    if last.iteration is None:
+        return last
+    same = takewhile(lambda each: each.iteration == last.iteration, reversed(steps))
+    return deque(same, maxlen=1)[0]
 
 
 def _find_start(step: StepRecord, lines: list[tuple[int, bytes]]) -> int:

@@ -27,9 +27,12 @@ _LOOKUPS = frozenset(
 """Programs try these and go on in another way; what fails on that way is the root, unless they raise it themselves."""
 _CLEANED_UP = ("Terminated", "Killed")
 """How several tasks end that srun or scancel ended; anything else they did themselves."""
+_REFUSED = "args.unrecognised"
+_FAR_BYTES = 16384
+"""What stands this far below is not of the same start of a program."""
 _WATCHDOG = "torch.watchdog_timeout"
 _MEETINGS = ("rendezvous.store_timeout", "rendezvous.connection_refused")
-_ENDS_A_RANK = (_EXCEPTION, "torch.cuda_oom")
+_ENDS_A_RANK = (_EXCEPTION, "torch.cuda_oom", "args.unrecognised", "python.import")
 _WARNS = ("horovod.stalled",)
 """They warn of a hang that may still end well."""
 _KILLS_ON_BAD_EXIT = "Terminating StepId="
@@ -95,6 +98,7 @@ def demote_consequences(
     changed = _demote_after_hardware(changed, steps, node_of_rank)
     changed = _demote_after_time_out(changed)
     changed = _demote_after_program(changed, steps)
+    changed = _demote_first_tries(changed)
     changed = _demote_clean_up(changed, steps)
     return tuple(_demote_ends(changed))
 
@@ -217,7 +221,7 @@ def _demote_after_program(findings: Sequence[Finding], steps: LastSteps) -> list
     raised: dict[str, int] = {}
     for finding in findings:
         is_end = finding.signature in _ENDS_A_RANK and finding.role is Role.ROOT and not steps.are_after(finding)
-        if is_end and finding.place.rank is not None:
+        if is_end and _is_labelled(finding):
             raised[finding.source] = min(finding.order, raised.get(finding.source, finding.order))
     return [
         replace(finding, role=Role.CASCADE)
@@ -227,6 +231,29 @@ def _demote_after_program(findings: Sequence[Finding], steps: LastSteps) -> list
         else finding
         for finding in findings
     ]
+
+
+def _demote_first_tries(findings: Sequence[Finding]) -> list[Finding]:
+    """Demote an argument that a program refused where much further down it ran, and failed in another way."""
+    last: dict[str, int] = {}
+    for finding in findings:
+        is_root = finding.role is Role.ROOT and finding.origin is Origin.JOB_LOG and not _is_labelled(finding)
+        if is_root and finding.failure not in (FailureClass.CONFIG, FailureClass.RENDEZVOUS):
+            last[finding.source] = max(finding.order, last.get(finding.source, 0))
+    return [
+        replace(finding, role=Role.CONFIRMATION)
+        if finding.signature == _REFUSED
+        and finding.role is Role.ROOT
+        and not _is_labelled(finding)
+        and max(finding.order, finding.last_order) < last.get(finding.source, 0) - _FAR_BYTES
+        else finding
+        for finding in findings
+    ]
+
+
+def _is_labelled(finding: Finding) -> bool:
+    """Return whether a finding is of one of several processes."""
+    return finding.place.rank is not None or finding.place.local_rank is not None or bool(finding.place.ranks)
 
 
 def _demote_clean_up(findings: Sequence[Finding], steps: LastSteps) -> list[Finding]:

@@ -182,7 +182,11 @@ def _has_succeeded(evidence: Evidence, findings: Sequence[Finding]) -> bool:
         return False
     if any(_is_bad_exit(finding) for finding in findings):
         return False
-    ends = {finding.source: finding.order for finding in findings if finding.role is Role.END}
+    ends = {
+        each.source: each.last_progress_order
+        for each in reporting if each.ended_well and each.last_progress_order is not None
+    }  # fmt: skip
+    ends |= {finding.source: finding.order for finding in findings if finding.role is Role.END}
     by_slurm = {FailureClass.TIME_LIMIT, FailureClass.PREEMPTED, FailureClass.CANCELLED, FailureClass.NODE}
     return not any(
         finding.role is Role.ROOT

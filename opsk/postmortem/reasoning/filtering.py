@@ -45,7 +45,8 @@ _UNKNOWN_SETTING = re.compile(
 """A setting that this version of a framework does not know."""
 _PROGRAM_WORDS = re.compile(
     r"values to unpack|[Ee]xpected all tensors|size of tensor|shapes cannot be|gradient computation|require grad"
-    r"|must match the size|is not (?:iterable|callable|subscriptable)|Dimension out of range|mat1 and mat2"
+    r"|must match the size|same (?:dimensions?|shapes?|sizes?|lengths?|number)\b|Dimension out of range|mat1 and mat2"
+    r"|is not (?:iterable|callable|subscriptable)"
 )
 """What Python and PyTorch say of a mistake in the program, in words that settings' errors have too."""
 _OF_HARDWARE = re.compile(
@@ -123,6 +124,11 @@ def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
         and bool(_CONFIG_WORDS.search(message) or _CHECKS_SETTINGS.search(finding.fields.get("file", "")))
     )
     return replace(finding, failure=FailureClass.CONFIG if is_config else FailureClass.SOFTWARE)
+
+
+def is_of_settings(finding: Finding) -> bool:
+    """Return whether an exception is by its type one of settings, files or modules; else its words only hint at it."""
+    return finding.fields.get("type", "") in _CONFIG_TYPES
 
 
 def _is_of_operator(finding: Finding) -> bool:

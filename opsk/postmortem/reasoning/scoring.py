@@ -14,6 +14,7 @@ from typing import Protocol
 
 from opsk.postmortem.reasoning.candidates import ENDS_JOB, Candidate
 from opsk.postmortem.reasoning.consequences import LastSteps
+from opsk.postmortem.reasoning.filtering import is_of_settings
 from opsk.postmortem.reasoning.places import RankPlacement, describe_place, is_same_gpu
 from opsk.postmortem.values import Cause, Divergence, Evidence, FailureClass, Finding, Origin, Role
 
@@ -99,6 +100,8 @@ _SURE = 0.985
 """The upper limit of confidence: evidence that was not gathered may always exist."""
 _BARE_EXCEPTION = 0.65
 """The upper limit of confidence where a Python exception is all that speaks: two of three are the program's own."""
+_EXCEPTION_BY_WORDS = 0.58
+"""The same where only its words hint at the configuration: of 13 such in outputs of other clusters, 8 were that."""
 _UNLOGGED = 0.02
 """A hang whose culprits left no log: mostly the symptom of what they said there."""
 _LOST_LOG = 0.01
@@ -175,8 +178,9 @@ def score_candidates(candidates: Sequence[Candidate], scene: Scene) -> list[Caus
 def _explain_confidence(score: _Score, total: float) -> str:
     """Return the last step: how odds became a probability."""
     share = score.odds / total
-    if share > _limit_confidence(score.candidate):
-        return f"an exception alone does not tell whose fault it is: at most {_BARE_EXCEPTION:.0%}"
+    limit = _limit_confidence(score.candidate)
+    if share > limit:
+        return f"an exception alone does not tell whose fault it is: at most {limit:.0%}"
     others = max(total - score.odds - ODDS_OF_NO_FINDING, 0.0)
     against = f"{others:.2g} of other causes and " if others >= 0.005 else ""
     text = f"{score.odds:.2g} against {against}{ODDS_OF_NO_FINDING:g} of a cause that left no sign: {share:.1%}"
@@ -185,9 +189,12 @@ def _explain_confidence(score: _Score, total: float) -> str:
 
 def _limit_confidence(candidate: Candidate) -> float:
     """Return the upper limit of confidence of a cause: an exception's text alone does not tell who is to blame."""
-    roots = {finding.signature for finding in candidate.findings if finding.role is Role.ROOT}
+    roots = [finding for finding in candidate.findings if finding.role is Role.ROOT]
     unclear = candidate.failure in (FailureClass.SOFTWARE, FailureClass.CONFIG)
-    return _BARE_EXCEPTION if roots == {"python.exception"} and unclear else 1.0
+    if not unclear or {finding.signature for finding in roots} != {"python.exception"}:
+        return 1.0
+    by_words = candidate.failure is FailureClass.CONFIG and not any(is_of_settings(finding) for finding in roots)
+    return _EXCEPTION_BY_WORDS if by_words else _BARE_EXCEPTION
 
 
 def _score(candidate: Candidate, scene: Scene) -> _Score:

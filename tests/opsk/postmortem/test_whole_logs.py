@@ -182,3 +182,47 @@ def test_a_model_that_does_not_know_an_argument_is_the_program_s_fault(tmp_path:
 
 def test_megatron_goes_on_where_a_checkpoint_has_no_arguments(tmp_path: Path) -> None:
     assert named(explained(tmp_path, "could not find arguments in the checkpoint ...\n" + NOISE)) == ""
+
+
+def bars(first: int, last: int) -> str:
+    return "".join(f"\r {i}%|##        | {i}/100 [{i:02d}:00<4:03:17, 60.55s/it]" for i in range(first, last))
+
+
+def test_a_bar_that_is_shown_again_at_the_end_is_no_further_step(tmp_path: Path) -> None:
+    """What ended the program stands between the last step and the bar that is closed."""
+    text = bars(1, 25) + "\n" + raised("TypeError", "iteration over a 0-d tensor", label="[rank0]: ")
+    report = explained(tmp_path, text + "\r 24%|##        | 24/100 [25:31<4:14:06, 60.81s/it]\n")
+    assert named(report) == "software"
+
+
+def test_a_program_that_fails_after_its_training_was_complete_has_failed(tmp_path: Path) -> None:
+    text = bars(1, 101) + "\n" + raised("ModuleNotFoundError", "No module named 'scores'")
+    report = explained(tmp_path, text)
+    assert (report.state, named(report)) == ("failed", "config")
+
+
+def test_an_argument_that_was_refused_in_a_first_try_is_survived(tmp_path: Path) -> None:
+    refused = "run.py: error: unrecognized arguments: --fast\n"
+    ended = raised("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 628.00 MiB.")
+    assert named(explained(tmp_path, refused + 3 * NOISE + ended)) == "gpu_memory"
+    labelled = "3: run.py: error: unrecognized arguments: --fast\n"
+    assert named(explained(tmp_path, labelled + 3 * NOISE + raised("KeyError", "'a'", label="0: "))) == "config"
+
+
+def test_words_alone_make_an_exception_of_settings_less_sure(tmp_path: Path) -> None:
+    by_words = explained(
+        tmp_path, raised("ValueError", "hidden size must be divisible by heads", "raise ValueError(text)")
+    )
+    by_type = explained(
+        tmp_path, raised("draccus.utils.ValidationError", "no such field", "raise ValidationError(text)")
+    )
+    assert by_words.root is not None
+    assert by_type.root is not None
+    assert named(by_words) == named(by_type) == "config"
+    assert by_words.root.confidence < 0.6 < by_type.root.confidence
+    assert (
+        named(
+            explained(tmp_path, raised("ValueError", "Inputs must have the same dimensions.", "raise ValueError(text)"))
+        )
+        == "software"
+    )

@@ -11,13 +11,18 @@ from opsk.telemetry.progress.lines import NUMBER, drop_missing, parse_number, pa
 from opsk.telemetry.progress.records import ParsedLine, Part, Reader
 
 _STEP = re.compile(
-    r"\b(?:global_step|global step|train_step|num_updates|step|iteration|iter|it)\b[\"']?\s*[:=#\[]?\s*[\"']?"
+    r"\b(?:global_step|global step|train_step|num_updates|step|iteration|iters?|it)\b[\"']?\s*[:=#\[]?\s*[\"']?"
     r"(\d[\d,]{0,15})(?:\s*/\s*(\d[\d,]{0,15}))?(?![\w.])",
     re.ASCII | re.IGNORECASE,
 )
 _LOSS = re.compile(
     rf"(?<![\w/])(?:train(?:ing)?[_/ ])?(?:lm[_ ])?loss[\"']?\s*[:=]?\s*[\"']?({NUMBER})", re.ASCII | re.IGNORECASE
 )
+_NAMED_LOSS = re.compile(
+    rf"\b(?:total|G|gen|generator|mse|ce|mlm|nll|l1|pixel|task|policy|actor|pg)_loss[\"']?\s*[:=]\s*[\"']?({NUMBER})",
+    re.ASCII | re.IGNORECASE,
+)
+"""The loss of programs that have several: the first that is known counts."""
 _TIME = re.compile(
     r"\b(?:step[_ ]time|time[_ ]per[_ ]step|iter[_ ]time|step_avg|dt|time|s/step|sec/step|time/step)(?:[_ ]?\((\w+)\)"
     r"|_(ms|s))?[\"']?\s*[:=]?\s*[\"']?([\d.]+)\s*(ms|s\b|sec)?",
@@ -44,7 +49,7 @@ class GenericReader(Reader):
 
     def read(self, text: str) -> ParsedLine | None:
         """Parse one line."""
-        step, loss = _STEP.search(text), _LOSS.search(text)
+        step, loss = _STEP.search(text), _LOSS.search(text) or _NAMED_LOSS.search(text)
         if step is None or loss is None or _NO_TRAINING.search(text):
             return None
         tokens = _TOKENS.search(text)
