@@ -9,7 +9,10 @@ from opsk.postmortem.logs.pieces import EXCEPTION_REACH_BYTES, LINES_BEFORE, TRA
 from opsk.telemetry.progress.lines import parse_label, strip_escapes
 
 _RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,120}?)(?::|: (?P<message>.*))?$")
-_RAY_TASK = re.compile(r"(?:ray\.exceptions\.)?RayTaskError\((?P<type>\w{1,80})\):")
+_RAY_TASK = re.compile(
+    r"(?:ray\.exceptions\.)?(?:RayTaskError\(\w{1,80}\):"
+    r"|\w{1,30}Error: The actor died because of an error raised in its creation task)"
+)
 """Ray names the exception of a task before it prints the task's own frames and, last, the exception."""
 _HEAD_OF_TRACEBACK = TRACEBACK.decode()
 _BOX = ("│", "╭", "╰", "|", "+")

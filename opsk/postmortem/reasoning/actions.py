@@ -208,12 +208,23 @@ def _look_at_ranks(root: Cause) -> Action:
     """Return where to look at after a hang."""
     place = root.where
     if place.rank is None and not place.ranks and not place.node:
-        text = "no rank is known to be behind: keep the stacks of all ranks next time (flight recorder, py-spy dump)"
-        return Action(what=text, audience=Audience.USER)
+        return Action(what=_advise_on_stacks(root), audience=Audience.USER)
     return Action(
         what=f"look at what {describe_place(place)} did last: its log, its stack, the kernel log of its node",
         audience=Audience.ADMINISTRATOR,
     )
+
+
+def _advise_on_stacks(root: Cause) -> str:
+    """Return how to find the rank that is behind next time: only PyTorch's process groups have a flight recorder."""
+    printers = {each.signature.partition(".")[0] for each in root.findings}
+    if "horovod" in printers:
+        how = (
+            "the lines below Horovod's warning name the ranks that are missing; keep the stacks of all ranks next time"
+        )
+        return f"{how} (py-spy dump, HOROVOD_TIMELINE)"
+    tools = "flight recorder, py-spy dump" if printers & {"torch", "flight_recorder"} else "py-spy dump"
+    return f"no rank is known to be behind: keep the stacks of all ranks next time ({tools})"
 
 
 def _list_next_steps(root: Cause, job: JobFacts | None, node: str) -> list[Action]:

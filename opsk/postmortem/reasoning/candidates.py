@@ -50,15 +50,19 @@ _NAME_OTHERS = ("torch.monitored_barrier", "jax.heartbeats_stopped")
 """They name the rank that did not come."""
 _ENDS = {
     "kill": (FailureClass.HOST_MEMORY, "was killed, by whom is not said: most often memory ran out"),
+    "lost": (FailureClass.HOST_MEMORY, "left no word: of the causes that Ray lists, memory that ran out is the first"),
     "usage": (FailureClass.CONFIG, "ended with status 2, as programs do that get a wrong argument or find no script"),
     "bus": (FailureClass.HOST_MEMORY, "used memory that could not be given (SIGBUS): most often /dev/shm is full"),
 }
-_BY_SHELL = "shell.child_ended"
+_UNTOLD = ("shell.child_ended", "process.killed", "ray.worker_lost")
+"""A shell, or Ray, says that a process ended, and not which: any other sign explains more."""
 _SIGTERM = "launcher.sigterm"
 _ASKED = re.compile(r"SignalException: Process \d+ got signal: ?15|15 death signal|Main process received SIGTERM")
 """torchrun's agent, torch.distributed.launch and DeepSpeed's launcher say so of themselves, not of their processes."""
 _REPORTS = ("slurm.task_killed", "launcher.first_failure", "launcher.root_rank", "slurm.step_aborted")
 """After these a launcher is ended because one of its kind has failed."""
+_RAY_EXPLAINS = ("ray.actor_ended", "ray.worker_raised")
+"""Ray says that an actor died unexpectedly, and in the next line that it was asked to, or raised an exception."""
 _NODE_LOST = ("slurm.node_not_responding", "slurm.node_lost")
 _STATES = {
     "TIMEOUT": (FailureClass.TIME_LIMIT, "the job's time was up"),
@@ -416,7 +420,7 @@ def _build_end_candidates(
     finding, place = end
     if how == "crash" and was_aborted(finding) and any(load_weights().hangs.get(each.signature) for each in findings):
         return []  # watchdogs of collectives end their processes so
-    if finding.signature == _BY_SHELL and others:
+    if finding.signature in _UNTOLD and (others or (how == "lost" and _is_explained(findings))):
         return []
     waited = divergence is not None and place.rank in divergence.waiting
     spoke = any(
@@ -432,6 +436,11 @@ def _build_end_candidates(
             what=f"the first process that ended {description}", source="end",
         )
     ]  # fmt: skip
+
+
+def _is_explained(findings: Sequence[Finding]) -> bool:
+    """Return whether Ray itself says why one of its processes ended."""
+    return any(each.signature in _RAY_EXPLAINS for each in findings)
 
 
 def _build_asked_to_end(findings: Sequence[Finding], others: Sequence[Candidate]) -> list[Candidate]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from opsk.postmortem.reasoning.candidates import PROCESS_ENDS
+from opsk.postmortem.reasoning.candidates import ENDS_JOB, PROCESS_ENDS
 from opsk.postmortem.values import Evidence, FailureClass, Finding, Origin, RankProgress, Role
 
 _EXCEPTION = "python.exception"
@@ -33,8 +33,12 @@ _FAR_BYTES = 16384
 _WATCHDOG = "torch.watchdog_timeout"
 _MEETINGS = ("rendezvous.store_timeout", "rendezvous.connection_refused")
 _ENDS_A_RANK = (_EXCEPTION, "torch.cuda_oom", "args.unrecognised", "python.import")
-_WARNS = ("horovod.stalled",)
+_WARNS = ("horovod.stalled", "rendezvous.barrier_waiting")
 """They warn of a hang that may still end well."""
+_TRAPS, _LAUNCH_FAILURE = "deepep.timeout", "cuda.unknown_error"
+"""DeepEP's kernels print that they waited in vain, and trap: CUDA calls that a launch failure."""
+_WAITING, _PASSED = "rendezvous.barrier_waiting", "rendezvous.barrier_passed"
+"""Ranks wait for others at the start; they came."""
 _KILLS_ON_BAD_EXIT = "Terminating StepId="
 """srun prints this when a task failed, and not after scancel."""
 _BEFORE_STEP_ENDS = (
@@ -97,10 +101,10 @@ def demote_consequences(
     changed = _demote_later_exceptions([_demote_warning(each, steps) for each in findings], dropped, steps)
     changed = _demote_after_hardware(changed, steps, node_of_rank)
     changed = _demote_after_time_out(changed)
-    changed = _demote_after_program(changed, steps)
+    changed = _demote_after_program(_demote_traps(changed), steps)
     changed = _demote_first_tries(changed)
     changed = _demote_clean_up(changed, steps)
-    return tuple(_demote_ends(changed))
+    return tuple(_demote_waits(_demote_ends(changed)))
 
 
 def _demote_warning(finding: Finding, steps: LastSteps) -> Finding:
@@ -108,6 +112,23 @@ def _demote_warning(finding: Finding, steps: LastSteps) -> Finding:
     if finding.signature in _WARNS and steps.are_after(finding):
         return replace(finding, role=Role.ADVICE, failure=None)
     return finding
+
+
+def _demote_waits(findings: Sequence[Finding]) -> list[Finding]:
+    """Demote that ranks waited at the start where they came, or where another failure says why they did not."""
+    passed: dict[str, int] = {}
+    for finding in findings:
+        if finding.signature == _PASSED:
+            passed[finding.source] = max(finding.order, finding.last_order, passed.get(finding.source, -1))
+    explained = any(
+        each.role is Role.ROOT and each.signature != _WAITING and each.failure not in ENDS_JOB for each in findings
+    )
+    return [
+        replace(each, role=Role.CONFIRMATION)
+        if each.signature == _WAITING and (explained or max(each.order, each.last_order) < passed.get(each.source, -1))
+        else each
+        for each in findings
+    ]
 
 
 def _demote_later_exceptions(
@@ -254,6 +275,14 @@ def _demote_first_tries(findings: Sequence[Finding]) -> list[Finding]:
 def _is_labelled(finding: Finding) -> bool:
     """Return whether a finding is of one of several processes."""
     return finding.place.rank is not None or finding.place.local_rank is not None or bool(finding.place.ranks)
+
+
+def _demote_traps(findings: Sequence[Finding]) -> list[Finding]:
+    """Demote the launch failure by which a kernel ends itself that had waited in vain for another rank."""
+    waited = any(each.signature == _TRAPS for each in findings)
+    return [
+        replace(each, role=Role.CASCADE) if waited and each.signature == _LAUNCH_FAILURE else each for each in findings
+    ]
 
 
 def _demote_clean_up(findings: Sequence[Finding], steps: LastSteps) -> list[Finding]:

@@ -14,11 +14,13 @@ from opsk.postmortem.reasoning.consequences import LastSteps, demote_consequence
 from opsk.postmortem.values import Evidence, FailureClass, Finding, JobFacts, Origin, Place, Role
 
 CASCADE_WORDS = re.compile(
-    r"NCCL (?:error|communicator)|ncclRemoteError|nccl\w*Error|DistBackendError|unhandled system error"
+    r"\bNCCL (?:error|communicator)|ncclRemoteError|nccl\w*Error|DistBackendError|unhandled system error"
     r"|[Cc]onnection (?:reset|closed|refused|lost)|Broken pipe|Connection(?:Reset|Aborted)Error|BrokenPipeError"
-    r"|collective operation timeout|ProcessGroupNCCL|watchdog|Process group watchdog|aborted on rank"
+    r"|collective operation timeout|ProcessGroupNCCL(?:\.cpp|'s)|by watchdog"
+    r"|[Ww]atchdog (?:caught|thread|got|hang|time)"
+    r"|aborted on rank"
     r"|SIGTERM|SignalException|ChildFailedError|RendezvousClosedError|CalledProcessError|EOFError"
-    r"|failed to recv|Socket Timeout|Timed out waiting|wait timeout|DistNetworkError"
+    r"|failed to recv|Socket Timeout|Timed out waiting (?:\d+ ?ms|for clients)|wait timeout|DistNetworkError"
     r"|Engine core initialization failed|due to an exception in a background process|See root cause above"
     r"|ActorDiedError|WorkerCrashedError|RayActorError"
 )
@@ -50,7 +52,8 @@ _PROGRAM_WORDS = re.compile(
 )
 """What Python and PyTorch say of a mistake in the program, in words that settings' errors have too."""
 _OF_HARDWARE = re.compile(
-    r"only supports? |compiled with|not (?:been )?built|enforce_eager|divisible|devices?\b.{0,20}available"
+    r"only supports? |compiled with|not (?:been )?built|without \w+ support|enforce_eager|divisible"
+    r"|devices?\b.{0,20}available"
 )
 """What an operator says of the GPU or build it runs on, or of sizes that a setting gives, is the configuration's."""
 _GPU_API = re.compile(r"\b(?:CUDA|HIP|CUDNN|cuBLAS|NCCL) (?:driver )?error\b", re.IGNORECASE)
@@ -64,6 +67,9 @@ _CONFIG_WORDS = re.compile(
     r"|doesn't (?:support|exist|match)|do(?:es)? not (?:recogni[sz]e|support)|can only be used|must have\b"
     r"|to match\b|not installed|\binstall\b|\brequires?\b|cannot be used|not (?:available|compatible|allowed)"
     r"|outside (?:of )?(?:the )?range|Error (?:locating|instantiating|in call to) target|\bset `|--[a-z]+[-_]"
+    r"|[Nn]o operator found|parameter missing|\bhandler for\b|not registered|\bwithout \w+ support|exceeds?\b"
+    r"|[Nn]ot enough|insufficient|\bnot support\b|out of range|already (?:in use|occupied|running)"
+    r"|\b(?:increase|decrease|reduce|lower|raise) (?:the )?[`-]?\w|could not find open port"
     r"|got an unexpected|unauthori[sz]ed|authenticat|access to .{1,80} is (?:restricted|denied)|forbidden|\b40[134]\b",
     re.IGNORECASE,
 )
@@ -78,18 +84,31 @@ _BY_WORDS: tuple[tuple[FailureClass, re.Pattern[str]], ...] = (
     )),
     (FailureClass.HOST_MEMORY, re.compile(
         r"[Cc]an(?:no|')t allocate memory|out of (?:shared |host |system |CPU )?memory|\[Errno 12\]"
-        r"|\b_?(?:Array)?MemoryError\b|memory pressure|running low on memory"
+        r"|\b_?(?:Array)?MemoryError\b|killed .{0,60}memory pressure|running low on memory"
+        r"|[Nn]ot enough (?:free )?(?:host|CPU|system) memory|\bhost memory (?:allocation .{0,60}null|exhausted)"
+        r"|GiB of RAM is available|less than requested memory for kv"
     )),
     (FailureClass.STORAGE, re.compile(
         r"\[Errno (?:5|28|30|107|108|116|121|122)\]"
         r"|\((?:SlowDown|RequestTimeout|InternalError|ServiceUnavailable)\) when"
     )),
     (FailureClass.NUMERIC, re.compile(
-        r"\b(?:nan|infs?|non-?finite|not finite)\b|FloatingPointError|\bdiverged\b", re.IGNORECASE
+        r"(?<!float\(')\b(?:nan|infs?|non-?finite|not finite)\b(?! checks were recorded)|FloatingPointError"
+        r"|\b(?:loss|training|model|optimi[sz]\w{1,6})\b.{0,40}\bdiverged\b", re.IGNORECASE
     )),
     (FailureClass.RENDEZVOUS, re.compile(r"\[Errno (?:99|100|101|110|113)\]")),
     (FailureClass.GPU_HARDWARE, re.compile(r"uncorrectable|GPU (?:is )?lost|fallen off", re.IGNORECASE)),
 )  # fmt: skip
+
+_WAITED = re.compile(
+    r"(?:[Tt]imed? ?out|[Tt]imeout|within the timeout).{0,40}\bwait(?:ing|s)? (?:for|on).{0,60}"
+    r"\b(?:ranks?|nodes?|workers?|members?|peers?|process(?:es)?|servers?|hosts?|head|join)\b"
+    r"|\b(?:server|worker|process|daemon|node|rank)\b.{0,60} did not (?:start|come up|become ready|join)"
+    r"|[Ff]ailed to connect to .{0,40}\b(?:server|cluster|master|head|coordinator|scheduler)\b"
+    r"|[Ss]erver failed to start within the timeout|[Ff]ailed to receive .{0,40}from node \d+ within"
+    r"|[Ff]ailed to report .{0,40}addresses within"
+)
+"""At the start: what a program says that waited for another of its processes, which never came."""
 
 
 def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
@@ -110,9 +129,11 @@ def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
         return replace(finding, role=Role.CASCADE)
     if finding.fields.get("handled"):
         return replace(finding, role=Role.CONFIRMATION)
-    for failure, words in _BY_WORDS:
-        if words.search(message):
-            return replace(finding, failure=failure)
+    by_words = next((failure for failure, words in _BY_WORDS if words.search(message)), None)
+    if by_words is None and not has_progress and _WAITED.search(message):
+        by_words = FailureClass.RENDEZVOUS
+    if by_words is not None and kind not in _PROGRAM_TYPES:
+        return replace(finding, failure=by_words)
     is_of_program = (
         (kind in _PROGRAM_TYPES and not _UNKNOWN_SETTING.search(message))
         or any(words.search(message) for words in (_GPU_API, _PROGRAM_WORDS))
@@ -160,7 +181,11 @@ def filter_findings(
     job_findings = _drop_earlier_jobs(
         [finding for finding in evidence.findings if _is_of_job(finding, evidence.job, start, end)]
     )
-    specific = {(finding.source, finding.line) for finding in job_findings if finding.signature != "python.exception"}
+    specific = {
+        (finding.source, finding.line)
+        for finding in job_findings
+        if finding.signature != "python.exception" and finding.role is not Role.ADVICE
+    }
     handled = {(each.source, each.line) for each in job_findings if each.fields.get("handled")}
     filtered, dropped = [], []
     for finding in job_findings:

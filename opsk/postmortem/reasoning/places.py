@@ -25,7 +25,11 @@ _MAX_RUNS = 8
 Node = tuple[str, str | int]
 """One node, by any of its identifiers: its name, its number, or its own folder of logs."""
 _NAMED = (_TASK, "launcher.root_rank", "launcher.rank_ended", "mpi.abort", "mpi.first_exit")
-_UNPLACED_ENDS = ("launcher.first_failure", "launcher.child_signal", "launcher.command_ended", "shell.child_ended")
+_RAY = "ray.worker_lost"
+_UNPLACED_ENDS = (
+    "launcher.first_failure", "launcher.child_signal", "launcher.command_ended", "process.killed", "shell.child_ended",
+    _RAY,
+)  # fmt: skip
 """They name a process by its number within the node, or not at all; torchrun's report, where it is there, says more."""
 _KILLED, _TERMINATED = ("9", "-9", "137"), ("15", "-15", "143", "0")
 _CRASHES = frozenset(("4", "6", "8", "11", "-4", "-6", "-8", "-11", "132", "134", "136", "139"))
@@ -367,7 +371,9 @@ def find_first_end(findings: Sequence[Finding], placement: RankPlacement) -> tup
 
 
 def classify_end(finding: Finding) -> str:
-    """Return ``crash``, ``kill``, ``bus``, ``usage`` or ``exit``; empty where that was asked for or explained."""
+    """Return how a process ended, as the table of weights calls it; empty where that was asked for or explained."""
+    if finding.signature == _RAY:
+        return "lost"
     end, number = finding.fields.get("end", ""), finding.fields.get("exit", finding.fields.get("signal", ""))
     if end.startswith("Killed") or number in _KILLED:
         return "kill"

@@ -389,7 +389,7 @@ def _weigh_reactions(scores: Sequence[_Score], scene: Scene) -> None:
             score
             for score in scores
             if score.candidate.failure not in ENDS_JOB
-            and (score.odds > 0.8 or score.candidate.source == "hang")
+            and (score.odds > 0.8 or score.candidate.source == "hang" or _is_waiting(score))
             and end_s is not None
             and (score.candidate.first_s is None or score.candidate.first_s < end_s - _EARLIER_S)
         ]
@@ -404,7 +404,8 @@ def _weigh_reactions(scores: Sequence[_Score], scene: Scene) -> None:
             for score in earlier:
                 score.times(0.1, "training went on until the job was ended")
         else:
-            end.times(0.01 if best.candidate.source == "hang" else 0.05, f"before it: {best.candidate.what}")
+            hung = best.candidate.source == "hang" or _is_waiting(best)
+            end.times(0.01 if hung else 0.05, f"before it: {best.candidate.what}")
             if _has_task_exited(scene.findings, end.candidate):
                 end.times(0.1, "a task had already ended by itself, with a status of its own")
 
@@ -416,6 +417,11 @@ def _has_task_exited(findings: Sequence[Finding], end: Candidate) -> bool:
         each.signature == "slurm.task_killed" and each.fields.get("exit") and each.order < orders.get(each.source, -1)
         for each in findings
     )
+
+
+def _is_waiting(score: _Score) -> bool:
+    """Return whether a candidate is that ranks waited at the start for others that never came."""
+    return any(each.signature == "rendezvous.barrier_waiting" for each in score.candidate.findings)
 
 
 def _is_after(score: _Score, end_s: float | None) -> bool:

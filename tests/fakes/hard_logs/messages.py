@@ -9,6 +9,7 @@ from __future__ import annotations
 # ruff: noqa: E501 -- lines are quoted as programs print them
 from tests.fakes.hard_logs.families import FAMILIES
 from tests.fakes.hard_logs.innocent import INNOCENT
+from tests.fakes.hard_logs.library_families import LIBRARY_FAMILIES
 
 _TORCH = 'Traceback (most recent call last):\n  File "/work/train.py", line 212, in <module>\n    main()\n  File "/work/train.py", line 180, in main\n    loss = step(model, batch)\n'
 _START = 'Traceback (most recent call last):\n  File "/work/train.py", line 41, in <module>\n    setup()\n  File "/opt/venv/lib/python3.11/site-packages/torch/distributed/c10d_logger.py", line 81, in wrapper\n    return func(*args, **kwargs)\n'
@@ -313,7 +314,8 @@ _ONE_BY_ONE: dict[str, tuple[str, ...]] = {
     "cancelled": ("slurmstepd: error: *** JOB 4711 ON {peer} CANCELLED AT 2026-01-05T11:00:00 ***",),
 }
 MESSAGES: dict[str, tuple[str, ...]] = {
-    failure: own + tuple(each for family in FAMILIES if family.failure == failure for each in family.messages)
+    failure: own
+    + tuple(each for family in (*FAMILIES, *LIBRARY_FAMILIES) if family.failure == failure for each in family.messages)
     for failure, own in _ONE_BY_ONE.items()
 }
 """What the rank that fails prints."""

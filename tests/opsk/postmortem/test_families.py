@@ -1,4 +1,4 @@
-"""Is each message of `tests.fakes.hard_logs.families`, as its program prints it, given the class that it shows?
+"""Is each message of the families in `tests.fakes.hard_logs`, as its program prints it, given the class that it shows?
 
 A message follows steps of training, or nothing where it belongs to the set-up. Expected classes are those that the
 place named in each family's ``source`` implies.
@@ -14,6 +14,7 @@ from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.reasoning import explain
 from tests.fakes.hard_logs.families import FAMILIES, Family
 from tests.fakes.hard_logs.kernel_families import KERNEL_FAMILIES
+from tests.fakes.hard_logs.library_families import LIBRARY_FAMILIES
 
 STEPS = "".join(f"step {step} | loss: 2.3100 | 1.23 s/step\n" for step in range(100, 110))
 AT_START = ("config", "rendezvous")
@@ -28,7 +29,9 @@ def classify(folder: Path, message: str, *, is_at_start: bool) -> str:
     return root.failure.value if root is not None else ""
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: f"{family.failure}: {family.source[:40]}")
+@pytest.mark.parametrize(
+    "family", [*FAMILIES, *LIBRARY_FAMILIES], ids=lambda family: f"{family.failure}: {family.source[:40]}"
+)
 def test_every_message_of_a_family_is_classed(family: Family, tmp_path: Path) -> None:
     wrong = {
         message: found
@@ -52,4 +55,4 @@ def test_every_message_of_a_kernel_is_classed_and_placed(family: Family, tmp_pat
 
 
 def test_every_family_names_where_its_messages_are_made() -> None:
-    assert all(family.source and family.messages for family in (*FAMILIES, *KERNEL_FAMILIES))
+    assert all(family.source and family.messages for family in (*FAMILIES, *LIBRARY_FAMILIES, *KERNEL_FAMILIES))

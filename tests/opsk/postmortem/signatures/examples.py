@@ -557,9 +557,69 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "ValueError: Total available GPUs 8 is less than total desired GPUs 16",
         "Total available GPUs: 16",
     ),
-    "ray.actor_died": (
+    "ray.raylet_lost": (
+        "core_worker.cc:910: Shutting down the core worker because the local raylet failed. Check out the raylet.out log file.",
+        "Shutting down the core worker because the program has ended",
+    ),
+    "ray.preempted": (
+        "\tthe actor's node was preempted: taken back",
+        "Task train failed due to node preemption on node 10.0.0.5. The task will be retried",
+    ),
+    "ray.environment_failed": (
+        "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.",
+        "Runtime environment is set up",
+    ),
+    "ray.memory_monitor": (
+        "(raylet) 1 worker(s) were killed due to the node running low on memory.",
+        "0 workers are killed when the node is low on memory",
+    ),
+    "ray.object_store_full": (
+        "ray.exceptions.ObjectStoreFullError: Failed to put object 00ff in object store because it is full.",
+        "the object store is 12 % full",
+    ),
+    "ray.disk_full": (
+        "ray.exceptions.OutOfDiskError: Local disk is full",
+        "(raylet) file_system_monitor.cc:116: /tmp/ray/session_1 is over 95% full",
+    ),
+    "ray.worker_lost": (
         "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
         "The actor finished this task",
+    ),
+    "ray.worker_raised": (
+        "The actor died because of an error raised in its creation task, ray::Worker.__init__()",
+        "The actor was created by its creation task",
+    ),
+    "ray.actor_ended": (
+        "The actor is dead because it was killed by `ray.kill`.",
+        "`ray.kill` ends an actor",
+    ),
+    "rendezvous.barrier_waiting": (
+        "INFO:torch.distributed.distributed_c10d:Waiting in store based barrier to initialize process group for rank: 3, key: store_based_barrier_key:1 (world_size=16, num_workers_joined=12, timeout=0:30:00)",
+        "Added key: store_based_barrier_key:1 to store for rank: 3",
+    ),
+    "rendezvous.barrier_passed": (
+        "Rank 3: Completed store-based barrier for key:store_based_barrier_key:1 with 16 nodes.",
+        "a store-based barrier is used at the start",
+    ),
+    "horovod.no_common_network": (
+        "Horovod was unable to connect to driver service on any of the following addresses: {'lo': [('127.0.0.1', 1)]}.",
+        "Horovod connects to driver service",
+    ),
+    "ofi.match_resources": (
+        "LE resources not recovered during flow control. FI_CXI_RX_MATCH_MODE=[hybrid|software] is required",
+        "FI_CXI_RX_MATCH_MODE=hybrid",
+    ),
+    "nvshmem.not_initialised": (
+        "transport.cpp:nvshmemi_transport_init:275: Unable to initialize any transports. returning error.",
+        "nvshmem initialization took 3 s",
+    ),
+    "nvshmem.operation_failed": (
+        "libfabric.cpp:nvshmemt_libfabric_slow_poll:210: Error in libfabric operation (5): Input/output error.",
+        "libfabric operations: 5",
+    ),
+    "deepep.timeout": (
+        "DeepEP timeout for dispatch receivers, rank 3, responsible_channel = 2, tokens remained: 17",
+        "DeepEP initialized with NCCL version: 2.30.4 (loaded library)",
     ),
     "config.no_environment": ("KeyError: 'MASTER_ADDR'", "KeyError: 'master_addr'"),
     "config.launcher_mismatch": (
