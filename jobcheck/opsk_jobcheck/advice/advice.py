@@ -56,8 +56,8 @@ class Advice:
     phase; ``prediction`` then has the memory of the phase that decides, and the time of the actor's update alone, which
     is not shown. ``serving`` is the answer on an engine of a job that only generates. ``site_errors`` is how far off
     earlier predictions of the same kind of job were at this site. ``runs`` is which of several trainings of the script
-    the advice is on, the one that decides. ``is_limit`` tells that ``prediction`` is that of the largest case of what the
-    script leaves open: its memory is the limit, and its time is not shown.
+    the advice is on, the one that decides. ``is_limit`` tells that ``prediction`` is that of the largest case of what
+    the script leaves open: its memory is the limit, and its time is not shown.
     """
 
     verdict: Verdict
