@@ -49,8 +49,8 @@ DEEPEP_CALL_S = 4e-5
 """Time of a dispatch or combine of DeepEP for 256 tokens on 8 GPUs of a node (42 to 55 us on H100, 50 to 63 on B200:
 aiconfigurator's tables of SGLang 0.5.12, 24 SMs)."""
 
-BESIDE_NIC_FRACTION = 0.85
-"""Share of the computation that goes on while dispatch and combine wait for NICs, beside another micro-batch.
+NIC_OVERLAP_FRACTION = 0.85
+"""Share of another micro-batch's computation that goes on while dispatch and combine wait for NICs.
 
 Their kernels occupy 20 (``moe_deepep_num_sms`` of Megatron Core's ``TransformerConfig``) of 132 to 148 multiprocessors.
 """
@@ -252,8 +252,8 @@ def _expert_parallel(
     share = model.moe_layers / model.layers
     sent = share * model.mlp_share if model.has_mixers else share
     one_pass = exchange(model, shares, machine)
-    beside = hiding_fraction(one_pass, software.ep_overlap)
-    return _hide(one_pass.times(sent * passes), share * beside * times.sparse.total)
+    hidden = hiding_fraction(one_pass, software.ep_overlap)
+    return _hide(one_pass.times(sent * passes), share * hidden * times.sparse.total)
 
 
 def hiding_fraction(exchanged: CollectiveTime, overlap: FloatColumn) -> FloatColumn:
@@ -264,7 +264,7 @@ def hiding_fraction(exchanged: CollectiveTime, overlap: FloatColumn) -> FloatCol
     if not any_of(overlap):
         return overlap
     waits_for_nic = maximum(1.0 - exchanged.hb / maximum(exchanged.nic, _SHORTEST_S), 0.0)
-    more = maximum(BESIDE_NIC_FRACTION - overlap, 0.0) * waits_for_nic
+    more = maximum(NIC_OVERLAP_FRACTION - overlap, 0.0) * waits_for_nic
     return overlap + when(overlap > 0, more)
 
 

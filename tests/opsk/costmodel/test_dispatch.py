@@ -10,8 +10,8 @@ import pytest
 from opsk.costmodel.collectives.hierarchical import CollectiveTime
 from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.time.communication import (
-    BESIDE_NIC_FRACTION,
     DEEPEP_CALL_S,
+    NIC_OVERLAP_FRACTION,
     SCATTERED_FRACTION,
     exchange,
     hiding_fraction,
@@ -77,7 +77,7 @@ def test_one_rank_sends_nothing(dispatcher: MoeDispatcher) -> None:
         (0.0, 0.25, 0.25),
         (1.0, 0.25, 0.25),
         # three quarters of the time it is NICs alone that are busy
-        (4.0, 0.25, 0.25 + 0.75 * (BESIDE_NIC_FRACTION - 0.25)),
+        (4.0, 0.25, 0.25 + 0.75 * (NIC_OVERLAP_FRACTION - 0.25)),
         (4.0, 0.95, 0.95),
         (4.0, 0.0, 0.0),
     ],
