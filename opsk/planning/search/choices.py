@@ -34,6 +34,8 @@ LIKE_WITHIN = 0.01
 """Plans of one kind within this of each other's expected speed are variants of one plan."""
 MAX_VARIANTS = 30_000
 """Plans that are evaluated at most to count the variants of one: a few hundredths of a second."""
+DEEP_PIPELINE = 32
+"""Stages beyond which few pipelines run: two of 27 published ones in ``docs/recipes.md`` have more (35 and 64)."""
 _OF_STATES = (Sharding.NONE, Sharding.ZERO1)
 _OF_WEIGHTS = (Sharding.ZERO2, Sharding.ZERO3)
 _ONE_BY_ONE = (SCHEDULES.index(Schedule.ONE_F_ONE_B),)
@@ -215,6 +217,7 @@ def count_features(plan: Plan, hb_domain_gpus: int) -> int:
     odd_batch = plan.micro_batch & (plan.micro_batch - 1) != 0
     rare = (
         plan.cp > 1,
+        plan.pp > DEEP_PIPELINE,
         plan.tp > hb_domain_gpus,
         plan.recompute_layers > 0,
         plan.first_stage_layers + plan.last_stage_layers > 0,

@@ -123,6 +123,8 @@ def test_a_part_of_a_space_has_the_plans_with_these_values_and_no_others():
         ({"tp": 8, "pp": 4}, 2),
         ({"tp": 16}, 3),
         ({"cp": 2}, 2),
+        ({"pp": 32}, 1),
+        ({"pp": 64}, 3),
         ({"tp": 2, "sharding": Sharding.ZERO3}, 3),
         ({"micro_batch": 3}, 1),
     ],
