@@ -1,7 +1,8 @@
 """``make demo``: a real Slurm in a box, four scripts submitted with ``sbatch``, and what opsk answers to each.
 
-Then what a node's exporter says of a job and of a GPU that fails, and a fabric with a cabling fault of each kind: what
-is wrong with it, where a job's ranks should go on it, and who takes over when one of its GPUs fails.
+Then what a node's exporter exports of a job and of a GPU that fails, a fabric with a cabling fault of each kind: what
+is wrong with it, where a job's ranks should go on it, who takes over when one of its GPUs fails; why a job died; and
+the fastest plan for a model. Of long answers the first lines are shown.
 
 Where the lab's programs are missing and cannot be installed, ``opsk check`` reads the same scripts against a fabric
 that was recorded from the lab.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,11 +42,22 @@ SCRIPTS = (
 PLAN, MISWIRED = EXAMPLES / "plans" / "llama3-70b-64.toml", EXAMPLES / "miswired.ibnetdiscover"
 ON_IT = ("--fabric", str(MISWIRED), "--nodes", "n[0-7]")
 FAILED = ("--failed", "gpu:n5/3", "--plan", str(PLAN), "--spares", "n8", "--slurm-release", "24.11")
-FABRIC = (
-    ("a fabric with cabling faults: what is wrong, and what it costs a job that runs there", "fabric", str(MISWIRED)),
-    ("where the ranks of a job go on it, compared with Slurm's own order", "place", str(PLAN), *ON_IT),
-    ("one of its GPUs has failed: who takes over, at what cost, by which commands", "remap", "-", *FAILED, *ON_IT),
+DEAD = EXAMPLES / "postmortem"
+EVIDENCE = ("--log", str(DEAD / "train-3.out"), "--kernel-log", f"n1={DEAD / 'n1.kern.log'}")
+SPACE = ("--model", "llama-3-70b", "--gpus", "64", "--cluster", "superpod-h100", "--global-batch", "128")
+WITHOUT_SLURM = (
+    (
+        "a fabric with cabling faults: what is wrong, and what it costs a job that runs there",
+        40,
+        "fabric",
+        str(MISWIRED),
+    ),
+    ("where the ranks of a job go on it, compared with Slurm's own order", 23, "place", str(PLAN), *ON_IT),
+    ("one of its GPUs has failed: who takes over, at what cost, by which commands", 28, "remap", "-", *FAILED, *ON_IT),
+    ("why a job died: its log and the kernel log of a node", 16, "postmortem", *EVIDENCE),
+    ("the fastest plans that a framework runs", 13, "plan", *SPACE),
 )
+"""What is shown of each, the first lines of the answer, and the command."""
 
 
 def main() -> int:
@@ -52,7 +65,7 @@ def main() -> int:
     packages = find_missing_packages()
     if not packages:
         print(INTRODUCTION)
-    failed = (show_without_lab(packages) if packages else show_with_lab()) + show_fabric()
+    failed = (show_without_lab(packages) if packages else show_with_lab()) + show_without_slurm()
     if not packages:
         print(
             '\nTo look around: .venv/bin/opsk lab up; eval "$(.venv/bin/opsk lab env)"; sinfo; sbatch examples/…',
@@ -100,13 +113,27 @@ def show_without_lab(packages: list[str]) -> int:
     return failed
 
 
-def show_fabric() -> int:
+def show_without_slurm() -> int:
     """Show what needs no Slurm; return how many commands failed."""
     failed = 0
-    for what, *command in FABRIC:
+    for what, lines, *command in WITHOUT_SLURM:
         title(what)
-        failed += call(*command) != 0
+        failed += show_first_lines(lines, *command) not in (ExitStatus.ANSWER, ExitStatus.BAD_NEWS)
     return failed
+
+
+def show_first_lines(lines: int, *arguments: str) -> int:
+    """Run an opsk command and show what is run and the first lines of its answer; return its exit status."""
+    print(f"$ {spell(*arguments)}", flush=True)
+    width = str(shutil.get_terminal_size((120, 24)).columns)
+    done = subprocess.run(
+        [*OPSK, *arguments], env={**os.environ, "COLUMNS": width}, stdout=subprocess.PIPE, text=True, check=False
+    )
+    answer = done.stdout.splitlines()
+    print("\n".join(answer[:lines]))
+    if len(answer) > lines:
+        print(f"… {len(answer) - lines} more lines: run the command to see them")
+    return done.returncode
 
 
 def find_missing_packages() -> list[str]:
@@ -138,8 +165,13 @@ def lab_status() -> dict[str, Any]:
 
 def call(*arguments: str) -> int:
     """Run an opsk command and show what is run."""
-    print(f"$ {' '.join(('opsk', *(argument.removeprefix(f'{ROOT}/') for argument in arguments)))}", flush=True)
+    print(f"$ {spell(*arguments)}", flush=True)
     return opsk(*arguments)
+
+
+def spell(*arguments: str) -> str:
+    """Return an opsk command as a person in the checkout would type it."""
+    return " ".join(("opsk", *(argument.replace(f"{ROOT}/", "") for argument in arguments)))
 
 
 def opsk(*arguments: str) -> int:

@@ -184,7 +184,7 @@ def _explain_confidence(score: _Score, total: float) -> str:
     others = max(total - score.odds - ODDS_OF_NO_FINDING, 0.0)
     against = f"{others:.2g} of other causes and " if others >= 0.005 else ""
     text = f"{score.odds:.2g} against {against}{ODDS_OF_NO_FINDING:g} of a cause that left no sign: {share:.1%}"
-    return text + (f", of which at most {_SURE:.1%} is said" if share > _SURE else "")
+    return text + (f", capped at {_SURE:.1%}" if share > _SURE else "")
 
 
 def _limit_confidence(candidate: Candidate) -> float:
