@@ -9,6 +9,10 @@ PYTHON ?= $(SYSTEM_PYTHON)
 VENV := .venv
 BIN := $(VENV)/bin
 
+# The tests and the demo start thousands of Python processes. Where byte code is not written, as some containers ask, each
+# compiles every module that it imports again, and most of their time goes into that.
+unexport PYTHONDONTWRITEBYTECODE
+
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
