@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opsk.app.doctor.finding import Finding, note, sound, unknown, wrong
-from opsk.app.doctor.http import fetch
 from opsk.app.doctor.slurm import (
     InstalledSlurm,
     check_installed_slurm,
     find_installed_slurm,
 )
+from opsk.app.site_pages import fetch
 from opsk.config import TopConfig, load_site
 from opsk.errors import InputError, OpskError, SlurmError, TelemetryError
 from opsk.hardware.catalog import cluster, names

@@ -10,6 +10,7 @@ COLLECTOR_SUCCESS = "opsk_collector_success"
 
 GPU_CLOCK_HERTZ = "opsk_gpu_clock_hertz"
 GPU_CLOCK_MAX_HERTZ = "opsk_gpu_clock_max_hertz"
+GPU_DRIVER_INFO = "opsk_gpu_driver_info"
 GPU_ECC_VOLATILE_ERRORS_TOTAL = "opsk_gpu_ecc_volatile_errors_total"
 GPU_ENERGY_JOULES_TOTAL = "opsk_gpu_energy_joules_total"
 GPU_FABRIC_FAULT = "opsk_gpu_fabric_fault"

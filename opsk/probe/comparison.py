@@ -19,6 +19,8 @@ from opsk.hardware.spec import ClusterSpec
 from opsk.probe.document import Collective, ProbeDocument
 from opsk.workload.plan import Attention, Precision, Software
 
+MAX_RATIO = 4.0
+"""A series that is farther from what the model expects says nothing of the GPU: a wrong unit, or a broken link."""
 LARGE_BYTES = 1 << 26
 """From this size on a copy is limited by bandwidth, not by its start [bytes]."""
 _KERNELS = {"flash": Attention.FLASH2, "cudnn": Attention.CUDNN}
@@ -73,7 +75,7 @@ def find_probe_cluster(document: ProbeDocument, site: ClusterSpec | None = None)
         if site.node.gpu.name != spec.name:
             raise InputError(
                 f"measured on {spec.name}, and {site.name} has {site.node.gpu.name}",
-                hint="probe a node of this cluster, or name another with --cluster",
+                hint=f"probe a node of {site.name}; the cluster is the one that opsk.toml, or --cluster, names",
             )
         return site
     clusters = [cluster(name) for name in names("cluster")]
@@ -101,6 +103,11 @@ def summarise_ratios(rows: tuple[Compared, ...]) -> dict[tuple[str, str], float]
     """Return the median of measured over expected, by part and series."""
     series = dict.fromkeys((row.part, row.series) for row in rows)
     return {key: median(row.ratio for row in rows if (row.part, row.series) == key) for key in series}
+
+
+def find_implausible(rows: tuple[Compared, ...]) -> dict[tuple[str, str], float]:
+    """Return the series that nothing should be fitted to, with the median of measured over expected of each."""
+    return {key: ratio for key, ratio in summarise_ratios(rows).items() if not 1 / MAX_RATIO <= ratio <= MAX_RATIO}
 
 
 def _build(spec: ClusterSpec, precision: Precision, efficiency: Efficiency) -> Machine:

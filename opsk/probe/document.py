@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from opsk.errors import InputError
 from opsk.units import MIB
@@ -13,6 +16,8 @@ MAX_BYTES = 16 * MIB
 """A document of all parts on 64 GPUs has some 100 kB."""
 MAX_SPREAD = 0.1
 """A measurement whose quartiles are farther apart was disturbed [ratio]."""
+FORMAT, VERSION = "opsk-probe", 1
+_HINT = "is this a file of opsk probe, of this release?"
 _MAX_REPORTED = 5
 Positive = Annotated[float, Field(gt=0, lt=1e18)]
 Share = Annotated[float, Field(ge=0, lt=1e6)]
@@ -185,14 +190,26 @@ def parse_probe(text: str | bytes, *, origin: str) -> ProbeDocument:
         It is torn, no measurement, or has values that nothing measures.
     """
     if len(text) > MAX_BYTES:
-        raise InputError(f"{origin}: larger than {MAX_BYTES} bytes", hint="is this a file of opsk probe?")
+        raise InputError(f"{origin}: larger than {MAX_BYTES} bytes", hint=_HINT)
     try:
         return ProbeDocument.model_validate_json(text)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False, include_context=False)
         if errors[0]["type"] == "json_invalid":
             raise InputError(f"{origin}: no whole JSON document", hint="was the job ended? submit it again") from error
-        wrong = [f"{'.'.join(map(str, item['loc'])) or 'document'}: {item['msg']}" for item in errors]
-        more = f"; and {len(wrong) - _MAX_REPORTED} more" if len(wrong) > _MAX_REPORTED else ""
-        hint = "is this a file of opsk probe?"
-        raise InputError(f"{origin}: {'; '.join(wrong[:_MAX_REPORTED])}{more}", hint=hint) from error
+        raise InputError(f"{origin}: {_describe_errors(text, errors)}", hint=_HINT) from error
+
+
+def _describe_errors(text: str | bytes, errors: Sequence[ErrorDetails]) -> str:
+    """Return in a line what is wrong with a document that is whole."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        return "no measurement of opsk probe"
+    if type(values.get("version")) is int and values["version"] != VERSION:
+        return f"a measurement in format {values['version']}, and this release reads format {VERSION}"
+    wrong = [f"{'.'.join(map(str, item['loc'])) or 'document'}: {item['msg']}" for item in errors]
+    more = f"; and {len(wrong) - _MAX_REPORTED} more" if len(wrong) > _MAX_REPORTED else ""
+    return f"{'; '.join(wrong[:_MAX_REPORTED])}{more}"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from opsk.app.doctor.http import fetch
 from opsk.app.events import read_pages
+from opsk.app.site_pages import fetch
 from opsk.config import TopConfig
 from opsk.errors import UnavailableError
 from opsk_tui.data.sources.prometheus.http import Access, Server

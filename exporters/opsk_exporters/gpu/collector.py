@@ -267,7 +267,7 @@ def _label(lost: LostGpu) -> str:
 def _add_node(families: Families, reading: GpuReading) -> None:
     """Add the metrics of all GPUs together: versions, which are up, what could not be read."""
     families.info(
-        "opsk_gpu_driver_info",
+        metric_names.GPU_DRIVER_INFO,
         "NVIDIA driver, NVML and the newest CUDA that the driver can run.",
         driver=reading.driver,
         nvml=reading.nvml,

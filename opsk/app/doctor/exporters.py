@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsk.app.doctor.finding import Finding, Site, note, sound, unknown, wrong
-from opsk.app.doctor.http import Response, fetch
 from opsk.app.doctor.slurm import DEADLINE_S, check_skew
+from opsk.app.site_pages import Response, fetch
 from opsk.config import TopConfig
 from opsk.errors import ConfigError, InputError, OpskError
 from opsk.hostlist import expand, fold

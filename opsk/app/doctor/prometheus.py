@@ -13,8 +13,8 @@ import yaml
 
 from opsk.app.doctor.exporters import ExporterScrape
 from opsk.app.doctor.finding import Finding, Site, note, sound, unknown, wrong
-from opsk.app.doctor.http import fetch
 from opsk.app.doctor.slurm import check_skew
+from opsk.app.site_pages import fetch
 from opsk.errors import LabError
 from opsk.hostlist import fold
 from opsk.lab.slurm_files import find_deploy_folder

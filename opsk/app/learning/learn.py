@@ -10,6 +10,7 @@ from typing import Any
 
 from opsk.app.inputs.named_inputs import load_efficiency
 from opsk.app.learning.document import build_document
+from opsk.app.learning.drivers import read_drivers
 from opsk.app.learning.fits import StoredFit, list_fits, lock_folder, publish_fit, read_undone_at
 from opsk.app.learning.nodes import SiteNodes, list_stored_nodes, read_nodes, read_probe, store_node
 from opsk.app.learning.store_jobs import StoreJobs, read_store_jobs, require_jobs
@@ -61,7 +62,7 @@ def fit_site(site: SiteConfig, probes: Sequence[Path], *, from_store: bool) -> L
     OpskError
         A measurement is unusable, or the store has no job that can be used.
     """
-    nodes = read_nodes(probes, (), site)
+    nodes = read_nodes(probes, (), site, read_drivers(site.top))
     jobs = require_jobs(_read_jobs(site, None)) if from_store else None
     return _fit(site, nodes, jobs, current=None)
 
@@ -81,7 +82,8 @@ def learn_and_publish(site: SiteConfig, probes: Sequence[Path], *, now: datetime
         read_nodes(probes, (), site)  # a wrong one is refused before any is kept
         for path in probes:
             store_node(folder, read_probe(path), path.read_text(encoding="utf-8"))
-        nodes = read_nodes((), list_stored_nodes(folder), site)
+        stored = list_stored_nodes(folder)
+        nodes = read_nodes((), stored, site, read_drivers(site.top) if stored else {})
         fits = list_fits(folder)
         jobs = _read_jobs(site, fits[0] if fits else None)
         result = _fit(site, nodes, jobs, current=_load_current(folder) if fits else None)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -20,8 +20,9 @@ from opsk.text import escape, format_share
 NODES = "nodes"
 MAX_NODES = 20
 """Number of documents that are kept and read."""
-DRIVER_FILE = Path("/sys/module/nvidia/version")
-"""Version of the loaded driver of this host."""
+OTHER_DRIVER_WEIGHT = 0.25
+"""Weight of a measurement with a driver that no node has any more: its kernels and limits may be others."""
+NO_DRIVERS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,9 @@ def store_node(folder: Path, document: ProbeDocument, text: str) -> None:
     replace_file(folder / NODES / f"{name}.json", text)
 
 
-def read_nodes(named: Sequence[Path], stored: Sequence[Path], site: SiteConfig) -> SiteNodes:
+def read_nodes(
+    named: Sequence[Path], stored: Sequence[Path], site: SiteConfig, drivers: Mapping[str, int] = NO_DRIVERS
+) -> SiteNodes:
     """Return the measured nodes that a fit can use.
 
     Parameters
@@ -76,6 +79,8 @@ def read_nodes(named: Sequence[Path], stored: Sequence[Path], site: SiteConfig) 
         Files that a user named: a wrong one is an error.
     stored
         Files of the folder of learning: a wrong one is passed over, with a warning.
+    drivers
+        How many nodes have each driver; empty where no node was read.
 
     Raises
     ------
@@ -96,7 +101,7 @@ def read_nodes(named: Sequence[Path], stored: Sequence[Path], site: SiteConfig) 
             if path in named:
                 raise
             warnings.append(f"not used: {error.message}")
-    usable = _drop_outdated(read, warnings)
+    usable = [_judge_driver(item, drivers, warnings) for item in _drop_outdated(read, warnings)]
     for item in usable:
         warnings += list_warnings(item.document)
     return SiteNodes(measurements=tuple(usable), warnings=tuple(dict.fromkeys(warnings)))
@@ -139,18 +144,20 @@ def list_warnings(document: ProbeDocument) -> list[str]:
         warnings.append(f"{gpu}: heat held the clock down in {share} of the measurements: they count less")
     if document.disturbed:
         warnings.append(f"{gpu}: {document.disturbed} measurements varied by more than 10 %: they count less")
-    loaded = read_driver()
-    if loaded and document.machine.driver and loaded != document.machine.driver:
-        warnings.append(
-            f"{gpu}: measured with driver {escape(document.machine.driver)}, and this host has {escape(loaded)}: "
-            "probe a node again if the cluster's driver has changed"
-        )
     return warnings
 
 
-def read_driver(path: Path = DRIVER_FILE) -> str:
-    """Return the version of this host's NVIDIA driver; empty where none is loaded."""
-    try:
-        return path.read_text(encoding="ascii").strip()[:100]
-    except (OSError, UnicodeDecodeError):
-        return ""
+def _judge_driver(item: NodeMeasurement, drivers: Mapping[str, int], warnings: list[str]) -> NodeMeasurement:
+    """Return a measurement with its weight, which is less where nodes have another driver and none has its own."""
+    document = item.document
+    measured, usual = document.machine.driver, max(drivers, key=lambda driver: drivers[driver], default="")
+    if not measured or drivers.get(measured, 0) >= drivers.get(usual, 0):
+        return item
+    nodes = sum(drivers.values())
+    who = f"{drivers[usual]} of {nodes} nodes have" if nodes > 1 else "the node that answers has"
+    text = f"{escape(document.machine.gpu)}: measured with driver {escape(measured)}, and {who} {escape(usual)}"
+    if measured in drivers:
+        warnings.append(text)
+        return item
+    warnings.append(f"{text}: it counts less; probe a node again")
+    return replace(item, weight=OTHER_DRIVER_WEIGHT)

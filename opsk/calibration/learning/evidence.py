@@ -59,10 +59,11 @@ class MeasuredJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMeasurement:
-    """The document of a measured node, and the cluster that the node is of."""
+    """The document of a measured node, the cluster that the node is of, and how much it counts, up to 1."""
 
     document: ProbeDocument
     cluster: ClusterSpec
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

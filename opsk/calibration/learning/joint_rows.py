@@ -21,7 +21,7 @@ from opsk.calibration.learning.evidence import MeasuredJob, NodeMeasurement
 from opsk.calibration.learning.probe_steps import DISTURBED_WEIGHT, ProbeSteps
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.table import BoolColumn, FloatColumn
-from opsk.probe.comparison import Compared, compare
+from opsk.probe.comparison import Compared, compare, find_implausible
 from opsk.probe.document import MAX_SPREAD, ProbeDocument
 
 PROBE_LOG_SIGMA = 0.05
@@ -36,7 +36,10 @@ MIN_LOAD_FACTOR = 0.7
 
 
 class NodeRows:
-    """The compared values of measured nodes, prepared for repeated comparison."""
+    """The compared values of measured nodes, prepared for repeated comparison.
+
+    ``warnings`` name the series that no GPU of the kind reaches: they are left out.
+    """
 
     def __init__(self, measurements: Sequence[NodeMeasurement], base: Efficiency) -> None:
         self.measurements = tuple(measurements)
@@ -44,8 +47,14 @@ class NodeRows:
         architectures: list[str] = []
         weights: list[float] = []
         load_logs: list[float] = []
+        usable: list[bool] = []
+        warnings: list[str] = []
         for measurement in self.measurements:
-            rows = compare(measurement.document, measurement.cluster, base)
+            compared = compare(measurement.document, measurement.cluster, base)
+            implausible = find_implausible(compared)
+            warnings += [_describe_implausible(measurement, *item) for item in implausible.items()]
+            usable += [(row.part, row.series) not in implausible for row in compared]
+            rows = [row for row in compared if (row.part, row.series) not in implausible]
             quality = _list_weights(measurement.document, [(row.part, row.label, row.series) for row in rows])
             counts = Counter((row.part, row.series) for row in rows)
             parts += rows
@@ -53,10 +62,12 @@ class NodeRows:
             load_logs += [load_log if row.part in ("matmul", "attention") else 0.0 for row in rows]
             architectures += [measurement.cluster.node.gpu.architecture] * len(rows)
             weights += [
-                SERIES_WEIGHTS[row.part] * share / counts[row.part, row.series]
+                measurement.weight * SERIES_WEIGHTS[row.part] * share / counts[row.part, row.series]
                 for row, share in zip(rows, quality, strict=True)
             ]
         self.series = tuple((row.part, row.series) for row in parts)
+        self.warnings = tuple(warnings)
+        self._usable: BoolColumn = np.array(usable, dtype=np.bool_)
         self._load_logs: FloatColumn = np.array(load_logs, dtype=np.float64)
         self.architectures = tuple(architectures)
         self.weights: FloatColumn = np.array(weights, dtype=np.float64)
@@ -72,8 +83,16 @@ class NodeRows:
             for measurement in self.measurements
             for row in compare(measurement.document, measurement.cluster, efficiency)
         ]
-        result: FloatColumn = np.log(np.array(ratios, dtype=np.float64)) + self._load_logs
+        result: FloatColumn = np.log(np.array(ratios, dtype=np.float64)[self._usable]) + self._load_logs
         return result
+
+
+def _describe_implausible(measurement: NodeMeasurement, key: tuple[str, str], ratio: float) -> str:
+    document = measurement.document
+    return (
+        f"{document.machine.gpu} at {document.measured_at}: {' '.join(key)} is {ratio:.2g} times what opsk expects, "
+        "not used"
+    )
 
 
 def _compute_load_log(document: ProbeDocument) -> float:

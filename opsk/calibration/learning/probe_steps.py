@@ -59,7 +59,7 @@ def _list_jobs(measurement: NodeMeasurement) -> Iterator[tuple[MeasuredJob, floa
     """Yield the steps of a node with their weights."""
     document, cluster = measurement.document, measurement.cluster
     counts = Counter(row.variant for row in document.training)
-    quality = compute_quality(document)
+    quality = measurement.weight * compute_quality(document)
     for row in document.training:
         described = describe_step(row)
         if described is None or described[1].gpus > cluster.gpus:

@@ -76,7 +76,13 @@ def learn_site(
         changes=changes,
         time_left_out=times.left_out if times is not None else None,
         memory_left_out=peaks.left_out if peaks is not None else None,
-        warnings=(*warnings, *step_warnings, *(times.warnings if times else ()), *(peaks.warnings if peaks else ())),
+        warnings=(
+            *warnings,
+            *nodes.warnings,
+            *step_warnings,
+            *(times.warnings if times is not None else ()),
+            *(peaks.warnings if peaks is not None else ()),
+        ),
     )
     if not fit.is_taken:
         return fit
@@ -178,9 +184,9 @@ def _describe(
 ) -> str:
     """Describe what a fit was made from, in one line."""
     parts = []
-    if time.is_taken:
+    if time.is_taken and time.jobs:
         parts.append(f"the times of {time.jobs} jobs of this site")
-    if memory.is_taken:
-        parts.append(f"the memory of {memory.jobs}")
-    parts += [f"a measured node of {item.cluster.node.gpu.name}" for item in measurements if time.is_taken]
+    if memory.is_taken and memory.jobs:
+        parts.append(f"the memory of {memory.jobs} jobs of this site")
+    parts += [f"a measured node of {item.cluster.node.gpu.name}" for item in measurements]
     return f"{', '.join(parts)}; from the fit to {base.fit}"[:MAX_DESCRIPTION]

@@ -15,7 +15,7 @@ from opsk.cli.probe.page import describe_machine, render_page
 from opsk.config import load_site
 from opsk.errors import OpskError, UnavailableError
 from opsk.probe.batch_script import read_program, write_batch_script
-from opsk.probe.comparison import Compared, compare, find_probe_cluster, summarise_ratios
+from opsk.probe.comparison import Compared, compare, find_implausible, find_probe_cluster, summarise_ratios
 from opsk.probe.document import ProbeDocument
 from opsk.text import escape, format_share
 
@@ -73,6 +73,10 @@ def probe(
     rows: tuple[Compared, ...] = ()
     try:
         rows = _compare(document, cluster)
+        warnings += [
+            f"{escape(' '.join(key))} is {ratio:.2g} times what opsk expects: opsk calibrate does not use it"
+            for key, ratio in find_implausible(rows).items()
+        ]
     except OpskError as error:
         warnings.append(f"not compared: {error.message}")
     if html is not None:

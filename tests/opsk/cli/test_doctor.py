@@ -16,9 +16,9 @@ from opsk.app.doctor.checks import check_lua
 from opsk.app.doctor.configuration import check_store
 from opsk.app.doctor.exporters import check_exporters, find_exporter_urls, scrape_exporters
 from opsk.app.doctor.finding import Finding, Level, Site
-from opsk.app.doctor.http import fetch
 from opsk.app.doctor.prometheus import check_prometheus
 from opsk.app.doctor.slurm import InstalledSlurm, check_skew
+from opsk.app.site_pages import fetch
 from opsk.cli.doctor import doctor
 from opsk.config import SiteConfig
 from opsk.errors import InputError

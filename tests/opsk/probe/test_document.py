@@ -29,14 +29,15 @@ def test_what_heat_held_down_and_what_varied_is_counted() -> None:
     [
         (json.dumps(probe_document())[:-100], "p.json: no whole JSON document"),
         ("", "no whole JSON document"),
-        ("[]", "document: "),
-        ('{"format": "other"}', "format: "),
-        (json.dumps(probe_document(version=2)), "version: "),
+        ("[]", "p.json: no measurement of opsk probe"),
+        ('{"format": "other"}', "p.json: no measurement of opsk probe"),
+        (json.dumps(probe_document(version=2)), "a measurement in format 2, and this release reads format 1"),
+        (json.dumps(probe_document(version="new")), "version: "),
         (json.dumps(probe_document(launch=[{"gap_s": -1.0}])), "launch.0.gap_s: "),
         (json.dumps(probe_document(launch=[{"gap_s": 1e300}])), "launch.0.gap_s: "),
         (" " * (MAX_BYTES + 1), "larger than"),
     ],
-    ids=["torn", "empty", "a list", "another format", "a newer version", "negative", "absurd", "huge"],
+    ids=["torn", "empty", "a list", "another format", "a newer version", "no version", "negative", "absurd", "huge"],
 )
 def test_a_file_that_is_no_measurement_is_refused(text: str, message: str) -> None:
     with pytest.raises(InputError) as refused:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opsk.app.learning.nodes import list_stored_nodes, read_driver, read_nodes, read_probe, store_node
+from opsk.app.learning.nodes import list_stored_nodes, read_nodes, read_probe, store_node
 from opsk.config import SiteConfig
 from opsk.errors import InputError
 from tests.fakes.probe_documents import LOADED, probe_document
@@ -61,7 +61,20 @@ def test_a_kept_document_is_read_again(tmp_path: Path) -> None:
     assert len(read_nodes((), [stored], SITE).measurements) == 1
 
 
-def test_the_driver_of_this_host_is_read_where_there_is_one(tmp_path: Path) -> None:
-    assert read_driver(tmp_path / "none") == ""
-    (tmp_path / "version").write_text("570.1\n", encoding="ascii")
-    assert read_driver(tmp_path / "version") == "570.1"
+@pytest.mark.parametrize(
+    ("drivers", "weight", "said"),
+    [
+        ({}, 1.0, []),
+        ({"570.1": 3, "550.54": 3}, 1.0, []),
+        ({"580.2": 5, "570.1": 1}, 1.0, ["measured with driver 570.1, and 5 of 6 nodes have 580.2"]),
+        ({"580.2": 6}, 0.25, ["measured with driver 570.1, and 6 of 6 nodes have 580.2: it counts less"]),
+        ({"580\x1b[2": 1}, 0.25, ["and the node that answers has 580\\x1b[2: it counts less"]),
+    ],
+)
+def test_a_driver_that_no_node_has_any_more_counts_less(
+    tmp_path: Path, drivers: dict[str, int], weight: float, said: list[str]
+) -> None:
+    nodes = read_nodes([write(tmp_path / "p.json")], (), SITE, drivers)
+    assert [item.weight for item in nodes.measurements] == [weight]
+    assert [text for text in said if any(text in warning for warning in nodes.warnings)] == said
+    assert len(nodes.warnings) == len(said)

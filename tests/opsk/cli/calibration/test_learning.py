@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 from opsk.app.inputs.named_inputs import load_efficiency
 from opsk.cli.main import opsk
 from opsk.costmodel.efficiency.default import DEFAULT
+from opsk.errors import InputError
 from opsk.store.database.engine import open_store
 from opsk.store.records.advice import AdviceGiven
 from opsk.store.records.jobs import JobSeen
@@ -61,7 +63,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     DirectWriter(open_store(url)).write(build_jobs(6, 8.6))
     (tmp_path / "opsk.toml").write_text(
         f'cluster = "superpod-h100"\nstore.url = "{url}"\n'
-        f'[learning]\nenabled = true\nfolder = "{tmp_path / "learned"}"\n',
+        f'top.exporter_port = 0\n[learning]\nenabled = true\nfolder = "{tmp_path / "learned"}"\n',
         encoding="utf-8",
     )
     monkeypatch.setenv("OPSK_CONFIG", str(tmp_path / "opsk.toml"))
@@ -117,6 +119,66 @@ def test_a_store_without_jobs_publishes_nothing(site: Path) -> None:
     document = json.loads(result.stdout)
     assert (document["is_taken"], document["published"]) == (False, None)
     assert "no job" in document["time"]["why_not"]
+
+
+MACHINE = probe_document()["machine"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (json.dumps(probe_document())[:900], "no whole JSON document"),
+        ("", "no whole JSON document"),
+        ("[]", "no measurement of opsk probe"),
+        (json.dumps({"format": "other"}), "no measurement of opsk probe"),
+        (json.dumps(probe_document(version=2)), "a measurement in format 2, and this release reads format 1"),
+        (json.dumps(probe_document(took_s=-1.0)), "took_s: Input should be greater than or equal to 0"),
+        (json.dumps(probe_document(machine={**MACHINE, "gpu": "NVIDIA A100-SXM4-80GB"})),
+         "measured on a100-sxm-80gb, and superpod-h100 has h100-sxm"),
+        (json.dumps(probe_document(machine={**MACHINE, "gpu": "\x1b[1mBlorb"})), r"unknown GPU '\x1b[1mBlorb'"),
+        (json.dumps(probe_document(machine={**MACHINE, "device": "cpu"})), "measured on processors"),
+    ],
+)  # fmt: skip
+def test_a_measurement_that_cannot_be_used_is_one_line_and_changes_nothing(site: Path, text: str, said: str) -> None:
+    (site / "wrong.json").write_text(text, encoding="utf-8")
+    runner = CliRunner()
+    for arguments in (("--probe", "wrong.json", "--output", "out.toml"), ("--learn", "--probe", "wrong.json")):
+        named = [str(site / word) if "." in word else word for word in arguments]
+        error = runner.invoke(opsk, ["calibrate", *named]).exception
+        assert isinstance(error, InputError)
+        assert error.message.startswith(f"{site / 'wrong.json'}: {said}"), error.message
+        assert "\n" not in error.message
+    assert not (site / "out.toml").exists()
+    assert not (site / "learned" / "nodes").exists()
+
+
+def test_doubtful_measurements_are_named_and_used_less_or_not_at_all(site: Path) -> None:
+    slow = [{**row, "is_throttled": True, "flop_per_s": 1e3} for row in probe_document()["matmul"]]
+    (site / "probe.json").write_text(json.dumps(probe_document(matmul=slow)), encoding="utf-8")
+    result = run("--probe", site / "probe.json", "--json")
+    warnings = json.loads(result.stdout)["warnings"]
+    assert result.return_value == 0
+    assert warnings[0] == "NVIDIA H100 80GB HBM3: heat held the clock down in 40% of the measurements: they count less"
+    assert warnings[1].endswith(": matmul bf16 is 1.7e-12 times what opsk expects, not used")
+    moved = {item["name"]: item["after"] / item["before"] for item in json.loads(result.stdout)["changes"]}
+    assert "links.hb_fraction" in moved
+    assert moved.get("gpu.hopper.matmul_fraction", 1.0) > 0.9, "attention alone moves it"
+
+
+def test_invented_step_times_are_named_with_their_owner_and_do_not_count(site: Path) -> None:
+    records = build_jobs(12, 8.6)
+    invented = {str(number) for number in range(1, 12, 3)}  # those of user1
+    (site / "opsk.db").unlink()
+    DirectWriter(open_store(f"sqlite:///{site / 'opsk.db'}")).write([
+        replace(item, step_s=0.05 * item.step_s) if isinstance(item, Measured) and item.job in invented else item
+        for item in records
+    ])  # fmt: skip
+    result = run("--probe", site / "probe.json", "--from-store")
+    assert result.return_value == 0
+    assert "! user1: job" in result.stdout
+    assert "with 0.05 times the predicted step time" in result.stdout
+    assert "and 1 more (out of the prior's reach, not used)" in result.stdout
+    assert "the times of 8 jobs of this site" in result.stdout
 
 
 def test_a_table_of_runs_is_not_mixed_with_it(site: Path) -> None:
