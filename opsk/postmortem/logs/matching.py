@@ -28,7 +28,7 @@ TRIED_AGAIN = re.compile(
     r"\b(?:(?<!exceeded error )re-?try(?:ing)?\b(?! (?:count )?(?:exceeded|between))|retry loop"
     r"|(?<!and )(?<!then )try(?:ing)? again"
     r"|attempt \d+ (?:of|/)|\(\d+ of \d+\)"
-    r"|falling back|continuing (?:on|with)|will be ignored|ignoring|Exception ignored)",
+    r"|falling back|continuing (?:on|with)|will be ignored|ignoring|Exception ignored)|^\W{0,3}skip(?:ped|ping)?\b",
     re.IGNORECASE,
 )
 """The program goes on after what such a line tells of; the same without these words may have ended it."""

@@ -39,6 +39,12 @@ _ECHOED = re.compile(r"(?:\+{1,6} |declare -x |export )|[A-Z_][A-Z0-9_]{2,80}=")
 _SURVIVED_BY_SCRIPTS = ("shell.not_found", "shell.module_unknown")
 _IN_SCRIPT = re.compile(r": line \d{1,6}: |Lmod|[Mm]odule|Conda|Environment")
 _SCRIPT_GOES_ON_BYTES = 8192
+_SETS_UP = re.compile(
+    r": line \d{1,6}: (?:(?:cd|module|ml|source|conda|mamba|micromamba|pushd|ulimit|nvidia-smi|lscpu|numactl|ccache)\b"
+    r"|\S{0,200}(?:activate|\.sh|\.bashrc|profile): No such file)"
+)
+_SET_UP_GOES_ON_LINES = 10
+"""A command that only prepares is not what the job was for: this many lines below it were printed by something else."""
 _NUMBER = re.compile(r"-?\d{1,4}\b")
 _HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,63}$")
 
@@ -293,6 +299,9 @@ def _goes_on(piece: Piece, line: LogLine) -> bool:
     """Return whether much follows what a shell says of one of its script's lines: without ``set -e`` it goes on."""
     if not _IN_SCRIPT.search(line.text):
         return False
+    below = piece.data[line.end : line.end + _SCRIPT_GOES_ON_BYTES]
+    if _SETS_UP.search(line.text) and below.count(b"\n") > _SET_UP_GOES_ON_LINES:
+        return True
     return len(piece.data) - line.end >= _SCRIPT_GOES_ON_BYTES or not piece.is_near_end
 
 

@@ -41,6 +41,12 @@ _PROGRAM_TYPES = frozenset(
      "UnicodeDecodeError", "UnicodeEncodeError", "RecursionError", "StopIteration", "IndentationError", "SyntaxError")
 )  # fmt: skip
 """Whatever words they have: the program's own faults."""
+_TRANSFER_TYPES = frozenset(
+    ("IncompleteRead", "ProtocolError", "ChunkedEncodingError", "RemoteDisconnected", "ContentDecodingError",
+     "ReadTimeout", "ReadTimeoutError", "ServerDisconnectedError", "ClientPayloadError", "SSLEOFError", "URLError",
+     "ContentTooShortError")
+)  # fmt: skip
+"""http.client, urllib, urllib3, requests and aiohttp: a transfer that broke off is no setting, whatever it expected."""
 _UNKNOWN_SETTING = re.compile(
     r"(?:(?:Arg(?:ument)?s|Config\w*|Settings|Options|Trainer)\.|(?<![\w.]))__init__\(\) got an unexpected"
 )
@@ -135,7 +141,8 @@ def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
     if by_words is not None and kind not in _PROGRAM_TYPES:
         return replace(finding, failure=by_words)
     is_of_program = (
-        (kind in _PROGRAM_TYPES and not _UNKNOWN_SETTING.search(message))
+        kind in _TRANSFER_TYPES
+        or (kind in _PROGRAM_TYPES and not _UNKNOWN_SETTING.search(message))
         or any(words.search(message) for words in (_GPU_API, _PROGRAM_WORDS))
         or _is_of_operator(finding)
     )

@@ -226,3 +226,56 @@ def test_words_alone_make_an_exception_of_settings_less_sure(tmp_path: Path) -> 
         )
         == "software"
     )
+
+
+@pytest.mark.parametrize("signal", ["Terminated", "Killed"])
+def test_newer_slurm_names_the_signal_of_scancel(signal: str, tmp_path: Path) -> None:
+    """Slurm src/slurmd/slurmstepd/req.c: the daemon's own clock stands before the line."""
+    line = f"[2026-01-05T10:10:08.573] error: {cancelled(4711, f' DUE to SIGNAL {signal}')[19:]}"
+    assert named(explained(tmp_path, NOISE + line)) == "cancelled"
+    failed = "srun: error: gpu012: task 1: Exited with exit code 1\nsrun: Terminating StepId=4711.0\n"
+    step = line.replace("JOB 4711", "STEP 4711.0")
+    assert named(explained(tmp_path, raised("KeyError", "'a'") + failed + step)) == "software"
+
+
+@pytest.mark.parametrize(
+    "says",
+    ["line 9: cd: runs/x: No such file or directory", "line 4: /opt/venv/bin/activate: No such file or directory"],
+)
+def test_a_script_goes_on_sooner_after_a_command_that_only_prepares(says: str, tmp_path: Path) -> None:
+    line, few = f"/var/spool/slurmd/job4711/slurm_script: {says}\n", "saved a shard\n"
+    assert named(explained(tmp_path, line + 20 * few)) == ""
+    assert named(explained(tmp_path, line + few)) == "config"
+    assert named(explained(tmp_path, line.replace(says, "line 9: python: command not found") + 20 * few)) == "config"
+
+
+def test_a_symbol_that_is_named_and_raised_by_nobody_ended_nothing(tmp_path: Path) -> None:
+    says = "/opt/venv/lib/bitsandbytes/lib_cpu.so: undefined symbol: cadam32bit_grad_fp32"
+    assert named(explained(tmp_path, f"{says}\n")) == ""
+    assert named(explained(tmp_path, f"ImportError: {says}\n")) == "config"
+    assert named(explained(tmp_path, f"python: symbol lookup error: {says}\n")) == "config"
+
+
+def test_a_program_that_skips_what_does_not_fit_goes_on(tmp_path: Path) -> None:
+    skipped = "[skip 311] CUDA out of memory. Tried to allocate 4.62 GiB. GPU 0 has a total capacity of 23.46 GiB\n"
+    assert named(explained(tmp_path, skipped + NOISE)) == ""
+    assert named(explained(tmp_path, skipped + raised("OSError", "[Errno 122] Disk quota exceeded"))) == "storage"
+
+
+def test_a_transfer_that_broke_off_is_no_setting(tmp_path: Path) -> None:
+    text = raised("http.client.IncompleteRead", "IncompleteRead(4835 bytes read, 5405 more expected)")
+    assert named(explained(tmp_path, text)) == "software"
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "collect2: error: ld returned 1 exit status\nmake: *** [makefile:8: build/main] Error 1",
+        "ninja: build stopped: subcommand failed.",
+        "/usr/include/a.h:3:10: fatal error: b.h: No such file or directory\ncompilation terminated.",
+        '12 errors detected in the compilation of "/home/u/ops/grid.cu".',
+        "-- Configuring incomplete, errors occurred!",
+    ],
+)
+def test_what_could_not_be_built_is_the_configuration_s(says: str, tmp_path: Path) -> None:
+    assert named(explained(tmp_path, f"{says}\n")) == "config"

@@ -249,10 +249,6 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         f"slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT {_AT} DUE TO TASK FAILURE ***",
         "DUE TO TASK FAILURE",
     ),
-    "slurm.step_signal": (
-        f"slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT {_AT} DUE to SIGNAL Terminated ***",
-        "DUE to SIGNAL",
-    ),
     "slurm.cancelled": (
         f"slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT {_AT} ***",
         f"*** JOB 12 ON n1 CANCELLED AT {_AT} DUE TO TIME LIMIT ***",
@@ -393,6 +389,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "kernel.amdgpu": (
         "amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!",
         "[drm] amdgpu kernel modesetting enabled.",
+    ),
+    "build.failed": (
+        "make: *** [makefile:8: build/main] Error 1",
+        "make: *** [clean] Error 1 (ignored)",
     ),
     "build.toolchain": (
         "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.",
