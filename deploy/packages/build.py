@@ -48,7 +48,7 @@ def build(root: Path, out: Path, cache: Path, epoch: int, level: int = MAX_LEVEL
     epoch
         Time that all files get [s since 1970].
     level
-        How hard to compress, 1 to 9.
+        How hard to compress, 1 to 9; 0 stores the tree as it is.
     """
     out.mkdir(parents=True, exist_ok=True)
     for old in (*out.glob("opsk[-_]*"), out / "SHA256SUMS"):
@@ -95,7 +95,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of what is built")
     parser.add_argument("--cache", type=Path, default=ROOT / "build" / "wheels", help="folder of fetched wheels")
     parser.add_argument(
-        "--level", type=int, default=MAX_LEVEL, choices=range(1, MAX_LEVEL + 1), help="how hard to compress"
+        "--level", type=int, default=MAX_LEVEL, choices=range(MAX_LEVEL + 1), help="how hard to compress"
     )
     chosen = parser.parse_args()
     try:

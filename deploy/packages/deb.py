@@ -37,7 +37,7 @@ def build(stage: Path, out: Path, described: Description, epoch: int, level: int
         script.chmod(0o755)
     same_everywhere(control, epoch)
     call(
-        *("dpkg-deb", "--root-owner-group", "-Zzstd", f"-z{level}", "--build", stage, package),
+        *("dpkg-deb", "--root-owner-group", "-Zzstd", f"-z{max(level, 1)}", "--build", stage, package),
         more={"SOURCE_DATE_EPOCH": str(epoch)},
     )
     shutil.rmtree(control)

@@ -104,7 +104,7 @@ def snapshot(root: Path, folder: Path) -> Path:
 def build(source: Path, out: Path, wheels: Path, environment: Mapping[str, str], umask: int = 0o022) -> None:
     """Build a release, or skip where the wheels of the lock cannot be fetched."""
     done = subprocess.run(
-        [sys.executable, "-m", "deploy.packages.build", "--out", out, "--cache", wheels, "--level", "1"],
+        [sys.executable, "-m", "deploy.packages.build", "--out", out, "--cache", wheels, "--level", "0"],
         cwd=source,
         env={**os.environ, **environment},
         umask=umask,

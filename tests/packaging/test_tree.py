@@ -78,6 +78,10 @@ def test_every_library_that_it_brings_can_be_imported(tree: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_tests_of_libraries_are_left_out(tree: Path) -> None:
+    assert [path for path in tree.rglob("tests") if path.is_dir()] == []
+
+
 def test_python_modules_of_the_user_are_not_taken(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise SystemExit('the wrong click')\n", encoding="utf-8")
     done = run(tree / "bin" / "opsk", "--version", folder=tmp_path, PYTHONPATH=str(tmp_path), PYTHONHOME="/nonexistent")
