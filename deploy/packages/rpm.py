@@ -30,8 +30,8 @@ MACROS = {
     "source_date_epoch_from_changelog": "0",
 }
 
-# rpmbuild notes the type of each file, which has a meaning for ELF files only: a 64-bit system prefers theirs. To try all
-# of libmagic's list (magic(5)) takes most of the build.
+# rpmbuild notes the type of each file, which has a meaning for ELF files only: a 64-bit system prefers theirs. To try
+# all of libmagic's list (magic(5)) takes most of the build.
 MAGIC = r"""
 0 string \177ELF\001 ELF 32-bit
 0 string \177ELF\002 ELF 64-bit
