@@ -75,6 +75,38 @@ class History:
     memory: MemoryEstimate | None
     findings: tuple[Finding, ...]
 
+    @property
+    def states_memory(self) -> bool:
+        """Whether the runs show how much memory this submission needs."""
+        return self.memory is not None and self.memory.expected_bytes is not None
+
+
+def summarise_program(
+    same_script: Sequence[PastRun],
+    same_command: Sequence[PastRun],
+    submission: Submission,
+    *,
+    gpu: RequestedGpu,
+    time_limit_s: float | None = None,
+    account: str = "",
+) -> History | None:
+    """Return what earlier runs mean for a submission: those of its script, else those of its command too.
+
+    The runs of the same command in scripts with more or fewer flags count where those of the script do not show how
+    much memory the submission needs. Parameters are those of `summarise`.
+    """
+    of_script = summarise(same_script, submission, gpu=gpu, time_limit_s=time_limit_s, account=account)
+    if of_script is not None and of_script.states_memory:
+        return of_script
+    runs = {(run.job, run.ended_at_s): run for run in (*same_script, *same_command)}
+    if len(runs) == len(same_script):
+        return of_script
+    of_command = summarise(
+        list(runs.values()), submission, gpu=gpu, time_limit_s=time_limit_s, is_same_script=False, account=account
+    )
+    is_better = of_command is not None and of_command.states_memory
+    return of_command if is_better or of_script is None else of_script
+
 
 def summarise(
     runs: Sequence[PastRun],
@@ -132,7 +164,13 @@ def _judge_memory(memory: MemoryEstimate, gpu: RequestedGpu, subject: str, whose
     on = ", ".join(dict.fromkeys(_name_gpu(run) for run in runs if run.gpu_type))
     count = "last run" if len(runs) == 1 else f"last {len(runs)} runs"
     text = f"{whose}{count} of {subject} peaked at {as_gib(middle):.1f} GiB a GPU{f' on {on}' if on else ''}{spread}"
-    if memory.changes or memory.expected_bytes is None or memory.low_bytes is None or memory.high_bytes is None:
+    if memory.expected_bytes is None and gpu.capacity_bytes is not None and peaks[0] > gpu.capacity_bytes:
+        is_share = _may_preallocate(runs)
+        return Finding(
+            kind=FindingKind.MEMORY, text=text if is_share else f"{text}, more than {_name_requested(gpu)} has",
+            is_warning=not is_share,
+        )  # fmt: skip
+    if memory.changes or memory.expected_bytes is None:
         return Finding(kind=FindingKind.MEMORY, text=text)
     ending, is_warning = _judge_fit(memory, gpu, runs)
     return Finding(kind=FindingKind.MEMORY, text=text + ending, is_warning=is_warning)
@@ -143,7 +181,7 @@ def _judge_fit(memory: MemoryEstimate, gpu: RequestedGpu, runs: Sequence[PastRun
     capacity = gpu.capacity_bytes
     if capacity is None or memory.low_bytes is None or memory.high_bytes is None:
         return "", False
-    name = f"{escape(gpu.name)} ({as_gib(capacity):.1f} GiB)" if gpu.name else f"GPUs of {as_gib(capacity):.1f} GiB"
+    name = _name_requested(gpu)
     if memory.low_bytes > capacity:
         if _may_preallocate(runs):
             return f": may not fit into {name}, unless it takes whatever memory there is", True
@@ -151,6 +189,11 @@ def _judge_fit(memory: MemoryEstimate, gpu: RequestedGpu, runs: Sequence[PastRun
     if memory.high_bytes > TIGHT_RATIO * capacity and not _may_preallocate(runs):
         return f": tight in {name}", True
     return "", False
+
+
+def _name_requested(gpu: RequestedGpu) -> str:
+    size = f"{as_gib(gpu.capacity_bytes or 0.0):.1f} GiB"
+    return f"{escape(gpu.name)} ({size})" if gpu.name else f"a GPU of {size}"
 
 
 def _may_preallocate(runs: Sequence[PastRun]) -> bool:

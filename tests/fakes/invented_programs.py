@@ -52,6 +52,7 @@ class InventedJob:
     directory: str
     gpu_type: str
     gpus: int
+    size: int
     is_repeated: bool
     has_failed: bool
     memory_bytes: float = field(repr=False)
@@ -103,7 +104,7 @@ def invent_jobs(draw: random.Random, programs: list[Program], count: int = 300) 
             number=number, program=program, script=_write_script(draw, program, number, size),
             script_name=f"run_{number}.sh" if draw.random() < 0.5 else "run.sh",
             directory=f"/home/{program.user}/{program.name}/run_{draw.randrange(99)}", gpu_type=gpu_type,
-            gpus=program.gpus, is_repeated=key in seen, has_failed=has_failed, memory_bytes=memory,
+            gpus=program.gpus, size=size, is_repeated=key in seen, has_failed=has_failed, memory_bytes=memory,
         )  # fmt: skip
         if not has_failed:
             seen.add(key)

@@ -18,11 +18,11 @@ from typing import Any
 
 from opsk.config import SiteConfig
 from opsk.hardware.catalog_index import normalise_key
-from opsk.history.findings import History, RequestedGpu, summarise
+from opsk.history.findings import History, RequestedGpu, summarise_program
 from opsk.history.runs import PastRun
 from opsk.history.submission import Submission, read_submission
 from opsk_jobcheck.advice.site_errors_file import FOLDER_VARIABLE
-from opsk_jobcheck.history.index_file import FILE_NAME, IndexFile, Level, build_account_key, build_key
+from opsk_jobcheck.history.index_file import FILE_NAME, IndexFile, build_account_key, build_key
 from opsk_jobcheck.submission.protocol import AdviseQuestion
 from opsk_jobcheck.submission.request import SlurmRequest, command_text, parse_options
 from opsk_jobcheck.workers.supervision import FolderProcess
@@ -103,19 +103,39 @@ class HistoryFile:
         self._look()
         if self._index is None:
             return None
-        levels: tuple[tuple[Level, str], ...] = (("script", submission.script_key), ("command", submission.command_key))
-        keys = [("", level, build_key(uid, level, key)) for level, key in levels]
+        own = (
+            self._read_runs(build_key(uid, "script", submission.script_key)),
+            self._read_runs(build_key(uid, "command", submission.command_key)),
+        )
+        if any(own):
+            return self._summarise(*own, submission, time_limit_s, account="")
         for account in self._index.header.get("coordinators", {}).get(str(uid), ()):
-            keys += [(account, level, build_account_key(account, level, key)) for level, key in levels]
-        for account, level, index_key in keys:
-            document = self._index.find(index_key)
-            if document is not None:
-                runs = [PastRun.unpacked(entry) for entry in json.loads(document)]
-                return summarise(
-                    runs, submission, gpu=self._find_gpu(submission, runs), time_limit_s=time_limit_s,
-                    is_same_script=level == "script", account=account,
-                )  # fmt: skip
+            of_account = (
+                self._read_runs(build_account_key(account, "script", submission.script_key)),
+                self._read_runs(build_account_key(account, "command", submission.command_key)),
+            )
+            if any(of_account):
+                return self._summarise(*of_account, submission, time_limit_s, account=account)
         return None
+
+    def _read_runs(self, index_key: bytes) -> list[PastRun]:
+        assert self._index is not None
+        document = self._index.find(index_key)
+        return [] if document is None else [PastRun.unpacked(entry) for entry in json.loads(document)]
+
+    def _summarise(
+        self,
+        same_script: Sequence[PastRun],
+        same_command: Sequence[PastRun],
+        submission: Submission,
+        time_limit_s: float | None,
+        *,
+        account: str,
+    ) -> History | None:
+        gpu = self._find_gpu(submission, same_script or same_command)
+        return summarise_program(
+            same_script, same_command, submission, gpu=gpu, time_limit_s=time_limit_s, account=account
+        )
 
     def _find_gpu(self, submission: Submission, runs: Sequence[PastRun]) -> RequestedGpu:
         """Return the requested GPU: as runs of any user measured it, else the catalogue's."""

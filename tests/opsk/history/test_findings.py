@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from opsk.history.findings import RequestedGpu, summarise
+from opsk.history.findings import RequestedGpu, summarise, summarise_program
 from opsk.history.runs import PastRun
 from opsk.history.submission import Submission
 from opsk.units import GIB
@@ -55,6 +55,35 @@ def test_a_change_is_named_with_its_effect() -> None:
     assert texts(runs[:1], **{"-b": "8"})[1] == (
         "changed since then: -b 4 → 8; no earlier runs show what that does to memory"
     )
+
+
+def test_a_change_of_unknown_effect_does_not_hide_that_the_last_run_needed_more_than_the_gpu_has() -> None:
+    """The change may lower memory: what is known is said, and no more."""
+    a100 = RequestedGpu(name="A100", capacity_bytes=39.4 * GIB)
+    before = [replace(RUN, memory_peak_bytes=52 * GIB, settings={"GPUs": "4", "-b": "4"})]
+    assert texts(before, a100, **{"-b": "8"}) == [
+        "! your last run of this script peaked at 52.0 GiB a GPU on H100, more than A100 (39.4 GiB) has",
+        "changed since then: -b 4 → 8; no earlier runs show what that does to memory",
+    ]
+    share = [replace(RUN, memory_peak_bytes=60 * GIB, settings={"GPUs": "4", "-b": "4"})]
+    assert texts(share, a100, **{"-b": "8"})[0] == "your last run of this script peaked at 60.0 GiB a GPU on H100"
+
+
+def test_runs_of_the_command_count_where_those_of_the_script_do_not_show_its_memory() -> None:
+    """A script with one flag more is another script; its command has run with the requested batch before."""
+    submission = Submission(
+        script_key="s", command_key="c", command="foldit", settings={"GPUs": "4", "-b": "8", "--verbose": "on"}
+    )
+    of_script = [replace(RUN, job="3", ended_at_s=3.0, settings={"GPUs": "4", "-b": "4", "--verbose": "on"})]
+    of_command = [*of_script, replace(RUN, memory_peak_bytes=70 * GIB, settings={"GPUs": "4", "-b": "8"})]
+    history = summarise_program(of_script, of_command, submission, gpu=H100)
+    assert history is not None
+    assert history.findings[0].text == "your last run of foldit peaked at 70.0 GiB a GPU on H100"
+    alone = summarise_program(of_script, of_script, submission, gpu=H100)
+    assert alone is not None
+    assert alone.is_same_script
+    assert "no earlier runs show" in alone.findings[1].text
+    assert summarise_program([], [], submission, gpu=H100) is None
 
 
 @pytest.mark.parametrize(
