@@ -73,10 +73,10 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
         assumed.append(Assumption(field="plan.micro_batch", value=changes["micro_batch"], why="at most that many"))
     precisions: tuple[Precision | None, ...] = (workload.plan.precision,)
     if "plan.precision" in unknown or workload.plan.precision is None:
-        precisions = (Precision.FP32, Precision.BF16)
+        precisions = (Precision.FP32, Precision.FP16)  # no GPU lacks fp16
         assumed.append(Assumption(field="plan.precision", value="fp32", why="no number format is certain"))
     open_fields = {*_LOWERING, "plan.precision", "plan.optimizer"}
-    open_fields |= {"model.seq"} if model is not workload.model else set()
+    open_fields |= {"model.seq"} if model is not workload.model or fixes_length(model.name) else set()
     open_fields |= {"plan.micro_batch"} if "micro_batch" in changes else set()
     limited = replace(
         workload,
@@ -122,7 +122,8 @@ def _limit_model(workload: Workload, unknown: set[str], assumed: list[Assumption
         is_stated = all(getattr(stated, field.removeprefix("model.")) for field in (*_SHAPE, "model.seq"))
         return stated if is_stated else None
     if stated.seq is None or "model.seq" in unknown:
-        if not shape.learned_positions or shape.encoder_layers:
+        # an encoder has no more tokens than positions either, or those of a window of fixed length
+        if not shape.learned_positions or (shape.encoder_layers and shape.encoder_seq < shape.seq):
             return None
         why = f"{stated.name} has positions for no more tokens"
         assumed.append(Assumption(field="model.seq", value=shape.seq, why=why))

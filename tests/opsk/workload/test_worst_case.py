@@ -32,10 +32,10 @@ def test_nothing_is_sharded_or_recomputed_where_that_is_not_known() -> None:
     assert (plan.sharding, plan.tp, plan.recompute.value) == (Sharding.NONE, 1, "none")
 
 
-def test_both_number_formats_are_tried() -> None:
+def test_both_number_formats_are_tried_the_lower_one_as_fp16_which_every_gpu_has() -> None:
     case = find_worst_case(leave_open("plan.precision"))
     assert case is not None
-    assert {entry.plan.precision for entry in case.completions if entry.plan} == {Precision.FP32, Precision.BF16}
+    assert {entry.plan.precision for entry in case.completions if entry.plan} == {Precision.FP32, Precision.FP16}
 
 
 def test_a_batch_counts_where_its_limit_is_known() -> None:
@@ -70,3 +70,16 @@ def test_a_size_that_is_not_known_has_no_limit(field: str) -> None:
 
 def test_a_program_that_nobody_looked_at_has_no_limit() -> None:
     assert find_worst_case(replace(WORKLOAD, options=())) is None
+
+
+@pytest.mark.parametrize(("name", "seq"), [("facebook/bart-large", 1024), ("google-t5/t5-base", None)])
+def test_a_sequence_has_no_more_tokens_than_learned_positions(name: str, seq: int | None) -> None:
+    # BART has 1,024 positions on both sides (facebook/bart-large, config.json); T5 has relative ones
+    case = find_worst_case(replace(WORKLOAD, model=StatedModel(name=name)))
+    model = case.completions[0].model if case is not None else None
+    assert (model.seq if model else None) == seq
+
+
+@pytest.mark.parametrize("name", ["resnet50", "openai/whisper-small"])
+def test_the_length_is_not_asked_for_where_the_model_fixes_it(name: str) -> None:
+    assert find_worst_case(replace(leave_open("model.seq"), model=StatedModel(name=name))) is not None

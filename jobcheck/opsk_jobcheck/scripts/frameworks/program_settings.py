@@ -12,9 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from opsk.errors import InputError
 from opsk.frameworks.settings.usual_settings import CONFIGS, OTHER_PARTS
+from opsk.hardware.catalog import gpu as catalog_gpu
+from opsk.hardware.catalog import resolve_gpu
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar, Text, literal
 from opsk_jobcheck.scripts.frameworks.python_source import (
+    HAS_BF16,
     Call,
     PythonSource,
     Value,
@@ -48,6 +52,9 @@ _NOT_SHAPES = re.compile(
 """Classes whose arguments say nothing about the model that is trained, or about its batch."""
 
 
+_SIXTEEN_BITS = frozenset({"bf16", "fp16", "bfloat16", "float16", "torch.bfloat16", "torch.float16", "torch.half"})
+
+
 @dataclass(slots=True)
 class ProgramSettings:
     """The settings of one program, by where they are given; ``closed`` is why what is not given is not known."""
@@ -61,15 +68,21 @@ class ProgramSettings:
     passed: dict[str, list[tuple[Call, Value]]] | None = None
     environment: Mapping[str, str | None] = field(default_factory=dict)
 
-    def find(self, names: Sequence[str]) -> Entry | None:
-        """Return the one value that the settings of these names have; unknown where there are several."""
+    def find(self, names: Sequence[str], *, with_attributes: bool = True) -> Entry | None:
+        """Return the one value that the settings of these names have; unknown where there are several.
+
+        Parameters
+        ----------
+        with_attributes
+            Whether an attribute of a class of settings in the program counts (``class Config: batch_size = 32``).
+        """
         for rows in (self.given, self.of_files):
             stated = [entry for name, entry in rows if get_last_name(name) in names and not _is_of_other_part(name)]
             if stated:
                 return self._check(names, _unite(stated))
         if self.closed:
             return None
-        return self._find_in_source(names)
+        return self._find_in_source(names, with_attributes=with_attributes)
 
     def find_unchanged(self, names: Sequence[str]) -> Entry | None:
         """Return the value that a setting has before the program changes it."""
@@ -92,20 +105,25 @@ class ProgramSettings:
             return replace(entry, value=None, why=why)
         return entry
 
-    def _find_in_source(self, names: Sequence[str]) -> Entry | None:
-        """Return what the Python file passes, else the default of its parser, else a constant."""
+    def _find_in_source(self, names: Sequence[str], *, with_attributes: bool) -> Entry | None:
+        """Return what the Python file passes, else the default of its parser, else a constant, else an attribute."""
         source = self.source
         if source is None:
             return None
         if passed := self._find_passed(names):
             return _unite(passed)
         rows = [
-            self._make_entry(value, f"default of --{name}" if is_flag else name)
+            self.resolve(value)
+            if value.choice
+            else self._make_entry(value, f"default of --{name}" if is_flag else name)
             for table, is_flag in ((source.defaults, True), (source.constants, False))
             for name, value in table.items()
             if name.lower() in names
         ]
         rows = [entry for entry in rows if entry.why or entry.value is not None]
+        if not rows and with_attributes:
+            attributes = [value for name, value in source.attributes.items() if name.lower() in names]
+            rows = [entry for entry in map(self.resolve, attributes) if entry.why or entry.value is not None]
         if not rows:
             return None
         line = next((source.changed[name] for name in names if name in source.changed), 0)
@@ -126,19 +144,28 @@ class ProgramSettings:
         entries = [self.resolve(value) for value in values]
         return [entry for entry in entries if entry.why or entry.value is not None]
 
-    def resolve(self, value: Value) -> Entry:
+    def resolve(self, value: Value, depth: int = 0) -> Entry:
         """Return the value that the program takes from a setting, or has as a literal."""
         if value.is_known:
             return self._make_entry(value, "")
-        if value.choice and (is_first := self._holds(value.test)) is not None:
-            return self.resolve(value.choice[0 if is_first else 1])
+        if value.choice and depth < MAX_DEPTH and (is_first := self._holds(value.test, depth)) is not None:
+            return self.resolve(value.choice[0 if is_first else 1], depth + 1)
+        if value.choice and depth < MAX_DEPTH:
+            first, second = (self.resolve(item, depth + 1) for item in value.choice)
+            if not first.why and not second.why and {str(first.value), str(second.value)} <= _SIXTEEN_BITS:
+                return first  # either takes the same memory
         if value.name and self.source is not None and value.name not in self.source.changed:
             for rows in (self.given, self.of_files):
                 if stated := [entry for name, entry in rows if get_last_name(name) == value.name]:
                     return _unite(stated)
-            for table in (self.source.defaults, self.source.constants):
-                if not self.closed and value.name in table and table[value.name].is_known:
-                    return self._make_entry(table[value.name], f"default of {value.name}")
+            for table in (self.source.defaults, self.source.constants, self.source.attributes):
+                default = table.get(value.name)
+                if default is None or self.closed:
+                    continue
+                if default.is_known:
+                    return self._make_entry(default, f"default of {value.name}")
+                if default.choice and depth < MAX_DEPTH:
+                    return self.resolve(default, depth + 1)
         return Entry(file=self.file, line=value.line, why=f"it is computed in Python ({self.file}, line {value.line})")
 
     def is_active(self, call: Call) -> bool | None:
@@ -147,12 +174,12 @@ class ProgramSettings:
             return True
         return self._holds(call.conditions)
 
-    def _holds(self, conditions: Sequence[str]) -> bool | None:
+    def _holds(self, conditions: Sequence[str], depth: int = 0) -> bool | None:
         """Return whether all conditions hold."""
         results: list[bool | None] = []
         for condition in conditions:
             name, equals, expected = condition.lstrip("-").partition("=")
-            entry = self.resolve(Value(name=name)) if condition != "?" else Entry(why="?")
+            entry = self.resolve(Value(name=name), depth + 1) if condition != "?" else Entry(why="?")
             is_on = None if entry.why else str(entry.value) == expected if equals else _is_true(entry.value)
             results.append(is_on if is_on is None or not condition.startswith("-") else not is_on)
         return False if False in results else None if None in results else True
@@ -177,7 +204,7 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
     given |= parse_assignments(program.words)
     source, file = read_source(program, invocation, reading)
     settings = ProgramSettings(
-        given=[(name.lstrip("+"), entry) for name, entry in given.items()],
+        given=[(name.lstrip("+"), entry) for name, entry in given.items()] + _list_abilities(reading),
         source=source,
         file=file,
         environment=_list_variables(invocation, reading),
@@ -200,9 +227,24 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
     arguments = parse_program_arguments(program)
     values = {id(argument.value) for argument in arguments.flags.values()}
     opaque = [word for word in arguments.opaque if id(word) not in values or any(part.many for part in word.parts)]
+    switches = source.switches if source is not None else ()
+    opaque += [
+        row.value for name, row in arguments.flags.items() if get_last_name(name[2:]) in switches and row.value.why
+    ]
     if opaque and not settings.closed:
         settings.closed = f"it may be among words that cannot be told: {opaque[0].why}"
     return settings
+
+
+def _list_abilities(reading: Reading) -> list[tuple[str, Entry]]:
+    """Return what programs ask of the GPU as settings, where the job names its type."""
+    stated = reading.findings.evidence.get("gpu")
+    try:
+        spec, others = resolve_gpu(str(stated.value) if stated is not None else "")
+    except InputError:
+        return []
+    formats = {"bf16" in gpu.peak_flop_per_s for gpu in (spec, *map(catalog_gpu, others))}
+    return [(HAS_BF16, Entry(value=formats.pop(), text=f"the GPU is {spec.name}"))] if len(formats) == 1 else []
 
 
 def _list_variables(invocation: Invocation, reading: Reading) -> Mapping[str, str | None]:

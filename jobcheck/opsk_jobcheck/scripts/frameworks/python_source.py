@@ -57,6 +57,15 @@ _SETTINGS_NAMES = re.compile(
     r"(\w{1,20}_)?(config|settings|constants|cfg|params|hparams|hyperparameters|options|defaults)"
 )
 """Names of modules of settings."""
+_SETTINGS_OWNERS = re.compile(
+    r"(?i)conf(ig(uration)?s?)?$|cfg$|hparams?$|hyper_?param(eter)?s?$|params$|settings$|arg(ument)?s$|opts?$|options$|defaults?$"
+)
+"""Names of classes and tables that hold settings."""
+_NOT_OF_TRAINING = re.compile(
+    r"(?i)eval|test|valid|infer|lora|peft|token|generat|vision|vae|teacher|reward|critic|retriev|search|data|log|optim"
+    r"|sched|infer|serv|path|plot|model|net|encoder|decoder"
+)
+"""Names of those that hold other settings, or those of one of several models."""
 _PROGRAM_MODULES = re.compile(
     r"conf|args|argument|option|opts|param|setting|parser|flags|train|main|run", re.IGNORECASE
 )
@@ -87,6 +96,10 @@ _PARTS: Mapping[type[ast.AST], Name] = MappingProxyType(
     }
 )
 """Fields of the usual expressions that hold expressions; all fields of others are looked at."""
+_TESTS = frozenset({ast.Call, ast.BoolOp, ast.UnaryOp})
+HAS_BF16 = "is_bf16_supported"
+"""The setting that says whether the GPU computes in bf16."""
+_ASKS_FOR_BF16 = frozenset({HAS_BF16, "is_bfloat16_supported", "is_torch_bf16_gpu_available"})
 _ASSIGNED = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
 
@@ -148,7 +161,8 @@ class PythonSource:
 
     ``imports`` are dotted names of modules; ``defaults`` the defaults of its parser by the names of flags; ``flags``
     how these are spelled, and ``switches`` those that take no value;
-    ``constants`` are set once, at the top of the module, as are the texts in ``lists``; ``changed`` are the names of
+    ``constants`` are set once, at the top of the module, as are the texts in ``lists``; ``attributes`` are those of a
+    class, or a table, of settings (``Config.batch_size``, ``CONFIG["batch_size"]``); ``changed`` are the names of
     settings that the program sets again, to another value. ``why`` is the reason where the text could not be read.
     """
 
@@ -157,6 +171,7 @@ class PythonSource:
     flags: Mapping[str, str] = field(default_factory=dict)
     switches: frozenset[str] = frozenset()
     constants: Mapping[str, Value] = field(default_factory=dict)
+    attributes: Mapping[str, Value] = field(default_factory=dict)
     lists: Mapping[str, Name] = field(default_factory=dict)
     changed: Mapping[str, int] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()
@@ -242,6 +257,7 @@ def join_sources(source: PythonSource, other: PythonSource) -> PythonSource:
         flags=MappingProxyType({**other.flags, **source.flags}),
         switches=source.switches | other.switches,
         constants=join(source.constants, _shift(other.constants, shift)),
+        attributes=join(source.attributes, _shift(other.attributes, shift)),
         lists=MappingProxyType({**other.lists, **source.lists}),
         changed=MappingProxyType({**other.changed, **source.changed}),
         calls=(*source.calls, *moved),
@@ -291,6 +307,9 @@ class _Reader:
         self.divided: set[str] = set()
         self.calls: list[Call] = []
         self.assignments: list[Assignment] = []
+        self.class_values: dict[str, list[tuple[str, ast.expr]]] = {}
+        self.initial: set[int] = set()
+        self.filled: set[str] = set()
 
     def read_block(self, body: Iterable[ast.stmt], conditions: Name, *, depth: int) -> None:
         """Read statements that run under the same conditions."""
@@ -312,6 +331,8 @@ class _Reader:
             self.imports.update(f"{statement.module or ''}.{name.name}" for name in statement.names)
         elif isinstance(statement, ast.ClassDef):
             self.classes[statement.name] = statement
+            if _is_of_settings(statement.name):
+                self._read_settings_class(statement)
             self._read_expressions(statement.decorator_list, conditions)
             self.read_block(
                 [part for part in statement.body if not isinstance(part, _ASSIGNED)], conditions, depth=depth + 1
@@ -327,6 +348,22 @@ class _Reader:
             if isinstance(statement, _ASSIGNED):
                 self._read_assignment(statement, conditions, is_top=depth == 0)
             self._read_parts(statement, conditions, depth)
+
+    def _read_settings_class(self, kind: ast.ClassDef) -> None:
+        """Read the attributes of a class of settings: ``class Config: batch_size = 32``, and those of its ``self``."""
+        values = self.class_values.setdefault(kind.name, [])
+        for part in kind.body:
+            if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and part.value is not None:
+                values.append((part.target.id, part.value))
+            elif isinstance(part, ast.Assign) and len(part.targets) == 1 and isinstance(part.targets[0], ast.Name):
+                values.append((part.targets[0].id, part.value))
+            elif isinstance(part, ast.FunctionDef) and part.name == "__init__":
+                for row in part.body:
+                    if isinstance(row, ast.Assign) and len(row.targets) == 1 and isinstance(row.value, ast.Constant):
+                        target = row.targets[0]
+                        if isinstance(target, ast.Attribute):
+                            self.initial.add(id(row))
+                            values.append((target.attr, row.value))
 
     def _read_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef, conditions: Name, depth: int) -> None:
         """Read a function: its decorators may make flags of its parameters."""
@@ -414,8 +451,13 @@ class _Reader:
                     self.divided.add(name)
             elif isinstance(target, ast.Name) and is_top and isinstance(value, ast.expr) and len(targets) == 1:
                 self.constants.setdefault(name, []).append(_parse_value(value))
+                if isinstance(value, ast.Dict) and _is_of_settings(name):
+                    entries = self.class_values.setdefault(name, [])
+                    for key, part in zip(value.keys, value.values, strict=True):
+                        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                            entries.append((key.value, part))
             elif isinstance(target, ast.Attribute | ast.Subscript) and name:
-                if _get_name(value) != name:
+                if id(statement) not in self.initial and _get_name(value) != name:
                     self.changed.setdefault(name, statement.lineno)
                 if (path := _get_path(target)) and isinstance(value, ast.expr):
                     assignment = Assignment(path=path, value=_parse_value(value), conditions=conditions)
@@ -441,6 +483,8 @@ class _Reader:
         keywords: Mapping[str, Value] = _EMPTY
         if call.keywords:
             keywords = {word.arg: _parse_value(word.value) for word in call.keywords if word.arg}
+            if len(keywords) < len(call.keywords):
+                self.filled.add(function)
         first = _parse_value(call.args[0]) if call.args else _NO_VALUE
         owner = _get_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         self.calls.append(
@@ -490,10 +534,12 @@ class _Reader:
         constants = {
             name: row[0]
             for name, row in self.constants.items()
-            if len(row) == 1 and row[0].is_known and name not in self.assigned
+            if len(row) == 1 and (row[0].is_known or row[0].choice) and name not in self.assigned
         }
         lists = {name: row[0].words for name, row in self.constants.items() if len(row) == 1 and row[0].words}
-        once = {name: row[0] for name, row in self.assigned.items() if len(row) == 1 and row[0].is_known}
+        once = {
+            name: row[0] for name, row in self.assigned.items() if len(row) == 1 and (row[0].is_known or row[0].choice)
+        }
         constants |= {name: value for name, value in once.items() if name not in self.constants.keys() | self.bound}
         return PythonSource(
             imports=frozenset(self.imports),
@@ -501,6 +547,7 @@ class _Reader:
             flags=MappingProxyType(self.spelled),
             switches=frozenset(self.switches),
             constants=MappingProxyType(constants),
+            attributes=MappingProxyType(self._list_attributes()),
             lists=MappingProxyType(lists),
             changed=MappingProxyType(self.changed),
             calls=tuple(self.calls),
@@ -509,6 +556,24 @@ class _Reader:
             divided=frozenset(self.divided),
             lines=tuple(self.text.split("\n")),
         )
+
+    def _list_attributes(self) -> dict[str, Value]:
+        """Return the attributes of settings by name, where nothing fills in others by their names."""
+        stated: dict[str, list[Value]] = {}
+        updated = {
+            call.owner for call in self.calls if call.function in ("update", "merge_from_file", "load_state_dict")
+        }
+        is_any_set = any(call.function == "setattr" or "__dict__" in call.owner for call in self.calls)
+        for owner, rows in self.class_values.items():
+            if is_any_set or owner in self.filled | updated | self.cli_names or len(self.constants.get(owner, ())) > 1:
+                continue
+            for name, value in rows:
+                stated.setdefault(name, []).append(_parse_value(value))
+        return {
+            name: row[0]
+            for name, row in stated.items()
+            if (row[0].is_known or row[0].choice) and len({(value.literal, value.choice) for value in row}) == 1
+        }
 
     def _read_fields(self, kind: ast.ClassDef) -> None:
         """Read the defaults of a class whose fields are flags."""
@@ -534,6 +599,11 @@ class _Reader:
         for name, default in pairs:
             if default is not None:
                 self.flags.setdefault(name.arg, []).append(_parse_value(default))
+
+
+def _is_of_settings(name: str) -> bool:
+    """Return whether a class or a table of this name holds settings of the training: ``Config``, ``TRAIN_ARGS``."""
+    return _SETTINGS_OWNERS.search(name) is not None and not _NOT_OF_TRAINING.search(name)
 
 
 def _get_name(node: Any) -> str:
@@ -568,6 +638,8 @@ def _parse_value(node: Any, depth: int = 0) -> Value:
         return Value(literal=node.value, line=line, is_known=True) if is_scalar else Value(line=line)
     if kind is ast.Attribute:
         return _parse_attribute(node)
+    if kind in _TESTS and (answer := _parse_test(node)) is not None:
+        return answer
     if kind is ast.Call:
         variable = _parse_variable(node, depth) if depth < MAX_CHOICES else None
         return Value(line=line) if variable is None else variable
@@ -583,6 +655,16 @@ def _parse_value(node: Any, depth: int = 0) -> Value:
         choice = (_parse_value(node.body, depth + 1), _parse_value(node.orelse, depth + 1))
         return Value(line=line, test=_parse_condition(node.test), choice=choice)
     return Value(name=_get_name(node), line=line)
+
+
+def _parse_test(node: ast.Call | ast.BoolOp | ast.UnaryOp) -> Value | None:
+    """Return whether the GPU computes in bf16, or the opposite of a setting (``not args.full``); else ``None``."""
+    opposite = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) else None
+    test, is_on = _parse_condition(opposite or node), opposite is None
+    if "?" in test or (is_on and HAS_BF16 not in test):
+        return None
+    choice = tuple(Value(literal=which, line=node.lineno, is_known=True) for which in (is_on, not is_on))
+    return Value(line=node.lineno, test=test, choice=choice)
 
 
 def _parse_attribute(node: ast.Attribute) -> Value:
@@ -623,8 +705,12 @@ def _parse_condition(test: ast.expr) -> Name:
     """Return a test as conditions: names of settings, or a question mark."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return tuple(part for value in test.values[:8] for part in _parse_condition(value))
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and (name := _get_name(test.operand)):
-        return (f"-{name}",)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _parse_condition(test.operand)
+        return _negate(inner) or ("?",)
+    if isinstance(test, ast.Call):
+        name = _get_name(test.func)
+        return () if name == "is_available" else (HAS_BF16,) if name in _ASKS_FOR_BF16 else ("?",)
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _parse_comparison(test.left, test.ops[0], test.comparators[0])
     return (_get_name(test) or "?",)

@@ -18,6 +18,11 @@ _new = tuple.__new__
 """Makes a named tuple without the detour over its defaults: a command has fifty flags."""
 MAX_SETTINGS = 2000
 MAX_DEPTH = 6
+_HOLDS_FLAGS = re.compile(
+    r"\w*(args?|argv|flags?|opts?|options?|extras?|params?|overrides?|cmd|command)(\W|_|$)|the script's arguments",
+    re.IGNORECASE,
+)
+"""Start of the reason for an unknown variable that is named after flags."""
 _OFF = frozenset({"", "0", "0.0", "false", "no", "off", "none", "null", "~", "full", "[]", "{}", "disabled"})
 
 
@@ -82,7 +87,7 @@ def parse_arguments(words: Iterable[Text], *, valueless: frozenset[str] = frozen
             elif size == len(head) and len(word.parts) == 1:
                 takes_next = index + 1 < len(row) and marks[index + 1] is None and name not in valueless
                 value = row[index + 1] if takes_next else NO_VALUE
-                if takes_next and _is_one_argument(value):
+                if takes_next and _is_one_argument(value, row[index + 2 : index + 3]):
                     taken.add(index + 1)
             else:
                 continue
@@ -98,9 +103,17 @@ def parse_arguments(words: Iterable[Text], *, valueless: frozenset[str] = frozen
     return Arguments(flags=flags, overrides=overrides, opaque=tuple(opaque))
 
 
-def _is_one_argument(word: Text) -> bool:
-    """Return whether an unknown word is one argument of the script (``--seed $1``): people give one word for it."""
-    return len(word.parts) == 1 and ONE_ARGUMENT.fullmatch(word.parts[0].why) is not None
+def _is_one_argument(word: Text, rest: tuple[Text, ...]) -> bool:
+    """Return whether an unknown word is the value of the flag before it, and no more: ``--seed $1``, ``--lr $LR``.
+
+    Unquoted, a variable may be several words or none; people give a flag one word. Variables that are named after
+    flags, and those that may hold some, are not taken for a value.
+    """
+    if len(word.parts) == 1 and ONE_ARGUMENT.fullmatch(word.parts[0].why) is not None:
+        return True
+    if any(part.mentions or (part.why and _HOLDS_FLAGS.match(part.why)) for part in word.parts):
+        return False
+    return not rest or not rest[0].parts or rest[0].parts[0].text[:1] == "-"
 
 
 @lru_cache(maxsize=4096)

@@ -530,3 +530,55 @@ def test_settings_of_another_package_are_below_the_working_directory(
     files = {program: source, module: "BATCH_SIZE = 24\n"}
     assert module in read_script(script, file="job.sh", files={program: source}).missing_files
     assert read_script(script, file="job.sh", files=files).plan.micro_batch == 24
+
+
+LOOP = "\nloss.backward()\n"
+BF16 = (
+    "bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()\nTrainingArguments(bf16=bf16, fp16=not bf16)"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("import timm\nclass Config:\n    model_name = 'resnet50'\ntimm.create_model(Config.model_name)", "resnet50"),
+        ("from timm import create_model\ncreate_model('resnet50')", "resnet50"),
+        ("from mine import create_model\ncreate_model('resnet50')", None),
+        ("C = {'name': 'gpt2'}\nCONFIG = {'m': 'gpt2'}\nAutoModel.from_pretrained(CONFIG['m'])", "gpt2"),
+        ("T5ForConditionalGeneration.from_pretrained('google-t5/t5-base')", "google-t5/t5-base"),
+        ("FastLanguageModel.from_pretrained(max_seq_length=8, model_name='gpt2')", "gpt2"),
+        ("GenerationConfig.from_pretrained('gpt2')", None),
+    ],
+)
+def test_the_model_is_the_one_that_the_program_makes(text: str, name: str | None) -> None:
+    assert read("python train.py", {"train.py": text + LOOP}, head=ONE_GPU).model.name == name
+
+
+def test_a_class_of_settings_states_the_batch_but_no_shape() -> None:
+    text = "class Config:\n    batch_size = 32\n    num_layers = 4\n    hidden_size = 64\n    num_heads = 4"
+    workload = read("python train.py", {"train.py": text + LOOP}, head=ONE_GPU)
+    assert (workload.plan.micro_batch, workload.model.layers) == (32, None)
+
+
+@pytest.mark.parametrize(("gpu", "precision"), [("a100", Precision.BF16), ("v100", Precision.FP16), ("any", None)])
+def test_a_program_that_asks_the_gpu_for_bf16_gets_its_answer(gpu: str, precision: Precision | None) -> None:
+    head = f"#!/bin/bash\n#SBATCH --gres=gpu:{gpu}:1\n"
+    assert read("python train.py", {"train.py": BF16 + LOOP}, head=head).plan.precision is precision
+
+
+def test_two_formats_of_16_bits_take_the_same_memory() -> None:
+    text = "dtype = 'bfloat16' if torch.cuda.is_bf16_supported() else 'float16'"
+    assert read("python train.py", {"train.py": text + LOOP}, head=ONE_GPU).plan.precision is Precision.BF16
+
+
+def test_an_unknown_value_hides_no_other_setting() -> None:
+    workload = read("python train.py --task $task --batch_size 8 --lr $LR", {"train.py": LOOP}, head=ONE_GPU)
+    assert workload.plan.micro_batch == 8
+    text = 'p.add_argument("--amp", action="store_true")\np.add_argument("--batch_size", default=8)'
+    hidden = read("python train.py --amp $task", {"train.py": text + LOOP}, head=ONE_GPU)
+    assert hidden.plan.micro_batch is None
+
+
+def test_constants_that_refer_to_each_other_end() -> None:
+    text = "a = 1 if b and is_bf16_supported() else 2\nb = 1 if a and is_bf16_supported() else 2\nModel(bf16=a)"
+    assert read("python train.py", {"train.py": text + LOOP}, head=ONE_GPU).is_training

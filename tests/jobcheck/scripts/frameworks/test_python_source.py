@@ -48,6 +48,38 @@ def test_a_constant_that_is_set_twice_is_none() -> None:
     assert "n_layer" not in read_python("n_layer = 4\nn_layer = 8\n").constants
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class Config:\n    batch_size = 32",
+        "@dataclass\nclass TrainingArgs:\n    batch_size: int = 32",
+        "class CFG:\n    def __init__(self):\n        self.batch_size = 32",
+        'CONFIG = {"batch_size": 32, "lr": rate()}',
+        "class AConfig:\n    batch_size = 32\nclass BConfig:\n    batch_size = 32",
+    ],
+)
+def test_attributes_of_settings_are_read(text: str) -> None:
+    source = read_python(text)
+    assert source.attributes["batch_size"].literal == 32
+    assert "batch_size" not in source.changed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class Config:\n    batch_size = 32\nfor k, v in x: setattr(Config, k, v)",
+        "class Config:\n    batch_size: int = 32\nc = Config(**given)",
+        'CONFIG = {"batch_size": 32}\nCONFIG.update(given)',
+        'CONFIG = {"batch_size": 32}\nCONFIG = load(path)',
+        "class SmallConfig:\n    batch_size = 32\nclass LargeConfig:\n    batch_size = 64",
+        "class EvalConfig:\n    batch_size = 32",
+        "class Dataset:\n    batch_size = 32",
+    ],
+)
+def test_attributes_that_others_may_replace_are_none(text: str) -> None:
+    assert "batch_size" not in read_python(text).attributes
+
+
 def test_what_a_program_sets_again_is_named_with_its_line() -> None:
     source = read_python("\nargs.batch_size = int(args.batch_size / gpus)\nconfig.n_layer = args.n_layer\nargs.k //= 2")
     assert dict(source.changed) == {"batch_size": 2, "k": 4}

@@ -53,6 +53,29 @@ def test_a_word_whose_beginning_cannot_be_told_is_opaque() -> None:
     assert [word.why for word in parsed("--a", "1", unknown("$ARGS", 1)).opaque] == ["$ARGS"]
 
 
+@pytest.mark.parametrize(
+    ("why", "rest", "is_value"),
+    [
+        ("task is not set in the script, it would come from the environment", ("--b", "8"), True),
+        ("it changes in the loop of line 3", (), True),
+        ("it is what `cat f` prints when the job runs", ("--b", "8"), True),
+        ("task is not set in the script, it would come from the environment", ("8",), False),
+        ("EXTRA_ARGS is not set in the script, it would come from the environment", ("--b", "8"), False),
+        ("TRAIN_OPTS is not set in the script, it would come from the environment", (), False),
+        ("the script's arguments are not known here", ("--b", "8"), False),
+    ],
+)
+def test_an_unknown_word_behind_a_flag_is_its_value_and_no_more(
+    why: str, rest: tuple[str, ...], is_value: bool
+) -> None:
+    assert (not parsed("--a", unknown(why, 1), *rest).opaque) is is_value
+
+
+def test_an_unknown_word_that_may_hold_flags_is_no_value() -> None:
+    word = Text((Part(why="x", line=1, mentions=("--tp",)),))
+    assert parsed("--a", word, "--b", "8").opaque
+
+
 def test_overrides_have_a_dotted_name() -> None:
     arguments = parsed("model.num_layers=4", "+train.micro_batch_size=2", "++a.b=c", "PATH=x", "x.py")
     assert {name: entry.value.known for name, entry in arguments.overrides.items()} == {

@@ -131,6 +131,8 @@ _FIRST_SHAPES = MappingProxyType(
 """The model whose shape the configuration class of a ``--model_type`` has before anything is overridden."""
 _NAMING = ("model_name_or_path", "model_name", "model", "model_id", "model_path", "base_model", "preset")
 MAX_NAME, MAX_PATH = 200, 4096
+UNNAMED = "the command names no model"
+"""Why a shape is unknown where no setting names the model."""
 _CACHED = re.compile(r"(?:^|/)models--([^/]+)--([^/]+)/snapshots/")
 _NAME = re.compile(r"[\w.-]{1,96}(?:/[\w.-]{1,96})?")
 
@@ -147,7 +149,7 @@ def read_model(config: ConfigFile, invocation: Invocation, reading: Reading) -> 
         if kind is not None and not kind.why and str(kind.value).lower() in _FIRST_SHAPES:
             reading.findings.options[PRESET] = _FIRST_SHAPES[str(kind.value).lower()]
         elif not overridden:
-            why = config.why or "the command names no model"
+            why = config.why or UNNAMED
             mark_all_unknown(reading.findings, SHAPE, why, invocation.line)
         return
     name_model(entry, invocation, reading)

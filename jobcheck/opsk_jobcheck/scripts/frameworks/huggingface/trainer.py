@@ -67,6 +67,8 @@ _KNOWN_FLAGS = frozenset(
 )
 _MIN_KNOWN_FLAGS = 2
 _OTHER_MODELS = frozenset({"reward", "ref", "reference", "critic", "value", "teacher", "judge", "eval", "evaluation"})
+BUILT_IN_PYTHON = "the program builds its model in Python code"
+"""Why a shape is unknown that the command does not name."""
 EXAMPLES = re.compile(
     r"run_(clm|mlm|plm|fim|qa|seq2seq_qa|glue|ner|swag|summarization|translation|t5_mlm_flax|speech_\w+"
     r"|image_classification|audio_classification)(_no_trainer)?\.py"
@@ -134,7 +136,7 @@ def read_hf_trainer(match: Match, reading: Reading) -> None:
     elif name := find_public_name(config.overrides):
         reading.model_name = name
     else:
-        mark_all_unknown(findings, SHAPE, "the program builds its model in Python code", invocation.line)
+        mark_all_unknown(findings, SHAPE, BUILT_IN_PYTHON, invocation.line)
     _state_ranks(match, program, config, launch, reading, is_read=bool(has_deepspeed) or has_fsdp)
     opaque = parse_program_arguments(program).opaque
     why = config.why or (f"it may be among words that cannot be told: {opaque[0].why}" if opaque else "")

@@ -9,20 +9,21 @@ from opsk.workload.measured_model import INPUT_SIZE
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.public_models.measured import is_public
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.frameworks.huggingface.model import MAX_NAME, name_model
+from opsk_jobcheck.scripts.frameworks.huggingface.model import MAX_NAME, UNNAMED, name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import is_only_about_adapters
+from opsk_jobcheck.scripts.frameworks.huggingface.trainer import BUILT_IN_PYTHON
 from opsk_jobcheck.scripts.frameworks.image_models import find_image_side, list_image_models
 from opsk_jobcheck.scripts.frameworks.own_program.adapters import LORA, state_python_adapters
 from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings
 from opsk_jobcheck.scripts.frameworks.python_roles import find_loss, find_trainers, forget_name, state_python_roles
-from opsk_jobcheck.scripts.frameworks.python_source import FREEZES, Value
+from opsk_jobcheck.scripts.frameworks.python_source import FREEZES, Call, Value
 from opsk_jobcheck.scripts.launchers.programs import SHAPE
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.findings import parse_integer
 from opsk_jobcheck.scripts.settings.reader import Reading
 
-_NO_MODELS = re.compile(r"Token|Process|Config|FeatureExtractor|Schedul|Generation")
+_NO_MODELS = re.compile(r"Token|Process|Config|FeatureExtractor|Schedul")
 """Classes whose ``from_pretrained`` loads no model."""
 _OTHER_MODELS = re.compile(r"(DPO|KTO|GRPO|PPO\w*|RLOO|GKD|XPO|NashMD|OnlineDPO)Trainer")
 _QUANTISERS = frozenset({"load_in_4bit", "load_in_8bit"})
@@ -31,6 +32,7 @@ _OPTIMIZERS = re.compile(
     r"(?:Fused|Deepspeed|Paged|DeepSpeedCPU)?(Adam|AdamW|SGD|Adafactor|Lion|AdaBelief|LAMB|Lamb|Muon|Shampoo|SOAP"
     r"|RMSprop|Adagrad|Prodigy|Adan|Sophia\w*|CAME)(8bit|4bit)?"
 )
+_NAME_KEYWORDS = ("pretrained_model_name_or_path", "model_name", "model_id")
 _FUSED_LOSSES = re.compile(
     r"_?apply_liger_kernel(_to_\w+)?|LigerFusedLinear\w*Loss|AutoLigerKernelFor\w+|cce_patch|linear_cross_entropy"
 )
@@ -50,7 +52,17 @@ def state_model(settings: ProgramSettings, invocation: Invocation, reading: Read
     _state_image_side(settings, reading)
     is_folder = "/" in value and value.startswith((".", "/"))
     if value and len(value) < MAX_NAME and (is_folder or is_public(value)):
+        _forget_reasons(reading)
         name_model(entry, invocation, reading)
+
+
+def _forget_reasons(reading: Reading) -> None:
+    """Take back that the shape is unknown because no command names the model: its program does."""
+    unknown = reading.findings.unknown
+    if not any(name in reading.findings.values for name in SHAPE):
+        for name in SHAPE:
+            if name in unknown and unknown[name].why in (BUILT_IN_PYTHON, UNNAMED):
+                del unknown[name]
 
 
 def _state_image_side(settings: ProgramSettings, reading: Reading) -> None:
@@ -95,9 +107,8 @@ def list_loaded(settings: ProgramSettings) -> list[Entry]:
     entries: dict[tuple[object, str], Entry] = {}
     for call in settings.source.calls if settings.source is not None else ():
         is_loaded = call.function == "from_pretrained" and not _NO_MODELS.search(call.owner)
-        if (is_loaded or call.function == "create_model") and settings.is_active(call) is not False:
-            is_first = call.first.is_known or bool(call.first.name)
-            entry = settings.resolve(call.first if is_first else next(iter(call.keywords.values()), Value()))
+        if (is_loaded or _creates_public(call, settings)) and settings.is_active(call) is not False:
+            entry = settings.resolve(_find_name(call))
             entries.setdefault((entry.value, entry.why), entry)
     for call in list_image_models(settings.source) if settings.source is not None else ():
         if settings.is_active(call) is not False and settings.source is not None:
@@ -105,6 +116,24 @@ def list_loaded(settings: ProgramSettings) -> list[Entry]:
             entry = Entry(value=call.function, file=settings.file, line=call.line, text=text)
             entries.setdefault((entry.value, ""), entry)
     return list(entries.values())
+
+
+def _creates_public(call: Call, settings: ProgramSettings) -> bool:
+    """Return whether a call makes a model of timm or OpenCLIP, and not one by a function of the program's own."""
+    if call.function != "create_model" or settings.source is None:
+        return False
+    makers = ("timm", "open_clip")
+    return call.owner.startswith(makers) or any(
+        name.startswith(makers) and name.endswith(".create_model") for name in settings.source.imports
+    )
+
+
+def _find_name(call: Call) -> Value:
+    """Return the argument that names the model of a call."""
+    if call.first.is_known or call.first.name:
+        return call.first
+    named = (call.keywords[name] for name in _NAME_KEYWORDS if name in call.keywords)
+    return next(named, next(iter(call.keywords.values()), Value()))
 
 
 def state_trained_part(settings: ProgramSettings, reading: Reading, *, framework: str) -> None:

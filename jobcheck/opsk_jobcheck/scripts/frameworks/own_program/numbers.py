@@ -58,7 +58,8 @@ def state_numbers(settings: ProgramSettings, reading: Reading) -> None:
     for name in _PLAIN_FIELDS:
         is_open = name not in findings.unknown or name in SHAPE
         if is_open and not (has_kinds and name == "model.layers"):
-            state_count(reading, name, settings.find(FIELDS[name]))
+            # a class of settings may be that of any kind of model
+            state_count(reading, name, settings.find(FIELDS[name], with_attributes=False))
     if findings.get("model.layers") and findings.get("model.heads") and "model.hidden" not in findings.unknown:
         state_count(reading, "model.hidden", settings.find(LAST_WIDTHS))
     if findings.get("model.experts") == 1:
