@@ -45,6 +45,10 @@ _SETS_UP = re.compile(
 )
 _SET_UP_GOES_ON_LINES = 10
 """A command that only prepares is not what the job was for: this many lines below it were printed by something else."""
+_OF_A_REQUEST = re.compile(r"\[(?:\w{1,40}/){0,4}serving_\w{1,40}\.py:\d{1,5}\]")
+"""vLLM's front end logs what was wrong with a request, answers it, and serves the next (entrypoints/openai)."""
+_ANSWERED = b"Exception in ASGI application"
+"""uvicorn logs this before the traceback of a request that it answers with status 500."""
 _NUMBER = re.compile(r"-?\d{1,4}\b")
 _HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,63}$")
 
@@ -274,6 +278,7 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
             fields |= extra
             line_number += piece.data.count(b"\n", end, begin)
             role = Role.CASCADE if is_plain_end(extra["type"]) else role
+            role = Role.ADVICE if _is_of_a_request(piece, line) else role
     time_s, earliest, latest = _find_times(line, piece, state)
     state.gathered.add(
         Finding(
@@ -303,6 +308,13 @@ def _goes_on(piece: Piece, line: LogLine) -> bool:
     if _SETS_UP.search(line.text) and below.count(b"\n") > _SET_UP_GOES_ON_LINES:
         return True
     return len(piece.data) - line.end >= _SCRIPT_GOES_ON_BYTES or not piece.is_near_end
+
+
+def _is_of_a_request(piece: Piece, line: LogLine) -> bool:
+    """Return whether a server logs what one request raised: it goes on."""
+    if _OF_A_REQUEST.search(line.text):
+        return True
+    return _ANSWERED in piece.data[max(0, line.start - 2 * len(_ANSWERED)) : line.start]
 
 
 def _matches_signature(text: str, but: Signature | None = None) -> bool:

@@ -166,6 +166,16 @@ def _is_of_operator(finding: Finding) -> bool:
     return is_native and not _OF_HARDWARE.search(fields.get("message", ""))
 
 
+_LEVEL = re.compile(r"^.{0,120}?(?<![\w./-])(?<![A-Za-z] )(?<!UCX  )(?P<level>DEBUG|WARN(?:ING)?)(?![\w/-])")
+"""Levels of Python's logging, as most formats show them; NCCL and UCX write WARN before what ends them."""
+
+
+def find_level(finding: Finding) -> str:
+    """Return ``DEBUG`` or ``WARNING`` where a program's logger wrote a line at that level, else nothing."""
+    match = _LEVEL.match(finding.text) if finding.origin is Origin.JOB_LOG else None
+    return "" if match is None else "DEBUG" if match["level"] == "DEBUG" else "WARNING"
+
+
 BEFORE_S, AFTER_S = 120.0, 600.0
 """Kernel messages count from this long before a job's start until this long after its end [s]."""
 _JOB_CGROUP = re.compile(r"job_(\d+)")
@@ -213,6 +223,8 @@ def filter_findings(
             and (TRIED_AGAIN.search(finding.text) or (finding.source, finding.line) in handled)
         ):
             finding = replace(finding, role=Role.CONFIRMATION)
+        if finding.role is Role.ROOT and find_level(finding) == "DEBUG":
+            finding = replace(finding, role=Role.ADVICE, failure=None)
         filtered.append(_check_claim(finding, evidence.job))
     return demote_consequences(filtered, dropped, LastSteps.of(evidence), node_of_rank)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from opsk.postmortem.reasoning.candidates import ENDS_JOB, Candidate
 from opsk.postmortem.reasoning.consequences import LastSteps
-from opsk.postmortem.reasoning.filtering import is_of_settings
+from opsk.postmortem.reasoning.filtering import find_level, is_of_settings
 from opsk.postmortem.reasoning.places import RankPlacement, describe_place, is_same_gpu
 from opsk.postmortem.values import Cause, Divergence, Evidence, FailureClass, Finding, Origin, Role
 
@@ -110,6 +110,8 @@ _NO_KERNEL_LOG = 0.05
 """Ranks that did not come and say nothing, and no kernel log: one of seven of those was no more than a hang."""
 _NO_CULPRIT = 0.05
 """A hang in which all ranks there are waited: mostly no more than that is to be found."""
+_ONLY_WARNED = 0.1
+"""What was logged at level WARNING and at no other: seldom the end, and less likely than any exception."""
 _AT_START = frozenset((FailureClass.CONFIG, FailureClass.RENDEZVOUS))
 _REACTION_S = 30.0
 
@@ -209,6 +211,7 @@ def _score(candidate: Candidate, scene: Scene) -> _Score:
     if candidate.source != "hang":  # all of its findings are one event
         _weigh_confirmations(score, scene)
     _weigh_origin(score)
+    _weigh_level(score)
     return score
 
 
@@ -310,6 +313,13 @@ def _weigh_origin(score: _Score) -> None:
     origins = {finding.origin for finding in score.candidate.findings}
     if origins & {Origin.KERNEL, Origin.SLURM, Origin.GPU, Origin.CGROUP}:
         score.times(1.5, "the kernel, the GPU or Slurm itself says so")
+
+
+def _weigh_level(score: _Score) -> None:
+    """Lower the odds of what programs wrote as warnings alone: they went on after those."""
+    roots = [finding for finding in score.candidate.findings if finding.role is Role.ROOT]
+    if roots and all(find_level(finding) == "WARNING" for finding in roots):
+        score.times(_ONLY_WARNED, "the program wrote it as a warning, and goes on after those")
 
 
 def _weigh_order(scores: Sequence[_Score], scene: Scene) -> None:

@@ -279,3 +279,33 @@ def test_a_transfer_that_broke_off_is_no_setting(tmp_path: Path) -> None:
 )
 def test_what_could_not_be_built_is_the_configuration_s(says: str, tmp_path: Path) -> None:
     assert named(explained(tmp_path, f"{says}\n")) == "config"
+
+
+@pytest.mark.parametrize(
+    "logged",
+    [
+        "(APIServer pid=31) [DEBUG] hosting - function_loader.py:71: [Errno 2] No such file or directory: '/opt/model.py'",
+        "(APIServer pid=31) [WARNING] hosting - loader.py:71: HandlerFileNotFoundError: File '/opt/model.py' not found",
+        "2026-01-05 10:10:08,543 ERROR services.py:1375 -- Couldn't read dashboard.log file. Error: [Errno 2] No such file or directory: '/tmp/ray/dashboard.log'",
+    ],
+)
+def test_what_is_logged_and_not_raised_ends_nothing(logged: str, tmp_path: Path) -> None:
+    assert named(explained(tmp_path, f"{logged}\n")) == ""
+
+
+def test_a_warning_is_less_likely_than_what_was_raised(tmp_path: Path) -> None:
+    warning = "(WARNING)[base.py:475]  loaded state dict contains a parameter group that doesn't match the size of optimizer's group\n"
+    ended = raised("RuntimeError", "shape '[33, 64]' is invalid for input of size 40550400")
+    assert named(explained(tmp_path, warning + ended)) == "software"
+    assert named(explained(tmp_path, warning.replace("WARNING", "ERROR") + ended)) == "config"
+
+
+@pytest.mark.parametrize(
+    ("before", "label"),
+    [("", "(APIServer pid=31) ERROR 06-16 14:16:20 [serving_chat.py:251] "), ("ERROR:    Exception in ASGI application\n", "")],
+)  # fmt: skip
+def test_a_server_goes_on_after_a_request_that_it_refused(before: str, label: str, tmp_path: Path) -> None:
+    """vllm entrypoints/openai/serving_chat.py logs and answers; uvicorn's httptools_impl.py as well."""
+    refused = before + raised("ValueError", "This model's maximum context length is 6144 tokens.", label=label)
+    assert named(explained(tmp_path, refused)) == ""
+    assert named(explained(tmp_path, refused + raised("KeyError", "'a'"))) == "software"
