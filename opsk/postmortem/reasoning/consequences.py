@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from opsk.postmortem.reasoning.candidates import ENDS_JOB, PROCESS_ENDS
+from opsk.postmortem.reasoning.candidate import ENDS_JOB, PROCESS_ENDS
 from opsk.postmortem.values import Evidence, FailureClass, Finding, Origin, RankProgress, Role
 
 _EXCEPTION = "python.exception"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from opsk.postmortem.logs.matching import TRIED_AGAIN
-from opsk.postmortem.reasoning.candidates import PROCESS_ENDS
+from opsk.postmortem.reasoning.candidate import PROCESS_ENDS
 from opsk.postmortem.reasoning.consequences import LastSteps, demote_consequences
 from opsk.postmortem.values import Evidence, FailureClass, Finding, JobFacts, Origin, Place, Role
 
