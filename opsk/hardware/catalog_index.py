@@ -15,6 +15,9 @@ _VENDOR_WORDS = re.compile(r"nvidia|tesla|instinct|amd|corporation")
 _SEPARATORS = re.compile(r"[\s_\-./+:]+")
 _GIGABYTES = re.compile(r"(\d)\s*gi?b")
 
+_MEMORY = re.compile(r"m(\d{2,3})$")
+"""Memory as some sites write it behind the model: ``a100m40``. Others write a number alone: ``a100-80``."""
+
 
 class Named(Protocol):
     """An entry with a name and aliases."""
@@ -73,11 +76,12 @@ class CatalogIndex(Generic[Spec]):
             Quotes the name, lists the closest entries and gives a remedy.
         """
         key = normalise_key(name)
-        if key in self.keys:
-            return self.specs[self.keys[key]], ()
-        if key in self.ambiguous:
-            first, *others = self.ambiguous[key]
-            return self.specs[first], tuple(others)
+        for form in (key, f"{key}g", _MEMORY.sub(r"\1g", key)):
+            if form in self.keys:
+                return self.specs[self.keys[form]], ()
+            if form in self.ambiguous:
+                first, *others = self.ambiguous[form]
+                return self.specs[first], tuple(others)
         raise InputError(f"unknown {self.kind} {name[:MAX_SHOWN]!r}", hint=self._hint(key))
 
     def _hint(self, key: str) -> str:

@@ -284,11 +284,16 @@ def headline(advice: Advice) -> Line:
     return Line(label="", text=" · ".join(parts), brief=" · ".join(parts), weight=Weight.HEADLINE)
 
 
+_FAMILIES = ("RTX", "GTX", "QUADRO", "TITAN")
+"""First words of names that many different GPUs have."""
+
+
 def _gpu_name(advice: Advice) -> str:
     """Return the GPU's display name; the job's own name where opsk does not know the GPU."""
     if not advice.is_gpu_known or advice.cluster is None:
         return (advice.workload.gpu or "GPU")[:MAX_TEXT]
-    return advice.cluster.node.gpu.name.split("-")[0].upper()
+    name = advice.cluster.node.gpu.name.upper()
+    return name.replace("-", " ") if name.startswith(_FAMILIES) else name.partition("-")[0]
 
 
 def unknown(advice: Advice) -> Iterator[Line]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.predict import predict_one
 from opsk.costmodel.uncertainty.verdict import compute_verdict
 from opsk.errors import OpskError
+from opsk.hardware.catalog import gpu, resolve_gpu
 from opsk.workload.advice_record import Verdict
 from opsk.workload.worst_case import find_worst_case
 from opsk_jobcheck.advice.advice import Advice
@@ -36,7 +38,8 @@ def advise_worst_case(bare: Advice, efficiency: Efficiency) -> Advice | None:
     completion, prediction = max(rows, key=lambda row: float(row[1].memory.total_bytes.high))
     memory = prediction.memory
     is_safe = compute_verdict(float(memory.fit_probability)) is Verdict.FITS
-    if not is_safe or float(memory.total_bytes.high) > MAX_SHARE * float(memory.capacity_bytes):
+    capacity_bytes = min(float(memory.capacity_bytes), _find_smallest_bytes(bare))
+    if not is_safe or float(memory.total_bytes.high) > MAX_SHARE * capacity_bytes:
         return None
     return replace(
         bare,
@@ -46,3 +49,11 @@ def advise_worst_case(bare: Advice, efficiency: Efficiency) -> Advice | None:
         assumed=(*case.assumed, *completion.assumed),
         is_limit=True,
     )
+
+
+def _find_smallest_bytes(bare: Advice) -> float:
+    """Return the memory of the smallest GPU that the requested type may mean, where one was assumed [bytes]."""
+    if bare.workload.gpu is None or not any(entry.field == "gpu" for entry in bare.assumed):
+        return inf
+    spec, others = resolve_gpu(bare.workload.gpu)
+    return float(min(entry.capacity_bytes for entry in (spec, *map(gpu, others))))

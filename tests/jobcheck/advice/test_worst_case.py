@@ -88,3 +88,17 @@ def test_the_document_says_that_it_is_a_limit_and_no_prediction_is_stored() -> N
     assert '"memory"' not in render_stored_document(advice)
     stored = record(advice)
     assert (stored.verdict, stored.mem_bytes, stored.step_s) == (Verdict.FITS, None, None)
+
+
+@pytest.mark.parametrize(("gpu", "is_fit"), [("v100", False), ("v100-32gb", True)])
+def test_a_type_of_two_sizes_counts_as_the_smaller_one(gpu: str, is_fit: bool) -> None:
+    """A V100 has 16 or 32 GB; this job may take 26."""
+    text = "from transformers import AutoModel\nAutoModel.from_pretrained('bert-large-cased')\nloss.backward()\n"
+    script = f"#!/bin/bash\n#SBATCH --gres=gpu:{gpu}:1\npython train.py --batch_size 8\n"
+    assert (advise(script, text).verdict is Verdict.FITS) is is_fit
+
+
+def test_a_gpu_of_a_large_family_has_its_whole_name() -> None:
+    text = "import timm\ntimm.create_model('resnet50')\nloss.backward()\n"
+    advice = advise("#!/bin/bash\n#SBATCH --gres=gpu:2080ti:1\npython train.py --batch_size 8\n", text)
+    assert "1 × RTX 2080 TI" in lines(advice)[0]

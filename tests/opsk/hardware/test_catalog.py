@@ -276,6 +276,38 @@ def test_memory_agrees_with_a_real_nvidia_smi(shared: object, dump: str) -> None
     assert gpu.capacity_bytes == pytest.approx((int(total[1]) - int(total[2])) * 2**20, rel=2e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        ("a100m40", "a100-sxm-40gb"),  # Slurm's types of NTNU Idun and LUH: a model and its memory
+        ("A100m80", "a100-sxm-80gb"),
+        ("v100m32", "v100-sxm2-32gb"),
+        ("a100_80", "a100-sxm-80gb"),
+        ("a100l", "a100-sxm-80gb"),  # Mila
+        ("v100l", "v100-sxm2-32gb"),  # Cedar of the Digital Research Alliance of Canada
+        ("rtx8000", "quadro-rtx-8000"),
+        ("nvidia_geforce_rtx_2080_ti", "rtx-2080-ti"),
+        ("1080ti", "gtx-1080-ti"),
+        ("p100", "p100-sxm2-16gb"),
+    ],
+)
+def test_types_of_sites_have_their_gpu(name: str, spec: str) -> None:
+    assert catalog.gpu(name).name == spec
+
+
+def test_a_number_that_is_no_memory_is_part_of_the_name() -> None:
+    with pytest.raises(InputError, match="unknown GPU"):
+        catalog.gpu("m40")
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_gib"), [("quadro-rtx-8000", 48), ("rtx-2080-ti", 11), ("p100-pcie-12gb", 12), ("titan-rtx", 24)]
+)
+def test_older_gpus_have_the_memory_of_their_data_sheets(name: str, memory_gib: int) -> None:
+    # the driver reports a little less than the label
+    assert memory_gib * 0.97 < catalog.gpu(name).memory_bytes / 2**30 <= memory_gib
+
+
 @pytest.mark.parametrize("gpu", [catalog.gpu(name) for name in catalog.names("gpu")], ids=lambda gpu: gpu.name)
 def test_a_gpu_is_possible(gpu: catalog.GpuSpec) -> None:
     assert 0 < gpu.capacity_bytes <= gpu.memory_bytes
