@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from opsk.errors import LabError
 from opsk.lab.launcher import Launcher
 from opsk.lab.machine.clock import change
 from opsk.lab.machine.machine import Hca, MachineFolder, new_machine, save_machine
-from opsk.lab.machine.nvml_standin import STATE_VARIABLE, build, build_environment, hash_sources
+from opsk.lab.machine.nvml_standin import LIBRARY, STATE_VARIABLE, build, build_environment, hash_sources
 from opsk.lab.machine.sysfs import create_sysfs
 from opsk.lab.machine.work import Work
 from opsk.lab.parts import LabSite
@@ -112,18 +113,61 @@ class StandIn:
 
 
 def build_stand_in(site: LabSite) -> StandIn:
-    """Return the NVML stand-in, built by gcc at the first use of the folder."""
+    """Return the NVML stand-in in the lab's folder: a copy of this user's own, which gcc builds for his first lab."""
     folder = site.etc.parent / f"nvml-{hash_sources()}"
-    library = folder / "libnvidia-ml.so.1"
+    library = folder / LIBRARY
     if library.exists():
         return StandIn(library=library)
+    for older in folder.parent.glob("nvml-*"):
+        shutil.rmtree(older, ignore_errors=True)
+    if _copy_own(folder.name, library):
+        return StandIn(library=library)
     try:
-        for older in folder.parent.glob("nvml-*"):
-            shutil.rmtree(older, ignore_errors=True)
-        return StandIn(library=build(folder))
+        build(folder)
     except LabError as error:
         shutil.rmtree(folder, ignore_errors=True)
         return StandIn(library=None, why_not=error.message)
+    _store_own(folder.name, library)
+    return StandIn(library=library)
+
+
+def _own_stand_ins() -> Path:
+    """Return where a user's stand-ins are stored from lab to lab."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "opsk"
+
+
+def _copy_own(name: str, library: Path) -> bool:
+    """Copy the stand-in of this name that an earlier lab of this user built; return whether there is one.
+
+    Programs of root load it: what another user owns or may write is not taken.
+    """
+    try:
+        with (_own_stand_ins() / name / LIBRARY).open("rb") as source:
+            facts = os.fstat(source.fileno())
+            if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+                return False
+            content = source.read()
+        library.parent.mkdir()
+        _write_whole(library, content)
+    except (OSError, RuntimeError):
+        return False
+    return True
+
+
+def _store_own(name: str, library: Path) -> None:
+    """Store a stand-in for this user's next labs, where he has a home."""
+    with suppress(OSError, RuntimeError):
+        folder = _own_stand_ins() / name
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_whole(folder / LIBRARY, library.read_bytes())
+
+
+def _write_whole(library: Path, content: bytes) -> None:
+    """Write a library at once: who finds it, finds all of it."""
+    draft = library.with_name(f".{library.name}.{os.getpid()}")
+    draft.write_bytes(content)
+    draft.chmod(0o755)
+    draft.replace(library)
 
 
 def build_exporter_environment(site: LabSite, folder: MachineFolder, library: Path | None) -> dict[str, str]:

@@ -38,8 +38,9 @@ def site(tmp_path: Path) -> LabSite:
 
 
 @pytest.fixture
-def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with nothing on its PATH: no gcc, no Prometheus."""
+def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with nothing on its PATH, no gcc, no Prometheus, on which this user had no lab before."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.setattr("opsk.lab.exporters.build_search_path", lambda: "/nonexistent")
 

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opsk.lab.machine.gpus import LINK_BYTES_PER_S, build_gpu_state, compute_power_w
 from opsk.lab.machine.machine import Machine, MachineFolder, load_machine, lock_folder, save_machine
 from opsk.lab.machine.nvml_standin import write_state
 from opsk.lab.machine.sysfs import write_sysfs
-from opsk.lab.machine.work import Work, find_work
+from opsk.lab.machine.work import Work, advice_file, find_work
 from opsk.stop_signals import StopSignals
+
+if TYPE_CHECKING:
+    from opsk.lab.machine.job_loads import JobLoads
 
 INTERVAL_S = 1.0
 _PORT_BYTES_PER_S = 18e9
@@ -85,16 +89,26 @@ def update_draw(machine: Machine, work: Work) -> Machine:
     )
 
 
+def has_advice(folder: MachineFolder, work: Work) -> bool:
+    """Return whether the submit hook left a record on a job of this node, which the lab's prolog wrote down."""
+    files = (advice_file(folder.jobs, job.file.key) for job in work.jobs.values() if job.file is not None)
+    return any(file.exists() and file.stat().st_size > len("\n") for file in files)
+
+
 def main(top: Path, conf: Path) -> int:
     """Advance all nodes until a signal stops it."""
-    from opsk.lab.machine.job_loads import JobLoads  # imports the cost model, which breaking a device does not need
-
     stops = StopSignals()
     folders = list_machine_folders(top)
-    loads = JobLoads()
+    loads: JobLoads | None = None
     while not stops.wait(INTERVAL_S):
         try:
-            work = loads.write_loads(folders, find_work(folders, conf, time.time()), time.time())
+            work: Mapping[str, Work] = find_work(folders, conf, time.time())
+            if loads is None and any(has_advice(folder, work[folder.name]) for folder in folders):
+                from opsk.lab.machine.job_loads import JobLoads  # imports the cost model: only for the first prediction
+
+                loads = JobLoads()
+            if loads is not None:
+                work = loads.write_loads(folders, work, time.time())
             for folder in folders:
                 change(folder, work[folder.name])
         except OSError as error:

@@ -22,7 +22,7 @@ from opsk.hardware.catalog import parse_cluster
 from opsk.hardware.spec import ClusterSpec
 from opsk.job_key import JobKey
 from opsk.lab.machine.machine import MachineFolder
-from opsk.lab.machine.work import GpuLoad, NodeJob, Work, load_file, write_load
+from opsk.lab.machine.work import GpuLoad, NodeJob, Work, advice_file, load_file, write_load
 from opsk.slurm.adapter import slurm_client
 from opsk.slurm.commands.job_script import check_job
 from opsk.telemetry.jobs.job_files import resolve_log_paths
@@ -272,8 +272,6 @@ class JobLoads:
 def _read_record(folder: MachineFolder, job: JobKey) -> AdviceRecord | None:
     """Return the prediction of a job when it was submitted, which the lab's prolog put next to the job's file."""
     try:
-        return AdviceRecord.parse(
-            (folder.jobs / f"{job.file_name}.advice").read_text(encoding="utf-8", errors="replace")
-        )
+        return AdviceRecord.parse(advice_file(folder.jobs, job).read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None

@@ -49,6 +49,11 @@ def load_file(jobs: Path, job: JobKey) -> Path:
     return jobs / f"{job.file_name}.load"
 
 
+def advice_file(jobs: Path, job: JobKey) -> Path:
+    """Return the path of what was predicted for a job at its submission; empty where nothing was."""
+    return jobs / f"{job.file_name}.advice"
+
+
 def read_load(jobs: Path, job: JobKey) -> GpuLoad | None:
     """Return the load of a job on a node's GPUs; ``None`` where there is none."""
     try:

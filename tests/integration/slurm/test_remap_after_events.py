@@ -28,30 +28,30 @@ from tests.integration.conftest import AT_ONCE, OLDEST_AND_NEWEST, RunningLab, S
 
 pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(600), OLDEST_AND_NEWEST]
 
-SHAPE = LabShape(nodes=16, gpus=2, hcas=2, leaves=4, spines=2)
-"""Two units of eight nodes; a leaf is one rail of a unit."""
-JOB_NODES = 8
+SHAPE = LabShape(nodes=8, gpus=2, hcas=2, leaves=4, spines=2)
+"""Two units of four nodes; a leaf is one rail of a unit."""
+JOB_NODES = 4
 PLAN = """
 gpus_per_node = 2
 [model]
 like = "llama-3-8b"
 [plan]
 tp = 2
-dp = 8
+dp = 4
 sharding = "zero1"
 sequence_parallel = true
 micro_batch = 1
-global_batch = 16
+global_batch = 8
 """
 CLUSTER = """
 name = "lab"
-nodes = 16
+nodes = 8
 fabric = "rail-optimized"
 leaves = 4
 spines = 2
 cores = 0
 oversubscription = 4.0
-nodes_per_unit = 8
+nodes_per_unit = 4
 [node]
 like = "dgx-h100"
 name = "lab-node"
@@ -73,7 +73,7 @@ Where = dict[int, tuple[str, int]]
 
 @pytest.fixture(scope="module")
 def watched_lab(slurm: Slurm) -> Iterator[RunningLab]:
-    """Sixteen nodes, each with an exporter."""
+    """Eight nodes, each with an exporter."""
     top = Path(tempfile.mkdtemp(prefix="opsk-test-"))
     top.chmod(0o755)
     with path_is(slurm.path):
@@ -104,11 +104,11 @@ def watched_lab(slurm: Slurm) -> Iterator[RunningLab]:
 
 @pytest.fixture
 def job(watched_lab: RunningLab) -> Iterator[str]:
-    """A job on n0 to n7 that says where its ranks are, again after each start."""
+    """A job on n0 to n3 that says where its ranks are, again after each start."""
     top = watched_lab.path.parent
     (top / "ranks").unlink(missing_ok=True)
     submitted = watched_lab.run(
-        "sbatch", "--parsable", f"-N{JOB_NODES}", "--nodelist=n[0-7]", "--ntasks-per-node=2", "--gpus-per-node=2",
+        "sbatch", "--parsable", f"-N{JOB_NODES}", "--nodelist=n[0-3]", "--ntasks-per-node=2", "--gpus-per-node=2",
         "--requeue", "--open-mode=append", "-t60", "-o", str(top / "out-%j"), "--wrap",
         BODY.format(ranks=top / "ranks"), cwd=top,
     )  # fmt: skip
@@ -124,11 +124,17 @@ def job(watched_lab: RunningLab) -> Iterator[str]:
     settle(watched_lab)
 
 
-def until(question: Callable[[], Any], wanted: Any, deadline_s: float = DEADLINE_S) -> None:
+def until(question: Callable[[], Any], wanted: Any, deadline_s: float = DEADLINE_S, *, pause_s: float = 0.2) -> None:
     end = time.monotonic() + deadline_s
     while (found := question()) != wanted:
         assert time.monotonic() < end, found
-        time.sleep(0.2)
+        time.sleep(pause_s)
+
+
+def until_shown(lab: RunningLab, failed: str) -> dict[str, dict[str, Any]]:
+    """Wait for an event; every look asks all exporters."""
+    until(lambda: failed in shown_events(lab), True, SHOWS_WITHIN_S, pause_s=1.0)
+    return shown_events(lab)
 
 
 def said(lab: RunningLab, number: str, start: int) -> Where:
@@ -151,8 +157,7 @@ def broken(lab: RunningLab, number: str, failed: str, *what: str) -> dict[str, A
     """
     old = set(shown_events(lab))
     assert lab.opsk("lab", "break", *what, "--dir", str(lab.path)).returncode == 0
-    until(lambda: failed in shown_events(lab), True, SHOWS_WITHIN_S)
-    found = shown_events(lab)
+    found = until_shown(lab, failed)
     assert set(found) - old == {failed}
     assert found[failed]["severity"] == "fatal"
     assert found[failed]["jobs"] == [int(number)]
@@ -205,29 +210,28 @@ def test_a_dead_gpu(watched_lab: RunningLab, job: str) -> None:
 
 
 def test_a_whole_hb_domain(watched_lab: RunningLab, job: str) -> None:
-    broken(watched_lab, job, "hb:n5", "domain", "n5")
-    apply_first(watched_lab, job, "hb:n5")
-    assert "n5" not in {node for node, _ in said(watched_lab, job, 1).values()}
+    broken(watched_lab, job, "hb:n1", "domain", "n1")
+    apply_first(watched_lab, job, "hb:n1")
+    assert "n1" not in {node for node, _ in said(watched_lab, job, 1).values()}
 
 
 def test_a_leaf(watched_lab: RunningLab, job: str) -> None:
-    """Rail 0 of the first unit goes dark under all eight nodes: the job moves to the other unit."""
+    """Rail 0 of the first unit goes dark under all four nodes: the job moves to the other unit."""
     broken(watched_lab, job, "leaf:leaf0", "leaf", "leaf0")
     apply_first(watched_lab, job, "leaf:leaf0")
-    assert {node for node, _ in said(watched_lab, job, 1).values()} == {f"n{number}" for number in range(8, 16)}
+    assert {node for node, _ in said(watched_lab, job, 1).values()} == {f"n{number}" for number in range(4, 8)}
 
 
 def test_a_nic(watched_lab: RunningLab, job: str) -> None:
     """It kills no GPU: its ranks go by another HCA of the node, slower, until another node takes over."""
     old = set(shown_events(watched_lab))
-    assert watched_lab.opsk("lab", "break", "nic", "n4", "1", "--dir", str(watched_lab.path)).returncode == 0
-    until(lambda: "nic:n4/mlx5_1" in shown_events(watched_lab), True, SHOWS_WITHIN_S)
-    found = shown_events(watched_lab)
-    assert set(found) - old == {"nic:n4/mlx5_1"}
-    assert found["nic:n4/mlx5_1"]["jobs"] == [int(job)]
-    assert remap(watched_lab, job, "nic:n4/mlx5_1")["damage"]["degraded"]
-    apply_first(watched_lab, job, "nic:n4/mlx5_1")
-    assert "n4" not in {node for node, _ in said(watched_lab, job, 1).values()}
+    assert watched_lab.opsk("lab", "break", "nic", "n3", "1", "--dir", str(watched_lab.path)).returncode == 0
+    found = until_shown(watched_lab, "nic:n3/mlx5_1")
+    assert set(found) - old == {"nic:n3/mlx5_1"}
+    assert found["nic:n3/mlx5_1"]["jobs"] == [int(job)]
+    assert remap(watched_lab, job, "nic:n3/mlx5_1")["damage"]["degraded"]
+    apply_first(watched_lab, job, "nic:n3/mlx5_1")
+    assert "n3" not in {node for node, _ in said(watched_lab, job, 1).values()}
 
 
 def test_killed_in_the_middle_it_is_gone_on_with(watched_lab: RunningLab, job: str) -> None:
@@ -261,7 +265,7 @@ def test_killed_in_the_middle_it_is_gone_on_with(watched_lab: RunningLab, job: s
 
 def test_an_option_of_a_world_that_has_changed_is_refused(watched_lab: RunningLab, job: str) -> None:
     option = remap(watched_lab, job, "gpu:n2/1")["options"][0]
-    watched_lab.run("scontrol", "update", "nodename=n9", "state=drain", "reason=by hand")
+    watched_lab.run("scontrol", "update", "nodename=n5", "state=drain", "reason=by hand")
     other = watched_lab.run(
         "scontrol", "update", f"nodename={option['moves'][0]['to_node']}", "state=drain", "reason=x"
     )
@@ -311,7 +315,7 @@ def launched(lab: RunningLab, number: str, start: int = 0) -> list[list[str]]:
 def test_a_spare_that_the_job_holds_takes_over_without_a_queue(watched_lab: RunningLab, held_spare: str) -> None:
     """The launcher tells where its ranks are, takes the new map, and MASTER_ADDR stays where rank 0 is."""
     job, top = held_spare, watched_lab.path.parent
-    plan = PLAN.replace("dp = 8", "dp = 4").replace("global_batch = 16", "global_batch = 512")
+    plan = PLAN.replace("global_batch = 8", "global_batch = 512")
     (top / "plan4.toml").write_text(plan)
     before = launched(watched_lab, job)
     assert [row[1] for row in before] == [f"n{rank // 2}" for rank in range(8)]
@@ -377,7 +381,7 @@ def test_torchrun_gets_another_master_when_the_node_of_rank_0_is_replaced(
 ) -> None:
     """Host file, MASTER_ADDR and node ranks follow the map, not SLURM_NODEID: the spare n4 is node rank 0 then."""
     job, top = torchrun_job, watched_lab.path.parent
-    (top / "plan4.toml").write_text(PLAN.replace("dp = 8", "dp = 4").replace("global_batch = 16", "global_batch = 512"))
+    (top / "plan4.toml").write_text(PLAN.replace("global_batch = 8", "global_batch = 512"))
     before = sorted(torch_ranks(watched_lab, job), key=lambda row: int(row[0]))
     port = before[0][3].partition(":")[2]
     assert before == [[str(rank), f"n{rank // 2}", str(rank % 2), f"n0:{port}", "8"] for rank in range(8)]
