@@ -57,6 +57,6 @@ def exporter_part(site: LabSite) -> LabPart:
         install=install,
         daemons=tuple(daemons),
         slurm_lines=format_slurm_lines(site),
-        prepare=lambda launcher: prepare_watched(site, launcher, OPSK),
+        prepare=lambda launcher: prepare_watched(site, launcher),
         notes=tuple(notes),
     )

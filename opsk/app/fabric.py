@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -20,19 +20,18 @@ from opsk.errors import ConfigError, InputError
 from opsk.fabric.bandwidth import compute_oversubscription
 from opsk.fabric.checks.repair import is_repairable
 from opsk.fabric.fabric import Fabric, Fault
-from opsk.fabric.graph import HcaLink, find_hca_links, summarise_fabric
+from opsk.fabric.graph import summarise_fabric
 from opsk.fabric.hb_domains import find_hb_domains
 from opsk.fabric.hosts.hosts import COMPUTE
 from opsk.fabric.hosts.ports import natural_key
 from opsk.fabric.networks import find_networks
 from opsk.fabric.node.node_topology import NodeTopology
-from opsk.fabric.rails import Attachment, Rails
+from opsk.fabric.rails import Rails
 from opsk.hardware.catalog import cluster as catalogue_cluster
 from opsk.hardware.spec import ClusterSpec
 from opsk.hostlist import expand
 from opsk.planning.placement.fault_cost import FaultCost, FaultPricer, Repairs
 from opsk.planning.placement.step_model import as_cabled, reference_jobs
-from opsk.telemetry.network.rails_file import PortPlace
 from opsk.text import read_fields
 from opsk.workload.completion import Assumption
 
@@ -122,34 +121,6 @@ def build_fabric_document(dump: Fabric, rails: Rails, request: FabricRequest) ->
         "faults": priced,
         "assumed": assumed,
     }
-
-
-def build_port_places(fabric: Fabric, rails: Rails) -> Iterator[PortPlace]:
-    """Yield the place of each cabled HCA port."""
-    attached: dict[str, list[Attachment]] = {}
-    for attachments in rails.attachments.values():
-        for each in attachments:
-            attached.setdefault(each.guid, []).append(each)
-    for link in find_hca_links(fabric):
-        if not re.fullmatch(r"[0-9a-f]{1,16}", link.hca):
-            continue
-        node = fabric.hcas[link.hca].node
-        leaf = rails.leaves.get(link.switch)
-        attachment = _find_attachment(attached.get(link.hca, []), link)
-        role = "" if node is None else rails.host_roles.get(node, "")
-        if role == "compute" and attachment is None and leaf is not None:
-            # A compute node's port outside the compute fabric has the role of its leaf.
-            role = leaf.role
-        yield PortPlace(
-            guid=link.hca.zfill(16),
-            port=link.hca_port,
-            node=node or "",
-            rail=None if attachment is None else attachment.rail,
-            leaf=fabric.switches[link.switch].description,
-            switch=link.switch,
-            switch_port=link.switch_port,
-            role=role,
-        )
 
 
 def price_faults(
@@ -267,14 +238,6 @@ def _expand_role(role: str, text: str) -> frozenset[str]:
         except InputError as error:
             raise ConfigError(f"fabric_roles.{role}: {error.message}", hint=error.hint) from error
     return frozenset(names - {""})
-
-
-def _find_attachment(attachments: list[Attachment], link: HcaLink) -> Attachment | None:
-    """Return the rail attachment of one port; of two ports of one HCA on one leaf, the one with that number."""
-    candidates = [attachment for attachment in attachments if attachment.leaf == link.switch]
-    if len(candidates) > 1:
-        candidates = [each for each in candidates if each.device.endswith(f":{link.hca_port}") == (link.hca_port > 1)]
-    return candidates[0] if candidates else None
 
 
 def _get_leaf_sort_key(leaf: Any) -> tuple[Any, ...]:

@@ -13,11 +13,14 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
 
 from opsk.errors import LabError
+from opsk.fabric.dumps.ibnetdiscover import read_ibnetdiscover
+from opsk.fabric.rails import find_rails
 from opsk.lab.launcher import Launcher
 from opsk.lab.machine.clock import change
 from opsk.lab.machine.machine import Hca, MachineFolder, new_machine, save_machine
@@ -27,6 +30,8 @@ from opsk.lab.machine.work import Work
 from opsk.lab.parts import LabSite
 from opsk.lab.programs import build_search_path
 from opsk.lab.slurm_files import find_deploy_folder, postmortem_folder, read_short_host
+from opsk.telemetry.network.port_places import build_port_places
+from opsk.telemetry.network.rails_file import write_rails
 
 PROGRAM = "prometheus"
 INTERVAL_S = 5
@@ -222,20 +227,15 @@ def format_slurm_lines(site: LabSite) -> tuple[str, ...]:
     return (f"Prolog={site.etc}/lab-prolog", f"Epilog={site.etc}/lab-epilog", "PrologFlags=Alloc")
 
 
-def prepare_watched(site: LabSite, launcher: Launcher, opsk: tuple[str, ...]) -> None:
-    """Create the nodes' devices, once the subnet shows how they are cabled.
-
-    Parameters
-    ----------
-    opsk
-        How opsk is called: the rails file is written by the command that sites use.
-    """
-    dump = launcher.record.folder.dump
-    launcher.run(
-        "rails", (*opsk, "fabric", str(dump), "--rails-file", str(rails_file(site))), extra=build_python_environment()
+def prepare_watched(site: LabSite, launcher: Launcher) -> None:
+    """Write the rails file and create the nodes' devices, once the subnet shows how they are cabled."""
+    dump, now = launcher.record.folder.dump, time.time()
+    fabric = read_ibnetdiscover(dump.read_text(encoding="utf-8"), source=str(dump))
+    generated = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
+    write_rails(
+        rails_file(site), build_port_places(fabric, find_rails(fabric)), source=fabric.source, generated=generated
     )
     ports = json.loads(rails_file(site).read_text(encoding="utf-8"))["ports"]
-    now = time.time()
     for node in site.exporters:
         folder = machine_folder(site, node)
         cabled = sorted(
@@ -256,8 +256,3 @@ def prepare_watched(site: LabSite, launcher: Launcher, opsk: tuple[str, ...]) ->
 def rails_file(site: LabSite) -> Path:
     """Return where the lab's rails file is."""
     return site.etc / "rails.json"
-
-
-def build_python_environment() -> dict[str, str]:
-    """Return the environment in which a Python program of a checkout finds its packages."""
-    return {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}

@@ -171,10 +171,9 @@ def advised_lab_up() -> Iterator[AdvisedLab]:
         programs.mkdir(parents=True)
         (programs / "torchrun").write_text("#!/bin/sh\nexit 0\n")
         (programs / "torchrun").chmod(0o755)
-        with advised_nodes(top / "lab") as record:
+        with advised_nodes(top / "lab", QUICK) as record:
             environ = terminal(record, programs.parent, programs)
-            lab = AdvisedLab(record, programs.parent, environ, record.folder.site.read_text() + QUICK)
-            record.folder.site.write_text(lab.plain)
+            lab = AdvisedLab(record, programs.parent, environ, record.folder.site.read_text())
             try:
                 yield lab
             finally:

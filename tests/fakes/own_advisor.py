@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 from opsk.config import load_site
 from opsk.lab.lifecycle import take_down, up
 from opsk.lab.parts import ADVISOR, list_parts
 from opsk.lab.record import LabRecord, LabShape
+from opsk.lab.slurm_files import write_site_files
 from opsk.lab.status import build_slurm_environment
 
 UP_WITHIN_S = 180.0
@@ -83,10 +85,23 @@ def answers(path: Path) -> bool:
 
 
 @contextmanager
-def advised_nodes(folder: Path) -> Iterator[LabRecord]:
-    """Bring a lab of two nodes with hooks and advisor up in a folder; it ends with the context."""
+def advised_nodes(folder: Path, settings: str = "") -> Iterator[LabRecord]:
+    """Bring a lab of two nodes with hooks and advisor up in a folder; it ends with the context.
+
+    Parameters
+    ----------
+    settings
+        Further lines of its site configuration, which its advisor starts with.
+    """
     assert ADVISOR in list_parts(), "opsk is installed without its lab part: pip install -e . again"
-    record, _ = up(folder, shape=LabShape(nodes=2), parts=(ADVISOR,), progress=lambda _: None)
+
+    def write(record: LabRecord) -> None:
+        write_site_files(record)
+        with record.folder.site.open("a", encoding="utf-8") as site:
+            site.write(settings)
+
+    with patch("opsk.lab.lifecycle.write_site_files", write):
+        record, _ = up(folder, shape=LabShape(nodes=2), parts=(ADVISOR,), progress=lambda _: None)
     try:
         yield record
     finally:

@@ -291,11 +291,17 @@ def restarted(lab: StormLab, scripts: Sequence[Path], clients: int) -> Storm:
 
 
 @contextmanager
-def storm_lab(path: Path) -> Iterator[StormLab]:
-    """Bring a lab of two nodes up in a folder, with hooks and an advisor; all of it ends with the context."""
+def storm_lab(path: Path, settings: str = "") -> Iterator[StormLab]:
+    """Bring a lab of two nodes up in a folder, with hooks and an advisor; all of it ends with the context.
+
+    Parameters
+    ----------
+    settings
+        Further lines of its site configuration.
+    """
     work = path / "work"
     work.mkdir(parents=True)
-    with advised_nodes(path / "lab") as record:
+    with advised_nodes(path / "lab", settings) as record:
         lab = StormLab(record, work, terminal(record, work))
         config = record.folder.etc / "slurm.conf"
         kept = "\n".join(line for line in config.read_text().splitlines() if not line.startswith("MinJobAge"))

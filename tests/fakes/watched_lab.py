@@ -89,7 +89,7 @@ def watched_lab_up(folder: Path) -> WatchedLab:
     plain = {name: text for name, text in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
     command = [*OPSK, "lab", "up", "--dir", str(folder / "lab"), *SIZES, "--json"]
     began = time.time()
-    done = subprocess.run(command, env=plain, capture_output=True, text=True, timeout=240, check=False)
+    done = run_warm(command, environment=plain, timeout_s=240)
     assert done.returncode == 0, done.stderr
     status = json.loads(done.stdout)
     return WatchedLab(

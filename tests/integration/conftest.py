@@ -184,15 +184,17 @@ def lab(slurm: Slurm, plain_environment: dict[str, str]) -> Iterator[RunningLab]
     path = top / "lab"
     command = [sys.executable, "-m", "opsk", "lab"]
     try:
-        started = subprocess.run(
+        started = run_warm(
             [*command, "up", "--dir", str(path), "--nodes", str(NODES), "--no-advice", "--exporters", "0", "--json"],
-            env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+            environment=environment, timeout_s=TIMEOUT_S,
         )  # fmt: skip
         assert started.returncode == 0, started.stderr
         status = json.loads(started.stdout)
         yield RunningLab(path=path, environment=environment | status["environment"])
     finally:
-        subprocess.run([*command, "down", "--dir", str(path)], env=environment, timeout=TIMEOUT_S, check=True)
+        run_warm(
+            [*command, "down", "--dir", str(path)], environment=environment, timeout_s=TIMEOUT_S
+        ).check_returncode()
         shutil.rmtree(top)
 
 

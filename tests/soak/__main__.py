@@ -23,7 +23,7 @@ def main() -> int:
     """Run a soak and print what came of it."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--short", action="store_true", help="8 nodes, 60 jobs, each fault once")
+    parser.add_argument("--short", action="store_true", help="6 nodes, 40 jobs, each fault once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON as well")
     parser.add_argument("--keep", action="store_true", help="leave the folder of the soak, with all logs")
     asked = parser.parse_args()

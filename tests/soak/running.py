@@ -54,7 +54,7 @@ class Size:
 
 LONG = Size(nodes=64, alone=4, jobs=1000, span_s=1200.0, faults=36, hold_s=20.0, collect_every_s=60.0,
             settle_s=1800.0, disk_bytes=512 << 20)  # fmt: skip
-SHORT = Size(nodes=8, alone=2, jobs=60, span_s=110.0, faults=0, hold_s=6.0, collect_every_s=10.0, settle_s=300.0,
+SHORT = Size(nodes=6, alone=2, jobs=40, span_s=110.0, faults=0, hold_s=6.0, collect_every_s=10.0, settle_s=300.0,
              disk_bytes=96 << 20)  # fmt: skip
 
 

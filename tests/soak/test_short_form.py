@@ -1,4 +1,4 @@
-"""The soak in its short form: 8 nodes, 60 jobs, each fault once, and every check holds at its end.
+"""The soak in its short form: 6 nodes, 40 jobs, each fault once, and every check holds at its end.
 
 ``OPSK_SOAK_SEED`` plans another one; ``make soak`` is the long form.
 """

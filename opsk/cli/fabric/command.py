@@ -12,7 +12,6 @@ import click
 from opsk.app.fabric import (
     FabricRequest,
     build_fabric_document,
-    build_port_places,
     find_site_compute_nodes,
     read_site_roles,
 )
@@ -35,6 +34,7 @@ from opsk.fabric.fabric import Fabric, Fault
 from opsk.fabric.hb_domains import find_hb_domains
 from opsk.fabric.rails import Rails, find_rails
 from opsk.hostlist import expand
+from opsk.telemetry.network.port_places import build_port_places
 from opsk.telemetry.network.rails_file import write_rails
 from opsk.text import escape
 

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from opsk.lab.programs import build_search_path
+from tests.fakes.warm_opsk import run as run_warm
 from tests.integration.releases.roots import INSTALLED
 
 pytestmark = [
@@ -58,9 +59,7 @@ class Watched:
         """Return what doctor finds wrong besides the submit path, by check."""
         named = [f"--exporter={node}=http://127.0.0.1:{port}" for node, port in self.exporters.items()]
         command = [sys.executable, "-m", "opsk", "doctor", "--json", *named, *words]
-        done = subprocess.run(
-            command, env=dict(self.environment), capture_output=True, text=True, timeout=120, check=False
-        )
+        done = run_warm(command, environment=self.environment, timeout_s=120)
         found = json.loads(done.stdout)["findings"]
         return {
             each["check"]: each["what"]
@@ -86,9 +85,7 @@ def watched(lab_programs: None) -> Iterator[Watched]:
     plain = {name: text for name, text in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
     command = [sys.executable, "-m", "opsk", "lab"]
     place = ["--dir", str(top / "lab")]
-    up = subprocess.run(
-        [*command, "up", *place, *SIZES, "--json"], env=plain, capture_output=True, text=True, check=False
-    )
+    up = run_warm([*command, "up", *place, *SIZES, "--json"], environment=plain, timeout_s=240)
     try:
         assert up.returncode == 0, up.stderr
         status: dict[str, Any] = json.loads(up.stdout)
@@ -105,7 +102,7 @@ def watched(lab_programs: None) -> Iterator[Watched]:
             pids={each["name"]: each["pid"] for each in status["daemons"]},
         )
     finally:
-        subprocess.run([*command, "down", *place], env=plain, capture_output=True, timeout=120, check=True)
+        run_warm([*command, "down", *place], environment=plain, timeout_s=120).check_returncode()
         shutil.rmtree(top)
 
 

@@ -23,6 +23,7 @@ from opsk.lab.programs import build_search_path
 from opsk.lab.record import LabShape
 from tests.fakes.advisor_process import eventually
 from tests.fakes.exporter import Series, having, series, value
+from tests.fakes.warm_opsk import run as run_warm
 from tests.integration.releases.roots import INSTALLED
 
 pytestmark = [pytest.mark.slurm, pytest.mark.fabric]
@@ -43,7 +44,7 @@ def lab(lab_programs: None) -> Iterator[Path]:
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     plain = {name: text for name, text in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
     command = [sys.executable, "-m", "opsk", "lab", *map(str, words)]
-    return subprocess.run(command, env=plain, capture_output=True, text=True, timeout=120, check=False)
+    return run_warm(command, environment=plain, timeout_s=120)
 
 
 PATIENCE_S = 60.0

@@ -27,6 +27,7 @@ from opsk.lab.programs import build_search_path
 from opsk.workload.completion import complete_answer
 from tests.fakes.advisor_process import eventually
 from tests.fakes.exporter import Series, having, series
+from tests.fakes.warm_opsk import run as run_warm
 from tests.integration.releases.roots import INSTALLED
 
 pytestmark = [
@@ -55,9 +56,7 @@ class PlannedLab:
         """Run a command; return what it printed."""
         command = [str(word) for word in words]
         cwd = self.path.parent
-        done = subprocess.run(
-            command, env=dict(self.environment), cwd=cwd, capture_output=True, text=True, timeout=120, check=False
-        )
+        done = run_warm(command, environment=self.environment, cwd=cwd, timeout_s=120)
         assert done.stdout, done.stderr
         return done.stdout.strip()
 
@@ -99,14 +98,14 @@ def lab(lab_programs: None, root: Path) -> Iterator[PlannedLab]:
     command = [sys.executable, "-m", "opsk", "lab"]
     try:
         up = [*command, "up", "--dir", str(top / "lab"), *SIZES, "--json"]
-        started = subprocess.run(up, env=plain, capture_output=True, text=True, timeout=120, check=False)
+        started = run_warm(up, environment=plain, timeout_s=120)
         assert started.returncode == 0, started.stderr
         status = json.loads(started.stdout)
         path = f"{root}/examples/tutorial:{build_search_path()}"
         environment = {**plain, **status["environment"], "PATH": path, "OPSK_LAB_DIR": str(top / "lab"), "USER": "me"}
         yield PlannedLab(path=top / "lab", status=status, environment=environment)
     finally:
-        subprocess.run([*command, "down", "--dir", str(top / "lab")], env=plain, timeout=120, check=True)
+        run_warm([*command, "down", "--dir", str(top / "lab")], environment=plain, timeout_s=120).check_returncode()
         shutil.rmtree(top)
 
 

@@ -11,6 +11,7 @@ import pytest
 from benchmarks import lab_up, slurm_poll, submissions
 from benchmarks.found import Found, arguments
 from tests.benchmarks.test_short_forms import assert_whole
+from tests.fakes.advised_lab import QUICK
 from tests.fakes.storms import StormLab, storm_lab
 from tests.integration.releases.roots import INSTALLED
 
@@ -28,7 +29,7 @@ def test_a_lab_comes_up_for_it(lab_programs: None) -> None:
 @pytest.fixture(scope="module")
 def storms(lab_programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StormLab]:
     """A lab for both, one after the other."""
-    with storm_lab(tmp_path_factory.mktemp("benchmarks") / "lab") as lab:
+    with storm_lab(tmp_path_factory.mktemp("benchmarks") / "lab", QUICK) as lab:
         yield lab
 
 

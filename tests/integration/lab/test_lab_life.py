@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from opsk.lab.processes import find_all
+from tests.fakes.warm_opsk import OPSK
+from tests.fakes.warm_opsk import run as run_warm
 from tests.integration.releases.roots import INSTALLED
 
 pytestmark = [
@@ -32,10 +34,7 @@ SMALL = ("--nodes", "2", "--gpus", "2", "--hcas", "2", "--spines", "1", "--no-ad
 @pytest.fixture
 def opsk(plain_environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "opsk", *map(str, words)],
-            env=plain_environment, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        return run_warm([*OPSK, *map(str, words)], environment=plain_environment, timeout_s=120)
 
     return run
 

@@ -15,7 +15,7 @@ import pytest
 from opsk.config import load_site
 from opsk_jobcheck.service.hooks import install_hooks
 from tests.fakes.advised_lab import FITS, PATIENT, AdvisedLab, wait_until
-from tests.integration.conftest import RunningLab
+from tests.integration.conftest import INSTALLED_ONLY, RunningLab
 
 pytestmark = [pytest.mark.slurm]
 
@@ -94,6 +94,7 @@ def test_hooks_that_are_not_loaded(lab: RunningLab) -> None:
     assert "slurmctld has not read yet" in wrong["hook-not-loaded"]
 
 
+@INSTALLED_ONLY
 def test_a_breaker_that_is_open(site: AdvisedLab) -> None:
     settings, log = site.record.folder.etc / "opsk-hooks.conf", site.record.folder.log / "slurmctld.log"
     settings.write_text(settings.read_text().replace("breaker_pause_s = 5\n", "breaker_pause_s = 60\n"))

@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,9 +25,11 @@ from opsk.lab.record import LabRecord, LabShape
 from opsk.lab.status import build_slurm_environment
 from opsk_jobcheck.service.hooks import install_hooks
 from tests.fakes.advised_lab import OWN_DEADLINE, PATIENT, wait_until
-from tests.integration.conftest import OLDEST_AND_NEWEST
+from tests.fakes.warm_opsk import OPSK
+from tests.fakes.warm_opsk import run as run_warm
+from tests.integration.conftest import INSTALLED_ONLY
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600), OLDEST_AND_NEWEST]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600), INSTALLED_ONLY]
 
 TOLD_WITHIN_S = 60.0
 INTERVAL_S = 2
@@ -62,9 +63,9 @@ class LiveLab:
 
     def check(self, nodes: int, options: str = "") -> dict[str, Any]:
         site = str(self.record.folder.site)
-        done = subprocess.run(
-            [sys.executable, "-m", "opsk", "check", "--live", "--json", self.script(nodes, options)],
-            env={**self.environ, "OPSK_CONFIG": site}, capture_output=True, text=True, timeout=60, check=False,
+        done = run_warm(
+            [*OPSK, "check", "--live", "--json", self.script(nodes, options)],
+            environment={**self.environ, "OPSK_CONFIG": site}, timeout_s=60,
         )  # fmt: skip
         assert done.returncode in (0, 1), done.stderr
         assert not done.stderr

@@ -23,6 +23,7 @@ import pytest
 
 from opsk.lab.programs import build_search_path
 from tests.fakes.advisor_process import eventually
+from tests.fakes.warm_opsk import run as run_warm
 from tests.integration.conftest import INSTALLED_ONLY, RunningLab, Slurm, path_is
 from tests.integration.releases.roots import INSTALLED
 
@@ -119,10 +120,10 @@ def site(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
     with path_is(slurm.path):
         environment = {**kept, "PATH": build_search_path()}
     try:
-        started = subprocess.run(
+        started = run_warm(
             [*command, "up", "--dir", str(path), "--nodes", str(NODES), "--gpus", "4", "--hcas", "2", "--leaves", "2",
              "--spines", "1", "--no-advice", "--exporters", str(NODES), "--json"],
-            env=environment, capture_output=True, text=True, timeout=120, check=False,
+            environment=environment, timeout_s=120,
         )  # fmt: skip
         assert started.returncode == 0, started.stderr
         lab = RunningLab(path=path, environment=environment | json.loads(started.stdout)["environment"])
@@ -141,7 +142,7 @@ def site(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
                    lambda said: said == ["idle"] * NODES)  # fmt: skip
         yield Site(lab=lab, folder=folder)
     finally:
-        subprocess.run([*command, "down", "--dir", str(path)], env=environment, timeout=120, check=True)
+        run_warm([*command, "down", "--dir", str(path)], environment=environment, timeout_s=120).check_returncode()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from opsk_tui.data.feed import ClusterFeed
 from opsk_tui.data.sources.advisor import ask_cluster
 from opsk_tui.data.sources.slurm import SlurmSource
 from opsk_tui.data.view import ClusterView, Source
-from tests.fakes.advised_lab import FITS, AdvisedLab, advised_lab_up, wait_until
+from tests.fakes.advised_lab import FITS, PATIENT, AdvisedLab, wait_until
 from tests.integration.conftest import OLDEST_AND_NEWEST
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600), OLDEST_AND_NEWEST]
@@ -53,12 +53,12 @@ class Silent:
         raise AssertionError("asked for its configuration")
 
 
-@pytest.fixture(scope="module")
-def lab(lab_programs: None) -> Iterator[AdvisedLab]:
-    with advised_lab_up() as lab:
-        lab.configure("submit_deadline_s = 1.0\ncli_deadline_s = 5.0\n" + TOP)
-        yield lab
-        lab.cancel()
+@pytest.fixture
+def lab(lab_programs: None, advised_lab: AdvisedLab) -> Iterator[AdvisedLab]:
+    advised_lab.configure(PATIENT + TOP)
+    advised_lab.cancel()
+    yield advised_lab
+    advised_lab.cancel()
 
 
 def requests(lab: AdvisedLab, kind: str) -> int:

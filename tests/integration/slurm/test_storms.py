@@ -13,13 +13,14 @@ import pytest
 
 from opsk.config import load_site
 from opsk.lab.parts import ADVISOR, list_parts
+from tests.fakes.advised_lab import QUICK
 from tests.fakes.storms import CASES, HEALTHY, StormLab, restarted, storm_lab
 from tests.integration.conftest import OLDEST_AND_NEWEST, Slurm
 from tests.integration.releases.roots import INSTALLED
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600), OLDEST_AND_NEWEST]
 
-SUBMISSIONS, FEW = 200, 40
+SUBMISSIONS, FEW = 100, 30
 """In all cases together of this machine's Slurm one after the other; of each other release."""
 CLIENTS = 8
 TRAINING = 0.2
@@ -38,7 +39,7 @@ SLACK_OF_MEDIAN_MS = 8.0
 def storms(lab_programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StormLab]:
     """A lab of its own, whose advisor is hurt."""
     assert ADVISOR in list_parts(), "opsk is installed without its lab part: pip install -e . again"
-    with storm_lab(tmp_path_factory.mktemp("storms") / "lab") as lab:
+    with storm_lab(tmp_path_factory.mktemp("storms") / "lab", QUICK) as lab:
         yield lab
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from opsk.app.inputs.fabric_files import read_dump
-from opsk.cli.fabric.command import build_port_places
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.graph import find_hca_links
 from opsk.fabric.rails import find_rails
+from opsk.telemetry.network.port_places import build_port_places
 from opsk.telemetry.network.rails_file import PortPlace, RailsFile
 from tests.fakes.warm_opsk import warm
 
